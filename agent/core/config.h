@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "agent/core/session.h"
+
+namespace msprobe::core {
+
+enum class Task : uint8_t { kStatistics, kTensor, kStructure };
+enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
+enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
+enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
+
+// One element of `slice`: dimension `dim` is cut to [begin, end). end absent: to the end. size > 0: only tensors whose
+// dimension has that size.
+struct SliceRule {
+  int64_t dim = 0;
+  std::optional<int64_t> size;
+  int64_t begin = 0;
+  std::optional<int64_t> end;
+};
+
+// Constructor arguments of PrecisionDebugger that stand above the file.
+struct ConfigOverrides {
+  std::optional<std::string> task, dump_path, level;
+  std::optional<std::vector<std::string>> step;  // each "3" or "3-5"
+};
+
+// A configuration that has been checked whole.
+struct Config {
+  Task task = Task::kStatistics;
+  Level level = Level::kL1;
+  std::string dump_path;       // absolute
+  std::vector<uint32_t> rank;  // sorted; empty: all
+  std::vector<uint32_t> step;  // sorted; empty: all
+  bool extra_info = true;
+  RiskLevel risk_level = RiskLevel::kFocus;
+  std::vector<std::string> scope;  // empty or two full names
+  std::vector<std::string> list;   // substrings
+  std::vector<std::string> tensor_list;
+  bool forward = true, backward = true, input = true, output = true;  // data_mode
+  SummaryMode summary_mode = SummaryMode::kStatistics;
+  std::vector<SliceRule> slice;
+  // Ours. Environment MSPROBE_SERVER and MSPROBE_RUN stand in where the file has none.
+  std::string server;  // empty: embedded
+  std::string run;     // empty: chosen by ChooseRunName
+  LossPolicy loss_policy = LossPolicy::kSpool;
+  uint64_t memory_ceiling_bytes = uint64_t{256} << 20;
+  uint64_t spool_quota_bytes = uint64_t{4} << 30;
+  double stall_bound_seconds = 30;
+  bool capture_all = false;    // "capture": "all"
+  std::string json;            // as read, for CaptureSettings.config_json
+  std::vector<std::string> warnings;  // unknown fields and the like, for the log
+};
+
+// Reads and checks config.json. The rules and defaults are those of the established tool's section 3 of its facts, plus
+// the fields above. InvalidArgument names the field, the value and what is allowed.
+absl::StatusOr<Config> ParseConfig(std::string_view json, const ConfigOverrides& overrides);
+
+// Names in messages and in CaptureSettings: "statistics", "L1", "md5", ...
+std::string_view ToString(Task task);
+std::string_view ToString(Level level);
+std::string_view ToString(SummaryMode mode);
+
+// DESIGN: ranks of one launch (TORCHELASTIC_RUN_ID, or MASTER_ADDR and MASTER_PORT) join one run; else one run a
+// process, named by program and time.
+std::string ChooseRunName(std::string_view program);
+
+}  // namespace msprobe::core

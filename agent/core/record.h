@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace msprobe::core {
+
+// What the capture layer tells a session: plain types, no protobuf, so that code which includes torch can use them.
+// The enumerations are numbered as their namesakes in proto/msprobe/v1/record.proto, whose comments define them.
+
+enum class RecordKind : uint8_t { kApi = 1, kModule = 2, kParametersGrad = 3, kDebug = 4 };
+enum class Direction : uint8_t { kForward = 0, kBackward = 1 };
+
+enum class NodeKind : uint8_t { kNone, kBoolean, kInteger, kFloat, kString, kJson, kList, kDict, kTensor };
+
+// Nesting of a record's fields. Slots take values from the fragment's columns in depth-first order.
+struct Node {
+  NodeKind kind = NodeKind::kNone;
+  std::string key;             // under a dict
+  std::vector<Node> children;  // of a list or dict
+  // kTensor:
+  std::string type;            // "torch.Tensor"
+  uint8_t dtype = 0;           // msprobe.v1.DType
+  std::string dtype_name;      // only for DTYPE_OTHER
+  std::string device;
+  bool requires_grad = false;
+  bool is_sparse = false;
+  std::string attributes_json;
+};
+
+struct Structure {
+  std::string name;  // without count and direction
+  RecordKind kind = RecordKind::kApi;
+  Direction direction = Direction::kForward;
+  Node fields;  // a dict
+};
+
+struct Frame {
+  std::string path;
+  uint32_t line = 0;
+  std::string function;
+  // The source line where the capture layer had to ask Python for it (notebook cells). Empty: the session reads
+  // line `line` of file `path`, off the caller's thread; a frame without source is left out of the stack.
+  std::string source;
+};
+
+// Small numbers that a session gives to what it has interned; valid for that session only. 0 is never given.
+using StructureId = uint32_t;
+using StackId = uint32_t;   // 0: no stack
+using ParentId = uint32_t;  // 0: the parent is null
+
+// Host bytes of one tensor, counted against the session's memory ceiling until they are durable.
+class Payload {
+ public:
+  virtual ~Payload() = default;
+  virtual std::span<std::byte> bytes() = 0;
+};
+
+enum FragmentFlag : uint32_t {
+  kEnter = 1,
+  kExit = 2,
+  kConstructOnly = 4,
+  kNoConstruct = 8,
+  kRaised = 16,
+  kFault = 32,
+  kRecompute = 64,
+  kUpdate = 128,
+};
+
+// One tensor leaf of a fragment.
+struct Leaf {
+  std::span<const int64_t> shape;
+  bool has_statistics = false;
+  bool is_integer = false;  // integer_max and integer_min instead of max and min
+  bool is_wide = false;     // a 64-bit dtype: keep doubles. (The session also widens what a float cannot hold.)
+  bool reused = false;
+  double max = 0, min = 0, mean = 0, norm = 0, variance = 0;
+  int64_t integer_max = 0, integer_min = 0;
+  uint64_t zero_count = 0, nan_count = 0, positive_inf_count = 0, negative_inf_count = 0;
+  bool has_finite = true;  // finite_* are looked at only when one of the three counts before is not 0
+  double finite_max = 0, finite_min = 0, finite_mean = 0, finite_norm = 0;
+  std::optional<uint32_t> crc32;
+  std::optional<uint64_t> xor64;
+  std::shared_ptr<Payload> payload;  // may be null
+};
+
+// One fragment, borrowed for the length of the call.
+struct Fragment {
+  uint32_t step = 0;
+  uint32_t token = 0;
+  StructureId structure = 0;
+  uint32_t count = 0;
+  uint64_t ordinal = 0;
+  uint32_t flags = 0;  // FragmentFlag
+  StackId stack = 0;
+  ParentId parent = 0;
+  uint32_t thread = 0;
+  std::span<const Leaf> leaves;
+  std::span<const int64_t> integers;
+  std::span<const double> floats;
+  std::span<const bool> booleans;
+  std::span<const std::string_view> strings;  // of kString and kJson slots together, in order
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "agent/stats/tensor_view.h"
+
+namespace msprobe::stats {
+
+// zlib's CRC-32 of the elements' bytes in row-major order, as if the tensor had been made contiguous. 0 if empty.
+// Lazy conj and neg bits are resolved. Thread-safe.
+uint32_t Crc32(const TensorView& view);
+
+// XOR of the same bytes as little-endian 64-bit words, padded with zeros to a multiple of 8.
+uint64_t Xor64(const TensorView& view);
+
+// Copies the same bytes to `out`, which holds element_count() * ElementSize(dtype) bytes.
+void CopyContiguous(const TensorView& view, void* out);
+
+}  // namespace msprobe::stats
