@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::server {
+
+// The server's end of one capturing session, without its transport: a gRPC stream and an import drive it alike.
+//
+// Threads: Apply and AddPayload from one thread at a time; the rest from any.
+class Session {
+ public:
+  virtual ~Session() = default;
+
+  // Where to go on (durable_through), limits, and the payloads still missing.
+  virtual v1::Welcome welcome() const = 0;
+
+  // Checks a batch whole, then applies it whole; a refused batch leaves no trace.
+  // Answers which announced payloads are wanted and which are stored already. A duplicate (batch_sequence at or below the
+  // watermark) answers an empty verdict.
+  // OutOfRange: a gap in the sequence. InvalidArgument: malformed, and where.
+  virtual absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) = 0;
+
+  // One chunk of a wanted payload; chunks of one payload come in order of offset, `last` ends it. The verdict is empty
+  // until the payload is whole; then it stands in `stored`. Chunks of a payload that is stored already are dropped.
+  // InvalidArgument: bad hash, offset or size. DataLoss: the bytes do not have the announced hash; it stays missing and
+  // may be sent again from offset 0.
+  virtual absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk) = 0;
+
+  virtual uint64_t received_through() const = 0;
+  virtual uint64_t durable_through() const = 0;
+
+  // Waits until everything applied so far is durable. DeadlineExceeded after the timeout.
+  virtual absl::Status AwaitDurable(absl::Duration timeout) = 0;
+};
+
+// Where sessions begin. The importer makes a Hello of its own (random session id, process_id 0, no boot_id), sends
+// batches from batch_sequence 1 that end with Marker.SessionEnd{clean}, and sends the payloads that were wanted.
+class SessionOpener {
+ public:
+  virtual ~SessionOpener() = default;
+
+  // A new session, or the known one of the same id. FailedPrecondition: another protocol. InvalidArgument names the
+  // field of the Hello. Unavailable: draining.
+  virtual absl::StatusOr<std::shared_ptr<Session>> OpenSession(const v1::Hello& hello) = 0;
+};
+
+}  // namespace msprobe::server
