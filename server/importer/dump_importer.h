@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/format/byte_source.h"
+#include "server/importer/file_source.h"
+#include "server/ingest/session.h"
+
+namespace msprobe::server {
+
+struct DumpImportOptions {
+  std::string run;  // not empty
+  // Step and rank of files that lie in no step or rank directory.
+  uint32_t default_step = 0;
+  v1::Rank default_rank;
+  // How long one session may take to become durable.
+  absl::Duration durable_timeout = absl::Minutes(5);
+};
+
+// Reads the directories of the established tool (and our own exports) and plays each rank of them as one session:
+//   [prefix/][step{N}/][rank{R}|proc{P}/]{dump,stack,construct,debug}.json and dump_tensor_data/*.{pt,npy}
+// so a dump root, one step or one rank directory may be given. Other files are left out with a warning.
+//
+// What an original does not say stays unsaid: variance and counts are absent, a null Mean stays null.
+// InvalidArgument names the file, the place in it, what stands there and what would be right. Everything of a rank
+// directory is read and checked before its session opens; payloads are streamed.
+absl::StatusOr<v1::ImportResponse> ImportDump(FileSource& files, const DumpImportOptions& options,
+                                              SessionOpener& opener);
+
+}  // namespace msprobe::server
