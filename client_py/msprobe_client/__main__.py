@@ -1,0 +1,5 @@
+"""`python -m msprobe_client` is msprobe-client."""
+
+from msprobe_client.commands import main
+
+main()

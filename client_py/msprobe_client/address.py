@@ -1,0 +1,33 @@
+"""Where a server listens, as users write it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msprobe_client.errors import InvalidArgument
+
+ENVIRONMENT = "MSPROBE_SERVER"
+# sizeof(sockaddr_un.sun_path) less the terminating zero.
+UNIX_PATH_MAX = 107
+_HOST_PORT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+_ALLOWED = "write host:port or unix:/path/of/socket"
+
+
+def target_of(address: str) -> str:
+    """The gRPC target of an address; InvalidArgument names the address and what is allowed."""
+    if address.startswith("unix:"):
+        path = address.removeprefix("unix:")
+        if path.startswith("//"):
+            path = "/" + path.lstrip("/")
+        if not path:
+            raise InvalidArgument(f"server address {address!r} has no path: {_ALLOWED}")
+        if len(str(Path(path))) > UNIX_PATH_MAX:
+            raise InvalidArgument(f"server address {address!r}: a socket's path holds at most {UNIX_PATH_MAX} bytes")
+        return f"unix:{path}"
+    match = _HOST_PORT.fullmatch(address)
+    if match is None:
+        raise InvalidArgument(f"server address {address!r} is not understood: {_ALLOWED}")
+    if not 0 < int(match["port"]) < 2**16:
+        raise InvalidArgument(f"server address {address!r}: the port must be 1 to 65535")
+    return address

@@ -1,0 +1,374 @@
+"""The typed API over gRPC."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Literal, Protocol, TypeVar, overload
+
+import grpc
+
+from msprobe_client import decode, dump_files, model
+from msprobe_client.address import ENVIRONMENT, target_of
+from msprobe_client.embedded import EmbeddedServer
+from msprobe_client.errors import (
+    DataError,
+    FailedPrecondition,
+    InvalidArgument,
+    MsprobeError,
+    NotFound,
+    ServerError,
+    ServerUnavailable,
+)
+from msprobe_client.export_writer import ExportWriter
+from msprobe_client.proto import control_pb2, control_pb2_grpc, query_pb2, query_pb2_grpc
+
+# Done and total; total is 0 where it is not known. May be called from another thread.
+Progress = Callable[[int, int], None]
+PathLike = str | os.PathLike[str]
+RankLike = str | int | model.Rank
+
+# Under gRPC's default limit of 4 MiB a message, which the receiving server may have.
+_CHUNK_BYTES = 1 << 20
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    # How long one attempt to connect may take (the default is 20 s).
+    ("grpc.min_reconnect_backoff_ms", 5000),
+    # The server is on this machine or in this cluster; a proxy for web pages is not the way to it.
+    ("grpc.enable_http_proxy", 0),
+)
+
+T = TypeVar("T", covariant=True)
+M = TypeVar("M")
+
+
+class _Stream(Protocol[T]):
+    def __iter__(self) -> Iterator[T]: ...
+    def cancel(self) -> bool: ...
+
+
+class _Pending(Protocol[T]):
+    def result(self, timeout: float | None = None) -> T: ...
+    def cancel(self) -> bool: ...
+
+
+def _nothing(done: int, total: int) -> None:
+    del done, total
+
+
+class Client:
+    """A connection to one server. Thread safe; use as a context, or call close().
+
+    address: "host:port" or "unix:/path". data_dir: start a server of one's own on this directory instead, ended by
+    close(); create makes the directory. Neither: the environment variable MSPROBE_SERVER.
+    Calls connect when first needed and raise MsprobeError only.
+    """
+
+    def __init__(self, address: str | None = None, *, data_dir: PathLike | None = None, create: bool = False) -> None:
+        if address is not None and data_dir is not None:
+            raise InvalidArgument("a server address and a data directory exclude each other; give one of them")
+        self._cleanup = ExitStack()
+        if data_dir is not None:
+            address = self._cleanup.enter_context(EmbeddedServer(data_dir, create=create)).address
+        elif address is None:
+            address = os.environ.get(ENVIRONMENT)
+        if not address:
+            raise InvalidArgument(f"no server: give an address, a data directory, or set {ENVIRONMENT}")
+        self.address = address
+        target = target_of(address)
+        channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        self._cleanup.callback(channel.close)
+        self._query = query_pb2_grpc.QueryStub(channel)
+        self._control = control_pb2_grpc.ControlStub(channel)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Cancels what is under way; ends the server this client started."""
+        self._cleanup.close()
+
+    def server_info(self) -> model.ServerInfo:
+        return decode.server_info(self._result(self._control.GetServerInfo.future(control_pb2.GetServerInfoRequest())))
+
+    def runs(self) -> list[model.RunSummary]:
+        response = self._result(self._query.ListRuns.future(query_pb2.ListRunsRequest()))
+        return [decode.run_summary(item) for item in response.runs]
+
+    def steps(self, run: str) -> list[model.StepSummary]:
+        """In order of step, then rank."""
+        call = self._query.ListSteps(query_pb2.ListStepsRequest(run=run))
+        return [decode.step_summary(item) for item in self._items(call)]
+
+    def records(
+        self,
+        run: str,
+        *,
+        step: int,
+        rank: RankLike,
+        name: str | None = None,
+        token: int | None = None,
+        with_stack: bool = False,
+        epoch: int | None = None,
+    ) -> Iterator[model.Record]:
+        """Records of one step and rank in order of ordinal. name is a shell pattern over full names."""
+        request = query_pb2.ReadRecordsRequest(
+            run=run,
+            step=_uint32("step", step),
+            rank=decode.rank_message(model.Rank.parse(rank)),
+            name_glob=name or "",
+            with_stack=with_stack,
+        )
+        if token is not None:
+            request.token = _uint32("token", token)
+        if epoch is not None:
+            request.epoch = _uint32("epoch", epoch)
+        return (decode.record(item) for item in self._items(self._query.ReadRecords(request)))
+
+    def export(
+        self,
+        run: str,
+        output: PathLike,
+        *,
+        steps: Iterable[int] = (),
+        ranks: Iterable[RankLike] = (),
+        extended: bool = False,
+        strict_json: bool = False,
+        tensors: bool = True,
+        force: bool = False,
+        progress: Progress = _nothing,
+    ) -> model.ExportReport:
+        """Writes output/step{N}/rank{R}, each whole or not at all. progress counts files.
+
+        steps, ranks: empty means all. extended adds statistics the established tool does not have; strict_json writes
+        null for NaN and infinities. An existing step{N}/rank{R} is refused without force.
+        """
+        wanted_steps = [_uint32("step", step) for step in steps]
+        wanted_ranks = [model.Rank.parse(rank) for rank in ranks]
+        directories = [
+            f"step{summary.step}/{summary.rank}"
+            for summary in self.steps(run)
+            if (not wanted_steps or summary.step in wanted_steps) and (not wanted_ranks or summary.rank in wanted_ranks)
+        ]
+        request = query_pb2.ExportRequest(
+            run=run,
+            steps=wanted_steps,
+            ranks=[decode.rank_message(rank) for rank in wanted_ranks],
+            extended=extended,
+            strict_json=strict_json,
+            omit_tensors=not tensors,
+        )
+        with ExportWriter(Path(output), force=force) as writer, _disk(output):
+            writer.refuse_existing(directories)
+            for chunk in self._items(self._query.Export(request)):
+                writer.write(chunk.path, chunk.content, chunk.last)
+                if chunk.last:
+                    progress(writer.files, chunk.files_total)
+            writer.finish()
+            return model.ExportReport(writer.directories, writer.files, writer.bytes)
+
+    def import_dump(self, directory: PathLike, run: str, *, progress: Progress = _nothing) -> model.ImportReport:
+        """Uploads a dump directory as a run. progress counts bytes."""
+        if not run:
+            raise InvalidArgument("the run has no name; give one")
+        files = dump_files.find(Path(directory))
+        upload = _Upload(files, run, progress)
+        try:
+            response = self._result(self._query.Import.future(iter(upload)))
+        except MsprobeError:
+            if upload.error is not None:  # the reason why the call was given up
+                raise upload.error from None
+            raise
+        return model.ImportReport(response.steps, response.records, response.payloads, tuple(response.warnings))
+
+    @overload
+    def tensor(
+        self,
+        run: str,
+        name: str,
+        output: None = None,
+        *,
+        format: Literal["pt", "npy"] | None = None,
+        step: int | None = None,
+        rank: RankLike | None = None,
+        progress: Progress = _nothing,
+    ) -> bytes: ...
+
+    @overload
+    def tensor(
+        self,
+        run: str,
+        name: str,
+        output: PathLike,
+        *,
+        format: Literal["pt", "npy"] | None = None,
+        step: int | None = None,
+        rank: RankLike | None = None,
+        progress: Progress = _nothing,
+    ) -> Path: ...
+
+    def tensor(
+        self,
+        run: str,
+        name: str,
+        output: PathLike | None = None,
+        *,
+        format: Literal["pt", "npy"] | None = None,
+        step: int | None = None,
+        rank: RankLike | None = None,
+        progress: Progress = _nothing,
+    ) -> bytes | Path:
+        """One tensor's file: written whole to output, or returned. progress counts bytes.
+
+        name is that of a file in dump_tensor_data without its suffix. step and rank are needed where several hold the
+        name. format: by default that of output's suffix, without output npy.
+        """
+        request = query_pb2.ReadTensorRequest(run=run, name=name, format=_tensor_format(format, output))
+        if step is not None:
+            request.step = _uint32("step", step)
+        if rank is not None:
+            request.rank.CopyFrom(decode.rank_message(model.Rank.parse(rank)))
+        call = self._query.ReadTensor(request)
+        if output is None:
+            return b"".join(self._whole_file(call, name, progress))
+        target = Path(output)
+        with _disk(output), _whole(target) as scratch:
+            for content in self._whole_file(call, name, progress):
+                scratch.write(content)
+        return target
+
+    def delete(self, run: str) -> model.DeleteReport:
+        response = self._result(self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
+        return model.DeleteReport(response.row_bytes, response.payload_bytes)
+
+    def _whole_file(self, call: _Stream[query_pb2.FileChunk], name: str, progress: Progress) -> Iterator[bytes]:
+        done = 0
+        ended = False
+        for chunk in self._items(call):
+            if ended:
+                raise DataError(f"the server sent more than one file for {name}")
+            done += len(chunk.content)
+            ended = chunk.last
+            progress(done, 0)
+            yield chunk.content
+        if not ended:
+            raise DataError(f"the server's answer ended in the middle of {name}")
+
+    def _items(self, call: _Stream[M]) -> Iterator[M]:
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+        finally:
+            call.cancel()  # no effect on a call that ended
+
+    def _result(self, call: _Pending[M]) -> M:
+        try:
+            return call.result()
+        except grpc.RpcError as error:
+            raise self._error(error) from None
+        except grpc.FutureCancelledError:
+            raise ServerUnavailable(f"the call to {self.address} was cancelled; the client was closed") from None
+        finally:
+            call.cancel()
+
+    def _error(self, error: grpc.RpcError) -> MsprobeError:
+        code = error.code()
+        details = (error.details() or "no details").strip().replace("\n", " ")
+        at = f"msprobe-server at {self.address}"
+        if code == grpc.StatusCode.UNAVAILABLE:
+            return ServerUnavailable(
+                f"{at} cannot be reached ({details}); check that it runs and that the address is right, "
+                "or read a data directory with --data_dir DIR"
+            )
+        if code == grpc.StatusCode.NOT_FOUND:
+            return NotFound(f"{at}: {details}")
+        if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE):
+            return InvalidArgument(f"{at} refused the request: {details}")
+        if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.ABORTED):
+            return FailedPrecondition(f"{at} refused the request: {details}")
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            return ServerError(f"{at} does not know this request ({details}); is it a msprobe-server of this version?")
+        if code == grpc.StatusCode.CANCELLED:
+            return ServerUnavailable(f"the call to {at} was cancelled ({details})")
+        name = code.name if isinstance(code, grpc.StatusCode) else str(code)
+        return ServerError(f"{at} failed with {name}: {details}; its log says more")
+
+
+class _Upload:
+    """Chunks of files, pulled by gRPC from its own thread; what goes wrong there is kept in `error`."""
+
+    def __init__(self, files: list[dump_files.DumpFile], run: str, progress: Progress) -> None:
+        self._files = files
+        self._run = run
+        self._progress = progress
+        self.error: MsprobeError | None = None
+
+    def __iter__(self) -> Iterator[query_pb2.ImportChunk]:
+        total = sum(file.size for file in self._files)
+        done = 0
+        run = self._run
+        for file in self._files:
+            try:
+                with file.source.open("rb") as source:
+                    path = file.path
+                    last = False
+                    content = source.read(_CHUNK_BYTES)
+                    while not last:
+                        following = source.read(_CHUNK_BYTES)
+                        last = not following
+                        yield query_pb2.ImportChunk(run=run, path=path, content=content, last=last)
+                        run = path = ""
+                        done += len(content)
+                        self._progress(done, total)
+                        content = following
+            except OSError as error:
+                self.error = DataError(f"{file.source} cannot be read: {error.strerror}")
+                raise
+
+
+def _tensor_format(format: str | None, output: PathLike | None) -> query_pb2.ReadTensorRequest.Format.ValueType:
+    formats = {"pt": query_pb2.ReadTensorRequest.PT, "npy": query_pb2.ReadTensorRequest.NPY}
+    chosen = format or (Path(output).suffix.removeprefix(".") if output is not None else "npy")
+    if chosen not in formats:
+        where = f"format {format!r}" if format else f"output {output}"
+        raise InvalidArgument(f"{where}: a tensor is written as .pt or .npy")
+    return formats[chosen]
+
+
+def _uint32(name: str, value: int) -> int:
+    if not 0 <= value < 2**32:
+        raise InvalidArgument(f"{name} {value} is not allowed: it must be 0 to {2**32 - 1}")
+    return value
+
+
+@contextmanager
+def _disk(output: PathLike) -> Iterator[None]:
+    """Failures of the local disk as one line."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{error.filename or output} cannot be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def _whole(target: Path) -> Iterator[BinaryIO]:
+    """A temporary sibling of target that takes its name when the context is left without an exception."""
+    scratch = target.parent / f".msprobe-{secrets.token_hex(8)}"
+    try:
+        with scratch.open("xb") as file:
+            yield file
+        scratch.replace(target)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise

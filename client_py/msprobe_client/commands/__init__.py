@@ -1,0 +1,106 @@
+"""The command line msprobe-client. A subcommand is one file here and one line in COMMANDS.
+
+Nothing on the way to --help imports gRPC, protobuf or rich.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from msprobe_client import __version__
+from msprobe_client.commands.options import Common, DataDir, OutputFormat, Server
+from msprobe_client.errors import MsprobeError
+
+EXIT_USAGE = 2
+EXIT_FAILED = 3
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
+
+# Module and subcommand, in the order of --help.
+COMMANDS = (
+    ("runs", "runs"),
+    ("steps", "steps"),
+    ("records", "records"),
+    ("export", "export"),
+    ("import_", "import"),
+    ("tensor", "tensor"),
+    ("delete", "delete"),
+)
+
+
+class Group(TyperGroup):
+    """Turns what can go wrong into one line and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+        except MsprobeError as error:
+            _fail(ctx, str(error), EXIT_FAILED)
+        except BrokenPipeError:
+            # The reader has seen enough. What Python flushes at exit goes nowhere.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(EXIT_BROKEN_PIPE) from None
+        except KeyboardInterrupt:
+            _fail(ctx, "interrupted", EXIT_INTERRUPTED)
+        except OSError as error:
+            _fail(ctx, f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
+
+
+def _fail(ctx: Any, message: str, code: int) -> NoReturn:
+    print(f"{ctx.find_root().info_name}: {' '.join(message.split())}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+def _version(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"{ctx.find_root().info_name} {__version__}")
+        raise typer.Exit()
+
+
+def _root(
+    context: typer.Context,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit")
+    ] = False,
+) -> None:
+    """Read, export and import what msprobe-server stores.
+
+    The server is --server ADDRESS, else $MSPROBE_SERVER, or with --data_dir DIR one that is started for the command.
+    """
+    del version
+    context.obj = Common(server, data_dir, output_format)
+
+
+def application() -> typer.Typer:
+    app = typer.Typer(
+        cls=Group,
+        add_completion=False,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for module, name in COMMANDS:
+        app.command(name)(importlib.import_module(f"{__name__}.{module}").run)
+    return app
+
+
+def main(arguments: list[str] | None = None, name: str = "msprobe-client") -> NoReturn:
+    try:
+        application()(arguments, prog_name=name)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(0)

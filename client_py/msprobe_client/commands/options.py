@@ -1,0 +1,150 @@
+"""What several subcommands take, and how they reach the server."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Optional
+
+import typer
+
+from msprobe_client.address import ENVIRONMENT
+from msprobe_client.errors import InvalidArgument, NotFound
+from msprobe_client.output import Format
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
+    from msprobe_client.model import Rank, StepSummary
+
+# typer reads annotations at run time, where Python 3.10 with older typers wants Optional.
+Server = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--server",
+        metavar="ADDRESS",
+        help=f"host:port or unix:/path of a msprobe-server. Default: ${ENVIRONMENT}",
+        show_default=False,
+    ),
+]
+DataDir = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option(
+        "--data_dir",
+        "--data-dir",
+        metavar="DIR",
+        help="Start a server on this data directory, and end it afterwards",
+        show_default=False,
+    ),
+]
+OutputFormat = Annotated[
+    Optional[Format],  # noqa: UP045
+    typer.Option("--format", help="table (default), json: one object to a line, csv", show_default=False),
+]
+RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run", show_default=False)]
+Steps = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--step", metavar="STEP", help="3 or 3-5; may be given several times", show_default=False),
+]
+Ranks = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--rank", metavar="RANK", help="0, rank0 or proc123; may be given several times", show_default=False),
+]
+
+_STEP = re.compile(r"(?P<first>[0-9]{1,10})(?:-(?P<last>[0-9]{1,10}))?")
+_UINT32_MAX = 2**32 - 1
+
+
+class Common:
+    """--server, --data_dir and --format: before the subcommand or after it; after it wins."""
+
+    def __init__(self, server: str | None, data_dir: Path | None, chosen: Format | None) -> None:
+        self.server = server
+        self.data_dir = data_dir
+        self.format = chosen
+
+    def overridden(self, server: str | None, data_dir: Path | None, chosen: Format | None) -> Common:
+        if server is not None or data_dir is not None:
+            return Common(server, data_dir, chosen or self.format)
+        return Common(self.server, self.data_dir, chosen or self.format)
+
+    def connect(self, *, create: bool = False) -> Client:
+        if self.server is not None and self.data_dir is not None:
+            raise typer.BadParameter("--server and --data_dir exclude each other; give one of them")
+        if self.server is None and self.data_dir is None and not os.environ.get(ENVIRONMENT):
+            raise typer.BadParameter(f"no server: give --server ADDRESS or --data_dir DIR, or set {ENVIRONMENT}")
+        from msprobe_client.address import target_of
+        from msprobe_client.client import Client
+
+        address = None if self.data_dir is not None else self.server or os.environ[ENVIRONMENT]
+        if address is not None:
+            usage(target_of, address)
+        return Client(address, data_dir=self.data_dir, create=create)
+
+
+def common(context: typer.Context, server: str | None, data_dir: Path | None, chosen: Format | None = None) -> Common:
+    root = context.find_root().obj
+    return (root if isinstance(root, Common) else Common(None, None, None)).overridden(server, data_dir, chosen)
+
+
+def usage(check, *arguments):  # type: ignore[no-untyped-def]
+    """check(*arguments), whose InvalidArgument is the command line's fault."""
+    try:
+        return check(*arguments)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+class Selection:
+    """Of --step and --rank: which steps and ranks are meant. Nothing given: all."""
+
+    def __init__(self, steps: list[str] | None, ranks: list[str] | None) -> None:
+        self._texts = (steps or [], ranks or [])
+        self._ranges = [_range(text) for text in steps or []]
+        self.ranks: list[Rank] = [_rank(text) for text in ranks or []]
+
+    @property
+    def single(self) -> tuple[int, Rank] | None:
+        """The one step and rank that were named."""
+        if len(self._ranges) == 1 and len(self.ranks) == 1 and self._ranges[0][0] == self._ranges[0][1]:
+            return self._ranges[0][0], self.ranks[0]
+        return None
+
+    def has(self, summary: StepSummary) -> bool:
+        return (not self._ranges or any(first <= summary.step <= last for first, last in self._ranges)) and (
+            not self.ranks or summary.rank in self.ranks
+        )
+
+    def of(self, run: str, summaries: list[StepSummary]) -> list[StepSummary]:
+        """Those of the run's that are meant; NotFound says what there is."""
+        chosen = [summary for summary in summaries if self.has(summary)]
+        if not chosen:
+            steps, ranks = (" ".join(texts) or "any" for texts in self._texts)
+            there = [f"step {summary.step} {summary.rank}" for summary in summaries[:10]]
+            more = ", ..." if len(summaries) > len(there) else ""
+            raise NotFound(
+                f"run {run} has no step {steps} of rank {ranks}; it has {', '.join(there) or 'no steps'}{more}"
+            )
+        return chosen
+
+
+def _range(text: str) -> tuple[int, int]:
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a step: write 3 or 3-5", param_hint="--step")
+    first = int(match["first"])
+    last = int(match["last"] or first)
+    if first > last:
+        raise typer.BadParameter(f"in {text!r} the first step is after the last", param_hint="--step")
+    if last > _UINT32_MAX:
+        raise typer.BadParameter(f"{text!r} is beyond the last possible step, {_UINT32_MAX}", param_hint="--step")
+    return first, last
+
+
+def _rank(text: str) -> Rank:
+    from msprobe_client.model import Rank
+
+    try:
+        return Rank.parse(text)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error), param_hint="--rank") from None

@@ -1,0 +1,158 @@
+"""msprobe-client records RUN"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, RunName, Selection, Server, Steps, common
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
+    from msprobe_client.model import Record
+
+
+def run(
+    context: typer.Context,
+    run: RunName,
+    step: Steps = None,
+    rank: Ranks = None,
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--name", metavar="GLOB", help="Shell pattern over full names: 'Functional.*'"),
+    ] = None,
+    token: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--token", min=0, help="Only this forward pass of the step"),
+    ] = None,
+    stack: Annotated[bool, typer.Option("--stack", help="Add call stacks (json)")] = False,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+) -> None:
+    """Show records: table and csv one tensor to a line, json one record to a line."""
+    options = common(context, server, data_dir, output_format)
+    selection = Selection(step, rank)
+    from msprobe_client.output import Column, Format, show, write
+
+    columns = (
+        Column("name", "NAME"),
+        Column("step", "", in_table=False),
+        Column("rank", "", in_table=False),
+        Column("token", "", in_table=False),
+        Column("ordinal", "", in_table=False),
+        Column("record", "", in_table=False),
+        Column("dtype", "DTYPE"),
+        Column("shape", "SHAPE", show.shape),
+        Column("max", "MAX", show.number, right=True),
+        Column("min", "MIN", show.number, right=True),
+        Column("mean", "MEAN", show.number, right=True),
+        Column("norm", "NORM", show.number, right=True),
+        Column("variance", "", in_table=False),
+        Column("nan_count", "NaN", right=True),
+        Column("inf_count", "Inf", right=True),
+        Column("zero_count", "", in_table=False),
+        Column("requires_grad", "", in_table=False),
+        Column("device", "", in_table=False),
+        Column("checksum", "CHECKSUM"),
+        Column("payload", "", in_table=False),
+        Column("note", "NOTE"),
+    )
+    chosen = options.format or Format.table
+    rows = _record_row if chosen == Format.json else _tensor_rows
+    with options.connect() as client:
+        found = _records(client, run, selection, name, token, stack)
+        write(chosen, columns, (row for record in found for row in rows(record)))
+
+
+def _records(
+    client: Client, run: str, selection: Selection, name: str | None, token: int | None, stack: bool
+) -> Iterator[Record]:
+    single = selection.single
+    places = [single] if single else [(item.step, item.rank) for item in selection.of(run, client.steps(run))]
+    for step, rank in places:
+        yield from client.records(run, step=step, rank=rank, name=name, token=token, with_stack=stack)
+
+
+def _note(record: Record) -> str:
+    if record.raised:
+        return "raised"
+    notes = [] if record.complete else ["never ended"]
+    notes += ["fault"] if record.fault else []
+    notes += ["recompute"] if record.recompute else []
+    return ", ".join(notes)
+
+
+def _record_row(record: Record) -> Iterator[dict[str, Any]]:
+    row = {
+        "name": record.full_name,
+        "step": record.step,
+        "rank": record.rank,
+        "token": record.token,
+        "ordinal": record.ordinal,
+        "kind": record.kind,
+        "direction": record.direction,
+        "complete": record.complete,
+        "raised": record.raised,
+        "fault": record.fault,
+        "recompute": record.recompute,
+        "parent": record.parent,
+        "fields": record.fields,
+    }
+    if record.stack:
+        row["stack"] = record.stack
+    yield row
+
+
+def _tensor_rows(record: Record) -> Iterator[dict[str, Any]]:
+    place = {
+        "step": record.step,
+        "rank": record.rank,
+        "token": record.token,
+        "ordinal": record.ordinal,
+        "record": record.full_name,
+        "note": _note(record),
+    }
+    empty = True
+    for name, stats in record.tensors():
+        empty = False
+        yield {
+            **place,
+            "name": name,
+            "dtype": stats.dtype,
+            "shape": stats.shape,
+            "max": stats.max,
+            "min": stats.min,
+            "mean": stats.mean,
+            "norm": stats.norm,
+            "variance": stats.variance,
+            "nan_count": stats.nan_count,
+            "inf_count": stats.inf_count,
+            "zero_count": stats.zero_count,
+            "requires_grad": stats.requires_grad,
+            "device": stats.device,
+            "checksum": stats.checksum,
+            "payload": stats.payload.hash if stats.payload else None,
+        }
+    if empty:  # a record without tensors is still a record
+        yield {**dict.fromkeys(_TENSOR_KEYS), **place, "name": record.full_name}
+
+
+_TENSOR_KEYS = (
+    "dtype",
+    "shape",
+    "max",
+    "min",
+    "mean",
+    "norm",
+    "variance",
+    "nan_count",
+    "inf_count",
+    "zero_count",
+    "requires_grad",
+    "device",
+    "checksum",
+    "payload",
+)

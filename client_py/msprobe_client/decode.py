@@ -1,0 +1,194 @@
+"""Messages of the wire to values of the model."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from typing import Any, Literal
+
+from msprobe_client import model
+from msprobe_client.errors import DataError
+from msprobe_client.proto import control_pb2, ingest_pb2, query_pb2, record_pb2
+
+_KINDS: dict[int, Literal["api", "module", "parameters_grad", "debug"]] = {
+    record_pb2.RECORD_API: "api",
+    record_pb2.RECORD_MODULE: "module",
+    record_pb2.RECORD_PARAMETERS_GRAD: "parameters_grad",
+    record_pb2.RECORD_DEBUG: "debug",
+}
+_STATES: dict[int, Literal["open", "complete", "incomplete"]] = {
+    query_pb2.StepSummary.OPEN: "open",
+    query_pb2.StepSummary.COMPLETE: "complete",
+    query_pb2.StepSummary.INCOMPLETE: "incomplete",
+}
+
+
+def time_of(unix_us: int) -> datetime:
+    return datetime.fromtimestamp(unix_us / 1e6, tz=timezone.utc)
+
+
+def rank(message: record_pb2.Rank) -> model.Rank:
+    return model.Rank("rank" if message.kind == record_pb2.Rank.RANK else "proc", message.number)
+
+
+def rank_message(value: model.Rank) -> record_pb2.Rank:
+    kind = record_pb2.Rank.RANK if value.kind == "rank" else record_pb2.Rank.PROCESS
+    return record_pb2.Rank(kind=kind, number=value.number)
+
+
+def settings(message: ingest_pb2.CaptureSettings) -> model.CaptureSettings:
+    return model.CaptureSettings(
+        task=message.task,
+        level=message.level,
+        summary_mode=message.summary_mode,
+        framework=message.framework,
+        dump_path=message.dump_path,
+        stack_and_construct=message.stack_and_construct,
+        config_json=message.config_json,
+    )
+
+
+def run_summary(message: query_pb2.RunSummary) -> model.RunSummary:
+    return model.RunSummary(
+        run=message.run,
+        created=time_of(message.created_unix_us),
+        steps=message.steps,
+        ranks=tuple(rank(item) for item in message.ranks),
+        records=message.records,
+        tensors=message.tensors,
+        nan_tensors=message.nan_tensors,
+        inf_tensors=message.inf_tensors,
+        row_bytes=message.row_bytes,
+        payload_bytes=message.payload_bytes,
+        open_sessions=message.open_sessions,
+        settings=settings(message.settings),
+    )
+
+
+def gap(message: ingest_pb2.Marker.Gap) -> model.Gap:
+    reasons = ingest_pb2.Marker.Gap.Reason
+    known = message.reason in reasons.values()
+    return model.Gap(
+        step=message.step,
+        fragments=message.fragments,
+        payloads=message.payloads,
+        reason=reasons.Name(message.reason).lower() if known else f"reason_{message.reason}",
+    )
+
+
+def step_summary(message: query_pb2.StepSummary) -> model.StepSummary:
+    return model.StepSummary(
+        step=message.step,
+        rank=rank(message.rank),
+        state=_STATES.get(message.state, "incomplete"),
+        records=message.records,
+        tensors=message.tensors,
+        nan_tensors=message.nan_tensors,
+        inf_tensors=message.inf_tensors,
+        tokens=message.tokens,
+        row_bytes=message.row_bytes,
+        payload_bytes=message.payload_bytes,
+        gaps=tuple(gap(item) for item in message.gaps),
+        epoch=message.epoch,
+        earlier_epochs=tuple(message.earlier_epochs),
+        faults=message.faults,
+    )
+
+
+def server_info(message: control_pb2.ServerInfo) -> model.ServerInfo:
+    durabilities = ingest_pb2.Durability
+    known = message.durability in durabilities.values()
+    name = durabilities.Name(message.durability) if known else str(message.durability)
+    return model.ServerInfo(
+        server_id=message.server_id,
+        version=message.version,
+        durability=name.removeprefix("DURABILITY_").lower(),
+        embedded=message.embedded,
+        data_dir=message.data_dir,
+        started=time_of(message.started_unix_us),
+        open_sessions=message.open_sessions,
+        storage_format=message.storage_format,
+    )
+
+
+def record(message: record_pb2.Record) -> model.Record:
+    flags = message.flags
+    fields = value(message.fields)
+    if fields is None:
+        fields = {}
+    if not isinstance(fields, dict):
+        raise DataError(f"the server sent the record {message.full_name} with fields that are not a dict")
+    return model.Record(
+        full_name=message.full_name,
+        step=message.step,
+        rank=rank(message.rank),
+        token=message.token,
+        ordinal=message.ordinal,
+        kind=_KINDS.get(message.kind, "unspecified"),
+        direction="backward" if message.direction == record_pb2.DIRECTION_BACKWARD else "forward",
+        complete=bool(flags & record_pb2.FRAGMENT_EXIT),
+        raised=bool(flags & record_pb2.FRAGMENT_RAISED),
+        fault=bool(flags & record_pb2.FRAGMENT_FAULT),
+        recompute=bool(flags & record_pb2.FRAGMENT_RECOMPUTE),
+        fields=fields,
+        parent=message.parent or None,
+        stack=tuple(model.Frame(item.path, item.line, item.function, item.source) for item in message.stack),
+    )
+
+
+def value(message: record_pb2.Value) -> model.FieldValue:
+    kind = message.WhichOneof("kind")
+    if kind == "tensor":
+        return tensor(message.tensor)
+    if kind == "dict":
+        return {entry.key: value(entry.value) for entry in message.dict.entries}
+    if kind == "list":
+        return [value(item) for item in message.list.items]
+    if kind == "json":
+        return json_text(message.json)
+    if kind is None or kind == "none":
+        return None
+    return getattr(message, kind)
+
+
+def json_text(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # shown as it is rather than losing the record
+
+
+def tensor(message: record_pb2.TensorLeaf) -> model.TensorStats:
+    def optional(name: str) -> Any:
+        return getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
+
+    attributes = json_text(message.attributes_json) if message.attributes_json else {}
+    return model.TensorStats(
+        type=message.type,
+        dtype=message.dtype,
+        shape=tuple(message.shape),
+        requires_grad=message.requires_grad,
+        device=message.device,
+        max=_number(message.max),
+        min=_number(message.min),
+        mean=optional("mean"),
+        norm=optional("norm"),
+        variance=optional("variance"),
+        nan_count=message.nan_count,
+        positive_inf_count=message.positive_inf_count,
+        negative_inf_count=message.negative_inf_count,
+        zero_count=message.zero_count,
+        finite_max=optional("finite_max"),
+        finite_min=optional("finite_min"),
+        finite_mean=optional("finite_mean"),
+        finite_norm=optional("finite_norm"),
+        crc32=optional("crc32"),
+        xor64=optional("xor64"),
+        payload=model.PayloadRef(message.payload.hash.hex(), message.payload.size) if message.payload.hash else None,
+        attributes=attributes if isinstance(attributes, dict) else {"attributes": attributes},
+    )
+
+
+def _number(message: record_pb2.TensorLeaf.Number) -> model.Number | None:
+    kind = message.WhichOneof("kind")
+    return None if kind is None else getattr(message, kind)

@@ -1,0 +1,164 @@
+"""A msprobe-server of one's own on a data directory, for as long as one needs it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from msprobe_client.address import UNIX_PATH_MAX
+from msprobe_client.errors import InvalidArgument, ServerUnavailable
+
+ENVIRONMENT = "MSPROBE_SERVER_BINARY"
+# Opening a store after a crash replays its log; a minute is far beyond what was ever seen.
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+# Should this process be killed, the server leaves by itself.
+IDLE_EXIT_SECONDS = 60
+
+
+def server_binary() -> Path:
+    """$MSPROBE_SERVER_BINARY, else beside this Python, else in PATH."""
+    named = os.environ.get(ENVIRONMENT)
+    if named:
+        path = Path(named)
+        if not os.access(path, os.X_OK) or path.is_dir():
+            raise ServerUnavailable(f"{ENVIRONMENT}={named} is not a program; name the msprobe-server binary")
+        return path
+    beside = Path(sys.executable).parent / "msprobe-server"
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("msprobe-server")
+    if found is None:
+        raise ServerUnavailable(
+            f"msprobe-server was not found beside {sys.executable} nor in PATH; install it, or set {ENVIRONMENT}, "
+            "or give --server ADDRESS of a running one"
+        )
+    return Path(found)
+
+
+class EmbeddedServer:
+    """Runs msprobe-server on a private socket. Use as a context; `address` is valid inside it.
+
+    The server takes the lock on the directory; where another holds it, entering raises ServerUnavailable.
+    """
+
+    def __init__(self, data_dir: str | os.PathLike[str], *, create: bool = False) -> None:
+        self._data_dir = Path(data_dir)
+        self._create = create
+        self._process: subprocess.Popen[bytes] | None = None
+        self._runtime: Path | None = None
+        self.address = ""
+
+    def __enter__(self) -> EmbeddedServer:
+        if not self._data_dir.is_dir():
+            if self._data_dir.exists():
+                raise InvalidArgument(f"data directory {self._data_dir} is not a directory")
+            if not self._create:
+                raise InvalidArgument(f"data directory {self._data_dir} does not exist; nothing is stored there")
+            try:
+                self._data_dir.mkdir(parents=True)
+            except OSError as error:
+                raise InvalidArgument(f"data directory {self._data_dir} cannot be created: {error.strerror}") from None
+        binary = server_binary()
+        self._runtime = _runtime_directory()
+        path = self._runtime / "server"
+        self.address = f"unix:{path}"
+        try:
+            self._start(binary, path)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def process_id(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def _start(self, binary: Path, path: Path) -> None:
+        assert self._runtime is not None
+        command = [
+            str(binary),
+            f"--data_dir={self._data_dir.resolve()}",
+            f"--listen=unix:{path}",
+            "--embedded",
+            f"--idle_exit_seconds={IDLE_EXIT_SECONDS}",
+        ]
+        with (self._runtime / "log").open("wb") as log:
+            # A session of its own: Ctrl-C at the terminal is ours to handle, the server is ended in order.
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not _accepts(path):
+            code = self._process.poll()
+            if code is not None:
+                raise ServerUnavailable(
+                    f"msprobe-server on {self._data_dir} ended with {_how(code)} before it listened"
+                    f"{self._last_words()}; if another server has that directory, give its address with --server"
+                )
+            if time.monotonic() > deadline:
+                raise ServerUnavailable(
+                    f"msprobe-server on {self._data_dir} did not listen within {START_SECONDS:.0f} s{self._last_words()}"
+                )
+            time.sleep(0.01)
+
+    def _last_words(self) -> str:
+        assert self._runtime is not None
+        lines = (self._runtime / "log").read_text(encoding="utf-8", errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {last[-500:]}" if last else ""
+
+    def _stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            except KeyboardInterrupt:
+                self._process.kill()
+                self._process.wait()
+                raise
+        self._process = None
+        if self._runtime is not None:
+            shutil.rmtree(self._runtime, ignore_errors=True)
+            self._runtime = None
+
+
+def _runtime_directory() -> Path:
+    """A short private directory: a socket's path must fit."""
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+        if parent and len(parent) + 32 < UNIX_PATH_MAX and os.access(parent, os.W_OK):
+            return Path(tempfile.mkdtemp(prefix="msprobe-", dir=parent))
+    raise ServerUnavailable("no writable directory for a socket in XDG_RUNTIME_DIR, TMPDIR or /tmp")
+
+
+def _accepts(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,231 @@
+"""Plain values that the client returns. Frozen; nothing here knows protobuf."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msprobe_client.errors import InvalidArgument
+
+Number: TypeAlias = int | float | bool
+# None, bool, int, float, str, TensorStats, and lists and dicts of these.
+FieldValue: TypeAlias = Any
+
+_RANK = re.compile(r"(?:(?P<kind>rank|proc))?(?P<number>[0-9]{1,10})")
+_UINT32_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Rank:
+    """Where records come from: a global rank, or a process that never learned its rank."""
+
+    kind: Literal["rank", "proc"]
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.number}"
+
+    @classmethod
+    def parse(cls, text: str | int | Rank) -> Rank:
+        """Of 0, "0", "rank0" or "proc123"."""
+        if isinstance(text, Rank):
+            return text
+        match = _RANK.fullmatch(str(text))
+        if match is None or int(match["number"]) > _UINT32_MAX:
+            raise InvalidArgument(f"rank {text!r} is not a rank: write 0, rank0 or proc123")
+        return cls("proc" if match["kind"] == "proc" else "rank", int(match["number"]))
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureSettings:
+    """What the run's configuration asked to be captured."""
+
+    task: str
+    level: str
+    summary_mode: str
+    framework: str
+    dump_path: str
+    stack_and_construct: bool
+    config_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    run: str
+    created: datetime
+    steps: int
+    ranks: tuple[Rank, ...]
+    records: int
+    tensors: int
+    nan_tensors: int
+    inf_tensors: int
+    row_bytes: int
+    payload_bytes: int
+    open_sessions: int
+    settings: CaptureSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that were lost before they reached the server."""
+
+    step: int
+    fragments: int
+    payloads: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    step: int
+    rank: Rank
+    state: Literal["open", "complete", "incomplete"]
+    records: int
+    tensors: int
+    nan_tensors: int
+    inf_tensors: int
+    tokens: int
+    row_bytes: int
+    payload_bytes: int
+    gaps: tuple[Gap, ...]
+    epoch: int
+    earlier_epochs: tuple[int, ...]
+    faults: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    path: str
+    line: int
+    function: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRef:
+    """Names stored content by its hash."""
+
+    hash: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class TensorStats:
+    """A tensor as it was at the call. None where nothing was computed; NaN and infinities as they are."""
+
+    type: str
+    dtype: str
+    shape: tuple[int, ...]
+    requires_grad: bool
+    device: str
+    max: Number | None = None
+    min: Number | None = None
+    mean: float | None = None
+    norm: float | None = None
+    variance: float | None = None
+    nan_count: int = 0
+    positive_inf_count: int = 0
+    negative_inf_count: int = 0
+    zero_count: int = 0
+    finite_max: float | None = None
+    finite_min: float | None = None
+    finite_mean: float | None = None
+    finite_norm: float | None = None
+    crc32: int | None = None
+    xor64: int | None = None
+    payload: PayloadRef | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def inf_count(self) -> int:
+        return self.positive_inf_count + self.negative_inf_count
+
+    @property
+    def checksum(self) -> str | None:
+        """As dump.json spells it under "md5"."""
+        if self.crc32 is not None:
+            return f"{self.crc32:08x}"
+        return None if self.xor64 is None else f"0x{self.xor64:016x}"
+
+
+# The word that stands for a field in the names of tensors and of their files.
+_FIELD_WORDS = {"input_args": "input", "input_kwargs": "kwargs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What dump.json calls an entry."""
+
+    full_name: str
+    step: int
+    rank: Rank
+    token: int
+    ordinal: int
+    kind: Literal["api", "module", "parameters_grad", "debug", "unspecified"]
+    direction: Literal["forward", "backward"]
+    complete: bool  # the call ended; otherwise the process died in it, or it is still running
+    raised: bool
+    fault: bool  # our own fault while capturing it: the fields may be partial
+    recompute: bool
+    fields: Mapping[str, FieldValue]
+    parent: str | None
+    stack: tuple[Frame, ...] = ()
+
+    def tensors(self) -> Iterator[tuple[str, TensorStats]]:
+        """Every tensor with the name of its file: Functional.linear.0.forward.input.1"""
+        for key, value in self.fields.items():
+            if self.kind == "parameters_grad" and isinstance(value, Sequence) and not isinstance(value, str):
+                for item in value:  # these share one name
+                    yield from _leaves(f"{self.full_name}.{key}", item)
+            elif self.kind == "debug":
+                yield from _leaves(f"{self.full_name}.{key}" if key else self.full_name, value)
+            else:
+                yield from _leaves(f"{self.full_name}.{_FIELD_WORDS.get(key, key)}", value)
+
+
+def _leaves(name: str, value: FieldValue) -> Iterator[tuple[str, TensorStats]]:
+    if isinstance(value, TensorStats):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(f"{name}.{index}", item)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    directories: tuple[Path, ...]  # step{N}/rank{R}, in place
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    steps: int
+    records: int
+    payloads: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    row_bytes: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    server_id: str
+    version: str
+    durability: str
+    embedded: bool
+    data_dir: str
+    started: datetime
+    open_sessions: int
+    storage_format: int

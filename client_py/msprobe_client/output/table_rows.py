@@ -1,0 +1,43 @@
+"""Aligned columns that stream: widths come from the first rows, and a later, longer cell only moves its own line.
+
+Rich's tables need every row before the first line, and a step has tens of thousands.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import TextIO
+
+from msprobe_client.output import Column, Row
+
+# Rows whose cells set the widths.
+_WINDOW = 1000
+# What would move a terminal's cursor or change its colours.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ALARM = re.compile(r"\b(NaN|Infinity|incomplete|raised|never ended|fault)\b")
+
+
+def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO) -> None:
+    columns = [column for column in columns if column.in_table]
+    colored = to.isatty() and "NO_COLOR" not in os.environ
+    lines = ([_cell(column, row) for column in columns] for row in rows)
+    window = list(itertools.islice(lines, _WINDOW))
+    titles = [column.title for column in columns]
+    widths = [max(len(cells[index]) for cells in (titles, *window)) for index in range(len(columns))]
+    for cells in itertools.chain([titles], window, lines):
+        line = "  ".join(
+            cell.rjust(width) if column.right else cell.ljust(width)
+            for column, cell, width in zip(columns, cells, widths, strict=True)
+        ).rstrip()
+        if colored:
+            line = f"\x1b[1m{line}\x1b[0m" if cells is titles else _ALARM.sub("\x1b[31m\\1\x1b[0m", line)
+        to.write(line)
+        to.write("\n")
+
+
+def _cell(column: Column, row: Row) -> str:
+    value = row[column.name]
+    return "" if value is None else _CONTROL.sub("?", column.show(value))

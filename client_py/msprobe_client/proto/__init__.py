@@ -1,0 +1,1 @@
+"""Generated from proto/msprobe/v1 by generate_proto.py."""
