@@ -15,8 +15,8 @@ struct Statistics {
   double max = 0;
   double min = 0;
   double mean = 0;
-  double norm = 0;      // L2
-  double variance = 0;  // population: mean of squared deviations
+  double norm = 0;          // L2
+  double variance = 0;      // population: mean of squared deviations
   int64_t integer_max = 0;  // kUInt64: the same bits as uint64_t; kBool: any and all, 0 or 1
   int64_t integer_min = 0;
   uint64_t nan_count = 0;

@@ -42,7 +42,7 @@ size_t ElementSize(DType dtype);
 
 // Host memory of a tensor, borrowed. Any layout: transposed, expanded (stride 0), negative strides.
 struct TensorView {
-  const void* data = nullptr;        // the first element; may be null when a size is 0
+  const void* data = nullptr;  // the first element; may be null when a size is 0
   DType dtype = DType::kUnspecified;
   std::span<const int64_t> sizes;    // empty: a 0-D tensor of one element
   std::span<const int64_t> strides;  // in elements, as many as sizes

@@ -1,0 +1,72 @@
+#include "agent/stats/checksum.h"
+
+#include <libdeflate.h>
+
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "agent/stats/layout.h"
+
+namespace msprobe::stats {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "elements are checked as little-endian bytes");
+
+constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+uint64_t XorWords(const char* bytes, size_t size) {
+  constexpr size_t kLanes = 8;
+  uint64_t lanes[kLanes] = {};
+  size_t at = 0;
+  for (; at + sizeof(lanes) <= size; at += sizeof(lanes)) {
+    uint64_t words[kLanes];
+    std::memcpy(words, bytes + at, sizeof(words));
+    for (size_t i = 0; i < kLanes; ++i) lanes[i] ^= words[i];
+  }
+  uint64_t result = 0;
+  for (uint64_t lane : lanes) result ^= lane;
+  while (at < size) {
+    uint64_t word = 0;
+    const size_t count = std::min<size_t>(sizeof(word), size - at);
+    std::memcpy(&word, bytes + at, count);
+    result ^= word;
+    at += count;
+  }
+  return result;
+}
+
+}  // namespace
+
+uint32_t Crc32(const TensorView& view) {
+  const size_t element_size = ElementSize(view.dtype);
+  uint32_t crc = 0;
+  Layout(view, Layout::Order::kRowMajor).ForEachRun(kNoLimit, true, [&](const void* elements, size_t count) {
+    crc = libdeflate_crc32(crc, elements, count * element_size);
+  });
+  return crc;
+}
+
+uint64_t Xor64(const TensorView& view) {
+  const size_t element_size = ElementSize(view.dtype);
+  uint64_t result = 0;
+  size_t offset = 0;
+  Layout(view, Layout::Order::kRowMajor).ForEachRun(kNoLimit, true, [&](const void* elements, size_t count) {
+    const uint64_t words = XorWords(static_cast<const char*>(elements), count * element_size);
+    // A run that starts inside a word lands rotated in the whole.
+    result ^= std::rotl(words, static_cast<int>(offset % 8) * 8);
+    offset += count * element_size;
+  });
+  return result;
+}
+
+void CopyContiguous(const TensorView& view, void* out) {
+  const size_t element_size = ElementSize(view.dtype);
+  char* to = static_cast<char*>(out);
+  Layout(view, Layout::Order::kRowMajor).ForEachRun(kNoLimit, true, [&](const void* elements, size_t count) {
+    std::memcpy(to, elements, count * element_size);
+    to += count * element_size;
+  });
+}
+
+}  // namespace msprobe::stats

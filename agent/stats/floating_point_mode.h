@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
+namespace msprobe::stats {
+
+// While alive, this thread computes with IEEE defaults (denormals kept, round to nearest, no traps), whatever the host
+// program has set, for instance by torch.set_flush_denormal. Restores the mode and the sticky flags.
+class FloatingPointMode {
+ public:
+#if defined(__SSE2__)
+  FloatingPointMode() : saved_(_mm_getcsr()) { _mm_setcsr(0x1f80); }
+  ~FloatingPointMode() { _mm_setcsr(saved_); }
+#elif defined(__aarch64__)
+  FloatingPointMode() {
+    asm volatile("mrs %0, fpcr" : "=r"(saved_));
+    if (saved_ != 0) asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+  }
+  ~FloatingPointMode() {
+    if (saved_ != 0) asm volatile("msr fpcr, %0" : : "r"(saved_));
+  }
+#else
+  FloatingPointMode() = default;
+#endif
+  FloatingPointMode(const FloatingPointMode&) = delete;
+  FloatingPointMode& operator=(const FloatingPointMode&) = delete;
+
+ private:
+#if defined(__SSE2__)
+  uint32_t saved_;
+#elif defined(__aarch64__)
+  uint64_t saved_;
+#endif
+};
+
+}  // namespace msprobe::stats

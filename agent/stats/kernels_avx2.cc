@@ -1,0 +1,147 @@
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "agent/stats/kernels.h"
+
+namespace msprobe::stats {
+namespace {
+
+inline double Sum(__m256d x) { return (x[0] + x[1]) + (x[2] + x[3]); }
+
+inline uint64_t Bits(int mask) { return static_cast<uint64_t>(__builtin_popcount(static_cast<unsigned>(mask))); }
+
+struct Simd {
+  static constexpr size_t kFloats = 8;
+  static constexpr size_t kDoubles = 4;
+  using Floats = __m256;
+
+  static Floats LoadFloat32(const uint32_t* p) {
+    return _mm256_castsi256_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Floats LoadFloat16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Floats LoadBFloat16(const uint16_t* p) {
+    const __m256i words = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
+  }
+
+  template <bool kCareful>
+  class Accumulator {
+   public:
+    void Add(Floats x) {
+      Floats kept = x;
+      if constexpr (kCareful) {
+        const Floats inf = _mm256_set1_ps(__builtin_inff());
+        const Floats minus_inf = _mm256_set1_ps(-__builtin_inff());
+        const Floats magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+        const Floats finite = _mm256_cmp_ps(magnitude, inf, _CMP_LT_OQ);
+        kept = _mm256_and_ps(x, finite);
+        nans_ += Bits(_mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)));
+        positive_infs_ += Bits(_mm256_movemask_ps(_mm256_cmp_ps(x, inf, _CMP_EQ_OQ)));
+        negative_infs_ += Bits(_mm256_movemask_ps(_mm256_cmp_ps(x, minus_inf, _CMP_EQ_OQ)));
+        max_ = _mm256_max_ps(_mm256_blendv_ps(minus_inf, x, finite), max_);
+        min_ = _mm256_min_ps(_mm256_blendv_ps(inf, x, finite), min_);
+      } else {
+        max_ = _mm256_max_ps(x, max_);
+        min_ = _mm256_min_ps(x, min_);
+      }
+      const Floats zero = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ);
+      zeros_ = _mm256_sub_epi32(zeros_, _mm256_castps_si256(zero));
+      const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(kept));
+      const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(kept, 1));
+      sum_low_ = _mm256_add_pd(sum_low_, low);
+      sum_high_ = _mm256_add_pd(sum_high_, high);
+      squares_low_ = _mm256_fmadd_pd(low, low, squares_low_);
+      squares_high_ = _mm256_fmadd_pd(high, high, squares_high_);
+    }
+
+    FloatSums Finish() const {
+      FloatSums out{Sum(_mm256_add_pd(sum_low_, sum_high_)),
+                    Sum(_mm256_add_pd(squares_low_, squares_high_)),
+                    max_[0],
+                    min_[0],
+                    0,
+                    nans_,
+                    positive_infs_,
+                    negative_infs_};
+      alignas(32) uint32_t zeros[8];
+      _mm256_store_si256(reinterpret_cast<__m256i*>(zeros), zeros_);
+      for (int i = 0; i < 8; ++i) {
+        out.max = max_[i] > out.max ? max_[i] : out.max;
+        out.min = min_[i] < out.min ? min_[i] : out.min;
+        out.zeros += zeros[i];
+      }
+      return out;
+    }
+
+   private:
+    __m256d sum_low_ = _mm256_setzero_pd();
+    __m256d sum_high_ = _mm256_setzero_pd();
+    __m256d squares_low_ = _mm256_setzero_pd();
+    __m256d squares_high_ = _mm256_setzero_pd();
+    Floats max_ = _mm256_set1_ps(-__builtin_inff());
+    Floats min_ = _mm256_set1_ps(__builtin_inff());
+    __m256i zeros_ = _mm256_setzero_si256();
+    uint64_t nans_ = 0;
+    uint64_t positive_infs_ = 0;
+    uint64_t negative_infs_ = 0;
+  };
+
+  template <bool kCareful>
+  class WideAccumulator {
+   public:
+    void AddDoubles(const uint64_t* p) {
+      const __m256d x = _mm256_castsi256_pd(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+      __m256d kept = x;
+      if constexpr (kCareful) {
+        const __m256d inf = _mm256_set1_pd(__builtin_inf());
+        const __m256d minus_inf = _mm256_set1_pd(-__builtin_inf());
+        const __m256d finite = _mm256_cmp_pd(_mm256_andnot_pd(_mm256_set1_pd(-0.0), x), inf, _CMP_LT_OQ);
+        kept = _mm256_and_pd(x, finite);
+        nans_ += Bits(_mm256_movemask_pd(_mm256_cmp_pd(x, x, _CMP_UNORD_Q)));
+        positive_infs_ += Bits(_mm256_movemask_pd(_mm256_cmp_pd(x, inf, _CMP_EQ_OQ)));
+        negative_infs_ += Bits(_mm256_movemask_pd(_mm256_cmp_pd(x, minus_inf, _CMP_EQ_OQ)));
+        max_ = _mm256_max_pd(_mm256_blendv_pd(minus_inf, x, finite), max_);
+        min_ = _mm256_min_pd(_mm256_blendv_pd(inf, x, finite), min_);
+      } else {
+        max_ = _mm256_max_pd(x, max_);
+        min_ = _mm256_min_pd(x, min_);
+      }
+      zeros_ += Bits(_mm256_movemask_pd(_mm256_cmp_pd(x, _mm256_setzero_pd(), _CMP_EQ_OQ)));
+      sum_ = _mm256_add_pd(sum_, kept);
+      squares_ = _mm256_fmadd_pd(kept, kept, squares_);
+    }
+
+    FloatSums Finish() const {
+      FloatSums out{Sum(sum_), Sum(squares_), max_[0], min_[0], zeros_, nans_, positive_infs_, negative_infs_};
+      for (int i = 1; i < 4; ++i) {
+        out.max = max_[i] > out.max ? max_[i] : out.max;
+        out.min = min_[i] < out.min ? min_[i] : out.min;
+      }
+      return out;
+    }
+
+   private:
+    __m256d sum_ = _mm256_setzero_pd();
+    __m256d squares_ = _mm256_setzero_pd();
+    __m256d max_ = _mm256_set1_pd(-__builtin_inf());
+    __m256d min_ = _mm256_set1_pd(__builtin_inf());
+    uint64_t zeros_ = 0;
+    uint64_t nans_ = 0;
+    uint64_t positive_infs_ = 0;
+    uint64_t negative_infs_ = 0;
+  };
+};
+
+}  // namespace
+}  // namespace msprobe::stats
+
+#include "agent/stats/kernels_template.h"
+
+namespace msprobe::stats {
+
+constinit const Kernels kAvx2Kernels = MakeKernels("avx2");
+
+}  // namespace msprobe::stats

@@ -1,0 +1,139 @@
+// GCC 12 sees an uninitialised value in its own _mm512_undefined_pd (its bug 105593).
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#if !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include <immintrin.h>
+
+#include <cstring>
+
+#include "agent/stats/kernels.h"
+
+namespace msprobe::stats {
+namespace {
+
+inline uint64_t Bits(unsigned mask) { return static_cast<uint64_t>(__builtin_popcount(mask)); }
+
+struct Simd {
+  static constexpr size_t kFloats = 16;
+  static constexpr size_t kDoubles = 8;
+  using Floats = __m512;
+
+  static Floats LoadFloat32(const uint32_t* p) { return _mm512_loadu_ps(p); }
+  static Floats LoadFloat16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static Floats LoadBFloat16(const uint16_t* p) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+  }
+
+  template <bool kCareful>
+  class Accumulator {
+   public:
+    void Add(Floats x) {
+      Floats kept = x;
+      if constexpr (kCareful) {
+        const Floats inf = _mm512_set1_ps(__builtin_inff());
+        const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), inf, _CMP_LT_OQ);
+        kept = _mm512_maskz_mov_ps(finite, x);
+        nans_ += Bits(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
+        positive_infs_ += Bits(_mm512_cmp_ps_mask(x, inf, _CMP_EQ_OQ));
+        negative_infs_ += Bits(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ));
+        max_ = _mm512_mask_max_ps(max_, finite, x, max_);
+        min_ = _mm512_mask_min_ps(min_, finite, x, min_);
+      } else {
+        max_ = _mm512_max_ps(x, max_);
+        min_ = _mm512_min_ps(x, min_);
+      }
+      zeros_ += Bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
+      const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(kept));
+      const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(kept, 1));
+      sum_low_ = _mm512_add_pd(sum_low_, low);
+      sum_high_ = _mm512_add_pd(sum_high_, high);
+      squares_low_ = _mm512_fmadd_pd(low, low, squares_low_);
+      squares_high_ = _mm512_fmadd_pd(high, high, squares_high_);
+    }
+
+    FloatSums Finish() const {
+      return FloatSums{_mm512_reduce_add_pd(_mm512_add_pd(sum_low_, sum_high_)),
+                       _mm512_reduce_add_pd(_mm512_add_pd(squares_low_, squares_high_)),
+                       _mm512_reduce_max_ps(max_),
+                       _mm512_reduce_min_ps(min_),
+                       zeros_,
+                       nans_,
+                       positive_infs_,
+                       negative_infs_};
+    }
+
+   private:
+    __m512d sum_low_ = _mm512_setzero_pd();
+    __m512d sum_high_ = _mm512_setzero_pd();
+    __m512d squares_low_ = _mm512_setzero_pd();
+    __m512d squares_high_ = _mm512_setzero_pd();
+    Floats max_ = _mm512_set1_ps(-__builtin_inff());
+    Floats min_ = _mm512_set1_ps(__builtin_inff());
+    uint64_t zeros_ = 0;
+    uint64_t nans_ = 0;
+    uint64_t positive_infs_ = 0;
+    uint64_t negative_infs_ = 0;
+  };
+
+  template <bool kCareful>
+  class WideAccumulator {
+   public:
+    void AddDoubles(const uint64_t* p) {
+      const __m512d x = _mm512_loadu_pd(p);
+      __m512d kept = x;
+      if constexpr (kCareful) {
+        const __m512d inf = _mm512_set1_pd(__builtin_inf());
+        const __mmask8 finite = _mm512_cmp_pd_mask(_mm512_abs_pd(x), inf, _CMP_LT_OQ);
+        kept = _mm512_maskz_mov_pd(finite, x);
+        nans_ += Bits(_mm512_cmp_pd_mask(x, x, _CMP_UNORD_Q));
+        positive_infs_ += Bits(_mm512_cmp_pd_mask(x, inf, _CMP_EQ_OQ));
+        negative_infs_ += Bits(_mm512_cmp_pd_mask(x, _mm512_set1_pd(-__builtin_inf()), _CMP_EQ_OQ));
+        max_ = _mm512_mask_max_pd(max_, finite, x, max_);
+        min_ = _mm512_mask_min_pd(min_, finite, x, min_);
+      } else {
+        max_ = _mm512_max_pd(x, max_);
+        min_ = _mm512_min_pd(x, min_);
+      }
+      zeros_ += Bits(_mm512_cmp_pd_mask(x, _mm512_setzero_pd(), _CMP_EQ_OQ));
+      sum_ = _mm512_add_pd(sum_, kept);
+      squares_ = _mm512_fmadd_pd(kept, kept, squares_);
+    }
+
+    FloatSums Finish() const {
+      return FloatSums{_mm512_reduce_add_pd(sum_),
+                       _mm512_reduce_add_pd(squares_),
+                       _mm512_reduce_max_pd(max_),
+                       _mm512_reduce_min_pd(min_),
+                       zeros_,
+                       nans_,
+                       positive_infs_,
+                       negative_infs_};
+    }
+
+   private:
+    __m512d sum_ = _mm512_setzero_pd();
+    __m512d squares_ = _mm512_setzero_pd();
+    __m512d max_ = _mm512_set1_pd(-__builtin_inf());
+    __m512d min_ = _mm512_set1_pd(__builtin_inf());
+    uint64_t zeros_ = 0;
+    uint64_t nans_ = 0;
+    uint64_t positive_infs_ = 0;
+    uint64_t negative_infs_ = 0;
+  };
+};
+
+}  // namespace
+}  // namespace msprobe::stats
+
+#include "agent/stats/kernels_template.h"
+
+namespace msprobe::stats {
+
+constinit const Kernels kAvx512Kernels = MakeKernels("avx512");
+
+}  // namespace msprobe::stats

@@ -1,0 +1,244 @@
+// Included once by each kernels_<level>.cc after it has defined, in its unnamed namespace, `struct Simd`:
+//   Floats                                a vector of kFloats floats
+//   LoadFloat32, LoadFloat16, LoadBFloat16(bits) -> Floats
+//   Accumulator<kCareful>                 Add(Floats), and Finish() -> FloatSums
+//   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
+//   FloatSums is all they need to be merged.
+// Everything stays in the unnamed namespace and no inline function of the standard library is called: the linker would
+// otherwise be free to keep the copy that was compiled for the largest instruction set.
+
+#include <cstring>
+
+namespace msprobe::stats {
+namespace {
+
+constexpr double kInfinity = __builtin_inf();
+
+inline FloatSums NoSums() { return FloatSums{0, 0, -kInfinity, kInfinity, 0, 0, 0, 0}; }
+
+inline void Merge(const FloatSums& from, FloatSums* to) {
+  to->sum += from.sum;
+  to->squares += from.squares;
+  to->max = from.max > to->max ? from.max : to->max;
+  to->min = from.min < to->min ? from.min : to->min;
+  to->zeros += from.zeros;
+  to->nans += from.nans;
+  to->positive_infs += from.positive_infs;
+  to->negative_infs += from.negative_infs;
+}
+
+template <bool kCareful>
+inline void AddScalar(double value, FloatSums* sums) {
+  if (kCareful) {
+    if (value != value) {
+      ++sums->nans;
+      return;
+    }
+    if (value == kInfinity) {
+      ++sums->positive_infs;
+      return;
+    }
+    if (value == -kInfinity) {
+      ++sums->negative_infs;
+      return;
+    }
+  }
+  sums->sum += value;
+  sums->squares += value * value;
+  sums->max = value > sums->max ? value : sums->max;
+  sums->min = value < sums->min ? value : sums->min;
+  sums->zeros += value == 0;
+}
+
+struct Float32 {
+  using Element = uint32_t;
+  static Simd::Floats Load(const Element* p) { return Simd::LoadFloat32(p); }
+  static double Widen(Element bits) {
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+  }
+};
+
+struct BFloat16 {
+  using Element = uint16_t;
+  static Simd::Floats Load(const Element* p) { return Simd::LoadBFloat16(p); }
+  static double Widen(Element bits) { return Float32::Widen(static_cast<uint32_t>(bits) << 16); }
+};
+
+struct Float16 {
+  using Element = uint16_t;
+  static Simd::Floats Load(const Element* p) { return Simd::LoadFloat16(p); }
+  static double Widen(Element bits) {
+    const double magnitude = Float32::Widen((bits & 0x7fffu) << 13) * 0x1p112;
+    const double value = (bits & 0x7c00) != 0x7c00 ? magnitude : (bits & 0x3ff) != 0 ? __builtin_nan("") : kInfinity;
+    return (bits & 0x8000) != 0 ? -value : value;
+  }
+};
+
+template <typename Format, bool kCareful>
+void SumFloats(const typename Format::Element* elements, size_t count, FloatSums* out) {
+  constexpr size_t kWidth = Simd::kFloats;
+  FloatSums sums = NoSums();
+  size_t at = 0;
+  if (count >= kWidth) {
+    Simd::Accumulator<kCareful> even, odd;
+    for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
+      even.Add(Format::Load(elements + at));
+      odd.Add(Format::Load(elements + at + kWidth));
+    }
+    if (at + kWidth <= count) {
+      even.Add(Format::Load(elements + at));
+      at += kWidth;
+    }
+    sums = even.Finish();
+    if (count >= 2 * kWidth) Merge(odd.Finish(), &sums);
+  }
+  for (; at < count; ++at) AddScalar<kCareful>(Format::Widen(elements[at]), &sums);
+  *out = sums;
+}
+
+template <bool kCareful>
+void SumDoubles(const uint64_t* elements, size_t count, FloatSums* out) {
+  constexpr size_t kWidth = Simd::kDoubles;
+  FloatSums sums = NoSums();
+  size_t at = 0;
+  if (count >= kWidth) {
+    Simd::WideAccumulator<kCareful> even, odd;
+    for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
+      even.AddDoubles(elements + at);
+      odd.AddDoubles(elements + at + kWidth);
+    }
+    if (at + kWidth <= count) {
+      even.AddDoubles(elements + at);
+      at += kWidth;
+    }
+    sums = even.Finish();
+    if (count >= 2 * kWidth) Merge(odd.Finish(), &sums);
+  }
+  for (; at < count; ++at) {
+    double value;
+    std::memcpy(&value, elements + at, sizeof(value));
+    AddScalar<kCareful>(value, &sums);
+  }
+  *out = sums;
+}
+
+template <typename Element>
+bool Contains(const Element* elements, size_t count, Element bits) {
+  constexpr size_t kStep = 1024 / sizeof(Element);
+  size_t at = 0;
+  for (; at + kStep <= count; at += kStep) {
+    Element found = 0;
+    for (size_t i = 0; i < kStep; ++i) found = static_cast<Element>(found | (elements[at + i] == bits));
+    if (found != 0) return true;
+  }
+  for (; at < count; ++at) {
+    if (elements[at] == bits) return true;
+  }
+  return false;
+}
+
+template <typename Element>
+uint64_t CountZeros(const Element* elements, size_t count) {
+  uint64_t zeros = 0;
+  size_t at = 0;
+  while (at < count) {  // steps short enough for a counter of the element's own width
+    const size_t end = count - at > 128 ? at + 128 : count;
+    Element some = 0;
+    for (; at < end; ++at) some = static_cast<Element>(some + (elements[at] == 0));
+    zeros += static_cast<uint64_t>(static_cast<uint8_t>(some));
+  }
+  return zeros;
+}
+
+template <typename Element>
+void Extremes(const Element* elements, size_t count, IntegerSums* out) {
+  Element max = elements[0];
+  Element min = elements[0];
+  for (size_t i = 1; i < count; ++i) {
+    max = elements[i] > max ? elements[i] : max;
+    min = elements[i] < min ? elements[i] : min;
+  }
+  out->max = static_cast<int64_t>(max);
+  out->min = static_cast<int64_t>(min);
+}
+
+// Up to 32 bits everything is exact: a block's sum fits 64 bits and its squares are summed in two halves.
+template <typename Element>
+void SumIntegers(const Element* elements, size_t count, IntegerSums* out) {
+  Extremes(elements, count, out);
+  out->zeros = CountZeros(elements, count);
+  if constexpr (sizeof(Element) == 1) {
+    int32_t sum = 0;
+    uint32_t squares = 0;  // 32768 * 255^2 < 2^31
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t value = elements[i];
+      sum += value;
+      squares += static_cast<uint32_t>(value * value);
+    }
+    out->sum = sum;
+    out->squares = squares;
+  } else if constexpr (sizeof(Element) == 2) {
+    int32_t sum = 0;  // 16384 * 65535 < 2^30
+    uint64_t squares = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const int32_t value = elements[i];
+      sum += value;
+      squares += static_cast<uint32_t>(value) * static_cast<uint32_t>(value);
+    }
+    out->sum = sum;
+    out->squares = static_cast<double>(squares);
+  } else if constexpr (sizeof(Element) == 4) {
+    int64_t sum = 0;
+    uint64_t low = 0, high = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t value = elements[i];
+      const uint64_t square = static_cast<uint64_t>(value) * static_cast<uint64_t>(value);
+      sum += value;
+      low += square & 0xffffffffu;
+      high += square >> 32;
+    }
+    out->sum = sum;
+    out->squares = static_cast<double>(low) + static_cast<double>(high) * 0x1p32;
+  } else {
+    uint64_t low = 0;
+    decltype(elements[0] + 0) high = 0;  // signed or not as the elements
+    double squares[4] = {};
+    size_t at = 0;
+    for (; at + 4 <= count; at += 4) {
+      for (size_t i = 0; i < 4; ++i) {
+        const double value = static_cast<double>(elements[at + i]);
+        squares[i] += value * value;
+      }
+    }
+    for (; at < count; ++at) squares[0] += static_cast<double>(elements[at]) * static_cast<double>(elements[at]);
+    for (size_t i = 0; i < count; ++i) {
+      low += static_cast<uint64_t>(elements[i]) & 0xffffffffu;
+      high += elements[i] >> 32;
+    }
+    out->sum = (static_cast<__int128>(high) << 32) + static_cast<__int128>(low);
+    out->squares = (squares[0] + squares[1]) + (squares[2] + squares[3]);
+  }
+}
+
+constexpr Kernels MakeKernels(const char* name) {
+  return Kernels{
+      name,
+      {SumDoubles<false>, SumDoubles<true>, Contains<uint64_t>},
+      {SumFloats<Float32, false>, SumFloats<Float32, true>, Contains<uint32_t>},
+      {SumFloats<Float16, false>, SumFloats<Float16, true>, Contains<uint16_t>},
+      {SumFloats<BFloat16, false>, SumFloats<BFloat16, true>, Contains<uint16_t>},
+      SumIntegers<int8_t>,
+      SumIntegers<int16_t>,
+      SumIntegers<int32_t>,
+      SumIntegers<int64_t>,
+      SumIntegers<uint8_t>,
+      SumIntegers<uint16_t>,
+      SumIntegers<uint32_t>,
+      SumIntegers<uint64_t>,
+  };
+}
+
+}  // namespace
+}  // namespace msprobe::stats

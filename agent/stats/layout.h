@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/container/inlined_vector.h"
+#include "agent/stats/tensor_view.h"
+
+namespace msprobe::stats {
+
+// The addresses of a view's elements with as few dimensions as possible. Immutable, thread-compatible; borrows the
+// view's memory. Allocates nothing for up to 8 dimensions.
+//
+// Invariants:
+// 1. Every element of the view is visited exactly repeats() times the number of its visits here.
+// 2. No dimension has size 1, and no two neighbours could be one.
+class Layout {
+ public:
+  enum class Order {
+    kRowMajor,  // the order of the elements, as checksums need it; repeats() is 1
+    kAny,       // the order of memory: dimensions sorted and flipped, those of stride 0 counted in repeats()
+  };
+
+  // Bytes handed to a sink at once from gathered layouts; a multiple of every element size and of 8.
+  static constexpr size_t kGatherBytes = 16384;
+
+  Layout(const TensorView& view, Order order);
+
+  uint64_t repeats() const { return repeats_; }
+
+  // Calls sink(const void* elements, size_t count) for consecutive runs of elements, each of at most `limit_bytes`
+  // and aligned to the element's natural alignment. Long runs are given in place; others are gathered on the stack.
+  // Lazy conj and neg bits are resolved when `resolve` is set.
+  template <typename Sink>
+  void ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const;
+
+ private:
+  struct Dimension {
+    int64_t size;
+    int64_t stride;  // bytes
+  };
+  using Dimensions = absl::InlinedVector<Dimension, 8>;
+
+  // Calls visit(const char* first) for the first element of each innermost dimension.
+  template <typename Visit>
+  void ForEachInner(Visit&& visit) const;
+
+  // Copies `count` elements that lie `stride` bytes apart.
+  static void Gather(const char* from, int64_t stride, size_t count, size_t element_size, char* to);
+  // Applies the lazy bits to `count` elements.
+  static void Resolve(DType dtype, bool conjugate, bool negative, char* elements, size_t count);
+
+  const char* first_;
+  DType dtype_;
+  bool conjugate_;
+  bool negative_;
+  bool aligned_;
+  size_t element_size_;
+  uint64_t repeats_ = 1;
+  bool empty_;
+  Dimensions outer_;   // outermost first
+  Dimension inner_{};  // the last dimension; size 1 for a single element
+};
+
+template <typename Visit>
+void Layout::ForEachInner(Visit&& visit) const {
+  if (outer_.empty()) {
+    visit(first_);
+    return;
+  }
+  absl::InlinedVector<int64_t, 8> index(outer_.size(), 0);
+  const char* at = first_;
+  while (true) {
+    visit(at);
+    size_t d = outer_.size();
+    while (d > 0) {
+      --d;
+      at += outer_[d].stride;
+      if (++index[d] < outer_[d].size) break;
+      at -= outer_[d].stride * outer_[d].size;
+      index[d] = 0;
+      if (d == 0) return;
+    }
+  }
+}
+
+template <typename Sink>
+void Layout::ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const {
+  if (empty_) return;
+  const bool rewrite = resolve && (conjugate_ || negative_);
+  const size_t run = static_cast<size_t>(inner_.size);
+  const bool dense = inner_.stride == static_cast<int64_t>(element_size_);
+  constexpr size_t kLongRunBytes = 2048;  // from here on a run costs less than copying it
+  if (dense && aligned_ && !rewrite && (outer_.empty() || run * element_size_ >= kLongRunBytes)) {
+    const size_t limit = std::max<size_t>(1, limit_bytes / element_size_);
+    ForEachInner([&](const char* from) {
+      for (size_t done = 0; done < run;) {
+        const size_t count = std::min(limit, run - done);
+        sink(static_cast<const void*>(from + done * element_size_), count);
+        done += count;
+      }
+    });
+    return;
+  }
+
+  alignas(64) char buffer[kGatherBytes];
+  const size_t capacity = std::min(kGatherBytes, limit_bytes) / element_size_;
+  size_t filled = 0;
+  auto flush = [&] {
+    if (filled == 0) return;
+    if (rewrite) Resolve(dtype_, conjugate_, negative_, buffer, filled);
+    sink(static_cast<const void*>(buffer), filled);
+    filled = 0;
+  };
+  ForEachInner([&](const char* from) {
+    for (size_t done = 0; done < run;) {
+      const size_t count = std::min(capacity - filled, run - done);
+      Gather(from + static_cast<int64_t>(done) * inner_.stride, inner_.stride, count, element_size_,
+             buffer + filled * element_size_);
+      filled += count;
+      done += count;
+      if (filled == capacity) flush();
+    }
+  });
+  flush();
+}
+
+}  // namespace msprobe::stats

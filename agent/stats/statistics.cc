@@ -1,0 +1,318 @@
+#include "agent/stats/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "agent/stats/decode.h"
+#include "agent/stats/floating_point_mode.h"
+#include "agent/stats/layout.h"
+#include "agent/stats/statistics_internal.h"
+
+namespace msprobe::stats {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr size_t kDecodedValues = 1024;
+
+// Below this share of the mean square, the variance is the difference of nearly equal numbers and is computed again.
+constexpr double kCancelling = 1e-6;
+
+// A sum of doubles that remembers what rounding took away (Neumaier).
+class CompensatedSum {
+ public:
+  void Add(double value) {
+    const double sum = sum_ + value;
+    lost_ += std::fabs(sum_) >= std::fabs(value) ? (sum_ - sum) + value : (value - sum) + sum_;
+    sum_ = sum;
+  }
+  // Not finite once the sum has overflowed.
+  double value() const { return std::isfinite(sum_) ? sum_ + lost_ : sum_; }
+
+ private:
+  double sum_ = 0;
+  double lost_ = 0;
+};
+
+struct FloatTotals {
+  uint64_t count = 0;
+  CompensatedSum sum;
+  CompensatedSum squares;
+  double max = -kInfinity;
+  double min = kInfinity;
+  uint64_t zeros = 0;
+  uint64_t nans = 0;
+  uint64_t positive_infs = 0;
+  uint64_t negative_infs = 0;
+
+  uint64_t finite() const { return count - nans - positive_infs - negative_infs; }
+};
+
+// Adds contiguous elements of a format. Max prefers +0 to -0, and min -0 to +0, so that results do not depend on the
+// layout or the SIMD level.
+template <typename Element>
+void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals) {
+  constexpr Element kPlusZero = 0;
+  constexpr Element kMinusZero = static_cast<Element>(Element{1} << (8 * sizeof(Element) - 1));
+  const auto* elements = static_cast<const Element*>(data);
+  FloatSums block;
+  kernels.fast(elements, count, &block);
+  if (!std::isfinite(block.squares)) kernels.careful(elements, count, &block);
+
+  totals->count += count;
+  totals->sum.Add(block.sum);
+  totals->squares.Add(block.squares);
+  totals->zeros += block.zeros;
+  totals->nans += block.nans;
+  totals->positive_infs += block.positive_infs;
+  totals->negative_infs += block.negative_infs;
+  if (block.max > totals->max) {
+    totals->max = block.max == 0 && !kernels.contains(elements, count, kPlusZero) ? -0.0 : block.max + 0.0;
+  } else if (block.max == 0 && totals->max == 0 && std::signbit(totals->max)) {
+    if (kernels.contains(elements, count, kPlusZero)) totals->max = 0.0;
+  }
+  if (block.min < totals->min) {
+    totals->min = block.min == 0 && kernels.contains(elements, count, kMinusZero) ? -0.0 : block.min + 0.0;
+  } else if (block.min == 0 && totals->min == 0 && !std::signbit(totals->min)) {
+    if (kernels.contains(elements, count, kMinusZero)) totals->min = -0.0;
+  }
+}
+
+// Calls sink(double* values, size_t count) with the view's elements widened.
+template <typename Sink>
+void ForEachDecoded(const TensorView& view, const Layout& layout, int64_t origin, Sink&& sink) {
+  const size_t element_size = ElementSize(view.dtype);
+  const size_t per_element = ValuesPerElement(view.dtype);
+  const bool resolve = view.negative;  // the conj bit changes no absolute value
+  layout.ForEachRun(kDecodedValues / per_element * element_size, resolve, [&](const void* elements, size_t count) {
+    alignas(64) double values[kDecodedValues];
+    DecodeToDouble(view, elements, count, origin, values);
+    sink(values, count * per_element);
+  });
+}
+
+FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kernels& kernels, int64_t origin,
+                       double scale, double shift) {
+  FloatTotals totals;
+  ForEachDecoded(view, layout, origin, [&](double* values, size_t count) {
+    if (scale != 1 || shift != 0) {
+      for (size_t i = 0; i < count; ++i) values[i] = values[i] * scale - shift;
+    }
+    AddFloats(kernels.float64, values, count, &totals);
+  });
+  return totals;
+}
+
+FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels) {
+  FloatTotals totals;
+  auto run = [&](const auto& level) {
+    layout.ForEachRun(kBlockBytes, view.negative,
+                      [&](const void* elements, size_t count) { AddFloats(level, elements, count, &totals); });
+  };
+  switch (view.dtype) {
+    case DType::kFloat64:
+      run(kernels.float64);
+      break;
+    case DType::kFloat32:
+      run(kernels.float32);
+      break;
+    case DType::kFloat16:
+      run(kernels.float16);
+      break;
+    case DType::kBFloat16:
+      run(kernels.bfloat16);
+      break;
+    default:
+      totals = SumDecoded(view, layout, kernels, 0, 1, 0);
+  }
+  return totals;
+}
+
+// Variance of sums about any origin, not below the rounding of a sum of squares.
+double VarianceOf(double sum, double squares, double count) {
+  const double mean = sum / count;
+  return std::max(0.0, squares / count - mean * mean);
+}
+
+void FinishFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, FloatTotals totals,
+                  Statistics* out) {
+  const uint64_t repeats = layout.repeats();
+  const uint64_t finite = totals.finite();
+  out->computed = true;
+  out->nan_count = totals.nans * repeats;
+  out->positive_inf_count = totals.positive_infs * repeats;
+  out->negative_inf_count = totals.negative_infs * repeats;
+  out->zero_count = totals.zeros * repeats;
+  out->has_finite = finite != 0;
+
+  if (finite != 0) {
+    const double n = static_cast<double>(finite);
+    const double largest = std::max(std::fabs(totals.max), std::fabs(totals.min));
+    out->finite_max = totals.max;
+    out->finite_min = totals.min;
+
+    // Squares of doubles may overflow or vanish: then everything is summed again, scaled by a power of two.
+    int exponent = 0;
+    double scale = 1;
+    constexpr double kVanishing = 1e-140;
+    if (!std::isfinite(totals.squares.value()) || (largest > 0 && largest < kVanishing)) {
+      exponent = std::clamp(std::ilogb(largest), -1000, 1000);
+      scale = std::ldexp(1.0, -exponent);
+      totals = SumDecoded(view, layout, kernels, 0, scale, 0);
+    }
+    const double sum = totals.sum.value();
+    const double squares = totals.squares.value();
+    const double mean = std::clamp(sum / n, out->finite_min * scale, out->finite_max * scale) + 0.0;
+    out->finite_mean = std::ldexp(mean, exponent);
+    out->finite_norm = std::ldexp(std::sqrt(squares * static_cast<double>(repeats)), exponent);
+
+    if (finite == totals.count && out->finite_max != out->finite_min) {
+      double variance = VarianceOf(sum, squares, n);
+      if (variance < kCancelling * (squares / n)) {
+        const FloatTotals about_mean = SumDecoded(view, layout, kernels, 0, scale, mean);
+        variance = VarianceOf(about_mean.sum.value(), about_mean.squares.value(), n);
+      }
+      out->variance = std::ldexp(variance, 2 * exponent);
+    }
+  }
+
+  if (finite == totals.count) {
+    out->max = out->finite_max;
+    out->min = out->finite_min;
+    out->mean = out->finite_mean;
+    out->norm = out->finite_norm;
+    return;
+  }
+  const bool nan = totals.nans != 0;
+  const bool up = totals.positive_infs != 0;
+  const bool down = totals.negative_infs != 0;
+  out->variance = kNaN;
+  if (nan) {
+    out->max = out->min = out->mean = out->norm = kNaN;
+    return;
+  }
+  out->max = up ? kInfinity : out->has_finite ? out->finite_max : -kInfinity;
+  out->min = down ? -kInfinity : out->has_finite ? out->finite_min : kInfinity;
+  out->mean = up && down ? kNaN : up ? kInfinity : -kInfinity;
+  out->norm = kInfinity;
+}
+
+struct IntegerTotals {
+  uint64_t count = 0;
+  __int128 sum = 0;
+  CompensatedSum squares;
+  int64_t max = 0;
+  int64_t min = 0;
+  uint64_t zeros = 0;
+};
+
+template <typename Element>
+IntegerTotals SumIntegers(const TensorView& view, const Layout& layout,
+                          void (*kernel)(const Element*, size_t, IntegerSums*)) {
+  IntegerTotals totals;
+  layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
+    IntegerSums block;
+    kernel(static_cast<const Element*>(elements), count, &block);
+    const bool first = totals.count == 0;
+    if (first || static_cast<Element>(block.max) > static_cast<Element>(totals.max)) totals.max = block.max;
+    if (first || static_cast<Element>(block.min) < static_cast<Element>(totals.min)) totals.min = block.min;
+    totals.count += count;
+    totals.sum += block.sum;
+    totals.squares.Add(block.squares);
+    totals.zeros += block.zeros;
+  });
+  return totals;
+}
+
+double AsDouble(DType dtype, int64_t bits) {
+  return dtype == DType::kUInt64 ? static_cast<double>(static_cast<uint64_t>(bits)) : static_cast<double>(bits);
+}
+
+void FinishIntegers(const TensorView& view, const Layout& layout, const Kernels& kernels, const IntegerTotals& totals,
+                    Statistics* out) {
+  const double n = static_cast<double>(totals.count);
+  const double repeats = static_cast<double>(layout.repeats());
+  const double squares = totals.squares.value();
+  out->computed = true;
+  out->is_integer = true;
+  out->integer_max = totals.max;
+  out->integer_min = totals.min;
+  out->max = AsDouble(view.dtype, totals.max);
+  out->min = AsDouble(view.dtype, totals.min);
+  out->mean = std::clamp(static_cast<double>(totals.sum) / n, out->min, out->max);
+  out->norm = std::sqrt(squares * repeats);
+  out->zero_count = totals.zeros * layout.repeats();
+  if (view.dtype == DType::kBool) {
+    out->variance = (static_cast<double>(totals.sum) / n) * (static_cast<double>(totals.zeros) / n);
+  } else if (totals.max != totals.min) {
+    out->variance = VarianceOf(static_cast<double>(totals.sum), squares, n);
+    if (out->variance < kCancelling * (squares / n)) {
+      const FloatTotals about_min = SumDecoded(view, layout, kernels, totals.min, 1, 0);
+      out->variance = VarianceOf(about_min.sum.value(), about_min.squares.value(), n);
+    }
+  }
+  out->has_finite = true;
+  out->finite_max = out->max;
+  out->finite_min = out->min;
+  out->finite_mean = out->mean;
+  out->finite_norm = out->norm;
+}
+
+// Any byte but 0 is true.
+void FinishBool(const TensorView& view, const Layout& layout, const Kernels& kernels, Statistics* out) {
+  IntegerTotals totals = SumIntegers(view, layout, kernels.uint8);
+  const uint64_t trues = totals.count - totals.zeros;
+  totals.sum = static_cast<__int128>(trues);
+  totals.squares = CompensatedSum();
+  totals.squares.Add(static_cast<double>(trues));
+  totals.max = trues != 0;
+  totals.min = totals.zeros == 0;
+  FinishIntegers(view, layout, kernels, totals, out);
+}
+
+}  // namespace
+
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels) {
+  Statistics out;
+  if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
+  const FloatingPointMode mode;
+  const Layout layout(view, Layout::Order::kAny);
+  auto integers = [&](auto kernel) { FinishIntegers(view, layout, kernels, SumIntegers(view, layout, kernel), &out); };
+  switch (view.dtype) {
+    case DType::kInt8:
+      integers(kernels.int8);
+      break;
+    case DType::kInt16:
+      integers(kernels.int16);
+      break;
+    case DType::kInt32:
+      integers(kernels.int32);
+      break;
+    case DType::kInt64:
+      integers(kernels.int64);
+      break;
+    case DType::kUInt8:
+      integers(kernels.uint8);
+      break;
+    case DType::kUInt16:
+      integers(kernels.uint16);
+      break;
+    case DType::kUInt32:
+      integers(kernels.uint32);
+      break;
+    case DType::kUInt64:
+      integers(kernels.uint64);
+      break;
+    case DType::kBool:
+      FinishBool(view, layout, kernels, &out);
+      break;
+    default:
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels), &out);
+  }
+  return out;
+}
+
+Statistics ComputeStatistics(const TensorView& view) { return ComputeStatisticsWith(view, BestKernels()); }
+
+}  // namespace msprobe::stats
