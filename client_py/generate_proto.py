@@ -56,7 +56,7 @@ def generate() -> list[Path]:
         if existing:
             return existing
         raise SystemExit(f"generate_proto: no proto/msprobe/v1/query.proto beside {HERE} or in it")
-    from grpc_tools import protoc
+    from grpc_tools import protoc  # type: ignore[import-untyped]
 
     with tempfile.TemporaryDirectory() as scratch:
         common = ["protoc", f"-I{root}", f"-I{resources.files('grpc_tools') / '_proto'}"]

@@ -43,17 +43,17 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-T = TypeVar("T", covariant=True)
+T_co = TypeVar("T_co", covariant=True)
 M = TypeVar("M")
 
 
-class _Stream(Protocol[T]):
-    def __iter__(self) -> Iterator[T]: ...
+class _Stream(Protocol[T_co]):
+    def __iter__(self) -> Iterator[T_co]: ...
     def cancel(self) -> bool: ...
 
 
-class _Pending(Protocol[T]):
-    def result(self, timeout: float | None = None) -> T: ...
+class _Pending(Protocol[T_co]):
+    def result(self, timeout: float | None = None) -> T_co: ...
     def cancel(self) -> bool: ...
 
 

@@ -27,7 +27,8 @@ class DumpFile:
 def find(root: Path) -> list[DumpFile]:
     """Files in order of step, then rank, json before tensors.
 
-    root is a dump_path (with step{N} in it), one step{N}, or one rank{R} or proc{PID} (step 0 if its parent is no step).
+    root is a dump_path (with step{N} in it), one step{N}, or one rank{R} or proc{PID}
+    (of step 0 where its parent is no step).
     """
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"

@@ -115,7 +115,8 @@ class EmbeddedServer:
                 )
             if time.monotonic() > deadline:
                 raise ServerUnavailable(
-                    f"msprobe-server on {self._data_dir} did not listen within {START_SECONDS:.0f} s{self._last_words()}"
+                    f"msprobe-server on {self._data_dir} did not listen within {START_SECONDS:.0f} s"
+                    f"{self._last_words()}"
                 )
             time.sleep(0.01)
 

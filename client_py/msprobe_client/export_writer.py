@@ -103,7 +103,7 @@ class ExportWriter:
         target = self._scratch / path
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            self._file = target.open("xb")
+            self._file = target.open("wb")  # a path that comes twice: the later content stands
         except OSError as error:
             raise DataError(f"the server sent {path}, which cannot be written: {error.strerror}") from None
         self._path = path

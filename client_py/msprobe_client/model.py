@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -152,6 +152,8 @@ class TensorStats:
         return None if self.xor64 is None else f"0x{self.xor64:016x}"
 
 
+# What a file's name cannot hold.
+_UNFIT = re.compile(r"[/\x00-\x1f\x7f]")
 # The word that stands for a field in the names of tensors and of their files.
 _FIELD_WORDS = {"input_args": "input", "input_kwargs": "kwargs"}
 
@@ -178,13 +180,15 @@ class Record:
     def tensors(self) -> Iterator[tuple[str, TensorStats]]:
         """Every tensor with the name of its file: Functional.linear.0.forward.input.1"""
         for key, value in self.fields.items():
-            if self.kind == "parameters_grad" and isinstance(value, Sequence) and not isinstance(value, str):
-                for item in value:  # these share one name
-                    yield from _leaves(f"{self.full_name}.{key}", item)
-            elif self.kind == "debug":
-                yield from _leaves(f"{self.full_name}.{key}" if key else self.full_name, value)
+            if self.kind == "debug":  # its full name ends in the field's word already
+                leaves = _leaves(self.full_name, value)
+            elif self.kind == "parameters_grad" and isinstance(value, list):
+                # The items of its list share one name.
+                leaves = (leaf for item in value for leaf in _leaves(f"{self.full_name}.{key}", item))
             else:
-                yield from _leaves(f"{self.full_name}.{_FIELD_WORDS.get(key, key)}", value)
+                leaves = _leaves(f"{self.full_name}.{_FIELD_WORDS.get(key, key)}", value)
+            for name, stats in leaves:
+                yield _UNFIT.sub("_", name), stats
 
 
 def _leaves(name: str, value: FieldValue) -> Iterator[tuple[str, TensorStats]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 
 import typer
 
@@ -51,6 +52,8 @@ Ranks = Annotated[
     typer.Option("--rank", metavar="RANK", help="0, rank0 or proc123; may be given several times", show_default=False),
 ]
 
+T = TypeVar("T")
+
 _STEP = re.compile(r"(?P<first>[0-9]{1,10})(?:-(?P<last>[0-9]{1,10}))?")
 _UINT32_MAX = 2**32 - 1
 
@@ -78,7 +81,7 @@ class Common:
 
         address = None if self.data_dir is not None else self.server or os.environ[ENVIRONMENT]
         if address is not None:
-            usage(target_of, address)
+            usage(target_of, address, "--server" if self.server else ENVIRONMENT)
         return Client(address, data_dir=self.data_dir, create=create)
 
 
@@ -87,12 +90,12 @@ def common(context: typer.Context, server: str | None, data_dir: Path | None, ch
     return (root if isinstance(root, Common) else Common(None, None, None)).overridden(server, data_dir, chosen)
 
 
-def usage(check, *arguments):  # type: ignore[no-untyped-def]
-    """check(*arguments), whose InvalidArgument is the command line's fault."""
+def usage(check: Callable[[str], T], value: str, option: str) -> T:
+    """check(value), whose InvalidArgument is the command line's fault."""
     try:
-        return check(*arguments)
+        return check(value)
     except InvalidArgument as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 class Selection:
@@ -144,7 +147,4 @@ def _range(text: str) -> tuple[int, int]:
 def _rank(text: str) -> Rank:
     from msprobe_client.model import Rank
 
-    try:
-        return Rank.parse(text)
-    except InvalidArgument as error:
-        raise typer.BadParameter(str(error), param_hint="--rank") from None
+    return usage(Rank.parse, text, "--rank")
