@@ -1,0 +1,135 @@
+#include "server/format/record_assembler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "server/format/cat.h"
+#include "server/format/fragment_decoder.h"
+
+namespace msprobe::server {
+
+RecordAssembler::RecordAssembler(uint32_t step, v1::Rank rank, StructureSource structures)
+    : step_(step), rank_(std::move(rank)), source_(std::move(structures)) {}
+
+absl::StatusOr<const RecordAssembler::KnownStructure*> RecordAssembler::Known(uint64_t id) {
+  if (auto found = structures_.find(id); found != structures_.end()) return found->second.get();
+  absl::StatusOr<v1::Structure> structure = source_(id);
+  if (!structure.ok()) return structure.status();
+  absl::StatusOr<StructureSummary> summary = Summarize(*structure);
+  if (!summary.ok()) return absl::DataLossError(summary.status().message());
+  auto [name, inserted] = name_index_.try_emplace(structure->name(), static_cast<uint32_t>(names_.size()));
+  if (inserted) names_.push_back(structure->name());
+  auto known =
+      std::make_unique<KnownStructure>(KnownStructure{*std::move(structure), *std::move(summary), name->second});
+  return structures_.emplace(id, std::move(known)).first->second.get();
+}
+
+absl::Status RecordAssembler::Add(v1::Block block) {
+  auto stored = std::make_unique<StoredBlock>();
+  for (uint64_t id : block.structures()) {
+    absl::StatusOr<const KnownStructure*> known = Known(id);
+    if (!known.ok()) return known.status();
+    stored->structures.push_back(*known);
+  }
+  auto columns = CheckBlock(
+      block, [&](uint64_t id) { return &structures_.at(id)->summary; }, [](uint64_t) { return true; });
+  if (!columns.ok()) {
+    return absl::DataLossError(Cat("a stored block of step ", step_, ": ", columns.status().message()));
+  }
+  for (int i = 0; i < block.non_finite_size(); ++i) stored->non_finite.emplace(block.non_finite(i).leaf(), i);
+  stored->fragments = *std::move(columns);
+  stored->block = std::move(block);
+  blocks_.push_back(std::move(stored));
+  const uint32_t index = static_cast<uint32_t>(blocks_.size() - 1);
+  for (uint32_t i = 0; i < blocks_.back()->fragments.size(); ++i) AddFragment(index, i);
+  return absl::OkStatus();
+}
+
+void RecordAssembler::AddFragment(uint32_t block_index, uint32_t index) {
+  const StoredBlock& stored = *blocks_[block_index];
+  const KnownStructure& known = *stored.structures[stored.block.structure(static_cast<int>(index))];
+  const RecordKey key{known.name, static_cast<uint8_t>(known.summary.kind),
+                      static_cast<uint8_t>(known.summary.direction), stored.block.count(static_cast<int>(index))};
+  const uint32_t flags = stored.block.fragment_flags(static_cast<int>(index));
+  const uint64_t ordinal = stored.fragments[index].ordinal;
+
+  auto [found, inserted] = record_index_.try_emplace(key, static_cast<uint32_t>(records_.size()));
+  if (inserted) records_.push_back(Entry{.key = key, .ordinal = ordinal});
+  Entry& entry = records_[found->second];
+  entry.flags |= flags;
+  const bool moves = (flags & v1::FRAGMENT_UPDATE) ||
+                     ((flags & v1::FRAGMENT_EXIT) && key.kind != v1::RECORD_API && key.kind != v1::RECORD_DEBUG);
+  if (moves) {
+    entry.ordinal = ordinal;
+    entry.moved = true;
+  } else if ((flags & v1::FRAGMENT_ENTER) && !entry.entered && !entry.moved) {
+    entry.ordinal = ordinal;
+  }
+  entry.entered |= (flags & v1::FRAGMENT_ENTER) != 0;
+
+  const int32_t added = static_cast<int32_t>(fragments_.size());
+  fragments_.push_back({block_index, index, -1});
+  if (entry.first < 0) {
+    entry.first = added;
+  } else {
+    fragments_[entry.last].next = added;
+  }
+  entry.last = added;
+}
+
+uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
+  record.Clear();
+  const auto kind = static_cast<v1::RecordKind>(entry.key.kind);
+  const auto direction = static_cast<v1::Direction>(entry.key.direction);
+  record.set_full_name(FullName(names_[entry.key.name], kind, direction, entry.key.count));
+  record.set_kind(kind);
+  record.set_direction(direction);
+  record.set_step(step_);
+  *record.mutable_rank() = rank_;
+  record.set_ordinal(entry.ordinal);
+  record.set_flags(entry.flags);
+  record.mutable_fields()->mutable_dict();
+
+  uint64_t stack = 0;
+  for (bool entering : {true, false}) {
+    for (int32_t at = entry.first; at >= 0; at = fragments_[at].next) {
+      const StoredBlock& stored = *blocks_[fragments_[at].block];
+      const int i = static_cast<int>(fragments_[at].index);
+      if (((stored.block.fragment_flags(i) & v1::FRAGMENT_ENTER) != 0) != entering) continue;
+      const KnownStructure& known = *stored.structures[stored.block.structure(i)];
+      MergeValue(*record.mutable_fields(),
+                 DecodeFields(known.structure, stored.block, stored.fragments[i], stored.non_finite));
+      if (stack == 0 && stored.block.stack(i) != 0) stack = stored.block.stacks(stored.block.stack(i) - 1);
+      if (record.parent().empty() && stored.block.parent(i) != 0) {
+        record.set_parent(stored.block.parents(stored.block.parent(i) - 1));
+      }
+    }
+  }
+  record.set_token(blocks_[fragments_[entry.first].block]->block.token());
+  return stack;
+}
+
+absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
+  return ForEachNamed([](const std::string&, uint32_t) { return true; }, visit);
+}
+
+absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
+                                           absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
+  std::vector<uint32_t> order(records_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return records_[a].ordinal < records_[b].ordinal; });
+  v1::Record record;
+  for (uint32_t index : order) {
+    const Entry& entry = records_[index];
+    const std::string name = FullName(names_[entry.key.name], static_cast<v1::RecordKind>(entry.key.kind),
+                                      static_cast<v1::Direction>(entry.key.direction), entry.key.count);
+    if (!wanted(name, blocks_[fragments_[entry.first].block]->block.token())) continue;
+    const uint64_t stack = Build(entry, record);
+    if (absl::Status status = visit(record, stack); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

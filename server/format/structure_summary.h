@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "msprobe/v1/record.pb.h"
+
+namespace msprobe::server {
+
+// What one fragment of a structure takes from the columns of its block.
+struct StructureSummary {
+  std::string name;
+  v1::RecordKind kind = v1::RECORD_KIND_UNSPECIFIED;
+  v1::Direction direction = v1::DIRECTION_FORWARD;
+  uint32_t leaves = 0;
+  uint32_t booleans = 0;
+  uint32_t integers = 0;
+  uint32_t floats = 0;
+  uint32_t strings = 0;  // STRING and JSON slots together
+};
+
+// InvalidArgument: no name, no kind, fields that are not a dict, a node that is nothing.
+absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
+
+// {name}.{count}.{direction}, {name}.{direction}.{count}, {name}.parameters_grad.{count} or {name}.{count}.debug.
+std::string FullName(std::string_view name, v1::RecordKind kind, v1::Direction direction, uint32_t count);
+
+}  // namespace msprobe::server
