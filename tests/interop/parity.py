@@ -129,8 +129,11 @@ def tensor_truth(tensor):
 def raw_bytes(tensor):
     import torch
 
-    flat = tensor.detach().contiguous().flatten()
-    return flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    if not tensor.numel():
+        return b""
+    flat = torch.empty(tensor.numel(), dtype=tensor.dtype)  # of stride 1 even where there is one element
+    flat.copy_(tensor.detach().reshape(-1))
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def shown(value):
@@ -179,24 +182,22 @@ class _Comparer:
         self.found.append(Difference(entry, ".".join(str(part) for part in key), ours, real, rule))
 
     def names(self, where, ours, real, what):
-        """Two sequences of names: what is missing, what is extra, then the first place where the order differs."""
+        """Missing and extra names, then the first place where the order differs. Returns the common ones."""
         ours, real = list(ours), list(real)
         mine, theirs = set(ours), set(real)
         for name in real:
             if name not in mine:
-                self.report(where if what == "key" else name, (what,) if what != "key" else (name,), ABSENT, "present",
-                            f"missing {what}")
+                self.report(name, (what,), ABSENT, "present", f"missing {what}")
         for name in ours:
             if name not in theirs:
-                self.report(where if what == "key" else name, (what,) if what != "key" else (name,), "present", ABSENT,
-                            f"extra {what}")
+                self.report(name, (what,), "present", ABSENT, f"extra {what}")
         common_ours = [name for name in ours if name in theirs]
         common_real = [name for name in real if name in mine]
         for index, (a, b) in enumerate(zip(common_ours, common_real)):
             if a != b:
-                self.report(where, (f"{what} order", index), a, b, f"{what}s in another order")
+                self.report(where, (f"{what} order", index), a, b, f"the same order of each {what}")
                 break
-        return [name for name in common_real]
+        return common_real
 
     def value(self, entry, key, ours, real):
         if is_leaf(real) and is_leaf(ours):

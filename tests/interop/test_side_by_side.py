@@ -1,0 +1,104 @@
+"""The same program under ours and under the established tool, in two environments: the dumps are the same."""
+import json
+import re
+
+import cases
+import parity
+import pytest
+from allowed import ALLOWED
+
+RECORDED_CASES = [
+    "fwd_statistics_L0",
+    "fwd_statistics_L1",
+    "fwd_statistics_mix",
+    "train_statistics_L0",
+    "train_statistics_L1",
+    "train_statistics_mix",
+    "train_stat_mix_riskALL",
+    "train_stat_md5_mix",
+    "train_stat_xor_L1",
+    "train_stat_mix_bf16",
+    "train_structure_mix",
+    "train_stat_L1_list",
+    "train_stat_mix_list_module",
+    "train_stat_L1_scope",
+    "train_stat_L1_slice",
+    "types_api",
+    "types_api_md5",
+    "types_module",
+    "types_debug",
+]
+ADDED_CASES = [
+    "fwd_tensor_mix",
+    "train_tensor_mix",
+    "train_tensor_L0",
+    "train_tensor_mix_bf16",
+    "train_tensor_L1_list",
+    "train_stat_L1_tensor_list",
+    "fwd_stat_md5_mix",
+    "fwd_stat_mix_fp16",
+    "fwd_tensor_mix_fp16",
+    "train_stat_mix_forward_input",
+    "train_stat_mix_backward",
+    "train_stat_L0_scope",
+    "train_stat_L1_riskCORE",
+    "train_stat_L1_no_extra_info",
+    "types_debug_tensor",
+]
+
+# The run of the established tool with task tensor whose saved tensors are the truth of a case: the same program.
+TRUTH_RUN = {
+    "train_stat_md5_mix": "train_tensor_mix",
+    "train_stat_mix_bf16": "train_tensor_mix_bf16",
+    "train_tensor_mix_bf16": "train_tensor_mix_bf16",
+    "fwd_stat_md5_mix": "fwd_tensor_mix",
+    "fwd_stat_mix_fp16": "fwd_tensor_mix_fp16",
+    "fwd_tensor_mix_fp16": "fwd_tensor_mix_fp16",
+}
+
+
+def truth_of(case, side_by_side, reference):
+    if case in TRUTH_RUN:
+        return parity.FileTruth(side_by_side.one(TRUTH_RUN[case], "real") / "dump_tensor_data")
+    if case.startswith("types_api"):
+        values = cases.load_make(reference).sample_values()
+        import torch
+
+        tensors = {name: value for name, value in values.items() if isinstance(value, torch.Tensor)}
+        return parity.ValueTruth(tensors, lambda row: re.sub(r"^Custom\.take_(.*)\.[01]\.forward\..*$", r"\1", row))
+    return None
+
+
+def test_every_case_of_the_reference_is_here(reference):
+    make = cases.load_make(reference)
+    assert RECORDED_CASES == list(make.CASES)
+    assert ADDED_CASES == list(cases.added_cases(make))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", RECORDED_CASES + ADDED_CASES)
+def test_same_dump(case, side_by_side, reference):
+    pair = side_by_side.case(case)
+    truth = truth_of(case, side_by_side, reference)
+    # In types_api_md5 quantized and nested tensors have no truth of their own.
+    found = parity.compare_rank_directories(pair.ours, pair.real, truth, unknown_checksum_ok=case == "types_api_md5")
+    left, unused = parity.judge(found, ALLOWED.get(case, []))
+    assert not left, parity.summary(left)
+    assert not unused, f"allowed differences that were not found: {unused}"
+
+
+def test_the_truth_agrees_with_the_recorded_checksums(side_by_side, reference):
+    """The established tool's race shows as checksums of later bytes: those that differ from ours are wrong in it."""
+    real = parity.read_json(side_by_side.one("train_stat_md5_mix", "real") / "dump.json")["data"]
+    truth = parity.FileTruth(side_by_side.one("train_tensor_mix", "real") / "dump_tensor_data")
+    agreed = wrong = 0
+    for entry, value in real.items():
+        for part, items in value.items():
+            for index, item in enumerate(items if isinstance(items, list) else []):
+                if isinstance(item, dict) and "md5" in item:
+                    true = truth.of(parity.row_name(entry, (part, index)))
+                    agreed += true.crc32 == item["md5"]
+                    wrong += true.crc32 != item["md5"]
+    recorded = json.loads((reference / "dump" / "train_stat_md5_mix.true_md5.json").read_text())
+    assert recorded, "the recorded race is empty"
+    assert agreed > 5 * wrong, f"{agreed} agree, {wrong} do not: the truth is not of this program"
