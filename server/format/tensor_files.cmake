@@ -1,0 +1,21 @@
+# Tensor files: the zip of torch.save and .npy, read and written without torch.
+find_package(ZLIB REQUIRED)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+msprobe_library(msprobe_tensor_files
+  SOURCES byte_source.cc dtype_name.cc npy_file.cc pt_file.cc strided_content.cc tensor_pickle.cc widen.cc
+          zip_reader.cc zip_writer.cc
+  DEPS msprobe_proto absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
+       absl::str_format ZLIB::ZLIB PkgConfig::XXHASH)
+
+if(MSPROBE_BUILD_TESTS)
+  add_executable(pt_file_tool pt_file_tool.cc)
+  target_link_libraries(pt_file_tool PRIVATE msprobe_tensor_files msprobe_warnings)
+endif()
+if(MSPROBE_BUILD_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  add_test(NAME pt_file_interop_test
+           COMMAND ${PROJECT_SOURCE_DIR}/.venv/bin/python -m pytest -q -p no:cacheprovider
+                   ${PROJECT_SOURCE_DIR}/tests/interop/test_pt_file.py)
+  set_tests_properties(pt_file_interop_test PROPERTIES TIMEOUT 300
+                       ENVIRONMENT MSPROBE_PT_FILE_TOOL=$<TARGET_FILE:pt_file_tool>)
+endif()
