@@ -1,0 +1,36 @@
+"""Two steps of DistributedDataParallel under gloo; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them."""
+import sys
+
+import torch
+import torch.distributed
+
+
+def main():
+    torch.set_num_threads(1)
+    from msprobe.pytorch import PrecisionDebugger
+
+    debugger = PrecisionDebugger(config_path=sys.argv[1])
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    torch.manual_seed(1234)
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(2):
+        x = torch.full((2, 8), float(1 + rank + 10 * step))
+        debugger.start(model=model)
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        optimizer.step()
+        total = loss.detach().clone()
+        torch.distributed.all_reduce(total)
+        debugger.stop()
+        debugger.step()
+    torch.distributed.destroy_process_group()
+    print("TRAINED", rank, total.item())
+
+
+if __name__ == "__main__":
+    main()

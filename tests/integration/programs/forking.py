@@ -1,0 +1,49 @@
+"""Forks while capturing: the child computes, and exits as it likes; the parent goes on. A DataLoader with workers too."""
+import os
+import sys
+
+import torch
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.mul(torch.tensor(float(index)), index)
+
+
+def child(status):
+    for _ in range(50):
+        torch.add(torch.ones(2), 1)
+    sys.stdout.flush()
+    if status is None:
+        sys.exit(0)  # the ordinary way out, with every exit handler
+    os._exit(status)
+
+
+def main():
+    torch.set_num_threads(1)
+    from msprobe.pytorch import PrecisionDebugger
+
+    debugger = PrecisionDebugger(config_path=sys.argv[1])
+    debugger.start()
+    torch.abs(torch.ones(2))
+    for status in (None, 3):
+        process = os.fork()
+        if process == 0:
+            print("CHILD", os.getpid(), flush=True)
+            child(status)
+        _, ended = os.waitpid(process, 0)
+        print("CHILD ENDED", os.waitstatus_to_exitcode(ended), flush=True)
+    loaded = list(torch.utils.data.DataLoader(Squares(), batch_size=4, num_workers=2, multiprocessing_context="fork"))
+    print("LOADED", torch.cat(loaded).tolist(), flush=True)
+    torch.neg(torch.ones(2))
+    debugger.stop()
+    debugger.step()
+    debugger.wait()
+    print("PARENT DONE", flush=True)
+
+
+if __name__ == "__main__":
+    main()
