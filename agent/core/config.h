@@ -53,8 +53,8 @@ struct Config {
   uint64_t memory_ceiling_bytes = uint64_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
   double stall_bound_seconds = 30;
-  bool capture_all = false;    // "capture": "all"
-  std::string json;            // as read, for CaptureSettings.config_json
+  bool capture_all = false;           // "capture": "all"
+  std::string json;                   // as read, for CaptureSettings.config_json
   std::vector<std::string> warnings;  // unknown fields and the like, for the log
 };
 

@@ -24,9 +24,9 @@ struct Node {
   std::string key;             // under a dict
   std::vector<Node> children;  // of a list or dict
   // kTensor:
-  std::string type;            // "torch.Tensor"
-  uint8_t dtype = 0;           // msprobe.v1.DType
-  std::string dtype_name;      // only for DTYPE_OTHER
+  std::string type;        // "torch.Tensor"
+  uint8_t dtype = 0;       // msprobe.v1.DType
+  std::string dtype_name;  // only for DTYPE_OTHER
   std::string device;
   bool requires_grad = false;
   bool is_sparse = false;

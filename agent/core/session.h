@@ -34,7 +34,7 @@ struct CaptureSettings {
 };
 
 struct SessionOptions {
-  std::string run;     // not empty
+  std::string run;  // not empty
   RankLabel rank;
   CaptureSettings settings;
   std::string server;  // "host:port" or "unix:/path"; empty: find or start the embedded server of settings.dump_path

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "agent/core/doorbell.h"
+#include "agent/core/embedded_server.h"
+#include "agent/core/ingest_stream.h"
+#include "agent/core/log.h"
+
+namespace msprobe::core {
+
+// Decides when to try to reach the server, and starts the embedded one where nobody answers. Says once that the server
+// cannot be reached, and once that it can again.
+// Threads: one.
+class Connector {
+ public:
+  using Clock = Doorbell::Clock;
+
+  // `target` of ParseServerAddress, or an embedded server.
+  Connector(std::string target, std::optional<EmbeddedServer> embedded, std::shared_ptr<Doorbell> bell, const Log* log);
+
+  // A stream that has just been started; null before next_attempt() and where there is no address yet.
+  std::shared_ptr<IngestStream> TryStart(Clock::time_point now);
+  Clock::time_point next_attempt() const { return next_attempt_; }
+
+  void Succeeded(const std::string& server_version);  // a handshake
+  void Failed(Clock::time_point now, const grpc::Status& status);
+
+ private:
+  void StartServer(Clock::time_point now);
+  void BackOff(Clock::time_point now);
+  void Warn(const std::string& why);
+
+  const std::string configured_target_;
+  const std::optional<EmbeddedServer> embedded_;
+  const std::shared_ptr<Doorbell> bell_;
+  const Log* const log_;
+
+  std::string target_;  // of the last attempt
+  bool target_failed_ = false;
+  bool warned_ = false;
+  int attempts_ = 0;  // since the last success
+  Clock::time_point first_attempt_;
+  Clock::time_point next_attempt_ = Clock::time_point::min();
+  Clock::time_point next_server_start_ = Clock::time_point::min();
+  Clock::duration server_start_pause_;
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/doorbell.h"
+#include "agent/core/mutex.h"
+#include "agent/core/record.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::core {
+
+// A piece of the queue: entries one behind the other, each a multiple of eight bytes.
+struct Chunk {
+  std::unique_ptr<char[]> bytes;
+  size_t capacity = 0;
+  size_t size = 0;
+  size_t charged = 0;  // of fragments, which the budget was asked for; markers are free
+  uint64_t entries = 0;
+  std::vector<std::shared_ptr<Payload>> payloads;  // of the leaves that have one, in order
+};
+
+// Bytes that `fragment` takes in a chunk.
+size_t EncodedSize(const Fragment& fragment);
+
+// What was lost and has no marker yet.
+struct Loss {
+  uint32_t step = 0;
+  uint64_t fragments = 0;
+  uint64_t payloads = 0;
+  v1::Marker::Gap::Reason reason = v1::Marker::Gap::REASON_UNSPECIFIED;
+};
+
+// From the capturing threads to the sender. One order for all threads: an entry appended after another has returned
+// stands behind it, so a marker follows everything that was emitted before it.
+//
+// Invariants:
+// 1. Append copies; the fragment may die when it returns. Once the first chunks exist it allocates nothing, but for a
+//    fragment larger than a chunk.
+// 2. A loss stands in the queue as a gap marker before anything that was appended after it.
+// 3. The mutex is held for the copy only, never while waiting for room: the caller asks its MemoryBudget before.
+//
+// Threads: Append, AppendMarker, AddLoss and Flush from any; Take and Recycle from the sender.
+class FragmentQueue {
+ public:
+  using Clock = Doorbell::Clock;
+
+  explicit FragmentQueue(Doorbell* bell) : bell_(bell) {}
+
+  void Append(const Fragment& fragment);
+  void AppendMarker(const v1::Marker& marker);
+
+  // Payloads are lost before their step is known: they join the next fragment's or marker's step.
+  void AddLoss(const Loss& loss);
+  void AddPayloadLoss(v1::Marker::Gap::Reason reason);
+
+  // Entries appended so far; the sender is asked to take them now.
+  uint64_t Flush();
+
+  struct Fill {
+    bool empty = true;
+    bool urgent = false;       // a full chunk, a marker, or Flush
+    Clock::time_point oldest;  // when the oldest entry came
+  };
+  Fill fill() const;
+
+  std::vector<Chunk> Take();
+  void Recycle(Chunk chunk);
+
+ private:
+  char* Reserve(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PutMarker(const v1::Marker& marker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PutLoss(uint32_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  Doorbell* const bell_;
+
+  mutable Mutex mu_;
+  std::vector<Chunk> full_ ABSL_GUARDED_BY(mu_);
+  Chunk open_ ABSL_GUARDED_BY(mu_);
+  std::vector<Chunk> spare_ ABSL_GUARDED_BY(mu_);
+  uint64_t appended_ ABSL_GUARDED_BY(mu_) = 0;
+  bool urgent_ ABSL_GUARDED_BY(mu_) = false;
+  Clock::time_point oldest_ ABSL_GUARDED_BY(mu_);
+  Loss loss_ ABSL_GUARDED_BY(mu_);
+  bool loss_has_step_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+// Walks the entries of a chunk. What fragment() and marker() give is valid until the next call of Next.
+class ChunkReader {
+ public:
+  explicit ChunkReader(Chunk* chunk) : chunk_(chunk) {}
+
+  bool Next();
+  bool is_marker() const { return is_marker_; }
+  std::string_view marker() const { return marker_; }  // serialized v1::Marker
+  const Fragment& fragment() const { return fragment_; }
+  std::vector<Leaf>& leaves() { return leaves_; }  // those of fragment(), to move payloads out
+
+ private:
+  Chunk* const chunk_;
+  size_t offset_ = 0;
+  size_t next_payload_ = 0;
+  bool is_marker_ = false;
+  std::string_view marker_;
+  Fragment fragment_;
+  std::vector<Leaf> leaves_;
+  std::vector<std::string_view> strings_;
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "agent/core/session.h"
+
+namespace msprobe::core {
+
+// Lines on standard output as the established tool prints them, each by one write(2):
+//   2026-11-21 01:53:55 (10736) [INFO] text
+//   2026-11-21 01:53:55 (10736) [rank 3] [WARNING] text
+// MSPROBE_LOG_LEVEL (0 debug, 1 info: the default, 2 warning, 3 error) hides what is below it.
+//
+// Threads: any.
+class Log {
+ public:
+  enum class Severity : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+
+  void SetRank(RankLabel rank) { rank_ = rank.is_rank ? static_cast<int64_t>(rank.number) : -1; }
+  void Debug(std::string_view text) const { Write(Severity::kDebug, text); }
+  void Info(std::string_view text) const { Write(Severity::kInfo, text); }
+  void Warning(std::string_view text) const { Write(Severity::kWarning, text); }
+  void Error(std::string_view text) const { Write(Severity::kError, text); }
+
+ private:
+  void Write(Severity severity, std::string_view text) const;
+
+  std::atomic<int64_t> rank_{-1};
+};
+
+}  // namespace msprobe::core

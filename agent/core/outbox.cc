@@ -1,0 +1,153 @@
+#include "agent/core/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+
+Outbox::Outbox(MemoryBudget* budget, Spool* spool) : budget_(budget), spool_(spool) {}
+
+Outbox::~Outbox() {
+  for (Batch& batch : batches_) Forget(batch);
+}
+
+void Outbox::Append(PackedBatch packed) {
+  Batch batch;
+  budget_->Charge(packed.bytes.size());
+  batch.bytes = std::make_shared<const std::string>(std::move(packed.bytes));
+  batch.last_entry = packed.last_entry;
+  batch.summary = {.first_step = packed.first_step, .fragments = packed.fragments};
+  for (AnnouncedPayload& announced : packed.payloads) {
+    const auto [it, inserted] = payloads_.try_emplace(announced.hash);
+    if (!inserted) continue;
+    it->second.memory = std::move(announced.payload);
+    it->second.first_announced = packed.sequence;
+    batch.announced_first.push_back(std::move(announced.hash));
+  }
+  batches_.push_back(std::move(batch));
+}
+
+void Outbox::Forget(Batch& batch) {
+  if (batch.bytes != nullptr) budget_->Release(batch.bytes->size());
+  if (batch.place.has_value()) spool_->Release(*batch.place);
+  batch.bytes.reset();
+  batch.place.reset();
+}
+
+void Outbox::Acknowledge(uint64_t durable_through) {
+  while (!batches_.empty() && freed_through_ < durable_through) {
+    durable_entry_ = batches_.front().last_entry;
+    if (batches_.front().place.has_value()) spool_full_ = false;
+    Forget(batches_.front());
+    batches_.pop_front();
+    ++freed_through_;
+  }
+  spilled_through_ = std::max(spilled_through_, freed_through_);
+}
+
+absl::StatusOr<std::shared_ptr<const std::string>> Outbox::BatchBytes(uint64_t sequence) const {
+  const Batch& batch = Get(sequence);
+  if (batch.bytes != nullptr) return batch.bytes;
+  absl::StatusOr<Spool::Entry> entry = spool_->Read(*batch.place);
+  if (!entry.ok()) return entry.status();
+  return std::make_shared<const std::string>(std::move(entry->content));
+}
+
+void Outbox::ReplaceBatch(uint64_t sequence, std::string bytes) {
+  Batch& batch = batches_[sequence - freed_through_ - 1];
+  Forget(batch);
+  budget_->Charge(bytes.size());
+  batch.bytes = std::make_shared<const std::string>(std::move(bytes));
+}
+
+Outbox::BatchSummary Outbox::Summary(uint64_t sequence) const { return Get(sequence).summary; }
+
+void Outbox::Stored(const std::string& hash) {
+  const auto it = payloads_.find(hash);
+  if (it == payloads_.end()) return;
+  if (it->second.place.has_value()) {
+    spool_->Release(*it->second.place);
+    spool_full_ = false;
+  }
+  payloads_.erase(it);
+}
+
+void Outbox::StoredUnlessMissing(uint64_t durable_through, const std::vector<std::string>& missing) {
+  const absl::flat_hash_set<std::string> wanted(missing.begin(), missing.end());
+  std::vector<std::string> stored;
+  for (const auto& [hash, payload] : payloads_) {
+    if (payload.first_announced <= durable_through && !wanted.contains(hash)) stored.push_back(hash);
+  }
+  for (const std::string& hash : stored) Stored(hash);
+}
+
+absl::StatusOr<Outbox::Content> Outbox::PayloadContent(const std::string& hash) const {
+  const auto it = payloads_.find(hash);
+  if (it == payloads_.end()) return absl::NotFoundError("the payload is not held");
+  if (it->second.memory != nullptr) {
+    const std::span<std::byte> bytes = it->second.memory->bytes();
+    return Content{.owner = it->second.memory,
+                   .bytes = std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
+  }
+  absl::StatusOr<Spool::Entry> entry = spool_->Read(*it->second.place);
+  if (!entry.ok()) return entry.status();
+  const auto content = std::make_shared<const std::string>(std::move(entry->content));
+  return Content{.owner = content, .bytes = *content};
+}
+
+uint64_t Outbox::PayloadsThrough(uint64_t sequence) const {
+  return static_cast<uint64_t>(std::count_if(
+      payloads_.begin(), payloads_.end(), [&](const auto& entry) { return entry.second.first_announced <= sequence; }));
+}
+
+uint64_t Outbox::SequenceOfEntry(uint64_t entry) const {
+  uint64_t sequence = freed_through_;
+  uint64_t covered = durable_entry_;
+  for (const Batch& batch : batches_) {
+    if (covered >= entry) break;
+    covered = batch.last_entry;
+    ++sequence;
+  }
+  return sequence;
+}
+
+bool Outbox::SpillPayload(const std::string& hash) {
+  const auto it = payloads_.find(hash);
+  if (it == payloads_.end() || it->second.memory == nullptr) return true;
+  const std::span<std::byte> bytes = it->second.memory->bytes();
+  absl::StatusOr<Spool::Place> place =
+      spool_->Append(hash, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  if (!place.ok()) return false;
+  it->second.place = *place;
+  it->second.memory.reset();
+  return true;
+}
+
+bool Outbox::SpillOldest() {
+  if (spilled_through_ >= last_sequence()) return false;
+  const uint64_t sequence = spilled_through_ + 1;
+  Batch& batch = batches_[sequence - freed_through_ - 1];
+  for (const std::string& hash : batch.announced_first) {
+    if (!SpillPayload(hash)) {
+      spool_full_ = true;
+      return false;
+    }
+  }
+  if (batch.bytes != nullptr) {
+    absl::StatusOr<Spool::Place> place = spool_->Append(Cat("batch ", sequence), *batch.bytes);
+    if (!place.ok()) {
+      spool_full_ = true;
+      return false;
+    }
+    budget_->Release(batch.bytes->size());
+    batch.bytes.reset();
+    batch.place = *place;
+  }
+  spilled_through_ = sequence;
+  return true;
+}
+
+}  // namespace msprobe::core

@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "agent/core/memory_budget.h"
+#include "agent/core/packer.h"
+#include "agent/core/spool.h"
+
+namespace msprobe::core {
+
+// Batches and payloads that the server has not yet made durable, in memory or spooled.
+//
+// Invariants:
+// 1. Batches have consecutive sequences: freed_through() + 1 to last_sequence().
+// 2. A payload is held once, however often it is announced, from its announcement until Stored.
+// 3. What is in memory is charged to the budget; what is spooled is not.
+//
+// Threads: one (the sender). The shared bytes given out may outlive the entry, on any thread.
+class Outbox {
+ public:
+  Outbox(MemoryBudget* budget, Spool* spool);
+  ~Outbox();
+
+  void Append(PackedBatch batch);
+  void Acknowledge(uint64_t durable_through);
+
+  uint64_t freed_through() const { return freed_through_; }
+  uint64_t last_sequence() const { return freed_through_ + batches_.size(); }
+  bool empty() const { return batches_.empty(); }
+  // The queue's entries that durable batches cover.
+  uint64_t durable_entry() const { return durable_entry_; }
+
+  // The bytes of a held batch as a serialized AgentMessage. Not OK: the spool could not give it back.
+  absl::StatusOr<std::shared_ptr<const std::string>> BatchBytes(uint64_t sequence) const;
+  // Puts other bytes in the place of a held batch's.
+  void ReplaceBatch(uint64_t sequence, std::string bytes);
+  struct BatchSummary {
+    uint32_t first_step = 0;
+    uint64_t fragments = 0;
+  };
+  BatchSummary Summary(uint64_t sequence) const;
+
+  void Stored(const std::string& hash);
+  bool Holds(const std::string& hash) const { return payloads_.contains(hash); }
+  // After a reconnection: what durable batches announced and the server does not miss is stored.
+  void StoredUnlessMissing(uint64_t durable_through, const std::vector<std::string>& missing);
+  // NotFound: not held. Otherwise as BatchBytes; the payload stays alive as long as what is given.
+  struct Content {
+    std::shared_ptr<const void> owner;
+    std::string_view bytes;
+  };
+  absl::StatusOr<Content> PayloadContent(const std::string& hash) const;
+  void DropPayload(const std::string& hash) { Stored(hash); }
+
+  // Payloads held that batches up to `sequence` announced first.
+  uint64_t PayloadsThrough(uint64_t sequence) const;
+  uint64_t payloads() const { return payloads_.size(); }
+  // The sequence of the last batch with an entry up to `entry`; what is durable counts as freed_through().
+  uint64_t SequenceOfEntry(uint64_t entry) const;
+
+  // Moves the oldest batch that is in memory, and what it announced first, to the spool. False: nothing moved, because
+  // nothing is left in memory or the spool took no more.
+  bool SpillOldest();
+  bool spool_full() const { return spool_full_; }
+
+ private:
+  struct Batch {
+    std::shared_ptr<const std::string> bytes;
+    std::optional<Spool::Place> place;  // with null bytes
+    uint64_t last_entry = 0;
+    BatchSummary summary;
+    std::vector<std::string> announced_first;
+  };
+  struct HeldPayload {
+    std::shared_ptr<Payload> memory;
+    std::optional<Spool::Place> place;  // with null memory
+    uint64_t first_announced = 0;
+  };
+
+  const Batch& Get(uint64_t sequence) const { return batches_[sequence - freed_through_ - 1]; }
+  void Forget(Batch& batch);
+  bool SpillPayload(const std::string& hash);
+
+  MemoryBudget* const budget_;
+  Spool* const spool_;
+  std::deque<Batch> batches_;
+  uint64_t freed_through_ = 0;
+  uint64_t spilled_through_ = 0;  // batches up to here are spooled or freed
+  uint64_t durable_entry_ = 0;
+  bool spool_full_ = false;
+  absl::flat_hash_map<std::string, HeldPayload> payloads_;
+};
+
+}  // namespace msprobe::core

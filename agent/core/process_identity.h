@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace msprobe::core {
+
+// What Hello says about this process and machine; empty or 0 where it cannot be read.
+std::string HostName();
+std::string BootId();              // /proc/sys/kernel/random/boot_id
+uint64_t ProcessStartTicks();      // field 22 of /proc/self/stat
+std::string RandomSessionId();     // 16 random bytes
+std::string TemporaryDirectory();  // TMPDIR or /tmp
+std::string ToHex(const std::string& bytes);
+
+}  // namespace msprobe::core

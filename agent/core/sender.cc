@@ -1,0 +1,433 @@
+#include "agent/core/sender.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// How long a record may lie in the queue for others to join its batch; also what a kill -9 may lose.
+constexpr milliseconds kLinger(3);
+constexpr seconds kWelcomeTimeout(10);
+constexpr size_t kChunkBytes = size_t{1} << 20;
+
+}  // namespace
+
+Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill)
+    : parts_(parts),
+      may_spill_(may_spill),
+      hello_(std::move(hello)),
+      connector_(std::move(connector)),
+      spool_(std::move(spool)),
+      packer_(hello_.session(), parts.dictionary),
+      outbox_(parts.budget.get(), &spool_) {}
+
+Sender::~Sender() { Stop(absl::ZeroDuration()); }
+
+void Sender::Start() {
+  // Signals are for the threads of the program; gRPC's threads inherit this mask, too.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { Run(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Sender::Stop(absl::Duration timeout) {
+  if (!thread_.joinable()) return;
+  close_timeout_ = absl::ToChronoNanoseconds(std::clamp(timeout, absl::Milliseconds(100), absl::Seconds(2)));
+  stop_ = true;
+  parts_.bell->Ring();
+  thread_.join();
+}
+
+absl::Status Sender::Wait(uint64_t entry, absl::Duration timeout) {
+  const Clock::time_point deadline =
+      Clock::now() + absl::ToChronoNanoseconds(std::clamp(timeout, absl::ZeroDuration(), absl::Hours(24 * 365)));
+  MutexLock lock(&mu_);
+  const auto waiter = waiters_.emplace(waiters_.end(), entry);
+  parts_.bell->Ring();
+  while (!waiter->done && answered_.WaitUntil(&mu_, deadline)) {
+  }
+  const absl::Status status =
+      waiter->done ? absl::OkStatus()
+                   : absl::DeadlineExceededError(waiter->missing.empty() ? "the sender is busy" : waiter->missing);
+  waiters_.erase(waiter);
+  return status;
+}
+
+void Sender::Run() {
+  while (!stop_) {
+    const Clock::time_point now = Clock::now();
+    Clock::time_point wake = Drain(now);
+    TendStream(now);
+    Spill();
+    if (stream_ == nullptr && !(outbox_.empty() && outbox_.payloads() == 0)) {
+      stream_ = connector_.TryStart(now);
+      if (stream_ != nullptr) {
+        welcome_deadline_ = now + kWelcomeTimeout;
+      } else {
+        wake = std::min(wake, std::max(connector_.next_attempt(), now + milliseconds(1)));
+      }
+    }
+    if (stream_ != nullptr && !welcomed_) wake = std::min(wake, welcome_deadline_);
+    if (stream_ != nullptr && !hello_sent_) {
+      hello_.set_freed_through(outbox_.freed_through());
+      v1::AgentMessage message;
+      *message.mutable_hello() = hello_;
+      hello_sent_ = stream_->Write(BorrowedMessage(std::make_shared<const std::string>(message.SerializeAsString())));
+    }
+    Pump();
+    if (throttled_until_ > now) wake = std::min(wake, throttled_until_);
+    Publish();
+    AnswerWaiters();
+    parts_.bell->WaitUntil(wake);
+  }
+  CloseStream();
+}
+
+Sender::Clock::time_point Sender::Drain(Clock::time_point now) {
+  const Clock::time_point never = now + std::chrono::hours(1);
+  const FragmentQueue::Fill fill = parts_.queue->fill();
+  if (fill.empty) return never;
+  if (!fill.urgent && now < fill.oldest + kLinger) return fill.oldest + kLinger;
+  for (Chunk& chunk : parts_.queue->Take()) {
+    PackChunk(chunk);
+    parts_.budget->Release(chunk.charged);
+    parts_.queue->Recycle(std::move(chunk));
+  }
+  if (!packer_.empty()) CutBatch();
+  return never;
+}
+
+void Sender::PackChunk(Chunk& chunk) {
+  ChunkReader reader(&chunk);
+  while (reader.Next()) {
+    ++packed_entries_;
+    if (reader.is_marker()) {
+      PackMarker(reader.marker());
+    } else {
+      open_step_ = reader.fragment().step;
+      if (!packer_.Add(reader.fragment(), reader.leaves())) {
+        ++parts_.counters->faults;
+        ++parts_.counters->fragments_dropped;
+      }
+    }
+    if (packer_.full()) CutBatch();
+  }
+}
+
+void Sender::PackMarker(std::string_view serialized) {
+  v1::Marker marker;
+  marker.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()));
+  packer_.AddMarker(marker);
+  switch (marker.kind_case()) {
+    case v1::Marker::kStepEnd:
+      pending_exports_[marker.step_end().step()] = {.entry = packed_entries_, .complete = true};
+      open_step_.reset();
+      break;
+    case v1::Marker::kStepDiscarded:
+      open_step_.reset();
+      break;
+    case v1::Marker::kExportOpenStep:
+      pending_exports_.try_emplace(marker.export_open_step().step(), PendingExport{.entry = packed_entries_});
+      break;
+    case v1::Marker::kRankKnown:
+      *hello_.mutable_rank() = marker.rank_known().rank();
+      break;
+    case v1::Marker::kSettingsChanged:
+      *hello_.mutable_settings() = marker.settings_changed().settings();
+      break;
+    case v1::Marker::kSessionEnd:
+      if (marker.session_end().clean() && open_step_.has_value()) {
+        pending_exports_[*open_step_] = {.entry = packed_entries_, .complete = true};
+      }
+      break;
+    default:
+      break;
+  }
+}
+
+void Sender::CutBatch() {
+  PackedBatch batch = packer_.Cut(packed_entries_);
+  outbox_.Append(std::move(batch));
+  Spill();
+  Pump();
+}
+
+void Sender::Spill() {
+  // Half: what comes while the disk is written to still has room.
+  if (!may_spill_ || parts_.budget->used() <= parts_.budget->ceiling() / 2) return;
+  while (parts_.budget->used() > parts_.budget->ceiling() / 8 * 3 && !outbox_.spool_full() && outbox_.SpillOldest()) {
+  }
+  parts_.counters->spool_full = outbox_.spool_full();
+}
+
+void Sender::TendStream(Clock::time_point now) {
+  if (stream_ == nullptr) return;
+  for (const v1::ServerMessage& message : stream_->TakeMessages()) HandleMessage(message);
+  if (const std::optional<grpc::Status> status = stream_->ended()) {
+    // Messages may have come between the two looks.
+    for (const v1::ServerMessage& message : stream_->TakeMessages()) HandleMessage(message);
+    StreamEnded(now, *status);
+  } else if (!welcomed_ && now >= welcome_deadline_) {
+    stream_->Cancel();
+    StreamEnded(now, grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer within 10 s"));
+  }
+}
+
+void Sender::HandleMessage(const v1::ServerMessage& message) {
+  switch (message.kind_case()) {
+    case v1::ServerMessage::kWelcome:
+      HandleWelcome(message.welcome());
+      break;
+    case v1::ServerMessage::kAck:
+      received_through_ = std::max<uint64_t>(received_through_, message.ack().received_through());
+      outbox_.Acknowledge(message.ack().durable_through());
+      if (outbox_.freed_through() + 1 >= next_to_send_) one_at_a_time_ = false;
+      break;
+    case v1::ServerMessage::kPayloadVerdict:
+      HandleVerdict(message.payload_verdict());
+      break;
+    case v1::ServerMessage::kStepExported:
+      HandleExported(message.step_exported());
+      break;
+    case v1::ServerMessage::kThrottle:
+      bytes_per_second_ = message.throttle().bytes_per_second();
+      throttled_until_ = Clock::time_point::min();
+      break;
+    default:
+      break;
+  }
+}
+
+void Sender::HandleWelcome(const v1::Welcome& welcome) {
+  welcomed_ = true;
+  connector_.Succeeded(welcome.server_version());
+  max_chunk_bytes_ =
+      welcome.max_chunk_bytes() == 0 ? kChunkBytes : std::min<size_t>(kChunkBytes, welcome.max_chunk_bytes());
+  server_exports_ =
+      std::find(welcome.capabilities().begin(), welcome.capabilities().end(), "export") != welcome.capabilities().end();
+  outbox_.Acknowledge(welcome.durable_through());
+  if (welcome.durable_through() < outbox_.freed_through()) TellServerItLostBatches();
+  next_to_send_ = outbox_.freed_through() + 1;
+  v1::PayloadVerdict missing;
+  *missing.mutable_wanted() = welcome.missing_payloads();
+  outbox_.StoredUnlessMissing(welcome.durable_through(), {missing.wanted().begin(), missing.wanted().end()});
+  HandleVerdict(missing);
+}
+
+void Sender::HandleVerdict(const v1::PayloadVerdict& verdict) {
+  for (const std::string& hash : verdict.stored()) {
+    if (upload_.has_value() && upload_->hash == hash) upload_.reset();
+    queued_.erase(hash);
+    outbox_.Stored(hash);
+  }
+  for (const std::string& hash : verdict.wanted()) {
+    if (!outbox_.Holds(hash)) {
+      ++parts_.counters->payloads_dropped;
+    } else if (queued_.insert(hash).second) {
+      wanted_.push_back(hash);
+    }
+  }
+}
+
+void Sender::HandleExported(const v1::StepExported& exported) {
+  if (!exported.error().empty()) {
+    parts_.log->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
+  } else {
+    parts_.log->Info(Cat("dump.json is at ", exported.path(), ". "));
+  }
+  const auto it = pending_exports_.find(exported.step());
+  if (it == pending_exports_.end()) return;
+  if (!exported.incomplete() || !it->second.complete) pending_exports_.erase(it);
+}
+
+void Sender::TellServerItLostBatches() {
+  parts_.log->Warning(Cat("msprobe: the server no longer has records that it had acknowledged (up to batch ",
+                          outbox_.freed_through(), "); the run has a gap."));
+  v1::Marker marker;
+  marker.mutable_gap()->set_reason(v1::Marker::Gap::SERVER_LOST);
+  if (outbox_.empty()) {
+    marker.mutable_gap()->set_step(open_step_.value_or(0));
+    packer_.RestateDefinitions();
+    packer_.AddMarker(marker);
+    CutBatch();
+    return;
+  }
+  const uint64_t sequence = outbox_.freed_through() + 1;
+  marker.mutable_gap()->set_step(outbox_.Summary(sequence).first_step);
+  const absl::StatusOr<std::shared_ptr<const std::string>> bytes = outbox_.BatchBytes(sequence);
+  v1::AgentMessage message;
+  if (!bytes.ok() || !message.ParseFromString(**bytes)) return ReplaceByGap(sequence);
+  v1::Batch whole;
+  packer_.CopyDefinitions(&whole);
+  *whole.add_items()->mutable_marker() = marker;
+  message.mutable_batch()->clear_definitions();
+  whole.MergeFrom(message.batch());
+  *message.mutable_batch() = std::move(whole);
+  outbox_.ReplaceBatch(sequence, message.SerializeAsString());
+}
+
+void Sender::ReplaceByGap(uint64_t sequence) {
+  const Outbox::BatchSummary summary = outbox_.Summary(sequence);
+  parts_.counters->fragments_dropped += summary.fragments;
+  ++parts_.counters->faults;
+  parts_.log->Warning(Cat("msprobe: batch ", sequence, " with ", summary.fragments, " records is lost."));
+  v1::AgentMessage message;
+  v1::Batch* const batch = message.mutable_batch();
+  batch->set_session(hello_.session());
+  batch->set_batch_sequence(sequence);
+  packer_.CopyDefinitions(batch);
+  v1::Marker::Gap* const gap = batch->add_items()->mutable_marker()->mutable_gap();
+  gap->set_step(summary.first_step);
+  gap->set_fragments(summary.fragments);
+  gap->set_reason(v1::Marker::Gap::FAULT);
+  outbox_.ReplaceBatch(sequence, message.SerializeAsString());
+}
+
+void Sender::StreamEnded(Clock::time_point now, const grpc::Status& status) {
+  if (welcomed_ && status.error_code() == grpc::StatusCode::INVALID_ARGUMENT) {
+    // Which of the batches under way is malformed is not said: they go one by one until it shows.
+    const uint64_t head = outbox_.freed_through() + 1;
+    if (one_at_a_time_ && next_to_send_ == head + 1 && !outbox_.empty()) ReplaceByGap(head);
+    one_at_a_time_ = true;
+  }
+  connector_.Failed(now, status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : status);
+  ForgetStream();
+}
+
+void Sender::ForgetStream() {
+  stream_.reset();
+  hello_sent_ = false;
+  welcomed_ = false;
+  wanted_.clear();
+  queued_.clear();
+  upload_.reset();
+  bytes_per_second_ = 0;
+  throttled_until_ = Clock::time_point::min();
+}
+
+void Sender::Pump() {
+  while (stream_ != nullptr && welcomed_ && stream_->writable() && Clock::now() >= throttled_until_) {
+    chunk_next_ = !chunk_next_;
+    const bool sent = chunk_next_ ? SendChunk() || SendBatch() : SendBatch() || SendChunk();
+    if (!sent) return;
+  }
+}
+
+bool Sender::SendBatch() {
+  if (next_to_send_ > outbox_.last_sequence()) return false;
+  if (one_at_a_time_ && next_to_send_ > outbox_.freed_through() + 1) return false;
+  absl::StatusOr<std::shared_ptr<const std::string>> bytes = outbox_.BatchBytes(next_to_send_);
+  if (!bytes.ok()) {
+    ReplaceByGap(next_to_send_);
+    bytes = outbox_.BatchBytes(next_to_send_);
+  }
+  const size_t size = (*bytes)->size();
+  if (!stream_->Write(BorrowedMessage(*std::move(bytes)))) return false;
+  ++next_to_send_;
+  ++parts_.counters->batches_sent;
+  Sent(size);
+  return true;
+}
+
+bool Sender::SendChunk() {
+  while (!upload_.has_value()) {
+    if (wanted_.empty()) return false;
+    std::string hash = std::move(wanted_.front());
+    wanted_.pop_front();
+    if (!outbox_.Holds(hash)) continue;
+    absl::StatusOr<Outbox::Content> content = outbox_.PayloadContent(hash);
+    if (content.ok()) {
+      upload_ = Upload{.hash = std::move(hash), .content = *std::move(content)};
+    } else {
+      ++parts_.counters->payloads_dropped;
+      outbox_.DropPayload(hash);
+    }
+  }
+  const std::string_view content = upload_->content.bytes.substr(upload_->offset, max_chunk_bytes_);
+  const bool last = upload_->offset + content.size() == upload_->content.bytes.size();
+  if (!stream_->Write(ChunkMessage(upload_->hash, upload_->offset, content, last, upload_->content.owner))) {
+    return false;
+  }
+  Sent(content.size());
+  upload_->offset += content.size();
+  if (last) {
+    queued_.erase(upload_->hash);
+    upload_.reset();
+  }
+  return true;
+}
+
+void Sender::Sent(size_t bytes) {
+  parts_.counters->bytes_sent += bytes;
+  if (bytes_per_second_ == 0) return;
+  const std::chrono::duration<double> pause(static_cast<double>(bytes) / static_cast<double>(bytes_per_second_));
+  throttled_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(pause);
+}
+
+std::string Sender::Missing(uint64_t entry) const {
+  std::vector<std::string> missing;
+  const uint64_t sequence = outbox_.SequenceOfEntry(entry);
+  if (packed_entries_ < entry) missing.push_back("records are still being packed");
+  if (sequence > outbox_.freed_through()) {
+    missing.push_back(Cat(sequence - outbox_.freed_through(), " batches are not durable"));
+  }
+  if (const uint64_t payloads = outbox_.PayloadsThrough(sequence); payloads > 0) {
+    missing.push_back(Cat(payloads, " tensors are not stored"));
+  }
+  if (server_exports_) {
+    std::vector<uint32_t> steps;
+    for (const auto& [step, pending] : pending_exports_) {
+      if (pending.entry <= entry) steps.push_back(step);
+    }
+    if (!steps.empty()) missing.push_back(Cat("not exported: step ", absl::StrJoin(steps, ", ")));
+  }
+  if (!missing.empty() && !welcomed_) missing.push_back("the server is not connected");
+  return absl::StrJoin(missing, "; ");
+}
+
+void Sender::AnswerWaiters() {
+  MutexLock lock(&mu_);
+  bool any = false;
+  for (Waiter& waiter : waiters_) {
+    if (waiter.done) continue;
+    waiter.missing = Missing(waiter.entry);
+    waiter.done = waiter.missing.empty();
+    any = any || waiter.done;
+  }
+  if (any) answered_.SignalAll();
+}
+
+void Sender::Publish() {
+  parts_.counters->received_through = std::max(received_through_, outbox_.freed_through());
+  parts_.counters->durable_through = outbox_.freed_through();
+  parts_.counters->bytes_spooled = spool_.held_bytes();
+  parts_.counters->connected = welcomed_;
+  parts_.counters->spool_full = outbox_.spool_full();
+}
+
+void Sender::CloseStream() {
+  Publish();
+  if (!outbox_.empty() || outbox_.payloads() > 0) {
+    parts_.log->Warning(Cat("msprobe: the session ends with ", outbox_.last_sequence() - outbox_.freed_through(),
+                            " batches and ", outbox_.payloads(), " tensors that no server has."));
+  }
+  if (stream_ == nullptr) return;
+  const Clock::time_point deadline = Clock::now() + close_timeout_;
+  stream_->FinishWriting();
+  while (!stream_->ended().has_value() && Clock::now() < deadline) parts_.bell->WaitUntil(deadline);
+  stream_->Cancel();
+  ForgetStream();
+}
+
+}  // namespace msprobe::core

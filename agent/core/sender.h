@@ -1,0 +1,151 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agent/core/connector.h"
+#include "agent/core/doorbell.h"
+#include "agent/core/fragment_queue.h"
+#include "agent/core/ingest_stream.h"
+#include "agent/core/log.h"
+#include "agent/core/memory_budget.h"
+#include "agent/core/mutex.h"
+#include "agent/core/outbox.h"
+#include "agent/core/packer.h"
+#include "agent/core/spool.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::core {
+
+// SessionCounters as threads share them.
+struct AtomicCounters {
+  std::atomic<uint64_t> fragments_emitted{0}, fragments_dropped{0}, payloads_dropped{0}, faults{0};
+  std::atomic<uint64_t> batches_sent{0}, received_through{0}, durable_through{0}, bytes_sent{0}, bytes_spooled{0};
+  std::atomic<bool> connected{false}, spool_full{false};
+};
+
+// What the sender shares with the session that owns both. All of it outlives the sender.
+struct SenderParts {
+  FragmentQueue* queue;
+  const Dictionary* dictionary;
+  std::shared_ptr<MemoryBudget> budget;
+  std::shared_ptr<Doorbell> bell;
+  const Log* log;
+  AtomicCounters* counters;
+};
+
+// The sender thread: packs what the queue holds, keeps it until it is durable (spilling to the spool where memory runs
+// short), and sends it, in order and again after every interruption.
+//
+// Exactly once: a batch gets its sequence when it is packed and keeps its bytes; after a Welcome sending begins at
+// durable_through + 1; the server ignores what it has.
+//
+// Threads: Wait from any; Start and Stop from one.
+class Sender {
+ public:
+  // `hello` without freed_through; its rank and settings are kept up to date from the markers that pass.
+  Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill);
+  ~Sender();
+
+  void Start();
+  void Stop(absl::Duration timeout);  // what is not sent is lost. Idempotent.
+
+  // Until the queue's entries up to `entry` are durable and the exports they ask for have come.
+  absl::Status Wait(uint64_t entry, absl::Duration timeout);
+
+ private:
+  using Clock = Doorbell::Clock;
+
+  struct Waiter {
+    explicit Waiter(uint64_t wanted) : entry(wanted) {}
+    const uint64_t entry;
+    bool done = false;
+    std::string missing;
+  };
+  struct PendingExport {
+    uint64_t entry = 0;     // the queue's entry that asked
+    bool complete = false;  // asked by the end of the step, not by ExportOpenStep
+  };
+  struct Upload {
+    std::string hash;
+    Outbox::Content content;
+    size_t offset = 0;
+  };
+
+  void Run();
+  Clock::time_point Drain(Clock::time_point now);
+  void PackChunk(Chunk& chunk);
+  void PackMarker(std::string_view serialized);
+  void CutBatch();
+  void Spill();
+
+  void TendStream(Clock::time_point now);
+  void HandleMessage(const v1::ServerMessage& message);
+  void HandleWelcome(const v1::Welcome& welcome);
+  void HandleVerdict(const v1::PayloadVerdict& verdict);
+  void HandleExported(const v1::StepExported& exported);
+  void StreamEnded(Clock::time_point now, const grpc::Status& status);
+  void ForgetStream();
+  void TellServerItLostBatches();
+  void ReplaceByGap(uint64_t sequence);
+
+  void Pump();
+  bool SendBatch();
+  bool SendChunk();
+  void Sent(size_t bytes);
+
+  void AnswerWaiters();
+  std::string Missing(uint64_t entry) const;
+  void Publish();
+  void CloseStream();
+
+  const SenderParts parts_;
+  const bool may_spill_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+  Clock::duration close_timeout_{};  // set before stop_
+
+  // The rest up to mu_ belongs to the thread.
+  v1::Hello hello_;
+  Connector connector_;
+  Spool spool_;
+  Packer packer_;
+  Outbox outbox_;
+  uint64_t packed_entries_ = 0;
+
+  std::shared_ptr<IngestStream> stream_;
+  bool hello_sent_ = false;
+  bool welcomed_ = false;
+  Clock::time_point welcome_deadline_;
+  uint64_t next_to_send_ = 1;
+  uint64_t received_through_ = 0;
+  size_t max_chunk_bytes_ = 0;
+  bool one_at_a_time_ = false;  // a batch was refused as malformed: find out which
+  bool chunk_next_ = false;     // batches and chunks take turns
+  std::deque<std::string> wanted_;
+  absl::flat_hash_set<std::string> queued_;  // in wanted_ or upload_
+  std::optional<Upload> upload_;
+  uint64_t bytes_per_second_ = 0;  // 0: no limit
+  Clock::time_point throttled_until_ = Clock::time_point::min();
+
+  bool server_exports_ = false;
+  std::map<uint32_t, PendingExport> pending_exports_;  // by step
+  std::optional<uint32_t> open_step_;
+
+  Mutex mu_;
+  CondVar answered_;
+  std::list<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,66 @@
+#include "agent/core/server_address.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <system_error>
+
+#include "absl/strings/ascii.h"
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+namespace {
+
+constexpr size_t kLongestSocketPath = 107;  // sockaddr_un::sun_path without its end
+
+absl::Status Refusal(std::string_view address, std::string_view why) {
+  return absl::InvalidArgumentError(Cat("server is invalid: \"", address, "\" ", why,
+                                        "; it should be \"host:port\", \"[IPv6 address]:port\" or "
+                                        "\"unix:/absolute/path\""));
+}
+
+bool IsPort(std::string_view text) {
+  uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  return error == std::errc() && end == text.data() + text.size() && port >= 1;
+}
+
+bool IsHost(std::string_view text) {
+  return !text.empty() && text.size() <= 253 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+  });
+}
+
+bool IsIpv6(std::string_view text) {
+  in6_addr address;
+  return inet_pton(AF_INET6, std::string(text.substr(0, text.find('%'))).c_str(), &address) == 1;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ParseServerAddress(std::string_view address) {
+  std::string_view rest = address;
+  if (rest.starts_with("unix:")) {
+    rest.remove_prefix(5);
+    if (rest.empty() || rest.front() != '/') return Refusal(address, "has no absolute path");
+    if (rest.size() > kLongestSocketPath) return Refusal(address, "has a path of more than 107 bytes");
+    return std::string(address);
+  }
+  const size_t colon = rest.rfind(':');
+  if (colon == std::string_view::npos) return Refusal(address, "has no port");
+  const std::string_view port = rest.substr(colon + 1);
+  std::string_view host = rest.substr(0, colon);
+  if (!IsPort(port)) return Refusal(address, "has no port from 1 to 65535");
+  if (host.starts_with('[')) {
+    if (!host.ends_with(']') || !IsIpv6(host.substr(1, host.size() - 2))) {
+      return Refusal(address, "has no IPv6 address in brackets");
+    }
+  } else if (!IsHost(host)) {
+    return Refusal(address, "has no host name");
+  }
+  return std::string(address);
+}
+
+}  // namespace msprobe::core

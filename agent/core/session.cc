@@ -1,0 +1,291 @@
+#include "agent/core/session.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <new>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "agent/core/dictionary.h"
+#include "agent/core/embedded_server.h"
+#include "agent/core/fragment_queue.h"
+#include "agent/core/log.h"
+#include "agent/core/memory_budget.h"
+#include "agent/core/process_identity.h"
+#include "agent/core/sender.h"
+#include "agent/core/server_address.h"
+#include "agent/core/str_cat.h"
+#include "agent/core/utf8.h"
+
+namespace msprobe::core {
+namespace {
+
+using Outcome = MemoryBudget::Outcome;
+using Gap = v1::Marker::Gap;
+
+constexpr char kAgentVersion[] = "0.1.0";
+constexpr size_t kLongestFault = 4096;
+
+class HeapPayload : public Payload {
+ public:
+  // Owns bytes that `budget` has granted.
+  HeapPayload(std::unique_ptr<std::byte[]> bytes, size_t size, std::shared_ptr<MemoryBudget> budget)
+      : bytes_(std::move(bytes)), size_(size), budget_(std::move(budget)) {}
+  ~HeapPayload() override {
+    bytes_.reset();
+    budget_->Release(size_);
+  }
+  std::span<std::byte> bytes() override { return {bytes_.get(), size_}; }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  const size_t size_;
+  const std::shared_ptr<MemoryBudget> budget_;
+};
+
+void FillRank(RankLabel rank, v1::Rank* out) {
+  out->set_kind(rank.is_rank ? v1::Rank::RANK : v1::Rank::PROCESS);
+  out->set_number(rank.number);
+}
+
+void FillSettings(const CaptureSettings& settings, v1::CaptureSettings* out) {
+  out->set_task(ToUtf8(settings.task));
+  out->set_level(ToUtf8(settings.level));
+  out->set_summary_mode(ToUtf8(settings.summary_mode));
+  out->set_framework(ToUtf8(settings.framework));
+  out->set_dump_path(ToUtf8(settings.dump_path));
+  out->set_stack_and_construct(settings.stack_and_construct);
+  out->set_config_json(ToUtf8(settings.config_json));
+}
+
+v1::Hello MakeHello(const SessionOptions& options) {
+  v1::Hello hello;
+  hello.set_protocol(1);
+  hello.set_session(RandomSessionId());
+  hello.set_run(ToUtf8(options.run));
+  FillRank(options.rank, hello.mutable_rank());
+  hello.set_host(ToUtf8(HostName()));
+  hello.set_process_id(static_cast<uint32_t>(getpid()));
+  hello.set_process_start_ticks(ProcessStartTicks());
+  hello.set_boot_id(BootId());
+  FillSettings(options.settings, hello.mutable_settings());
+  hello.set_agent_version(kAgentVersion);
+  hello.set_framework_version(ToUtf8(options.framework_version));
+  hello.set_program(ToUtf8(options.program));
+  hello.set_started_unix_us(absl::ToUnixMicros(absl::Now()));
+  return hello;
+}
+
+std::string SpoolDirectory(const SessionOptions& options) {
+  if (!options.spool_directory.empty()) return options.spool_directory;
+  if (!options.settings.dump_path.empty()) return options.settings.dump_path + "/.msprobe/spool";
+  return Cat(TemporaryDirectory(), "/msprobe-", geteuid(), "/spool");
+}
+
+// What a session consists of, in one place so that a forked child can leave it alone.
+struct Parts {
+  Parts(const SessionOptions& options, std::string target, std::optional<EmbeddedServer> embedded)
+      : bell(std::make_shared<Doorbell>()),
+        budget(std::make_shared<MemoryBudget>(options.memory_ceiling_bytes, options.loss_policy, options.stall_bound,
+                                              [bell = bell] { bell->Ring(); })),
+        queue(bell.get()) {
+    v1::Hello hello = MakeHello(options);
+    Spool spool(SpoolDirectory(options), ToHex(hello.session()), options.spool_quota_bytes);
+    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters}, std::move(hello),
+                   Connector(std::move(target), std::move(embedded), bell, &log), std::move(spool),
+                   options.loss_policy == LossPolicy::kSpool);
+    log.SetRank(options.rank);
+  }
+
+  const std::shared_ptr<Doorbell> bell;
+  const std::shared_ptr<MemoryBudget> budget;
+  Log log;
+  Dictionary dictionary;
+  FragmentQueue queue;
+  AtomicCounters counters;
+  std::optional<Sender> sender;
+};
+
+class StreamingSession : public Session {
+ public:
+  StreamingSession(std::unique_ptr<Parts> parts, LossPolicy policy)
+      : process_(getpid()), policy_(policy), parts_(std::move(parts)) {}
+
+  ~StreamingSession() override {
+    if (!abandoned_ && getpid() == process_) {
+      Close(false, absl::ZeroDuration()).IgnoreError();
+    } else {
+      [[maybe_unused]] Parts* const left_alone = parts_.release();
+    }
+  }
+
+  StructureId DefineStructure(const Structure& structure) override {
+    return abandoned_ ? 0 : parts_->dictionary.DefineStructure(structure);
+  }
+  StackId DefineStack(std::span<const Frame> frames) override {
+    return abandoned_ ? 0 : parts_->dictionary.DefineStack(frames);
+  }
+  ParentId DefineParent(std::string_view full_name) override {
+    return abandoned_ ? 0 : parts_->dictionary.DefineParent(full_name);
+  }
+
+  std::shared_ptr<Payload> AllocatePayload(size_t size) override {
+    if (abandoned_ || closed_) return nullptr;
+    const Outcome outcome = parts_->budget->Acquire(size);
+    if (outcome == Outcome::kGranted) {
+      std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[std::max<size_t>(size, 1)]);
+      if (bytes != nullptr) return std::make_shared<HeapPayload>(std::move(bytes), size, parts_->budget);
+      parts_->budget->Release(size);
+    }
+    ++parts_->counters.payloads_dropped;
+    parts_->queue.AddPayloadLoss(outcome == Outcome::kGranted ? Gap::DROPPED : Reason(outcome));
+    return nullptr;
+  }
+
+  void Emit(const Fragment& fragment) override {
+    if (abandoned_ || closed_) return;
+    ++parts_->counters.fragments_emitted;
+    const Outcome outcome = parts_->budget->Acquire(EncodedSize(fragment));
+    if (outcome == Outcome::kGranted) {
+      parts_->queue.Append(fragment);
+      return;
+    }
+    const auto payloads = static_cast<uint64_t>(std::count_if(
+        fragment.leaves.begin(), fragment.leaves.end(), [](const Leaf& leaf) { return leaf.payload != nullptr; }));
+    ++parts_->counters.fragments_dropped;
+    parts_->counters.payloads_dropped += payloads;
+    parts_->queue.AddLoss({.step = fragment.step, .fragments = 1, .payloads = payloads, .reason = Reason(outcome)});
+  }
+
+  void EndStep(uint32_t step) override {
+    v1::Marker marker;
+    marker.mutable_step_end()->set_step(step);
+    Mark(marker);
+  }
+  void DiscardStep(uint32_t step) override {
+    v1::Marker marker;
+    marker.mutable_step_discarded()->set_step(step);
+    Mark(marker);
+  }
+  void ExportOpenStep(uint32_t step) override {
+    v1::Marker marker;
+    marker.mutable_export_open_step()->set_step(step);
+    Mark(marker);
+  }
+  void SetRank(RankLabel rank) override {
+    if (abandoned_) return;
+    parts_->log.SetRank(rank);
+    v1::Marker marker;
+    FillRank(rank, marker.mutable_rank_known()->mutable_rank());
+    Mark(marker);
+  }
+  void SetSettings(const CaptureSettings& settings) override {
+    v1::Marker marker;
+    FillSettings(settings, marker.mutable_settings_changed()->mutable_settings());
+    Mark(marker);
+  }
+  void ReportFault(uint32_t step, std::string_view where, std::string_view message) override {
+    if (abandoned_) return;
+    ++parts_->counters.faults;
+    // Faults may come as often as records: without room they are counted only.
+    if (parts_->budget->used() >= parts_->budget->ceiling()) return;
+    v1::Marker marker;
+    marker.mutable_fault()->set_step(step);
+    marker.mutable_fault()->set_where(ToUtf8(where.substr(0, kLongestFault)));
+    marker.mutable_fault()->set_message(ToUtf8(message.substr(0, kLongestFault)));
+    Mark(marker);
+  }
+
+  absl::Status Wait(absl::Duration timeout) override {
+    if (abandoned_) return absl::FailedPreconditionError("this process was forked from the capturing one");
+    if (closed_) return absl::OkStatus();
+    return parts_->sender->Wait(parts_->queue.Flush(), timeout);
+  }
+
+  absl::Status Close(bool clean, absl::Duration timeout) override {
+    if (abandoned_ || closed_.exchange(true)) return absl::OkStatus();
+    const absl::Time deadline = absl::Now() + timeout;
+    parts_->budget->StopWaiting();
+    absl::Status status;
+    // A session that has said nothing has not been announced, either.
+    if (parts_->queue.Flush() > 0) {
+      v1::Marker marker;
+      marker.mutable_session_end()->set_clean(clean);
+      parts_->queue.AppendMarker(marker);
+      status = parts_->sender->Wait(parts_->queue.Flush(), timeout);
+    }
+    parts_->sender->Stop(deadline - absl::Now());
+    return status;
+  }
+
+  void Abandon() override { abandoned_ = true; }
+
+  SessionCounters counters() const override {
+    SessionCounters result;
+    if (abandoned_) return result;
+    const AtomicCounters& from = parts_->counters;
+    result.fragments_emitted = from.fragments_emitted;
+    result.fragments_dropped = from.fragments_dropped;
+    result.payloads_dropped = from.payloads_dropped;
+    result.faults = from.faults;
+    result.batches_sent = from.batches_sent;
+    result.received_through = from.received_through;
+    result.durable_through = from.durable_through;
+    result.bytes_sent = from.bytes_sent;
+    result.bytes_spooled = from.bytes_spooled;
+    result.connected = from.connected;
+    return result;
+  }
+
+ private:
+  Gap::Reason Reason(Outcome outcome) const {
+    if (outcome == Outcome::kTooLarge) return Gap::PAYLOAD_TOO_LARGE;
+    if (outcome == Outcome::kDropped) return Gap::DROPPED;
+    return policy_ == LossPolicy::kSpool && parts_->counters.spool_full ? Gap::SPOOL_FULL : Gap::STALL_EXPIRED;
+  }
+
+  void Mark(const v1::Marker& marker) {
+    if (abandoned_ || closed_) return;
+    parts_->queue.AppendMarker(marker);
+  }
+
+  const pid_t process_;
+  const LossPolicy policy_;
+  std::atomic<bool> abandoned_{false};
+  std::atomic<bool> closed_{false};
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
+  if (options.run.empty()) return absl::InvalidArgumentError("run is invalid: it must not be empty");
+  std::string target;
+  std::optional<EmbeddedServer> embedded;
+  if (!options.server.empty()) {
+    absl::StatusOr<std::string> parsed = ParseServerAddress(options.server);
+    if (!parsed.ok()) return parsed.status();
+    target = *std::move(parsed);
+  } else {
+    if (options.settings.dump_path.empty()) {
+      return absl::InvalidArgumentError("without a server the session needs a dump_path for the embedded one");
+    }
+    absl::StatusOr<EmbeddedServer> prepared =
+        EmbeddedServer::Prepare(options.settings.dump_path, options.server_binary);
+    if (!prepared.ok()) return prepared.status();
+    embedded = *std::move(prepared);
+  }
+  auto parts = std::make_unique<Parts>(options, std::move(target), std::move(embedded));
+  try {
+    parts->sender->Start();
+  } catch (const std::system_error& error) {
+    return absl::FailedPreconditionError(Cat("cannot start the sender thread: ", error.what()));
+  }
+  return std::make_unique<StreamingSession>(std::move(parts), options.loss_policy);
+}
+
+}  // namespace msprobe::core

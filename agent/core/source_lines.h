@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace msprobe::core {
+
+// Lines of source files, each file read once. Reads the disk: not for a capturing thread.
+// Threads: one.
+class SourceLines {
+ public:
+  // Line `line` (from 1) of the file without surrounding white space, as UTF-8. Empty: there is none, or no such file,
+  // or the file is larger than 16 MiB.
+  std::string Line(const std::string& path, uint32_t line);
+
+ private:
+  struct File {
+    std::string content;
+    std::vector<size_t> starts;
+  };
+  const File& Read(const std::string& path);
+
+  absl::flat_hash_map<std::string, File> files_;
+  size_t held_bytes_ = 0;
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,177 @@
+#include "agent/core/spool.h"
+
+#include <fcntl.h>
+#include <libdeflate.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+namespace {
+
+constexpr uint32_t kMagic = 0x4C50534D;  // "MSPL"
+
+struct Header {
+  uint32_t magic;
+  uint32_t crc;  // of what follows
+  uint64_t length;
+  uint64_t key_length;
+};
+static_assert(sizeof(Header) == 24);
+
+uint32_t Crc(const Header& header, std::string_view key, std::string_view content) {
+  uint32_t crc = libdeflate_crc32(0, &header.length, sizeof(header.length) + sizeof(header.key_length));
+  crc = libdeflate_crc32(crc, key.data(), key.size());
+  return libdeflate_crc32(crc, content.data(), content.size());
+}
+
+absl::Status Failure(std::string_view what, const std::string& path, int error) {
+  const std::string message = Cat("cannot ", what, " ", path, ": ", std::strerror(error));
+  return error == ENOSPC || error == EDQUOT ? absl::ResourceExhaustedError(message) : absl::UnavailableError(message);
+}
+
+int WriteAll(int descriptor, std::string_view bytes, uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written = pwrite(descriptor, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return written < 0 ? errno : ENOSPC;
+    bytes.remove_prefix(static_cast<size_t>(written));
+    offset += static_cast<uint64_t>(written);
+  }
+  return 0;
+}
+
+int ReadAll(int descriptor, char* out, size_t size, uint64_t offset) {
+  while (size > 0) {
+    const ssize_t read = pread(descriptor, out, size, static_cast<off_t>(offset));
+    if (read < 0 && errno == EINTR) continue;
+    if (read <= 0) return read < 0 ? errno : EIO;
+    out += read;
+    size -= static_cast<size_t>(read);
+    offset += static_cast<uint64_t>(read);
+  }
+  return 0;
+}
+
+absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
+  Header header;
+  if (limit < sizeof(header)) return absl::DataLossError(Cat("cut off entry in ", path, " at ", offset));
+  if (int error = ReadAll(descriptor, reinterpret_cast<char*>(&header), sizeof(header), offset)) {
+    return Failure("read", path, error);
+  }
+  const uint64_t rest = limit - sizeof(header);
+  if (header.magic != kMagic || header.key_length > rest || header.length > rest - header.key_length) {
+    return absl::DataLossError(Cat("damaged entry in ", path, " at ", offset));
+  }
+  Spool::Entry entry;
+  entry.key.resize(header.key_length);
+  entry.content.resize(header.length);
+  int error = ReadAll(descriptor, entry.key.data(), entry.key.size(), offset + sizeof(header));
+  if (error == 0) {
+    error =
+        ReadAll(descriptor, entry.content.data(), entry.content.size(), offset + sizeof(header) + header.key_length);
+  }
+  if (error != 0) return Failure("read", path, error);
+  if (Crc(header, entry.key, entry.content) != header.crc) {
+    return absl::DataLossError(Cat("wrong checksum in ", path, " at ", offset));
+  }
+  return entry;
+}
+
+}  // namespace
+
+Spool::Spool(std::string directory, std::string name, uint64_t quota_bytes)
+    : directory_(std::move(directory)),
+      name_(std::move(name)),
+      quota_(quota_bytes),
+      segment_bytes_(std::clamp<uint64_t>(quota_bytes / 8, 1 << 16, uint64_t{64} << 20)) {}
+
+Spool::~Spool() {
+  while (!segments_.empty()) Remove(segments_.begin());
+}
+
+absl::Status Spool::OpenSegment() {
+  std::error_code error;
+  std::filesystem::create_directories(directory_, error);
+  if (error) return Failure("make", directory_, error.value());
+  Segment segment;
+  segment.path = Cat(directory_, "/", name_, "-", next_segment_, ".spool");
+  segment.descriptor = open(segment.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (segment.descriptor < 0) return Failure("make", segment.path, errno);
+  segments_.emplace(next_segment_++, std::move(segment));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_view content) {
+  Header header{.magic = kMagic, .crc = 0, .length = content.size(), .key_length = key.size()};
+  const uint64_t size = sizeof(header) + key.size() + content.size();
+  if (held_bytes_ + size > quota_) {
+    return absl::ResourceExhaustedError(Cat("the spool in ", directory_, " is full: ", quota_, " bytes"));
+  }
+  header.crc = Crc(header, key, content);
+  if (segments_.empty() || segments_.rbegin()->second.size >= segment_bytes_) {
+    if (absl::Status status = OpenSegment(); !status.ok()) return status;
+  }
+  const auto newest = std::prev(segments_.end());
+  Segment& segment = newest->second;
+  std::string head(reinterpret_cast<const char*>(&header), sizeof(header));
+  head += key;
+  int error = WriteAll(segment.descriptor, head, segment.size);
+  if (error == 0) error = WriteAll(segment.descriptor, content, segment.size + head.size());
+  if (error != 0) {
+    [[maybe_unused]] const int ignored = ftruncate(segment.descriptor, static_cast<off_t>(segment.size));
+    const absl::Status status = Failure("write", segment.path, error);
+    if (segment.live == 0) Remove(newest);
+    return status;
+  }
+  const Place place{.segment = newest->first, .offset = segment.size, .size = size};
+  segment.size += size;
+  ++segment.live;
+  held_bytes_ += size;
+  return place;
+}
+
+absl::StatusOr<Spool::Entry> Spool::Read(const Place& place) const {
+  const auto it = segments_.find(place.segment);
+  if (it == segments_.end()) return absl::NotFoundError("the spooled entry was released");
+  return ReadEntry(it->second.descriptor, it->second.path, place.offset, place.size);
+}
+
+void Spool::Release(const Place& place) {
+  const auto it = segments_.find(place.segment);
+  if (it != segments_.end() && --it->second.live == 0) Remove(it);
+}
+
+void Spool::Remove(std::map<uint32_t, Segment>::iterator segment) {
+  held_bytes_ -= segment->second.size;
+  close(segment->second.descriptor);
+  unlink(segment->second.path.c_str());
+  segments_.erase(segment);
+}
+
+absl::StatusOr<std::vector<Spool::Entry>> Spool::ReadSegment(const std::string& path) {
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return Failure("open", path, errno);
+  struct stat status {};
+  fstat(descriptor, &status);
+  const uint64_t size = static_cast<uint64_t>(status.st_size);
+  std::vector<Entry> entries;
+  for (uint64_t offset = 0; offset < size;) {
+    absl::StatusOr<Entry> entry = ReadEntry(descriptor, path, offset, size - offset);
+    if (!entry.ok()) break;
+    offset += sizeof(Header) + entry->key.size() + entry->content.size();
+    entries.push_back(*std::move(entry));
+  }
+  close(descriptor);
+  return entries;
+}
+
+}  // namespace msprobe::core

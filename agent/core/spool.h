@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace msprobe::core {
+
+// Files that hold what memory cannot: batches and payloads, appended, read back by place, released in any order.
+//
+// On disk a segment is entries one behind the other, each
+//   magic "MSPL" | crc32 of everything after this field | length u64 | key length u64 | key | content   (little-endian)
+// An entry is whole or, at the end of what a crash left, recognisably not: ReadSegment stops there. A segment is
+// deleted when everything in it is released; the quota is over what the segments hold together.
+//
+// Threads: one.
+class Spool {
+ public:
+  struct Place {
+    uint32_t segment = 0;
+    uint64_t offset = 0;
+    uint64_t size = 0;  // of the whole entry
+  };
+  struct Entry {
+    std::string key, content;
+  };
+
+  // Nothing is made before the first Append. Segments are `directory`/`name`-N.spool.
+  Spool(std::string directory, std::string name, uint64_t quota_bytes);
+  ~Spool();  // deletes the segments
+
+  // ResourceExhausted: the quota, or the disk, is full; the spool is as before.
+  absl::StatusOr<Place> Append(std::string_view key, std::string_view content);
+  absl::StatusOr<Entry> Read(const Place& place) const;
+  void Release(const Place& place);
+
+  uint64_t held_bytes() const { return held_bytes_; }
+  const std::string& directory() const { return directory_; }
+
+  // The entries of a segment from its start to its end or to the first that is damaged.
+  static absl::StatusOr<std::vector<Entry>> ReadSegment(const std::string& path);
+
+ private:
+  struct Segment {
+    int descriptor = -1;
+    std::string path;
+    uint64_t size = 0;
+    uint64_t live = 0;  // entries not released
+  };
+
+  absl::Status OpenSegment();
+  void Remove(std::map<uint32_t, Segment>::iterator segment);
+
+  const std::string directory_;
+  const std::string name_;
+  const uint64_t quota_;
+  const uint64_t segment_bytes_;  // a segment is left for a new one beyond this
+  std::map<uint32_t, Segment> segments_;
+  uint32_t next_segment_ = 0;
+  uint64_t held_bytes_ = 0;
+};
+
+}  // namespace msprobe::core
