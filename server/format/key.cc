@@ -175,6 +175,19 @@ std::string FaultKey(const StepKey& step, uint32_t n) {
   return key;
 }
 
+std::string EpochKey(uint32_t run, uint32_t epoch) {
+  std::string key = MetaPrefix(MetaSpace::kEpoch, run);
+  AppendU32(key, epoch);
+  return key;
+}
+
+std::string PrefixEnd(std::string_view prefix) {
+  std::string end(prefix);
+  while (!end.empty() && static_cast<uint8_t>(end.back()) == 0xff) end.pop_back();
+  if (!end.empty()) end.back() = static_cast<char>(static_cast<uint8_t>(end.back()) + 1);
+  return end;
+}
+
 std::string MetaPrefix(MetaSpace space) { return Space(space); }
 
 std::string MetaPrefix(MetaSpace space, uint32_t run) {
@@ -223,6 +236,8 @@ std::string MetaKeyToString(std::string_view key) {
       return rest.size() == 4 + kIdBytes
                  ? Cat("referrer hash=", Hex(rest.substr(0, kIdBytes)), " run=", ReadU32(rest, kIdBytes))
                  : unknown();
+    case MetaSpace::kEpoch:
+      return rest.size() == 8 ? Cat("epoch run=", ReadU32(rest, 0), " epoch=", ReadU32(rest, 4)) : unknown();
     case MetaSpace::kFault: {
       if (rest.size() != 20) return unknown();
       StepKey step{ReadU32(rest, 0), ReadU32(rest, 4), ReadU32(rest, 8), ReadU32(rest, 12)};

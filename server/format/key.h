@@ -77,17 +77,18 @@ struct ChunkKey {
 
 // Key spaces of column family "meta": the first byte of each key.
 enum class MetaSpace : uint8_t {
-  kServer = 1,        // -> ServerRow
-  kRunByName = 2,     // name -> number, u32
-  kRun = 3,           // run -> RunRow
-  kSession = 4,       // session id -> SessionRow
-  kDefinition = 5,    // run | id u64 -> 'T' structure or 'K' stack, bytes as sent
-  kStep = 6,          // run | rank | step | epoch -> StepRow
-  kPayload = 7,       // hash -> PayloadRow
-  kPending = 8,       // session id | hash -> PendingRow
-  kReference = 9,     // run | hash -> ReferenceRow
-  kReferrer = 10,     // hash | run -> empty
-  kFault = 11,        // run | rank | step | epoch | n -> Marker.Fault
+  kServer = 1,      // -> ServerRow
+  kRunByName = 2,   // name -> number, u32
+  kRun = 3,         // run -> RunRow
+  kSession = 4,     // session id -> SessionRow
+  kDefinition = 5,  // run | id u64 -> 'T' structure or 'K' stack, bytes as sent
+  kStep = 6,        // run | rank | step | epoch -> StepRow
+  kPayload = 7,     // hash -> PayloadRow
+  kPending = 8,     // session id | hash -> PendingRow
+  kReference = 9,   // run | hash -> ReferenceRow
+  kReferrer = 10,   // hash | run -> empty
+  kFault = 11,      // run | rank | step | epoch | n -> Marker.Fault
+  kEpoch = 12,      // run | epoch -> session id, bare
 };
 
 // Which session's view of which step of which rank.
@@ -113,6 +114,7 @@ std::string PendingKey(std::string_view session, std::string_view hash);
 std::string ReferenceKey(uint32_t run, std::string_view hash);
 std::string ReferrerKey(std::string_view hash, uint32_t run);
 std::string FaultKey(const StepKey& step, uint32_t n);
+std::string EpochKey(uint32_t run, uint32_t epoch);
 
 // Prefixes for iteration.
 std::string MetaPrefix(MetaSpace space);
@@ -122,6 +124,9 @@ std::string MetaPrefix(MetaSpace space, std::string_view id);
 
 // A meta key for people: "step run=1 rank=rank0 step=3 epoch=0". Never fails; unknown bytes are shown in hex.
 std::string MetaKeyToString(std::string_view key);
+
+// The smallest key after every key that begins with `prefix`; empty where there is none.
+std::string PrefixEnd(std::string_view prefix);
 
 // Lower-case hex.
 std::string Hex(std::string_view bytes);

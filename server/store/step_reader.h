@@ -42,10 +42,20 @@ class StepReader {
   virtual absl::Status ForEachRecord(
       absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) = 0;
 
+  // The same for those records only that `wanted` picks by full name and token; the others are not decoded.
+  virtual absl::Status ForEachRecordNamed(
+      absl::FunctionRef<bool(const std::string& full_name, uint32_t token)> wanted,
+      absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) {
+    return ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
+      return wanted(record.full_name(), record.token()) ? visit(record, stack_id) : absl::OkStatus();
+    });
+  }
+
   // Innermost frame first. NotFound: the run has no stack of that id.
   virtual absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) = 0;
 
-  // The bytes of a payload (PayloadRef.hash), in order, in chunks of at most 1 MiB. NotFound: the payload never arrived.
+  // The bytes of a payload (PayloadRef.hash), in order, in chunks of at most 1 MiB. NotFound: the payload never
+  // arrived.
   virtual absl::Status ReadPayload(std::string_view hash,
                                    absl::FunctionRef<absl::Status(std::string_view chunk)> visit) = 0;
 

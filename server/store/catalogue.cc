@@ -1,0 +1,201 @@
+// Runs, sessions, definitions and steps of the store.
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "server/format/cat.h"
+#include "server/store/store.h"
+#include "server/store/stored_step.h"
+
+namespace msprobe::server {
+namespace {
+
+template <typename Row>
+absl::StatusOr<std::vector<Row>> AllRows(const Store& store, const std::string& prefix) {
+  std::vector<Row> rows;
+  absl::Status status = store.ForEach(Family::kMeta, prefix, [&](std::string_view, std::string_view value) {
+    auto row = DecodeAs<Row>(value);
+    if (row.ok()) rows.push_back(*std::move(row));
+    return row.status();
+  });
+  if (!status.ok()) return status;
+  return rows;
+}
+
+}  // namespace
+
+absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hello) {
+  absl::MutexLock lock(&registry_mutex_);
+  auto known = Find<storage::SessionRow>(SessionKey(hello.session()));
+  if (!known.ok()) return known.status();
+  if (known->has_value()) {
+    if ((*known)->hello().run() == hello.run()) return **known;
+    return absl::FailedPreconditionError(Cat("session ", Hex(hello.session()), " belongs to run \"",
+                                             (*known)->hello().run(), "\", not to \"", hello.run(), "\""));
+  }
+
+  ChangeSet changes;
+  storage::ServerRow server = server_;
+  storage::RunRow run;
+  auto number = Get(Family::kMeta, RunByNameKey(hello.run()));
+  if (!number.ok()) return number.status();
+  if (number->has_value()) {
+    auto row = Find<storage::RunRow>(RunKey(ReadU32(**number, 0)));
+    if (!row.ok()) return row.status();
+    if (!row->has_value()) return absl::DataLossError(Cat("run \"", hello.run(), "\" has a name but no row"));
+    run = **row;
+  } else {
+    run.set_name(hello.run());
+    run.set_number(server.next_run());
+    run.set_created_unix_us(absl::ToUnixMicros(Now()));
+    server.set_next_run(run.number() + 1);
+    std::string bytes;
+    AppendU32(bytes, run.number());
+    changes.Put(Family::kMeta, RunByNameKey(run.name()), bytes);
+    changes.PutMeta(ServerKey(), server);
+  }
+
+  storage::SessionRow session;
+  session.set_session(hello.session());
+  session.set_run(run.number());
+  session.set_epoch(run.next_epoch());
+  *session.mutable_hello() = hello;
+  run.set_next_epoch(run.next_epoch() + 1);
+  changes.PutMeta(RunKey(run.number()), run);
+  changes.PutMeta(SessionKey(hello.session()), session);
+  changes.Put(Family::kMeta, EpochKey(session.run(), session.epoch()), session.session());
+  if (absl::Status status = Write(changes); !status.ok()) return status;
+  server_ = server;
+  return session;
+}
+
+absl::StatusOr<std::vector<storage::RunRow>> Store::Runs() const {
+  return AllRows<storage::RunRow>(*this, MetaPrefix(MetaSpace::kRun));
+}
+
+absl::StatusOr<storage::RunRow> Store::FindRun(const std::string& name) const {
+  auto runs = Runs();
+  if (!runs.ok()) return runs.status();
+  std::vector<std::string> names;
+  for (storage::RunRow& run : *runs) {
+    if (run.name() == name) return run;
+    if (names.size() < 20) names.push_back(run.name());
+  }
+  return absl::NotFoundError(Cat("no run \"", name, "\"; ",
+                                 names.empty() ? "there are none" : Cat("there are: ", absl::StrJoin(names, ", "))));
+}
+
+absl::StatusOr<std::vector<storage::SessionRow>> Store::Sessions(std::optional<uint32_t> run) const {
+  auto rows = AllRows<storage::SessionRow>(*this, MetaPrefix(MetaSpace::kSession));
+  if (rows.ok() && run.has_value()) {
+    std::erase_if(*rows, [&](const storage::SessionRow& row) { return row.run() != *run; });
+  }
+  return rows;
+}
+
+absl::StatusOr<storage::SessionRow> Store::SessionOfEpoch(uint32_t run, uint32_t epoch) const {
+  auto id = Get(Family::kMeta, EpochKey(run, epoch));
+  if (!id.ok()) return id.status();
+  if (!id->has_value()) return absl::NotFoundError(Cat("run ", run, " has no session ", epoch));
+  auto row = Find<storage::SessionRow>(SessionKey(**id));
+  if (!row.ok()) return row.status();
+  if (!row->has_value()) return absl::NotFoundError(Cat("session ", Hex(**id), " has no row"));
+  return **row;
+}
+
+absl::StatusOr<StoredDefinition> Store::Definition(uint32_t run, uint64_t id) const {
+  auto value = Get(Family::kMeta, DefinitionKey(run, id));
+  if (!value.ok()) return value.status();
+  if (!value->has_value()) return absl::NotFoundError(absl::StrFormat("run %d has no definition %016x", run, id));
+  return DecodeDefinition(**value);
+}
+
+absl::StatusOr<std::vector<Store::Step>> Store::Steps(uint32_t run) const {
+  std::vector<Step> steps;
+  absl::Status status = ForEach(Family::kMeta, MetaPrefix(MetaSpace::kStep, run),
+                                [&](std::string_view key, std::string_view value) -> absl::Status {
+                                  auto step = StepKey::Decode(key);
+                                  if (!step.ok()) return step.status();
+                                  auto row = DecodeAs<storage::StepRow>(value);
+                                  if (!row.ok()) return row.status();
+                                  steps.emplace_back(*step, *std::move(row));
+                                  return absl::OkStatus();
+                                });
+  if (!status.ok()) return status;
+  return steps;
+}
+
+absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& run_name, uint32_t step,
+                                                            const v1::Rank& rank, std::optional<uint32_t> epoch) const {
+  auto run = FindRun(run_name);
+  if (!run.ok()) return run.status();
+  auto steps = Steps(run->number());
+  if (!steps.ok()) return steps.status();
+  const Step* found = nullptr;
+  std::vector<std::string> ranks, epochs, all_steps;
+  for (const Step& candidate : *steps) {
+    const std::string name = RankName(RankOfCode(candidate.first.rank));
+    if (ranks.empty() || ranks.back() != name) ranks.push_back(name);
+    if (candidate.first.rank != RankCode(rank)) continue;
+    if (all_steps.empty() || all_steps.back() != Cat(candidate.first.step))
+      all_steps.push_back(Cat(candidate.first.step));
+    if (candidate.first.step != step) continue;
+    epochs.push_back(Cat(candidate.first.epoch));
+    if (!epoch.has_value() || candidate.first.epoch == *epoch) found = &candidate;  // epochs grow: the last one stays
+  }
+  if (found != nullptr) return OpenStoredStep(*this, *run, found->first, found->second);
+  auto listed = [](std::vector<std::string>& names) {
+    if (names.empty()) return std::string("none");
+    if (names.size() > 20) {
+      std::string last = names.back();
+      names.resize(20);
+      names.push_back(Cat("... to ", last));
+    }
+    return absl::StrJoin(names, ", ");
+  };
+  const std::string where = Cat("run \"", run_name, "\" has no ");
+  if (!epochs.empty()) {
+    return absl::NotFoundError(
+        Cat(where, "epoch ", *epoch, " of step ", step, " of ", RankName(rank), "; it has ", listed(epochs)));
+  }
+  if (!all_steps.empty()) {
+    return absl::NotFoundError(Cat(where, "step ", step, " of ", RankName(rank), "; it has ", listed(all_steps)));
+  }
+  return absl::NotFoundError(Cat(where, RankName(rank), "; it has ", listed(ranks)));
+}
+
+absl::Status Store::AddStepDeletion(const StepKey& step, ChangeSet& changes) const {
+  absl::Status status = ForEach(Family::kRows, RowKey::StepPrefix(step.run, step.rank, step.step),
+                                [&](std::string_view key, std::string_view) {
+                                  auto row = RowKey::Decode(key);
+                                  if (row.ok() && row->epoch == step.epoch)
+                                    changes.Delete(Family::kRows, std::string(key));
+                                  return row.status();
+                                });
+  if (!status.ok()) return status;
+  changes.Delete(Family::kMeta, step.Encode());
+  std::string faults = FaultKey(step, 0);
+  faults.resize(faults.size() - 4);
+  changes.DeletePrefix(Family::kMeta, faults);
+  return absl::OkStatus();
+}
+
+absl::Status Store::AddRankMove(uint32_t run, uint32_t epoch, uint32_t from, uint32_t to, ChangeSet& changes) const {
+  // Each of the three key spaces has run | rank | step | ... | epoch somewhere behind `skip` bytes.
+  auto move = [&](Family family, const std::string& prefix, size_t skip, size_t epoch_at) {
+    return ForEach(family, prefix, [&](std::string_view key, std::string_view value) {
+      if (key.size() < epoch_at + 4 || ReadU32(key, epoch_at) != epoch) return absl::OkStatus();
+      std::string moved(key.substr(0, skip + 4));
+      AppendU32(moved, to);
+      moved.append(key.substr(skip + 8));
+      changes.Delete(family, std::string(key));
+      changes.Put(family, std::move(moved), std::string(value));
+      return absl::OkStatus();
+    });
+  };
+  absl::Status status = move(Family::kRows, RowKey::RankPrefix(run, from), 0, 16);
+  if (status.ok()) status = move(Family::kMeta, MetaPrefix(MetaSpace::kStep, run, from), 1, 13);
+  if (status.ok()) status = move(Family::kMeta, MetaPrefix(MetaSpace::kFault, run, from), 1, 13);
+  return status;
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "google/protobuf/message.h"
+#include "server/format/value.h"
+
+namespace msprobe::server {
+
+// Column families of the store.
+enum class Family : uint8_t { kMeta, kRows, kTiles, kPayloads };
+
+// What one atomic write changes, in order. A plain value: nothing happens before Store::Write.
+class ChangeSet {
+ public:
+  enum class Kind : uint8_t { kPut, kDelete, kDeletePrefix };
+  struct Change {
+    Kind kind;
+    Family family;
+    std::string key;
+    std::string value;
+  };
+
+  void Put(Family family, std::string key, std::string value) {
+    changes_.push_back({Kind::kPut, family, std::move(key), std::move(value)});
+  }
+  void PutMeta(std::string key, const google::protobuf::Message& value) {
+    Put(Family::kMeta, std::move(key), EncodeValue(value));
+  }
+  void Delete(Family family, std::string key) { changes_.push_back({Kind::kDelete, family, std::move(key), {}}); }
+  // Every key that begins with the prefix, as of this point in the set.
+  void DeletePrefix(Family family, std::string prefix) {
+    changes_.push_back({Kind::kDeletePrefix, family, std::move(prefix), {}});
+  }
+
+  bool empty() const { return changes_.empty(); }
+  const std::vector<Change>& changes() const { return changes_; }
+
+ private:
+  std::vector<Change> changes_;
+};
+
+}  // namespace msprobe::server

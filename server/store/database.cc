@@ -1,0 +1,92 @@
+#include "server/store/database.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/table.h>
+
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr size_t kSmallMemtable = size_t{4} << 20;
+// Values of this size and more live in blob files: payload chunks, but not the small tail of one.
+constexpr uint64_t kMinBlobBytes = 4096;
+constexpr uint64_t kMaxWalBytes = uint64_t{256} << 20;
+
+rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& options,
+                                           const std::shared_ptr<rocksdb::Cache>& cache) {
+  rocksdb::BlockBasedTableOptions table;
+  table.block_cache = cache;
+  table.cache_index_and_filter_blocks = true;
+  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  table.block_size = 16 << 10;
+  rocksdb::ColumnFamilyOptions result;
+  result.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+  result.compression = rocksdb::kLZ4Compression;
+  result.write_buffer_size = kSmallMemtable;
+  if (family == Family::kRows) result.write_buffer_size = options.memtable_bytes;
+  if (family == Family::kPayloads) {
+    result.write_buffer_size = options.memtable_bytes;
+    result.enable_blob_files = true;
+    result.min_blob_size = kMinBlobBytes;
+    result.enable_blob_garbage_collection = true;
+    result.blob_compression_type = rocksdb::kNoCompression;
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::Status FromRocks(const rocksdb::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  if (status.IsNotFound()) return absl::NotFoundError(status.ToString());
+  if (status.IsNoSpace()) return absl::ResourceExhaustedError(status.ToString());
+  if (status.IsCorruption()) return absl::DataLossError(status.ToString());
+  return absl::InternalError(status.ToString());
+}
+
+absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const StoreOptions& options,
+                                                                       DirectoryLock lock) {
+  rocksdb::DBOptions db_options;
+  db_options.create_if_missing = true;
+  db_options.create_missing_column_families = true;
+  db_options.max_background_jobs = 2;
+  db_options.max_open_files = 256;
+  db_options.max_total_wal_size = kMaxWalBytes;
+  db_options.keep_log_file_num = 3;
+  db_options.max_log_file_size = 4 << 20;
+  db_options.info_log_level = rocksdb::WARN_LEVEL;
+  // After a crash: everything up to the first damaged record, nothing behind it. A prefix, no hole.
+  db_options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+
+  auto cache = rocksdb::NewLRUCache(options.block_cache_bytes);
+  std::vector<rocksdb::ColumnFamilyDescriptor> families = {
+      {rocksdb::kDefaultColumnFamilyName, FamilyOptions(Family::kMeta, options, cache)},
+      {"meta", FamilyOptions(Family::kMeta, options, cache)},
+      {"rows", FamilyOptions(Family::kRows, options, cache)},
+      {"tiles", FamilyOptions(Family::kTiles, options, cache)},
+      {"payloads", FamilyOptions(Family::kPayloads, options, cache)}};
+
+  std::unique_ptr<Database> database(new Database(std::move(lock)));
+  rocksdb::DB* db = nullptr;
+  rocksdb::Status status = rocksdb::DB::Open(db_options, options.directory + "/store", families, &database->owned, &db);
+  if (!status.ok()) {
+    absl::Status failed = FromRocks(status);
+    return absl::Status(failed.code(), Cat("cannot open data directory ", options.directory, ": ", failed.message()));
+  }
+  database->db.reset(db);
+  for (size_t i = 0; i < database->handles.size(); ++i) database->handles[i] = database->owned[i + 1];
+  database->sync =
+      std::make_unique<GroupSync>(options.durability, options.sync_interval, [db] { return FromRocks(db->SyncWAL()); });
+  return database;
+}
+
+Store::Database::~Database() {
+  sync.reset();
+  if (db == nullptr) return;
+  for (rocksdb::ColumnFamilyHandle* handle : owned) db->DestroyColumnFamilyHandle(handle);
+  db->Close();
+}
+
+}  // namespace msprobe::server

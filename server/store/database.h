@@ -1,0 +1,38 @@
+#pragma once
+
+// Inside the store only: the one header that shows RocksDB.
+
+#include <rocksdb/db.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "server/store/directory_lock.h"
+#include "server/store/group_sync.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+absl::Status FromRocks(const rocksdb::Status& status);
+inline rocksdb::Slice Slice(std::string_view bytes) { return {bytes.data(), bytes.size()}; }
+
+struct Store::Database {
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const StoreOptions& options, DirectoryLock lock);
+  ~Database();
+
+  rocksdb::ColumnFamilyHandle* Handle(Family family) const { return handles[static_cast<size_t>(family)]; }
+
+  DirectoryLock lock;  // released last
+  std::unique_ptr<rocksdb::DB> db;
+  std::array<rocksdb::ColumnFamilyHandle*, 4> handles{};
+  std::vector<rocksdb::ColumnFamilyHandle*> owned;
+  std::unique_ptr<GroupSync> sync;
+
+ private:
+  explicit Database(DirectoryLock lock) : lock(std::move(lock)) {}
+};
+
+}  // namespace msprobe::server

@@ -1,0 +1,50 @@
+#include "server/store/group_sync.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace msprobe::server {
+
+GroupSync::GroupSync(v1::Durability durability, absl::Duration interval, std::function<absl::Status()> sync)
+    : durability_(durability), interval_(interval), sync_(std::move(sync)), thread_([this] { Loop(); }) {}
+
+GroupSync::~GroupSync() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void GroupSync::Await(Callback callback) {
+  absl::MutexLock lock(&mu_);
+  waiting_.push_back(std::move(callback));
+}
+
+void GroupSync::Loop() {
+  absl::Time next = absl::Now() + interval_;
+  while (true) {
+    std::vector<Callback> group;
+    bool last;
+    {
+      absl::MutexLock lock(&mu_);
+      auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stopping_ || !waiting_.empty(); };
+      if (durability_ == v1::DURABILITY_INTERVAL) {
+        mu_.AwaitWithDeadline(absl::Condition(&ready), next);
+      } else {
+        mu_.Await(absl::Condition(&ready));
+      }
+      group.swap(waiting_);
+      last = stopping_ && group.empty();
+    }
+    absl::Status status;
+    const bool due = durability_ == v1::DURABILITY_INTERVAL && absl::Now() >= next;
+    if (durability_ == v1::DURABILITY_SYNC || due || last) status = sync_();
+    if (due) next = absl::Now() + interval_;
+    for (Callback& callback : group) callback(status);
+    if (last) return;
+  }
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,123 @@
+#include "server/store/store.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/options.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+
+#include <fstream>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "server/format/cat.h"
+#include "server/store/database.h"
+
+namespace msprobe::server {
+
+Store::Store(StoreOptions options) : options_(std::move(options)) {
+  if (!options_.now) options_.now = [] { return absl::Now(); };
+}
+
+Store::~Store() {
+  if (database_ != nullptr) database_->sync.reset();
+}
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(StoreOptions options) {
+  std::unique_ptr<Store> store(new Store(std::move(options)));
+  absl::StatusOr<DirectoryLock> lock = DirectoryLock::Acquire(store->options_.directory);
+  if (!lock.ok()) return lock.status();
+  auto database = Database::Open(store->options_, *std::move(lock));
+  if (!database.ok()) return database.status();
+  store->database_ = *std::move(database);
+  if (absl::Status status = store->LoadServerRow(); !status.ok()) return status;
+  return store;
+}
+
+absl::Status Store::LoadServerRow() {
+  auto row = Find<storage::ServerRow>(ServerKey());
+  if (!row.ok()) return row.status();
+  if (row->has_value()) {
+    server_ = **row;
+    if (server_.format_version() == kStorageFormat) return absl::OkStatus();
+    return absl::FailedPreconditionError(Cat("data directory ", options_.directory, " has storage format ",
+                                             server_.format_version(), "; this server reads format ", kStorageFormat));
+  }
+  absl::BitGen random;
+  std::string id;
+  AppendU64(id, absl::Uniform<uint64_t>(random));
+  AppendU64(id, absl::Uniform<uint64_t>(random));
+  server_.set_format_version(kStorageFormat);
+  server_.set_server_id(Hex(id));
+  server_.set_created_unix_us(absl::ToUnixMicros(Now()));
+  server_.set_next_run(1);
+  ChangeSet changes;
+  changes.PutMeta(ServerKey(), server_);
+  return Write(changes);
+}
+
+absl::Status Store::Write(const ChangeSet& changes) {
+  rocksdb::WriteBatch batch;
+  for (const ChangeSet::Change& change : changes.changes()) {
+    rocksdb::ColumnFamilyHandle* family = database_->Handle(change.family);
+    rocksdb::Status status;
+    switch (change.kind) {
+      case ChangeSet::Kind::kPut:
+        status = batch.Put(family, change.key, change.value);
+        break;
+      case ChangeSet::Kind::kDelete:
+        status = batch.Delete(family, change.key);
+        break;
+      case ChangeSet::Kind::kDeletePrefix:
+        status = batch.DeleteRange(family, change.key, PrefixEnd(change.key));
+        break;
+    }
+    if (!status.ok()) return FromRocks(status);
+  }
+  return FromRocks(database_->db->Write(rocksdb::WriteOptions(), &batch));
+}
+
+void Store::WhenDurable(std::function<void(absl::Status)> callback) { database_->sync->Await(std::move(callback)); }
+
+absl::Status Store::AwaitDurable(absl::Duration timeout) {
+  struct Waiter {
+    absl::Notification done;
+    absl::Status status;
+  };
+  auto waiter = std::make_shared<Waiter>();
+  WhenDurable([waiter](absl::Status status) {
+    waiter->status = std::move(status);
+    waiter->done.Notify();
+  });
+  if (!waiter->done.WaitForNotificationWithTimeout(timeout)) {
+    return absl::DeadlineExceededError(Cat("the store did not sync within ", absl::FormatDuration(timeout)));
+  }
+  return waiter->status;
+}
+
+absl::StatusOr<std::optional<std::string>> Store::Get(Family family, std::string_view key) const {
+  std::string value;
+  rocksdb::Status status = database_->db->Get(rocksdb::ReadOptions(), database_->Handle(family), Slice(key), &value);
+  if (status.IsNotFound()) return std::optional<std::string>();
+  if (!status.ok()) return FromRocks(status);
+  return std::optional<std::string>(std::move(value));
+}
+
+absl::Status Store::ForEach(Family family, std::string_view prefix,
+                            absl::FunctionRef<absl::Status(std::string_view, std::string_view)> visit) const {
+  const std::string end = PrefixEnd(prefix);
+  const rocksdb::Slice upper(end);
+  rocksdb::ReadOptions read;
+  if (!end.empty()) read.iterate_upper_bound = &upper;
+  std::unique_ptr<rocksdb::Iterator> at(database_->db->NewIterator(read, database_->Handle(family)));
+  for (at->Seek(Slice(prefix)); at->Valid(); at->Next()) {
+    absl::Status status = visit({at->key().data(), at->key().size()}, {at->value().data(), at->value().size()});
+    if (!status.ok()) return status;
+  }
+  return FromRocks(at->status());
+}
+
+}  // namespace msprobe::server

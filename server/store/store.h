@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "msprobe/v1/ingest.pb.h"
+#include "msprobe/v1/query.pb.h"
+#include "server/format/key.h"
+#include "server/format/value.h"
+#include "server/store/change_set.h"
+#include "server/store/step_reader.h"
+
+namespace msprobe::server {
+
+struct StoreOptions {
+  std::string directory;
+  // What "durable" means to agents; see GroupSync.
+  v1::Durability durability = v1::DURABILITY_SYNC;
+  absl::Duration sync_interval = absl::Seconds(1);  // DURABILITY_INTERVAL only
+  size_t block_cache_bytes = size_t{64} << 20;
+  size_t memtable_bytes = size_t{32} << 20;  // of each of rows and payloads
+  std::function<absl::Time()> now;           // empty: the wall clock
+};
+
+// Everything the server keeps, in one RocksDB. The only class (with its parts beside it) that knows RocksDB.
+//
+// Threads: every method from any thread.
+// 1. Write is atomic and visible to readers at once; after a crash the store holds a prefix of the writes, at least
+//    those whose WhenDurable callback has run.
+// 2. A process that holds a Store holds the lock of its directory; a second Open anywhere fails with AlreadyExists.
+// 3. Whoever adds references to payloads that are already there holds deletion_mutex() shared from looking to writing.
+class Store {
+ public:
+  static absl::StatusOr<std::unique_ptr<Store>> Open(StoreOptions options);
+  ~Store();
+
+  const std::string& server_id() const { return server_.server_id(); }
+  const StoreOptions& options() const { return options_; }
+  absl::Time Now() const { return options_.now(); }
+
+  absl::Status Write(const ChangeSet& changes);
+  // The callback runs on another thread once everything written before this call is durable.
+  void WhenDurable(std::function<void(absl::Status)> callback);
+  // Blocks until everything written before this call is durable.
+  absl::Status AwaitDurable(absl::Duration timeout);
+
+  // --- reading by key -------------------------------------------------------------------------------------------
+  absl::StatusOr<std::optional<std::string>> Get(Family family, std::string_view key) const;
+  template <typename Message>
+  absl::StatusOr<std::optional<Message>> Find(std::string_view key) const {
+    auto bytes = Get(Family::kMeta, key);
+    if (!bytes.ok()) return bytes.status();
+    if (!bytes->has_value()) return std::optional<Message>();
+    auto message = DecodeAs<Message>(**bytes);
+    if (!message.ok()) return message.status();
+    return std::optional<Message>(*std::move(message));
+  }
+  // In order of key, over a snapshot. Stops at the first status that is not OK.
+  absl::Status ForEach(Family family, std::string_view prefix,
+                       absl::FunctionRef<absl::Status(std::string_view key, std::string_view value)> visit) const;
+
+  // --- runs and sessions ----------------------------------------------------------------------------------------
+  // The row of a known session id, or a new one (and a new run where the name is new).
+  // FailedPrecondition: the session is known under another run.
+  absl::StatusOr<storage::SessionRow> RegisterSession(const v1::Hello& hello);
+  absl::StatusOr<std::vector<storage::RunRow>> Runs() const;
+  // NotFound names the run and those that exist.
+  absl::StatusOr<storage::RunRow> FindRun(const std::string& name) const;
+  // Of all runs, or of one.
+  absl::StatusOr<std::vector<storage::SessionRow>> Sessions(std::optional<uint32_t> run = std::nullopt) const;
+  absl::StatusOr<storage::SessionRow> SessionOfEpoch(uint32_t run, uint32_t epoch) const;
+  absl::StatusOr<StoredDefinition> Definition(uint32_t run, uint64_t id) const;  // NotFound
+
+  // --- steps ----------------------------------------------------------------------------------------------------
+  using Step = std::pair<StepKey, storage::StepRow>;
+  // Of a run, in order of rank, step, epoch.
+  absl::StatusOr<std::vector<Step>> Steps(uint32_t run) const;
+  // Epoch absent: the latest that has the step. NotFound names what does exist.
+  absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(const std::string& run, uint32_t step, const v1::Rank& rank,
+                                                       std::optional<uint32_t> epoch = std::nullopt) const;
+  // Sum of the sizes of the distinct payloads that a run refers to.
+  absl::StatusOr<uint64_t> ReferencedBytes(uint32_t run) const;
+
+  // Adds what forgets a step: rows, step row, faults. References of its payloads stay with the run.
+  absl::Status AddStepDeletion(const StepKey& step, ChangeSet& changes) const;
+  // Adds what moves all that a session stored from one rank to another.
+  absl::Status AddRankMove(uint32_t run, uint32_t epoch, uint32_t from, uint32_t to, ChangeSet& changes) const;
+
+  // --- payloads -------------------------------------------------------------------------------------------------
+  // In chunks as they were stored. NotFound: it is not (wholly) here.
+  absl::Status ReadPayload(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const;
+
+  struct Deleted {
+    uint64_t row_bytes = 0;
+    uint64_t payload_bytes = 0;  // freed: no other run refers to them
+  };
+  // NotFound as FindRun. FailedPrecondition: a session of the run is open.
+  absl::StatusOr<Deleted> DeleteRun(const std::string& name);
+
+  absl::Mutex& deletion_mutex() const { return deletion_mutex_; }
+
+ private:
+  struct Database;
+
+  explicit Store(StoreOptions options);
+  absl::Status LoadServerRow();
+
+  StoreOptions options_;
+  std::unique_ptr<Database> database_;
+  storage::ServerRow server_;  // next_run is guarded by registry_mutex_, the rest constant after Open
+  absl::Mutex registry_mutex_;
+  mutable absl::Mutex deletion_mutex_ ABSL_ACQUIRED_BEFORE(registry_mutex_);
+};
+
+}  // namespace msprobe::server
