@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from msprobe_client.proto import control_pb2, control_pb2_grpc, query_pb2, query_pb2_grpc, record_pb2
+from msprobe_client.proto import control_pb2, control_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc, record_pb2
 
 RANK0 = record_pb2.Rank(kind=record_pb2.Rank.RANK, number=0)
 RANK1 = record_pb2.Rank(kind=record_pb2.Rank.RANK, number=1)
@@ -195,7 +195,9 @@ class FakeServer(query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer)
 
     def GetServerInfo(self, request: control_pb2.GetServerInfoRequest, context: Any) -> control_pb2.ServerInfo:
         self._begin(request, context)
-        return control_pb2.ServerInfo(server_id="abc", version="0.1.0", durability=1, storage_format=1)
+        return control_pb2.ServerInfo(
+            server_id="abc", version="0.1.0", durability=ingest_pb2.DURABILITY_SYNC, storage_format=1
+        )
 
     def Drain(self, request: control_pb2.DrainRequest, context: Any) -> NoReturn:
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "not in the fake")

@@ -76,6 +76,8 @@ class Common:
             raise typer.BadParameter("--server and --data_dir exclude each other; give one of them")
         if self.server is None and self.data_dir is None and not os.environ.get(ENVIRONMENT):
             raise typer.BadParameter(f"no server: give --server ADDRESS or --data_dir DIR, or set {ENVIRONMENT}")
+        # Of failures there is one line, ours; gRPC's own log would stand beside it.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from msprobe_client.address import target_of
         from msprobe_client.client import Client
 

@@ -1,0 +1,120 @@
+"""--data_dir: a server for the length of one command. The program is the fake with msprobe-server's flags."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Run
+
+from msprobe_client import Client, InvalidArgument, ServerUnavailable
+from msprobe_client.embedded import EmbeddedServer
+
+
+def alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, fake_binary: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MSPROBE_SERVER_BINARY", str(fake_binary))
+    path = tmp_path / "store"
+    path.mkdir()
+    return path
+
+
+def test_a_command_starts_a_server_and_ends_it_in_order(run_client: Run, data_dir: Path, fake_binary: Path) -> None:
+    result = run_client("runs", "--data_dir", data_dir, "--format", "csv", MSPROBE_SERVER_BINARY=str(fake_binary))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1].startswith("training,")
+    assert (data_dir / "drained").exists()
+    assert not alive(int((data_dir / "pid").read_text()))
+
+
+def test_the_socket_is_private_and_gone_afterwards(data_dir: Path) -> None:
+    with EmbeddedServer(data_dir) as server:
+        runtime = Path(server.address.removeprefix("unix:")).parent
+        assert runtime.stat().st_mode & 0o777 == 0o700
+    assert not runtime.exists()
+
+
+def test_a_long_temporary_directory_does_not_make_the_socket_too_long(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with Client(data_dir=data_dir) as client:
+        assert len(client.runs()) == 1
+
+
+def test_a_failure_inside_the_context_ends_the_server(data_dir: Path) -> None:
+    with pytest.raises(RuntimeError), Client(data_dir=data_dir):
+        raise RuntimeError
+    assert not alive(int((data_dir / "pid").read_text()))
+
+
+def test_ctrl_c_ends_the_server_in_order(data_dir: Path) -> None:
+    program = (
+        "import time; from msprobe_client import Client\n"
+        f"with Client(data_dir={str(data_dir)!r}):\n"
+        "    print('up', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"up\n"
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(30)
+    assert (data_dir / "drained").exists()
+    assert not alive(int((data_dir / "pid").read_text()))
+
+
+def test_a_directory_that_another_server_has(data_dir: Path) -> None:
+    (data_dir / "locked").touch()
+    with pytest.raises(ServerUnavailable, match=r"in use by another server.*--server"):
+        Client(data_dir=data_dir)
+
+
+def test_a_directory_that_does_not_exist_is_made_for_import_only(
+    run_client: Run, data_dir: Path, fake_binary: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(InvalidArgument, match="missing does not exist"):
+        Client(data_dir=missing)
+    assert not missing.exists()
+    dump = tmp_path / "dump" / "step0" / "rank0"
+    dump.mkdir(parents=True)
+    arguments = ["import", tmp_path / "dump", "--run", "r", "--data_dir", missing]
+    environment = {"MSPROBE_SERVER_BINARY": str(fake_binary)}
+    result = run_client(*arguments, **environment)
+    assert result.returncode == 3 and "holds no dump" in result.stderr and not missing.exists()
+    (dump / "dump.json").write_text("{}")
+    assert run_client(*arguments, **environment).returncode == 0
+    assert missing.is_dir()
+
+
+@pytest.mark.parametrize("binary", ["/nonexistent/server", "/tmp"])
+def test_a_binary_that_is_none(data_dir: Path, binary: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSPROBE_SERVER_BINARY", binary)
+    with pytest.raises(ServerUnavailable, match="MSPROBE_SERVER_BINARY"):
+        Client(data_dir=data_dir)
+
+
+def test_a_binary_that_dies_says_its_last_words(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary = tmp_path / "dies"
+    binary.write_text("#!/bin/sh\necho storage format 9 is newer than this server >&2\nexit 1\n")
+    binary.chmod(0o755)
+    monkeypatch.setenv("MSPROBE_SERVER_BINARY", str(binary))
+    with pytest.raises(ServerUnavailable, match=r"exit code 1.*storage format 9"):
+        Client(data_dir=data_dir)
