@@ -1,9 +1,14 @@
 """Fixtures of the suites that cross rooms."""
+import json
 import os
 import pathlib
+import shutil
+import sys
+import tempfile
 
 import pytest
-from harness.processes import REPOSITORY, find_binary, servers_of, wait_until
+from harness.dumps import write_config
+from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run, servers_of, wait_until
 
 SERVER_LINGER_S = 60
 
@@ -41,3 +46,48 @@ def dump_path(tmp_path):
     yield path
     if servers_of(path):
         wait_until(lambda: not servers_of(path), SERVER_LINGER_S, f"no server is left on {path}")
+
+
+@pytest.fixture
+def traced(tmp_path, dump_path):
+    """traced(program, *arguments, level=..., ...) runs a program to its end with a configuration of its own."""
+
+    def call(program, *arguments, config_flag="--config", check=True, timeout=120, env=None, **configuration):
+        target = configuration.pop("dump_path", dump_path)
+        config = write_config(tmp_path / "config.json", target, **configuration)
+        flags = [config] if config_flag is None else [config_flag, config]
+        return run([sys.executable, PROGRAMS / program, *flags, *arguments], check=check, timeout=timeout, **(env or {}))
+
+    return call
+
+
+@pytest.fixture
+def running(tmp_path, dump_path):
+    """As traced, but gives the Background, to be used as a context."""
+
+    def call(program, *arguments, env=None, **configuration):
+        config = write_config(tmp_path / "config.json", dump_path, **configuration)
+        command = [sys.executable, PROGRAMS / program, "--config", config, *arguments]
+        return Background(command, tmp_path / "program.log", **(env or {}))
+
+    return call
+
+
+@pytest.fixture
+def short_directory():
+    """A directory whose path leaves room for a socket name."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="msp", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def ask(client):
+    """ask("runs", ..., server=ADDRESS | data_dir=DIR): the rows that msprobe-client prints as JSON lines."""
+
+    def call(*arguments, server=None, data_dir=None):
+        where = ["--server", server] if server else ["--data_dir", data_dir]
+        done = run([client, *where, "--format", "json", *arguments])
+        return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+
+    return call

@@ -42,3 +42,10 @@ def exported_steps(dump_path):
 def base_name(entry):
     """Functional.linear.3.forward -> Functional.linear, forward; counts left out."""
     return ".".join(part for part in entry.split(".") if not part.isdigit())
+
+
+def embedded_data_directory(dump_path):
+    """Where the server that the agent started keeps what it received."""
+    found = [path for path in (pathlib.Path(dump_path) / ".msprobe").iterdir() if path.is_dir()]
+    assert len(found) == 1, f"one data directory expected, found {found}"
+    return found[0]

@@ -10,6 +10,7 @@ import sys
 import time
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = REPOSITORY / "tests" / "integration" / "programs"
 POLL_S = 0.05
 RUN_TIMEOUT_S = 120
 

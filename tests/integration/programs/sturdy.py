@@ -163,7 +163,7 @@ def native_calls(found):
     yield "nested_add", lambda: torch.add(found["nested"], found["nested"])
     yield "in_place_leaf", lambda: torch.ones(1, requires_grad=True).add_(1)
     yield "out_argument", lambda: torch.add(torch.ones(2), torch.ones(2), out=torch.empty(2))
-    yield "released_add", lambda: torch.numel(found["released"])
+    yield "released_numel", lambda: torch.numel(found["released"])
 
 
 # Custom calls leave Custom.{name}.{k}.forward; what comes after an odd one must be taken as well.

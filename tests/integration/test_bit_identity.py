@@ -1,0 +1,75 @@
+"""The agent changes nothing: losses, gradients, parameters, random state and the list of aten operators stay the same."""
+import json
+import pathlib
+import sys
+
+import pytest
+from harness.dumps import exported_steps, write_config
+from harness.processes import PROGRAMS, run
+
+STEPS = 20
+AGENTS = {
+    "constructed": ("constructed", "L1", {}),
+    "stopped": ("stopped", "mix", {}),
+    "L0": ("on", "L0", {}),
+    "L1": ("on", "L1", {}),
+    "mix": ("on", "mix", {}),
+    "mix md5 tensor": ("on", "mix", {"task": "tensor", "section": {"summary_mode": "md5"}}),
+}
+NETS = ("qwen2", "two_path", "encoder")
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """outcomes(agent) -> what the program computed; each agent runs once."""
+    root = tmp_path_factory.mktemp("identity")
+    known = {}
+
+    def get(name):
+        if name not in known:
+            known[name] = trace(root / name.replace(" ", "_"), name)
+        return known[name]
+
+    return get
+
+
+def trace(directory, name):
+    directory.mkdir()
+    out = directory / "out.json"
+    arguments = ["--agent", "off"]
+    steps = STEPS
+    if name != "off":
+        mode, level, more = AGENTS[name]
+        if more:
+            steps = 3  # of full tensors, three steps will do
+        config = write_config(directory / "config.json", directory / "dump", level=level, **more)
+        arguments = ["--agent", mode, "--config", config]
+    run([sys.executable, PROGRAMS / "bit_identity.py", *arguments, "--steps", steps, "--out", out], timeout=240)
+    if name not in ("off", "constructed"):
+        wanted = 1 if name == "stopped" else len(NETS) * steps
+        assert len(exported_steps(directory / "dump")) == wanted, "the agent was on"
+    return json.loads(pathlib.Path(out).read_text())
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_nothing_changes(agent, net, outcomes):
+    off, on = outcomes("off")[net], outcomes(agent)[net]
+    steps = len(on["values"])
+    for key in ("values", "gradients"):
+        changed = [step for step in range(steps) if on[key][step] != off[key][step]]
+        assert not changed, f"{key} of steps {changed} differ"
+    for step in range(steps):
+        a, b = off["operators"][step], on["operators"][step]
+        at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+        assert a == b, f"step {step}: {len(a)} operators without, {len(b)} with; from {at}: {a[at:at + 4]} {b[at:at + 4]}"
+    if steps == STEPS:
+        keys = ("parameters", "rng", "python_rng")
+        assert {key: on[key] for key in keys} == {key: off[key] for key in keys}
+
+
+def test_the_encoder_takes_its_fused_kernel(outcomes):
+    for name in ("off", "L0", "L1", "mix"):
+        for operators in outcomes(name)["encoder"]["operators"]:
+            assert "aten::_transformer_encoder_layer_fwd" in operators, name

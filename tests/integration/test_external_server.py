@@ -1,0 +1,115 @@
+"""A server of its own, named in the configuration."""
+import json
+import signal
+
+import pytest
+from harness.dumps import entries, read_dump
+from harness.processes import external_server, run, servers_of, wait_until
+
+RUN = "trial-7"
+
+
+@pytest.fixture
+def address(short_directory):
+    return short_directory / "s.sock"
+
+
+def normalised(rank):
+    dump = read_dump(rank)
+    dump["dump_data_dir"] = None
+    return json.dumps(dump)
+
+
+@pytest.mark.timeout(180)
+def test_records_go_to_the_named_run_and_come_out_by_export(tmp_path, dump_path, traced, ask, client, address):
+    out = tmp_path / "exported"
+    with external_server(address, tmp_path / "data", tmp_path / "server.log") as server:
+        traced("train_steps.py", "--steps", 3, level="mix", server=f"unix:{address}", run=RUN)
+        (summary,) = ask("runs", server=f"unix:{address}")
+        assert (summary["run"], summary["steps"], summary["nan_tensors"]) == (RUN, 3, 0)
+        steps = ask("steps", RUN, server=f"unix:{address}")
+        assert [(row["step"], row["state"].lower()) for row in steps] == [(0, "complete"), (1, "complete"), (2, "complete")]
+        run([client, "--server", f"unix:{address}", "export", RUN, "--output", out, "--step", "1"])
+        assert [path.name for path in out.iterdir()] == ["step1"]
+        run([client, "--server", f"unix:{address}", "export", RUN, "--output", out, "--force"])
+        server.process.send_signal(signal.SIGTERM)
+        server.finish(30)
+    assert not servers_of(dump_path), "no embedded server beside the named one"
+    assert sorted(path.name for path in out.iterdir()) == ["step0", "step1", "step2"]
+
+    # The same program with the embedded server writes the same files.
+    inside = tmp_path / "inside"
+    traced("train_steps.py", "--steps", 3, level="mix", dump_path=str(inside))
+    for step in range(3):
+        (ours,) = (out / f"step{step}").iterdir()
+        (theirs,) = (inside / f"step{step}").iterdir()
+        assert normalised(ours) == normalised(theirs)
+        for name in ("construct.json", "stack.json"):
+            assert (ours / name).read_text() == (theirs / name).read_text()
+
+
+@pytest.mark.timeout(180)
+def test_a_server_that_comes_later_gets_the_records(tmp_path, running, ask, address):
+    progress, go = tmp_path / "progress", tmp_path / "go"
+    arguments = ("--steps", 4, "--progress", progress, "--hold-after", 1, "--go", go)
+    with running("train_steps.py", *arguments, server=f"unix:{address}", run=RUN) as program:
+        program.wait_for(lambda: progress.exists() and progress.read_text() == "1", 90, "two steps without a server")
+        assert "nreachable" in program.output or "not there" in program.output or "warn" in program.output.lower()
+        with external_server(address, tmp_path / "data", tmp_path / "server.log"):
+            go.touch()
+            program.finish()
+            steps = ask("steps", RUN, server=f"unix:{address}")
+            assert [row["step"] for row in steps] == [0, 1, 2, 3]
+            assert {row["state"].lower() for row in steps} == {"complete"}
+            assert len({row["records"] for row in steps}) == 1
+
+
+@pytest.mark.timeout(120)
+def test_environment_names_server_and_run(tmp_path, traced, ask, address):
+    with external_server(address, tmp_path / "data", tmp_path / "server.log"):
+        env = {"MSPROBE_SERVER": f"unix:{address}", "MSPROBE_RUN": "from-environment"}
+        traced("train_steps.py", "--steps", 1, env=env)
+        assert [row["run"] for row in ask("runs", server=f"unix:{address}")] == ["from-environment"]
+
+
+@pytest.mark.timeout(120)
+def test_waiting_at_will_means_the_files_are_there(dump_path, traced):
+    done = traced("train_steps.py", "--steps", 2, "--wait")
+    listed = json.loads(done.stdout.split("WAITED", 1)[1].splitlines()[0])
+    assert len(listed) == 6 and all(name.endswith(".json") for name in listed)
+
+
+@pytest.mark.timeout(120)
+def test_rank_id_names_the_directory(dump_path, traced):
+    traced("train_steps.py", "--steps", 1, "--rank-id", 3)
+    assert [path.name for path in (dump_path / "step0").iterdir()] == ["rank3"]
+    assert entries(dump_path)
+
+
+@pytest.mark.timeout(120)
+def test_strict_json_has_null_where_the_default_has_nan(tmp_path, dump_path, short_directory, client, address):
+    source = tmp_path / "source" / "step0" / "rank0"
+    source.mkdir(parents=True)
+    leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": float("inf"), "Min": 1.0,
+            "Mean": float("inf"), "Norm": float("nan"), "requires_grad": False}
+    (source / "dump.json").write_text(json.dumps({
+        "task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None,
+        "data": {"Torch.add.0.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}}}))
+    (source / "stack.json").write_text("{}")
+    (source / "construct.json").write_text("{}")
+    with external_server(address, tmp_path / "data", tmp_path / "server.log"):
+        server = ["--server", f"unix:{address}"]
+        run([client, *server, "import", tmp_path / "source", "--run", "r"])
+        run([client, *server, "export", "r", "--output", tmp_path / "plain"])
+        run([client, *server, "export", "r", "--output", tmp_path / "strict", "--strict-json"])
+    plain = (tmp_path / "plain" / "step0" / "rank0" / "dump.json").read_text()
+    strict = (tmp_path / "strict" / "step0" / "rank0" / "dump.json").read_text()
+    assert "Infinity" in plain and "NaN" in plain
+    assert "Infinity" not in strict and "NaN" not in strict
+    leaf = json.loads(strict)["data"]["Torch.add.0.forward"]["output"][0]
+    assert (leaf["Max"], leaf["Min"], leaf["Norm"]) == (None, 1.0, None)
+
+
+def test_wait_until_is_bounded():
+    with pytest.raises(AssertionError, match="the moon"):
+        wait_until(lambda: False, 0.2, "the moon")

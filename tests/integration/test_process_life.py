@@ -1,0 +1,99 @@
+"""Forks, threads, second constructions, checkpointing, and the first use that the README shows."""
+import collections
+import re
+import sys
+
+import pytest
+from harness.dumps import base_name, entries, exported_steps, read_dump, write_config
+from harness.processes import PROGRAMS, REPOSITORY, run
+
+
+@pytest.mark.timeout(180)
+def test_a_forked_child_records_nothing_and_says_so_once(dump_path, traced):
+    done = traced("forking.py", config_flag=None, timeout=150)
+    assert "PARENT DONE" in done.stdout
+    assert re.findall(r"CHILD ENDED (\d+)", done.stdout) == ["0", "3"]
+    assert "LOADED [0.0, 1.0, 4.0, 9.0, 16.0, 25.0, 36.0, 49.0]" in done.stdout
+    children = re.findall(r"CHILD (\d+)", done.stdout)
+    text = done.stdout + done.stderr
+    for child in children:
+        lines = [line for line in text.splitlines() if re.search(r"\bfork", line) and child in line]
+        assert len(lines) == 1, f"child {child} says it once: {lines}\n{text[-3000:]}"
+    ranks = [path for path in (dump_path / "step0").iterdir()]
+    assert len(ranks) == 1, "only the parent has a directory"
+    data = read_dump(ranks[0])["data"]
+    assert "Torch.abs.0.forward" in data and "Torch.neg.0.forward" in data
+    assert not [name for name in data if name.startswith(("Torch.add.", "Torch.mul."))], "nothing of the children"
+
+
+@pytest.mark.timeout(120)
+def test_threads_do_not_mix_their_calls(dump_path, traced):
+    traced("threading_calls.py", config_flag=None)
+    calls = [value for name, value in entries(dump_path).items() if name.startswith("Torch.mul.")]
+    assert len(calls) == 800
+    inputs = sorted(call["input_args"][0]["Max"] for call in calls)
+    assert inputs == [float(value) for value in range(800)]
+    mixed = [call for call in calls if call["output"][0]["Max"] != 2 * call["input_args"][0]["Max"]]
+    assert not mixed, f"{len(mixed)} records hold another call's output"
+
+
+@pytest.mark.timeout(120)
+def test_second_construction_and_pairs_of_start_and_stop(tmp_path, dump_path):
+    first = write_config(tmp_path / "first.json", dump_path)
+    second = write_config(tmp_path / "second.json", tmp_path / "other", level="mix")
+    done = run([sys.executable, PROGRAMS / "second_construction.py", first, second])
+    assert "BEFORE CONSTRUCTION" in done.stdout
+    assert "SAME True" in done.stdout
+    text = (done.stdout + done.stderr).lower()
+    assert "already" in text or "ignored" in text or "singleton" in text, "the ignored configuration is mentioned"
+    assert not (tmp_path / "other").exists()
+    assert exported_steps(dump_path) == [0, 1, 2]
+    assert list(entries(dump_path, 0)) == [
+        "Torch.abs.0.forward", "Torch.abs.1.forward"]
+    assert list(entries(dump_path, 1)) == ["Torch.abs.0.forward"]
+    assert list(entries(dump_path, 2)) == ["Torch.abs.0.forward"], "what was open at a normal exit is written"
+    assert not list(dump_path.rglob("INCOMPLETE"))
+
+
+@pytest.mark.timeout(180)
+def test_activation_checkpointing_loses_nothing(dump_path, traced):
+    traced("checkpointing.py", config_flag=None, level="mix")
+    plain, non_reentrant, reentrant = (entries(dump_path, step) for step in range(3))
+
+    def kinds(data):
+        return collections.Counter(base_name(name) for name in data)
+
+    for name, data in (("use_reentrant=False", non_reentrant), ("use_reentrant=True", reentrant)):
+        lost = kinds(plain) - kinds(data)
+        assert not lost, f"{name} lost {sum(lost.values())}: {dict(lost)}"
+        # The recomputed calls count on, and each layer has been run twice.
+        for layer in (0, 1):
+            for count in (0, 1):
+                assert any(entry.startswith(f"Module.model.layers.{layer}.mlp.gate_proj.Linear.forward.{count}")
+                           for entry in data), (name, layer, count)
+        assert "Tensor.lerp_.20.forward" in data, f"{name}: the optimizer is recorded"
+        unfinished = [entry for entry, value in data.items() if entry.endswith("forward") and "output" not in value]
+        assert len(unfinished) <= 2, f"{name}: only what the early stop cut short has no output: {unfinished}"
+    # The first pass and the optimizer have the same numbers as without checkpointing.
+    for entry in ("Functional.linear.0.forward", "Functional.cross_entropy.0.forward", "Tensor.lerp_.20.forward"):
+        assert non_reentrant[entry] == plain[entry], entry
+
+
+@pytest.mark.timeout(120)
+def test_first_use_as_the_readme_shows_it(tmp_path):
+    readme = REPOSITORY / "README.md"
+    if not readme.exists():
+        pytest.skip("no README.md yet")
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+              if "PrecisionDebugger" in block]
+    assert blocks, "README.md shows no first use of PrecisionDebugger"
+    program = tmp_path / "first_use.py"
+    program.write_text(
+        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
+        "batch = inputs = x = torch.ones(2, 4)\nbatches = loader = data = [x, x]\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "def train_step(*args):\n    model(x).sum().backward()\n" + blocks[0])
+    write_config(tmp_path / "config.json", tmp_path / "dump_path")
+    run([sys.executable, program], cwd=tmp_path)
+    dumped = list(tmp_path.rglob("dump.json"))
+    assert dumped, "the five lines leave a dump.json"
