@@ -26,7 +26,7 @@ Connector::Connector(std::string target, std::optional<EmbeddedServer> embedded,
       log_(log),
       server_start_pause_(kFirstServerStartPause) {}
 
-std::shared_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
+std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
   if (now < next_attempt_) return nullptr;
   if (attempts_++ == 0) first_attempt_ = now;
   if (!embedded_.has_value()) {

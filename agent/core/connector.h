@@ -22,7 +22,7 @@ class Connector {
   Connector(std::string target, std::optional<EmbeddedServer> embedded, std::shared_ptr<Doorbell> bell, const Log* log);
 
   // A stream that has just been started; null before next_attempt() and where there is no address yet.
-  std::shared_ptr<IngestStream> TryStart(Clock::time_point now);
+  std::unique_ptr<IngestStream> TryStart(Clock::time_point now);
   Clock::time_point next_attempt() const { return next_attempt_; }
 
   void Succeeded(const std::string& server_version);  // a handshake

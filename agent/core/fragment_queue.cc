@@ -197,23 +197,23 @@ void FragmentQueue::PutMarker(const v1::Marker& marker) {
   urgent_ = true;
 }
 
-void FragmentQueue::PutLoss(uint32_t step) {
-  if (loss_.fragments == 0 && loss_.payloads == 0) return;
-  v1::Marker marker;
-  v1::Marker::Gap* const gap = marker.mutable_gap();
-  gap->set_step(loss_has_step_ ? loss_.step : step);
-  gap->set_fragments(loss_.fragments);
-  gap->set_payloads(loss_.payloads);
-  gap->set_reason(loss_.reason);
-  loss_ = Loss();
-  loss_has_step_ = false;
-  PutMarker(marker);
+void FragmentQueue::PutLosses(uint32_t step) {
+  for (const Loss& loss : losses_) {
+    v1::Marker marker;
+    v1::Marker::Gap* const gap = marker.mutable_gap();
+    gap->set_step(loss.step.value_or(step));
+    gap->set_fragments(loss.fragments);
+    gap->set_payloads(loss.payloads);
+    gap->set_reason(loss.reason);
+    PutMarker(marker);
+  }
+  losses_.clear();
 }
 
 void FragmentQueue::Append(const Fragment& fragment) {
   const Sizes sizes = Measure(fragment);
   MutexLock lock(&mu_);
-  PutLoss(fragment.step);
+  PutLosses(fragment.step);
   char* const out = Reserve(sizes.total);
   open_.charged += sizes.total;
   Encode(fragment, sizes, out, &open_.payloads);
@@ -225,27 +225,22 @@ void FragmentQueue::AppendMarker(const v1::Marker& marker) {
   if (marker.has_step_end()) step = marker.step_end().step();
   if (marker.has_step_discarded()) step = marker.step_discarded().step();
   if (marker.has_export_open_step()) step = marker.export_open_step().step();
-  PutLoss(step);
+  PutLosses(step);
   PutMarker(marker);
   bell_->Ring();
 }
 
 void FragmentQueue::AddLoss(const Loss& loss) {
   MutexLock lock(&mu_);
-  const bool mergeable = loss_.reason == loss.reason && (!loss_has_step_ || loss_.step == loss.step);
-  if (!mergeable) PutLoss(loss.step);
-  loss_.step = loss.step;
-  loss_.reason = loss.reason;
-  loss_.fragments += loss.fragments;
-  loss_.payloads += loss.payloads;
-  loss_has_step_ = true;
-}
-
-void FragmentQueue::AddPayloadLoss(v1::Marker::Gap::Reason reason) {
-  MutexLock lock(&mu_);
-  if (loss_has_step_ && loss_.reason != reason) PutLoss(loss_.step);
-  loss_.reason = reason;
-  ++loss_.payloads;
+  const auto same = std::find_if(losses_.begin(), losses_.end(), [&](const Loss& other) {
+    return other.step == loss.step && other.reason == loss.reason;
+  });
+  if (same == losses_.end()) {
+    losses_.push_back(loss);
+  } else {
+    same->fragments += loss.fragments;
+    same->payloads += loss.payloads;
+  }
 }
 
 uint64_t FragmentQueue::Flush() {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -28,7 +29,7 @@ size_t EncodedSize(const Fragment& fragment);
 
 // What was lost and has no marker yet.
 struct Loss {
-  uint32_t step = 0;
+  std::optional<uint32_t> step;  // absent: that of what comes next
   uint64_t fragments = 0;
   uint64_t payloads = 0;
   v1::Marker::Gap::Reason reason = v1::Marker::Gap::REASON_UNSPECIFIED;
@@ -53,9 +54,7 @@ class FragmentQueue {
   void Append(const Fragment& fragment);
   void AppendMarker(const v1::Marker& marker);
 
-  // Payloads are lost before their step is known: they join the next fragment's or marker's step.
   void AddLoss(const Loss& loss);
-  void AddPayloadLoss(v1::Marker::Gap::Reason reason);
 
   // Entries appended so far; the sender is asked to take them now.
   uint64_t Flush();
@@ -73,7 +72,7 @@ class FragmentQueue {
  private:
   char* Reserve(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutMarker(const v1::Marker& marker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PutLoss(uint32_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PutLosses(uint32_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Doorbell* const bell_;
 
@@ -84,8 +83,7 @@ class FragmentQueue {
   uint64_t appended_ ABSL_GUARDED_BY(mu_) = 0;
   bool urgent_ ABSL_GUARDED_BY(mu_) = false;
   Clock::time_point oldest_ ABSL_GUARDED_BY(mu_);
-  Loss loss_ ABSL_GUARDED_BY(mu_);
-  bool loss_has_step_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<Loss> losses_ ABSL_GUARDED_BY(mu_);  // one for each step and reason
 };
 
 // Walks the entries of a chunk. What fragment() and marker() give is valid until the next call of Next.

@@ -37,9 +37,8 @@ grpc::Slice BorrowedSlice(std::string_view bytes, Owner owner) {
 
 }  // namespace
 
-std::shared_ptr<IngestStream> IngestStream::Start(const std::string& target, std::shared_ptr<Doorbell> bell) {
-  std::shared_ptr<IngestStream> stream(new IngestStream(target, std::move(bell)));
-  stream->self_ = stream;
+std::unique_ptr<IngestStream> IngestStream::Start(const std::string& target, std::shared_ptr<Doorbell> bell) {
+  std::unique_ptr<IngestStream> stream(new IngestStream(target, std::move(bell)));
   stream->stub_.PrepareBidiStreamingCall(&stream->context_, kMethod, grpc::StubOptions(), stream.get());
   stream->AddHold();  // for writes, which start outside the reactor's callbacks
   stream->StartRead(&stream->incoming_);
@@ -109,13 +108,14 @@ void IngestStream::OnWriteDone(bool) {
 }
 
 void IngestStream::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<IngestStream> self = std::move(self_);
+  // Once it has ended the sender may delete this.
+  const std::shared_ptr<Doorbell> bell = bell_;
   {
     MutexLock lock(&mu_);
     open_ = false;
     ended_ = status;
   }
-  bell_->Ring();
+  bell->Ring();
 }
 
 grpc::ByteBuffer BorrowedMessage(std::shared_ptr<const std::string> bytes) {

@@ -18,12 +18,14 @@
 namespace msprobe::core {
 
 // One life of Ingest.Stream over a channel of its own. gRPC's threads fill it and ring the bell; the sender empties it.
-// It lives until gRPC has ended the call, whoever else lets go of it before.
+//
+// It must stay alive until ended(), and must not die on a gRPC thread: the last channel of a process to go joins the
+// threads that serve callbacks. So the sender owns it, also after Cancel, and lets go when it has ended.
 //
 // Threads: any.
 class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ServerMessage> {
  public:
-  static std::shared_ptr<IngestStream> Start(const std::string& target, std::shared_ptr<Doorbell> bell);
+  static std::unique_ptr<IngestStream> Start(const std::string& target, std::shared_ptr<Doorbell> bell);
 
   // One write at a time: false while one is under way or the stream is over. The bell rings when it is done.
   bool Write(grpc::ByteBuffer message);
@@ -46,9 +48,8 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
   const std::shared_ptr<Doorbell> bell_;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ServerMessage> stub_;
   grpc::ClientContext context_;
-  v1::ServerMessage incoming_;          // of the read under way
-  grpc::ByteBuffer outgoing_;           // of the write under way
-  std::shared_ptr<IngestStream> self_;  // until OnDone
+  v1::ServerMessage incoming_;  // of the read under way
+  grpc::ByteBuffer outgoing_;   // of the write under way
 
   mutable Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = true;  // reads go on; new operations may start

@@ -172,6 +172,7 @@ void Sender::Spill() {
 }
 
 void Sender::TendStream(Clock::time_point now) {
+  std::erase_if(retired_, [](const auto& stream) { return stream->ended().has_value(); });
   if (stream_ == nullptr) return;
   for (const v1::ServerMessage& message : stream_->TakeMessages()) HandleMessage(message);
   if (const std::optional<grpc::Status> status = stream_->ended()) {
@@ -202,7 +203,7 @@ void Sender::HandleMessage(const v1::ServerMessage& message) {
       break;
     case v1::ServerMessage::kThrottle:
       bytes_per_second_ = message.throttle().bytes_per_second();
-      throttled_until_ = Clock::time_point::min();
+      if (bytes_per_second_ == 0) throttled_until_ = Clock::time_point::min();
       break;
     default:
       break;
@@ -306,6 +307,7 @@ void Sender::StreamEnded(Clock::time_point now, const grpc::Status& status) {
 }
 
 void Sender::ForgetStream() {
+  if (!stream_->ended().has_value()) retired_.push_back(std::move(stream_));
   stream_.reset();
   hello_sent_ = false;
   welcomed_ = false;
@@ -361,10 +363,7 @@ bool Sender::SendChunk() {
   }
   Sent(content.size());
   upload_->offset += content.size();
-  if (last) {
-    queued_.erase(upload_->hash);
-    upload_.reset();
-  }
+  if (last) upload_.reset();
   return true;
 }
 
@@ -422,12 +421,21 @@ void Sender::CloseStream() {
     parts_.log->Warning(Cat("msprobe: the session ends with ", outbox_.last_sequence() - outbox_.freed_through(),
                             " batches and ", outbox_.payloads(), " tensors that no server has."));
   }
-  if (stream_ == nullptr) return;
   const Clock::time_point deadline = Clock::now() + close_timeout_;
-  stream_->FinishWriting();
-  while (!stream_->ended().has_value() && Clock::now() < deadline) parts_.bell->WaitUntil(deadline);
-  stream_->Cancel();
-  ForgetStream();
+  if (stream_ != nullptr) {
+    stream_->FinishWriting();
+    while (!stream_->ended().has_value() && Clock::now() < deadline) parts_.bell->WaitUntil(deadline);
+    stream_->Cancel();
+    ForgetStream();
+  }
+  // A cancelled call ends at once; a stream that does not is left alone rather than waited for.
+  const Clock::time_point last = deadline + milliseconds(500);
+  for (std::unique_ptr<IngestStream>& stream : retired_) {
+    while (!stream->ended().has_value() && Clock::now() < last) parts_.bell->WaitUntil(last);
+    if (!stream->ended().has_value()) [[maybe_unused]]
+      IngestStream* const left_alone = stream.release();
+  }
+  retired_.clear();
 }
 
 }  // namespace msprobe::core

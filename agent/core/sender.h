@@ -124,7 +124,8 @@ class Sender {
   Outbox outbox_;
   uint64_t packed_entries_ = 0;
 
-  std::shared_ptr<IngestStream> stream_;
+  std::unique_ptr<IngestStream> stream_;
+  std::vector<std::unique_ptr<IngestStream>> retired_;  // cancelled, not ended yet
   bool hello_sent_ = false;
   bool welcomed_ = false;
   Clock::time_point welcome_deadline_;
@@ -134,7 +135,7 @@ class Sender {
   bool one_at_a_time_ = false;  // a batch was refused as malformed: find out which
   bool chunk_next_ = false;     // batches and chunks take turns
   std::deque<std::string> wanted_;
-  absl::flat_hash_set<std::string> queued_;  // in wanted_ or upload_
+  absl::flat_hash_set<std::string> queued_;  // wanted on this stream and not yet stored
   std::optional<Upload> upload_;
   uint64_t bytes_per_second_ = 0;  // 0: no limit
   Clock::time_point throttled_until_ = Clock::time_point::min();

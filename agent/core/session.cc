@@ -142,7 +142,10 @@ class StreamingSession : public Session {
       parts_->budget->Release(size);
     }
     ++parts_->counters.payloads_dropped;
-    parts_->queue.AddPayloadLoss(outcome == Outcome::kGranted ? Gap::DROPPED : Reason(outcome));
+    Loss loss;
+    loss.payloads = 1;
+    loss.reason = outcome == Outcome::kGranted ? Gap::DROPPED : Reason(outcome);
+    parts_->queue.AddLoss(loss);
     return nullptr;
   }
 

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/core/mutex.h"
+#include "grpcpp/server.h"
+#include "msprobe/v1/ingest.grpc.pb.h"
+
+namespace msprobe::core {
+
+// An Ingest service in this process that keeps what it is sent in memory and holds the sender to the protocol: a
+// sequence gap, a definition that is missing, or a payload chunk nobody asked for is noted in violations().
+// Threads: any.
+class FakeIngest final : public v1::Ingest::Service {
+ public:
+  struct Behavior {
+    int end_stream_after = 0;           // batches and chunks of one stream; 0: never
+    bool acknowledge = true;            // false: takes batches but never makes them durable
+    bool exports = false;               // capability "export", answered at once
+    bool want_payloads = true;          // false: says that it has them all
+    std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
+    uint64_t bytes_per_second = 0;
+  };
+
+  explicit FakeIngest(std::string socket_path) : socket_path_(std::move(socket_path)) {}
+  ~FakeIngest() override { Stop(); }
+
+  void Start();
+  void Stop();    // what was made durable stays; the rest is forgotten
+  void Forget();  // everything, as if the data were gone
+
+  std::string address() const { return "unix:" + socket_path_; }
+  void Set(const Behavior& behavior);
+
+  // Durable, in order.
+  std::vector<v1::Batch> batches() const;
+  std::map<std::string, std::string> payloads() const;
+  std::vector<v1::Hello> hellos() const;
+  std::vector<std::string> violations() const;
+  int streams() const;
+  int clean_ends() const;  // streams that the agent ended
+  uint64_t chunks() const;
+
+  grpc::Status Stream(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::ServerMessage, v1::AgentMessage>* stream) override;
+
+ private:
+  using Replies = std::vector<v1::ServerMessage>;
+
+  grpc::Status TakeBatch(const v1::Batch& batch, Replies* replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeChunk(const v1::PayloadChunk& chunk, Replies* replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void CheckBlock(const v1::Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::string socket_path_;
+  std::unique_ptr<grpc::Server> server_;
+
+  mutable Mutex mu_;
+  Behavior behavior_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Batch> batches_ ABSL_GUARDED_BY(mu_);
+  uint64_t durable_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<uint64_t> definitions_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> payloads_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::string> partial_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> announced_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::Hello> hellos_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> violations_ ABSL_GUARDED_BY(mu_);
+  int streams_ ABSL_GUARDED_BY(mu_) = 0;
+  int clean_ends_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t chunks_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,520 @@
+#include "agent/core/session.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <thread>
+
+#include "absl/time/clock.h"
+#include "agent/core/fake_ingest.h"
+#include "agent/core/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace msprobe::core {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+struct Emitted {
+  uint32_t step, count;
+  bool operator==(const Emitted&) const = default;
+};
+
+// Step and count of every fragment in order; checks on the way that ordinals and columns go together.
+std::vector<Emitted> Fragments(const std::vector<v1::Batch>& batches) {
+  std::vector<Emitted> found;
+  for (const v1::Batch& batch : batches) {
+    for (const v1::Item& item : batch.items()) {
+      const v1::Block& block = item.block();
+      uint64_t ordinal = 0;
+      for (int i = 0; i < block.count_size(); ++i) {
+        ordinal += static_cast<uint64_t>(block.ordinal_delta(i));
+        EXPECT_EQ(ordinal, block.count(i));
+        found.push_back({block.step(), block.count(i)});
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<v1::Marker> Markers(const std::vector<v1::Batch>& batches) {
+  std::vector<v1::Marker> found;
+  for (const v1::Batch& batch : batches) {
+    for (const v1::Item& item : batch.items()) {
+      if (item.has_marker()) found.push_back(item.marker());
+    }
+  }
+  return found;
+}
+
+struct Lost {
+  uint64_t fragments = 0, payloads = 0;
+};
+Lost LostIn(const std::vector<v1::Batch>& batches) {
+  Lost lost;
+  for (const v1::Marker& marker : Markers(batches)) {
+    lost.fragments += marker.gap().fragments();
+    lost.payloads += marker.gap().payloads();
+  }
+  return lost;
+}
+
+bool Eventually(const std::function<bool()>& condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (absl::Now() < deadline) {
+    if (condition()) return true;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  return false;
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest()
+      : directory_(
+            std::filesystem::temp_directory_path() /
+            Cat("core-session-", getpid(), "-", ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        fake_((std::filesystem::create_directories(directory_), (directory_ / "s").string())) {
+    options_.run = "run";
+    options_.server = fake_.address();
+    options_.spool_directory = (directory_ / "spool").string();
+  }
+  ~SessionTest() override {
+    session_.reset();
+    fake_.Stop();
+    EXPECT_THAT(fake_.violations(), IsEmpty());
+    std::filesystem::remove_all(directory_);
+  }
+
+  void Open() {
+    absl::StatusOr<std::unique_ptr<Session>> opened = Session::Open(options_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    session_ = *std::move(opened);
+    structure_ = session_->DefineStructure(Named("Torch.add"));
+  }
+
+  static Structure Named(const std::string& name) {
+    Structure structure;
+    structure.name = name;
+    structure.fields.kind = NodeKind::kDict;
+    Node tensor;
+    tensor.kind = NodeKind::kTensor;
+    tensor.key = "output";
+    tensor.type = "torch.Tensor";
+    tensor.dtype = 2;
+    structure.fields.children.push_back(tensor);
+    return structure;
+  }
+
+  void Emit(uint32_t step, uint32_t count, std::shared_ptr<Payload> payload = nullptr, StructureId structure = 0) {
+    static constexpr std::array<int64_t, 2> kShape = {3, 4};
+    Leaf leaf;
+    leaf.shape = kShape;
+    leaf.has_statistics = true;
+    leaf.max = count;
+    leaf.payload = std::move(payload);
+    Fragment fragment;
+    fragment.step = step;
+    fragment.structure = structure == 0 ? structure_ : structure;
+    fragment.count = count;
+    fragment.ordinal = count;
+    fragment.flags = kEnter | kExit;
+    fragment.leaves = std::span(&leaf, 1);
+    session_->Emit(fragment);
+  }
+
+  std::shared_ptr<Payload> MakePayload(size_t size, uint8_t fill) {
+    std::shared_ptr<Payload> payload = session_->AllocatePayload(size);
+    if (payload != nullptr) std::memset(payload->bytes().data(), fill, size);
+    return payload;
+  }
+
+  // Counts first to last - 1, in order, each once.
+  void ExpectCounts(uint32_t first, uint32_t last) {
+    const std::vector<Emitted> found = Fragments(fake_.batches());
+    ASSERT_EQ(found.size(), last - first);
+    for (uint32_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i].count, first + i);
+  }
+
+  const std::filesystem::path directory_;
+  FakeIngest fake_;
+  SessionOptions options_;
+  std::unique_ptr<Session> session_;
+  StructureId structure_ = 0;
+};
+
+TEST_F(SessionTest, StreamsWhatWasEmittedInOrder) {
+  fake_.Start();
+  Open();
+  for (uint32_t i = 0; i < 10'000; ++i) Emit(0, i);
+  session_->EndStep(0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(0, 10'000);
+  EXPECT_EQ(Markers(fake_.batches()).back().step_end().step(), 0);
+  EXPECT_EQ(session_->counters().fragments_dropped, 0);
+  EXPECT_TRUE(session_->counters().connected);
+  EXPECT_TRUE(session_->Close(true, absl::Seconds(20)).ok());
+  EXPECT_TRUE(Markers(fake_.batches()).back().session_end().clean());
+  EXPECT_TRUE(Eventually([&] { return fake_.clean_ends() == 1; }));
+}
+
+TEST_F(SessionTest, AServerThatComesLaterGetsEverything) {
+  Open();
+  for (uint32_t i = 0; i < 1000; ++i) Emit(0, i);
+  EXPECT_EQ(session_->Wait(absl::Milliseconds(50)).code(), absl::StatusCode::kDeadlineExceeded);
+  fake_.Start();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(0, 1000);
+}
+
+TEST_F(SessionTest, StreamsThatEndAnywhereLoseAndDoubleNothing) {
+  fake_.Start();
+  fake_.Set({.end_stream_after = 3});
+  Open();
+  uint32_t count = 0;
+  for (int round = 0; round < 40; ++round) {
+    for (int i = 0; i < 200; ++i, ++count) Emit(0, count, i == 0 ? MakePayload(100'000, round) : nullptr);
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  ASSERT_TRUE(session_->Wait(absl::Seconds(60)).ok());
+  ExpectCounts(0, count);
+  EXPECT_GT(fake_.streams(), 3);
+  EXPECT_EQ(fake_.payloads().size(), 40);
+}
+
+TEST_F(SessionTest, AServerThatIsKilledAndComesBackContinues) {
+  fake_.Start();
+  Open();
+  for (uint32_t i = 0; i < 1000; ++i) Emit(0, i);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  fake_.Stop();
+  for (uint32_t i = 1000; i < 2000; ++i) Emit(0, i);
+  fake_.Start();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(0, 2000);
+  ASSERT_GE(fake_.hellos().size(), 2);
+  EXPECT_EQ(fake_.hellos().back().session(), fake_.hellos().front().session());
+  EXPECT_GT(fake_.hellos().back().freed_through(), 0);
+}
+
+TEST_F(SessionTest, AServerThatForgotIsToldOfTheGapAndCanReadOn) {
+  fake_.Start();
+  Open();
+  Emit(0, 0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  fake_.Stop();
+  fake_.Forget();
+  Emit(0, 1);
+  fake_.Start();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(1, 2);
+  EXPECT_EQ(Markers(fake_.batches()).front().gap().reason(), v1::Marker::Gap::SERVER_LOST);
+}
+
+TEST_F(SessionTest, PayloadsAreSentOnceForEachContent) {
+  fake_.Start();
+  Open();
+  for (uint32_t i = 0; i < 6; ++i) Emit(0, i, MakePayload(3'000'000, i % 2));
+  Emit(0, 6, MakePayload(0, 0));
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  const std::map<std::string, std::string> payloads = fake_.payloads();
+  ASSERT_EQ(payloads.size(), 3);
+  for (const auto& [hash, content] : payloads) {
+    EXPECT_TRUE(content.empty() || content == std::string(3'000'000, content[0]));
+  }
+  EXPECT_EQ(fake_.chunks(), 7);  // 3 + 3 of up to 1 MiB, and the empty one
+}
+
+TEST_F(SessionTest, PayloadsThatTheServerHasAreNotSent) {
+  fake_.Start();
+  fake_.Set({.want_payloads = false});
+  Open();
+  for (uint32_t i = 0; i < 20; ++i) Emit(0, i, MakePayload(1'000'000, i));
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(fake_.chunks(), 0);
+  EXPECT_LT(session_->counters().bytes_sent, 100'000);
+}
+
+TEST_F(SessionTest, DropPolicyCountsExactlyWhatIsMissing) {
+  options_.loss_policy = LossPolicy::kDrop;
+  options_.memory_ceiling_bytes = 200'000;
+  Open();
+  constexpr uint32_t kEmitted = 20'000;
+  const absl::Time began = absl::Now();
+  for (uint32_t i = 0; i < kEmitted; ++i) Emit(i / 10'000, i);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(20));
+  const uint64_t dropped = session_->counters().fragments_dropped;
+  EXPECT_GT(dropped, 0);
+  fake_.Start();
+  session_->EndStep(1);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(LostIn(fake_.batches()).fragments, dropped);
+  EXPECT_EQ(Fragments(fake_.batches()).size() + dropped, kEmitted);
+  for (const v1::Marker& marker : Markers(fake_.batches())) {
+    if (marker.has_gap()) {
+      EXPECT_EQ(marker.gap().reason(), v1::Marker::Gap::DROPPED);
+    }
+  }
+  EXPECT_TRUE(Markers(fake_.batches()).back().has_step_end());
+}
+
+TEST_F(SessionTest, DroppedPayloadsAreCounted) {
+  options_.loss_policy = LossPolicy::kDrop;
+  options_.memory_ceiling_bytes = 1'000'000;
+  Open();
+  EXPECT_EQ(session_->AllocatePayload(2'000'000), nullptr);
+  std::shared_ptr<Payload> held = MakePayload(900'000, 1);
+  ASSERT_NE(held, nullptr);
+  EXPECT_EQ(session_->AllocatePayload(900'000), nullptr);
+  held.reset();
+  Emit(4, 0);
+  fake_.Start();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(session_->counters().payloads_dropped, 2);
+  const std::vector<v1::Marker> markers = Markers(fake_.batches());
+  ASSERT_EQ(markers.size(), 2);
+  EXPECT_EQ(markers[0].gap().reason(), v1::Marker::Gap::PAYLOAD_TOO_LARGE);
+  EXPECT_EQ(markers[1].gap().reason(), v1::Marker::Gap::DROPPED);
+  EXPECT_EQ(markers[1].gap().payloads(), 1);
+  EXPECT_EQ(markers[1].gap().step(), 4);
+}
+
+TEST_F(SessionTest, SpoolTakesWhatMemoryCannotAndIsDrainedInOrder) {
+  options_.memory_ceiling_bytes = 1'000'000;
+  options_.stall_bound = absl::Seconds(60);
+  Open();
+  uint32_t count = 0;
+  for (int i = 0; i < 40; ++i) {
+    Emit(0, count++, MakePayload(100'000, i));
+    for (int j = 0; j < 500; ++j) Emit(0, count++);
+  }
+  EXPECT_EQ(session_->counters().fragments_dropped, 0);
+  EXPECT_TRUE(Eventually([&] { return session_->counters().bytes_spooled > 1'000'000; }));
+  fake_.Start();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(60)).ok());
+  ExpectCounts(0, count);
+  EXPECT_EQ(fake_.payloads().size(), 40);
+  EXPECT_EQ(session_->counters().payloads_dropped, 0);
+  EXPECT_TRUE(Eventually([&] { return session_->counters().bytes_spooled == 0; }));
+  EXPECT_TRUE(std::filesystem::is_empty(options_.spool_directory));
+}
+
+TEST_F(SessionTest, AFullSpoolStallsUpToTheBoundThenDropsWithAGap) {
+  options_.memory_ceiling_bytes = 300'000;
+  options_.spool_quota_bytes = 300'000;
+  options_.stall_bound = absl::Milliseconds(200);
+  Open();
+  const absl::Time began = absl::Now();
+  uint32_t emitted = 0;
+  while (session_->counters().fragments_dropped < 100 && emitted < 1'000'000) Emit(0, emitted++);
+  const absl::Duration took = absl::Now() - began;
+  EXPECT_GE(took, absl::Milliseconds(200));
+  EXPECT_LT(took, absl::Seconds(20));
+  fake_.Start();
+  session_->EndStep(0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(LostIn(fake_.batches()).fragments, session_->counters().fragments_dropped);
+  EXPECT_EQ(Fragments(fake_.batches()).size() + session_->counters().fragments_dropped, emitted);
+  bool spool_full = false;
+  for (const v1::Marker& marker : Markers(fake_.batches())) {
+    spool_full = spool_full || marker.gap().reason() == v1::Marker::Gap::SPOOL_FULL;
+  }
+  EXPECT_TRUE(spool_full);
+}
+
+TEST_F(SessionTest, AStallEndsWhenTheServerComes) {
+  options_.loss_policy = LossPolicy::kStall;
+  options_.memory_ceiling_bytes = 300'000;
+  options_.stall_bound = absl::Seconds(60);
+  Open();
+  std::thread producer([&] {
+    for (uint32_t i = 0; i < 20'000; ++i) Emit(0, i);
+  });
+  absl::SleepFor(absl::Milliseconds(50));
+  fake_.Start();
+  producer.join();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(0, 20'000);
+}
+
+TEST_F(SessionTest, TheEndOfAStepFollowsWhatEveryThreadEmitted) {
+  fake_.Start();
+  Open();
+  constexpr uint32_t kThreads = 4, kSteps = 20, kEach = 300;
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (uint32_t i = 0; i < kEach; ++i) Emit(step, t * kEach + i);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    session_->EndStep(step);
+  }
+  ASSERT_TRUE(session_->Wait(absl::Seconds(60)).ok());
+  uint32_t step = 0, in_step = 0;
+  std::array<uint32_t, kThreads> next{};
+  for (const v1::Batch& batch : fake_.batches()) {
+    for (const v1::Item& item : batch.items()) {
+      for (uint32_t count : item.block().count()) {
+        ASSERT_EQ(item.block().step(), step);
+        ASSERT_EQ(count % kEach, next[count / kEach]++);
+        ++in_step;
+      }
+      if (!item.marker().has_step_end()) continue;
+      ASSERT_EQ(item.marker().step_end().step(), step++);
+      ASSERT_EQ(in_step, kThreads * kEach);
+      in_step = 0;
+      next = {};
+    }
+  }
+  EXPECT_EQ(step, kSteps);
+}
+
+TEST_F(SessionTest, MarkersAndFaultsTravelInOrder) {
+  fake_.Start();
+  Open();
+  session_->SetRank({.is_rank = true, .number = 3});
+  Emit(0, 0);
+  session_->ReportFault(0, "Torch.add.0.forward", "bad \xFF bytes");
+  session_->DiscardStep(0);
+  CaptureSettings settings;
+  settings.task = "tensor";
+  session_->SetSettings(settings);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  const std::vector<v1::Marker> markers = Markers(fake_.batches());
+  ASSERT_EQ(markers.size(), 4);
+  EXPECT_EQ(markers[0].rank_known().rank().number(), 3);
+  EXPECT_EQ(markers[1].fault().message(), "bad \xEF\xBF\xBD bytes");
+  EXPECT_TRUE(markers[2].has_step_discarded());
+  EXPECT_EQ(markers[3].settings_changed().settings().task(), "tensor");
+  fake_.Stop();
+  fake_.Start();
+  Emit(1, 1);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(fake_.hellos().back().rank().number(), 3);
+  EXPECT_EQ(fake_.hellos().back().settings().task(), "tensor");
+}
+
+TEST_F(SessionTest, WaitsForExportsAndSaysWhereTheyAre) {
+  fake_.Start();
+  fake_.Set({.exports = true});
+  Open();
+  ::testing::internal::CaptureStdout();
+  Emit(2, 0);
+  session_->EndStep(2);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("[INFO] dump.json is at /dump/step2. \n"));
+  session_->ExportOpenStep(3);  // this server does not answer
+  const absl::Status status = session_->Wait(absl::Milliseconds(100));
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not exported: step 3"));
+}
+
+TEST_F(SessionTest, AFragmentThatDoesNotFitItsStructureIsAGapAndTheRestGoesOn) {
+  fake_.Start();
+  Open();
+  Emit(0, 0);
+  Fragment fragment;
+  fragment.structure = structure_;  // has a tensor; the fragment has none
+  session_->Emit(fragment);
+  fragment.structure = 999;
+  session_->Emit(fragment);
+  Emit(0, 1);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(0, 2);
+  EXPECT_EQ(LostIn(fake_.batches()).fragments, 2);
+  EXPECT_EQ(session_->counters().faults, 2);
+}
+
+TEST_F(SessionTest, ABatchThatTheServerRefusesIsReplacedByAGap) {
+  fake_.Start();
+  fake_.Set({.refuse_structure = "bad"});
+  Open();
+  Emit(0, 0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  Emit(0, 1, nullptr, session_->DefineStructure(Named("bad")));
+  ASSERT_TRUE(session_->Wait(absl::Milliseconds(20)).code() == absl::StatusCode::kDeadlineExceeded ||
+              fake_.batches().size() > 1);
+  Emit(0, 2);
+  fake_.Set({});
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(Fragments(fake_.batches()).back(), (Emitted{0, 2}));
+}
+
+TEST_F(SessionTest, AThrottledSessionSendsNoFaster) {
+  fake_.Start();
+  fake_.Set({.bytes_per_second = 200'000});
+  Open();
+  const absl::Time began = absl::Now();
+  Emit(0, 0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  Emit(0, 1, MakePayload(100'000, 1));
+  Emit(0, 2, MakePayload(1000, 2));
+  Emit(0, 3, MakePayload(1001, 3));
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_GE(absl::Now() - began, absl::Milliseconds(300));
+}
+
+TEST_F(SessionTest, CloseIsBoundedWithoutAServer) {
+  Open();
+  Emit(0, 0);
+  const absl::Time began = absl::Now();
+  EXPECT_EQ(session_->Close(true, absl::Milliseconds(200)).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_LT(absl::Now() - began, absl::Seconds(10));
+  EXPECT_TRUE(session_->Close(true, absl::Milliseconds(200)).ok());
+  Emit(0, 1);
+  session_->EndStep(0);
+}
+
+TEST_F(SessionTest, ASessionThatSaysNothingDoesNotConnect) {
+  fake_.Start();
+  Open();
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_TRUE(session_->Close(true, absl::Seconds(20)).ok());
+  EXPECT_EQ(fake_.streams(), 0);
+}
+
+TEST_F(SessionTest, RefusesWhatCannotWork) {
+  SessionOptions options = options_;
+  options.run = "";
+  EXPECT_EQ(Session::Open(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options = options_;
+  options.server = "nowhere";
+  EXPECT_EQ(Session::Open(options).status().code(), absl::StatusCode::kInvalidArgument);
+  options.server = "";
+  options.settings.dump_path = "/proc/nothing/here";
+  EXPECT_EQ(Session::Open(options).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SessionTest, AForkedChildLeavesTheParentAlone) {
+  fake_.Start();
+  Open();
+  Emit(0, 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    session_->Abandon();
+    Emit(0, 100);
+    session_->EndStep(0);
+    const bool quiet = session_->counters().fragments_emitted == 0;
+    session_.reset();
+    _exit(quiet ? 0 : 1);
+  }
+  int result = -1;
+  waitpid(child, &result, 0);
+  EXPECT_EQ(result, 0);
+  Emit(0, 1);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectCounts(0, 2);
+}
+
+}  // namespace
+}  // namespace msprobe::core
