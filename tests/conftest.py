@@ -1,4 +1,5 @@
 """Fixtures of the suites that cross rooms."""
+
 import json
 import os
 import pathlib
@@ -56,7 +57,9 @@ def traced(tmp_path, dump_path):
         target = configuration.pop("dump_path", dump_path)
         config = write_config(tmp_path / "config.json", target, **configuration)
         flags = [config] if config_flag is None else [config_flag, config]
-        return run([sys.executable, PROGRAMS / program, *flags, *arguments], check=check, timeout=timeout, **(env or {}))
+        return run(
+            [sys.executable, PROGRAMS / program, *flags, *arguments], check=check, timeout=timeout, **(env or {})
+        )
 
     return call
 

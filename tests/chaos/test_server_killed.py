@@ -1,4 +1,5 @@
 """kill -9 of the server in mid-stream, and its return on the same data directory: nothing lost, nothing doubled."""
+
 import json
 
 import pytest
@@ -24,6 +25,10 @@ def exported(client, address, run_name, out):
     return found
 
 
+def reached_step(progress):
+    return int(progress.read_text()) if progress.exists() else -1
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
 def test_a_server_killed_and_restarted_has_every_record_once(task, tmp_path, running, client, short_directory, ask):
@@ -40,12 +45,13 @@ def test_a_server_killed_and_restarted_has_every_record_once(task, tmp_path, run
     def disturbed():
         progress = tmp_path / "progress"
         data, log = tmp_path / "data", tmp_path / "server.log"
-        with running("train_steps.py", "--steps", steps, "--progress", progress, run="killed", **configuration) as program:
+        with running(
+            "train_steps.py", "--steps", steps, "--progress", progress, run="killed", **configuration
+        ) as program:
             # Killed twice, whenever the program has got so far; it never waits for us.
             for reached in (steps // 4, steps // 2):
                 with external_server(address, data, log) as server:
-                    program.wait_for(lambda: progress.exists() and int(progress.read_text()) >= reached, 90,
-                                     f"step {reached}")
+                    program.wait_for(lambda step=reached: reached_step(progress) >= step, 90, f"step {reached}")
                     server.kill()
             with external_server(address, data, log):
                 program.finish()

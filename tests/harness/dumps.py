@@ -1,4 +1,5 @@
 """Configurations in, dump directories out."""
+
 import json
 import pathlib
 

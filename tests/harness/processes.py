@@ -1,4 +1,5 @@
 """Processes under test: traced programs, servers, and waiting for conditions instead of sleeping."""
+
 import contextlib
 import os
 import pathlib
@@ -41,7 +42,13 @@ def environment(**changes):
 def run(command, *, timeout=RUN_TIMEOUT_S, check=True, cwd=None, **env):
     """Runs to the end; on failure the assertion shows the end of both streams."""
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=timeout, cwd=cwd, env=environment(**env)
+        [str(part) for part in command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        cwd=cwd,
+        env=environment(**env),
     )
     if check:
         assert done.returncode == 0, (
@@ -132,7 +139,9 @@ def processes_with(program, text):
             continue
         if state == "Z" or not command[0]:
             continue
-        if pathlib.Path(os.fsdecode(command[0])).name == program and any(str(text).encode() in part for part in command):
+        if pathlib.Path(os.fsdecode(command[0])).name == program and any(
+            str(text).encode() in part for part in command
+        ):
             found.append(int(directory.name))
     return found
 

@@ -1,4 +1,5 @@
 """Wrong configuration is refused at construction; odd values while running raise nothing and leave their record."""
+
 import json
 import pathlib
 import sys
@@ -106,8 +107,11 @@ def sturdy(request, tmp_path_factory):
 @pytest.mark.timeout(180)
 def test_odd_values_reach_the_program_as_they_would_without_us(sturdy, undisturbed_results):
     results, _ = sturdy
-    changed = {name: (undisturbed_results[name], results[name]) for name in results
-               if results[name] != undisturbed_results[name]}
+    changed = {
+        name: (undisturbed_results[name], results[name])
+        for name in results
+        if results[name] != undisturbed_results[name]
+    }
     assert not changed
     assert set(results) == set(undisturbed_results)
 

@@ -1,4 +1,5 @@
 """The agent changes nothing: losses, gradients, parameters, random state and the list of aten operators stay the same."""
+
 import json
 import pathlib
 import sys
@@ -63,7 +64,9 @@ def test_nothing_changes(agent, net, outcomes):
     for step in range(steps):
         a, b = off["operators"][step], on["operators"][step]
         at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-        assert a == b, f"step {step}: {len(a)} operators without, {len(b)} with; from {at}: {a[at:at + 4]} {b[at:at + 4]}"
+        assert a == b, (
+            f"step {step}: {len(a)} operators without, {len(b)} with; from {at}: {a[at : at + 4]} {b[at : at + 4]}"
+        )
     if steps == STEPS:
         keys = ("parameters", "rng", "python_rng")
         assert {key: on[key] for key in keys} == {key: off[key] for key in keys}

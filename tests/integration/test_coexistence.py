@@ -1,4 +1,5 @@
 """torch, transformers, PyPI grpcio and the agent in one process."""
+
 import pytest
 from harness.dumps import entries, exported_steps
 

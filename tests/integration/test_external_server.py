@@ -1,4 +1,5 @@
 """A server of its own, named in the configuration."""
+
 import json
 import signal
 
@@ -28,7 +29,11 @@ def test_records_go_to_the_named_run_and_come_out_by_export(tmp_path, dump_path,
         (summary,) = ask("runs", server=f"unix:{address}")
         assert (summary["run"], summary["steps"], summary["nan_tensors"]) == (RUN, 3, 0)
         steps = ask("steps", RUN, server=f"unix:{address}")
-        assert [(row["step"], row["state"].lower()) for row in steps] == [(0, "complete"), (1, "complete"), (2, "complete")]
+        assert [(row["step"], row["state"].lower()) for row in steps] == [
+            (0, "complete"),
+            (1, "complete"),
+            (2, "complete"),
+        ]
         run([client, "--server", f"unix:{address}", "export", RUN, "--output", out, "--step", "1"])
         assert [path.name for path in out.iterdir()] == ["step1"]
         run([client, "--server", f"unix:{address}", "export", RUN, "--output", out, "--force"])
@@ -90,11 +95,27 @@ def test_rank_id_names_the_directory(dump_path, traced):
 def test_strict_json_has_null_where_the_default_has_nan(tmp_path, dump_path, short_directory, client, address):
     source = tmp_path / "source" / "step0" / "rank0"
     source.mkdir(parents=True)
-    leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": float("inf"), "Min": 1.0,
-            "Mean": float("inf"), "Norm": float("nan"), "requires_grad": False}
-    (source / "dump.json").write_text(json.dumps({
-        "task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None,
-        "data": {"Torch.add.0.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}}}))
+    leaf = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [2],
+        "Max": float("inf"),
+        "Min": 1.0,
+        "Mean": float("inf"),
+        "Norm": float("nan"),
+        "requires_grad": False,
+    }
+    (source / "dump.json").write_text(
+        json.dumps(
+            {
+                "task": "statistics",
+                "level": "L1",
+                "framework": "pytorch",
+                "dump_data_dir": None,
+                "data": {"Torch.add.0.forward": {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}},
+            }
+        )
+    )
     (source / "stack.json").write_text("{}")
     (source / "construct.json").write_text("{}")
     with external_server(address, tmp_path / "data", tmp_path / "server.log"):

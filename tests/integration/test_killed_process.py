@@ -1,4 +1,5 @@
 """kill -9 of the training process: what was finished is whole, what was streamed of the open step is there."""
+
 import json
 
 import pytest
@@ -26,7 +27,7 @@ def test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth(tmp_
         assert not list((dump_path / f"step{step}").rglob("INCOMPLETE")), f"step {step} is complete"
         rank = rank_directory(dump_path, step)
         construct = json.loads((rank / "construct.json").read_text())
-        assert set(read_dump(rank)["data"]) <= set(construct) | set(name for name in names[0] if "parameters_grad" in name)
+        assert set(read_dump(rank)["data"]) <= set(construct) | {name for name in names[0] if "parameters_grad" in name}
         assert json.loads((rank / "stack.json").read_text())
 
     assert list((dump_path / "step5").rglob("INCOMPLETE")), "step 5 is marked"
@@ -36,7 +37,9 @@ def test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth(tmp_
     assert set(streamed["Functional.linear.0.forward"]) == {"input_args", "input_kwargs", "output"}
 
     (run,) = ask("runs", data_dir=embedded_data_directory(dump_path))
-    states = {row["step"]: row["state"] for row in ask("steps", run["run"], data_dir=embedded_data_directory(dump_path))}
+    states = {
+        row["step"]: row["state"] for row in ask("steps", run["run"], data_dir=embedded_data_directory(dump_path))
+    }
     assert [states[step].lower() for step in range(6)] == ["complete"] * 5 + ["incomplete"]
 
 
@@ -48,7 +51,9 @@ def test_sigterm_loses_no_finished_step(tmp_path, dump_path, running):
         program.process.terminate()
         program.process.wait(60)
     wait_until(lambda: {0, 1} <= set(exported_steps(dump_path)), 60, "steps 0 and 1 are exported")
-    assert list(read_dump(rank_directory(dump_path, 0))["data"]) == list(read_dump(rank_directory(dump_path, 1))["data"])
+    assert list(read_dump(rank_directory(dump_path, 0))["data"]) == list(
+        read_dump(rank_directory(dump_path, 1))["data"]
+    )
     wait_until(lambda: not servers_of(dump_path), 60, "the server has left")
 
 
@@ -67,6 +72,7 @@ def test_files_appear_whole(tmp_path, dump_path, running):
             seen.add(path)
 
     with running("train_steps.py", "--steps", 8, level="mix") as program:
+
         def ended():
             look()
             return not program.alive()

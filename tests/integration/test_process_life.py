@@ -1,4 +1,5 @@
 """Forks, threads, second constructions, checkpointing, and the first use that the README shows."""
+
 import collections
 import re
 import sys
@@ -48,8 +49,7 @@ def test_second_construction_and_pairs_of_start_and_stop(tmp_path, dump_path):
     assert "already" in text or "ignored" in text or "singleton" in text, "the ignored configuration is mentioned"
     assert not (tmp_path / "other").exists()
     assert exported_steps(dump_path) == [0, 1, 2]
-    assert list(entries(dump_path, 0)) == [
-        "Torch.abs.0.forward", "Torch.abs.1.forward"]
+    assert list(entries(dump_path, 0)) == ["Torch.abs.0.forward", "Torch.abs.1.forward"]
     assert list(entries(dump_path, 1)) == ["Torch.abs.0.forward"]
     assert list(entries(dump_path, 2)) == ["Torch.abs.0.forward"], "what was open at a normal exit is written"
     assert not list(dump_path.rglob("INCOMPLETE"))
@@ -69,8 +69,10 @@ def test_activation_checkpointing_loses_nothing(dump_path, traced):
         # The recomputed calls count on, and each layer has been run twice.
         for layer in (0, 1):
             for count in (0, 1):
-                assert any(entry.startswith(f"Module.model.layers.{layer}.mlp.gate_proj.Linear.forward.{count}")
-                           for entry in data), (name, layer, count)
+                assert any(
+                    entry.startswith(f"Module.model.layers.{layer}.mlp.gate_proj.Linear.forward.{count}")
+                    for entry in data
+                ), (name, layer, count)
         assert "Tensor.lerp_.20.forward" in data, f"{name}: the optimizer is recorded"
         unfinished = [entry for entry, value in data.items() if entry.endswith("forward") and "output" not in value]
         assert len(unfinished) <= 2, f"{name}: only what the early stop cut short has no output: {unfinished}"
@@ -84,15 +86,19 @@ def test_first_use_as_the_readme_shows_it(tmp_path):
     readme = REPOSITORY / "README.md"
     if not readme.exists():
         pytest.skip("no README.md yet")
-    blocks = [block for block in re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
-              if "PrecisionDebugger" in block]
+    blocks = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", readme.read_text(), re.DOTALL)
+        if "PrecisionDebugger" in block
+    ]
     assert blocks, "README.md shows no first use of PrecisionDebugger"
     program = tmp_path / "first_use.py"
     program.write_text(
         "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
         "batch = inputs = x = torch.ones(2, 4)\nbatches = loader = data = [x, x]\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "def train_step(*args):\n    model(x).sum().backward()\n" + blocks[0])
+        "def train_step(*args):\n    model(x).sum().backward()\n" + blocks[0]
+    )
     write_config(tmp_path / "config.json", tmp_path / "dump_path")
     run([sys.executable, program], cwd=tmp_path)
     dumped = list(tmp_path.rglob("dump.json"))

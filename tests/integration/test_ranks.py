@@ -1,4 +1,5 @@
 """Several ranks of one launch share one run and one server."""
+
 import json
 import sys
 
@@ -17,10 +18,15 @@ def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
         return Background(
             [sys.executable, PROGRAMS / "ddp_train.py", config],
             tmp_path / f"rank{rank}.log",
-            RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port,
+            RANK=rank,
+            LOCAL_RANK=rank,
+            WORLD_SIZE=2,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
         )
 
     with launch(0) as first, launch(1) as second:
+
         def both_ended():
             nonlocal most_servers
             most_servers = max(most_servers, len(servers_of(dump_path)))
@@ -32,7 +38,11 @@ def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
     # A loser of the race for the data directory may live for a moment; the exported data shows that all had one server.
     assert most_servers >= 1
     assert sorted(str(path.relative_to(dump_path)) for path in dump_path.glob("step*/*")) == [
-        "step0/rank0", "step0/rank1", "step1/rank0", "step1/rank1"]
+        "step0/rank0",
+        "step0/rank1",
+        "step1/rank0",
+        "step1/rank1",
+    ]
     for step in (0, 1):
         data = [read_dump(dump_path / f"step{step}" / f"rank{rank}")["data"] for rank in (0, 1)]
         assert list(data[0]) == list(data[1])

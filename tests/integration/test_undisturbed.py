@@ -1,4 +1,5 @@
 """Identity, pickling, compilation and transforms hold while capturing and after stop()."""
+
 import json
 import sys
 
@@ -6,8 +7,19 @@ import pytest
 from harness.dumps import entries, write_config
 from harness.processes import PROGRAMS, run
 
-CHECKS = ("identity", "pickle", "signature", "jit.script", "jit.trace", "compile eager", "compile aot_eager", "transforms",
-          "torch function", "fake tensors", "partial")
+CHECKS = (
+    "identity",
+    "pickle",
+    "signature",
+    "jit.script",
+    "jit.trace",
+    "compile eager",
+    "compile aot_eager",
+    "transforms",
+    "torch function",
+    "fake tensors",
+    "partial",
+)
 
 
 @pytest.fixture(scope="module", params=["L1", "mix"])

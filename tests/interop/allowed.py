@@ -3,6 +3,7 @@
 Each rule names its row in docs/compatibility.md; test_documented.py checks that the row is there. A rule that covers
 nothing fails its case, so the list stays true.
 """
+
 from parity import Allowed
 
 NORM_OVERFLOW = "fp16-norm-overflow"

@@ -7,6 +7,7 @@ The programs, the tiny Qwen2 and the configurations are those of $MSPROBE_REFERE
 cases of task tensor and of fp16, which make.py has not. Unlike make.py this does not wait for files: they must be there
 when the process has ended.
 """
+
 import argparse
 import importlib.util
 import json

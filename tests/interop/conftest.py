@@ -1,4 +1,5 @@
 """One run of each case by either tool, side by side, kept for the session."""
+
 import concurrent.futures
 import dataclasses
 import pathlib

@@ -11,6 +11,7 @@ Numbers: Max, Min and values are equal and of the same JSON type. Norm of fp32 a
 least as near to a float64 computation as the established tool's, so they need a Truth. Checksums are equal, or equal
 to the Truth's where there is one (the established tool's race with in-place changes).
 """
+
 import dataclasses
 import fnmatch
 import json
@@ -310,8 +311,13 @@ def compare_data(ours, real, truth=None, unknown_checksum_ok=False):
     for name in ("task", "level", "framework"):
         comparer.value(where, (name,), ours.get(name), real.get(name))
     if (ours.get("dump_data_dir") is None) != (real.get("dump_data_dir") is None):
-        comparer.report(where, ("dump_data_dir",), ours.get("dump_data_dir"), real.get("dump_data_dir"),
-                        "null or a path on both sides")
+        comparer.report(
+            where,
+            ("dump_data_dir",),
+            ours.get("dump_data_dir"),
+            real.get("dump_data_dir"),
+            "null or a path on both sides",
+        )
     mine, theirs = ours.get("data", {}), real.get("data", {})
     for name in comparer.names(where, mine, theirs, "entry"):
         comparer.value(name, (), mine[name], theirs[name])
@@ -345,7 +351,9 @@ def program_frames(frames):
 
 def short_path(path):
     """Without the directories that differ between two environments of the same packages."""
-    return re.sub(r"^.*/site-packages/", "site-packages/", re.sub(r"^.*/lib/python3\.\d+/(?!site-packages)", "stdlib/", path))
+    return re.sub(
+        r"^.*/site-packages/", "site-packages/", re.sub(r"^.*/lib/python3\.\d+/(?!site-packages)", "stdlib/", path)
+    )
 
 
 def compare_stack(ours, real):
@@ -361,22 +369,37 @@ def compare_stack(ours, real):
             if names in mine:
                 continue
             found = {group_of.get(name, (ABSENT,)) for name in names}
-            comparer.report("stack.json", (names[0],), sorted(list(group) for group in found), list(names),
-                            "the same group of names")
+            comparer.report(
+                "stack.json",
+                (names[0],),
+                sorted(list(group) for group in found),
+                list(names),
+                "the same group of names",
+            )
         known = {name for names in theirs for name in names}
         extra = [name for names in mine for name in names if name not in known]
         if extra:
             comparer.report("stack.json", ("extra",), extra, ABSENT, "only names that the real tool gives a stack")
     elif list(mine) != list(theirs):
         first = next(index for index, (a, b) in enumerate(zip(mine, theirs)) if a != b)
-        comparer.report("stack.json", ("group order", first), list(mine)[first][:3], list(theirs)[first][:3],
-                        "groups in the same order")
+        comparer.report(
+            "stack.json",
+            ("group order", first),
+            list(mine)[first][:3],
+            list(theirs)[first][:3],
+            "groups in the same order",
+        )
     for names, frames in theirs.items():
         if names in mine and program_frames(mine[names]) != program_frames(frames):
             a, b = program_frames(mine[names]), program_frames(frames)
             at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
-            comparer.report("stack.json", (names[0], "frame", at), list(a[at:at + 2]), list(b[at:at + 2]),
-                            "the same frames of the program")
+            comparer.report(
+                "stack.json",
+                (names[0], "frame", at),
+                list(a[at : at + 2]),
+                list(b[at : at + 2]),
+                "the same frames of the program",
+            )
     return comparer.found
 
 
@@ -398,14 +421,19 @@ def compare_tensors(ours, real):
         if not isinstance(b, torch.Tensor) or not isinstance(a, torch.Tensor):
             comparer.report("dump_tensor_data", (name,), type(a).__name__, type(b).__name__, "tensors")
             continue
-        for what, x, y in (("dtype", str(a.dtype), str(b.dtype)), ("shape", list(a.shape), list(b.shape)),
-                           ("stride", list(a.stride()), list(b.stride())), ("device", str(a.device), str(b.device)),
-                           ("requires_grad", a.requires_grad, b.requires_grad)):
+        for what, x, y in (
+            ("dtype", str(a.dtype), str(b.dtype)),
+            ("shape", list(a.shape), list(b.shape)),
+            ("stride", list(a.stride()), list(b.stride())),
+            ("device", str(a.device), str(b.device)),
+            ("requires_grad", a.requires_grad, b.requires_grad),
+        ):
             if x != y:
                 comparer.report("dump_tensor_data", (name, what), x, y, "equal")
         if a.dtype == b.dtype and a.shape == b.shape and raw_bytes(a) != raw_bytes(b):
-            comparer.report("dump_tensor_data", (name, "content"), a.flatten()[:4].tolist(), b.flatten()[:4].tolist(),
-                            "bit-equal")
+            comparer.report(
+                "dump_tensor_data", (name, "content"), a.flatten()[:4].tolist(), b.flatten()[:4].tolist(), "bit-equal"
+            )
     return comparer.found
 
 

@@ -1,4 +1,5 @@
 """Every difference that the comparer allows is a row of docs/compatibility.md."""
+
 import pytest
 from allowed import ALLOWED, DOCUMENTED_RULES
 from harness.processes import REPOSITORY

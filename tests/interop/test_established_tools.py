@@ -1,4 +1,5 @@
 """The established tool reads what we export: `msprobe compare` finds no difference, `graph_visualize` builds."""
+
 import ast
 import csv
 import json
@@ -21,8 +22,9 @@ def established(oracle_python):
 
 
 def compare(established, target, golden, out):
-    run([established, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", out],
-        OMP_NUM_THREADS=1)
+    run(
+        [established, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", out], OMP_NUM_THREADS=1
+    )
     (result,) = out.glob("compare_result_*.csv")
     with open(result, newline="") as stream:
         return list(csv.DictReader(stream))
@@ -73,7 +75,9 @@ def build(established, rank, out):
     nodes = connection.execute(
         "select node_name, node_type, up_node, sub_nodes, node_order from tb_nodes order by node_order"
     ).fetchall()
-    opened = connection.execute("select count(*) from tb_nodes join tb_stack on tb_nodes.stack_id = tb_stack.id").fetchone()[0]
+    opened = connection.execute(
+        "select count(*) from tb_nodes join tb_stack on tb_nodes.stack_id = tb_stack.id"
+    ).fetchone()[0]
     connection.close()
     return nodes, opened
 

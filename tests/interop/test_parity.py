@@ -1,4 +1,5 @@
 """The comparer itself: planted differences are reported, and nothing else is."""
+
 import copy
 import json
 import zlib
@@ -12,21 +13,37 @@ INF = float("inf")
 
 
 def leaf(**changes):
-    record = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4, 4], "Max": 1.5, "Min": -1.0, "Mean": 0.25,
-              "Norm": 4.0, "requires_grad": False}
+    record = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [4, 4],
+        "Max": 1.5,
+        "Min": -1.0,
+        "Mean": 0.25,
+        "Norm": 4.0,
+        "requires_grad": False,
+    }
     record.update(changes)
     return record
 
 
 def dump(**data):
-    return {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None,
-            "data": data or {
-                "Torch.add.0.forward": {
-                    "input_args": [leaf(), {"type": "int", "value": 2}, None], "input_kwargs": {"out": leaf()},
-                    "output": [leaf(Max=NAN, Min=NAN, Mean=NAN, Norm=NAN)]},
-                "Torch.add.0.backward": {"input": [leaf()], "output": [leaf(), None]},
-                "Torch.mul.0.forward": {"input_args": [], "input_kwargs": {}, "output": [leaf(Max=INF, Mean=INF)]},
-            }}
+    return {
+        "task": "statistics",
+        "level": "L1",
+        "framework": "pytorch",
+        "dump_data_dir": None,
+        "data": data
+        or {
+            "Torch.add.0.forward": {
+                "input_args": [leaf(), {"type": "int", "value": 2}, None],
+                "input_kwargs": {"out": leaf()},
+                "output": [leaf(Max=NAN, Min=NAN, Mean=NAN, Norm=NAN)],
+            },
+            "Torch.add.0.backward": {"input": [leaf()], "output": [leaf(), None]},
+            "Torch.mul.0.forward": {"input_args": [], "input_kwargs": {}, "output": [leaf(Max=INF, Mean=INF)]},
+        },
+    }
 
 
 def differences(change, truth=None):

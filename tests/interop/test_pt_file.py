@@ -22,7 +22,14 @@ PLAIN = [
     "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
 ]  # fmt: skip
 QUANTIZED = ["qint8", "quint8", "qint32"]
-FLOATS_NUMPY_LACKS = ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+FLOATS_NUMPY_LACKS = [
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
+    "float8_e8m0fnu",
+]
 
 
 def run(*arguments: object) -> str:
@@ -54,7 +61,9 @@ def sample(dtype: str, shape: tuple[int, ...] = (3, 5)) -> torch.Tensor:
     if dtype in QUANTIZED:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.quantize_per_tensor(torch.randn(shape, generator=generator), 0.05, 3 if dtype != "qint32" else 0, real)
+            return torch.quantize_per_tensor(
+                torch.randn(shape, generator=generator), 0.05, 3 if dtype != "qint32" else 0, real
+            )
     size = torch.empty((), dtype=real).element_size()
     data = torch.randint(0, 100, (*shape, size), generator=generator, dtype=torch.uint8)
     return data.reshape(*shape, size).view(real).reshape(shape) if size > 1 else data.reshape(shape).view(real)
@@ -145,7 +154,9 @@ def test_device_is_kept(tmp_path: Path) -> None:
     (tmp_path / "in.raw").write_bytes(b"\0" * 8)
     run("write", tmp_path / "out.pt", tmp_path / "in.raw", "float32", "cuda:1", 1, 0, 2)
     seen = []
-    torch.load(tmp_path / "out.pt", weights_only=True, map_location=lambda storage, where: seen.append(where) or storage)
+    torch.load(
+        tmp_path / "out.pt", weights_only=True, map_location=lambda storage, where: seen.append(where) or storage
+    )
     assert seen == ["cuda:1"]
 
 
@@ -173,7 +184,10 @@ def test_code_in_a_pickle_is_refused(tmp_path: Path) -> None:
 def test_deflated_archives_are_read(tmp_path: Path) -> None:
     tensor = sample("float32", (400, 400))
     torch.save(tensor, tmp_path / "plain.pt")
-    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "in.pt", "w", zipfile.ZIP_DEFLATED) as packed:
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
+        zipfile.ZipFile(tmp_path / "in.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
         for name in plain.namelist():
             packed.writestr(name, plain.read(name))
     assert read(tmp_path, tmp_path / "in.pt")[1] == raw(tensor)
@@ -221,7 +235,11 @@ def test_numpy_reads_what_we_write(tmp_path: Path, dtype: str, shape: tuple[int,
 
 @pytest.mark.parametrize("dtype", FLOATS_NUMPY_LACKS)
 def test_every_code_of_a_small_float_widens_as_torch_does(tmp_path: Path, dtype: str) -> None:
-    codes = torch.arange(65536, dtype=torch.int32).to(torch.uint16) if dtype == "bfloat16" else torch.arange(256, dtype=torch.uint8)
+    codes = (
+        torch.arange(65536, dtype=torch.int32).to(torch.uint16)
+        if dtype == "bfloat16"
+        else torch.arange(256, dtype=torch.uint8)
+    )
     tensor = codes.view(getattr(torch, dtype))
     (tmp_path / "in.raw").write_bytes(raw(tensor))
     run("write", tmp_path / "out.npy", tmp_path / "in.raw", dtype, "cpu", 1, 0, len(codes))
@@ -232,11 +250,23 @@ def test_every_code_of_a_small_float_widens_as_torch_does(tmp_path: Path, dtype:
 def test_quantized_tensors_are_dequantised_for_numpy(tmp_path: Path, dtype: str) -> None:
     tensor = sample(dtype)
     (tmp_path / "in.raw").write_bytes(raw(tensor))
-    run("write", tmp_path / "out.npy", tmp_path / "in.raw", dtype, "cpu", repr(tensor.q_scale()), tensor.q_zero_point(), 3, 5)
+    run(
+        "write",
+        tmp_path / "out.npy",
+        tmp_path / "in.raw",
+        dtype,
+        "cpu",
+        repr(tensor.q_scale()),
+        tensor.q_zero_point(),
+        3,
+        5,
+    )
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), tensor.dequantize().numpy(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("code", ["<f8", ">f8", "<f4", ">f4", "<f2", "|i1", ">i2", "<i8", "|u1", "<u4", ">u8", "|b1", "<c8", ">c16"])
+@pytest.mark.parametrize(
+    "code", ["<f8", ">f8", "<f4", ">f4", "<f2", "|i1", ">i2", "<i8", "|u1", "<u4", ">u8", "|b1", "<c8", ">c16"]
+)
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_we_read_what_numpy_writes(tmp_path: Path, code: str, order: str) -> None:
     array = np.asarray(np.arange(24).reshape(2, 3, 4) % 7, dtype=code, order=order)  # type: ignore[call-overload]

@@ -1,4 +1,5 @@
 """The same program under ours and under the established tool, in two environments: the dumps are the same."""
+
 import json
 import re
 

@@ -3,6 +3,7 @@
 --agent off: msprobe is not imported. constructed: a debugger exists and was never started. stopped: it dumped one step
 of another net before, then was stopped. on: every step is dumped.
 """
+
 import argparse
 import hashlib
 import json

@@ -1,4 +1,5 @@
 """Step 0: the tiny Qwen2 trained plainly. Step 1: with non-reentrant, step 2: with reentrant activation checkpointing."""
+
 import sys
 
 import nets

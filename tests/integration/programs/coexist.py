@@ -2,6 +2,7 @@
 
 python coexist.py CONFIG NAME...     each NAME of torch, transformers, grpc, msprobe.pytorch
 """
+
 import concurrent.futures
 import importlib
 import sys

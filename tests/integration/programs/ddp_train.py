@@ -1,4 +1,5 @@
 """Two steps of DistributedDataParallel under gloo; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them."""
+
 import sys
 
 import torch

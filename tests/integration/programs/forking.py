@@ -1,4 +1,5 @@
 """Forks while capturing: the child computes, and exits as it likes; the parent goes on. A DataLoader with workers too."""
+
 import os
 import sys
 

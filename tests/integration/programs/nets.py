@@ -1,4 +1,5 @@
 """The nets that the traced programs run: seeded, built from configurations, one thread."""
+
 import random
 
 import torch

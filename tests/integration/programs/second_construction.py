@@ -1,4 +1,5 @@
 """A second construction, class-method calls, start/stop pairs in one step, step without stop, exit without stop."""
+
 import sys
 
 import torch
@@ -10,7 +11,7 @@ def main():
 
     try:
         PrecisionDebugger.start()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the test reads it
         print("BEFORE CONSTRUCTION", type(error).__name__, error)
     first = PrecisionDebugger(config_path=sys.argv[1])
     second = PrecisionDebugger(config_path=sys.argv[2])

@@ -2,6 +2,7 @@
 
 With --config the calls are recorded; without, msprobe is not imported. The two outputs must be equal.
 """
+
 import argparse
 import json
 import types
@@ -54,8 +55,10 @@ def cyclic_list():
 
 def values():
     ints = torch.tensor([1, 2, 3])
-    found = {f"t_{name}": ints.to(getattr(torch, name)) for name in ("uint16", "uint32", "uint64", "complex64",
-                                                                    "complex128", "complex32")}
+    found = {
+        f"t_{name}": ints.to(getattr(torch, name))
+        for name in ("uint16", "uint32", "uint64", "complex64", "complex128", "complex32")
+    }
     for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
         found[f"t_{name}"] = torch.tensor([1.0, 2.0, 4.0]).to(getattr(torch, name))
     dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
@@ -135,7 +138,7 @@ def describe(value):
 def outcome(function, *args, **kwargs):
     try:
         return describe(function(*args, **kwargs))
-    except Exception as error:  # what the program sees is the thing under test
+    except Exception as error:  # noqa: BLE001 - what the program sees is the thing under test
         return f"{type(error).__module__}.{type(error).__name__}: {error}"
 
 

@@ -1,4 +1,5 @@
 """Four threads, 200 calls each, with arguments and results that tell which call they belong to."""
+
 import sys
 import threading
 

@@ -4,6 +4,7 @@
 --hold-after N: after step N waits until the file --go appears.
 --pace FILE: waits before each step until FILE holds at least the step's number.
 """
+
 import argparse
 import json
 import os
