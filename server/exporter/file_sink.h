@@ -26,10 +26,10 @@ class FileSink {
   virtual absl::Status End() = 0;
 };
 
-// Writes into a temporary sibling of `directory` and puts it in place whole by Commit(). Nobody ever sees a half-written
-// directory; an existing one is exchanged in one step (renameat2 RENAME_EXCHANGE; where the file system lacks it, by two
-// renames with a gap in which neither name exists), then removed. Without fsync: the store is what survives power loss.
-// Destroyed without Commit(): everything written is removed.
+// Writes into a temporary sibling of `directory` and puts it in place whole by Commit(). Nobody ever sees a
+// half-written directory; an existing one is exchanged in one step (renameat2 RENAME_EXCHANGE; where the file system
+// lacks it, by two renames with a gap in which neither name exists), then removed. Without fsync: the store is what
+// survives power loss. Destroyed without Commit(): everything written is removed.
 class DirectorySink : public FileSink {
  public:
   // Makes missing parents. InvalidArgument or the system's error, naming the directory.

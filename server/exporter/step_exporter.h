@@ -26,8 +26,8 @@ struct StepExportOptions {
 
 struct StepExportSummary {
   uint64_t records = 0;
-  uint64_t tensors = 0;        // files of dump_tensor_data
-  uint64_t tensor_bytes = 0;   // their content
+  uint64_t tensors = 0;               // files of dump_tensor_data
+  uint64_t tensor_bytes = 0;          // their content
   std::vector<std::string> warnings;  // payloads that never arrived or do not fit their tensor
 };
 

@@ -1,5 +1,6 @@
 #include "server/format/fragment_decoder.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -83,6 +84,7 @@ class Decoder {
       const int start = static_cast<int>(at_.wide++) * 5;
       SetFive(leaf, [&](int i) { return block_.wide(start + i); });
     }
+    if (flags & v1::LEAF_IMPORTED) ClearUnknown(leaf);
     if (flags & v1::LEAF_STATISTICS) leaf.set_zero_count(block_.zero_count(at_.statistics++));
     if (flags & v1::LEAF_CRC32) leaf.set_crc32(block_.crc32(at_.crc32++));
     if (flags & v1::LEAF_XOR) leaf.set_xor64(block_.xor64(at_.xor64++));
@@ -118,6 +120,17 @@ class Decoder {
     leaf.set_mean(block_.integer_moments(at * 3));
     leaf.set_norm(block_.integer_moments(at * 3 + 1));
     leaf.set_variance(block_.integer_moments(at * 3 + 2));
+  }
+
+  // What an import did not know (LEAF_IMPORTED).
+  static void ClearUnknown(v1::TensorLeaf& leaf) {
+    leaf.clear_variance();
+    const double max = leaf.max().real();
+    const double min = leaf.min().real();
+    if (std::isnan(max)) return;
+    const bool opposite_infinities = std::isinf(max) && std::isinf(min) && max != min;
+    if (std::isnan(leaf.mean()) && !opposite_infinities) leaf.clear_mean();
+    if (std::isnan(leaf.norm())) leaf.clear_norm();
   }
 
   static void SetNonFinite(const v1::NonFinite& from, v1::TensorLeaf& leaf) {

@@ -8,6 +8,9 @@ msprobe_library(msprobe_tensor_files
   DEPS msprobe_proto absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
        absl::str_format ZLIB::ZLIB PkgConfig::XXHASH)
 
+# JSON as Python's json module writes it: RapidJSON is header-only.
+msprobe_library(msprobe_json SOURCES json_writer.cc)
+
 if(MSPROBE_BUILD_TESTS)
   add_executable(pt_file_tool pt_file_tool.cc)
   target_link_libraries(pt_file_tool PRIVATE msprobe_tensor_files msprobe_warnings)

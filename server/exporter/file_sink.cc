@@ -1,0 +1,160 @@
+#include "server/exporter/file_sink.h"
+
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+namespace {
+
+absl::Status CheckRelative(std::string_view path) {
+  std::string_view rest = path;
+  while (true) {
+    const size_t end = std::min(rest.find('/'), rest.size());
+    const std::string_view part = rest.substr(0, end);
+    if (part.empty() || part == "." || part == ".." || part.find('\0') != std::string_view::npos) {
+      return absl::InvalidArgumentError(Cat("'", path, "' is not a relative path below the directory"));
+    }
+    if (end == rest.size()) return absl::OkStatus();
+    rest.remove_prefix(end + 1);
+  }
+}
+
+absl::Status SystemError(std::string_view doing, std::string_view path) {
+  const int code = errno;
+  return absl::ErrnoToStatus(code, Cat("cannot ", doing, " ", path));
+}
+
+void RemoveAll(const std::string& directory) {
+  std::error_code ignored;  // what stays behind is a hidden temporary, not a wrong export
+  std::filesystem::remove_all(directory, ignored);
+}
+
+}  // namespace
+
+DirectorySink::DirectorySink(std::string directory, std::string temporary)
+    : directory_(std::move(directory)), temporary_(std::move(temporary)) {}
+
+DirectorySink::DirectorySink(DirectorySink&& other) noexcept
+    : directory_(std::move(other.directory_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      file_(std::move(other.file_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+DirectorySink::~DirectorySink() {
+  if (descriptor_ >= 0) close(descriptor_);
+  if (!temporary_.empty()) RemoveAll(temporary_);
+}
+
+absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory) {
+  static std::atomic<uint32_t> next{0};
+  while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
+  if (directory.empty() || directory == "/") {
+    return absl::InvalidArgumentError(Cat("'", directory, "' cannot be an export's directory"));
+  }
+  const std::filesystem::path path(directory);
+  std::error_code error;
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(), Cat("cannot create the directory ", path.parent_path().string()));
+  }
+  const std::string temporary =
+      (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
+  RemoveAll(temporary);  // left by a process of the same id
+  if (mkdir(temporary.c_str(), 0777) != 0) return SystemError("create the directory", temporary);
+  return DirectorySink(std::move(directory), temporary);
+}
+
+absl::Status DirectorySink::Begin(std::string_view path) {
+  if (absl::Status status = CheckRelative(path); !status.ok()) return status;
+  file_ = Cat(temporary_, "/", path);
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    descriptor_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (descriptor_ >= 0) return absl::OkStatus();
+    if (errno != ENOENT || attempt == 1) break;
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), error);
+  }
+  return SystemError("write", file_);
+}
+
+absl::Status DirectorySink::Write(std::string_view content) {
+  while (!content.empty()) {
+    const ssize_t count = write(descriptor_, content.data(), content.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return SystemError("write", file_);
+    content.remove_prefix(static_cast<size_t>(count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DirectorySink::End() {
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (close(descriptor) != 0) return SystemError("write", file_);
+  return absl::OkStatus();
+}
+
+absl::Status DirectorySink::Commit() {
+  const std::string temporary = std::exchange(temporary_, {});
+  const char* from = temporary.c_str();
+  const char* to = directory_.c_str();
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0) return absl::OkStatus();
+  if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0) {
+    RemoveAll(temporary);
+    return absl::OkStatus();
+  }
+  const std::string aside = Cat(temporary, ".old");
+  const bool moved = rename(to, aside.c_str()) == 0;
+  if (rename(from, to) == 0) {
+    if (moved) RemoveAll(aside);
+    return absl::OkStatus();
+  }
+  const absl::Status status = SystemError("rename the export to", directory_);
+  if (moved && rename(aside.c_str(), to) != 0) return SystemError("put back", directory_);
+  RemoveAll(temporary);
+  return status;
+}
+
+ChunkSink::ChunkSink(std::string prefix, Send send, uint64_t files_total, size_t chunk_bytes)
+    : prefix_(std::move(prefix)), send_(std::move(send)), files_total_(files_total), chunk_bytes_(chunk_bytes) {}
+
+absl::Status ChunkSink::Begin(std::string_view path) {
+  if (absl::Status status = CheckRelative(path); !status.ok()) return status;
+  chunk_.set_path(Cat(prefix_, path));
+  return absl::OkStatus();
+}
+
+absl::Status ChunkSink::Write(std::string_view content) {
+  while (!content.empty()) {
+    std::string& pending = *chunk_.mutable_content();
+    const size_t count = std::min(chunk_bytes_ - pending.size(), content.size());
+    pending.append(content.substr(0, count));
+    content.remove_prefix(count);
+    if (pending.size() < chunk_bytes_) return absl::OkStatus();
+    if (absl::Status status = Flush(false); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ChunkSink::End() { return Flush(true); }
+
+absl::Status ChunkSink::Flush(bool last) {
+  chunk_.set_last(last);
+  chunk_.set_files_total(files_total_);
+  const bool sent = send_(chunk_);
+  chunk_.Clear();
+  return sent ? absl::OkStatus() : absl::CancelledError("the receiver of the export is gone");
+}
+
+}  // namespace msprobe::server

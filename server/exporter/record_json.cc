@@ -1,0 +1,302 @@
+#include "server/exporter/record_json.h"
+
+#include <bit>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_format.h"
+#include "rapidjson/document.h"
+#include "server/format/cat.h"
+#include "server/format/dtype_name.h"
+#include "server/format/widen.h"
+
+namespace msprobe::server {
+namespace {
+
+using Number = v1::TensorLeaf::Number;
+
+constexpr unsigned kJsonFlags =
+    rapidjson::kParseNanAndInfFlag | rapidjson::kParseFullPrecisionFlag | rapidjson::kParseIterativeFlag;
+
+void WriteNumber(const Number& number, JsonWriter& writer) {
+  switch (number.kind_case()) {
+    case Number::kReal:
+      writer.Double(number.real());
+      return;
+    case Number::kInteger:
+      writer.Int64(number.integer());
+      return;
+    case Number::kUnsignedInteger:
+      writer.Uint64(number.unsigned_integer());
+      return;
+    case Number::kBoolean:
+      writer.Bool(number.boolean());
+      return;
+    case Number::KIND_NOT_SET:
+      writer.Null();
+  }
+}
+
+void WriteOptional(bool has, double value, JsonWriter& writer) {
+  if (has) {
+    writer.Double(value);
+  } else {
+    writer.Null();
+  }
+}
+
+// A floating 0-D element from its bytes, which are what the XOR of a single word is.
+std::optional<double> FloatOfBytes(v1::DType dtype, uint64_t bytes) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT64:
+      return std::bit_cast<double>(bytes);
+    case v1::DTYPE_FLOAT32:
+      return std::bit_cast<float>(static_cast<uint32_t>(bytes));
+    case v1::DTYPE_FLOAT16:
+    case v1::DTYPE_BFLOAT16:
+    case v1::DTYPE_FLOAT8_E4M3FN:
+    case v1::DTYPE_FLOAT8_E5M2:
+    case v1::DTYPE_FLOAT8_E4M3FNUZ:
+    case v1::DTYPE_FLOAT8_E5M2FNUZ:
+    case v1::DTYPE_FLOAT8_E8M0FNU:
+      return WidenToFloat(dtype, static_cast<uint16_t>(bytes));
+    default:
+      return std::nullopt;
+  }
+}
+
+uint64_t SignExtended(v1::DType dtype, uint64_t bytes) {
+  if (dtype != v1::DTYPE_INT8 && dtype != v1::DTYPE_INT16 && dtype != v1::DTYPE_INT32) return bytes;
+  const int shift = 64 - 8 * static_cast<int>(DTypeSize(dtype));
+  return static_cast<uint64_t>(static_cast<int64_t>(bytes << shift) >> shift);
+}
+
+class LeafWriter {
+ public:
+  LeafWriter(const v1::TensorLeaf& leaf, const RecordJsonOptions& options, JsonWriter& writer)
+      : leaf_(leaf),
+        options_(options),
+        writer_(writer),
+        dtype_(DTypeOfName(leaf.dtype())),
+        torch_(leaf.type().starts_with("torch.")),
+        numpy_(leaf.type() == "numpy.ndarray"),
+        zero_d_(leaf.shape_size() == 0) {}
+
+  void WriteLeaf(const std::string& data_name) {
+    writer_.StartObject();
+    Field("type").Text(leaf_.type());
+    Field("dtype").Text(leaf_.dtype());
+    Field("shape").StartArray();
+    for (int64_t dim : leaf_.shape()) writer_.Int64(dim);
+    writer_.EndArray();
+    const bool checksum_only = options_.xor_checksum && !numpy_;
+    if (checksum_only) {
+      Field("md5");
+      WriteXor();
+    } else {
+      WriteStatistics();
+    }
+    if (torch_) Field("requires_grad").Bool(leaf_.requires_grad());
+    WriteAttributes();
+    if (options_.crc32 && !numpy_) {
+      Field("md5");
+      if (leaf_.has_crc32()) {
+        writer_.Text(absl::StrFormat("%08x", leaf_.crc32()));
+      } else {
+        writer_.Null();
+      }
+    }
+    if (!data_name.empty()) Field("data_name").Text(data_name);
+    if (options_.extended) WriteExtended();
+    writer_.EndObject();
+  }
+
+ private:
+  JsonWriter& Field(std::string_view name) {
+    writer_.Name(name);
+    return writer_;
+  }
+
+  bool is_small_float() const { return torch_ && (IsFloat8(dtype_) || dtype_ == v1::DTYPE_FLOAT4_E2M1FN_X2); }
+
+  void Write(const Number& number, JsonWriter& writer) {
+    // A bool of a framework whose types are known by name only.
+    if (dtype_ == v1::DTYPE_BOOL && number.has_integer()) {
+      writer.Bool(number.integer() != 0);
+    } else {
+      WriteNumber(number, writer);
+    }
+  }
+
+  void WriteXor() {
+    bool empty = false;
+    for (int64_t dim : leaf_.shape()) empty = empty || dim == 0;
+    if (!leaf_.has_xor64() || empty || is_small_float()) {
+      writer_.Null();
+      return;
+    }
+    if (zero_d_) {
+      if (const std::optional<double> value = FloatOfBytes(dtype_, leaf_.xor64())) {
+        writer_.Double(*value);
+        return;
+      }
+    }
+    writer_.Text(absl::StrFormat("0x%016x", zero_d_ ? SignExtended(dtype_, leaf_.xor64()) : leaf_.xor64()));
+  }
+
+  void WriteStatistics() {
+    const bool none = !leaf_.has_max() || is_small_float();
+    const bool own_value = torch_ && zero_d_ && dtype_ != v1::DTYPE_BOOL && !IsComplex(dtype_);
+    if (none) {
+      for (std::string_view name : {"Max", "Min", "Mean", "Norm"}) Field(name).Null();
+      return;
+    }
+    if (own_value) {
+      for (std::string_view name : {"Max", "Min", "Mean", "Norm"}) Write(leaf_.max(), Field(name));
+      return;
+    }
+    Write(leaf_.max(), Field("Max"));
+    Write(leaf_.min(), Field("Min"));
+    const bool no_moments = torch_ && (dtype_ == v1::DTYPE_FLOAT64 || IsInteger(dtype_) || IsQuantized(dtype_));
+    WriteOptional(leaf_.has_mean() && !no_moments, leaf_.mean(), Field("Mean"));
+    WriteOptional(leaf_.has_norm() && !no_moments && !(torch_ && IsComplex(dtype_)), leaf_.norm(), Field("Norm"));
+  }
+
+  // Members of attributes_json, without those that only a tensor file needs.
+  void WriteAttributes() {
+    if (leaf_.attributes_json().empty()) return;
+    rapidjson::Document attributes;
+    attributes.Parse<kJsonFlags>(leaf_.attributes_json().data(), leaf_.attributes_json().size());
+    if (attributes.HasParseError() || !attributes.IsObject()) return;
+    for (const auto& member : attributes.GetObject()) {
+      const std::string_view name(member.name.GetString(), member.name.GetStringLength());
+      if (!options_.extended && (name == "q_scale" || name == "q_zero_point")) continue;
+      Field(name);
+      member.value.Accept(writer_);
+    }
+  }
+
+  void WriteExtended() {
+    Field("extended").StartObject();
+    if (leaf_.has_max()) {
+      Write(leaf_.max(), Field("Max"));
+      Write(leaf_.min(), Field("Min"));
+      WriteOptional(leaf_.has_mean(), leaf_.mean(), Field("Mean"));
+      WriteOptional(leaf_.has_norm(), leaf_.norm(), Field("Norm"));
+      WriteOptional(leaf_.has_variance(), leaf_.variance(), Field("Variance"));
+      Field("nan_count").Uint64(leaf_.nan_count());
+      Field("positive_inf_count").Uint64(leaf_.positive_inf_count());
+      Field("negative_inf_count").Uint64(leaf_.negative_inf_count());
+      Field("zero_count").Uint64(leaf_.zero_count());
+      if (leaf_.nan_count() + leaf_.positive_inf_count() + leaf_.negative_inf_count() != 0) {
+        Field("finite").StartObject();
+        WriteOptional(leaf_.has_finite_max(), leaf_.finite_max(), Field("Max"));
+        WriteOptional(leaf_.has_finite_min(), leaf_.finite_min(), Field("Min"));
+        WriteOptional(leaf_.has_finite_mean(), leaf_.finite_mean(), Field("Mean"));
+        WriteOptional(leaf_.has_finite_norm(), leaf_.finite_norm(), Field("Norm"));
+        writer_.EndObject();
+      }
+    }
+    if (leaf_.has_crc32()) Field("crc32").Text(absl::StrFormat("%08x", leaf_.crc32()));
+    if (leaf_.has_xor64()) Field("xor64").Text(absl::StrFormat("0x%016x", leaf_.xor64()));
+    Field("device").Text(leaf_.device());
+    writer_.EndObject();
+  }
+
+  const v1::TensorLeaf& leaf_;
+  const RecordJsonOptions& options_;
+  JsonWriter& writer_;
+  const v1::DType dtype_;
+  const bool torch_;
+  const bool numpy_;
+  const bool zero_d_;
+};
+
+class ValueWriter {
+ public:
+  ValueWriter(const RecordJsonOptions& options, JsonWriter& writer) : options_(options), writer_(writer) {}
+
+  void Write(const v1::Value& value) {
+    switch (value.kind_case()) {
+      case v1::Value::kBoolean:
+        Scalar("bool", [&] { writer_.Bool(value.boolean()); });
+        return;
+      case v1::Value::kInteger:
+        Scalar("int", [&] { writer_.Int64(value.integer()); });
+        return;
+      case v1::Value::kReal:
+        Scalar("float", [&] { writer_.Double(value.real()); });
+        return;
+      case v1::Value::kText:
+        Scalar("str", [&] { writer_.Text(value.text()); });
+        return;
+      case v1::Value::kJson:
+        writer_.Json(value.json());
+        return;
+      case v1::Value::kList:
+        writer_.StartArray();
+        for (int i = 0; i < value.list().items_size(); ++i) Under(Cat(i), value.list().items(i));
+        writer_.EndArray();
+        return;
+      case v1::Value::kDict:
+        writer_.StartObject();
+        for (const v1::Value::Entry& entry : value.dict().entries()) {
+          writer_.Name(entry.key());
+          Under(entry.key(), entry.value());
+        }
+        writer_.EndObject();
+        return;
+      case v1::Value::kTensor:
+        LeafWriter(value.tensor(), options_, writer_)
+            .WriteLeaf(options_.data_name ? options_.data_name(path_, value.tensor()) : std::string());
+        return;
+      case v1::Value::kNone:
+      case v1::Value::KIND_NOT_SET:
+        writer_.Null();
+    }
+  }
+
+  void Under(std::string key, const v1::Value& value) {
+    path_.push_back(std::move(key));
+    Write(value);
+    path_.pop_back();
+  }
+
+ private:
+  template <typename WriteIt>
+  void Scalar(std::string_view type, WriteIt write) {
+    writer_.StartObject();
+    writer_.Name("type");
+    writer_.Text(type);
+    writer_.Name("value");
+    write();
+    writer_.EndObject();
+  }
+
+  const RecordJsonOptions& options_;
+  JsonWriter& writer_;
+  std::vector<std::string> path_;
+};
+
+}  // namespace
+
+void WriteRecord(const v1::Record& record, const RecordJsonOptions& options, JsonWriter& writer) {
+  ValueWriter values(options, writer);
+  if (record.kind() != v1::RECORD_DEBUG) {
+    if (record.fields().has_dict()) {
+      values.Write(record.fields());
+    } else {
+      writer.StartObject();
+      writer.EndObject();
+    }
+    return;
+  }
+  if (record.fields().dict().entries_size() == 1) {
+    const v1::Value::Entry& entry = record.fields().dict().entries(0);
+    values.Under(entry.key(), entry.value());
+  } else {
+    writer.Null();
+  }
+}
+
+}  // namespace msprobe::server

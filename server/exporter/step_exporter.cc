@@ -1,0 +1,292 @@
+#include "server/exporter/step_exporter.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "rapidjson/document.h"
+#include "server/exporter/record_json.h"
+#include "server/exporter/step_structure.h"
+#include "server/exporter/tensor_file_name.h"
+#include "server/format/cat.h"
+#include "server/format/dtype_name.h"
+#include "server/format/json_writer.h"
+#include "server/format/npy_file.h"
+#include "server/format/pt_file.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr std::string_view kTensorDirectory = "dump_tensor_data";
+
+struct TensorJob {
+  std::string file;  // with suffix
+  TensorDescription description;
+  v1::PayloadRef payload;
+};
+
+std::string Quoted(std::string_view text) {
+  JsonWriter writer(false);
+  writer.Text(text);
+  return writer.Take();
+}
+
+std::string FrameText(const v1::Frame& frame) {
+  // A frame that an import could not take apart stands whole in its path.
+  if (frame.line() == 0 && frame.function().empty()) return frame.path();
+  return Cat("File ", frame.path(), ", line ", frame.line(), ", in ", frame.function(), ", \n ", frame.source());
+}
+
+std::string_view GapReason(v1::Marker::Gap::Reason reason) {
+  switch (reason) {
+    case v1::Marker::Gap::DROPPED:
+      return "dropped by the loss policy";
+    case v1::Marker::Gap::STALL_EXPIRED:
+      return "dropped after the longest allowed stall";
+    case v1::Marker::Gap::SPOOL_FULL:
+      return "dropped because the spool was full";
+    case v1::Marker::Gap::PAYLOAD_TOO_LARGE:
+      return "larger than a payload may be";
+    case v1::Marker::Gap::FAULT:
+      return "lost to a fault while capturing";
+    case v1::Marker::Gap::SERVER_LOST:
+      return "lost by a server that had acknowledged them";
+    default:
+      return "lost";
+  }
+}
+
+TensorDescription Describe(const v1::TensorLeaf& leaf) {
+  TensorDescription description;
+  description.dtype = DTypeOfName(leaf.dtype());
+  description.shape.assign(leaf.shape().begin(), leaf.shape().end());
+  if (!leaf.device().empty()) description.device = leaf.device();
+  rapidjson::Document attributes;
+  attributes.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(leaf.attributes_json().data(),
+                                                                                    leaf.attributes_json().size());
+  if (!attributes.HasParseError() && attributes.IsObject()) {
+    if (auto it = attributes.FindMember("q_scale"); it != attributes.MemberEnd() && it->value.IsNumber()) {
+      description.scale = it->value.GetDouble();
+    }
+    if (auto it = attributes.FindMember("q_zero_point"); it != attributes.MemberEnd() && it->value.IsInt64()) {
+      description.zero_point = it->value.GetInt64();
+    }
+  }
+  return description;
+}
+
+class Export {
+ public:
+  Export(StepReader& reader, const StepExportOptions& options, FileSink& sink)
+      : reader_(reader), options_(options), sink_(sink), settings_(reader.settings()) {
+    suffix_ = settings_.framework() == "mindspore" ? ".npy" : ".pt";
+    debug_ = settings_.level() == "debug";
+  }
+
+  absl::StatusOr<StepExportSummary> Run() {
+    if (absl::Status status = Survey(); !status.ok()) return status;
+    for (TensorJob& job : jobs_) {
+      if (absl::Status status = WriteTensor(job); !status.ok()) return status;
+    }
+    if (absl::Status status = WriteDump(); !status.ok()) return status;
+    if (settings_.stack_and_construct() && !debug_) {
+      if (absl::Status status = WriteStack(); !status.ok()) return status;
+      if (absl::Status status = WriteConstruct(); !status.ok()) return status;
+    }
+    if (absl::Status status = WriteErrors(); !status.ok()) return status;
+    if (absl::Status status = WriteIncomplete(); !status.ok()) return status;
+    return std::move(summary_);
+  }
+
+ private:
+  bool InDump(const v1::Record& record) const {
+    return (record.flags() & v1::FRAGMENT_CONSTRUCT_ONLY) == 0 && settings_.task() != "structure" &&
+           (record.kind() == v1::RECORD_DEBUG) == debug_;
+  }
+
+  // First reading: names, parents, stacks, and which tensors have files.
+  absl::Status Survey() {
+    return reader_.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
+      if (!debug_ && settings_.stack_and_construct()) structure_.Add(record, stack_id);
+      if (!InDump(record)) return absl::OkStatus();
+      ++summary_.records;
+      if (options_.omit_tensors) return absl::OkStatus();
+      return ForEachTensor(record, [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) {
+        if (!leaf.has_payload()) return absl::OkStatus();
+        std::string file = Cat(TensorFileName(record.full_name(), path), suffix_);
+        TensorDescription description = Describe(leaf);
+        if (absl::StatusOr<uint64_t> size = ContentSize(description); !size.ok() || *size != leaf.payload().size()) {
+          Warn(Cat(file, ": a payload of ", leaf.payload().size(), " bytes does not fit ", leaf.dtype(),
+                   " of its shape"));
+          missing_.insert(std::move(file));
+        } else {
+          jobs_.push_back({std::move(file), std::move(description), leaf.payload()});
+        }
+        return absl::OkStatus();
+      });
+    });
+  }
+
+  absl::Status WriteTensor(TensorJob& job) {
+    std::unique_ptr<TensorFileWriter> writer;
+    // The file begins with the first chunk: a payload that never arrived leaves none.
+    auto start = [&]() -> absl::Status {
+      if (absl::Status status = sink_.Begin(Cat(kTensorDirectory, "/", job.file)); !status.ok()) return status;
+      ByteSink to_file = [this](std::string_view bytes) { return sink_.Write(bytes); };
+      const std::string stem = job.file.substr(0, job.file.size() - suffix_.size());
+      absl::StatusOr<std::unique_ptr<TensorFileWriter>> made =
+          suffix_ == ".npy" ? NewNpyFileWriter(job.description, std::move(to_file))
+                            : NewPtFileWriter(stem, job.description, std::move(to_file));
+      if (!made.ok()) return made.status();
+      writer = *std::move(made);
+      return absl::OkStatus();
+    };
+    absl::Status status = reader_.ReadPayload(job.payload.hash(), [&](std::string_view chunk) {
+      if (writer == nullptr) {
+        if (absl::Status started = start(); !started.ok()) return started;
+      }
+      return writer->Append(chunk);
+    });
+    if (absl::IsNotFound(status) && writer == nullptr) {
+      Warn(Cat(job.file, ": the tensor's content never arrived"));
+      missing_.insert(job.file);
+      return absl::OkStatus();
+    }
+    if (status.ok() && writer == nullptr) status = start();
+    if (status.ok()) status = writer->Finish();
+    if (!status.ok()) return absl::Status(status.code(), Cat(job.file, ": ", StdView(status.message())));
+    ++summary_.tensors;
+    summary_.tensor_bytes += job.payload.size();
+    return sink_.End();
+  }
+
+  absl::Status WriteDump() {
+    if (absl::Status status = sink_.Begin(debug_ ? "debug.json" : "dump.json"); !status.ok()) return status;
+    std::string data_dir = "null";
+    if (!options_.omit_tensors && (settings_.task() == "tensor" || summary_.tensors > 0)) {
+      data_dir = Quoted(options_.directory.empty() ? std::string(kTensorDirectory)
+                                                   : Cat(options_.directory, "/", kTensorDirectory));
+    }
+    const std::string framework = settings_.framework().empty() ? "pytorch" : settings_.framework();
+    absl::Status status =
+        sink_.Write(Cat("{\n\"task\": ", Quoted(settings_.task()), ",\n\"level\": ", Quoted(settings_.level()),
+                        ",\n\"framework\": ", Quoted(framework), ",\n\"dump_data_dir\": ", data_dir, ",\n\"data\": {"));
+    if (!status.ok()) return status;
+    RecordJsonOptions json;
+    json.xor_checksum = settings_.summary_mode() == "xor";
+    json.crc32 = settings_.summary_mode() == "md5";
+    json.extended = options_.extended;
+    const std::string* full_name = nullptr;
+    json.data_name = [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) -> std::string {
+      if (options_.omit_tensors || !leaf.has_payload()) return {};
+      std::string file = Cat(TensorFileName(*full_name, path), suffix_);
+      return missing_.contains(file) ? std::string() : file;
+    };
+    JsonWriter writer(options_.strict_json);
+    bool first = true;
+    status = reader_.ForEachRecord([&](const v1::Record& record, uint64_t) {
+      if (!InDump(record)) return absl::OkStatus();
+      full_name = &record.full_name();
+      WriteRecord(record, json, writer);
+      const std::string_view separator = std::exchange(first, false) ? "\n" : ",\n";
+      return sink_.Write(Cat(separator, Quoted(record.full_name()), ": ", writer.Take()));
+    });
+    if (!status.ok()) return status;
+    if (status = sink_.Write(first ? "}\n}\n" : "\n}\n}\n"); !status.ok()) return status;
+    return sink_.End();
+  }
+
+  absl::Status WriteStack() {
+    if (absl::Status status = sink_.Begin("stack.json"); !status.ok()) return status;
+    uint64_t number = 0;
+    for (const StepStructure::StackGroup& group : structure_.StackGroups()) {
+      absl::StatusOr<std::vector<v1::Frame>> frames = reader_.Stack(group.stack_id);
+      if (!frames.ok()) {
+        Warn(Cat("stack of ", group.names[0], ": ", StdView(frames.status().message())));
+        continue;
+      }
+      JsonWriter writer(true);
+      writer.StartArray();
+      writer.StartArray();
+      for (std::string_view name : group.names) writer.Text(name);
+      writer.EndArray();
+      writer.StartArray();
+      for (const v1::Frame& frame : *frames) writer.Text(FrameText(frame));
+      writer.EndArray();
+      writer.EndArray();
+      const std::string line = Cat(number == 0 ? "{\n\"" : ",\n\"", number, "\": ", writer.Take());
+      ++number;
+      if (absl::Status status = sink_.Write(line); !status.ok()) return status;
+    }
+    if (absl::Status status = sink_.Write(number == 0 ? "{}\n" : "\n}\n"); !status.ok()) return status;
+    return sink_.End();
+  }
+
+  absl::Status WriteConstruct() {
+    if (absl::Status status = sink_.Begin("construct.json"); !status.ok()) return status;
+    bool first = true;
+    absl::Status status = structure_.ForEachConstructed([&](const StepStructure::Node& node) {
+      const std::string_view separator = std::exchange(first, false) ? "{\n" : ",\n";
+      return sink_.Write(
+          Cat(separator, Quoted(node.full_name), ": ", node.parent.empty() ? "null" : Quoted(node.parent)));
+    });
+    if (!status.ok()) return status;
+    if (status = sink_.Write(first ? "{}\n" : "\n}\n"); !status.ok()) return status;
+    return sink_.End();
+  }
+
+  absl::Status WriteErrors() {
+    std::string text;
+    for (const v1::Marker::Fault& fault : reader_.faults()) text += Cat(fault.where(), ": ", fault.message(), "\n");
+    for (const v1::Marker::Gap& gap : reader_.gaps()) text += Cat(GapText(gap), "\n");
+    for (const std::string& warning : summary_.warnings) text += Cat(warning, "\n");
+    return text.empty() ? absl::OkStatus() : WriteText("dump_error_info.log", text);
+  }
+
+  absl::Status WriteIncomplete() {
+    std::string text;
+    if (reader_.state() == v1::StepSummary::OPEN) {
+      text += Cat("Step ", reader_.step(), " was still open when it was exported: step() had not been called.\n");
+    } else if (reader_.state() == v1::StepSummary::INCOMPLETE) {
+      text += Cat("Step ", reader_.step(), " never ended: its process was gone before step() was called.\n");
+    }
+    for (const v1::Marker::Gap& gap : reader_.gaps()) text += Cat(GapText(gap), "\n");
+    return text.empty() ? absl::OkStatus() : WriteText("INCOMPLETE", text);
+  }
+
+  std::string GapText(const v1::Marker::Gap& gap) const {
+    return Cat("Step ", gap.step(), " lacks ", gap.fragments(), " fragments and ", gap.payloads(),
+               " tensors: ", GapReason(gap.reason()), ".");
+  }
+
+  absl::Status WriteText(std::string_view path, std::string_view text) {
+    if (absl::Status status = sink_.Begin(path); !status.ok()) return status;
+    if (absl::Status status = sink_.Write(text); !status.ok()) return status;
+    return sink_.End();
+  }
+
+  void Warn(std::string warning) { summary_.warnings.push_back(std::move(warning)); }
+
+  StepReader& reader_;
+  const StepExportOptions& options_;
+  FileSink& sink_;
+  const v1::CaptureSettings settings_;
+  std::string suffix_;
+  bool debug_ = false;
+  StepStructure structure_;
+  std::vector<TensorJob> jobs_;
+  absl::flat_hash_set<std::string> missing_;  // files that are not there although their tensor has a payload
+  StepExportSummary summary_;
+};
+
+}  // namespace
+
+std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
+  return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());
+}
+
+absl::StatusOr<StepExportSummary> ExportStep(StepReader& reader, const StepExportOptions& options, FileSink& sink) {
+  return Export(reader, options, sink).Run();
+}
+
+}  // namespace msprobe::server

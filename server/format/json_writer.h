@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "rapidjson/stringbuffer.h"
+#include "rapidjson/writer.h"
+
+namespace msprobe::server {
+
+// The shortest digits that give `value` back, as Python's repr writes them: 1.0, 1e-42, 3.0000000054977558e+38, NaN,
+// Infinity, -Infinity.
+std::string JsonNumber(double value);
+
+// RapidJSON's writer with JsonNumber for doubles and ASCII escapes, as json.dump writes. A RapidJSON handler.
+class JsonWriter : public rapidjson::Writer<rapidjson::StringBuffer, rapidjson::UTF8<>, rapidjson::ASCII<>> {
+ public:
+  // strict: null for what JSON has no number for.
+  explicit JsonWriter(bool strict) : Writer(buffer_), strict_(strict) {}
+
+  bool Double(double value);
+  bool Text(std::string_view text) { return String(text.data(), static_cast<rapidjson::SizeType>(text.size())); }
+  bool Name(std::string_view key) { return Writer::Key(key.data(), static_cast<rapidjson::SizeType>(key.size())); }
+  // JSON text (with bare NaN and Infinity allowed), written anew; null if it is malformed.
+  void Json(std::string_view text);
+
+  // What was written since the last Take.
+  std::string Take();
+
+ private:
+  rapidjson::StringBuffer buffer_;
+  const bool strict_;
+};
+
+}  // namespace msprobe::server
