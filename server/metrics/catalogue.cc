@@ -1,0 +1,62 @@
+#include "server/metrics/catalogue.h"
+
+#include <array>
+
+#include "absl/strings/str_cat.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr std::array kRows = std::to_array<MetricRow>({
+    {Metric::kIngestBatches, "msprobe_ingest_batches_total", MetricType::kCounter, "batches", "",
+     "Batches applied, duplicates not counted."},
+    {Metric::kIngestBytes, "msprobe_ingest_bytes_total", MetricType::kCounter, "bytes", "kind",
+     "Bytes taken in; kind is batch or payload."},
+    {Metric::kIngestRecords, "msprobe_ingest_records_total", MetricType::kCounter, "records", "",
+     "Records stored (entries of dump.json)."},
+    {Metric::kIngestDuplicates, "msprobe_ingest_duplicate_batches_total", MetricType::kCounter, "batches", "",
+     "Batches that were sent again and acknowledged without effect."},
+    {Metric::kIngestRefused, "msprobe_ingest_refused_total", MetricType::kCounter, "messages", "code",
+     "Messages refused, by status code; their stream ends."},
+    {Metric::kAcks, "msprobe_ingest_acks_total", MetricType::kCounter, "messages", "", "Acknowledgements sent."},
+    {Metric::kOpenSessions, "msprobe_sessions_open", MetricType::kGauge, "sessions", "",
+     "Sessions that have neither ended nor been lost."},
+    {Metric::kSessionsLost, "msprobe_sessions_lost_total", MetricType::kCounter, "sessions", "",
+     "Sessions whose stream broke and whose process did not come back."},
+    {Metric::kStepsFinished, "msprobe_steps_total", MetricType::kCounter, "steps", "state",
+     "Steps of one rank that finished; state is complete or incomplete."},
+    {Metric::kNanTensors, "msprobe_nan_tensors_total", MetricType::kCounter, "tensors", "run,rank",
+     "Tensors with at least one NaN. Beyond 1000 pairs of run and rank, both labels are \"other\"."},
+    {Metric::kInfTensors, "msprobe_inf_tensors_total", MetricType::kCounter, "tensors", "run,rank",
+     "Tensors with at least one infinity. Labels as for NaN."},
+    {Metric::kPayloadBytes, "msprobe_payload_stored_bytes_total", MetricType::kCounter, "bytes", "",
+     "Bytes of payloads that became whole."},
+    {Metric::kPayloadsRefused, "msprobe_payloads_refused_total", MetricType::kCounter, "payloads", "",
+     "Payloads whose bytes did not have the announced hash or size."},
+    {Metric::kGaps, "msprobe_gap_fragments_total", MetricType::kCounter, "fragments", "reason",
+     "Fragments that agents report as lost, by reason."},
+    {Metric::kExports, "msprobe_exports_total", MetricType::kCounter, "exports", "result",
+     "Step directories written or streamed; result is ok or error."},
+    {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
+});
+static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
+
+}  // namespace
+
+std::span<const MetricRow> MetricCatalogue() { return kRows; }
+
+std::string MetricsDocument() {
+  std::string text =
+      "# Metrics\n\n"
+      "Served at `http://<metrics_listen>/metrics`. This file is generated from `server/metrics/catalogue.cc`; "
+      "`metrics_test` checks that it is current and, with `MSPROBE_UPDATE_DOCS=1`, writes it.\n\n"
+      "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
+  for (const MetricRow& row : kRows) {
+    auto cell = [](std::string_view value) { return value.empty() ? std::string("-") : std::string(value); };
+    absl::StrAppend(&text, "| `", std::string(row.name), "` | ", row.type == MetricType::kCounter ? "counter" : "gauge",
+                    " | ", cell(row.unit), " | ", cell(row.labels), " | ", std::string(row.help), " |\n");
+  }
+  return text;
+}
+
+}  // namespace msprobe::server

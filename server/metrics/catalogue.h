@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace msprobe::server {
+
+// Every metric, by its row in the table of catalogue.cc. A new one is one line here and one there.
+enum class Metric : uint8_t {
+  kIngestBatches,
+  kIngestBytes,
+  kIngestRecords,
+  kIngestDuplicates,
+  kIngestRefused,
+  kAcks,
+  kOpenSessions,
+  kSessionsLost,
+  kStepsFinished,
+  kNanTensors,
+  kInfTensors,
+  kPayloadBytes,
+  kPayloadsRefused,
+  kGaps,
+  kExports,
+  kBuildInfo,
+  kCount,
+};
+
+enum class MetricType : uint8_t { kCounter, kGauge };
+
+struct MetricRow {
+  Metric metric;
+  std::string_view name;
+  MetricType type;
+  std::string_view unit;
+  std::string_view labels;  // separated by commas, in the order in which values are given
+  std::string_view help;
+};
+
+// In order of Metric.
+std::span<const MetricRow> MetricCatalogue();
+
+// docs/metrics.md, whole.
+std::string MetricsDocument();
+
+}  // namespace msprobe::server
