@@ -27,6 +27,13 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
   }
 
+  // 16 elements: those at even places, then those at odd ones.
+  static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));
+    *odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+  }
+
   template <bool kCareful>
   class Accumulator {
    public:

@@ -18,26 +18,42 @@ inline uint64_t Bits(unsigned mask) { return static_cast<uint64_t>(__builtin_pop
 struct Simd {
   static constexpr size_t kFloats = 16;
   static constexpr size_t kDoubles = 8;
-  using Floats = __m512;
+  struct Floats {
+    __m512 all;
+    __m256 low, high;
+  };
 
-  static Floats LoadFloat32(const uint32_t* p) { return _mm512_loadu_ps(p); }
+  static Floats Split(__m512 x) { return {x, _mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)}; }
+  // Loading the halves again is cheaper than extracting one.
+  static Floats LoadFloat32(const uint32_t* p) {
+    const float* floats = reinterpret_cast<const float*>(p);
+    return {_mm512_loadu_ps(floats), _mm256_loadu_ps(floats), _mm256_loadu_ps(floats + 8)};
+  }
   static Floats LoadFloat16(const uint16_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return Split(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
   }
   static Floats LoadBFloat16(const uint16_t* p) {
     const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+    return Split(_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
   }
+  // 32 elements: those at even places, then those at odd ones.
+  static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
+    const __m512i pairs = _mm512_loadu_si512(p);
+    *even = Split(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+    *odd = Split(_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))));
+  }
+  // x + sum on the multipliers, which have less to do here than the adders.
+  static __m512d Plus(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
 
   template <bool kCareful>
   class Accumulator {
    public:
-    void Add(Floats x) {
-      Floats kept = x;
+    void Add(Floats floats) {
+      const __m512 x = floats.all;
       if constexpr (kCareful) {
-        const Floats inf = _mm512_set1_ps(__builtin_inff());
+        const __m512 inf = _mm512_set1_ps(__builtin_inff());
         const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), inf, _CMP_LT_OQ);
-        kept = _mm512_maskz_mov_ps(finite, x);
+        floats = Split(_mm512_maskz_mov_ps(finite, x));
         nans_ += Bits(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
         positive_infs_ += Bits(_mm512_cmp_ps_mask(x, inf, _CMP_EQ_OQ));
         negative_infs_ += Bits(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ));
@@ -48,10 +64,10 @@ struct Simd {
         min_ = _mm512_min_ps(x, min_);
       }
       zeros_ += Bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
-      const __m512d low = _mm512_cvtps_pd(_mm512_castps512_ps256(kept));
-      const __m512d high = _mm512_cvtps_pd(_mm512_extractf32x8_ps(kept, 1));
-      sum_low_ = _mm512_add_pd(sum_low_, low);
-      sum_high_ = _mm512_add_pd(sum_high_, high);
+      const __m512d low = _mm512_cvtps_pd(floats.low);
+      const __m512d high = _mm512_cvtps_pd(floats.high);
+      sum_low_ = Plus(sum_low_, low);
+      sum_high_ = Plus(sum_high_, high);
       squares_low_ = _mm512_fmadd_pd(low, low, squares_low_);
       squares_high_ = _mm512_fmadd_pd(high, high, squares_high_);
     }
@@ -72,8 +88,8 @@ struct Simd {
     __m512d sum_high_ = _mm512_setzero_pd();
     __m512d squares_low_ = _mm512_setzero_pd();
     __m512d squares_high_ = _mm512_setzero_pd();
-    Floats max_ = _mm512_set1_ps(-__builtin_inff());
-    Floats min_ = _mm512_set1_ps(__builtin_inff());
+    __m512 max_ = _mm512_set1_ps(-__builtin_inff());
+    __m512 min_ = _mm512_set1_ps(__builtin_inff());
     uint64_t zeros_ = 0;
     uint64_t nans_ = 0;
     uint64_t positive_infs_ = 0;

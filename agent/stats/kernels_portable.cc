@@ -38,6 +38,14 @@ struct Simd {
 
   static Floats LoadBFloat16(const uint16_t* p) { return reinterpret_cast<Floats>(LoadWords(p) << 16); }
 
+  // 8 elements: those at even places, then those at odd ones.
+  static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
+    UInt4 pairs;
+    std::memcpy(&pairs, p, sizeof(pairs));
+    *even = reinterpret_cast<Floats>(pairs << 16);
+    *odd = reinterpret_cast<Floats>(pairs & 0xffff0000u);
+  }
+
   // The exponent is rebased by a multiplication, which also normalises denormals.
   static Floats LoadFloat16(const uint16_t* p) {
     const UInt4 words = LoadWords(p);

@@ -1,12 +1,14 @@
 // Included once by each kernels_<level>.cc after it has defined, in its unnamed namespace, `struct Simd`:
 //   Floats                                a vector of kFloats floats
 //   LoadFloat32, LoadFloat16, LoadBFloat16(bits) -> Floats
+//   LoadBFloat16Pairs(bits, even, odd)    2 * kFloats elements
 //   Accumulator<kCareful>                 Add(Floats), and Finish() -> FloatSums
 //   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
 //   FloatSums is all they need to be merged.
 // Everything stays in the unnamed namespace and no inline function of the standard library is called: the linker would
 // otherwise be free to keep the copy that was compiled for the largest instruction set.
 
+#include <cstdint>
 #include <cstring>
 
 namespace msprobe::stats {
@@ -25,6 +27,17 @@ inline void Merge(const FloatSums& from, FloatSums* to) {
   to->nans += from.nans;
   to->positive_infs += from.positive_infs;
   to->negative_infs += from.negative_infs;
+}
+
+// Asks for the `kBytes` that will be read a little later. The processor's own prefetcher stops at the end of a page and
+// does not keep far enough ahead of this much arithmetic. Addresses past the end are harmless.
+template <size_t kBytes>
+inline void Prefetch(const void* at) {
+  constexpr size_t kAhead = 8192;
+  constexpr size_t kLine = 64;
+  for (size_t line = 0; line < kBytes; line += kLine) {
+    __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(at) + kAhead + line));
+  }
 }
 
 template <bool kCareful>
@@ -53,6 +66,10 @@ inline void AddScalar(double value, FloatSums* sums) {
 struct Float32 {
   using Element = uint32_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat32(p); }
+  static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
+    *even = Load(p);
+    *odd = Load(p + Simd::kFloats);
+  }
   static double Widen(Element bits) {
     float value;
     std::memcpy(&value, &bits, sizeof(value));
@@ -63,12 +80,19 @@ struct Float32 {
 struct BFloat16 {
   using Element = uint16_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadBFloat16(p); }
+  static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
+    Simd::LoadBFloat16Pairs(p, even, odd);
+  }
   static double Widen(Element bits) { return Float32::Widen(static_cast<uint32_t>(bits) << 16); }
 };
 
 struct Float16 {
   using Element = uint16_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat16(p); }
+  static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
+    *even = Load(p);
+    *odd = Load(p + Simd::kFloats);
+  }
   static double Widen(Element bits) {
     const double magnitude = Float32::Widen((bits & 0x7fffu) << 13) * 0x1p112;
     const double value = (bits & 0x7c00) != 0x7c00 ? magnitude : (bits & 0x3ff) != 0 ? __builtin_nan("") : kInfinity;
@@ -84,8 +108,11 @@ void SumFloats(const typename Format::Element* elements, size_t count, FloatSums
   if (count >= kWidth) {
     Simd::Accumulator<kCareful> even, odd;
     for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
-      even.Add(Format::Load(elements + at));
-      odd.Add(Format::Load(elements + at + kWidth));
+      Simd::Floats first, second;
+      Format::LoadTwo(elements + at, &first, &second);
+      even.Add(first);
+      odd.Add(second);
+      Prefetch<2 * kWidth * sizeof(*elements)>(elements + at);
     }
     if (at + kWidth <= count) {
       even.Add(Format::Load(elements + at));
@@ -108,6 +135,7 @@ void SumDoubles(const uint64_t* elements, size_t count, FloatSums* out) {
     for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
       even.AddDoubles(elements + at);
       odd.AddDoubles(elements + at + kWidth);
+      Prefetch<2 * kWidth * sizeof(*elements)>(elements + at);
     }
     if (at + kWidth <= count) {
       even.AddDoubles(elements + at);
