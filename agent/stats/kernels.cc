@@ -17,6 +17,8 @@ struct Supported {
         levels[count++] = &kAvx512Kernels;
       }
     }
+#elif defined(__aarch64__)
+    levels[count++] = &kNeonKernels;
 #endif
   }
 };

@@ -1,4 +1,5 @@
-// Vectors of 16 bytes in the compilers' own extension: SSE2 on x86, NEON on aarch64, and correct everywhere.
+// Vectors of 16 bytes in the compilers' own extension: SSE2 on x86, and correct everywhere. The level that the others
+// are tested against.
 
 #include "agent/stats/kernels.h"
 
