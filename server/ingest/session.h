@@ -21,9 +21,8 @@ class Session {
   virtual v1::Welcome welcome() const = 0;
 
   // Checks a batch whole, then applies it whole; a refused batch leaves no trace.
-  // Answers which announced payloads are wanted and which are stored already. A duplicate (batch_sequence at or below the
-  // watermark) answers an empty verdict.
-  // OutOfRange: a gap in the sequence. InvalidArgument: malformed, and where.
+  // Answers which announced payloads are wanted and which are stored already. A duplicate (batch_sequence at or below
+  // the watermark) answers an empty verdict. OutOfRange: a gap in the sequence. InvalidArgument: malformed, and where.
   virtual absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) = 0;
 
   // One chunk of a wanted payload; chunks of one payload come in order of offset, `last` ends it. The verdict is empty

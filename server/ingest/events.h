@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "msprobe/v1/ingest.pb.h"
+#include "msprobe/v1/query.pb.h"
+
+namespace msprobe::server {
+
+// A session towards the transport that is attached to it. Calls come from any thread, without the session's lock, and
+// must not block.
+class SessionListener {
+ public:
+  virtual ~SessionListener() = default;
+  virtual void OnDurable(uint64_t durable_through) = 0;
+  // Payloads that this session still owed came from another one.
+  virtual void OnStored(const std::vector<std::string>& hashes) = 0;
+  virtual void OnStepExported(const v1::StepExported& exported) = 0;
+  // Another transport took the session over.
+  virtual void OnReplaced() = 0;
+};
+
+// What sessions tell the rest of the server, once it is durable. Calls come from any thread, without locks.
+class SessionObserver {
+ public:
+  virtual ~SessionObserver() = default;
+  // COMPLETE or INCOMPLETE. INCOMPLETE may be followed by COMPLETE when a lost session comes back.
+  virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
+  // Marker.ExportOpenStep.
+  virtual void OnExportRequested(const std::string& session, uint32_t step) = 0;
+  virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
+};
+
+}  // namespace msprobe::server

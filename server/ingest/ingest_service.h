@@ -1,0 +1,44 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "msprobe/v1/ingest.grpc.pb.h"
+#include "server/ingest/sessions.h"
+
+namespace msprobe::server {
+
+class IngestStream;
+
+// msprobe.v1.Ingest over sessions. One message of a stream is read at a time and the next only when it is applied, so
+// that a stream holds one message and gRPC's flow control stops the agent.
+class IngestService final : public v1::Ingest::CallbackService {
+ public:
+  IngestService(Sessions* sessions, Store* store, Metrics* metrics)
+      : sessions_(sessions), store_(store), metrics_(metrics) {}
+  ~IngestService() override;
+
+  grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* Stream(grpc::CallbackServerContext* context) override;
+
+  // Every stream acknowledges what it applied and ends with UNAVAILABLE. Waits until all are gone.
+  bool EndStreams(absl::Duration timeout);
+
+ private:
+  friend class IngestStream;
+  void Remove(const std::shared_ptr<IngestStream>& stream);
+
+  Sessions* const sessions_;
+  Store* const store_;
+  Metrics* const metrics_;
+  absl::Mutex mu_;
+  std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mu_);
+};
+
+grpc::Status ToGrpc(const absl::Status& status);
+
+}  // namespace msprobe::server

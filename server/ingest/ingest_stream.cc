@@ -1,0 +1,208 @@
+#include "server/ingest/ingest_stream.h"
+
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "server/format/cat.h"
+#include "server/metrics/log.h"
+
+namespace msprobe::server {
+namespace {
+
+bool IsDone(const Session& session) { return session.durable_through() >= session.received_through(); }
+
+}  // namespace
+
+void IngestStream::Begin() { StartRead(&incoming_); }
+
+void IngestStream::OnReadDone(bool ok) {
+  if (!ok) {
+    // The agent closed its side (or is gone): what it sent is still acknowledged.
+    End(grpc::Status::OK);
+    return;
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    if (ending_) return;
+  }
+  absl::Status status = Take(incoming_);
+  if (!status.ok()) {
+    service_->metrics_->Add(Metric::kIngestRefused, 1,
+                            {absl::AsciiStrToLower(absl::StatusCodeToString(status.code()))});
+    LogWarning("a stream is refused: {}", status.ToString());
+    End(ToGrpc(status));
+    return;
+  }
+  incoming_.Clear();
+  StartRead(&incoming_);
+}
+
+absl::Status IngestStream::Take(const v1::AgentMessage& message) {
+  if (message.has_hello()) return TakeHello(message.hello());
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mu_);
+    session = session_;
+  }
+  if (session == nullptr) return absl::InvalidArgumentError("the first message of a stream must be a hello");
+  if (message.has_batch()) {
+    auto verdict = session->Apply(message.batch());
+    if (!verdict.ok()) return verdict.status();
+    SendVerdict(*std::move(verdict));
+    Acknowledge();
+    return absl::OkStatus();
+  }
+  if (message.has_payload_chunk()) {
+    auto verdict = session->AddPayload(message.payload_chunk());
+    if (absl::IsDataLoss(verdict.status())) {
+      // That payload stays missing; what else the stream carries is not to blame.
+      LogWarning("{}", verdict.status().ToString());
+      return absl::OkStatus();
+    }
+    if (!verdict.ok()) return verdict.status();
+    SendVerdict(*std::move(verdict));
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("a message that is neither hello, batch nor payload_chunk");
+}
+
+absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (session_ != nullptr) return absl::InvalidArgumentError("a second hello on one stream");
+  }
+  auto session = service_->sessions_->OpenStream(hello, weak_from_this());
+  if (!session.ok()) return session.status();
+  v1::ServerMessage welcome;
+  *welcome.mutable_welcome() = (*session)->welcome();
+  {
+    absl::MutexLock lock(&mu_);
+    session_ = *std::move(session);
+    // Welcome is the first word, whatever has happened since the session knows of this stream.
+    queue_.push_front(std::move(welcome));
+    Pump();
+  }
+  return absl::OkStatus();
+}
+
+void IngestStream::SendVerdict(v1::PayloadVerdict verdict) {
+  if (verdict.wanted_size() > 0) {
+    v1::ServerMessage message;
+    message.mutable_payload_verdict()->mutable_wanted()->Swap(verdict.mutable_wanted());
+    Send(std::move(message));
+  }
+  if (verdict.stored_size() > 0) {
+    // Stored means durable: then the agent may free it.
+    service_->store_->WhenDurable([self = shared_from_this(), verdict = std::move(verdict)](absl::Status status) {
+      if (!status.ok()) return;
+      v1::ServerMessage message;
+      *message.mutable_payload_verdict() = verdict;
+      self->Send(std::move(message));
+    });
+  }
+}
+
+void IngestStream::OnDurable(uint64_t) { Acknowledge(); }
+
+void IngestStream::OnStored(const std::vector<std::string>& hashes) {
+  v1::ServerMessage message;
+  for (const std::string& hash : hashes) message.mutable_payload_verdict()->add_stored(hash);
+  Send(std::move(message));
+}
+
+void IngestStream::OnStepExported(const v1::StepExported& exported) {
+  v1::ServerMessage message;
+  *message.mutable_step_exported() = exported;
+  Send(std::move(message));
+}
+
+void IngestStream::OnReplaced() {
+  absl::MutexLock lock(&mu_);
+  EndLocked(grpc::Status(grpc::StatusCode::ABORTED, "another stream of this session took over"));
+}
+
+void IngestStream::Send(v1::ServerMessage message) {
+  absl::MutexLock lock(&mu_);
+  queue_.push_back(std::move(message));
+  Pump();
+}
+
+void IngestStream::Acknowledge() {
+  absl::MutexLock lock(&mu_);
+  acknowledge_ = true;
+  Pump();
+}
+
+void IngestStream::End(const grpc::Status& status) {
+  absl::MutexLock lock(&mu_);
+  EndLocked(status);
+}
+
+void IngestStream::EndLocked(const grpc::Status& status) {
+  if (ending_) return;
+  ending_ = true;
+  end_ = status;
+  acknowledge_ = session_ != nullptr;
+  Pump();
+}
+
+void IngestStream::Pump() {
+  if (writing_ || finished_) return;
+  if (session_ != nullptr && !queue_.empty()) {
+    outgoing_ = std::move(queue_.front());
+    queue_.pop_front();
+  } else if (session_ != nullptr && acknowledge_) {
+    acknowledge_ = false;
+    outgoing_.Clear();
+    outgoing_.mutable_ack()->set_durable_through(session_->durable_through());
+    outgoing_.mutable_ack()->set_received_through(session_->received_through());
+    service_->metrics_->Add(Metric::kAcks, 1);
+  } else {
+    // While a sync is under way, its OnDurable comes back here.
+    if (ending_ && (session_ == nullptr || IsDone(*session_))) {
+      finished_ = true;
+      Finish(end_);
+    }
+    return;
+  }
+  writing_ = true;
+  StartWrite(&outgoing_);
+}
+
+void IngestStream::OnWriteDone(bool ok) {
+  absl::MutexLock lock(&mu_);
+  writing_ = false;
+  if (!ok) {
+    queue_.clear();
+    acknowledge_ = false;
+    if (!finished_) {
+      finished_ = true;
+      Finish(grpc::Status::CANCELLED);
+    }
+    return;
+  }
+  Pump();
+}
+
+void IngestStream::OnCancel() {
+  absl::MutexLock lock(&mu_);
+  queue_.clear();
+  acknowledge_ = false;
+  if (finished_ || writing_) return;
+  finished_ = true;
+  Finish(grpc::Status::CANCELLED);
+}
+
+void IngestStream::OnDone() {
+  std::shared_ptr<IngestStream> self = shared_from_this();
+  std::shared_ptr<Session> session;
+  {
+    absl::MutexLock lock(&mu_);
+    session.swap(session_);
+    finished_ = true;
+  }
+  session.reset();  // its last use: from here the session waits for another stream
+  service_->Remove(self);
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/ingest/ingest_service.h"
+
+namespace msprobe::server {
+
+// One stream of one session. Reading and applying happen in gRPC's callbacks, one at a time; writing happens whenever
+// there is something to say and the last write is done. Acknowledgements not yet written are replaced by later ones.
+//
+// Lives until gRPC is done with it and nobody else (a listener of its session) is using it.
+class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>,
+                           public SessionListener,
+                           public std::enable_shared_from_this<IngestStream> {
+ public:
+  IngestStream(IngestService* service) : service_(service) {}
+
+  void Begin();
+  // Acknowledges what is applied, then ends with the status.
+  void End(const grpc::Status& status);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnCancel() override;
+  void OnDone() override;
+
+  void OnDurable(uint64_t durable_through) override;
+  void OnStored(const std::vector<std::string>& hashes) override;
+  void OnStepExported(const v1::StepExported& exported) override;
+  void OnReplaced() override;
+
+ private:
+  absl::Status Take(const v1::AgentMessage& message);
+  absl::Status TakeHello(const v1::Hello& hello);
+  void Send(v1::ServerMessage message) ABSL_LOCKS_EXCLUDED(mu_);
+  void SendVerdict(v1::PayloadVerdict verdict);
+  void Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
+  void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  IngestService* const service_;
+  v1::AgentMessage incoming_;  // touched by the reading callback only
+  absl::Mutex mu_;
+  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
+  v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mu_);
+  std::deque<v1::ServerMessage> queue_ ABSL_GUARDED_BY(mu_);
+  bool acknowledge_ ABSL_GUARDED_BY(mu_) = false;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;    // Finish follows when everything is written
+  bool finished_ ABSL_GUARDED_BY(mu_) = false;  // Finish was called
+  grpc::Status end_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace msprobe::server

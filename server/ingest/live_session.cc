@@ -1,0 +1,301 @@
+#include "server/ingest/live_session.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "server/format/cat.h"
+#include "server/ingest/record_identity.h"
+#include "server/ingest/staged_batch.h"
+#include "server/metrics/log.h"
+
+namespace msprobe::server {
+
+absl::StatusOr<std::shared_ptr<LiveSession>> LiveSession::Load(const SessionContext& context, storage::SessionRow row,
+                                                               bool reopen) {
+  std::shared_ptr<LiveSession> session(new LiveSession(context, std::move(row)));
+  absl::MutexLock lock(&session->mu_);
+  session->durable_ = session->row_.watermark();
+  session->detached_since_ = context.store->Now();
+  absl::Status status = session->LoadSteps(reopen);
+  if (status.ok()) status = session->LoadPending();
+  if (!status.ok()) return status;
+  if (reopen && (session->row_.state() == storage::SessionRow::LOST || !session->steps_.empty())) {
+    if (session->row_.state() == storage::SessionRow::LOST) session->row_.set_state(storage::SessionRow::OPEN);
+    ChangeSet changes;
+    changes.PutMeta(SessionKey(session->row_.session()), session->row_);
+    for (const auto& [step, open] : session->steps_) changes.PutMeta(session->KeyOf(step).Encode(), open.row);
+    if (status = context.store->Write(changes); !status.ok()) return status;
+  }
+  return session;
+}
+
+absl::Status LiveSession::LoadSteps(bool reopen) {
+  auto steps = context_.store->Steps(row_.run());
+  if (!steps.ok()) return steps.status();
+  for (auto& [key, row] : *steps) {
+    if (key.epoch != row_.epoch()) continue;
+    const bool lost = row.state() == v1::StepSummary::INCOMPLETE;
+    // A step that had ended and lacked payloads only may still get them.
+    const bool back = reopen && lost && (row_.state() == storage::SessionRow::LOST || (row.ended() && row.clean()));
+    if (row.state() != v1::StepSummary::OPEN && !back) continue;
+    if (lost) {
+      row.set_state(v1::StepSummary::OPEN);
+      row.set_exported(false);
+    }
+    OpenStep& open = steps_[key.step];
+    open.row = std::move(row);
+    if (absl::Status status = CountStoredRecords(key.step, open); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::CountStoredRecords(uint32_t step, OpenStep& open) {
+  const StepKey key = KeyOf(step);
+  return context_.store->ForEach(
+      Family::kRows, RowKey::StepPrefix(key.run, key.rank, key.step),
+      [&](std::string_view bytes, std::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
+        auto row = RowKey::Decode(bytes);
+        if (!row.ok() || row->epoch != key.epoch) return row.status();
+        auto block = DecodeAs<v1::Block>(value);
+        if (!block.ok()) return block.status();
+        for (int i = 0; i < block->structure_size(); ++i) {
+          if (block->fragment_flags(i) & v1::FRAGMENT_CONSTRUCT_ONLY) continue;
+          const StructureSummary* structure = Structure(block->structures(static_cast<int>(block->structure(i))));
+          if (structure != nullptr) open.records.insert(RecordIdentity(*structure, block->count(i)));
+        }
+        return absl::OkStatus();
+      });
+}
+
+absl::Status LiveSession::LoadPending() {
+  const std::string prefix = MetaPrefix(MetaSpace::kPending, row_.session());
+  return context_.store->ForEach(Family::kMeta, prefix,
+                                 [&](std::string_view key, std::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                                   auto row = DecodeAs<storage::PendingRow>(value);
+                                   if (row.ok()) pending_[std::string(key.substr(prefix.size()))].row = *std::move(row);
+                                   return row.status();
+                                 });
+}
+
+StepKey LiveSession::KeyOf(uint32_t step) const {
+  return StepKey{row_.run(), RankCode(row_.hello().rank()), step, row_.epoch()};
+}
+
+const StructureSummary* LiveSession::Structure(uint64_t id) {
+  if (auto found = structures_.find(id); found != structures_.end()) return found->second.get();
+  auto definition = context_.store->Definition(row_.run(), id);
+  if (!definition.ok() || definition->kind != DefinitionKind::kStructure) return nullptr;
+  v1::Structure structure;
+  if (!structure.ParseFromString(definition->bytes)) return nullptr;
+  auto summary = Summarize(structure);
+  if (!summary.ok()) return nullptr;
+  return structures_.emplace(id, std::make_unique<StructureSummary>(*std::move(summary))).first->second.get();
+}
+
+bool LiveSession::HasStack(uint64_t id) {
+  if (stacks_.contains(id)) return true;
+  auto definition = context_.store->Definition(row_.run(), id);
+  if (!definition.ok() || definition->kind != DefinitionKind::kStack) return false;
+  stacks_.insert(id);
+  return true;
+}
+
+v1::Welcome LiveSession::welcome() const {
+  absl::MutexLock lock(&mu_);
+  v1::Welcome welcome;
+  welcome.set_protocol(1);
+  welcome.set_durable_through(durable_);
+  welcome.set_durability(context_.store->options().durability);
+  welcome.set_max_batch_bytes(context_.max_batch_bytes);
+  welcome.set_max_chunk_bytes(context_.max_chunk_bytes);
+  welcome.set_server_id(context_.store->server_id());
+  welcome.set_server_version(context_.version);
+  for (const std::string& capability : context_.capabilities) welcome.add_capabilities(capability);
+  for (const auto& [hash, pending] : pending_) welcome.add_missing_payloads(hash);
+  return welcome;
+}
+
+absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
+  v1::PayloadVerdict verdict;
+  Durable durable;
+  {
+    absl::MutexLock lock(&mu_);
+    if (batch.session() != row_.session()) {
+      return absl::InvalidArgumentError(
+          Cat("batch.session is ", Hex(batch.session()), ", the stream's session is ", Hex(row_.session())));
+    }
+    if (batch.batch_sequence() <= row_.watermark()) {
+      context_.metrics->Add(Metric::kIngestDuplicates, 1);
+      return verdict;
+    }
+    if (batch.batch_sequence() != row_.watermark() + 1) {
+      return absl::OutOfRangeError(
+          Cat("batch_sequence is ", batch.batch_sequence(), ", the next one is ", row_.watermark() + 1));
+    }
+    absl::ReaderMutexLock deletion(&context_.store->deletion_mutex());
+    StagedBatch staged;
+    absl::Status status = Stage(batch, staged);
+    if (status.ok()) status = FinishStaging(staged);
+    if (status.ok()) status = context_.store->Write(staged.changes);
+    if (!status.ok()) {
+      return absl::Status(status.code(), Cat("batch ", batch.batch_sequence(), ": ", status.message()));
+    }
+    for (std::string& hash : staged.wanted) verdict.add_wanted(hash);
+    for (std::string& hash : staged.stored) verdict.add_stored(hash);
+    durable.finished = staged.finished;
+    durable.export_requests = staged.export_requests;
+    if (staged.rank_change.has_value()) durable.rank_changes.push_back(*staged.rank_change);
+    Adopt(staged);
+  }
+  context_.metrics->Add(Metric::kIngestBatches, 1);
+  context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(batch.ByteSizeLong()), {"batch"});
+  WhenDurable(batch.batch_sequence(), std::move(durable));
+  return verdict;
+}
+
+void LiveSession::WhenDurable(uint64_t through, Durable durable) {
+  context_.store->WhenDurable([self = shared_from_this(), through, durable = std::move(durable)](absl::Status status) {
+    if (!status.ok()) {
+      LogError("a sync failed, nothing is acknowledged: {}", status.ToString());
+      return;
+    }
+    {
+      absl::MutexLock lock(&self->mu_);
+      self->durable_ = std::max(self->durable_, through);
+    }
+    const std::string session = self->row().session();
+    SessionObserver* observer = self->context_.observer;
+    for (const auto& [step, state] : durable.finished) {
+      self->context_.metrics->Add(Metric::kStepsFinished, 1,
+                                  {state == v1::StepSummary::COMPLETE ? "complete" : "incomplete"});
+    }
+    if (observer != nullptr) {
+      for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
+      for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
+      for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
+    }
+    if (auto listener = self->listener(); listener != nullptr) {
+      listener->OnDurable(self->durable_through());
+      if (!durable.stored.empty()) listener->OnStored(durable.stored);
+    }
+  });
+}
+
+uint64_t LiveSession::received_through() const {
+  absl::MutexLock lock(&mu_);
+  return row_.watermark();
+}
+
+uint64_t LiveSession::durable_through() const {
+  absl::MutexLock lock(&mu_);
+  return durable_;
+}
+
+absl::Status LiveSession::AwaitDurable(absl::Duration timeout) { return context_.store->AwaitDurable(timeout); }
+
+void LiveSession::Attach(std::weak_ptr<SessionListener> listener) {
+  std::shared_ptr<SessionListener> replaced;
+  {
+    absl::MutexLock lock(&mu_);
+    replaced = listener_.lock();
+    listener_ = std::move(listener);
+    ++users_;
+    // What the former transport had sent of a payload is sent again from its first byte.
+    for (auto& [hash, pending] : pending_) pending.upload.reset();
+    uploads_ = 0;
+  }
+  if (replaced != nullptr) replaced->OnReplaced();
+}
+
+void LiveSession::Detach() {
+  absl::MutexLock lock(&mu_);
+  if (--users_ == 0) detached_since_ = context_.store->Now();
+}
+
+int LiveSession::users() const {
+  absl::MutexLock lock(&mu_);
+  return users_;
+}
+
+absl::Time LiveSession::detached_since() const {
+  absl::MutexLock lock(&mu_);
+  return detached_since_;
+}
+
+storage::SessionRow LiveSession::row() const {
+  absl::MutexLock lock(&mu_);
+  return row_;
+}
+
+bool LiveSession::unfinished() const {
+  absl::MutexLock lock(&mu_);
+  return row_.state() == storage::SessionRow::OPEN || !steps_.empty();
+}
+
+std::shared_ptr<SessionListener> LiveSession::listener() const {
+  absl::MutexLock lock(&mu_);
+  return listener_.lock();
+}
+
+absl::Status LiveSession::SkipTo(uint64_t freed_through) {
+  absl::MutexLock lock(&mu_);
+  if (freed_through <= row_.watermark()) return absl::OkStatus();
+  LogWarning("session {} has freed {} batches, this server holds {}: what lies between is lost", Hex(row_.session()),
+             freed_through, row_.watermark());
+  storage::SessionRow row = row_;
+  row.set_watermark(freed_through);
+  ChangeSet changes;
+  changes.PutMeta(SessionKey(row.session()), row);
+  if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+  row_ = row;
+  durable_ = freed_through;  // nothing of it is held: there is nothing to sync
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::Lose() {
+  Durable durable;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    storage::SessionRow row = row_;
+    if (row.state() == storage::SessionRow::OPEN) row.set_state(storage::SessionRow::LOST);
+    ChangeSet changes;
+    changes.PutMeta(SessionKey(row.session()), row);
+    for (const auto& [step, open] : steps_) {
+      storage::StepRow lost = open.row;
+      lost.set_state(v1::StepSummary::INCOMPLETE);
+      changes.PutMeta(KeyOf(step).Encode(), lost);
+      durable.finished.emplace_back(step, v1::StepSummary::INCOMPLETE);
+    }
+    if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+    row_ = row;
+    steps_.clear();
+    through = row_.watermark();
+  }
+  context_.metrics->Add(Metric::kSessionsLost, 1);
+  WhenDurable(through, std::move(durable));
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::NoteExported(uint32_t step, const v1::StepExported& exported) {
+  std::shared_ptr<SessionListener> listener;
+  {
+    absl::MutexLock lock(&mu_);
+    listener = listener_.lock();
+    auto open = steps_.find(step);
+    if (exported.error().empty() && open == steps_.end()) {
+      auto row = context_.store->Find<storage::StepRow>(KeyOf(step).Encode());
+      if (!row.ok()) return row.status();
+      if (row->has_value()) {
+        (*row)->set_exported(true);
+        ChangeSet changes;
+        changes.PutMeta(KeyOf(step).Encode(), **row);
+        if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+      }
+    }
+  }
+  if (listener != nullptr) listener->OnStepExported(exported);
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

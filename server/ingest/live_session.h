@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "server/format/structure_summary.h"
+#include "server/ingest/events.h"
+#include "server/ingest/payload_upload.h"
+#include "server/ingest/session.h"
+#include "server/metrics/metrics.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+struct StagedBatch;
+
+// What every session of this server shares. Outlives them.
+struct SessionContext {
+  Store* store = nullptr;
+  Metrics* metrics = nullptr;
+  SessionObserver* observer = nullptr;                           // may be null
+  std::function<void(const std::string& hash)> payload_arrived;  // tells the other sessions
+  std::vector<std::string> capabilities;
+  std::string version;
+  uint32_t max_batch_bytes = 8u << 20;
+  uint32_t max_chunk_bytes = 1u << 20;
+  size_t max_uploads = 64;  // payloads of one session under way at once
+};
+
+// A session the server knows, whether or not a transport is attached to it.
+//
+// 1. Everything in memory is what the store holds: Apply changes memory only after the write succeeded.
+// 2. A step leaves memory when it is finished: complete (ended, no payload missing) or incomplete.
+// 3. The observer and the listener hear only of what is durable.
+// Threads: as Session says; the additional methods from any thread.
+class LiveSession : public Session, public std::enable_shared_from_this<LiveSession> {
+ public:
+  // Reads the session's unfinished steps and missing payloads. A lost session is open again.
+  static absl::StatusOr<std::shared_ptr<LiveSession>> Load(const SessionContext& context, storage::SessionRow row,
+                                                           bool reopen);
+
+  v1::Welcome welcome() const override;
+  absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) override;
+  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk) override;
+  uint64_t received_through() const override;
+  uint64_t durable_through() const override;
+  absl::Status AwaitDurable(absl::Duration timeout) override;
+
+  // A transport or an import begins or ceases to use the session.
+  void Attach(std::weak_ptr<SessionListener> listener);
+  void Detach();
+  // Number of users; since when there is none.
+  int users() const;
+  absl::Time detached_since() const;
+
+  storage::SessionRow row() const;
+  // Neither ended nor lost, or ended with payloads still missing.
+  bool unfinished() const;
+
+  // The agent has freed more than this server holds (it was replaced or restored): go on from there.
+  absl::Status SkipTo(uint64_t freed_through);
+  // Unfinished steps become incomplete, the session lost.
+  absl::Status Lose();
+  // A payload came from elsewhere.
+  absl::Status ResolvePayload(const std::string& hash);
+  // Files of a step are in place (or not: exported.error()): remembers it and tells the listener.
+  absl::Status NoteExported(uint32_t step, const v1::StepExported& exported);
+
+ private:
+  struct OpenStep {
+    storage::StepRow row;
+    absl::flat_hash_set<uint64_t> records;  // hashes of (name, kind, direction, count) counted so far
+  };
+  struct PendingPayload {
+    storage::PendingRow row;
+    std::unique_ptr<PayloadUpload> upload;
+  };
+  struct Durable {
+    std::vector<std::pair<uint32_t, v1::StepSummary::State>> finished;
+    std::vector<uint32_t> export_requests;
+    std::vector<std::pair<v1::Rank, v1::Rank>> rank_changes;
+    std::vector<std::string> stored;
+  };
+
+  LiveSession(const SessionContext& context, storage::SessionRow row) : context_(context), row_(std::move(row)) {}
+  absl::Status LoadSteps(bool reopen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status LoadPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CountStoredRecords(uint32_t step, OpenStep& open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  StepKey KeyOf(uint32_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  const StructureSummary* Structure(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool HasStack(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // apply_batch.cc
+  absl::Status Stage(const v1::Batch& batch, StagedBatch& staged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status StageDefinition(const v1::Definition& definition, StagedBatch& staged)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status StageBlock(const v1::Block& block, StagedBatch& staged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status StagePayload(const v1::PayloadRef& payload, uint32_t step, StagedBatch& staged)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status StageMarker(const v1::Marker& marker, StagedBatch& staged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The row of a step as the batch so far leaves it; null where there is none and `create` is false.
+  absl::StatusOr<storage::StepRow*> StagedStep(uint32_t step, bool create, StagedBatch& staged)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status FinishStaging(StagedBatch& staged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Adopt(StagedBatch& staged) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // live_session_payloads.cc
+  bool HasPending(uint32_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Adds what a payload that is whole changes, and writes it.
+  absl::Status FinishPayload(const std::string& hash, ChangeSet changes, Durable& durable)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Without the lock: when what was written is durable, moves the watermark and tells observer and listener.
+  void WhenDurable(uint64_t through, Durable durable);
+  std::shared_ptr<SessionListener> listener() const;
+
+  const SessionContext& context_;
+  mutable absl::Mutex mu_;
+  storage::SessionRow row_ ABSL_GUARDED_BY(mu_);
+  std::map<uint32_t, OpenStep> steps_ ABSL_GUARDED_BY(mu_);  // unfinished
+  absl::flat_hash_map<uint64_t, std::unique_ptr<StructureSummary>> structures_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<uint64_t> stacks_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, PendingPayload> pending_ ABSL_GUARDED_BY(mu_);
+  size_t uploads_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t durable_ ABSL_GUARDED_BY(mu_) = 0;
+  std::weak_ptr<SessionListener> listener_ ABSL_GUARDED_BY(mu_);
+  int users_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time detached_since_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+};
+
+}  // namespace msprobe::server

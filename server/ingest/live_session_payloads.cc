@@ -1,0 +1,135 @@
+// How a LiveSession takes payloads.
+
+#include <algorithm>
+#include <utility>
+
+#include "server/format/cat.h"
+#include "server/ingest/live_session.h"
+#include "server/metrics/log.h"
+
+namespace msprobe::server {
+
+bool LiveSession::HasPending(uint32_t step) const {
+  for (const auto& [hash, pending] : pending_) {
+    if (std::count(pending.row.steps().begin(), pending.row.steps().end(), step) > 0) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChunk& chunk) {
+  const std::string& hash = chunk.hash();
+  if (hash.size() != kIdBytes) {
+    return absl::InvalidArgumentError(Cat("payload_chunk.hash has ", hash.size(), " bytes, not ", kIdBytes));
+  }
+  if (chunk.content().size() > context_.max_chunk_bytes) {
+    return absl::InvalidArgumentError(
+        Cat("payload_chunk.content has ", chunk.content().size(), " bytes, at most ", context_.max_chunk_bytes));
+  }
+  v1::PayloadVerdict verdict;
+  Durable durable;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    auto found = pending_.find(hash);
+    if (found == pending_.end()) {
+      auto stored = context_.store->Find<storage::PayloadRow>(PayloadKey(hash));
+      if (!stored.ok()) return stored.status();
+      if (!stored->has_value()) {
+        return absl::InvalidArgumentError(Cat("payload ", Hex(hash), " was not announced by this session"));
+      }
+      if (chunk.last()) verdict.add_stored(hash);
+      return verdict;
+    }
+    PendingPayload& pending = found->second;
+    ChangeSet changes;
+    if (chunk.offset() == 0) {
+      if (pending.upload == nullptr && uploads_ >= context_.max_uploads) {
+        return absl::ResourceExhaustedError(Cat("more than ", context_.max_uploads, " payloads under way at once"));
+      }
+      if (pending.upload == nullptr) ++uploads_;
+      pending.upload = std::make_unique<PayloadUpload>(pending.row.size());
+      changes.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+    }
+    if (pending.upload == nullptr) {
+      return absl::InvalidArgumentError(
+          Cat("payload_chunk.offset of ", Hex(hash), " is ", chunk.offset(), ", the next byte is 0"));
+    }
+    const uint32_t index = pending.upload->chunks();
+    if (absl::Status status = pending.upload->Add(chunk.offset(), chunk.content()); !status.ok()) return status;
+    context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(chunk.content().size()), {"payload"});
+    changes.Put(Family::kPayloads, ChunkKey{hash, row_.run(), row_.epoch(), index}.Encode(), chunk.content());
+    if (!chunk.last()) {
+      if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+      return verdict;
+    }
+
+    const std::unique_ptr<PayloadUpload> whole = std::exchange(pending.upload, nullptr);
+    const PayloadUpload& upload = *whole;
+    --uploads_;
+    if (upload.received() != pending.row.size() || upload.Hash() != hash) {
+      ChangeSet undo;
+      undo.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+      if (absl::Status status = context_.store->Write(undo); !status.ok()) return status;
+      context_.metrics->Add(Metric::kPayloadsRefused, 1);
+      return absl::DataLossError(Cat("payload ", Hex(hash), " came with ", upload.received(), " of ",
+                                     pending.row.size(), " bytes and the hash ", Hex(upload.Hash())));
+    }
+    storage::PayloadRow payload;
+    payload.set_size(upload.received());
+    payload.set_chunks(upload.chunks());
+    payload.set_run(row_.run());
+    payload.set_epoch(row_.epoch());
+    changes.PutMeta(PayloadKey(hash), payload);
+    if (absl::Status status = FinishPayload(hash, std::move(changes), durable); !status.ok()) return status;
+    context_.metrics->Add(Metric::kPayloadBytes, static_cast<double>(payload.size()));
+    through = row_.watermark();
+  }
+  verdict.add_stored(hash);
+  WhenDurable(through, std::move(durable));
+  if (context_.payload_arrived) context_.payload_arrived(hash);
+  return verdict;
+}
+
+absl::Status LiveSession::FinishPayload(const std::string& hash, ChangeSet changes, Durable& durable) {
+  auto found = pending_.find(hash);
+  const storage::PendingRow row = found->second.row;
+  PendingPayload removed = std::move(found->second);
+  pending_.erase(found);
+  changes.Delete(Family::kMeta, PendingKey(row_.session(), hash));
+  std::map<uint32_t, storage::StepRow> completed;
+  for (uint32_t step : row.steps()) {
+    auto open = steps_.find(step);
+    if (open == steps_.end() || !open->second.row.ended() || HasPending(step)) continue;
+    storage::StepRow& complete = completed[step] = open->second.row;
+    complete.set_state(v1::StepSummary::COMPLETE);
+    changes.PutMeta(KeyOf(step).Encode(), complete);
+    durable.finished.emplace_back(step, v1::StepSummary::COMPLETE);
+  }
+  if (absl::Status status = context_.store->Write(changes); !status.ok()) {
+    pending_[hash] = std::move(removed);
+    durable = {};
+    return status;
+  }
+  for (const auto& [step, complete] : completed) steps_.erase(step);
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::ResolvePayload(const std::string& hash) {
+  Durable durable;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    auto found = pending_.find(hash);
+    if (found == pending_.end()) return absl::OkStatus();
+    if (found->second.upload != nullptr) --uploads_;
+    ChangeSet changes;
+    changes.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+    if (absl::Status status = FinishPayload(hash, std::move(changes), durable); !status.ok()) return status;
+    durable.stored.push_back(hash);
+    through = row_.watermark();
+  }
+  WhenDurable(through, std::move(durable));
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <functional>
+
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::server {
+
+// What can be told about a capturing process without asking it.
+enum class ProcessState { kUnknown, kAlive, kGone };
+using ProcessProbe = std::function<ProcessState(const v1::Hello&)>;
+
+// Looks into /proc: kGone and kAlive for a process of this boot of this machine (its start ticks tell a reused process
+// id), kUnknown for any other.
+ProcessState ProbeProcess(const v1::Hello& hello);
+
+}  // namespace msprobe::server

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/hash/hash.h"
+#include "server/format/structure_summary.h"
+
+namespace msprobe::server {
+
+// A number for (name, kind, direction, count), good within this process: fragments of one record have the same.
+inline uint64_t RecordIdentity(const StructureSummary& structure, uint32_t count) {
+  return absl::HashOf(structure.name, static_cast<int>(structure.kind), static_cast<int>(structure.direction), count);
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,170 @@
+#include "server/ingest/sessions.h"
+
+#include <utility>
+
+#include "server/format/cat.h"
+#include "server/metrics/log.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr size_t kLongestRunName = 255;
+
+absl::Status CheckHello(const v1::Hello& hello) {
+  if (hello.protocol() != 1) {
+    return absl::FailedPreconditionError(Cat("hello.protocol is ", hello.protocol(), ", this server speaks 1"));
+  }
+  if (hello.session().size() != kIdBytes) {
+    return absl::InvalidArgumentError(Cat("hello.session has ", hello.session().size(), " bytes, not ", kIdBytes));
+  }
+  if (hello.run().empty() || hello.run().size() > kLongestRunName) {
+    return absl::InvalidArgumentError(
+        Cat("hello.run has ", hello.run().size(), " bytes, allowed are 1 to ", kLongestRunName));
+  }
+  if (!RankFits(hello.rank())) {
+    return absl::InvalidArgumentError(Cat("hello.rank.number is ", hello.rank().number(), ", at most 2147483647"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Sessions::Sessions(Store* store, Metrics* metrics, SessionObserver* observer, SessionsOptions options)
+    : options_(std::move(options)) {
+  context_.store = store;
+  context_.metrics = metrics;
+  context_.observer = observer;
+  context_.capabilities = options_.capabilities;
+  context_.version = options_.version;
+  context_.payload_arrived = [this](const std::string& hash) { PayloadArrived(hash); };
+}
+
+absl::Status Sessions::Recover() {
+  auto rows = context_.store->Sessions();
+  if (!rows.ok()) return rows.status();
+  for (storage::SessionRow& row : *rows) {
+    if (row.state() == storage::SessionRow::LOST) continue;
+    auto session = LiveSession::Load(context_, row, false);
+    if (!session.ok()) return session.status();
+    if (!(*session)->unfinished()) continue;
+    absl::MutexLock lock(&mu_);
+    sessions_[row.session()] = *session;
+    any_ever_ = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenSession(const v1::Hello& hello) { return OpenStream(hello, {}); }
+
+absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& hello,
+                                                              std::weak_ptr<SessionListener> listener) {
+  if (absl::Status status = CheckHello(hello); !status.ok()) return status;
+  std::shared_ptr<LiveSession> session;
+  {
+    absl::MutexLock lock(&mu_);
+    if (draining_) return absl::UnavailableError("this server is shutting down; connect again later");
+    auto found = sessions_.find(hello.session());
+    if (found != sessions_.end() && found->second->row().state() == storage::SessionRow::LOST) {
+      sessions_.erase(found);
+      found = sessions_.end();
+    }
+    if (found != sessions_.end()) {
+      if (found->second->row().hello().run() != hello.run()) {
+        return absl::FailedPreconditionError(
+            Cat("session ", Hex(hello.session()), " belongs to run \"", found->second->row().hello().run(), "\""));
+      }
+      session = found->second;
+    } else {
+      auto row = context_.store->RegisterSession(hello);
+      if (!row.ok()) return row.status();
+      auto loaded = LiveSession::Load(context_, *std::move(row), true);
+      if (!loaded.ok()) return loaded.status();
+      session = sessions_[hello.session()] = *loaded;
+    }
+    any_ever_ = true;
+    session->Attach(std::move(listener));
+  }
+  std::shared_ptr<Session> handle(session.get(), [session](Session*) { session->Detach(); });
+  if (absl::Status status = session->SkipTo(hello.freed_through()); !status.ok()) return status;
+  LogInfo("session {} of run {} ({}, process {} on {}) is here, at batch {}", Hex(hello.session()), hello.run(),
+          RankName(session->row().hello().rank()), hello.process_id(), hello.host(), session->received_through());
+  return handle;
+}
+
+std::shared_ptr<LiveSession> Sessions::Find(const std::string& session) const {
+  absl::MutexLock lock(&mu_);
+  auto found = sessions_.find(session);
+  return found == sessions_.end() ? nullptr : found->second;
+}
+
+absl::StatusOr<std::shared_ptr<LiveSession>> Sessions::FindOrLoad(const std::string& session) {
+  absl::MutexLock lock(&mu_);
+  if (auto found = sessions_.find(session); found != sessions_.end()) return found->second;
+  auto row = context_.store->Find<storage::SessionRow>(SessionKey(session));
+  if (!row.ok()) return row.status();
+  if (!row->has_value()) return absl::NotFoundError(Cat("no session ", Hex(session)));
+  auto loaded = LiveSession::Load(context_, **row, false);
+  if (!loaded.ok()) return loaded.status();
+  return sessions_[session] = *loaded;
+}
+
+std::vector<std::shared_ptr<LiveSession>> Sessions::All() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<std::shared_ptr<LiveSession>> all;
+  for (const auto& [id, session] : sessions_) all.push_back(session);
+  return all;
+}
+
+void Sessions::Tick() {
+  size_t open = 0;
+  for (const std::shared_ptr<LiveSession>& session : All()) {
+    const storage::SessionRow row = session->row();
+    open += row.state() == storage::SessionRow::OPEN;
+    if (session->users() > 0 || !session->unfinished()) continue;
+    const ProcessState state = options_.probe ? options_.probe(row.hello()) : ProcessState::kUnknown;
+    const bool late = context_.store->Now() - session->detached_since() >= options_.grace;
+    if (state == ProcessState::kGone || (state == ProcessState::kUnknown && late)) {
+      LogWarning("session {} of run {} ({}) is lost", Hex(row.session()), row.hello().run(),
+                 RankName(row.hello().rank()));
+      if (absl::Status status = session->Lose(); !status.ok()) LogError("{}", status.ToString());
+    }
+  }
+  context_.metrics->Set(Metric::kOpenSessions, static_cast<double>(open));
+  absl::MutexLock lock(&mu_);
+  for (auto at = sessions_.begin(); at != sessions_.end();) {
+    // Held by this map alone, so nobody is about to use it.
+    const bool idle = at->second.use_count() == 1 && at->second->users() == 0 && !at->second->unfinished();
+    at = idle ? sessions_.erase(at) : std::next(at);
+  }
+}
+
+void Sessions::Drain() {
+  absl::MutexLock lock(&mu_);
+  draining_ = true;
+}
+
+size_t Sessions::active() const {
+  size_t active = 0;
+  for (const std::shared_ptr<LiveSession>& session : All()) active += session->users() > 0 || session->unfinished();
+  return active;
+}
+
+bool Sessions::any_ever() const {
+  absl::MutexLock lock(&mu_);
+  return any_ever_;
+}
+
+bool Sessions::has_users_in(uint32_t run) const {
+  for (const std::shared_ptr<LiveSession>& session : All()) {
+    if (session->users() > 0 && session->row().run() == run) return true;
+  }
+  return false;
+}
+
+void Sessions::PayloadArrived(const std::string& hash) {
+  for (const std::shared_ptr<LiveSession>& session : All()) {
+    if (absl::Status status = session->ResolvePayload(hash); !status.ok()) LogError("{}", status.ToString());
+  }
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "server/ingest/live_session.h"
+#include "server/ingest/process_probe.h"
+
+namespace msprobe::server {
+
+struct SessionsOptions {
+  std::string version;
+  std::vector<std::string> capabilities;
+  // How long a session without a transport may come back, where nothing is known of its process.
+  absl::Duration grace = absl::Seconds(60);
+  // Empty: nothing is known of any process.
+  ProcessProbe probe;
+};
+
+// All sessions in use or unfinished.
+//
+// 1. A session without users is lost as soon as its process is known to be gone; without such knowledge, after `grace`.
+//    It waits as long as its process is known to live.
+// 2. A lost session that comes back is open again, and so are its incomplete steps.
+// Threads: every method from any thread. Outlives its sessions' users.
+class Sessions : public SessionOpener {
+ public:
+  Sessions(Store* store, Metrics* metrics, SessionObserver* observer, SessionsOptions options);
+
+  // After a restart: sessions that were open are waited for. Call once, before serving.
+  absl::Status Recover();
+
+  // The handle is the session's user until it is destroyed.
+  absl::StatusOr<std::shared_ptr<Session>> OpenSession(const v1::Hello& hello) override;
+  absl::StatusOr<std::shared_ptr<Session>> OpenStream(const v1::Hello& hello, std::weak_ptr<SessionListener> listener);
+
+  // Null: not in use and finished.
+  std::shared_ptr<LiveSession> Find(const std::string& session) const;
+  // Loads it where it is not in use.
+  absl::StatusOr<std::shared_ptr<LiveSession>> FindOrLoad(const std::string& session);
+
+  // Decides about sessions without users, forgets those that are finished. Call about every 200 ms.
+  void Tick();
+
+  // From now on OpenSession answers Unavailable.
+  void Drain();
+
+  // Sessions that have users or are unfinished; and whether there ever was one.
+  size_t active() const;
+  bool any_ever() const;
+  bool has_users_in(uint32_t run) const;
+
+ private:
+  std::vector<std::shared_ptr<LiveSession>> All() const;
+  void PayloadArrived(const std::string& hash);
+
+  SessionContext context_;
+  const SessionsOptions options_;
+  mutable absl::Mutex mu_;
+  std::map<std::string, std::shared_ptr<LiveSession>> sessions_ ABSL_GUARDED_BY(mu_);
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool any_ever_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace msprobe::server
