@@ -1,0 +1,82 @@
+# Everything a person or CI does here. Each target installs what it needs first; a second call takes seconds.
+# Needs on the machine: Debian 12 (root, or sudo), make, and python3.11. Variables: PYTHON, JOBS, CMAKE_FLAGS.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+PYTHON ?= python3.11
+JOBS ?= $(shell nproc)
+CMAKE_FLAGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MSPROBE_REFERENCE ?= $(abspath ../shared/reference)
+export MSPROBE_ORACLE ?= $(CURDIR)/.oracle
+
+VENV := .venv
+ORACLE := .oracle
+RUN := $(VENV)/bin/python
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: build ## run the main job: a model through agent, server and store, and a table of the run
+	@$(RUN) demo/demo.py --output demo_out
+
+build: cpp wheels ## install what is missing, build the C++, make and install the three wheels
+	@$(RUN) scripts/make_wheels.py --install
+
+test: build oracle ## every test: C++, Python, integration, interop with the established tool, sanitizers
+	@$(RUN) scripts/run_suites.py
+
+bench: build oracle ## microbenchmarks, and a step's time with no tool, with this one, with the established one
+	@$(RUN) tests/bench/bench.py
+
+lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy
+	@$(RUN) scripts/lint.py
+
+sanitize: venv ## C++ unit tests under the address and undefined-behaviour sanitizers
+	@$(RUN) scripts/run_suites.py sanitize
+
+wheels: cpp ## the three wheels in dist/
+	@$(RUN) scripts/make_wheels.py
+
+nightly: build oracle ## what is too long for every change: sanitizers, then the chaos suite, then bench
+	@$(RUN) scripts/run_suites.py sanitize chaos
+	@$(RUN) tests/bench/bench.py
+
+clean: ## remove what was built; the virtual environments stay
+	rm -rf build build-asan dist demo_out
+
+cpp: venv
+	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CMAKE_FLAGS)
+	@ninja -C build -j $(JOBS) --quiet
+
+# Debian packages are looked up at every call (50 ms), since they can go without any file here changing.
+debian:
+	@scripts/install_debian_packages.sh scripts/debian_packages.txt
+
+lint-packages:
+	@scripts/install_debian_packages.sh scripts/debian_packages_lint.txt
+
+venv: $(VENV)/.requirements
+oracle: $(ORACLE)/.requirements
+
+# torch goes first and alone: anything else that needs it would pull a build with gigabytes of CUDA.
+$(VENV)/.torch: scripts/requirements-torch.txt | debian
+	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet -r $<
+	@touch $@
+
+$(VENV)/.requirements: scripts/requirements.txt $(VENV)/.torch
+	$(VENV)/bin/python -m pip install --quiet -r $<
+	@touch $@
+
+# The established tool owns the package name msprobe too, so it lives apart.
+$(ORACLE)/.requirements: scripts/requirements-oracle.txt scripts/requirements-torch.txt | debian
+	@test -x $(ORACLE)/bin/python || $(PYTHON) -m venv $(ORACLE)
+	$(ORACLE)/bin/python -m pip install --quiet -r scripts/requirements-torch.txt
+	$(ORACLE)/bin/python -m pip install --quiet -r $<
+	@touch $@
+
+.PHONY: help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle
