@@ -184,6 +184,8 @@ class LeafWriter {
       WriteOptional(leaf_.has_mean(), leaf_.mean(), Field("Mean"));
       WriteOptional(leaf_.has_norm(), leaf_.norm(), Field("Norm"));
       WriteOptional(leaf_.has_variance(), leaf_.variance(), Field("Variance"));
+    }
+    if (leaf_.has_max() && leaf_.has_variance()) {  // without variance it is from an import, which has no counts
       Field("nan_count").Uint64(leaf_.nan_count());
       Field("positive_inf_count").Uint64(leaf_.positive_inf_count());
       Field("negative_inf_count").Uint64(leaf_.negative_inf_count());

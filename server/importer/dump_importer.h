@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "msprobe/v1/query.pb.h"
 #include "server/format/byte_source.h"
 #include "server/importer/file_source.h"
 #include "server/ingest/session.h"

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "msprobe/v1/ingest.pb.h"
+#include "server/format/record_assembler.h"
+#include "server/ingest/session.h"
+#include "server/store/step_reader.h"
+
+namespace msprobe::server {
+
+// A test double for the way from an import to an export: takes sessions as ingest does, keeps them in memory, and reads
+// their steps back as a store would. Wants every payload and checks the hash of what comes.
+class ReplayedSessions : public SessionOpener {
+ public:
+  struct Step {
+    std::vector<v1::Block> blocks;
+    bool ended = false;
+  };
+  struct Kept {
+    v1::Hello hello;
+    v1::CaptureSettings settings;  // the latest
+    std::map<uint32_t, v1::CaptureSettings> step_settings;
+    std::map<uint32_t, Step> steps;
+    std::map<uint64_t, std::string> structures;
+    std::map<uint64_t, std::string> stacks;
+    std::map<std::string, std::string> payloads;
+    uint64_t sequence = 0;
+    bool ended_clean = false;
+    std::vector<v1::Marker::Fault> faults;
+    std::vector<v1::Marker::Gap> gaps;
+  };
+
+  absl::StatusOr<std::shared_ptr<Session>> OpenSession(const v1::Hello& hello) override;
+
+  // In order of opening.
+  std::vector<std::shared_ptr<Kept>>& sessions() { return sessions_; }
+  std::unique_ptr<StepReader> ReadStep(size_t session, uint32_t step) const;
+
+ private:
+  std::vector<std::shared_ptr<Kept>> sessions_;
+};
+
+}  // namespace msprobe::server
