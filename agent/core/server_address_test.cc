@@ -1,0 +1,30 @@
+#include "agent/core/server_address.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace msprobe::core {
+namespace {
+
+TEST(ServerAddressTest, TakesTheThreeForms) {
+  for (const char* address : {"localhost:50051", "10.0.0.1:1", "a-b.c_d:65535", "[::1]:50051", "[fe80::1%eth0]:5",
+                              "unix:/run/msprobe.sock"}) {
+    EXPECT_TRUE(ParseServerAddress(address).ok()) << address;
+  }
+}
+
+TEST(ServerAddressTest, RefusesTheRestAndSaysWhatIsAllowed) {
+  for (const char* address :
+       {"", "host", "host:", ":50051", "host:0", "host:65536", "host:5x", "host:-5", "::1:50051", "[::1]", "[::1]50051",
+        "[nope]:5", "[::1:5", "http://host:5", "ho st:5", "unix:", "unix:relative", "host:50051/path"}) {
+    const absl::Status status = ParseServerAddress(address).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << address;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(std::string("\"") + address + "\""));
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("it should be \"host:port\""));
+  }
+  EXPECT_FALSE(ParseServerAddress("unix:/" + std::string(107, 'x')).ok());
+  EXPECT_TRUE(ParseServerAddress("unix:/" + std::string(106, 'x')).ok());
+}
+
+}  // namespace
+}  // namespace msprobe::core

@@ -1,0 +1,97 @@
+#include "agent/core/spool.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "agent/core/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace msprobe::core {
+namespace {
+
+class SpoolTest : public ::testing::Test {
+ protected:
+  SpoolTest()
+      : directory_(std::filesystem::temp_directory_path() /
+                   Cat("core-spool-", getpid(), "-", ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
+  }
+  ~SpoolTest() override { std::filesystem::remove_all(directory_); }
+
+  std::filesystem::path Only() const { return *std::filesystem::directory_iterator(directory_); }
+
+  const std::filesystem::path directory_;
+};
+
+TEST_F(SpoolTest, GivesBackWhatItTookInAnyOrder) {
+  Spool spool(directory_, "s", 1 << 20);
+  EXPECT_FALSE(std::filesystem::exists(directory_));
+  const Spool::Place first = *spool.Append("a", "one"), second = *spool.Append("b", ""), third = *spool.Append("", "3");
+  EXPECT_EQ(spool.Read(third)->content, "3");
+  EXPECT_EQ(spool.Read(first)->key, "a");
+  EXPECT_EQ(spool.Read(first)->content, "one");
+  EXPECT_EQ(spool.Read(second)->content, "");
+  const absl::StatusOr<std::vector<Spool::Entry>> entries = Spool::ReadSegment(Only());
+  ASSERT_TRUE(entries.ok());
+  ASSERT_EQ(entries->size(), 3);
+  EXPECT_EQ((*entries)[1].key, "b");
+}
+
+TEST_F(SpoolTest, TheQuotaHoldsAndReleasedSegmentsMakeRoom) {
+  Spool spool(directory_, "s", 400'000);
+  std::vector<Spool::Place> places;
+  const std::string content(50'000, 'x');
+  while (true) {
+    const absl::StatusOr<Spool::Place> place = spool.Append("k", content);
+    if (!place.ok()) {
+      EXPECT_EQ(place.status().code(), absl::StatusCode::kResourceExhausted);
+      break;
+    }
+    places.push_back(*place);
+  }
+  EXPECT_EQ(places.size(), 7);
+  EXPECT_LE(spool.held_bytes(), 400'000);
+  spool.Release(places[0]);
+  spool.Release(places[1]);
+  EXPECT_TRUE(spool.Append("k", content).ok());
+  EXPECT_EQ(spool.Read(places[6])->content, content);
+  for (size_t i = 2; i < places.size(); ++i) spool.Release(places[i]);
+}
+
+TEST_F(SpoolTest, LeavesNoFileBehind) {
+  {
+    Spool spool(directory_, "s", 1 << 20);
+    ASSERT_TRUE(spool.Append("k", "content").ok());
+    EXPECT_FALSE(std::filesystem::is_empty(directory_));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory_));
+}
+
+TEST_F(SpoolTest, DamageIsFoundAndACutOffTailEndsTheSegment) {
+  Spool spool(directory_, "s", 1 << 20);
+  ASSERT_TRUE(spool.Append("a", "first").ok());
+  const Spool::Place second = *spool.Append("b", "second");
+  const uint64_t whole = std::filesystem::file_size(Only());
+  const std::filesystem::path copy = directory_ / "copy";
+  for (uint64_t size = 0; size < whole; ++size) {
+    std::filesystem::copy_file(Only().filename() == "copy" ? directory_ / "s-0.spool" : Only(), copy,
+                               std::filesystem::copy_options::overwrite_existing);
+    std::filesystem::resize_file(copy, size);
+    EXPECT_EQ(Spool::ReadSegment(copy)->size(), size >= second.offset ? 1 : 0);
+  }
+  std::fstream file(directory_ / "s-0.spool", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(whole - 1));
+  file.put('X');
+  file.close();
+  EXPECT_EQ(spool.Read(second).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SpoolTest, ADirectoryThatCannotBeMadeIsAnError) {
+  Spool spool("/proc/nothing", "s", 1 << 20);
+  EXPECT_FALSE(spool.Append("k", "c").ok());
+  EXPECT_EQ(spool.held_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace msprobe::core
