@@ -50,7 +50,7 @@ clean: ## remove what was built; the virtual environments stay
 
 cpp: venv
 	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CMAKE_FLAGS)
-	@ninja -C build -j $(JOBS) --quiet
+	@ninja -C build -j $(JOBS) --quiet msprobe-server _agent
 
 # Debian packages are looked up at every call (50 ms), since they can go without any file here changing.
 debian:

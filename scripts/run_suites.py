@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Runs test suites one after another, all of them whatever fails, and sums them up.
+
+    run_suites.py                 the suites of `make test`
+    run_suites.py sanitize chaos  these alone
+
+Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit files are in
+build/test-results/. The last lines are each suite's own closing line and one that sums them: `N passed, N failed, N skipped`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "build" / "test-results"
+JOBS = os.environ.get("JOBS", str(os.cpu_count() or 1))
+SANITIZE_BUILD = "build-asan"
+
+CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+$|^\d+% tests passed")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+NOTHING_COLLECTED = 5  # pytest's exit code
+
+SANITIZER_ENVIRONMENT = {
+    # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not: their annotations disagree.
+    "ASAN_OPTIONS": "detect_container_overflow=0:strict_string_checks=1:abort_on_error=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+    "LSAN_OPTIONS": f"suppressions={ROOT / 'scripts' / 'leaks_not_ours.txt'}:print_suppressions=0",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Suite:
+    name: str
+    commands: tuple[tuple[str, ...], ...]  # in order; the first that fails ends the suite
+    seconds: int  # for all commands together
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)
+    needs: str = ""  # a path from the root without which there is nothing to run
+
+    @property
+    def junit(self) -> Path:
+        return RESULTS / f"{self.name}.xml"
+
+
+@dataclasses.dataclass
+class Outcome:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    closing: str = ""
+    seconds: float = 0.0
+
+
+def pytest(name: str, path: str, seconds: int) -> Suite:
+    # --rootdir and -c come from the nearest pyproject.toml above `path`.
+    command = (sys.executable, "-m", "pytest", path, "-q", f"--junitxml={RESULTS / name}.xml")
+    return Suite(name, (command,), seconds, needs=path)
+
+
+def ctest(name: str, build: str, before: tuple[tuple[str, ...], ...], seconds: int, environment: dict[str, str]) -> Suite:
+    run = ("ctest", "--test-dir", build, "-j", JOBS, "--output-on-failure", "--no-tests=error", "--timeout", "300")
+    return Suite(name, (*before, (*run, "--output-junit", str(RESULTS / f"{name}.xml"))), seconds, environment)
+
+
+def ninja(build: str) -> tuple[str, ...]:
+    return ("ninja", "-C", build, "-j", JOBS, "--quiet")
+
+
+def configure_sanitized() -> tuple[str, ...]:
+    return (
+        *("cmake", "-S", ".", "-B", SANITIZE_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=address,undefined"),
+        *("-DMSPROBE_BUILD_TORCH=OFF", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1"),
+    )
+
+
+SUITES = {
+    suite.name: suite
+    for suite in (
+        ctest("unit", "build", (ninja("build"),), 1500, {}),
+        pytest("client", "client_py/tests", 600),
+        pytest("agent", "agent/python/tests", 900),
+        pytest("integration", "tests/integration", 1200),
+        pytest("interop", "tests/interop", 1500),
+        ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
+        pytest("chaos", "tests/chaos", 1800),
+    )
+}
+DEFAULT = ("unit", "client", "agent", "integration", "interop", "sanitize")
+
+
+def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:
+    """Runs one command in a process group of its own, handing its output on line by line; 124 when time ran out."""
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    expired = threading.Event()
+
+    def kill() -> None:
+        expired.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(max(seconds, 0.1), kill)
+    timer.start()
+    try:
+        assert process.stdout is not None
+        for text in process.stdout:
+            line(text)
+        code = process.wait()
+    finally:
+        timer.cancel()
+    return 124 if expired.is_set() else code
+
+
+def count(junit: Path) -> Outcome:
+    outcome = Outcome()
+    if not junit.is_file():
+        return outcome
+    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome.failed += 1
+        elif case.find("skipped") is not None:
+            outcome.skipped += 1
+        else:
+            outcome.passed += 1
+    return outcome
+
+
+def run(suite: Suite) -> Outcome:
+    started = time.monotonic()
+    if suite.needs and not (ROOT / suite.needs).exists():
+        return Outcome(closing=f"nothing at {suite.needs}")
+    suite.junit.unlink(missing_ok=True)
+    code, closing = 0, ""
+    with (RESULTS / f"{suite.name}.log").open("w", encoding="utf-8") as log:
+
+        def line(text: str) -> None:
+            nonlocal closing
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            log.write(text)
+            plain = COLOUR.sub("", text).strip()
+            if CLOSING.match(plain) or re.match(r"^\d+ (passed|failed|skipped)\b.* in [\d.]+s", plain):
+                closing = plain
+
+        for command in suite.commands:
+            print(f"--- {suite.name}: {shlex.join(command)}", flush=True)
+            left = suite.seconds - (time.monotonic() - started)
+            code = stream(command, left, suite.environment, line)
+            if code != 0:
+                break
+
+    outcome = count(suite.junit)
+    outcome.seconds = time.monotonic() - started
+    outcome.closing = closing
+    if code == 124:
+        outcome.failed += 1
+        outcome.closing += f" [stopped after its limit of {suite.seconds} s]"
+    elif code not in (0, NOTHING_COLLECTED) and outcome.failed == 0:
+        outcome.failed += 1
+        outcome.closing += f" [exit code {code}; see build/test-results/{suite.name}.log]"
+    return outcome
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"one of {', '.join(SUITES)}")
+    names = parser.parse_args().suites or DEFAULT
+    for name in names:
+        if name not in SUITES:
+            parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    outcomes = {name: run(SUITES[name]) for name in names}
+
+    lines = []
+    for name, outcome in outcomes.items():
+        counts = f"{outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
+        lines.append(f"{name:<12} {counts}, {outcome.seconds:.0f} s")
+    lines += [outcome.closing for outcome in outcomes.values() if outcome.closing]
+    passed, failed, skipped = (
+        sum(getattr(outcome, field) for outcome in outcomes.values()) for field in ("passed", "failed", "skipped")
+    )
+    lines.append(f"{passed} passed, {failed} failed, {skipped} skipped")
+    summary = "\n".join(lines) + "\n"
+    (RESULTS / "summary.txt").write_text(summary, encoding="utf-8")
+    print("\n" + summary, end="", flush=True)
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
