@@ -1,0 +1,107 @@
+#include "agent/python/call_stack.h"
+
+#include <frameobject.h>
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+
+namespace msprobe::capture {
+namespace {
+
+std::string Utf8(PyObject* text) {
+  const char* data = PyUnicode_AsUTF8(text);
+  if (data == nullptr) {
+    PyErr_Clear();
+    return {};
+  }
+  return data;
+}
+
+// The line of a source that is no file (a notebook cell, python -c), as linecache has it.
+std::string CachedSource(const std::string& path, int line) {
+  const ObjectReference linecache = ObjectReference::Steal(PyImport_ImportModule("linecache"));
+  const ObjectReference text =
+      linecache ? ObjectReference::Steal(PyObject_CallMethod(linecache.get(), "getline", "si", path.c_str(), line))
+                : ObjectReference();
+  if (!text) {
+    PyErr_Clear();
+    return {};
+  }
+  return Utf8(text.get());
+}
+
+int LastLine(PyObject* code) {
+  const ObjectReference lines = ObjectReference::Steal(PyObject_CallMethod(code, "co_lines", nullptr));
+  int last = reinterpret_cast<PyCodeObject*>(code)->co_firstlineno;
+  if (lines) {
+    while (const ObjectReference row = ObjectReference::Steal(PyIter_Next(lines.get()))) {
+      PyObject* line = PyTuple_GetItem(row.get(), 2);
+      if (line != nullptr && line != Py_None) last = std::max(last, static_cast<int>(PyLong_AsLong(line)));
+    }
+  }
+  PyErr_Clear();
+  return last;
+}
+
+}  // namespace
+
+CallStack::CallStack(std::shared_ptr<core::Session> session, std::string own_directory)
+    : session_(std::move(session)), own_directory_(std::move(own_directory)) {}
+
+absl::flat_hash_set<PyObject*>& CallStack::Hidden() {
+  static auto* hidden = new absl::flat_hash_set<PyObject*>;
+  return *hidden;
+}
+
+void CallStack::HideCode(PyObject* code) {
+  Py_INCREF(code);  // for ever: the set knows it by address
+  Hidden().insert(code);
+}
+
+core::Frame CallStack::Describe(PyObject* code, int line) const {
+  const auto* object = reinterpret_cast<PyCodeObject*>(code);
+  core::Frame frame;
+  frame.path = Utf8(object->co_filename);
+  frame.line = static_cast<uint32_t>(std::max(line, 0));
+  frame.function = Utf8(object->co_name);
+  if (absl::StartsWith(frame.path, "<")) frame.source = CachedSource(frame.path, line);
+  return frame;
+}
+
+core::StackId CallStack::Take(PyObject* entered) {
+  places_.clear();
+  if (entered != nullptr) {
+    places_.push_back({entered, -1});
+  }
+  ObjectReference frame = ObjectReference::Borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  std::vector<ObjectReference> frames;
+  while (frame) {
+    auto* object = reinterpret_cast<PyFrameObject*>(frame.get());
+    PyCodeObject* code = PyFrame_GetCode(object);
+    Py_DECREF(code);  // the frame holds it
+    if (!Hidden().contains(reinterpret_cast<PyObject*>(code))) {
+      places_.push_back({reinterpret_cast<PyObject*>(code), PyFrame_GetLasti(object)});
+      frames.push_back(frame);
+    }
+    frame = ObjectReference::Steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(object)));
+  }
+  const auto found = known_.find(places_);
+  if (found != known_.end()) return found->second;
+
+  std::vector<core::Frame> described;
+  if (entered != nullptr) described.push_back(Describe(entered, LastLine(entered)));
+  for (const ObjectReference& each : frames) {
+    auto* object = reinterpret_cast<PyFrameObject*>(each.get());
+    PyCodeObject* code = PyFrame_GetCode(object);
+    core::Frame shown = Describe(reinterpret_cast<PyObject*>(code), PyFrame_GetLineNumber(object));
+    Py_DECREF(code);
+    if (!absl::StartsWith(shown.path, own_directory_)) described.push_back(std::move(shown));
+  }
+  for (const Place& place : places_) kept_.push_back(ObjectReference::Borrow(place.code));
+  const core::StackId id = session_->DefineStack(described);
+  known_.emplace(places_, id);
+  return id;
+}
+
+}  // namespace msprobe::capture

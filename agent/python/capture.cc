@@ -1,0 +1,221 @@
+#include "agent/python/capture.h"
+
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "agent/python/value_walker.h"
+
+namespace msprobe::capture {
+namespace {
+
+// p = 0 of a dropout: torch gives the input back and there is no gradient of its own.
+bool DropsNothing(std::span<PyObject* const> arguments, PyObject* keywords) {
+  PyObject* p = arguments.size() >= 2 ? arguments[1] : nullptr;
+  if (p == nullptr && keywords != nullptr) p = PyDict_GetItemString(keywords, "p");
+  if (p == nullptr) return false;
+  const double value = PyFloat_AsDouble(p);
+  PyErr_Clear();
+  return value == 0;
+}
+
+class Depth {
+ public:
+  explicit Depth(int& depth) : depth_(depth) { ++depth_; }
+  ~Depth() { --depth_; }
+
+ private:
+  int& depth_;
+};
+
+}  // namespace
+
+Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe)
+    : recorder_(std::move(recorder)),
+      describe_(std::move(describe)),
+      call_stack_(std::shared_ptr<core::Session>(recorder_, &recorder_->session()), std::move(own_directory)),
+      parameter_gradients_(recorder_) {}
+
+bool Capture::Wants() {
+  if (active_ == nullptr || !active_->recorder_->capturing()) return false;
+  const ThreadState& thread = ThreadState::Get();
+  if (thread.api_depth > 0 || thread.suppressed > 0) return false;
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  return !TorchDispatchModeTLS::any_modes_set() || (!TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FAKE) &&
+                                                    !TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::PROXY) &&
+                                                    !TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL));
+}
+
+core::StackId Capture::Stack(PyObject* entered) {
+  return recorder_->config().extra_info ? call_stack_.Take(entered) : 0;
+}
+
+void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
+                          PyObject* entered) {
+  if (!record.wanted) return;
+  recorder_->Contain(record, [&] {
+    FragmentBuilder& builder = ThreadState::Get().builder;
+    Recorder::StartFragment(record, builder);
+    if (recorder_->WantsInput(core::Direction::kForward)) {
+      ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
+      builder.Key("input_args");
+      walker.WalkArguments(arguments, api == nullptr ? std::span<const int>() : api->ignored_inputs);
+      builder.Key("input_kwargs");
+      walker.WalkKeywords(keywords, api == nullptr ? std::string_view() : api->ignored_keyword);
+    }
+    recorder_->Emit(record, builder, core::kEnter, Stack(entered));
+  });
+}
+
+void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
+                         PyObject* result, PyObject* module) {
+  const bool was_wanted = record.wanted;
+  recorder_->Recheck(record, api != nullptr, api == nullptr ? core::RiskLevel::kAll : api->risk);
+  recorder_->Contain(record, [&] {
+    if (!record.wanted && !was_wanted) return recorder_->EmitConstructOnly(record);
+    FragmentBuilder& builder = ThreadState::Get().builder;
+    Recorder::StartFragment(record, builder);
+    if (record.wanted && recorder_->WantsOutput(core::Direction::kForward)) {
+      ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
+      const std::span<const int> ignored = api == nullptr ? std::span<const int>() : api->ignored_outputs;
+      builder.Key("output");
+      if (api != nullptr && api->is_distributed) {
+        std::vector<PyObject*> values(arguments.begin(), arguments.end());
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        while (keywords != nullptr && PyDict_Next(keywords, &position, &key, &value)) values.push_back(value);
+        walker.WalkArguments(values, ignored);
+      } else {
+        walker.WalkResult(result, ignored);
+      }
+      if (module != nullptr) {
+        builder.Key("parameters");
+        builder.BeginDict();
+        const ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttrString(module, "_parameters"));
+        PyObject *name, *parameter;
+        Py_ssize_t position = 0;
+        while (parameters && PyDict_Check(parameters.get()) &&
+               PyDict_Next(parameters.get(), &position, &name, &parameter)) {
+          const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+          if (text == nullptr || parameter == Py_None) continue;
+          builder.Key(text);
+          walker.Walk(parameter);
+        }
+        builder.End();
+        PyErr_Clear();
+      }
+    }
+    recorder_->Emit(record, builder, was_wanted ? core::kExit : core::kEnter | core::kExit);
+  });
+}
+
+void Capture::Raised(OpenRecord& record) {
+  const KeptError error;
+  if (!record.wanted) return;
+  recorder_->Contain(record, [&] {
+    FragmentBuilder& builder = ThreadState::Get().builder;
+    Recorder::StartFragment(record, builder);
+    recorder_->Emit(record, builder, core::kExit | core::kRaised);
+  });
+}
+
+PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords,
+                           Original original) {
+  // The capture may be replaced while the call runs; the recorder stays until its own records are finished.
+  const std::shared_ptr<Recorder> recorder = recorder_;
+  ThreadState& thread = ThreadState::Get();
+  const Depth inside(thread.api_depth);
+  OpenRecord record = recorder->BeginApi(api, thread);
+  EnterFields(record, arguments, keywords, &api, nullptr);
+  PyObject* result = original();
+  if (active_ != this) return result;
+  if (result == nullptr) {
+    Raised(record);
+    return nullptr;
+  }
+  if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
+    recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), thread); });
+  }
+  ExitFields(record, &api, arguments, keywords, result, nullptr);
+  return result;
+}
+
+PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
+  const auto found = PyTuple_GET_SIZE(arguments) > 0 ? modules_.find(PyTuple_GET_ITEM(arguments, 0)) : modules_.end();
+  if (found == modules_.end() || !recorder_->capturing() || ThreadState::Get().suppressed > 0) {
+    return PyObject_Call(original, arguments, keywords);
+  }
+  const std::shared_ptr<Recorder> recorder = recorder_;
+  if (found->second.is_root) {
+    recorder->BeginToken();
+    return PyObject_Call(original, arguments, keywords);
+  }
+  const ObjectReference module = found->second.object;
+  const std::shared_ptr<const std::string> name = found->second.name;
+  ThreadState& thread = ThreadState::Get();
+  const auto call = std::make_shared<ModuleCall>(recorder, recorder->BeginModule(name, thread));
+  OpenRecord& record = call->forward();
+  auto* items = reinterpret_cast<PyTupleObject*>(arguments);
+  const std::span<PyObject* const> inputs(items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1));
+  EnterFields(record, inputs, keywords, nullptr, entered_code);
+  recorder->PushModule(thread, call, record);
+  recorder->Contain(record, [&] {
+    std::vector<at::Tensor> tensors;
+    for (PyObject* input : inputs) CollectGradientTensors(input, tensors);
+    call->Enter(tensors);
+  });
+  PyObject* result = PyObject_Call(original, arguments, keywords);
+  if (result == nullptr) {
+    if (active_ == this) Raised(record);
+    recorder->PopModule(thread, record);
+    return nullptr;
+  }
+  if (active_ == this) {
+    ExitFields(record, nullptr, inputs, keywords, result, module.get());
+    recorder->Contain(record, [&] {
+      const ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttrString(module.get(), "_parameters"));
+      PyObject *key, *parameter;
+      Py_ssize_t position = 0;
+      while (parameters && PyDict_Check(parameters.get()) && PyDict_Next(parameters.get(), &position, &key, &parameter)) {
+        if (THPVariable_Check(parameter) && PyUnicode_Check(key)) {
+          parameter_gradients_.Watch(name, PyUnicode_AsUTF8(key), THPVariable_Unpack(parameter));
+        }
+      }
+      PyErr_Clear();
+      std::vector<at::Tensor> tensors;
+      CollectGradientTensors(result, tensors);
+      call->Exit(tensors);
+    });
+  }
+  recorder->PopModule(thread, record);
+  return result;
+}
+
+void Capture::AddModule(PyObject* module, const std::string& name, bool is_root) {
+  modules_.insert_or_assign(
+      module, Module{ObjectReference::Borrow(module), std::make_shared<const std::string>(name), is_root});
+}
+
+void Capture::ForgetModules() { modules_.clear(); }
+
+void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
+  OpenRecord record = recorder_->BeginDebug(name, count);
+  recorder_->Contain(record, [&] {
+    FragmentBuilder builder;
+    Recorder::StartFragment(record, builder);
+    ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
+    builder.Key("value");
+    walker.Walk(value);
+    recorder_->Emit(record, builder, core::kEnter | core::kExit | core::kUpdate);
+  });
+}
+
+ObjectReference Capture::Read(PyObject* tensor) {
+  auto reading = std::make_unique<TensorReading>(
+      recorder_->reader().Read(THPVariable_Unpack(tensor), recorder_->config().task == core::Task::kTensor));
+  return ObjectReference::Steal(PyCapsule_New(reading.release(), kReadingName, [](PyObject* capsule) {
+    delete static_cast<TensorReading*>(PyCapsule_GetPointer(capsule, kReadingName));
+  }));
+}
+
+}  // namespace msprobe::capture

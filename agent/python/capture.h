@@ -1,0 +1,74 @@
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "agent/python/call_stack.h"
+#include "agent/python/object_reference.h"
+#include "agent/torch/module_call.h"
+#include "agent/torch/parameter_gradients.h"
+#include "agent/torch/recorder.h"
+
+namespace msprobe::capture {
+
+// Turns intercepted Python calls into records. One is active at a time; the GIL guards everything here.
+//
+// A call always goes through: whatever fails on our side is contained, and what the callee raised reaches the caller unchanged.
+class Capture {
+ public:
+  Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe);
+
+  Recorder& recorder() { return *recorder_; }
+
+  // The capture that intercepted calls go to, or null. Swapped functions look here first.
+  static Capture* active() { return active_; }
+  static void SetActive(Capture* capture) { active_ = capture; }
+
+  // Whether a call made now by this thread should be recorded as an API: capturing, not inside another recorded API or something
+  // suppressed, and not under a tracer (fake, proxy or functionalization mode).
+  static bool Wants();
+
+  using Original = absl::FunctionRef<PyObject*()>;
+  // Runs `original` as a call of `api`. keywords: a dict or null. Gives what `original` gave.
+  PyObject* CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords, Original original);
+
+  // Runs a module's call: arguments are the module and its positional arguments.
+  PyObject* CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords);
+
+  void AddModule(PyObject* module, const std::string& name, bool is_root);
+  void ForgetModules();
+
+  // PrecisionDebugger.save: `value` as the record {name}.{count}.debug; given again, it replaces the value before.
+  void Save(const std::string& name, uint32_t count, PyObject* value);
+  // A tensor's reading as an opaque object that Save accepts in place of the tensor.
+  ObjectReference Read(PyObject* tensor);
+
+ private:
+  struct Module {
+    ObjectReference object;
+    std::shared_ptr<const std::string> name;
+    bool is_root = false;
+  };
+
+  core::StackId Stack(PyObject* entered);
+  void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
+                   PyObject* entered);
+  void ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
+                  PyObject* result, PyObject* module);
+  void Raised(OpenRecord& record);
+
+  static inline Capture* active_ = nullptr;
+
+  const std::shared_ptr<Recorder> recorder_;
+  const ObjectReference describe_;
+  CallStack call_stack_;
+  ParameterGradients parameter_gradients_;
+  absl::flat_hash_map<PyObject*, Module> modules_;
+};
+
+}  // namespace msprobe::capture

@@ -1,0 +1,131 @@
+#include "agent/python/interceptor.h"
+
+#include <structmember.h>
+
+#include "agent/python/capture.h"
+
+namespace msprobe::capture {
+namespace {
+
+struct InterceptorObject {
+  PyObject_HEAD
+  PyObject* original;
+  Interception interception;
+  std::shared_ptr<const Api>* api;
+  std::string* phase;
+};
+
+PyObject* CallOriginal(InterceptorObject* self, PyObject* arguments, PyObject* keywords) {
+  return PyObject_Call(self->original, arguments, keywords);
+}
+
+PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
+  auto* self = reinterpret_cast<InterceptorObject*>(object);
+  Capture* capture = Capture::active();
+  if (capture == nullptr || !capture->recorder().capturing()) return CallOriginal(self, arguments, keywords);
+  switch (self->interception) {
+    case Interception::kApi: {
+      if (!Capture::Wants()) break;
+      auto* items = reinterpret_cast<PyTupleObject*>(arguments);
+      const ObjectReference held = ObjectReference::Borrow(object);
+      return capture->CallApi(**self->api, {items->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(arguments))}, keywords,
+                              [&] { return CallOriginal(self, arguments, keywords); });
+    }
+    case Interception::kModule:
+      return capture->CallModule(self->original, PyFunction_Check(self->original) ? PyFunction_GET_CODE(self->original) : nullptr,
+                                 arguments, keywords);
+    case Interception::kPhase: {
+      const std::shared_ptr<Recorder> recorder = capture->recorder().shared_from_this();
+      recorder->SetPhase(*self->phase);
+      PyObject* result = CallOriginal(self, arguments, keywords);
+      recorder->SetPhase("");
+      return result;
+    }
+    case Interception::kSuppress: {
+      ThreadState& thread = ThreadState::Get();
+      ++thread.suppressed;
+      PyObject* result = CallOriginal(self, arguments, keywords);
+      --thread.suppressed;
+      return result;
+    }
+  }
+  return CallOriginal(self, arguments, keywords);
+}
+
+int Traverse(PyObject* object, visitproc visit, void* arg) {
+  Py_VISIT(reinterpret_cast<InterceptorObject*>(object)->original);
+  Py_VISIT(Py_TYPE(object));
+  return 0;
+}
+
+int Clear(PyObject* object) {
+  Py_CLEAR(reinterpret_cast<InterceptorObject*>(object)->original);
+  return 0;
+}
+
+void Deallocate(PyObject* object) {
+  PyObject_GC_UnTrack(object);
+  auto* self = reinterpret_cast<InterceptorObject*>(object);
+  Clear(object);
+  delete self->api;
+  delete self->phase;
+  PyTypeObject* type = Py_TYPE(object);
+  type->tp_free(object);
+  Py_DECREF(type);
+}
+
+PyObject* Bind(PyObject* object, PyObject* instance, PyObject*) {
+  if (instance == nullptr || instance == Py_None) {
+    Py_INCREF(object);
+    return object;
+  }
+  return PyMethod_New(object, instance);
+}
+
+// Name, doc, signature and the like are those of what it runs.
+PyObject* GetAttribute(PyObject* object, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(object, name);
+  if (found != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  return PyObject_GetAttr(reinterpret_cast<InterceptorObject*>(object)->original, name);
+}
+
+PyMemberDef kMembers[] = {
+    {"__wrapped__", T_OBJECT, offsetof(InterceptorObject, original), READONLY, nullptr},
+    {nullptr, 0, 0, 0, nullptr},
+};
+
+PyTypeObject* Type() {
+  static PyType_Slot slots[] = {
+      {Py_tp_call, reinterpret_cast<void*>(&Call)},
+      {Py_tp_traverse, reinterpret_cast<void*>(&Traverse)},
+      {Py_tp_clear, reinterpret_cast<void*>(&Clear)},
+      {Py_tp_dealloc, reinterpret_cast<void*>(&Deallocate)},
+      {Py_tp_descr_get, reinterpret_cast<void*>(&Bind)},
+      {Py_tp_getattro, reinterpret_cast<void*>(&GetAttribute)},
+      {Py_tp_members, kMembers},
+      {0, nullptr},
+  };
+  static PyType_Spec spec = {"msprobe._agent.Interceptor", sizeof(InterceptorObject), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  return type;
+}
+
+}  // namespace
+
+PyObject* MakeInterceptor(PyObject* original, Interception interception, std::shared_ptr<const Api> api, std::string phase) {
+  PyTypeObject* type = Type();
+  if (type == nullptr) return nullptr;
+  auto* self = PyObject_GC_New(InterceptorObject, type);
+  if (self == nullptr) return nullptr;
+  Py_INCREF(original);
+  self->original = original;
+  self->interception = interception;
+  self->api = new std::shared_ptr<const Api>(std::move(api));
+  self->phase = new std::string(std::move(phase));
+  PyObject_GC_Track(self);
+  return reinterpret_cast<PyObject*>(self);
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,245 @@
+// The Python module msprobe._agent: configuration, the capture, and the interception of functions. Thin: it translates.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <optional>
+
+#include "agent/core/config.h"
+#include "agent/core/session.h"
+#include "agent/python/call_stack.h"
+#include "agent/python/capture.h"
+#include "agent/python/interceptor.h"
+#include "agent/python/method_swap.h"
+
+namespace py = pybind11;
+
+namespace msprobe::capture {
+namespace {
+
+using core::Config;
+
+[[noreturn]] void Refuse(const absl::Status& status) { throw py::value_error(std::string(status.message())); }
+
+core::CaptureSettings SettingsOf(const Config& config) {
+  core::CaptureSettings settings;
+  settings.task = core::ToString(config.task);
+  settings.level = core::ToString(config.level);
+  settings.summary_mode = core::ToString(config.summary_mode);
+  settings.dump_path = config.dump_path;
+  settings.config_json = config.json;
+  settings.stack_and_construct = config.extra_info;
+  return settings;
+}
+
+core::RiskLevel RiskFrom(const std::string& name) {
+  if (name == "CORE") return core::RiskLevel::kCore;
+  return name == "LOW" ? core::RiskLevel::kAll : core::RiskLevel::kFocus;
+}
+
+// One debugger's session and what captures into it. Every method is called with the GIL; those that may wait let it go.
+class Agent {
+ public:
+  Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
+        const std::string& server_binary, const std::string& framework_version, const std::string& program,
+        std::string own_directory, py::object describe) {
+    core::SessionOptions options;
+    options.run = run;
+    options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
+    options.settings = SettingsOf(config);
+    options.server = config.server;
+    options.server_binary = server_binary;
+    options.framework_version = framework_version;
+    options.program = program;
+    options.loss_policy = config.loss_policy;
+    options.memory_ceiling_bytes = config.memory_ceiling_bytes;
+    options.spool_quota_bytes = config.spool_quota_bytes;
+    options.stall_bound = absl::Seconds(config.stall_bound_seconds);
+    absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
+    if (!session.ok()) Refuse(session.status());
+    session_ = *std::move(session);
+    recorder_ = std::make_shared<Recorder>(config, session_);
+    capture_ = std::make_unique<Capture>(recorder_, std::move(own_directory), ObjectReference::Steal(describe.release().ptr()));
+  }
+
+  ~Agent() {
+    if (Capture::active() == capture_.get()) Capture::SetActive(nullptr);
+  }
+
+  void Start(uint32_t step) {
+    Capture::SetActive(capture_.get());
+    recorder_->Start(step);
+  }
+  void Stop() { recorder_->Stop(); }
+  void EndStep(uint32_t step, bool keep) { recorder_->EndStep(step, keep); }
+  void ExportOpenStep(uint32_t step) { session_->ExportOpenStep(step); }
+  void SetRank(uint32_t rank) { session_->SetRank({true, rank}); }
+
+  void AddModule(const py::object& module, const std::string& name, bool is_root) {
+    capture_->AddModule(module.ptr(), name, is_root);
+  }
+  void SetPhase(const std::string& phase) {
+    if (recorder_->capturing()) recorder_->SetPhase(phase);
+  }
+  void Save(const std::string& name, uint32_t count, uint32_t step, const py::object& value) {
+    recorder_->Start(step);
+    capture_->Save(name, count, value.ptr());
+    recorder_->Stop();
+  }
+  py::object Read(const py::object& tensor) { return py::reinterpret_steal<py::object>(capture_->Read(tensor.ptr()).release()); }
+
+  // Empty when done; else what is missing.
+  std::string Wait(double seconds) {
+    const py::gil_scoped_release released;
+    return std::string(session_->Wait(absl::Seconds(seconds)).message());
+  }
+  std::string Close(bool clean, double seconds) {
+    recorder_->Stop();
+    const py::gil_scoped_release released;
+    return std::string(session_->Close(clean, absl::Seconds(seconds)).message());
+  }
+
+  // In a forked child: nothing of the parent's is used or destroyed again.
+  void Abandon() {
+    recorder_->Stop();
+    Capture::SetActive(nullptr);
+    session_->Abandon();
+    new std::shared_ptr<core::Session>(session_);   // kept for ever: destructors would touch the parent's threads
+    new std::shared_ptr<Recorder>(recorder_);
+    static_cast<void>(capture_.release());
+  }
+
+  py::dict Counters() const {
+    const core::SessionCounters counters = session_->counters();
+    py::dict shown;
+    shown["fragments_emitted"] = counters.fragments_emitted;
+    shown["fragments_dropped"] = counters.fragments_dropped;
+    shown["payloads_dropped"] = counters.payloads_dropped;
+    shown["faults"] = counters.faults;
+    shown["batches_sent"] = counters.batches_sent;
+    shown["received_through"] = counters.received_through;
+    shown["durable_through"] = counters.durable_through;
+    shown["bytes_sent"] = counters.bytes_sent;
+    shown["bytes_spooled"] = counters.bytes_spooled;
+    shown["connected"] = counters.connected;
+    return shown;
+  }
+
+ private:
+  std::shared_ptr<core::Session> session_;
+  std::shared_ptr<Recorder> recorder_;
+  std::unique_ptr<Capture> capture_;
+};
+
+Config Parse(const std::string& json, const std::optional<std::string>& task, const std::optional<std::string>& dump_path,
+             const std::optional<std::string>& level, const std::optional<std::vector<std::string>>& step) {
+  core::ConfigOverrides overrides;
+  overrides.task = task;
+  overrides.dump_path = dump_path;
+  overrides.level = level;
+  overrides.step = step;
+  absl::StatusOr<Config> config = core::ParseConfig(json, overrides);
+  if (!config.ok()) Refuse(config.status());
+  return *std::move(config);
+}
+
+std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout, bool is_distributed,
+                                   std::vector<int> ignored_inputs, std::vector<int> ignored_outputs,
+                                   std::string ignored_keyword) {
+  auto api = std::make_shared<Api>();
+  api->name = name;
+  api->risk = RiskFrom(risk);
+  api->is_dropout = is_dropout;
+  api->is_distributed = is_distributed;
+  api->ignored_inputs = std::move(ignored_inputs);
+  api->ignored_outputs = std::move(ignored_outputs);
+  api->ignored_keyword = std::move(ignored_keyword);
+  // Hooks in autograd's graph point at it: an Api is never destroyed.
+  new std::shared_ptr<const Api>(api);
+  return api;
+}
+
+py::object Intercept(const py::object& original, const std::string& interception, const std::shared_ptr<const Api>& api,
+                     const std::string& phase) {
+  Interception kind = Interception::kApi;
+  if (interception == "module") kind = Interception::kModule;
+  if (interception == "phase") kind = Interception::kPhase;
+  if (interception == "suppress") kind = Interception::kSuppress;
+  PyObject* made = MakeInterceptor(original.ptr(), kind, api, phase);
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
+}
+
+}  // namespace
+}  // namespace msprobe::capture
+
+PYBIND11_MODULE(_agent, module) {
+  using namespace msprobe::capture;  // NOLINT: one file, one module
+  module.attr("TORCH_VERSION") = MSPROBE_TORCH_VERSION;
+
+  py::class_<Config>(module, "Config")
+      .def_property_readonly("task", [](const Config& c) { return std::string(msprobe::core::ToString(c.task)); })
+      .def_property_readonly("level", [](const Config& c) { return std::string(msprobe::core::ToString(c.level)); })
+      .def_property_readonly("summary_mode", [](const Config& c) { return std::string(msprobe::core::ToString(c.summary_mode)); })
+      .def_readonly("dump_path", &Config::dump_path)
+      .def_readonly("rank", &Config::rank)
+      .def_readonly("step", &Config::step)
+      .def_readonly("run", &Config::run)
+      .def_readonly("server", &Config::server)
+      .def_readonly("capture_all", &Config::capture_all)
+      .def_readonly("json", &Config::json)
+      .def_readonly("warnings", &Config::warnings);
+  module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"), py::arg("step"));
+  module.def("choose_run_name", [](const std::string& program) { return msprobe::core::ChooseRunName(program); });
+
+  py::class_<Agent>(module, "Agent")
+      .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&, const std::string&,
+                    const std::string&, std::string, py::object>(),
+           py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
+           py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"))
+      .def("start", &Agent::Start)
+      .def("stop", &Agent::Stop)
+      .def("end_step", &Agent::EndStep, py::arg("step"), py::arg("keep"))
+      .def("export_open_step", &Agent::ExportOpenStep)
+      .def("set_rank", &Agent::SetRank)
+      .def("add_module", &Agent::AddModule, py::arg("module"), py::arg("name"), py::arg("is_root"))
+      .def("set_phase", &Agent::SetPhase)
+      .def("save", &Agent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
+      .def("read", &Agent::Read)
+      .def("wait", &Agent::Wait)
+      .def("close", &Agent::Close, py::arg("clean"), py::arg("seconds"))
+      .def("abandon", &Agent::Abandon)
+      .def("counters", &Agent::Counters);
+
+  py::class_<Api, std::shared_ptr<Api>>(module, "Api").def_readonly("name", &Api::name);
+  module.def(
+      "make_api",
+      [](const std::string& name, const std::string& risk, bool is_dropout, bool is_distributed,
+         std::vector<int> ignored_inputs, std::vector<int> ignored_outputs, std::string ignored_keyword) {
+        return std::const_pointer_cast<Api>(MakeApi(name, risk, is_dropout, is_distributed, std::move(ignored_inputs),
+                                                    std::move(ignored_outputs), std::move(ignored_keyword)));
+      },
+      py::arg("name"), py::arg("risk"), py::arg("is_dropout") = false, py::arg("is_distributed") = false,
+      py::arg("ignored_inputs") = std::vector<int>(), py::arg("ignored_outputs") = std::vector<int>(),
+      py::arg("ignored_keyword") = "");
+  module.def("prepare_method", [](const py::object& function, std::shared_ptr<Api> api) {
+    return MethodSwap::Prepare(function.ptr(), std::move(api));
+  });
+  module.def("stand_in", [](const py::object& function, std::shared_ptr<Api> api) -> py::object {
+    PyObject* made = MethodSwap::StandIn(function.ptr(), std::move(api));
+    if (made == nullptr) {
+      PyErr_Clear();
+      return py::none();
+    }
+    return py::reinterpret_steal<py::object>(made);
+  });
+  module.def("install_methods", &MethodSwap::Install);
+  module.def("restore_methods", &MethodSwap::Restore);
+  module.def(
+      "intercept",
+      [](const py::object& original, const std::string& kind, std::shared_ptr<Api> api, const std::string& phase) {
+        return Intercept(original, kind, api, phase);
+      },
+      py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "");
+  module.def("hide_code", [](const py::object& code) { CallStack::HideCode(code.ptr()); });
+}

@@ -1,0 +1,26 @@
+"""Refuses early and in words what would otherwise fail deep inside a shared object."""
+
+import importlib.metadata
+
+
+def check_environment(torch_version: str) -> None:
+    """Raises ImportError where the extension cannot work: another torch, or the established tool's files around ours."""
+    try:
+        importlib.metadata.version("mindstudio-probe")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    else:
+        raise ImportError(
+            "mindstudio-probe is installed in this environment and owns the package 'msprobe' as well; "
+            "uninstall it (pip uninstall mindstudio-probe) and reinstall msprobe-agent, or use another environment"
+        )
+    try:
+        from msprobe import _agent
+    except ImportError as error:
+        raise ImportError(f"msprobe._agent could not be loaded with torch {torch_version}: {error}") from error
+    built, found = _agent.TORCH_VERSION.split(".")[:2], torch_version.split("+")[0].split(".")[:2]
+    if built != found:
+        raise ImportError(
+            f"this msprobe-agent was built for torch {_agent.TORCH_VERSION}, but torch {torch_version} is installed; "
+            f"install the msprobe-agent built for torch {'.'.join(found)}"
+        )

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <Python.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "agent/python/object_reference.h"
+#include "agent/torch/fragment_builder.h"
+#include "agent/torch/tensor_reader.h"
+
+namespace msprobe::capture {
+
+// Name of the capsules that stand for a tensor read earlier (a TensorReading).
+inline constexpr char kReadingName[] = "msprobe.TensorReading";
+
+// Walks arguments and results and puts them into a fragment: the encodings of dump.json's values.
+//
+// Every function is called with the GIL and no error set, and leaves none set. What cannot be encoded becomes null; a walk
+// never fails. Depth is bounded (kMaximumDepth), so objects that contain themselves end.
+class ValueWalker {
+ public:
+  static constexpr int kMaximumDepth = 32;
+
+  // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):
+  // it gives None, JSON text, or a tuple (tensor, JSON attributes, type name).
+  ValueWalker(const TensorReader& reader, FragmentBuilder& builder, PyObject* describe, bool save)
+      : reader_(reader), builder_(builder), describe_(describe), save_(save) {}
+
+  // One value; `key` is the dict key or keyword it stands under, empty in lists: device and dtype are shown under their keywords only.
+  void Walk(PyObject* value, std::string_view key = {}) { Walk(value, key, 0); }
+
+  // Positional arguments as a list; those whose index is in `ignored` become null.
+  void WalkArguments(std::span<PyObject* const> arguments, std::span<const int> ignored);
+  // Keyword arguments as a dict, from a dict (may be null).
+  void WalkKeywords(PyObject* keywords, std::string_view ignored);
+  // What a call returned: the items of a tuple are the list itself, a named tuple is its dict, anything else a list of one.
+  void WalkResult(PyObject* result, std::span<const int> ignored);
+
+ private:
+  void Walk(PyObject* value, std::string_view key, int depth);
+  void WalkTensor(PyObject* value);
+  bool WalkTorchObject(PyObject* value);
+  bool WalkFields(PyObject* value, int depth);  // named tuples, dataclasses
+  bool WalkNumpy(PyObject* value);
+  void WalkItems(PyObject* sequence, int depth);
+  void WalkDict(PyObject* dict, int depth);
+  void Describe(PyObject* value);
+
+  const TensorReader& reader_;
+  FragmentBuilder& builder_;
+  PyObject* const describe_;
+  const bool save_;
+};
+
+// The tensors that require grad, depth first, in lists, tuples and dicts (as full backward hooks see them), dataclasses' dict
+// bases included.
+void CollectGradientTensors(PyObject* value, std::vector<at::Tensor>& tensors, int depth = 0);
+
+// The first tensor a call returned, looking into first items; undefined if there is none.
+at::Tensor FirstTensor(PyObject* value);
+
+// JSON text of a Python string, quoted and escaped.
+std::string JsonQuote(std::string_view text);
+
+}  // namespace msprobe::capture

@@ -1,0 +1,315 @@
+#include "agent/torch/recorder.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace msprobe::capture {
+namespace {
+
+uint32_t NextGeneration() {
+  static std::atomic<uint32_t> next{1};
+  return next.fetch_add(1);
+}
+
+bool AtLeast(core::RiskLevel risk, core::RiskLevel asked) {
+  switch (asked) {
+    case core::RiskLevel::kAll:
+      return true;
+    case core::RiskLevel::kFocus:
+      return risk != core::RiskLevel::kAll;  // of an API, kAll means: only shown when all are
+    case core::RiskLevel::kCore:
+      return risk == core::RiskLevel::kCore;
+  }
+  return true;
+}
+
+constexpr std::string_view DirectionName(core::Direction direction) {
+  return direction == core::Direction::kForward ? "forward" : "backward";
+}
+
+}  // namespace
+
+std::string OpenRecord::FullName() const {
+  const std::string_view way = DirectionName(direction);
+  switch (kind) {
+    case core::RecordKind::kApi:
+      return absl::StrCat(*name, ".", count, ".", absl::string_view(way.data(), way.size()));
+    case core::RecordKind::kModule:
+      return absl::StrCat(*name, ".", absl::string_view(way.data(), way.size()), ".", count);
+    case core::RecordKind::kParametersGrad:
+      return absl::StrCat(*name, ".parameters_grad.", count);
+    case core::RecordKind::kDebug:
+      return absl::StrCat(*name, ".", count, ".debug");
+  }
+  return *name;
+}
+
+ThreadState& ThreadState::Get() {
+  static std::atomic<uint32_t> next_number{0};
+  thread_local ThreadState state(next_number.fetch_add(1));
+  return state;
+}
+
+Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session)
+    : config_(std::move(config)),
+      session_(std::move(session)),
+      reader_(config_, session_.get()),
+      generation_(NextGeneration()),
+      filter_(config_) {}
+
+void Recorder::Start(uint32_t step) {
+  step_.store(step, std::memory_order_relaxed);
+  capturing_.store(true, std::memory_order_release);
+}
+
+void Recorder::Stop() { capturing_.store(false, std::memory_order_release); }
+
+void Recorder::EndStep(uint32_t step, bool keep) {
+  if (keep) {
+    session_->EndStep(step);
+  } else {
+    session_->DiscardStep(step);
+  }
+  step_.store(step + 1, std::memory_order_relaxed);
+  absl::MutexLock lock(&mu_);
+  filter_.Reset();
+  next_ordinal_ = 0;
+  token_ = 0;
+  token_seen_ = false;
+  counts_.clear();
+  gradient_counts_.clear();
+  modules_with_backward_.clear();
+}
+
+bool Recorder::WantsInput(core::Direction direction) const {
+  return config_.task != core::Task::kStructure && config_.input &&
+         (direction == core::Direction::kForward ? config_.forward : config_.backward);
+}
+
+bool Recorder::WantsOutput(core::Direction direction) const {
+  return config_.task != core::Task::kStructure && config_.output &&
+         (direction == core::Direction::kForward ? config_.forward : config_.backward);
+}
+
+void Recorder::BeginToken() {
+  absl::MutexLock lock(&mu_);
+  if (token_seen_) ++token_;
+  token_seen_ = true;
+}
+
+core::ParentId Recorder::ParentOf(const ThreadState& thread) const {
+  if (thread.generation != generation_ || thread.modules.empty()) return 0;
+  return thread.modules.back().name;
+}
+
+bool Recorder::Wanted(const OpenRecord& record, bool apply_risk, core::RiskLevel risk) {
+  if (filter_.active()) return filter_.Check(record.FullName());
+  if (!apply_risk || (config_.level != core::Level::kL1 && config_.level != core::Level::kMix)) return true;
+  return AtLeast(risk, config_.risk_level);
+}
+
+bool Recorder::Saves(const OpenRecord& record) const {
+  if (config_.task == core::Task::kTensor) return true;
+  if (config_.tensor_list.empty() || config_.level == core::Level::kDebug) return false;
+  const std::string full_name = record.FullName();
+  return std::any_of(config_.tensor_list.begin(), config_.tensor_list.end(),
+                     [&](const std::string& part) { return full_name.find(part) != std::string::npos; });
+}
+
+OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
+  OpenRecord record;
+  record.kind = core::RecordKind::kApi;
+  record.step = step();
+  record.thread = thread.number;
+  {
+    absl::MutexLock lock(&mu_);
+    std::shared_ptr<const std::string>& name = api_names_[&api];
+    if (name == nullptr) name = std::make_shared<const std::string>(api.name);
+    record.name = name;
+    record.count = counts_[api.name]++;
+    record.token = token_;
+    record.ordinal = next_ordinal_++;
+    record.parent = phase_ != 0 ? phase_ : ParentOf(thread);
+    record.in_construct = config_.level == core::Level::kMix;
+    record.wanted = Wanted(record, true, api.risk);
+  }
+  record.save = record.wanted && Saves(record);
+  return record;
+}
+
+OpenRecord Recorder::BeginModule(const std::shared_ptr<const std::string>& name, ThreadState& thread) {
+  OpenRecord record;
+  record.kind = core::RecordKind::kModule;
+  record.step = step();
+  record.thread = thread.number;
+  record.name = name;
+  {
+    absl::MutexLock lock(&mu_);
+    record.count = counts_[*name]++;
+    record.token = token_;
+    record.ordinal = next_ordinal_++;
+    record.parent = ParentOf(thread);
+    record.in_construct = config_.level != core::Level::kL1;
+    if (filter_.active()) filter_.BeginModule(record.FullName());
+    record.wanted = Wanted(record, false, core::RiskLevel::kAll);
+  }
+  record.save = record.wanted && Saves(record);
+  return record;
+}
+
+OpenRecord Recorder::BeginBackward(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk,
+                                   ThreadState& thread) {
+  OpenRecord record = forward;
+  record.direction = core::Direction::kBackward;
+  record.step = step();
+  record.thread = thread.number;
+  record.entered = false;
+  {
+    absl::MutexLock lock(&mu_);
+    record.ordinal = next_ordinal_++;
+    record.parent = record.kind == core::RecordKind::kApi && phase_ != 0 ? phase_ : ParentOf(thread);
+    if (record.kind == core::RecordKind::kModule && filter_.active()) filter_.BeginModule(record.FullName());
+    record.wanted = Wanted(record, apply_risk, risk);
+    if (record.wanted && record.kind == core::RecordKind::kModule && filter_.active()) {
+      modules_with_backward_.insert(*record.name);
+    }
+  }
+  record.save = record.wanted && Saves(record);
+  return record;
+}
+
+OpenRecord Recorder::BeginParameterGradient(const std::shared_ptr<const std::string>& module,
+                                            const std::string& parameter, ThreadState& thread) {
+  OpenRecord record;
+  record.kind = core::RecordKind::kParametersGrad;
+  record.direction = core::Direction::kBackward;
+  record.step = step();
+  record.thread = thread.number;
+  record.name = module;
+  {
+    absl::MutexLock lock(&mu_);
+    auto [entry, is_new] = gradient_counts_.try_emplace(*module);
+    if (is_new) {
+      entry->second.first_parameter = parameter;
+      entry->second.token = token_;
+    } else if (entry->second.first_parameter == parameter) {
+      ++entry->second.count;
+      entry->second.token = token_;
+    }
+    record.count = entry->second.count;
+    record.token = entry->second.token;
+    record.ordinal = next_ordinal_++;
+    record.wanted = !filter_.active() || modules_with_backward_.contains(*module) || filter_.Check(*module);
+  }
+  record.save = record.wanted && Saves(record);
+  return record;
+}
+
+OpenRecord Recorder::BeginDebug(std::string_view name, uint32_t count) {
+  OpenRecord record;
+  record.kind = core::RecordKind::kDebug;
+  record.step = step();
+  record.thread = ThreadState::Get().number;
+  record.name = std::make_shared<const std::string>(name);
+  record.count = count;
+  record.wanted = true;
+  record.save = config_.task == core::Task::kTensor;
+  absl::MutexLock lock(&mu_);
+  record.ordinal = next_ordinal_++;
+  return record;
+}
+
+void Recorder::Recheck(OpenRecord& record, bool apply_risk, core::RiskLevel risk) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!filter_.active()) return;
+    record.wanted = Wanted(record, apply_risk, risk);
+  }
+  record.save = record.wanted && Saves(record);
+}
+
+void Recorder::PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, const OpenRecord& record) {
+  if (thread.generation != generation_) {
+    thread.modules.clear();
+    thread.generation = generation_;
+  }
+  thread.modules.push_back({std::move(call), session_->DefineParent(record.FullName())});
+}
+
+void Recorder::PopModule(ThreadState& thread, const OpenRecord& record) {
+  const std::string full_name = record.FullName();
+  if (thread.generation == generation_) {
+    const core::ParentId name = session_->DefineParent(full_name);
+    for (size_t i = thread.modules.size(); i-- > 0;) {
+      if (thread.modules[i].name != name) continue;
+      thread.modules.erase(thread.modules.begin() + static_cast<std::ptrdiff_t>(i));
+      break;
+    }
+  }
+  absl::MutexLock lock(&mu_);
+  if (filter_.active()) filter_.EndModule(full_name);
+}
+
+void Recorder::SetPhase(std::string_view phase) {
+  const core::ParentId name = phase.empty() ? 0 : session_->DefineParent(phase);
+  absl::MutexLock lock(&mu_);
+  phase_ = name;
+}
+
+core::StructureId Recorder::StructureOf(const FragmentBuilder& builder) {
+  absl::MutexLock lock(&structures_mu_);
+  const auto found = structures_.find(absl::string_view(builder.signature().data(), builder.signature().size()));
+  if (found != structures_.end()) return found->second;
+  const core::StructureId id = session_->DefineStructure(builder.BuildStructure());
+  structures_.emplace(std::string(builder.signature()), id);
+  return id;
+}
+
+void Recorder::StartFragment(const OpenRecord& record, FragmentBuilder& builder) {
+  builder.Start(*record.name, record.kind, record.direction);
+}
+
+void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack) {
+  if (record.step != step()) return;  // its step has ended while the call was under way
+  // A record whose first fields come late stands where they came.
+  const bool moves = (flags & core::kExit) != 0 && !builder.empty() &&
+                     (record.kind != core::RecordKind::kApi || ((flags & core::kEnter) == 0 && !record.entered));
+  if (moves && (flags & core::kEnter) == 0) {
+    absl::MutexLock lock(&mu_);
+    record.ordinal = next_ordinal_++;
+    flags |= core::kUpdate;
+  }
+  if ((flags & core::kEnter) != 0 && !builder.empty()) record.entered = true;
+  if (!record.in_construct) flags |= core::kNoConstruct;
+  core::Fragment fragment;
+  fragment.step = record.step;
+  fragment.token = record.token;
+  fragment.structure = StructureOf(builder);
+  fragment.count = record.count;
+  fragment.ordinal = record.ordinal;
+  fragment.flags = flags;
+  fragment.stack = stack;
+  fragment.parent = record.parent;
+  fragment.thread = record.thread;
+  builder.Fill(fragment);
+  session_->Emit(fragment);
+}
+
+void Recorder::EmitConstructOnly(const OpenRecord& record) {
+  if (!record.in_construct) return;
+  OpenRecord silent = record;
+  FragmentBuilder builder;
+  StartFragment(silent, builder);
+  Emit(silent, builder, core::kEnter | core::kExit | core::kConstructOnly);
+}
+
+void Recorder::Fault(const OpenRecord& where, std::string_view message) noexcept {
+  try {
+    session_->ReportFault(where.step, where.name == nullptr ? "" : where.FullName(), message);
+  } catch (...) {
+    lost_faults_.fetch_add(1);  // nothing more can be done for it
+  }
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,179 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/core/config.h"
+#include "agent/core/session.h"
+#include "agent/torch/fragment_builder.h"
+#include "agent/torch/name_filter.h"
+#include "agent/torch/tensor_reader.h"
+
+namespace msprobe::capture {
+
+class ModuleCall;
+
+// One function whose calls are recorded. Lives as long as the process.
+struct Api {
+  std::string name;  // "Functional.linear"
+  core::RiskLevel risk = core::RiskLevel::kFocus;
+  bool is_dropout = false;
+  bool is_distributed = false;  // the output is the arguments after the call
+  std::vector<int> ignored_inputs;
+  std::vector<int> ignored_outputs;
+  std::string ignored_keyword;
+};
+
+// One module of the model, as named_modules() names it first. The root has is_root and is not recorded itself.
+struct ModuleInfo {
+  std::string name;  // "Module.model.norm.Qwen2RMSNorm"
+  bool is_root = false;
+};
+
+// A record that has begun: where it stands and whether it is wanted. Small; copied into backward hooks.
+struct OpenRecord {
+  std::shared_ptr<const std::string> name;  // without count and direction
+  core::RecordKind kind = core::RecordKind::kApi;
+  core::Direction direction = core::Direction::kForward;
+  uint32_t step = 0;
+  uint32_t token = 0;
+  uint32_t count = 0;
+  uint64_t ordinal = 0;
+  uint32_t thread = 0;
+  core::ParentId parent = 0;
+  bool wanted = false;        // stands in dump.json
+  bool in_construct = false;  // stands in construct.json
+  bool entered = false;       // its ENTER was emitted with fields
+  bool save = false;          // keep the tensors' bytes
+
+  std::string FullName() const;
+};
+
+// What one thread is inside of. Only its own thread touches it.
+struct ThreadState {
+  explicit ThreadState(uint32_t thread_number) : number(thread_number) {}
+
+  struct OpenModule {
+    std::shared_ptr<ModuleCall> call;
+    core::ParentId name = 0;
+  };
+  const uint32_t number;  // small, from 0, in order of first use
+  uint32_t generation = 0;       // of the recorder whose modules are listed
+  int api_depth = 0;             // inside a recorded API: what it calls is its own business
+  int suppressed = 0;            // inside something that is never recorded (printing a tensor)
+  std::vector<OpenModule> modules;  // forward and backward, innermost last
+  FragmentBuilder builder;
+
+  static ThreadState& Get();
+};
+
+// Turns calls into records of one session: names and counts them, asks the filters, orders and emits their fragments.
+//
+// Threads: every method from any thread, with or without the GIL. Nothing here throws but what libtorch throws while
+// reading a tensor; callers contain it with Contain.
+class Recorder : public std::enable_shared_from_this<Recorder> {
+ public:
+  Recorder(core::Config config, std::shared_ptr<core::Session> session);
+
+  const core::Config& config() const { return config_; }
+  core::Session& session() { return *session_; }
+  const TensorReader& reader() const { return reader_; }
+  uint32_t generation() const { return generation_; }
+
+  bool capturing() const { return capturing_.load(std::memory_order_acquire); }
+  void Start(uint32_t step);
+  void Stop();
+  // Ends `step` (or forgets it), and resets counts, ordinals and tokens.
+  void EndStep(uint32_t step, bool keep);
+  uint32_t step() const { return step_.load(std::memory_order_relaxed); }
+
+  // Whether fields of this side are recorded at all (task structure, data_mode).
+  bool WantsInput(core::Direction direction) const;
+  bool WantsOutput(core::Direction direction) const;
+
+  // The root module was called: the next forward pass of the step begins.
+  void BeginToken();
+
+  // Begins the forward record of an API call or module, and counts it. Modules also go on the thread's stack
+  // (through PushModule, by the caller).
+  OpenRecord BeginApi(const Api& api, ThreadState& thread);
+  OpenRecord BeginModule(const std::shared_ptr<const std::string>& name, ThreadState& thread);
+  // Begins the backward record that belongs to a forward one.
+  OpenRecord BeginBackward(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk, ThreadState& thread);
+  // A gradient of a parameter was accumulated. Gives the record it belongs to.
+  OpenRecord BeginParameterGradient(const std::shared_ptr<const std::string>& module, const std::string& parameter,
+                                    ThreadState& thread);
+  OpenRecord BeginDebug(std::string_view name, uint32_t count);
+
+  // Asks the filters again where the call ends: the end of a scope may lie inside it.
+  void Recheck(OpenRecord& record, bool apply_risk, core::RiskLevel risk);
+
+  void PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, const OpenRecord& record);
+  void PopModule(ThreadState& thread, const OpenRecord& record);
+
+  // The parent of API calls meanwhile, whatever module they are in: "optimizer", "clip_grad", or empty.
+  void SetPhase(std::string_view phase);
+
+  // Emits what `builder` holds as a fragment of `record`.
+  void Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack = 0);
+  // Emits a fragment of a record that is not wanted but stands in construct.json; nothing otherwise.
+  void EmitConstructOnly(const OpenRecord& record);
+  // Prepares `builder` for a fragment of `record`.
+  static void StartFragment(const OpenRecord& record, FragmentBuilder& builder);
+
+  // Runs `body`; what it throws becomes a counted fault of `where` and a line of dump_error_info.log.
+  template <typename Body>
+  void Contain(const OpenRecord& where, Body&& body) noexcept {
+    try {
+      body();
+    } catch (const std::exception& error) {
+      Fault(where, error.what());
+    } catch (...) {
+      Fault(where, "unknown exception");
+    }
+  }
+  void Fault(const OpenRecord& where, std::string_view message) noexcept;
+
+ private:
+  core::ParentId ParentOf(const ThreadState& thread) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Wanted(const OpenRecord& record, bool apply_risk, core::RiskLevel risk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Saves(const OpenRecord& record) const;
+  core::StructureId StructureOf(const FragmentBuilder& builder);
+
+  const core::Config config_;
+  const std::shared_ptr<core::Session> session_;
+  const TensorReader reader_;
+  const uint32_t generation_;
+  std::atomic<bool> capturing_{false};
+  std::atomic<uint32_t> step_{0};
+  std::atomic<uint32_t> lost_faults_{0};
+
+  absl::Mutex mu_;
+  NameFilter filter_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
+  uint32_t token_ ABSL_GUARDED_BY(mu_) = 0;
+  bool token_seen_ ABSL_GUARDED_BY(mu_) = false;
+  absl::flat_hash_map<std::string, uint32_t> counts_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<const void*, std::shared_ptr<const std::string>> api_names_ ABSL_GUARDED_BY(mu_);
+  core::ParentId phase_ ABSL_GUARDED_BY(mu_) = 0;
+  struct GradientCount {
+    std::string first_parameter;
+    uint32_t count = 0;
+    uint32_t token = 0;
+  };
+  absl::flat_hash_map<std::string, GradientCount> gradient_counts_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_set<std::string> modules_with_backward_ ABSL_GUARDED_BY(mu_);
+
+  absl::Mutex structures_mu_;
+  absl::flat_hash_map<std::string, core::StructureId> structures_ ABSL_GUARDED_BY(structures_mu_);
+};
+
+}  // namespace msprobe::capture

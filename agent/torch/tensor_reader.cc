@@ -1,0 +1,214 @@
+#include "agent/torch/tensor_reader.h"
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
+#include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+
+#include "agent/stats/checksum.h"
+#include "agent/stats/statistics.h"
+
+namespace msprobe::capture {
+namespace {
+
+using stats::DType;
+
+// Subclasses with a Python __torch_dispatch__ (FakeTensor, DTensor, ...) and functorch wrappers hold no memory of
+// their own that could be read without running their code.
+bool HasReadableMemory(const at::Tensor& tensor) {
+  static constexpr c10::DispatchKeySet kOpaque({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                                c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return tensor.layout() == c10::kStrided && !impl->key_set().has_any(kOpaque) && impl->has_storage() &&
+         !impl->has_symbolic_sizes_strides();
+}
+
+// Whether every element lies inside the storage; FSDP and others free storages of live tensors.
+bool FitsStorage(const c10::TensorImpl* impl, std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  int64_t low = impl->storage_offset();
+  int64_t high = low;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t reach = (sizes[i] - 1) * strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto item = static_cast<int64_t>(impl->itemsize());
+  return low >= 0 && (high + 1) * item <= static_cast<int64_t>(impl->storage().nbytes());
+}
+
+void SetNumbers(const stats::Statistics& from, core::Leaf& leaf) {
+  if (!from.computed) return;
+  leaf.has_statistics = true;
+  leaf.is_integer = from.is_integer;
+  leaf.max = from.max;
+  leaf.min = from.min;
+  leaf.mean = from.mean;
+  leaf.norm = from.norm;
+  leaf.variance = from.variance;
+  leaf.integer_max = from.integer_max;
+  leaf.integer_min = from.integer_min;
+  leaf.zero_count = from.zero_count;
+  leaf.nan_count = from.nan_count;
+  leaf.positive_inf_count = from.positive_inf_count;
+  leaf.negative_inf_count = from.negative_inf_count;
+  leaf.has_finite = from.has_finite;
+  leaf.finite_max = from.finite_max;
+  leaf.finite_min = from.finite_min;
+  leaf.finite_mean = from.finite_mean;
+  leaf.finite_norm = from.finite_norm;
+}
+
+bool IsWide(uint8_t dtype) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::kFloat64:
+    case DType::kInt64:
+    case DType::kUInt64:
+    case DType::kComplex128:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string DeviceName(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return "cpu";
+  return tensor.device().str();
+}
+
+}  // namespace
+
+uint8_t WireDType(c10::ScalarType type) {
+  static constexpr struct {
+    c10::ScalarType torch;
+    DType wire;
+  } kTypes[] = {
+      {c10::kFloat, DType::kFloat32},
+      {c10::kBFloat16, DType::kBFloat16},
+      {c10::kHalf, DType::kFloat16},
+      {c10::kDouble, DType::kFloat64},
+      {c10::kLong, DType::kInt64},
+      {c10::kInt, DType::kInt32},
+      {c10::kBool, DType::kBool},
+      {c10::kByte, DType::kUInt8},
+      {c10::kChar, DType::kInt8},
+      {c10::kShort, DType::kInt16},
+      {c10::kUInt16, DType::kUInt16},
+      {c10::kUInt32, DType::kUInt32},
+      {c10::kUInt64, DType::kUInt64},
+      {c10::ScalarType::ComplexHalf, DType::kComplex32},
+      {c10::ScalarType::ComplexFloat, DType::kComplex64},
+      {c10::ScalarType::ComplexDouble, DType::kComplex128},
+      {c10::kFloat8_e4m3fn, DType::kFloat8E4M3FN},
+      {c10::kFloat8_e5m2, DType::kFloat8E5M2},
+      {c10::kFloat8_e4m3fnuz, DType::kFloat8E4M3FNUZ},
+      {c10::kFloat8_e5m2fnuz, DType::kFloat8E5M2FNUZ},
+      {c10::kFloat8_e8m0fnu, DType::kFloat8E8M0FNU},
+      {c10::kFloat4_e2m1fn_x2, DType::kFloat4E2M1FNX2},
+      {c10::kQInt8, DType::kQInt8},
+      {c10::kQUInt8, DType::kQUInt8},
+      {c10::kQInt32, DType::kQInt32},
+  };
+  for (const auto& entry : kTypes) {
+    if (entry.torch == type) return static_cast<uint8_t>(entry.wire);
+  }
+  return static_cast<uint8_t>(DType::kOther);
+}
+
+TensorReader::TensorReader(const core::Config& config, core::Session* session)
+    : summary_mode_(config.summary_mode), slice_(config.slice), session_(session) {}
+
+TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
+  TensorReading reading;
+  reading.dtype = WireDType(tensor.scalar_type());
+  if (reading.dtype == static_cast<uint8_t>(DType::kOther)) {
+    reading.dtype_name = "torch." + std::string(c10::toString(tensor.scalar_type()));
+  }
+  reading.device = DeviceName(tensor);
+  reading.requires_grad = tensor.requires_grad();
+  reading.is_sparse = tensor.layout() != c10::kStrided;
+  reading.leaf.is_wide = IsWide(reading.dtype);
+  if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    reading.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
+  }
+  if (!HasReadableMemory(tensor) || tensor.device().is_meta()) return reading;
+  if (tensor.device().is_cpu()) {
+    ReadHost(tensor, save, reading);
+    return reading;
+  }
+  at::NoGradGuard no_grad;
+  at::DisableRecordFunctionGuard no_profile;
+  c10::impl::ExcludeDispatchKeyGuard no_python(
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
+  ReadHost(tensor.detach().to(c10::kCPU), save, reading);
+  return reading;
+}
+
+void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  std::vector<int64_t> strides(tensor.strides().begin(), tensor.strides().end());
+  int64_t offset = 0;  // in elements, from the tensor's first
+  for (const core::SliceRule& rule : slice_) {
+    if (rule.dim >= static_cast<int64_t>(reading.shape.size())) continue;
+    int64_t& size = reading.shape[rule.dim];
+    if (rule.size && *rule.size != tensor.sizes()[rule.dim]) continue;
+    // As Python slices: negative bounds count from the end, all are clamped.
+    const auto clamp = [size](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? bound + size : bound, 0, size); };
+    const int64_t begin = clamp(rule.begin);
+    const int64_t end = std::max(begin, rule.end ? clamp(*rule.end) : size);
+    offset += begin * strides[rule.dim];
+    size = end - begin;
+  }
+
+  stats::TensorView view;
+  view.dtype = static_cast<DType>(reading.dtype);
+  view.sizes = reading.shape;
+  view.strides = strides;
+  view.conjugate = tensor.is_conj();
+  view.negative = tensor.is_neg();
+  const int64_t count = view.element_count();
+  if (count == 0) {
+    if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
+    return;
+  }
+  const auto* memory = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
+  if (memory == nullptr || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()}, strides)) return;
+  view.data = memory + (impl->storage_offset() + offset) * static_cast<int64_t>(impl->itemsize());
+
+  if (tensor.is_quantized()) {
+    const auto& quantizer = static_cast<at::QTensorImpl*>(tensor.unsafeGetTensorImpl())->quantizer();
+    if (quantizer->qscheme() == c10::kPerTensorAffine) {
+      const auto* affine = static_cast<const at::PerTensorAffineQuantizer*>(quantizer.get());
+      view.scale = affine->scale();
+      view.zero_point = affine->zero_point();
+      reading.attributes_json.clear();
+    } else {
+      return;  // per channel: the elements have no common scale, the record stands without numbers
+    }
+  }
+
+  if (summary_mode_ == core::SummaryMode::kXor) {
+    reading.leaf.xor64 = stats::Xor64(view);
+    // A 0-D tensor's record shows its value beside the checksum.
+    if (reading.shape.empty()) SetNumbers(stats::ComputeStatistics(view), reading.leaf);
+  } else {
+    SetNumbers(stats::ComputeStatistics(view), reading.leaf);
+  }
+  if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = stats::Crc32(view);
+  if (save) {
+    reading.leaf.payload = session_->AllocatePayload(static_cast<size_t>(count) * stats::ElementSize(view.dtype));
+    if (reading.leaf.payload != nullptr) stats::CopyContiguous(view, reading.leaf.payload->bytes().data());
+  }
+}
+
+void TensorReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,
+                             std::span<const int64_t> strides, TensorReading& reading) {
+  reading.dtype = dtype;
+  reading.leaf.is_wide = IsWide(dtype);
+  stats::TensorView view{.data = data, .dtype = static_cast<DType>(dtype), .sizes = shape, .strides = strides};
+  if (view.element_count() > 0) SetNumbers(stats::ComputeStatistics(view), reading.leaf);
+}
+
+}  // namespace msprobe::capture
