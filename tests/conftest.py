@@ -27,7 +27,8 @@ def reference():
 @pytest.fixture(scope="session")
 def oracle_python():
     """The Python of the environment that holds the established tool."""
-    path = pathlib.Path(os.environ.get("MSPROBE_ORACLE_PYTHON", REPOSITORY / ".oracle" / "bin" / "python"))
+    environment = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle"))
+    path = pathlib.Path(os.environ.get("MSPROBE_ORACLE_PYTHON", environment / "bin" / "python"))
     if not path.exists():
         pytest.skip(f"no established tool at {path}: run `make oracle` or set MSPROBE_ORACLE_PYTHON")
     return path

@@ -29,7 +29,7 @@ def wait_until(condition, timeout, what):
 
 
 def environment(**changes):
-    """This environment with changes; None removes a variable. Settings of the shell that runs the tests do not leak in."""
+    """This environment with changes; None removes a variable. The shell's own settings of msprobe do not leak in."""
     result = {key: value for key, value in os.environ.items() if key not in ("MSPROBE_SERVER", "MSPROBE_RUN")}
     for key, value in changes.items():
         if value is None:
@@ -67,7 +67,7 @@ class Background:
 
     def __init__(self, command, log, cwd=None, **env):
         self._log = pathlib.Path(log)
-        with open(self._log, "wb") as stream:
+        with self._log.open("wb") as stream:
             self.process = subprocess.Popen(
                 [str(part) for part in command],
                 stdout=stream,

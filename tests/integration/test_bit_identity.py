@@ -1,4 +1,4 @@
-"""The agent changes nothing: losses, gradients, parameters, random state and the list of aten operators stay the same."""
+"""The agent changes nothing: losses, gradients, parameters, random state, and the list of aten operators."""
 
 import json
 import pathlib
@@ -63,7 +63,7 @@ def test_nothing_changes(agent, net, outcomes):
         assert not changed, f"{key} of steps {changed} differ"
     for step in range(steps):
         a, b = off["operators"][step], on["operators"][step]
-        at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+        at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
         assert a == b, (
             f"step {step}: {len(a)} operators without, {len(b)} with; from {at}: {a[at : at + 4]} {b[at : at + 4]}"
         )

@@ -20,7 +20,7 @@ def test_a_forked_child_records_nothing_and_says_so_once(dump_path, traced):
     for child in children:
         lines = [line for line in text.splitlines() if re.search(r"\bfork", line) and child in line]
         assert len(lines) == 1, f"child {child} says it once: {lines}\n{text[-3000:]}"
-    ranks = [path for path in (dump_path / "step0").iterdir()]
+    ranks = list((dump_path / "step0").iterdir())
     assert len(ranks) == 1, "only the parent has a directory"
     data = read_dump(ranks[0])["data"]
     assert "Torch.abs.0.forward" in data and "Torch.neg.0.forward" in data

@@ -194,7 +194,7 @@ class _Comparer:
                 self.report(name, (what,), "present", ABSENT, f"extra {what}")
         common_ours = [name for name in ours if name in theirs]
         common_real = [name for name in real if name in mine]
-        for index, (a, b) in enumerate(zip(common_ours, common_real)):
+        for index, (a, b) in enumerate(zip(common_ours, common_real, strict=False)):
             if a != b:
                 self.report(where, (f"{what} order", index), a, b, f"the same order of each {what}")
                 break
@@ -209,7 +209,7 @@ class _Comparer:
         elif isinstance(real, list) and isinstance(ours, list):
             if len(ours) != len(real):
                 self.report(entry, (*key, "length"), len(ours), len(real), "lists of another length")
-            for index, (a, b) in enumerate(zip(ours, real)):
+            for index, (a, b) in enumerate(zip(ours, real, strict=False)):
                 self.value(entry, (*key, index), a, b)
         elif not same(ours, real):
             self.report(entry, key, ours, real, "equal")
@@ -381,7 +381,7 @@ def compare_stack(ours, real):
         if extra:
             comparer.report("stack.json", ("extra",), extra, ABSENT, "only names that the real tool gives a stack")
     elif list(mine) != list(theirs):
-        first = next(index for index, (a, b) in enumerate(zip(mine, theirs)) if a != b)
+        first = next(index for index, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a != b)
         comparer.report(
             "stack.json",
             ("group order", first),
@@ -392,7 +392,7 @@ def compare_stack(ours, real):
     for names, frames in theirs.items():
         if names in mine and program_frames(mine[names]) != program_frames(frames):
             a, b = program_frames(mine[names]), program_frames(frames)
-            at = next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+            at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
             comparer.report(
                 "stack.json",
                 (names[0], "frame", at),

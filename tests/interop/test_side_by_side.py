@@ -72,8 +72,8 @@ def truth_of(case, side_by_side, reference):
 
 def test_every_case_of_the_reference_is_here(reference):
     make = cases.load_make(reference)
-    assert RECORDED_CASES == list(make.CASES)
-    assert ADDED_CASES == list(cases.added_cases(make))
+    assert list(make.CASES) == RECORDED_CASES
+    assert list(cases.added_cases(make)) == ADDED_CASES
 
 
 @pytest.mark.timeout(300)

@@ -7,6 +7,7 @@ of another net before, then was stopped. on: every step is dumped.
 import argparse
 import hashlib
 import json
+import pathlib
 import random
 
 import nets
@@ -138,8 +139,7 @@ def main():
         "two_path": train_two_path(agent, options.steps),
         "encoder": run_encoder(agent, options.steps),
     }
-    with open(options.out, "w") as stream:
-        json.dump(found, stream)
+    pathlib.Path(options.out).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Step 0: the tiny Qwen2 trained plainly. Step 1: with non-reentrant, step 2: with reentrant activation checkpointing."""
+"""The tiny Qwen2: step 0 trained plainly, step 1 with non-reentrant, step 2 with reentrant checkpointing."""
 
 import sys
 

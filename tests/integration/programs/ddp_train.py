@@ -1,4 +1,4 @@
-"""Two steps of DistributedDataParallel under gloo; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torchrun sets them."""
+"""Two steps of DistributedDataParallel under gloo, with RANK, WORLD_SIZE and MASTER_* as torchrun sets them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Forks while capturing: the child computes, and exits as it likes; the parent goes on. A DataLoader with workers too."""
+"""Forks while capturing: children compute and exit as they like, the parent goes on. A DataLoader too."""
 
 import os
 import sys

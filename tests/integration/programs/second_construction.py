@@ -11,7 +11,7 @@ def main():
 
     try:
         PrecisionDebugger.start()
-    except Exception as error:  # noqa: BLE001 - whatever it is, the test reads it
+    except Exception as error:  # whatever it is, the test reads it
         print("BEFORE CONSTRUCTION", type(error).__name__, error)
     first = PrecisionDebugger(config_path=sys.argv[1])
     second = PrecisionDebugger(config_path=sys.argv[2])

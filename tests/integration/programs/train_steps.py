@@ -7,7 +7,6 @@
 
 import argparse
 import json
-import os
 import pathlib
 import time
 
@@ -19,7 +18,7 @@ def report(path, text):
     if path:
         temporary = path.with_suffix(".tmp")
         temporary.write_text(text)
-        os.replace(temporary, path)
+        temporary.replace(path)
 
 
 def hold(go):
