@@ -29,7 +29,7 @@ build: cpp wheels ## install what is missing, build the C++, make and install th
 test: build oracle ## every test: C++, Python, integration, interop with the established tool, sanitizers
 	@$(RUN) scripts/run_suites.py
 
-bench: build oracle ## microbenchmarks, and a step's time with no tool, with this one, with the established one
+bench: build oracle benchmarks ## microbenchmarks, and a step's time with no tool, with this one, with the established one
 	@$(RUN) tests/bench/bench.py
 
 lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy
@@ -41,7 +41,7 @@ sanitize: venv ## C++ unit tests under the address and undefined-behaviour sanit
 wheels: cpp ## the three wheels in dist/
 	@$(RUN) scripts/make_wheels.py
 
-nightly: build oracle ## what is too long for every change: sanitizers, then the chaos suite, then bench
+nightly: build oracle benchmarks ## what is too long for every change: sanitizers, then the chaos suite, then bench
 	@$(RUN) scripts/run_suites.py sanitize chaos
 	@$(RUN) tests/bench/bench.py
 
@@ -51,6 +51,9 @@ clean: ## remove what was built; the virtual environments stay
 cpp: venv
 	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CMAKE_FLAGS)
 	@ninja -C build -j $(JOBS) --quiet msprobe-server _agent
+
+benchmarks: cpp
+	@ninja -C build -j $(JOBS) --quiet msprobe_benchmarks
 
 # Debian packages are looked up at every call (50 ms), since they can go without any file here changing.
 debian:
@@ -79,4 +82,4 @@ $(ORACLE)/.requirements: scripts/requirements-oracle.txt scripts/requirements-to
 	$(ORACLE)/bin/python -m pip install --quiet -r $<
 	@touch $@
 
-.PHONY: help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle
+.PHONY: help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks

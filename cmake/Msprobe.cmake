@@ -49,7 +49,9 @@ function(msprobe_test name)
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)
 endfunction()
 
-# msprobe_benchmark(NAME SOURCES ... [DEPS ...]): a Google Benchmark binary, built but not run by ctest.
+# msprobe_benchmark(NAME SOURCES ... [DEPS ...]): a Google Benchmark binary, built (alone: target msprobe_benchmarks) but not
+# run by ctest.
+add_custom_target(msprobe_benchmarks)
 function(msprobe_benchmark name)
   if(NOT MSPROBE_BUILD_TESTS)
     return()
@@ -57,6 +59,7 @@ function(msprobe_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/benchmarks)
+  add_dependencies(msprobe_benchmarks ${name})
   if(MSPROBE_SANITIZE)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)  # a sanitized time means nothing
   endif()
