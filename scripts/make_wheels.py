@@ -66,7 +66,12 @@ WHEELS = (
 def run(*command: str | Path) -> None:
     """Runs a command quietly; its output is shown when it fails."""
     done = subprocess.run(
-        [str(part) for part in command], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        [str(part) for part in command],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
     )
     if done.returncode != 0:
         raise SystemExit(f"{done.stdout}\nmake_wheels: {' '.join(map(str, command))} failed")
@@ -75,7 +80,9 @@ def run(*command: str | Path) -> None:
 def only_wheel(directory: Path, name: str) -> Path:
     found = sorted(directory.glob(f"{name}-*.whl"))
     if len(found) != 1:
-        raise SystemExit(f"make_wheels: expected one {name}-*.whl in {directory}, found {[path.name for path in found]}")
+        raise SystemExit(
+            f"make_wheels: expected one {name}-*.whl in {directory}, found {[path.name for path in found]}"
+        )
     return found[0]
 
 

@@ -71,7 +71,9 @@ def pytest(name: str, path: str, seconds: int) -> Suite:
     return Suite(name, (command,), seconds, needs=path)
 
 
-def ctest(name: str, build: str, before: tuple[tuple[str, ...], ...], seconds: int, environment: dict[str, str]) -> Suite:
+def ctest(
+    name: str, build: str, before: tuple[tuple[str, ...], ...], seconds: int, environment: dict[str, str]
+) -> Suite:
     run = ("ctest", "--test-dir", build, "-j", JOBS, "--output-on-failure", "--no-tests=error", "--timeout", "300")
     return Suite(name, (*before, (*run, "--output-junit", str(RESULTS / f"{name}.xml"))), seconds, environment)
 
