@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, Protocol, TypeVar, overload
+from typing import BinaryIO, Literal, TypeVar, overload
 
 import grpc
 
-from msprobe_client import decode, dump_files, model
+from msprobe_client import background_call, decode, dump_files, model
 from msprobe_client.address import ENVIRONMENT, target_of
+from msprobe_client.background_call import Pending, Stream
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     DataError,
@@ -43,18 +44,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
-T_co = TypeVar("T_co", covariant=True)
 M = TypeVar("M")
-
-
-class _Stream(Protocol[T_co]):
-    def __iter__(self) -> Iterator[T_co]: ...
-    def cancel(self) -> bool: ...
-
-
-class _Pending(Protocol[T_co]):
-    def result(self, timeout: float | None = None) -> T_co: ...
-    def cancel(self) -> bool: ...
 
 
 def _nothing(done: int, total: int) -> None:
@@ -72,6 +62,7 @@ class Client:
     def __init__(self, address: str | None = None, *, data_dir: PathLike | None = None, create: bool = False) -> None:
         if address is not None and data_dir is not None:
             raise InvalidArgument("a server address and a data directory exclude each other; give one of them")
+        self._closed = False
         self._cleanup = ExitStack()
         if data_dir is not None:
             address = self._cleanup.enter_context(EmbeddedServer(data_dir, create=create)).address
@@ -96,19 +87,22 @@ class Client:
 
     def close(self) -> None:
         """Cancels what is under way; ends the server this client started."""
+        self._closed = True
         self._cleanup.close()
 
     def server_info(self) -> model.ServerInfo:
-        return decode.server_info(self._result(self._control.GetServerInfo.future(control_pb2.GetServerInfoRequest())))
+        return decode.server_info(
+            self._result(lambda: self._control.GetServerInfo.future(control_pb2.GetServerInfoRequest()))
+        )
 
     def runs(self) -> list[model.RunSummary]:
-        response = self._result(self._query.ListRuns.future(query_pb2.ListRunsRequest()))
+        response = self._result(lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()))
         return [decode.run_summary(item) for item in response.runs]
 
     def steps(self, run: str) -> list[model.StepSummary]:
         """In order of step, then rank."""
-        call = self._query.ListSteps(query_pb2.ListStepsRequest(run=run))
-        return [decode.step_summary(item) for item in self._items(call)]
+        request = query_pb2.ListStepsRequest(run=run)
+        return [decode.step_summary(item) for item in self._items(lambda: self._query.ListSteps(request))]
 
     def records(
         self,
@@ -133,7 +127,7 @@ class Client:
             request.token = _uint32("token", token)
         if epoch is not None:
             request.epoch = _uint32("epoch", epoch)
-        return (decode.record(item) for item in self._items(self._query.ReadRecords(request)))
+        return (decode.record(item) for item in self._items(lambda: self._query.ReadRecords(request)))
 
     def export(
         self,
@@ -170,7 +164,7 @@ class Client:
         )
         with ExportWriter(Path(output), force=force) as writer, _disk(output):
             writer.refuse_existing(directories)
-            for chunk in self._items(self._query.Export(request)):
+            for chunk in self._items(lambda: self._query.Export(request)):
                 writer.write(chunk.path, chunk.content, chunk.last)
                 if chunk.last:
                     progress(writer.files, chunk.files_total)
@@ -184,7 +178,7 @@ class Client:
         files = dump_files.find(Path(directory))
         upload = _Upload(files, run, progress)
         try:
-            response = self._result(self._query.Import.future(iter(upload)))
+            response = self._result(lambda: self._query.Import.future(iter(upload)))
         except MsprobeError:
             if upload.error is not None:  # the reason why the call was given up
                 raise upload.error from None
@@ -238,49 +232,55 @@ class Client:
             request.step = _uint32("step", step)
         if rank is not None:
             request.rank.CopyFrom(decode.rank_message(model.Rank.parse(rank)))
-        call = self._query.ReadTensor(request)
         if output is None:
-            return b"".join(self._whole_file(call, name, progress))
+            return b"".join(self._whole_file(request, progress))
         target = Path(output)
         with _disk(output), _whole(target) as scratch:
-            for content in self._whole_file(call, name, progress):
+            for content in self._whole_file(request, progress):
                 scratch.write(content)
         return target
 
     def delete(self, run: str) -> model.DeleteReport:
-        response = self._result(self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
+        response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
         return model.DeleteReport(response.row_bytes, response.payload_bytes)
 
-    def _whole_file(self, call: _Stream[query_pb2.FileChunk], name: str, progress: Progress) -> Iterator[bytes]:
+    def _whole_file(self, request: query_pb2.ReadTensorRequest, progress: Progress) -> Iterator[bytes]:
         done = 0
         ended = False
-        for chunk in self._items(call):
+        for chunk in self._items(lambda: self._query.ReadTensor(request)):
             if ended:
-                raise DataError(f"the server sent more than one file for {name}")
+                raise DataError(f"the server sent more than one file for {request.name}")
             done += len(chunk.content)
             ended = chunk.last
             progress(done, 0)
             yield chunk.content
         if not ended:
-            raise DataError(f"the server's answer ended in the middle of {name}")
+            raise DataError(f"the server's answer ended in the middle of {request.name}")
 
-    def _items(self, call: _Stream[M]) -> Iterator[M]:
-        try:
-            yield from call
-        except grpc.RpcError as error:
-            raise self._error(error) from None
-        finally:
-            call.cancel()  # no effect on a call that ended
+    def _items(self, start: Callable[[], Stream[M]]) -> Iterator[M]:
+        with self._ours():
+            yield from background_call.stream(start)
 
-    def _result(self, call: _Pending[M]) -> M:
+    def _result(self, start: Callable[[], Pending[M]]) -> M:
+        with self._ours():
+            return background_call.result(start)
+
+    @contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Failures of gRPC as ours."""
+        closed = ServerUnavailable(f"the client of {self.address} is closed; make another one")
+        if self._closed:
+            raise closed
         try:
-            return call.result()
+            yield
         except grpc.RpcError as error:
             raise self._error(error) from None
         except grpc.FutureCancelledError:
-            raise ServerUnavailable(f"the call to {self.address} was cancelled; the client was closed") from None
-        finally:
-            call.cancel()
+            raise closed from None
+        except ValueError:  # what gRPC says where the channel was closed meanwhile
+            if not self._closed:
+                raise
+            raise closed from None
 
     def _error(self, error: grpc.RpcError) -> MsprobeError:
         code = error.code()

@@ -115,6 +115,7 @@ class FakeServer(query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer)
         self.imported: dict[str, bytes] = {}
         self.import_run = ""
         self.largest_chunk = 0
+        self.sent = 0  # file chunks
         self._server = grpc.server(ThreadPoolExecutor(8))
         query_pb2_grpc.add_QueryServicer_to_server(self, self._server)
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
@@ -215,6 +216,7 @@ class FakeServer(query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer)
     def _chunks(self, chunks: list[tuple[str, bytes, bool]], total: int) -> Iterator[query_pb2.FileChunk]:
         for path, content, last in chunks:
             yield query_pb2.FileChunk(path=path, content=content, last=last, files_total=total)
+            self.sent += 1
             self.hold.wait()
 
 

@@ -330,3 +330,24 @@ def test_one_client_serves_several_threads(server: FakeServer) -> None:
         for thread in threads:
             thread.join()
     assert counts == [2, 2, 2, 2]
+
+
+def test_a_closed_client_says_so(server: FakeServer) -> None:
+    client = Client(server.address)
+    client.close()
+    with pytest.raises(ServerUnavailable, match="closed"):
+        client.runs()
+    with pytest.raises(ServerUnavailable, match="closed"):
+        client.steps("training")
+
+
+def test_reading_ahead_is_bounded(server: FakeServer) -> None:
+    """A slow reader of a long answer holds a few answers, not all of them."""
+    server.export_chunks = [("step0/rank0/dump.json", b"x" * 1_000_000, False)] * 200
+    with Client(server.address) as client:
+        stream = client._items(lambda: client._query.Export(query_pb2.ExportRequest(run="training")))
+        next(stream)
+        assert server.sent < 100
+        stream.close()  # type: ignore[attr-defined]
+        assert server.cancelled.wait(10)
+        assert server.sent < 200

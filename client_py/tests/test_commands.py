@@ -242,7 +242,10 @@ def test_ctrl_c_cancels_the_call_and_leaves_nothing(server: FakeServer, tmp_path
         while not any(type(item).__name__ in ("ReadRecordsRequest", "ExportRequest") for item in server.requests):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        try:
+            _, stderr = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert (process.returncode, stderr) == (130, "msprobe-client: interrupted\n")
     assert server.cancelled.wait(10)
     assert not out.exists() or not list(out.iterdir())
