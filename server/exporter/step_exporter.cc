@@ -281,6 +281,8 @@ class Export {
 
 }  // namespace
 
+TensorDescription DescribeTensor(const v1::TensorLeaf& leaf) { return Describe(leaf); }
+
 std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
   return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());
 }

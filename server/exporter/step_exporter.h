@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/exporter/file_sink.h"
+#include "server/format/tensor_file.h"
 #include "server/store/step_reader.h"
 
 namespace msprobe::server {
@@ -33,6 +34,9 @@ struct StepExportSummary {
 
 // "step3/rank0" or "step3/proc4711".
 std::string StepDirectory(uint32_t step, const v1::Rank& rank);
+
+// What the file of a leaf says about its tensor; a quantized one has its scale in attributes_json.
+TensorDescription DescribeTensor(const v1::TensorLeaf& leaf);
 
 // Writes one step of one rank as the established tool lays it out:
 //   dump.json, stack.json and construct.json (both only if settings.stack_and_construct), dump_tensor_data/*;

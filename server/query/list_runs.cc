@@ -1,0 +1,48 @@
+#include <set>
+
+#include "server/query/query_context.h"
+#include "server/query/shown_steps.h"
+
+namespace msprobe::server {
+
+absl::Status ListRuns(const QueryContext& context, v1::ListRunsResponse& response) {
+  const Store& store = *context.store;
+  auto runs = store.Runs();
+  if (!runs.ok()) return runs.status();
+  auto sessions = store.Sessions();
+  if (!sessions.ok()) return sessions.status();
+  for (const storage::RunRow& run : *runs) {
+    v1::RunSummary& summary = *response.add_runs();
+    summary.set_run(run.name());
+    summary.set_created_unix_us(run.created_unix_us());
+    std::set<uint32_t> ranks, steps;
+    auto all = store.Steps(run.number());
+    if (!all.ok()) return all.status();
+    for (const auto& [key, row] : *all) summary.set_row_bytes(summary.row_bytes() + row.row_bytes());
+    auto shown = ShownSteps(store, run.number());
+    if (!shown.ok()) return shown.status();
+    for (const ShownStep& step : *shown) {
+      ranks.insert(step.key.rank);
+      steps.insert(step.key.step);
+      summary.set_records(summary.records() + step.row.records());
+      summary.set_tensors(summary.tensors() + step.row.tensors());
+      summary.set_nan_tensors(summary.nan_tensors() + step.row.nan_tensors());
+      summary.set_inf_tensors(summary.inf_tensors() + step.row.inf_tensors());
+    }
+    summary.set_steps(static_cast<uint32_t>(steps.size()));
+    for (uint32_t rank : ranks) *summary.add_ranks() = RankOfCode(rank);
+    auto payload_bytes = store.ReferencedBytes(run.number());
+    if (!payload_bytes.ok()) return payload_bytes.status();
+    summary.set_payload_bytes(*payload_bytes);
+    const storage::SessionRow* latest = nullptr;
+    for (const storage::SessionRow& session : *sessions) {
+      if (session.run() != run.number()) continue;
+      if (session.state() == storage::SessionRow::OPEN) summary.set_open_sessions(summary.open_sessions() + 1);
+      if (latest == nullptr || session.epoch() > latest->epoch()) latest = &session;
+    }
+    if (latest != nullptr) *summary.mutable_settings() = latest->hello().settings();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

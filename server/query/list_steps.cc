@@ -1,0 +1,33 @@
+#include "server/query/query_context.h"
+#include "server/query/shown_steps.h"
+
+namespace msprobe::server {
+
+absl::Status ListSteps(const QueryContext& context, const v1::ListStepsRequest& request,
+                       const Send<v1::StepSummary>& send) {
+  auto run = context.store->FindRun(request.run());
+  if (!run.ok()) return run.status();
+  auto steps = ShownSteps(*context.store, run->number());
+  if (!steps.ok()) return steps.status();
+  for (const ShownStep& step : *steps) {
+    v1::StepSummary summary;
+    summary.set_step(step.key.step);
+    *summary.mutable_rank() = RankOfCode(step.key.rank);
+    summary.set_state(step.row.state());
+    summary.set_records(step.row.records());
+    summary.set_tensors(step.row.tensors());
+    summary.set_nan_tensors(step.row.nan_tensors());
+    summary.set_inf_tensors(step.row.inf_tensors());
+    summary.set_tokens(step.row.tokens());
+    summary.set_row_bytes(step.row.row_bytes());
+    summary.set_payload_bytes(step.row.payload_bytes());
+    *summary.mutable_gaps() = step.row.gaps();
+    summary.set_epoch(step.key.epoch);
+    summary.mutable_earlier_epochs()->Add(step.earlier_epochs.begin(), step.earlier_epochs.end());
+    summary.set_faults(step.row.faults());
+    if (!send(summary)) return PeerGone();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "server/ingest/sessions.h"
+#include "server/metrics/metrics.h"
+#include "server/query/activity.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// What a request needs. Outlives every request.
+struct QueryContext {
+  Store* store = nullptr;
+  Sessions* sessions = nullptr;
+  Metrics* metrics = nullptr;
+  Activity* activity = nullptr;
+  std::string spool_directory;  // uploads lie here while they are read
+};
+
+// Streams of answers, without gRPC: false means that the peer is gone.
+template <typename Message>
+using Send = std::function<bool(const Message&)>;
+template <typename Message>
+using Receive = std::function<bool(Message&)>;
+
+// One file each.
+absl::Status ListRuns(const QueryContext& context, v1::ListRunsResponse& response);
+absl::Status ListSteps(const QueryContext& context, const v1::ListStepsRequest& request,
+                       const Send<v1::StepSummary>& send);
+absl::Status ReadRecords(const QueryContext& context, const v1::ReadRecordsRequest& request,
+                         const Send<v1::Record>& send);
+absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest& request,
+                        const Send<v1::FileChunk>& send);
+absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send);
+absl::Status Import(const QueryContext& context, const Receive<v1::ImportChunk>& receive, v1::ImportResponse& response);
+absl::Status DeleteRun(const QueryContext& context, const v1::DeleteRunRequest& request,
+                       v1::DeleteRunResponse& response);
+
+// Cancelled: what a handler answers when nobody listens any more.
+inline absl::Status PeerGone() { return absl::CancelledError("the client is gone"); }
+
+}  // namespace msprobe::server
