@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Makes the three wheels in dist/ from the built tree, and with --install puts them into the environment it runs in.
 
-A wheel whose inputs did not change since it was made is left alone, so a second run takes well under a second. The digest of
-the inputs lies beside the wheel, as NAME.inputs; the digest of what is installed, in the environment.
+A wheel whose inputs did not change since it was made is left alone, so a second run takes well under a second. The
+digest of the inputs lies beside the wheel, as NAME.inputs; the digest of what is installed, in the environment.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@
     run_suites.py                 the suites of `make test`
     run_suites.py sanitize chaos  these alone
 
-Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit files are in
-build/test-results/. The last lines are each suite's own closing line and one that sums them: `N passed, N failed, N skipped`.
+Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit
+files are in build/test-results/. The last lines are each suite's own closing line and one that sums them:
+`N passed, N failed, N skipped`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NOTHING_COLLECTED = 5  # pytest's exit code
 
 SANITIZER_ENVIRONMENT = {
-    # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not: their annotations disagree.
+    # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not.
     "ASAN_OPTIONS": "detect_container_overflow=0:strict_string_checks=1:abort_on_error=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "LSAN_OPTIONS": f"suppressions={ROOT / 'scripts' / 'leaks_not_ours.txt'}:print_suppressions=0",

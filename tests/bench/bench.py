@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What the tool costs: a model step's time with none, with this tool, and with the established one.
 
-The measurement is overhead.py of the reference directory (MSPROBE_REFERENCE), run by either environment in turn; this script
-only calls it and prints the ratios. Then the microbenchmarks of the C++ rooms run, briefly.
+The measurement is overhead.py of the reference directory (MSPROBE_REFERENCE), run by either environment in turn; this
+script only calls it and prints the ratios. Then the microbenchmarks of the C++ rooms run, briefly.
 
     bench.py                      L0, L1 and mix, statistics, forward; about six minutes
     bench.py --levels L1 --train  one level, training steps
