@@ -277,19 +277,19 @@ absl::Status LiveSession::Lose() {
   return absl::OkStatus();
 }
 
-absl::Status LiveSession::NoteExported(uint32_t step, const v1::StepExported& exported) {
+absl::Status LiveSession::NoteExported(const v1::StepExported& exported, bool finished) {
   std::shared_ptr<SessionListener> listener;
   {
     absl::MutexLock lock(&mu_);
     listener = listener_.lock();
-    auto open = steps_.find(step);
-    if (exported.error().empty() && open == steps_.end()) {
-      auto row = context_.store->Find<storage::StepRow>(KeyOf(step).Encode());
+    if (exported.error().empty() && finished && !steps_.contains(exported.step())) {
+      const std::string key = KeyOf(exported.step()).Encode();
+      auto row = context_.store->Find<storage::StepRow>(key);
       if (!row.ok()) return row.status();
       if (row->has_value()) {
         (*row)->set_exported(true);
         ChangeSet changes;
-        changes.PutMeta(KeyOf(step).Encode(), **row);
+        changes.PutMeta(key, **row);
         if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
       }
     }

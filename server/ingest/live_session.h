@@ -72,8 +72,9 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   absl::Status Lose();
   // A payload came from elsewhere.
   absl::Status ResolvePayload(const std::string& hash);
-  // Files of a step are in place (or not: exported.error()): remembers it and tells the listener.
-  absl::Status NoteExported(uint32_t step, const v1::StepExported& exported);
+  // Files of a step are in place (or not: exported.error()): tells the listener, and remembers it where the step was
+  // finished when it was read.
+  absl::Status NoteExported(const v1::StepExported& exported, bool finished);
 
  private:
   struct OpenStep {

@@ -1,0 +1,172 @@
+#include "server/control/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "server/control/advertisement.h"
+#include "server/format/cat.h"
+#include "server/metrics/log.h"
+
+namespace msprobe::server {
+namespace {
+
+// A batch of max_batch_bytes and its framing fit.
+constexpr int kMaxMessageBytes = 16 << 20;
+constexpr absl::Duration kStreamsEnd = absl::Seconds(10);
+constexpr absl::Duration kExportsEnd = absl::Seconds(60);
+constexpr std::chrono::seconds kRequestsEnd(5);
+
+}  // namespace
+
+Server::Server(ServerOptions options) : options_(std::move(options)), started_(absl::Now()), activity_(started_) {}
+
+Server::~Server() { Stop(); }
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  std::unique_ptr<Server> server(new Server(std::move(options)));
+  const ServerOptions& given = server->options_;
+  auto addresses = ParseListen(given.listen);
+  if (!addresses.ok()) return addresses.status();
+  server->listen_ = *std::move(addresses);
+  for (const ListenAddress& address : server->listen_) {
+    if (!address.loopback && !given.insecure) {
+      return absl::InvalidArgumentError(Cat("--listen=", address.address,
+                                            " is reachable from other machines without encryption; add --insecure if "
+                                            "the network is trusted, or listen on 127.0.0.1 or unix:/path"));
+    }
+  }
+
+  StoreOptions store;
+  store.directory = given.data_dir;
+  store.durability = given.durability;
+  auto opened = Store::Open(store);
+  if (!opened.ok()) return opened.status();
+  server->store_ = *std::move(opened);
+
+  SessionsOptions sessions;
+  sessions.version = given.version;
+  if (given.embedded) sessions.probe = ProbeProcess;
+  if (given.embedded && !given.dump_path.empty()) {
+    sessions.capabilities.push_back("export");
+    server->exports_ =
+        std::make_unique<StepExports>(server->store_.get(), &server->metrics_, given.dump_path, given.export_threads);
+  }
+  server->sessions_ =
+      std::make_unique<Sessions>(server->store_.get(), &server->metrics_, server->exports_.get(), std::move(sessions));
+  if (server->exports_ != nullptr) {
+    server->exports_->Connect(server->sessions_.get());
+    if (absl::Status status = server->exports_->Recover(); !status.ok()) return status;
+  }
+  if (absl::Status status = server->sessions_->Recover(); !status.ok()) return status;
+  if (absl::Status status = server->Listen(); !status.ok()) return status;
+
+  server->metrics_.Set(Metric::kBuildInfo, 1, {given.version});
+  if (!given.metrics_listen.empty()) {
+    absl::Status status = server->metrics_.Serve(given.metrics_listen);
+    if (!status.ok()) return absl::UnavailableError(Cat("--metrics_listen: ", status.message()));
+  }
+  if (!given.advertise.empty()) {
+    absl::Status status = WriteAdvertisement(given.advertise, server->addresses_.front(), server->store_->server_id());
+    if (!status.ok()) return status;
+  }
+  LogInfo("msprobe-server {} on {}, data in {}", given.version, absl::StrJoin(server->addresses_, ", "),
+          given.data_dir);
+  return server;
+}
+
+absl::Status Server::Listen() {
+  ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_);
+  query_ = std::make_unique<QueryService>(
+      QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, Cat(options_.data_dir, "/incoming")});
+  control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); });
+
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  // Two servers on one port would share its connections without anybody noticing.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  std::vector<int> ports(listen_.size(), 0);
+  for (size_t i = 0; i < listen_.size(); ++i) {
+    if (!listen_[i].unix_path.empty() && IsServed(listen_[i].unix_path)) {
+      return absl::UnavailableError(Cat("--listen=", listen_[i].address, ": another server answers there"));
+    }
+    builder.AddListeningPort(listen_[i].address, grpc::InsecureServerCredentials(), &ports[i]);
+  }
+  builder.RegisterService(ingest_.get());
+  builder.RegisterService(query_.get());
+  builder.RegisterService(control_.get());
+  grpc_ = builder.BuildAndStart();
+  if (grpc_ == nullptr) {
+    return absl::UnavailableError(
+        Cat("--listen=", options_.listen, ": cannot listen there; the address is in use or not of this machine"));
+  }
+  for (size_t i = 0; i < listen_.size(); ++i) {
+    const std::string& address = listen_[i].address;
+    addresses_.push_back(listen_[i].unix_path.empty() ? Cat(address.substr(0, address.rfind(':')), ":", ports[i])
+                                                      : address);
+  }
+  return absl::OkStatus();
+}
+
+v1::ServerInfo Server::Info() const {
+  v1::ServerInfo info;
+  info.set_server_id(store_->server_id());
+  info.set_version(options_.version);
+  info.set_durability(options_.durability);
+  info.set_embedded(options_.embedded);
+  info.set_data_dir(options_.data_dir);
+  info.set_started_unix_us(absl::ToUnixMicros(started_));
+  info.set_open_sessions(static_cast<uint32_t>(sessions_->active()));
+  info.set_storage_format(kStorageFormat);
+  return info;
+}
+
+bool Server::Tick() {
+  sessions_->Tick();
+  if (drain_requested_) return false;
+  return !options_.embedded || !NothingLeft();
+}
+
+bool Server::NothingLeft() {
+  const absl::Time now = absl::Now();
+  if (sessions_->active() > 0 || (exports_ != nullptr && !exports_->idle())) activity_.Touch(now);
+  const bool visited = activity_.ever() || sessions_->any_ever();
+  const absl::Duration patience = visited ? options_.idle_exit : std::max(options_.idle_exit, options_.first_visit);
+  return activity_.Idle(now) >= patience;
+}
+
+void Server::Stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  if (grpc_ != nullptr) {
+    LogInfo("shutting down");
+    if (!options_.advertise.empty()) RemoveAdvertisement(options_.advertise);
+    if (auto* health = grpc_->GetHealthCheckService(); health != nullptr) health->SetServingStatus(false);
+    sessions_->Drain();
+    if (!ingest_->EndStreams(kStreamsEnd)) LogWarning("some streams did not end and are cut");
+    if (exports_ != nullptr && !exports_->AwaitIdle(kExportsEnd)) {
+      LogWarning("some exports are not done; the next server of this directory does them");
+    }
+    grpc_->Shutdown(std::chrono::system_clock::now() + kRequestsEnd);
+    grpc_->Wait();
+    for (const ListenAddress& address : listen_) {
+      std::error_code error;
+      if (!address.unix_path.empty()) std::filesystem::remove(address.unix_path, error);
+    }
+  }
+  exports_.reset();
+  if (store_ != nullptr) {
+    absl::Status status = store_->AwaitDurable(absl::Seconds(30));
+    if (!status.ok()) LogError("{}", status.ToString());
+  }
+}
+
+}  // namespace msprobe::server

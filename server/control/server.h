@@ -1,0 +1,82 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/control/control_service.h"
+#include "server/control/listen_address.h"
+#include "server/control/step_exports.h"
+#include "server/ingest/ingest_service.h"
+#include "server/ingest/sessions.h"
+#include "server/metrics/metrics.h"
+#include "server/query/query_service.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+struct ServerOptions {
+  std::string version;
+  std::string listen = "127.0.0.1:50051";
+  std::string data_dir;
+  std::string metrics_listen;  // empty: no metrics port
+  v1::Durability durability = v1::DURABILITY_SYNC;
+  bool insecure = false;  // plain TCP beyond this machine is wanted
+  // Leaves by itself when it has nothing to do; knows the processes of this machine.
+  bool embedded = false;
+  std::string dump_path;  // embedded: where finished steps are written; empty: nowhere
+  std::string advertise;  // embedded: the file that says where it listens; empty: none
+  absl::Duration idle_exit = absl::Seconds(5);
+  absl::Duration first_visit = absl::Seconds(30);  // how long an embedded server waits for its first session
+  int export_threads = 2;
+};
+
+// The whole server. Start, then Tick about every 200 ms until it says that the work is over, then Stop.
+// Threads: RequestDrain from any; the rest from one.
+class Server {
+ public:
+  // AlreadyExists: another server holds the data directory. InvalidArgument names the flag.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
+  ~Server();
+
+  // False: a drain was requested, or an embedded server has nothing left to do.
+  bool Tick();
+  void RequestDrain() { drain_requested_ = true; }
+
+  // Takes no new session, acknowledges what is applied, finishes exports, makes everything durable. Idempotent.
+  void Stop();
+
+  // As bound: port 0 is replaced by the port in use.
+  const std::vector<std::string>& addresses() const { return addresses_; }
+
+ private:
+  explicit Server(ServerOptions options);
+  absl::Status Listen();
+  v1::ServerInfo Info() const;
+  bool NothingLeft();
+
+  const ServerOptions options_;
+  const absl::Time started_;
+  std::vector<ListenAddress> listen_;
+  std::vector<std::string> addresses_;
+  std::atomic<bool> drain_requested_ = false;
+  bool stopped_ = false;
+
+  // In order of dependence: the later know the earlier.
+  Metrics metrics_;
+  std::unique_ptr<Store> store_;
+  Activity activity_;
+  std::unique_ptr<StepExports> exports_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<IngestService> ingest_;
+  std::unique_ptr<QueryService> query_;
+  std::unique_ptr<ControlService> control_;
+  std::unique_ptr<grpc::Server> grpc_;
+};
+
+}  // namespace msprobe::server

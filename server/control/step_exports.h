@@ -1,0 +1,52 @@
+#pragma once
+
+#include <string>
+
+#include "server/control/keyed_workers.h"
+#include "server/ingest/events.h"
+#include "server/ingest/sessions.h"
+#include "server/metrics/metrics.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// What an embedded server does with finished steps: writes dump_path/step{N}/rank{R} off the ingest threads and tells
+// the session.
+//
+// 1. Exports of one session happen in order. A directory appears whole.
+// 2. A step that a later session of the same rank has exported already is not written over.
+// 3. Imported sessions are not exported.
+class StepExports : public SessionObserver {
+ public:
+  StepExports(Store* store, Metrics* metrics, std::string dump_path, int threads)
+      : store_(store), metrics_(metrics), dump_path_(std::move(dump_path)), workers_(threads) {}
+
+  // Before anything is observed.
+  void Connect(Sessions* sessions) { sessions_ = sessions; }
+
+  // Queues what is finished and was never exported: an earlier server of this directory was killed.
+  absl::Status Recover();
+
+  void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
+  void OnExportRequested(const std::string& session, uint32_t step) override;
+  void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
+
+  bool idle() const { return workers_.idle(); }
+  bool AwaitIdle(absl::Duration timeout) const { return workers_.AwaitIdle(timeout); }
+
+ private:
+  void Queue(const std::string& session, uint32_t step);
+  void ExportAndTell(const std::string& session, uint32_t step);
+  // Where the files are; empty: there is nothing to write.
+  absl::StatusOr<std::string> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
+                                         bool& incomplete);
+  void MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to);
+
+  Store* const store_;
+  Metrics* const metrics_;
+  const std::string dump_path_;
+  Sessions* sessions_ = nullptr;
+  KeyedWorkers workers_;
+};
+
+}  // namespace msprobe::server

@@ -1,0 +1,129 @@
+#include <signal.h>
+
+#include <cstdio>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "server/control/server.h"
+#include "server/format/cat.h"
+#include "server/metrics/log.h"
+
+ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
+          "Addresses to serve on: host:port or unix:/path, separated by commas.");
+ABSL_FLAG(std::string, data_dir, "", "Directory of everything stored; made where it is missing. Required.");
+ABSL_FLAG(std::string, metrics_listen, "", "host:port of the Prometheus endpoint /metrics. Empty: none.");
+ABSL_FLAG(std::string, durability, "sync",
+          "What durable means: sync (survives power loss), interval (but for the last second), os (survives the "
+          "server's death, not the machine's).");
+ABSL_FLAG(bool, insecure, false, "Serve plain TCP on addresses that other machines can reach.");
+ABSL_FLAG(bool, embedded, false, "Leave when there is nothing left to do; leave quietly if data_dir is in use.");
+ABSL_FLAG(std::string, dump_path, "", "With --embedded: directory into which finished steps are exported.");
+ABSL_FLAG(std::string, advertise, "", "With --embedded: file that says where this server listens.");
+ABSL_FLAG(double, idle_exit_seconds, 5, "With --embedded: how long it stays without sessions and requests.");
+ABSL_FLAG(int, export_threads, 2, "Steps exported side by side, 1 to 64.");
+ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.");
+
+namespace msprobe::server {
+namespace {
+
+absl::Status BadFlag(std::string_view flag, std::string_view value, std::string_view allowed) {
+  return absl::InvalidArgumentError(Cat("--", flag, "=", value, " is not valid; ", allowed));
+}
+
+absl::StatusOr<ServerOptions> OptionsOfFlags() {
+  ServerOptions options;
+  options.version = MSPROBE_VERSION;
+  options.listen = absl::GetFlag(FLAGS_listen);
+  options.data_dir = absl::GetFlag(FLAGS_data_dir);
+  options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.embedded = absl::GetFlag(FLAGS_embedded);
+  options.dump_path = absl::GetFlag(FLAGS_dump_path);
+  options.advertise = absl::GetFlag(FLAGS_advertise);
+  options.idle_exit = absl::Seconds(absl::GetFlag(FLAGS_idle_exit_seconds));
+  options.export_threads = absl::GetFlag(FLAGS_export_threads);
+  const std::string durability = absl::GetFlag(FLAGS_durability);
+  if (durability == "sync") {
+    options.durability = v1::DURABILITY_SYNC;
+  } else if (durability == "interval") {
+    options.durability = v1::DURABILITY_INTERVAL;
+  } else if (durability == "os") {
+    options.durability = v1::DURABILITY_OS;
+  } else {
+    return BadFlag("durability", durability, "allowed are sync, interval and os");
+  }
+  if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
+  if (options.export_threads < 1 || options.export_threads > 64) {
+    return BadFlag("export_threads", Cat(options.export_threads), "allowed are 1 to 64");
+  }
+  if (!(options.idle_exit >= absl::ZeroDuration())) {
+    return BadFlag("idle_exit_seconds", Cat(absl::GetFlag(FLAGS_idle_exit_seconds)), "it must be 0 or more");
+  }
+  if (!options.embedded && !options.dump_path.empty()) {
+    return BadFlag("dump_path", options.dump_path, "it is for --embedded only");
+  }
+  if (!options.embedded && !options.advertise.empty()) {
+    return BadFlag("advertise", options.advertise, "it is for --embedded only");
+  }
+  return options;
+}
+
+absl::Status CheckLogLevel(const std::string& level) {
+  for (const char* allowed : {"debug", "info", "warning", "error", "off"}) {
+    if (level == allowed) return absl::OkStatus();
+  }
+  return BadFlag("log_level", level, "allowed are debug, info, warning, error and off");
+}
+
+int Main() {
+  absl::StatusOr<ServerOptions> options = OptionsOfFlags();
+  absl::Status status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
+  if (!options.ok()) status = options.status();
+  if (!status.ok()) {
+    std::fprintf(stderr, "msprobe-server: %s\n", std::string(status.message()).c_str());
+    return 2;
+  }
+  StartLog(absl::GetFlag(FLAGS_log_level));
+
+  // Before any thread is started: signals wait for the loop below.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  const bool embedded = options->embedded;
+  auto server = Server::Start(*std::move(options));
+  if (!server.ok()) {
+    // Ranks of one job each start an embedded server; the first takes the lock.
+    if (embedded && absl::IsAlreadyExists(server.status())) return 0;
+    std::fprintf(stderr, "msprobe-server: %s\n", std::string(server.status().message()).c_str());
+    return absl::IsInvalidArgument(server.status()) ? 2 : 1;
+  }
+  const timespec period{0, 200'000'000};
+  while ((*server)->Tick()) {
+    if (sigtimedwait(&signals, nullptr, &period) > 0) break;
+  }
+  (*server)->Stop();
+  return 0;
+}
+
+}  // namespace
+}  // namespace msprobe::server
+
+int main(int argc, char** argv) {
+  absl::SetProgramUsageMessage("Stores what capturing processes stream, and answers questions about it.");
+  absl::FlagsUsageConfig usage;
+  usage.version_string = [] { return std::string("msprobe-server " MSPROBE_VERSION "\n"); };
+  absl::SetFlagsUsageConfig(usage);
+  const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
+  if (rest.size() > 1) {
+    std::fprintf(stderr, "msprobe-server: unexpected argument \"%s\"; flags begin with --\n", rest[1]);
+    return 2;
+  }
+  return msprobe::server::Main();
+}
