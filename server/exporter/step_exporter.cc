@@ -56,25 +56,6 @@ std::string_view GapReason(v1::Marker::Gap::Reason reason) {
   }
 }
 
-TensorDescription Describe(const v1::TensorLeaf& leaf) {
-  TensorDescription description;
-  description.dtype = DTypeOfName(leaf.dtype());
-  description.shape.assign(leaf.shape().begin(), leaf.shape().end());
-  if (!leaf.device().empty()) description.device = leaf.device();
-  rapidjson::Document attributes;
-  attributes.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(leaf.attributes_json().data(),
-                                                                                    leaf.attributes_json().size());
-  if (!attributes.HasParseError() && attributes.IsObject()) {
-    if (auto it = attributes.FindMember("q_scale"); it != attributes.MemberEnd() && it->value.IsNumber()) {
-      description.scale = it->value.GetDouble();
-    }
-    if (auto it = attributes.FindMember("q_zero_point"); it != attributes.MemberEnd() && it->value.IsInt64()) {
-      description.zero_point = it->value.GetInt64();
-    }
-  }
-  return description;
-}
-
 class Export {
  public:
   Export(StepReader& reader, const StepExportOptions& options, FileSink& sink)
@@ -114,7 +95,7 @@ class Export {
       return ForEachTensor(record, [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) {
         if (!leaf.has_payload()) return absl::OkStatus();
         std::string file = Cat(TensorFileName(record.full_name(), path), suffix_);
-        TensorDescription description = Describe(leaf);
+        TensorDescription description = DescribeTensor(leaf);
         if (absl::StatusOr<uint64_t> size = ContentSize(description); !size.ok() || *size != leaf.payload().size()) {
           Warn(Cat(file, ": a payload of ", leaf.payload().size(), " bytes does not fit ", leaf.dtype(),
                    " of its shape"));
@@ -281,7 +262,24 @@ class Export {
 
 }  // namespace
 
-TensorDescription DescribeTensor(const v1::TensorLeaf& leaf) { return Describe(leaf); }
+TensorDescription DescribeTensor(const v1::TensorLeaf& leaf) {
+  TensorDescription description;
+  description.dtype = DTypeOfName(leaf.dtype());
+  description.shape.assign(leaf.shape().begin(), leaf.shape().end());
+  if (!leaf.device().empty()) description.device = leaf.device();
+  rapidjson::Document attributes;
+  attributes.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(leaf.attributes_json().data(),
+                                                                                    leaf.attributes_json().size());
+  if (!attributes.HasParseError() && attributes.IsObject()) {
+    if (auto it = attributes.FindMember("q_scale"); it != attributes.MemberEnd() && it->value.IsNumber()) {
+      description.scale = it->value.GetDouble();
+    }
+    if (auto it = attributes.FindMember("q_zero_point"); it != attributes.MemberEnd() && it->value.IsInt64()) {
+      description.zero_point = it->value.GetInt64();
+    }
+  }
+  return description;
+}
 
 std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
   return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());

@@ -15,6 +15,8 @@ if(MSPROBE_BUILD_TESTS)
   add_executable(pt_file_tool pt_file_tool.cc)
   target_link_libraries(pt_file_tool PRIVATE msprobe_tensor_files msprobe_warnings)
 endif()
+msprobe_test(tensor_files_test SOURCES tensor_files_test.cc DEPS msprobe_tensor_files)
+
 if(MSPROBE_BUILD_TESTS AND EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   add_test(NAME pt_file_interop_test
            COMMAND ${PROJECT_SOURCE_DIR}/.venv/bin/python -m pytest -q -p no:cacheprovider

@@ -10,9 +10,9 @@
 
 namespace msprobe::server {
 
-// A zip of stored entries written front to back, as torch.save lays it out: the bytes of every entry start at a multiple
-// of 64 (padded by an extra field "FB"), CRC and sizes stand in data descriptors and in the central directory, the end
-// records are always zip64. Fields are 64 bits wide where 32 do not do. One thread at a time.
+// A zip of stored entries written front to back, as torch.save lays it out: the bytes of every entry start at a
+// multiple of 64 (padded by an extra field "FB"), CRC and sizes stand in data descriptors and in the central directory,
+// the end records are always zip64. Fields are 64 bits wide where 32 do not do. One thread at a time.
 class ZipWriter {
  public:
   // Borrows `sink`.

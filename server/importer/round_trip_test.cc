@@ -71,7 +71,7 @@ std::string Normal(const std::string& text) {
   return writer.Take();
 }
 
-// stack.json as groups: by their names, in order.
+// construct.json: its order of keys has no meaning, and the store keeps one order of records, that of dump.json.
 std::string NormalKeys(const std::string& text) {
   rapidjson::Document document;
   document.Parse<kFlags>(text.data(), text.size());
@@ -100,8 +100,7 @@ void ImportAndExport(FileSource& files, const StepExportOptions& options, RoundT
   trip.response = *response;
   for (size_t i = 0; i < trip.sessions.sessions().size(); ++i) {
     trip.sinks.emplace_back();
-    std::unique_ptr<StepReader> reader =
-        trip.sessions.ReadStep(i, trip.sessions.sessions()[i]->steps.begin()->first);
+    std::unique_ptr<StepReader> reader = trip.sessions.ReadStep(i, trip.sessions.sessions()[i]->steps.begin()->first);
     absl::StatusOr<StepExportSummary> summary = ExportStep(*reader, options, trip.sinks.back());
     ASSERT_TRUE(summary.ok()) << summary.status();
     EXPECT_THAT(summary->warnings, testing::IsEmpty());
@@ -167,7 +166,8 @@ TEST_P(RecordedDump, ComesBackAsItWas) {
       ASSERT_TRUE(file->Read([&](std::string_view chunk) {
                         contents[side].append(chunk);
                         return absl::OkStatus();
-                      }).ok());
+                      })
+                      .ok());
       ++side;
     }
     EXPECT_EQ(contents[0], contents[1]) << path;
@@ -176,7 +176,8 @@ TEST_P(RecordedDump, ComesBackAsItWas) {
 
 INSTANTIATE_TEST_SUITE_P(All, RecordedDump, testing::ValuesIn(Cases()), [](const auto& info) {
   std::string name = info.param;
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
 });
 
