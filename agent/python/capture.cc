@@ -206,7 +206,7 @@ void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
     ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
     builder.Key("value");
     walker.Walk(value);
-    recorder_->Emit(record, builder, core::kEnter | core::kExit | core::kUpdate);
+    recorder_->Emit(record, builder, core::kEnter | core::kExit);
   });
 }
 

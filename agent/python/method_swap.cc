@@ -35,16 +35,9 @@ class Arguments {
   absl::InlinedVector<PyObject*, 8> all_;
 };
 
-std::deque<Slot>& Slots(int convention);
+// What each convention does with a call; the trampolines only say which slot it is.
 
-template <int kConvention, size_t I>
-Slot& SlotAt() {
-  return Slots(kConvention)[I];
-}
-
-template <size_t I>
-PyObject* VarArgsKeywords(PyObject* self, PyObject* arguments, PyObject* keywords) {
-  const Slot& slot = SlotAt<METH_VARARGS | METH_KEYWORDS, I>();
+[[gnu::noinline]] PyObject* CallVarArgsKeywords(const Slot& slot, PyObject* self, PyObject* arguments, PyObject* keywords) {
   const auto original = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(slot.original->ml_meth));
   if (!Capture::Wants()) return original(self, arguments, keywords);
   const Arguments all(slot, self, reinterpret_cast<PyTupleObject*>(arguments)->ob_item,
@@ -52,34 +45,24 @@ PyObject* VarArgsKeywords(PyObject* self, PyObject* arguments, PyObject* keyword
   return Capture::active()->CallApi(*slot.api, all.all(), keywords, [&] { return original(self, arguments, keywords); });
 }
 
-template <size_t I>
-PyObject* VarArgs(PyObject* self, PyObject* arguments) {
-  const Slot& slot = SlotAt<METH_VARARGS, I>();
+// `arguments` is the tuple, the one argument or nothing, as the convention has it.
+[[gnu::noinline]] PyObject* CallPlain(const Slot& slot, PyObject* self, PyObject* arguments) {
   if (!Capture::Wants()) return slot.original->ml_meth(self, arguments);
-  const Arguments all(slot, self, reinterpret_cast<PyTupleObject*>(arguments)->ob_item,
-                      static_cast<size_t>(PyTuple_GET_SIZE(arguments)));
+  PyObject* const* items = nullptr;
+  size_t count = 0;
+  if ((slot.original->ml_flags & METH_O) != 0) {
+    items = &arguments;
+    count = 1;
+  } else if ((slot.original->ml_flags & METH_VARARGS) != 0) {
+    items = reinterpret_cast<PyTupleObject*>(arguments)->ob_item;
+    count = static_cast<size_t>(PyTuple_GET_SIZE(arguments));
+  }
+  const Arguments all(slot, self, items, count);
   return Capture::active()->CallApi(*slot.api, all.all(), nullptr, [&] { return slot.original->ml_meth(self, arguments); });
 }
 
-template <size_t I>
-PyObject* NoArgs(PyObject* self, PyObject* nothing) {
-  const Slot& slot = SlotAt<METH_NOARGS, I>();
-  if (!Capture::Wants()) return slot.original->ml_meth(self, nothing);
-  const Arguments all(slot, self, nullptr, 0);
-  return Capture::active()->CallApi(*slot.api, all.all(), nullptr, [&] { return slot.original->ml_meth(self, nothing); });
-}
-
-template <size_t I>
-PyObject* OneArg(PyObject* self, PyObject* argument) {
-  const Slot& slot = SlotAt<METH_O, I>();
-  if (!Capture::Wants()) return slot.original->ml_meth(self, argument);
-  const Arguments all(slot, self, &argument, 1);
-  return Capture::active()->CallApi(*slot.api, all.all(), nullptr, [&] { return slot.original->ml_meth(self, argument); });
-}
-
-template <size_t I>
-PyObject* FastKeywords(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  const Slot& slot = SlotAt<METH_FASTCALL | METH_KEYWORDS, I>();
+[[gnu::noinline]] PyObject* CallFastKeywords(const Slot& slot, PyObject* self, PyObject* const* arguments, Py_ssize_t count,
+                                             PyObject* names) {
   const auto original = reinterpret_cast<_PyCFunctionFastWithKeywords>(reinterpret_cast<void*>(slot.original->ml_meth));
   if (!Capture::Wants()) return original(self, arguments, count, names);
   const Arguments all(slot, self, arguments, static_cast<size_t>(count));
@@ -94,63 +77,69 @@ PyObject* FastKeywords(PyObject* self, PyObject* const* arguments, Py_ssize_t co
                                     [&] { return original(self, arguments, count, names); });
 }
 
+// Slots by number, for the trampolines; written once, before the trampoline is reachable.
+constexpr size_t kVarArgsKeywordsSlots = 1400;
+constexpr size_t kFewSlots = 200;
+const Slot* var_args_keywords_slots[kVarArgsKeywordsSlots];
+const Slot* plain_slots[3 * kFewSlots];
+const Slot* fast_keywords_slots[kFewSlots];
+
+template <size_t I>
+PyObject* VarArgsKeywords(PyObject* self, PyObject* arguments, PyObject* keywords) {
+  return CallVarArgsKeywords(*var_args_keywords_slots[I], self, arguments, keywords);
+}
+template <size_t I>
+PyObject* Plain(PyObject* self, PyObject* arguments) {
+  return CallPlain(*plain_slots[I], self, arguments);
+}
+template <size_t I>
+PyObject* FastKeywords(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  return CallFastKeywords(*fast_keywords_slots[I], self, arguments, count, names);
+}
+
 template <size_t... I>
 constexpr auto VarArgsKeywordsTable(std::index_sequence<I...>) {
   return std::array<PyCFunctionWithKeywords, sizeof...(I)>{&VarArgsKeywords<I>...};
 }
 template <size_t... I>
-constexpr auto VarArgsTable(std::index_sequence<I...>) {
-  return std::array<PyCFunction, sizeof...(I)>{&VarArgs<I>...};
-}
-template <size_t... I>
-constexpr auto NoArgsTable(std::index_sequence<I...>) {
-  return std::array<PyCFunction, sizeof...(I)>{&NoArgs<I>...};
-}
-template <size_t... I>
-constexpr auto OneArgTable(std::index_sequence<I...>) {
-  return std::array<PyCFunction, sizeof...(I)>{&OneArg<I>...};
+constexpr auto PlainTable(std::index_sequence<I...>) {
+  return std::array<PyCFunction, sizeof...(I)>{&Plain<I>...};
 }
 template <size_t... I>
 constexpr auto FastKeywordsTable(std::index_sequence<I...>) {
   return std::array<_PyCFunctionFastWithKeywords, sizeof...(I)>{&FastKeywords<I>...};
 }
 
-constexpr auto kVarArgsKeywords = VarArgsKeywordsTable(std::make_index_sequence<1400>());
-constexpr auto kVarArgs = VarArgsTable(std::make_index_sequence<200>());
-constexpr auto kNoArgs = NoArgsTable(std::make_index_sequence<200>());
-constexpr auto kOneArg = OneArgTable(std::make_index_sequence<200>());
-constexpr auto kFastKeywords = FastKeywordsTable(std::make_index_sequence<100>());
+constexpr auto kVarArgsKeywords = VarArgsKeywordsTable(std::make_index_sequence<kVarArgsKeywordsSlots>());
+constexpr auto kPlain = PlainTable(std::make_index_sequence<3 * kFewSlots>());
+constexpr auto kFastKeywords = FastKeywordsTable(std::make_index_sequence<kFewSlots>());
 
-std::deque<Slot>& Slots(int convention) {
-  static auto* slots = new std::array<std::deque<Slot>, 5>;
-  switch (convention) {
-    case METH_VARARGS | METH_KEYWORDS:
-      return (*slots)[0];
-    case METH_VARARGS:
-      return (*slots)[1];
-    case METH_NOARGS:
-      return (*slots)[2];
-    case METH_O:
-      return (*slots)[3];
-    default:
-      return (*slots)[4];
-  }
+// One storage for all slots: their addresses stay.
+std::deque<Slot>& AllSlots() {
+  static auto* slots = new std::deque<Slot>;
+  return *slots;
 }
 
-// The trampoline of slot `index`, or null where the convention has none left.
-PyCFunction Trampoline(int convention, size_t index) {
-  const auto as_function = [](auto* function) { return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(function)); };
+// Gives `slot` a trampoline of the convention; null where none is left or the convention is not known.
+PyCFunction TakeTrampoline(int convention, const Slot* slot) {
+  static size_t used_var_args_keywords = 0;
+  static size_t used_plain = 0;
+  static size_t used_fast_keywords = 0;
   switch (convention) {
     case METH_VARARGS | METH_KEYWORDS:
-      return index < kVarArgsKeywords.size() ? as_function(kVarArgsKeywords[index]) : nullptr;
+      if (used_var_args_keywords == kVarArgsKeywords.size()) return nullptr;
+      var_args_keywords_slots[used_var_args_keywords] = slot;
+      return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kVarArgsKeywords[used_var_args_keywords++]));
     case METH_VARARGS:
-      return index < kVarArgs.size() ? kVarArgs[index] : nullptr;
     case METH_NOARGS:
-      return index < kNoArgs.size() ? kNoArgs[index] : nullptr;
     case METH_O:
-      return index < kOneArg.size() ? kOneArg[index] : nullptr;
+      if (used_plain == kPlain.size()) return nullptr;
+      plain_slots[used_plain] = slot;
+      return kPlain[used_plain++];
     case METH_FASTCALL | METH_KEYWORDS:
-      return index < kFastKeywords.size() ? as_function(kFastKeywords[index]) : nullptr;
+      if (used_fast_keywords == kFastKeywords.size()) return nullptr;
+      fast_keywords_slots[used_fast_keywords] = slot;
+      return reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(kFastKeywords[used_fast_keywords++]));
     default:
       return nullptr;
   }
@@ -162,11 +151,12 @@ std::vector<Slot*>& Swappable() {
 }
 
 Slot* MakeSlot(PyMethodDef* original, std::shared_ptr<const Api> api) {
-  const int convention = original->ml_flags & kConventionFlags;
-  std::deque<Slot>& slots = Slots(convention);
-  const PyCFunction trampoline = Trampoline(convention, slots.size());
-  if (trampoline == nullptr) return nullptr;
-  Slot& slot = slots.emplace_back();
+  Slot& slot = AllSlots().emplace_back();
+  const PyCFunction trampoline = TakeTrampoline(original->ml_flags & kConventionFlags, &slot);
+  if (trampoline == nullptr) {
+    AllSlots().pop_back();
+    return nullptr;
+  }
   slot.api = std::move(api);
   slot.original = original;
   slot.copy = *original;
@@ -201,6 +191,12 @@ PyObject* MethodSwap::StandIn(PyObject* function, std::shared_ptr<const Api> api
   Slot* slot = MakeSlot(builtin->m_ml, std::move(api));
   if (slot == nullptr) return nullptr;
   return PyCFunction_NewEx(&slot->copy, builtin->m_self, builtin->m_module);
+}
+
+PyObject* MethodSwap::PlainMethod(PyObject* descriptor) {
+  if (!Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) return nullptr;
+  auto* method = reinterpret_cast<PyMethodDescrObject*>(descriptor);
+  return PyDescr_NewMethod(method->d_common.d_type, method->d_method);
 }
 
 void MethodSwap::Install() {

@@ -24,6 +24,9 @@ class MethodSwap {
   // A new builtin that does what `function` does and is recorded as `api`; for one object under two names. Null if not possible.
   static PyObject* StandIn(PyObject* function, std::shared_ptr<const Api> api);
 
+  // A new descriptor of the same method that is never recorded, for a name of it that is not to be. Null if it is no method descriptor.
+  static PyObject* PlainMethod(PyObject* descriptor);
+
   // Puts the trampolines in, or the original definitions back. Idempotent.
   static void Install();
   static void Restore();

@@ -233,6 +233,14 @@ PYBIND11_MODULE(_agent, module) {
     }
     return py::reinterpret_steal<py::object>(made);
   });
+  module.def("plain_method", [](const py::object& descriptor) -> py::object {
+    PyObject* made = MethodSwap::PlainMethod(descriptor.ptr());
+    if (made == nullptr) {
+      PyErr_Clear();
+      return py::none();
+    }
+    return py::reinterpret_steal<py::object>(made);
+  });
   module.def("install_methods", &MethodSwap::Install);
   module.def("restore_methods", &MethodSwap::Restore);
   module.def(

@@ -8,13 +8,25 @@
 #include "agent/torch/module_call.h"
 
 namespace msprobe::capture {
-namespace {
+GradientEdge EdgeOf(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.requires_grad()) return {};
+  torch::autograd::Edge edge = torch::autograd::impl::gradient_edge(tensor);
+  return {std::move(edge.function), edge.input_nr};
+}
 
-void Gradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients, FragmentBuilder& builder) {
+GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients) {
+  GradientReadings readings(gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined()) readings[i] = reader.Read(gradients[i], save);
+  }
+  return readings;
+}
+
+void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder) {
   builder.BeginList();
-  for (const at::Tensor& gradient : gradients) {
-    if (gradient.defined()) {
-      builder.Tensor(reader.Read(gradient, save));
+  for (const std::optional<TensorReading>& gradient : gradients) {
+    if (gradient) {
+      builder.Tensor(*gradient);
     } else {
       builder.None();
     }
@@ -22,31 +34,43 @@ void Gradients(const TensorReader& reader, bool save, const std::vector<at::Tens
   builder.End();
 }
 
-}  // namespace
+namespace {
 
-GradientEdge EdgeOf(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.requires_grad()) return {};
-  torch::autograd::Edge edge = torch::autograd::impl::gradient_edge(tensor);
-  return {std::move(edge.function), edge.input_nr};
+void EmitFields(Recorder& recorder, OpenRecord& record, const GradientReadings& arriving, const GradientReadings& leaving) {
+  FragmentBuilder& builder = ThreadState::Get().builder;
+  Recorder::StartFragment(record, builder);
+  if (recorder.WantsInput(core::Direction::kBackward)) {
+    builder.Key("input");
+    AddGradients(arriving, builder);
+  }
+  if (recorder.WantsOutput(core::Direction::kBackward)) {
+    builder.Key("output");
+    AddGradients(leaving, builder);
+  }
+  recorder.Emit(record, builder, core::kEnter | core::kExit);
 }
 
-void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const std::vector<at::Tensor>& arriving,
-                  const std::vector<at::Tensor>& leaving) {
-  ThreadState& thread = ThreadState::Get();
-  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, thread);
+void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward, const std::vector<at::Tensor>& arriving,
+                   const std::vector<at::Tensor>& leaving) {
+  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
   recorder.Contain(record, [&] {
     if (!record.wanted) return recorder.EmitConstructOnly(record);
-    FragmentBuilder& builder = thread.builder;
-    Recorder::StartFragment(record, builder);
-    if (recorder.WantsInput(core::Direction::kBackward)) {
-      builder.Key("input");
-      Gradients(recorder.reader(), record.save, arriving, builder);
-    }
-    if (recorder.WantsOutput(core::Direction::kBackward)) {
-      builder.Key("output");
-      Gradients(recorder.reader(), record.save, leaving, builder);
-    }
-    recorder.Emit(record, builder, core::kEnter | core::kExit);
+    const auto read = [&](bool wanted, const std::vector<at::Tensor>& gradients) {
+      return wanted ? ReadGradients(recorder.reader(), record.save, gradients) : GradientReadings();
+    };
+    EmitFields(recorder, record, read(recorder.WantsInput(core::Direction::kBackward), arriving),
+               read(recorder.WantsOutput(core::Direction::kBackward), leaving));
+  });
+}
+
+}  // namespace
+
+void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
+                  const GradientReadings& leaving) {
+  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
+  recorder.Contain(record, [&] {
+    if (!record.wanted) return recorder.EmitConstructOnly(record);
+    EmitFields(recorder, record, arriving, leaving);
   });
 }
 
@@ -60,12 +84,13 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, 
     if (call != nullptr && call->HasInput(edge)) return call->AddInputAlias(api, forward);
   }
   if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(api, forward);
+  const uint64_t sequence = edge.node->sequence_nr();
   edge.node->add_post_hook(std::make_unique<PostHook>(
-      [recorder, &api, forward](const torch::autograd::variable_list& leaving,
-                                const torch::autograd::variable_list& arriving) {
-        if (recorder->capturing() || recorder->step() == forward.step) {
-          EmitBackward(*recorder, api, forward, arriving, leaving);
-        }
+      [recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
+                                          const torch::autograd::variable_list& arriving) {
+        if (!recorder->capturing() && recorder->step() != forward.step) return;
+        ModuleCall::CompleteBehind(sequence);
+        RecordPassing(*recorder, api, forward, arriving, leaving);
       }));
 }
 

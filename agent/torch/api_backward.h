@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "agent/torch/recorder.h"
@@ -30,8 +31,16 @@ GradientEdge EdgeOf(const at::Tensor& tensor);
 void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, const OpenRecord& forward,
                      const at::Tensor& output, ThreadState& thread);
 
-// Emits a whole backward record: gradients that arrived, gradients that leave. Undefined tensors become null.
-void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const std::vector<at::Tensor>& arriving,
-                  const std::vector<at::Tensor>& leaving);
+// Gradients as read; nothing where a gradient is undefined.
+using GradientReadings = std::vector<std::optional<TensorReading>>;
+
+GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients);
+
+// Puts readings into `builder` as a list, null for nothing.
+void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder);
+
+// Emits a whole backward record: gradients that arrived, gradients that leave.
+void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
+                  const GradientReadings& leaving);
 
 }  // namespace msprobe::capture

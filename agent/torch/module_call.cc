@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "absl/container/flat_hash_set.h"
 #include "agent/torch/autograd_hooks.h"
@@ -33,9 +34,10 @@ class Unseen {
 // outermost that hands the tensor on.
 class ReturnedTensorHook final : public torch::autograd::FunctionPreHook {
  public:
-  explicit ReturnedTensorHook(uint32_t index) : index_(index) {}
+  ReturnedTensorHook(uint32_t index, uint64_t sequence) : index_(index), sequence_(sequence) {}
 
   variable_list operator()(const variable_list& gradients) override {
+    ModuleCall::CompleteBehind(sequence_);
     for (size_t i = returns_.size(); i-- > 0;) returns_[i].call->GradientArrived(returns_[i].output, gradients[index_]);
     return gradients;
   }
@@ -51,8 +53,14 @@ class ReturnedTensorHook final : public torch::autograd::FunctionPreHook {
     size_t output;
   };
   const uint32_t index_;
+  const uint64_t sequence_;  // of the node
   std::vector<Return> returns_;
 };
+
+uint64_t NextOrder() {
+  static std::atomic<uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 ReturnedTensorHook* FindHook(const GradientEdge& edge) {
   for (const auto& hook : edge.node->tensor_pre_hooks()) {
@@ -70,7 +78,7 @@ std::shared_ptr<ModuleCall> LastReturning(const GradientEdge& edge) {
 }
 
 ModuleCall::ModuleCall(std::shared_ptr<Recorder> recorder, OpenRecord forward)
-    : recorder_(std::move(recorder)), forward_(std::move(forward)) {}
+    : recorder_(std::move(recorder)), forward_(std::move(forward)), order_(NextOrder()) {}
 
 void ModuleCall::Enter(const std::vector<at::Tensor>& inputs) {
   if (!at::GradMode::is_enabled()) return;
@@ -106,8 +114,10 @@ void ModuleCall::Exit(const std::vector<at::Tensor>& outputs) {
     inputs_.clear();
     return;
   }
+  has_arrived_.resize(edges.size());
   arriving_.resize(edges.size());
   leaving_.resize(inputs_.size());
+  left_.resize(inputs_.size());
   direct_.resize(edges.size());
   for (size_t i = 0; i < edges.size(); ++i) {
     for (size_t j = 0; j < inputs_.size(); ++j) {
@@ -120,7 +130,7 @@ void ModuleCall::Exit(const std::vector<at::Tensor>& outputs) {
   for (size_t i = 0; i < edges.size(); ++i) {
     ReturnedTensorHook* hook = FindHook(edges[i]);
     if (hook == nullptr) {
-      auto made = std::make_unique<ReturnedTensorHook>(edges[i].index);
+      auto made = std::make_unique<ReturnedTensorHook>(edges[i].index, edges[i].node->sequence_nr());
       hook = made.get();
       edges[i].node->add_tensor_pre_hook(std::move(made));
     }
@@ -163,63 +173,62 @@ void ModuleCall::HookInside(const std::vector<GradientEdge>& outputs) {
   }
 }
 
+void ModuleCall::Restart() {
+  done_ = begun_ = false;
+  arrived_ = 0;
+  std::fill(has_arrived_.begin(), has_arrived_.end(), false);
+  std::fill(arriving_.begin(), arriving_.end(), std::nullopt);
+  std::fill(left_.begin(), left_.end(), std::nullopt);
+  for (Leaving& each : leaving_) {
+    each.seen = 0;
+    each.sum.reset();
+  }
+}
+
+bool ModuleCall::Reads(const std::vector<Alias>& aliases) const { return backward_.wanted || !aliases.empty(); }
+
 void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
   if (!recorder_->capturing()) return;
   const std::lock_guard lock(mu_);
   recorder_->Contain(forward_, [&] {
-    if (done_) {  // another backward over a retained graph
-      done_ = begun_ = false;
-      arrived_ = 0;
-      for (Arriving& each : arriving_) each = {};
-      for (Leaving& each : leaving_) each = {.expected = each.expected, .seen = 0, .sum = {}};
-    }
+    if (done_) Restart();
     if (arrived_ == 0) {
       ThreadState& thread = ThreadState::Get();
       backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
       recorder_->PushModule(thread, nullptr, backward_);
-      torch::autograd::Engine::get_default_engine().queue_callback([call = shared_from_this()] { call->Finish(); });
+      torch::autograd::Engine::get_default_engine().queue_callback([call = shared_from_this()] {
+        CompleteBehind(0);
+        call->Finish();
+      });
     }
-    if (!arriving_[output].arrived) {
-      arriving_[output].arrived = true;
+    if (!has_arrived_[output]) {
+      has_arrived_[output] = true;
       ++arrived_;
     }
-    arriving_[output].gradient = gradient;
+    if (gradient.defined() && Reads(output_aliases_)) {
+      arriving_[output] = recorder_->reader().Read(gradient, backward_.save);
+    }
+    if (arrived_ == has_arrived_.size()) {
+      Begin();
+      if (leaving_.empty()) Complete();
+    }
     for (size_t input : direct_[output]) GradientLeaves(input, gradient);
-    if (arrived_ < arriving_.size()) return;
-    Begin();
-    if (AllLeft()) Complete();
   });
 }
 
 void ModuleCall::Begin() {
   if (begun_) return;
   begun_ = true;
-  std::vector<at::Tensor> gradients;
-  for (Arriving& each : arriving_) gradients.push_back(std::move(each.gradient));
-  for (Arriving& each : arriving_) each.gradient.reset();
   if (backward_.wanted) {
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(backward_, builder);
     if (recorder_->WantsInput(core::Direction::kBackward)) {
       builder.Key("input");
-      builder.BeginList();
-      for (const at::Tensor& gradient : gradients) {
-        if (gradient.defined()) {
-          builder.Tensor(recorder_->reader().Read(gradient, backward_.save));
-        } else {
-          builder.None();
-        }
-      }
-      builder.End();
+      AddGradients(arriving_, builder);
     }
     recorder_->Emit(backward_, builder, core::kEnter);
   }
-  for (const Alias& alias : output_aliases_) EmitBackward(*recorder_, *alias.api, alias.forward, gradients, gradients);
-}
-
-bool ModuleCall::AllLeft() const {
-  return std::all_of(leaving_.begin(), leaving_.end(),
-                     [](const Leaving& each) { return each.seen >= each.expected && each.expected > 0; });
+  for (const Alias& alias : output_aliases_) EmitBackward(*recorder_, *alias.api, alias.forward, arriving_, arriving_);
 }
 
 void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
@@ -229,59 +238,63 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
     if (done_ || arrived_ == 0) return;  // flows to the input without passing the outputs
     Leaving& leaving = leaving_[input];
     ++leaving.seen;
-    if (gradient.defined()) {
-      if (!leaving.sum.defined() && leaving.expected == 1) {
-        leaving.sum = gradient;
+    const bool last = leaving.seen >= leaving.expected;
+    if (gradient.defined() && Reads(input_aliases_)) {
+      if (leaving.expected == 1) {
+        left_[input] = recorder_->reader().Read(gradient, backward_.save);
       } else {
-        // The engine may add to this memory next, so a copy is kept. It adds in this order too.
+        // The engine may add to this memory next, so the sum is in our own. It adds in this order too.
         const Unseen unseen;
         leaving.sum = leaving.sum.defined() ? leaving.sum.add(gradient) : gradient.clone();
       }
     }
-    if (arrived_ < arriving_.size() || !AllLeft()) {
-      if (leaving.sum.defined() && leaving.expected == 1) {
-        const Unseen unseen;
-        leaving.sum = leaving.sum.clone();
-      }
-      return;
-    }
-    Begin();
-    Complete();
+    if (!last) return;
+    if (leaving.sum.defined()) left_[input] = recorder_->reader().Read(leaving.sum, backward_.save);
+    leaving.sum.reset();
+    const bool all_left = std::all_of(leaving_.begin(), leaving_.end(),
+                                      [](const Leaving& each) { return each.seen >= each.expected; });
+    if (all_left) ThreadState::Get().leaving.push_back(shared_from_this());
   });
+}
+
+void ModuleCall::CompleteBehind(uint64_t sequence) {
+  std::vector<std::shared_ptr<ModuleCall>>& leaving = ThreadState::Get().leaving;
+  while (!leaving.empty()) {
+    const auto latest = std::max_element(leaving.begin(), leaving.end(), [](const auto& a, const auto& b) {
+      return std::pair(a->first_sequence_, a->order_) < std::pair(b->first_sequence_, b->order_);
+    });
+    if ((*latest)->first_sequence_ <= sequence) return;
+    const std::shared_ptr<ModuleCall> call = *latest;
+    leaving.erase(latest);
+    call->Finish();
+  }
 }
 
 void ModuleCall::Complete() {
   done_ = true;
-  std::vector<at::Tensor> gradients;
-  for (Leaving& each : leaving_) gradients.push_back(std::move(each.sum));
-  for (Leaving& each : leaving_) each.sum.reset();
   if (backward_.wanted) {
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(backward_, builder);
     if (recorder_->WantsOutput(core::Direction::kBackward)) {
       builder.Key("output");
-      builder.BeginList();
-      for (const at::Tensor& gradient : gradients) {
-        if (gradient.defined()) {
-          builder.Tensor(recorder_->reader().Read(gradient, backward_.save));
-        } else {
-          builder.None();
-        }
-      }
-      builder.End();
+      AddGradients(left_, builder);
     }
     recorder_->Emit(backward_, builder, core::kExit);
   } else {
     recorder_->EmitConstructOnly(backward_);
   }
   recorder_->PopModule(ThreadState::Get(), backward_);
-  for (const Alias& alias : input_aliases_) EmitBackward(*recorder_, *alias.api, alias.forward, gradients, gradients);
+  for (const Alias& alias : input_aliases_) EmitBackward(*recorder_, *alias.api, alias.forward, left_, left_);
 }
 
 void ModuleCall::Finish() {
   const std::lock_guard lock(mu_);
   if (done_ || arrived_ == 0) return;
   recorder_->Contain(forward_, [&] {
+    for (size_t i = 0; i < leaving_.size(); ++i) {
+      if (leaving_[i].sum.defined()) left_[i] = recorder_->reader().Read(leaving_[i].sum, backward_.save);
+      leaving_[i].sum.reset();
+    }
     Begin();
     Complete();
   });

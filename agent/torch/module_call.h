@@ -50,40 +50,43 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   // The backward pass has ended: what did not come will not come.
   void Finish();
 
+  // Completes the calls of this thread whose gradients have left and that began after the node of this sequence number,
+  // the latest first. That is where the established tool's identity nodes, which stand at the inputs, would have run: behind all
+  // of the module, its parameters' gradients included, before anything older. Called before what the node shows is recorded.
+  static void CompleteBehind(uint64_t sequence);
+
  private:
   struct Alias {
     const Api* api;
     OpenRecord forward;
   };
-  struct Arriving {
-    bool arrived = false;
-    at::Tensor gradient;  // held only while others are awaited or aliases need it
-  };
   struct Leaving {
     size_t expected = 0;
     size_t seen = 0;
-    at::Tensor sum;  // our own copy once a second part is expected
+    at::Tensor sum;  // our own memory; only while more parts are expected
   };
 
   void HookInside(const std::vector<GradientEdge>& outputs);
+  void Restart();    // another backward over a retained graph
   void Begin();      // emits ENTER with the gradients that arrived
-  void Complete();   // emits EXIT with the gradients that leave
-  bool AllLeft() const;
+  void Complete();   // emits EXIT with the gradients that left
+  bool Reads(const std::vector<Alias>& aliases) const;
 
   const std::shared_ptr<Recorder> recorder_;
   OpenRecord forward_;
   uint64_t first_sequence_ = 0;
-  std::vector<GradientEdge> inputs_;         // the nodes are let go at Exit; their addresses stay
-  std::vector<const void*> input_nodes_;
-  size_t direct_inputs_ = 0;
+  const uint64_t order_;              // of calls, for those that began at the same sequence number
+  std::vector<GradientEdge> inputs_;  // let go at Exit
 
   std::recursive_mutex mu_;  // guards what follows; the hooks of one backward may run on several device threads
   OpenRecord backward_;
   bool begun_ = false;
   bool done_ = false;
-  std::vector<Arriving> arriving_;
+  std::vector<bool> has_arrived_;  // an output each
   size_t arrived_ = 0;
-  std::vector<Leaving> leaving_;
+  GradientReadings arriving_;
+  std::vector<Leaving> leaving_;  // an input each
+  GradientReadings left_;
   std::vector<std::vector<size_t>> direct_;  // output -> inputs it is
   std::vector<Alias> input_aliases_;
   std::vector<Alias> output_aliases_;

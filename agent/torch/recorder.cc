@@ -80,6 +80,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   counts_.clear();
   gradient_counts_.clear();
   modules_with_backward_.clear();
+  debug_ordinals_.clear();
 }
 
 bool Recorder::WantsInput(core::Direction direction) const {
@@ -216,7 +217,9 @@ OpenRecord Recorder::BeginDebug(std::string_view name, uint32_t count) {
   record.wanted = true;
   record.save = config_.task == core::Task::kTensor;
   absl::MutexLock lock(&mu_);
-  record.ordinal = next_ordinal_++;
+  const auto [ordinal, is_new] = debug_ordinals_.try_emplace(record.FullName(), next_ordinal_);
+  if (is_new) ++next_ordinal_;
+  record.ordinal = ordinal->second;
   return record;
 }
 

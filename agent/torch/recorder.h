@@ -70,6 +70,8 @@ struct ThreadState {
   int api_depth = 0;             // inside a recorded API: what it calls is its own business
   int suppressed = 0;            // inside something that is never recorded (printing a tensor)
   std::vector<OpenModule> modules;  // forward and backward, innermost last
+  // Module calls whose gradients have all left, waiting for their place in the order (ModuleCall::CompleteBehind).
+  std::vector<std::shared_ptr<ModuleCall>> leaving;
   FragmentBuilder builder;
 
   static ThreadState& Get();
@@ -171,6 +173,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   };
   absl::flat_hash_map<std::string, GradientCount> gradient_counts_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<std::string> modules_with_backward_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<std::string, uint64_t> debug_ordinals_ ABSL_GUARDED_BY(mu_);
 
   absl::Mutex structures_mu_;
   absl::flat_hash_map<std::string, core::StructureId> structures_ ABSL_GUARDED_BY(structures_mu_);

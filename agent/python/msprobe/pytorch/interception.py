@@ -181,11 +181,29 @@ class Interception:
             elif not _agent.prepare_method(function, api):
                 continue
             seen[id(function)] = prefix
+        self._apis += self._unlisted_names(set(sections["Tensor torch.Tensor"]), seen)
         clip = torch.nn.utils
         for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"):
             function = getattr(clip, name, None)
             if isinstance(function, types.FunctionType):
                 self._apis.append(CodeSwap(function, "phase", phase="clip_grad"))
+
+    @staticmethod
+    def _unlisted_names(listed: set[str], seen: dict[int, str]) -> list["CodeSwap | AttributeSwap"]:
+        """Names of Tensor that are not listed but are the same object as one that is (``__neg__`` is ``neg``) keep plain calls."""
+        plain: list[CodeSwap | AttributeSwap] = []
+        for name, function in list(vars(torch.Tensor).items()):
+            if name in listed or seen.get(id(function)) != "Tensor":
+                continue
+            if isinstance(function, types.FunctionType):
+                twin = types.FunctionType(
+                    function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+                )
+                twin.__kwdefaults__ = function.__kwdefaults__
+                plain.append(AttributeSwap(torch.Tensor, name, twin))
+            elif (method := _agent.plain_method(function)) is not None:
+                plain.append(AttributeSwap(torch.Tensor, name, method))
+        return plain
 
     @staticmethod
     def _functions(sections: dict[str, list[str]]) -> Iterator[tuple[str, Any, str, Any]]:
