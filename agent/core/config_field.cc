@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <regex>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_split.h"
 #include "agent/core/str_cat.h"
 #include "rapidjson/stringbuffer.h"
 #include "rapidjson/writer.h"
@@ -58,14 +58,28 @@ absl::Status ReadSliceField(const Value& rule, const char* name, bool may_be_neg
   return absl::OkStatus();
 }
 
-bool IsApiName(const std::string& name) {
-  static const std::regex pattern(R"((?!Module\.|Cell\.)[^.]+\..+\.\d+\.(forward|backward))");
-  return std::regex_match(name, pattern);
+bool IsCount(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
+bool IsDirection(const std::string& text) { return text == "forward" || text == "backward"; }
+
+bool IsModuleKind(const std::string& text) { return text == "Module" || text == "Cell"; }
+
+// Functional.linear.0.forward
+bool IsApiName(const std::string& name) {
+  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  const size_t size = parts.size();
+  return size >= 4 && !parts[0].empty() && !IsModuleKind(parts[0]) && !parts[1].empty() && IsCount(parts[size - 2]) &&
+         IsDirection(parts[size - 1]);
+}
+
+// Module.layers.0.Linear.forward.0
 bool IsModuleName(const std::string& name) {
-  static const std::regex pattern(R"((Module|Cell)\..+\.(forward|backward)\.\d+)");
-  return std::regex_match(name, pattern);
+  const std::vector<std::string> parts = absl::StrSplit(name, '.');
+  const size_t size = parts.size();
+  return size >= 4 && IsModuleKind(parts[0]) && !parts[1].empty() && IsDirection(parts[size - 2]) &&
+         IsCount(parts[size - 1]);
 }
 
 size_t EditDistance(std::string_view a, std::string_view b) {

@@ -1,5 +1,6 @@
 #include "agent/core/embedded_server.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -51,6 +52,13 @@ absl::StatusOr<std::string> PrivateDirectory(const std::string& path) {
     return absl::FailedPreconditionError(Cat(path, " is not a directory of this user alone (mode 0700)"));
   }
   return path;
+}
+
+// Tells a directory from an earlier one of the same path: a server whose directory was deleted may still listen.
+std::string DirectoryIdentity(const std::string& path) {
+  struct statx status {};
+  if (statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0) return path;
+  return Cat(path, " ", status.stx_ino, " ", status.stx_btime.tv_sec, ".", status.stx_btime.tv_nsec);
 }
 
 bool IsExecutable(const std::string& path) {
@@ -136,7 +144,7 @@ absl::StatusOr<EmbeddedServer> EmbeddedServer::Prepare(const std::string& dump_p
   if (absl::Status status = MakeDirectories(server.data_directory_); !status.ok()) return status;
   absl::StatusOr<std::string> runtime = RuntimeDirectory();
   if (!runtime.ok()) return runtime.status();
-  server.socket_path_ = Cat(*runtime, "/", HashOf(server.data_directory_), ".sock");
+  server.socket_path_ = Cat(*runtime, "/", HashOf(DirectoryIdentity(server.data_directory_)), ".sock");
   return server;
 }
 

@@ -113,6 +113,13 @@ TEST_F(EmbeddedServerTest, PreparesDirectoriesAndAShortPrivateSocketPath) {
   EXPECT_EQ(server->AdvertisedAddress(), "unix:/x");
 }
 
+TEST_F(EmbeddedServerTest, TheSocketIsOfThisDirectoryNotOfADeletedOneOfItsName) {
+  const std::string first = EmbeddedServer::Prepare(dump_path_, self_)->socket_path();
+  EXPECT_EQ(EmbeddedServer::Prepare(dump_path_, self_)->socket_path(), first);
+  fs::remove_all(dump_path_);
+  EXPECT_NE(EmbeddedServer::Prepare(dump_path_, self_)->socket_path(), first);
+}
+
 TEST_F(EmbeddedServerTest, ARuntimeDirectoryThatOthersMayEnterIsNotUsed) {
   fs::create_directories(directory_ / "runtime" / "msprobe");
   chmod((directory_ / "runtime" / "msprobe").c_str(), 0755);
