@@ -66,6 +66,7 @@ void Connector::Succeeded(const std::string& server_version) {
   warned_ = false;
   target_failed_ = false;
   attempts_ = 0;
+  next_server_start_ = Clock::time_point::min();
   server_start_pause_ = kFirstServerStartPause;
 }
 

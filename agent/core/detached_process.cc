@@ -17,6 +17,8 @@ extern char** environ;
 namespace msprobe::core {
 namespace {
 
+constexpr size_t kStackBytes = size_t{64} << 10;
+
 // Everything the children need, made before they exist: they share this memory and may only make system calls.
 struct Plan {
   char* const* arguments;
@@ -24,17 +26,22 @@ struct Plan {
   const char* log_path;
   cpu_set_t all_processors;
   sigset_t no_signals;
+  char* executing_stack_end;
   volatile int error = 0;
 };
 
-void CloseFrom(int first) {
+// Sanitizers would look for these threads' stacks, which they do not know.
+#define MSPROBE_CHILD_CODE __attribute__((no_sanitize("address", "thread", "undefined")))
+
+MSPROBE_CHILD_CODE void CloseFrom(int first) {
 #ifdef SYS_close_range
   if (syscall(SYS_close_range, first, ~0U, 0) == 0) return;
 #endif
   for (int descriptor = first; descriptor < 65536; ++descriptor) close(descriptor);
 }
 
-[[noreturn]] void Execute(Plan* plan) {
+MSPROBE_CHILD_CODE int Execute(void* argument) {
+  Plan* const plan = static_cast<Plan*>(argument);
   struct sigaction action;
   action.sa_handler = SIG_DFL;
   action.sa_flags = 0;
@@ -51,18 +58,17 @@ void CloseFrom(int first) {
   sigprocmask(SIG_SETMASK, &plan->no_signals, nullptr);
   execve(plan->arguments[0], plan->arguments, plan->environment);
   plan->error = errno;
-  _exit(127);
+  syscall(SYS_exit_group, 127);
+  return 127;
 }
 
-// The caller of vfork sleeps until its child has executed or ended, so `plan` outlives both children.
-[[gnu::noinline]] pid_t StartIntermediate(Plan* plan) {
-  const pid_t child = vfork();
-  if (child != 0) return child;
+// Dies at once, so that the program becomes init's child.
+MSPROBE_CHILD_CODE int StartAndLeave(void* argument) {
+  Plan* const plan = static_cast<Plan*>(argument);
   setsid();
-  const pid_t grandchild = vfork();
-  if (grandchild == 0) Execute(plan);
-  if (grandchild < 0) plan->error = errno;
-  _exit(0);
+  if (clone(Execute, plan->executing_stack_end, CLONE_VM | CLONE_VFORK | SIGCHLD, plan) < 0) plan->error = errno;
+  syscall(SYS_exit_group, 0);
+  return 0;
 }
 
 }  // namespace
@@ -75,6 +81,8 @@ absl::Status StartDetached(const std::vector<std::string>& arguments, const std:
   plan.arguments = pointers.data();
   plan.environment = environ;
   plan.log_path = log_path.c_str();
+  std::vector<char> stacks(2 * kStackBytes);
+  plan.executing_stack_end = stacks.data() + 2 * kStackBytes;
   std::memset(&plan.all_processors, 0xFF, sizeof(plan.all_processors));
   sigemptyset(&plan.no_signals);
 
@@ -82,10 +90,12 @@ absl::Status StartDetached(const std::vector<std::string>& arguments, const std:
   sigset_t all_signals, before;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_SETMASK, &all_signals, &before);
-  const pid_t child = StartIntermediate(&plan);
+  // CLONE_VFORK: returns when both children have executed or ended, so the plan and the stacks outlive them. Without an
+  // exit signal the program's own wait() does not see our child, nor its SIGCHLD handler.
+  const pid_t child = clone(StartAndLeave, stacks.data() + kStackBytes, CLONE_VM | CLONE_VFORK, &plan);
   const int error = errno;
   if (child > 0) {
-    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    while (waitpid(child, nullptr, __WALL) < 0 && errno == EINTR) {
     }
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
