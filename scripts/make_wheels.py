@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -64,10 +65,12 @@ WHEELS = (
 
 
 def run(*command: str | Path) -> None:
-    """Runs a command quietly; its output is shown when it fails."""
+    """Runs a command quietly, with this environment's tools first; its output is shown when it fails."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
-        [str(part) for part in command],
+        [*map(str, command)],
         cwd=ROOT,
+        env=environment,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -117,8 +120,7 @@ def build(wheel: Wheel) -> None:
     )
     if wheel.kind == "extension":
         excludes = [f"--exclude={library}" for library in TORCH_LIBRARIES]
-        auditwheel = Path(sys.executable).with_name("auditwheel")
-        run(auditwheel, "repair", *excludes, "--wheel-dir", DIST, only_wheel(RAW, wheel.name))
+        run("auditwheel", "repair", *excludes, "--wheel-dir", DIST, only_wheel(RAW, wheel.name))
 
 
 def main() -> None:
