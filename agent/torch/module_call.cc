@@ -197,7 +197,7 @@ void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
       backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
       recorder_->PushModule(thread, nullptr, backward_);
       torch::autograd::Engine::get_default_engine().queue_callback([call = shared_from_this()] {
-        CompleteBehind(0);
+        CompleteBehind(std::nullopt);
         call->Finish();
       });
     }
@@ -257,13 +257,13 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
   });
 }
 
-void ModuleCall::CompleteBehind(uint64_t sequence) {
+void ModuleCall::CompleteBehind(std::optional<uint64_t> sequence) {
   std::vector<std::shared_ptr<ModuleCall>>& leaving = ThreadState::Get().leaving;
   while (!leaving.empty()) {
     const auto latest = std::max_element(leaving.begin(), leaving.end(), [](const auto& a, const auto& b) {
       return std::pair(a->first_sequence_, a->order_) < std::pair(b->first_sequence_, b->order_);
     });
-    if ((*latest)->first_sequence_ <= sequence) return;
+    if (sequence && (*latest)->first_sequence_ <= *sequence) return;
     const std::shared_ptr<ModuleCall> call = *latest;
     leaving.erase(latest);
     call->Finish();

@@ -53,7 +53,8 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   // Completes the calls of this thread whose gradients have left and that began after the node of this sequence number,
   // the latest first. That is where the established tool's identity nodes, which stand at the inputs, would have run: behind all
   // of the module, its parameters' gradients included, before anything older. Called before what the node shows is recorded.
-  static void CompleteBehind(uint64_t sequence);
+  // Without a number: all of them, as the backward pass has ended.
+  static void CompleteBehind(std::optional<uint64_t> sequence);
 
  private:
   struct Alias {
