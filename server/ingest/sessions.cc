@@ -59,12 +59,14 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenSession(const v1::Hello& 
 absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& hello,
                                                               std::weak_ptr<SessionListener> listener) {
   if (absl::Status status = CheckHello(hello); !status.ok()) return status;
+  // A session that is read from the store is durable as far as it is read.
+  if (absl::Status status = context_.store->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
   std::shared_ptr<LiveSession> session;
   {
     absl::MutexLock lock(&mu_);
     if (draining_) return absl::UnavailableError("this server is shutting down; connect again later");
     auto found = sessions_.find(hello.session());
-    if (found != sessions_.end() && found->second->row().state() == storage::SessionRow::LOST) {
+    if (found != sessions_.end() && found->second->users() == 0 && !found->second->unfinished()) {
       sessions_.erase(found);
       found = sessions_.end();
     }

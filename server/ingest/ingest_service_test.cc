@@ -1,0 +1,285 @@
+#include "server/ingest/ingest_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "server/ingest/scripted_agent.h"
+#include "server/store/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class IngestServiceTest : public testing::Test {
+ protected:
+  using ClientStream = grpc::ClientReaderWriter<v1::AgentMessage, v1::ServerMessage>;
+
+  void SetUp() override { Start(); }
+  void TearDown() override { Stop(); }
+
+  void Start() {
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    auto store = Store::Open(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    SessionsOptions sessions;
+    sessions.version = "test";
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, sessions);
+    ASSERT_TRUE(sessions_->Recover().ok());
+    service_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_);
+    grpc::ServerBuilder builder;
+    builder.SetMaxReceiveMessageSize(16 << 20);
+    builder.RegisterService(service_.get());
+    server_ = builder.BuildAndStart();
+    stub_ = v1::Ingest::NewStub(server_->InProcessChannel({}));
+  }
+  void Stop() {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    server_->Wait();
+    server_.reset();
+    service_.reset();
+    sessions_.reset();
+    store_.reset();
+  }
+
+  // One stream of an agent; reads until what it is asked for has come.
+  struct Stream {
+    grpc::ClientContext context;
+    std::unique_ptr<ClientStream> stream;
+    uint64_t received = 0, durable = 0;
+    std::vector<std::string> wanted, stored;
+    v1::Welcome welcome;
+
+    bool Read() {
+      v1::ServerMessage message;
+      if (!stream->Read(&message)) return false;
+      if (message.has_welcome()) {
+        welcome = message.welcome();
+        durable = welcome.durable_through();
+      }
+      if (message.has_ack()) {
+        EXPECT_GE(message.ack().durable_through(), durable) << "watermarks only grow";
+        EXPECT_GE(message.ack().received_through(), received);
+        EXPECT_GE(message.ack().received_through(), message.ack().durable_through());
+        received = message.ack().received_through();
+        durable = message.ack().durable_through();
+      }
+      for (const std::string& hash : message.payload_verdict().wanted()) wanted.push_back(hash);
+      for (const std::string& hash : message.payload_verdict().stored()) stored.push_back(hash);
+      return true;
+    }
+    bool ReadUntilDurable(uint64_t through) {
+      while (durable < through) {
+        if (!Read()) return false;
+      }
+      return true;
+    }
+    void Send(const v1::Batch& batch) {
+      v1::AgentMessage message;
+      *message.mutable_batch() = batch;
+      stream->Write(message);
+    }
+    void Send(const v1::PayloadChunk& chunk) {
+      v1::AgentMessage message;
+      *message.mutable_payload_chunk() = chunk;
+      stream->Write(message);
+    }
+    grpc::Status End() {
+      stream->WritesDone();
+      while (Read()) {
+      }
+      return stream->Finish();
+    }
+  };
+  std::unique_ptr<Stream> Connect(ScriptedAgent& agent) {
+    auto stream = std::make_unique<Stream>();
+    stream->stream = stub_->Stream(&stream->context);
+    v1::AgentMessage hello;
+    *hello.mutable_hello() = agent.hello();
+    stream->stream->Write(hello);
+    EXPECT_TRUE(stream->Read()) << "no welcome";
+    return stream;
+  }
+
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<IngestService> service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<v1::Ingest::Stub> stub_;
+};
+
+TEST_F(IngestServiceTest, WelcomesAndAcknowledges) {
+  ScriptedAgent agent("a");
+  auto stream = Connect(agent);
+  EXPECT_EQ(stream->welcome.protocol(), 1u);
+  EXPECT_EQ(stream->welcome.durability(), v1::DURABILITY_SYNC);
+  EXPECT_EQ(stream->welcome.server_id(), store_->server_id());
+  EXPECT_EQ(stream->welcome.server_version(), "test");
+  EXPECT_GT(stream->welcome.max_batch_bytes(), 0u);
+  for (int i = 0; i < 50; ++i) stream->Send(agent.Call(0, "op" + std::to_string(i)).Take());
+  EXPECT_TRUE(stream->ReadUntilDurable(50));
+  EXPECT_TRUE(stream->End().ok());
+  EXPECT_EQ(metrics_.Value(Metric::kIngestRecords), 50);
+}
+
+TEST_F(IngestServiceTest, FirstMessageMustBeHello) {
+  ScriptedAgent agent("a");
+  Stream stream;
+  stream.stream = stub_->Stream(&stream.context);
+  stream.Send(agent.Call(0, "add").Take());
+  const grpc::Status status = stream.End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("must be a hello"));
+}
+
+TEST_F(IngestServiceTest, MalformedBatchEndsTheStreamAndKeepsWhatWasAcknowledged) {
+  ScriptedAgent agent("a");
+  auto stream = Connect(agent);
+  stream->Send(agent.Call(0, "add").Take());
+  v1::Batch bad = agent.Call(0, "mul").Take();
+  bad.mutable_items(0)->mutable_block()->clear_count();
+  stream->Send(bad);
+  const grpc::Status status = stream->End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("batch 2: item 0: column count has 0 values, 1 are needed"));
+  EXPECT_EQ(Connect(agent)->welcome.durable_through(), 1u);
+  EXPECT_EQ(metrics_.Value(Metric::kIngestRefused, {"invalid_argument"}), 1);
+}
+
+TEST_F(IngestServiceTest, GapIsOutOfRange) {
+  ScriptedAgent agent("a");
+  auto stream = Connect(agent);
+  agent.Take();
+  stream->Send(agent.Call(0, "add").Take());
+  EXPECT_EQ(stream->End().error_code(), grpc::StatusCode::OUT_OF_RANGE);
+}
+
+TEST_F(IngestServiceTest, PayloadIsWantedSentAndStoredOnce) {
+  ScriptedAgent agent("a");
+  auto stream = Connect(agent);
+  const std::string content(300000, 'x');
+  const std::string hash = agent.CallWithPayload(0, "add", content);
+  stream->Send(agent.Take());
+  while (stream->wanted.empty()) ASSERT_TRUE(stream->Read());
+  EXPECT_THAT(stream->wanted, ElementsAre(hash));
+  stream->Send(ScriptedAgent::Chunk(hash, 0, content.substr(0, 262144), false));
+  stream->Send(agent.Call(0, "between").Take());
+  stream->Send(ScriptedAgent::Chunk(hash, 262144, content.substr(262144), true));
+  while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
+  EXPECT_THAT(stream->stored, ElementsAre(hash));
+  agent.CallWithPayload(1, "add", content);
+  stream->Send(agent.Take());
+  while (stream->stored.size() < 2) ASSERT_TRUE(stream->Read());
+  EXPECT_EQ(stream->wanted.size(), 1u);
+  EXPECT_TRUE(stream->End().ok());
+}
+
+TEST_F(IngestServiceTest, WrongPayloadLeavesTheStreamAlone) {
+  ScriptedAgent agent("a");
+  auto stream = Connect(agent);
+  const std::string hash = agent.CallWithPayload(0, "add", "01234567");
+  stream->Send(agent.Take());
+  stream->Send(ScriptedAgent::Chunk(hash, 0, "76543210", true));
+  stream->Send(agent.Call(0, "mul").Take());
+  EXPECT_TRUE(stream->ReadUntilDurable(2));
+  EXPECT_TRUE(stream->End().ok());
+  EXPECT_THAT(Connect(agent)->welcome.missing_payloads(), ElementsAre(hash));
+}
+
+TEST_F(IngestServiceTest, BrokenStreamGoesOnWhereItWas) {
+  ScriptedAgent agent("a");
+  std::vector<v1::Batch> batches;
+  for (int i = 0; i < 30; ++i) batches.push_back(agent.Call(0, "op" + std::to_string(i)).Take());
+  uint64_t durable = 0;
+  while (durable < batches.size()) {
+    auto stream = Connect(agent);
+    durable = stream->welcome.durable_through();
+    for (uint64_t i = durable; i < std::min<uint64_t>(durable + 7, batches.size()); ++i) stream->Send(batches[i]);
+    stream->ReadUntilDurable(std::min<uint64_t>(durable + 4, batches.size()));
+    stream->context.TryCancel();
+    stream->stream->Finish();
+  }
+  EXPECT_EQ(store_->Steps(1)->front().second.records(), 30u);
+}
+
+TEST_F(IngestServiceTest, SurvivesARestartOfTheServer) {
+  ScriptedAgent agent("a");
+  {
+    auto stream = Connect(agent);
+    stream->Send(agent.Call(0, "add").Take());
+    EXPECT_TRUE(stream->ReadUntilDurable(1));
+    stream->context.TryCancel();
+    stream->stream->Finish();
+  }
+  Stop();
+  Start();
+  auto stream = Connect(agent);
+  EXPECT_EQ(stream->welcome.durable_through(), 1u);
+  stream->Send(agent.Call(0, "mul").StepEnd(0).Take());
+  EXPECT_TRUE(stream->ReadUntilDurable(2));
+  EXPECT_EQ(store_->Steps(1)->front().second.state(), v1::StepSummary::COMPLETE);
+  EXPECT_TRUE(stream->End().ok());
+}
+
+TEST_F(IngestServiceTest, LaterStreamOfASessionTakesOver) {
+  ScriptedAgent agent("a");
+  auto first = Connect(agent);
+  auto second = Connect(agent);
+  EXPECT_EQ(first->End().error_code(), grpc::StatusCode::ABORTED);
+  second->Send(agent.Call(0, "add").Take());
+  EXPECT_TRUE(second->ReadUntilDurable(1));
+  EXPECT_TRUE(second->End().ok());
+}
+
+TEST_F(IngestServiceTest, DrainAcknowledgesAndSaysUnavailable) {
+  ScriptedAgent agent("a");
+  auto stream = Connect(agent);
+  stream->Send(agent.Call(0, "add").Take());
+  EXPECT_TRUE(stream->ReadUntilDurable(1));
+  sessions_->Drain();
+  bool ended = false;
+  std::thread end([&] { ended = service_->EndStreams(absl::Seconds(20)); });
+  while (stream->Read()) {
+  }
+  EXPECT_EQ(stream->stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  end.join();
+  EXPECT_TRUE(ended);
+  ScriptedAgent late("late");
+  Stream refused;
+  refused.stream = stub_->Stream(&refused.context);
+  v1::AgentMessage hello;
+  *hello.mutable_hello() = late.hello();
+  refused.stream->Write(hello);
+  EXPECT_EQ(refused.End().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(IngestServiceTest, ManySessionsAtOnceKeepTheirOrder) {
+  constexpr int kSessions = 16, kBatches = 100;
+  std::vector<std::thread> threads;
+  for (int s = 0; s < kSessions; ++s) {
+    threads.emplace_back([this, s] {
+      ScriptedAgent agent("session" + std::to_string(s), "run", static_cast<uint32_t>(s));
+      auto stream = Connect(agent);
+      std::thread reader([&] { EXPECT_TRUE(stream->ReadUntilDurable(kBatches)); });
+      for (int i = 0; i < kBatches; ++i) stream->Send(agent.Call(0, "op" + std::to_string(i)).Take());
+      reader.join();
+      EXPECT_TRUE(stream->End().ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  auto steps = store_->Steps(1);
+  ASSERT_EQ(steps->size(), static_cast<size_t>(kSessions));
+  for (const auto& [key, row] : *steps) EXPECT_EQ(row.records(), static_cast<uint64_t>(kBatches));
+}
+
+}  // namespace
+}  // namespace msprobe::server

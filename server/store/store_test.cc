@@ -1,0 +1,291 @@
+#include "server/store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "absl/synchronization/notification.h"
+#include "server/store/group_sync.h"
+#include "server/store/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::HasSubstr;
+
+v1::Hello HelloOf(char id, const std::string& run) {
+  v1::Hello hello;
+  hello.set_protocol(1);
+  hello.set_session(std::string(16, id));
+  hello.set_run(run);
+  return hello;
+}
+
+class StoreTest : public testing::Test {
+ protected:
+  void SetUp() override { Reopen(); }
+  void Reopen() {
+    store_.reset();
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    auto opened = Store::Open(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = *std::move(opened);
+  }
+  void PutStep(const StepKey& key, v1::StepSummary::State state, uint64_t row_bytes = 0) {
+    storage::StepRow row;
+    row.set_state(state);
+    row.set_row_bytes(row_bytes);
+    ChangeSet changes;
+    changes.PutMeta(key.Encode(), row);
+    v1::Block block;
+    block.set_step(key.step);
+    changes.Put(Family::kRows, RowKey{key.run, key.rank, key.step, 0, key.epoch, 0}.Encode(), EncodeValue(block));
+    ASSERT_TRUE(store_->Write(changes).ok());
+  }
+  size_t Count(Family family, std::string_view prefix = "") {
+    size_t count = 0;
+    EXPECT_TRUE(store_
+                    ->ForEach(family, prefix,
+                              [&](std::string_view, std::string_view) {
+                                ++count;
+                                return absl::OkStatus();
+                              })
+                    .ok());
+    return count;
+  }
+
+  ScratchDirectory directory_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StoreTest, SecondOpenIsRefusedAndNamesTheHolder) {
+  StoreOptions options;
+  options.directory = directory_ / "data";
+  auto second = Store::Open(options);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr("in use by another msprobe-server"));
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(std::to_string(getpid())));
+  store_.reset();
+  EXPECT_TRUE(Store::Open(options).ok()) << "the lock goes with its holder";
+}
+
+TEST_F(StoreTest, KeepsItsIdentityAndWhatWasWritten) {
+  const std::string id = store_->server_id();
+  EXPECT_EQ(id.size(), 32u);
+  ASSERT_TRUE(store_->RegisterSession(HelloOf('a', "r")).ok());
+  Reopen();
+  EXPECT_EQ(store_->server_id(), id);
+  EXPECT_EQ(store_->FindRun("r")->number(), 1u);
+}
+
+TEST_F(StoreTest, OtherStorageFormatIsRefused) {
+  storage::ServerRow row;
+  row.set_format_version(99);
+  ChangeSet changes;
+  changes.PutMeta(ServerKey(), row);
+  ASSERT_TRUE(store_->Write(changes).ok());
+  store_.reset();
+  StoreOptions options;
+  options.directory = directory_ / "data";
+  auto opened = Store::Open(options);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("format 99"));
+}
+
+TEST_F(StoreTest, SessionsJoinRunsByNameAndGetEpochsInOrder) {
+  EXPECT_EQ(store_->RegisterSession(HelloOf('a', "r"))->epoch(), 0u);
+  EXPECT_EQ(store_->RegisterSession(HelloOf('b', "r"))->epoch(), 1u);
+  EXPECT_EQ(store_->RegisterSession(HelloOf('c', "s"))->epoch(), 0u);
+  EXPECT_EQ(store_->RegisterSession(HelloOf('a', "r"))->epoch(), 0u) << "known";
+  Reopen();
+  EXPECT_EQ(store_->RegisterSession(HelloOf('d', "r"))->epoch(), 2u);
+  EXPECT_EQ(store_->RegisterSession(HelloOf('e', "t"))->run(), 3u);
+  EXPECT_EQ(store_->RegisterSession(HelloOf('a', "other")).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->SessionOfEpoch(1, 1)->session(), std::string(16, 'b'));
+}
+
+TEST_F(StoreTest, NotFoundNamesWhatThereIs) {
+  EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are none"));
+  ASSERT_TRUE(store_->RegisterSession(HelloOf('a', "r")).ok());
+  EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are: r"));
+  PutStep({1, 2, 7, 0}, v1::StepSummary::COMPLETE);
+  v1::Rank rank;
+  rank.set_kind(v1::Rank::RANK);
+  rank.set_number(2);
+  EXPECT_THAT(std::string(store_->OpenStep("r", 8, rank).status().message()),
+              HasSubstr("no step 8 of rank2; it has 7"));
+  EXPECT_THAT(std::string(store_->OpenStep("r", 7, rank, 5).status().message()), HasSubstr("epoch 5"));
+  rank.set_number(3);
+  EXPECT_THAT(std::string(store_->OpenStep("r", 7, rank).status().message()), HasSubstr("no rank3; it has rank2"));
+}
+
+TEST_F(StoreTest, LatestEpochIsShownAndEarlierOnesStayReachable) {
+  ASSERT_TRUE(store_->RegisterSession(HelloOf('a', "r")).ok());
+  ASSERT_TRUE(store_->RegisterSession(HelloOf('b', "r")).ok());
+  PutStep({1, 0, 3, 0}, v1::StepSummary::INCOMPLETE);
+  PutStep({1, 0, 3, 1}, v1::StepSummary::COMPLETE);
+  PutStep({1, 0, 2, 0}, v1::StepSummary::COMPLETE);
+  v1::Rank rank;
+  rank.set_kind(v1::Rank::RANK);
+  EXPECT_EQ((*store_->OpenStep("r", 3, rank))->epoch(), 1u);
+  EXPECT_EQ((*store_->OpenStep("r", 3, rank, 0))->epoch(), 0u);
+  EXPECT_EQ((*store_->OpenStep("r", 2, rank))->epoch(), 0u);
+}
+
+TEST_F(StoreTest, RankMoveTakesOneSessionOnly) {
+  const uint32_t process = 0x80000000u | 4242;
+  PutStep({1, process, 0, 0}, v1::StepSummary::COMPLETE);
+  PutStep({1, process, 0, 1}, v1::StepSummary::COMPLETE);
+  ChangeSet fault;
+  fault.PutMeta(FaultKey({1, process, 0, 0}, 0), v1::Marker::Fault());
+  ASSERT_TRUE(store_->Write(fault).ok());
+  ChangeSet move;
+  ASSERT_TRUE(store_->AddRankMove(1, 0, process, 5, move).ok());
+  ASSERT_TRUE(store_->Write(move).ok());
+  EXPECT_EQ(Count(Family::kRows, RowKey::RankPrefix(1, 5)), 1u);
+  EXPECT_EQ(Count(Family::kRows, RowKey::RankPrefix(1, process)), 1u);
+  EXPECT_EQ(Count(Family::kMeta, MetaPrefix(MetaSpace::kFault, 1, 5)), 1u);
+  auto steps = store_->Steps(1);
+  ASSERT_EQ(steps->size(), 2u);
+  EXPECT_EQ((*steps)[0].first, (StepKey{1, 5, 0, 0}));
+  EXPECT_EQ((*steps)[1].first, (StepKey{1, process, 0, 1}));
+}
+
+TEST_F(StoreTest, StepDeletionTakesOneEpochOnly) {
+  PutStep({1, 0, 3, 0}, v1::StepSummary::OPEN);
+  PutStep({1, 0, 3, 1}, v1::StepSummary::OPEN);
+  ChangeSet changes;
+  ASSERT_TRUE(store_->AddStepDeletion({1, 0, 3, 0}, changes).ok());
+  ASSERT_TRUE(store_->Write(changes).ok());
+  EXPECT_EQ(Count(Family::kRows), 1u);
+  EXPECT_EQ(store_->Steps(1)->front().first.epoch, 1u);
+}
+
+class DeleteRunTest : public StoreTest {
+ protected:
+  void SetUp() override {
+    StoreTest::SetUp();
+    for (auto [id, run] : {std::pair{'a', "one"}, {'b', "two"}}) {
+      auto session = store_->RegisterSession(HelloOf(id, run));
+      session->set_state(storage::SessionRow::ENDED);
+      ChangeSet changes;
+      changes.PutMeta(SessionKey(session->session()), *session);
+      ASSERT_TRUE(store_->Write(changes).ok());
+      PutStep({session->run(), 0, 0, 0}, v1::StepSummary::COMPLETE, 100);
+    }
+    PutPayload(shared_, 10, {1, 2});
+    PutPayload(own_, 30, {1});
+  }
+  void PutPayload(const std::string& hash, uint64_t size, std::vector<uint32_t> runs) {
+    ChangeSet changes;
+    storage::PayloadRow row;
+    row.set_size(size);
+    row.set_chunks(1);
+    row.set_run(1);
+    changes.PutMeta(PayloadKey(hash), row);
+    changes.Put(Family::kPayloads, ChunkKey{hash, 1, 0, 0}.Encode(), std::string(size, 'x'));
+    for (uint32_t run : runs) {
+      storage::ReferenceRow reference;
+      reference.set_size(size);
+      changes.PutMeta(ReferenceKey(run, hash), reference);
+      changes.Put(Family::kMeta, ReferrerKey(hash, run), "");
+    }
+    ASSERT_TRUE(store_->Write(changes).ok());
+  }
+  const std::string shared_ = std::string(16, 's'), own_ = std::string(16, 'o');
+};
+
+TEST_F(DeleteRunTest, FreesWhatNoOtherRunRefersTo) {
+  auto deleted = store_->DeleteRun("one");
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_EQ(deleted->row_bytes, 100u);
+  EXPECT_EQ(deleted->payload_bytes, 30u);
+  EXPECT_EQ(store_->Runs()->size(), 1u);
+  EXPECT_EQ(Count(Family::kRows), 1u);
+  EXPECT_EQ(Count(Family::kPayloads), 1u);
+  std::string content;
+  EXPECT_TRUE(store_
+                  ->ReadPayload(shared_,
+                                [&](std::string_view chunk) {
+                                  content += chunk;
+                                  return absl::OkStatus();
+                                })
+                  .ok());
+  EXPECT_EQ(content.size(), 10u) << "the other run still has it";
+  EXPECT_TRUE(absl::IsNotFound(store_->ReadPayload(own_, [](std::string_view) { return absl::OkStatus(); })));
+
+  deleted = store_->DeleteRun("two");
+  EXPECT_EQ(deleted->payload_bytes, 10u);
+  EXPECT_EQ(Count(Family::kPayloads), 0u);
+  EXPECT_EQ(Count(Family::kMeta), 1u) << "only the server row is left";
+}
+
+TEST_F(DeleteRunTest, IsRefusedWhileASessionIsOpen) {
+  ASSERT_TRUE(store_->RegisterSession(HelloOf('c', "one")).ok());
+  EXPECT_EQ(store_->DeleteRun("one").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->DeleteRun("three").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Count(Family::kRows), 2u);
+}
+
+TEST(GroupSync, OneSyncServesAllWhoCameDuringTheLast) {
+  absl::Mutex mu;
+  int syncs = 0, done = 0;
+  bool release = false;
+  {
+    GroupSync* group = nullptr;
+    GroupSync sync(v1::DURABILITY_SYNC, absl::Seconds(1), [&] {
+      absl::MutexLock lock(&mu);
+      ++syncs;
+      mu.Await(absl::Condition(&release));
+      return absl::OkStatus();
+    });
+    group = &sync;
+    auto count = [&](absl::Status) {
+      absl::MutexLock lock(&mu);
+      ++done;
+    };
+    group->Await(count);
+    {
+      absl::MutexLock lock(&mu);
+      auto began = [&] { return syncs == 1; };
+      mu.Await(absl::Condition(&began));
+    }
+    for (int i = 0; i < 100; ++i) group->Await(count);
+    absl::MutexLock lock(&mu);
+    EXPECT_EQ(done, 0) << "nothing is durable before its sync";
+    release = true;
+    auto all = [&] { return done == 101; };
+    mu.Await(absl::Condition(&all));
+    EXPECT_EQ(syncs, 2);
+  }
+}
+
+TEST(GroupSync, FailureReachesEveryWaiter) {
+  absl::Status seen;
+  {
+    GroupSync(v1::DURABILITY_SYNC, absl::Seconds(1), [] {
+      return absl::DataLossError("disk");
+    }).Await([&](absl::Status s) { seen = s; });
+  }
+  EXPECT_EQ(seen.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(GroupSync, OsNeverSyncsForAWaiter) {
+  std::atomic<int> syncs = 0;
+  absl::Notification done;
+  GroupSync sync(v1::DURABILITY_OS, absl::Seconds(1), [&] {
+    ++syncs;
+    return absl::OkStatus();
+  });
+  sync.Await([&](absl::Status) { done.Notify(); });
+  done.WaitForNotification();
+  EXPECT_EQ(syncs, 0);
+}
+
+}  // namespace
+}  // namespace msprobe::server
