@@ -8,6 +8,7 @@ from parity import Allowed
 
 NORM_OVERFLOW = "fp16-norm-overflow"
 SUM_OVERFLOW = "fp32-sum-overflow"
+XOR_OF_ONE = "xor-of-one-element"
 
 _TYPES = [
     Allowed("Custom.take_f32_sum_overflow.*", "*.Mean", SUM_OVERFLOW, ours=3e38),
@@ -15,9 +16,12 @@ _TYPES = [
 ]
 
 ALLOWED = {
+    "train_stat_xor_L1": [
+        Allowed("Tensor.__eq__.0.forward", "input_args.0.md5", XOR_OF_ONE, ours="0x0000000000000000")
+    ],
     "types_api": _TYPES,
     "types_api_md5": _TYPES,
 }
 
 # Rows about half precision: there the rule is to be nearer to the truth, which the comparer checks for every tensor.
-DOCUMENTED_RULES = ["half-precision-statistics", NORM_OVERFLOW, "checksum-race"]
+DOCUMENTED_RULES = ["half-precision-statistics", NORM_OVERFLOW, "checksum-race", "module-backward"]

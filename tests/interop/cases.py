@@ -2,10 +2,14 @@
 
     python cases.py --list
     python cases.py --case train_tensor_mix --out DIR      # DIR/config.json and the dump below DIR/out
+    python cases.py --case train_tensor_mix --with-backward-hooks --out DIR
 
 The programs, the tiny Qwen2 and the configurations are those of $MSPROBE_REFERENCE/dump/make.py; added here are the
 cases of task tensor and of fp16, which make.py has not. Unlike make.py this does not wait for files: they must be there
 when the process has ended.
+
+--with-backward-hooks puts an empty full backward hook on every submodule, as the established tool does at L0 and mix.
+Such hooks change the order in which gradients add up, so only then do two tools see the same bits.
 """
 
 import argparse
@@ -55,14 +59,30 @@ def added_cases(make):
     }
 
 
+def hook_every_submodule(make):
+    plain = make.tiny_qwen2
+
+    def hooked(*args, **kwargs):
+        model = plain(*args, **kwargs)
+        for module in model.modules():
+            if module is not model:
+                module.register_full_backward_hook(lambda *_: None)
+        return model
+
+    make.tiny_qwen2 = hooked
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--case", metavar="NAME")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR")
+    parser.add_argument("--with-backward-hooks", action="store_true")
     options = parser.parse_args()
     make = load_make()
     make.CASES.update(added_cases(make))
+    if options.with_backward_hooks:
+        hook_every_submodule(make)
     if options.list:
         print("\n".join(added_cases(make)))
         return

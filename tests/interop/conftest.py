@@ -48,12 +48,19 @@ class SideBySide:
 
     def _run(self, side, name):
         out = self._root / side
-        python = self._pythons[side]
+        python = self._pythons["real" if side == "real" else "ours"]
+        # Both tools are `import msprobe`: what leads to ours must not lead the other environment there.
+        env = {"PYTHONPATH": None} if side == "real" else {}
+        if side == "ours with hooks":
+            out = self._root / "hooked" / name
+            command = [python, CASES_SCRIPT, "--case", name, "--with-backward-hooks", "--out", out]
+            run(command, MSPROBE_REFERENCE=self._reference)
+            return rank_directory(out / "out")
         if name in self._recorded:
             script = self._reference / "dump" / "make.py"
-            run([python, script, "--case", name, "--out", out])
+            run([python, script, "--case", name, "--out", out], **env)
             return out / name / "step0" / "proc0"
-        run([python, CASES_SCRIPT, "--case", name, "--out", out / name], MSPROBE_REFERENCE=self._reference)
+        run([python, CASES_SCRIPT, "--case", name, "--out", out / name], MSPROBE_REFERENCE=self._reference, **env)
         return rank_directory(out / name / "out")
 
 

@@ -26,6 +26,8 @@ NORM_RTOL = 1e-5
 MEAN_RTOL = 1e-5
 MEAN_NORM_SHARE = 1e-6
 STORED_RTOL = 2.0**-23  # a statistic is kept as fp32
+ROUNDED = 1e-4
+STATISTICS = ("Max", "Min", "Mean", "Norm")
 ABSENT = "<absent>"
 
 
@@ -173,10 +175,26 @@ def is_leaf(value):
 PARTS = {"input_args": "input", "input_kwargs": "input", "input": "input", "output": "output"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """How strictly numbers are held; names, order, types and nulls always are.
+
+    rounded: gradients may have added up in another order. Numbers agree to 1e-4 of the tensor's largest; checksums and
+    contents of saved tensors are not compared.
+    """
+
+    truth: Truth | None = None
+    unknown_checksum_ok: bool = False
+    rounded: bool = False
+
+
+STRICT = Rules()
+
+
 class _Comparer:
-    def __init__(self, truth, unknown_checksum_ok):
-        self._truth = truth
-        self._unknown_checksum_ok = unknown_checksum_ok
+    def __init__(self, rules=STRICT):
+        self._rules = rules
+        self._truth = rules.truth
         self.found = []
 
     def report(self, entry, key, ours, real, rule):
@@ -232,6 +250,8 @@ class _Comparer:
         for name in self.keys(entry, key, ours, real):
             a, b = ours[name], real[name]
             path = (*key, name)
+            if self._rules.rounded and (name == "md5" or self.rounded(name, a, b, real)):
+                continue
             if name == "Norm" and is_number(a) and is_number(b) and real["shape"]:
                 self.norm(entry, path, a, b, real)
             elif name == "Mean" and is_number(a) and is_number(b) and real["shape"]:
@@ -240,6 +260,12 @@ class _Comparer:
                 self.checksum(entry, path, a, b)
             elif not same(a, b):
                 self.report(entry, path, a, b, "equal")
+
+    def rounded(self, name, a, b, leaf):
+        if name not in STATISTICS or type(a) is not type(b) or not isinstance(b, float) or not math.isfinite(b):
+            return False
+        largest = max(abs(leaf[key]) for key in ("Max", "Min") if is_number(leaf[key]))
+        return close(a, b, ROUNDED, ROUNDED * largest)
 
     def truth_of(self, entry, path):
         return self._truth.of(row_name(entry, path[:-1])) if self._truth else None
@@ -279,7 +305,7 @@ class _Comparer:
         truth = self.truth_of(entry, path)
         true = truth.crc32 if truth else None
         if true is None:
-            if self._truth and not self._unknown_checksum_ok:
+            if self._truth and not self._rules.unknown_checksum_ok:
                 self.report(entry, path, a, b, "a checksum whose true value is unknown")
             true = b
         if a != true:
@@ -303,9 +329,9 @@ def read_json(path):
     return json.loads(pathlib.Path(path).read_text())
 
 
-def compare_data(ours, real, truth=None, unknown_checksum_ok=False):
+def compare_data(ours, real, rules=STRICT):
     """Differences of two parsed dump.json (or debug.json)."""
-    comparer = _Comparer(truth, unknown_checksum_ok)
+    comparer = _Comparer(rules)
     where = "dump.json"
     comparer.keys(where, (), ours, real)
     for name in ("task", "level", "framework"):
@@ -325,7 +351,7 @@ def compare_data(ours, real, truth=None, unknown_checksum_ok=False):
 
 
 def compare_construct(ours, real):
-    comparer = _Comparer(None, True)
+    comparer = _Comparer()
     for name in comparer.names("construct.json", ours, real, "name"):
         if ours[name] != real[name]:
             comparer.report("construct.json", (name,), ours[name], real[name], "equal parents")
@@ -358,7 +384,7 @@ def short_path(path):
 
 def compare_stack(ours, real):
     """The same groups of names in the same order, each with the same frames of the program."""
-    comparer = _Comparer(None, True)
+    comparer = _Comparer()
     if list(ours) != [str(index) for index in range(len(ours))]:
         comparer.report("stack.json", ("keys",), list(ours)[:5], "0, 1, 2, ...", "groups are numbered from 0")
     mine = {tuple(names): frames for names, frames in ours.values()}
@@ -403,12 +429,15 @@ def compare_stack(ours, real):
     return comparer.found
 
 
-def compare_tensors(ours, real):
-    """Two dump_tensor_data directories: the same files, bit-equal under torch.load."""
+def compare_tensors(ours, real, rules=STRICT):
+    """Two dump_tensor_data directories: the same files, bit-equal under torch.load.
+
+    The stride of a dimension of one element moves nothing and is not compared.
+    """
     import numpy
     import torch
 
-    comparer = _Comparer(None, True)
+    comparer = _Comparer()
     mine = {path.name: path for path in pathlib.Path(ours).iterdir()}
     theirs = {path.name: path for path in pathlib.Path(real).iterdir()}
     for name in comparer.names("dump_tensor_data", sorted(mine), sorted(theirs), "file"):
@@ -424,36 +453,42 @@ def compare_tensors(ours, real):
         for what, x, y in (
             ("dtype", str(a.dtype), str(b.dtype)),
             ("shape", list(a.shape), list(b.shape)),
-            ("stride", list(a.stride()), list(b.stride())),
+            ("stride", moving_strides(a), moving_strides(b)),
             ("device", str(a.device), str(b.device)),
             ("requires_grad", a.requires_grad, b.requires_grad),
         ):
             if x != y:
                 comparer.report("dump_tensor_data", (name, what), x, y, "equal")
-        if a.dtype == b.dtype and a.shape == b.shape and raw_bytes(a) != raw_bytes(b):
+        if not rules.rounded and a.dtype == b.dtype and a.shape == b.shape and raw_bytes(a) != raw_bytes(b):
             comparer.report(
                 "dump_tensor_data", (name, "content"), a.flatten()[:4].tolist(), b.flatten()[:4].tolist(), "bit-equal"
             )
     return comparer.found
 
 
-def compare_rank_directories(ours, real, truth=None, unknown_checksum_ok=False):
-    """Every Difference between two rank directories."""
+def moving_strides(tensor):
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def compare_rank_directories(ours, real, rules=STRICT, only=None):
+    """Every Difference between two rank directories; only: the names of the files to look at."""
     ours, real = pathlib.Path(ours), pathlib.Path(real)
-    comparer = _Comparer(None, True)
+    comparer = _Comparer()
     # dump_error_info.log is ours to write; the established tool has no such file.
     mine = sorted(path.name for path in ours.iterdir() if path.name != "dump_error_info.log")
     theirs = sorted(path.name for path in real.iterdir())
     found = []
     for name in comparer.names(str(ours.name), mine, theirs, "file"):
+        if only is not None and name not in only:
+            continue
         if name in ("dump.json", "debug.json"):
-            found += compare_data(read_json(ours / name), read_json(real / name), truth, unknown_checksum_ok)
+            found += compare_data(read_json(ours / name), read_json(real / name), rules)
         elif name == "construct.json":
             found += compare_construct(read_json(ours / name), read_json(real / name))
         elif name == "stack.json":
             found += compare_stack(read_json(ours / name), read_json(real / name))
         elif name == "dump_tensor_data":
-            found += compare_tensors(ours / name, real / name)
+            found += compare_tensors(ours / name, real / name, rules)
     return comparer.found + found
 
 

@@ -22,9 +22,8 @@ def established(oracle_python):
 
 
 def compare(established, target, golden, out):
-    run(
-        [established, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", out], OMP_NUM_THREADS=1
-    )
+    command = [established, "compare", "-tp", target / "dump.json", "-gp", golden / "dump.json", "-o", out]
+    run(command, OMP_NUM_THREADS=1, PYTHONPATH=None)
     (result,) = out.glob("compare_result_*.csv")
     with result.open(newline="") as stream:
         return list(csv.DictReader(stream))
@@ -69,7 +68,7 @@ def build(established, rank, out):
     # A step directory of its own: the recorded cases have more beside it.
     step = out / "step0" / "rank0"
     shutil.copytree(rank, step)
-    run([established, "graph_visualize", "-tp", step, "-o", out / "graph"])
+    run([established, "graph_visualize", "-tp", step, "-o", out / "graph"], PYTHONPATH=None)
     (database,) = (out / "graph").glob("build_*.vis.db")
     connection = sqlite3.connect(database)
     nodes = connection.execute(

@@ -46,11 +46,11 @@ def dump(**data):
     }
 
 
-def differences(change, truth=None):
+def differences(change, rules=parity.STRICT):
     """What is found after change(ours) was made to a copy."""
     real, ours = dump(), copy.deepcopy(dump())
     change(ours)
-    return parity.compare_data(ours, real, truth)
+    return parity.compare_data(ours, real, rules)
 
 
 def one(found):
@@ -160,6 +160,20 @@ def test_norm_and_mean_have_the_tolerance_of_float32_sums():
     assert differences(nudge) == []
 
 
+def test_rounded_rules_forgive_the_last_bits_only():
+    rules = parity.Rules(rounded=True)
+
+    def nudge(ours):
+        add(ours)["input_args"][0].update(Max=1.50001, Norm=4.0001, Mean=0.25001)
+
+    assert differences(nudge, rules) == []
+    assert len(differences(nudge)) == 3
+    assert one(differences(lambda ours: add(ours)["input_args"][0].update(Max=1.6), rules)).key == "input_args.0.Max"
+    assert one(differences(lambda ours: add(ours)["input_args"][0].update(Max=None), rules)).key == "input_args.0.Max"
+    assert one(differences(lambda ours: add(ours)["output"][0].update(Max=1.0), rules)).key == "output.0.Max"
+    assert one(differences(lambda ours: ours["data"].pop("Torch.add.0.backward"), rules)).rule == "missing entry"
+
+
 def test_a_scalar_tensor_shows_its_value_exactly():
     real = dump(x={"output": [leaf(shape=[], Max=-1.5, Min=-1.5, Mean=-1.5, Norm=-1.5)]})
     ours = copy.deepcopy(real)
@@ -179,7 +193,9 @@ def half(**changes):
     return dump(**{"Torch.add.0.forward": {"output": [leaf(dtype="torch.float16", **changes)]}})
 
 
-TRUE = FixedTruth(Torch_add_0_forward_output_0=parity.TensorTruth(mean=0.2501, norm=4.001, crc32="0badf00d"))
+TRUE = parity.Rules(
+    FixedTruth(Torch_add_0_forward_output_0=parity.TensorTruth(mean=0.2501, norm=4.001, crc32="0badf00d"))
+)
 
 
 def test_half_precision_may_be_nearer_to_the_truth():

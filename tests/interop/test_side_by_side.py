@@ -47,6 +47,19 @@ ADDED_CASES = [
     "types_debug_tensor",
 ]
 
+# Float32 gradients under the established tool's full backward hooks: see "module-backward" in docs/compatibility.md.
+DISTURBED = [
+    "train_statistics_L0",
+    "train_statistics_mix",
+    "train_stat_mix_riskALL",
+    "train_stat_md5_mix",
+    "train_stat_mix_list_module",
+    "train_tensor_mix",
+    "train_tensor_L0",
+    "train_stat_mix_backward",
+    "train_stat_L0_scope",
+]
+
 # The run of the established tool with task tensor whose saved tensors are the truth of a case: the same program.
 TRUTH_RUN = {
     "train_stat_md5_mix": "train_tensor_mix",
@@ -80,12 +93,26 @@ def test_every_case_of_the_reference_is_here(reference):
 @pytest.mark.parametrize("case", RECORDED_CASES + ADDED_CASES)
 def test_same_dump(case, side_by_side, reference):
     pair = side_by_side.case(case)
-    truth = truth_of(case, side_by_side, reference)
-    # In types_api_md5 quantized and nested tensors have no truth of their own.
-    found = parity.compare_rank_directories(pair.ours, pair.real, truth, unknown_checksum_ok=case == "types_api_md5")
+    rules = parity.Rules(
+        truth_of(case, side_by_side, reference),
+        # Quantized and nested tensors have no truth of their own.
+        unknown_checksum_ok=case == "types_api_md5",
+        rounded=case in DISTURBED,
+    )
+    found = parity.compare_rank_directories(pair.ours, pair.real, rules)
     left, unused = parity.judge(found, ALLOWED.get(case, []))
     assert not left, parity.summary(left)
     assert not unused, f"allowed differences that were not found: {unused}"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", DISTURBED)
+def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, reference):
+    """The established tool's module hooks change bits of gradients. With such hooks in the program, ours are those bits."""
+    hooked, real = side_by_side.one(case, "ours with hooks"), side_by_side.one(case, "real")
+    truth = truth_of(case, side_by_side, reference)
+    found = parity.compare_rank_directories(hooked, real, parity.Rules(truth), only={"dump.json", "dump_tensor_data"})
+    assert not found, parity.summary(found)
 
 
 def test_the_truth_agrees_with_the_recorded_checksums(side_by_side, reference):

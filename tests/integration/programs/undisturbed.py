@@ -1,4 +1,4 @@
-"""What must hold while capturing and after stop(): writes a JSON object, name of the check -> null or what went wrong."""
+"""What must hold while capturing and after stop(). Writes a JSON object: check -> null, or what went wrong."""
 
 import argparse
 import copy
