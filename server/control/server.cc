@@ -21,7 +21,9 @@ namespace {
 constexpr int kMaxMessageBytes = 16 << 20;
 constexpr absl::Duration kStreamsEnd = absl::Seconds(10);
 constexpr absl::Duration kExportsEnd = absl::Seconds(60);
-constexpr std::chrono::seconds kRequestsEnd(5);
+constexpr absl::Duration kRequestsEnd = absl::Seconds(5);
+// After the last request: for answers on their way. A client that does not listen keeps its connection open for ever.
+constexpr std::chrono::milliseconds kConnectionsEnd(300);
 
 }  // namespace
 
@@ -155,7 +157,8 @@ void Server::Stop() {
     if (exports_ != nullptr && !exports_->AwaitIdle(kExportsEnd)) {
       LogWarning("some exports are not done; the next server of this directory does them");
     }
-    grpc_->Shutdown(std::chrono::system_clock::now() + kRequestsEnd);
+    if (!activity_.AwaitQuiet(kRequestsEnd)) LogWarning("some requests did not end and are cut");
+    grpc_->Shutdown(std::chrono::system_clock::now() + kConnectionsEnd);
     grpc_->Wait();
     for (const ListenAddress& address : listen_) {
       std::error_code error;

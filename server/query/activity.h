@@ -31,6 +31,12 @@ class Activity {
     absl::MutexLock lock(&mu_);
     return ever_;
   }
+  // Nothing is under way.
+  bool AwaitQuiet(absl::Duration timeout) const {
+    absl::MutexLock lock(&mu_);
+    auto quiet = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ == 0; };
+    return mu_.AwaitWithTimeout(absl::Condition(&quiet), timeout);
+  }
   // How long there has been nothing to do; zero while something is under way.
   absl::Duration Idle(absl::Time now) {
     absl::MutexLock lock(&mu_);
