@@ -1,0 +1,73 @@
+"""Functions keep their identity while they are intercepted, and are the very same afterwards."""
+
+import pickle
+import types
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import add as early_bound_add
+
+from msprobe import _agent
+from msprobe.pytorch.interception import CodeSwap, Interception, read_names
+
+
+@pytest.fixture
+def interception():
+    made = Interception()
+    made.install(with_apis=True)
+    yield made
+    made.restore()
+
+
+def test_reads_names_by_heading():
+    sections = read_names("# note\n[Torch torch]\nadd sub\nmul\n\n[risk LOW]\nview\n")
+    assert sections == {"Torch torch": ["add", "sub", "mul"], "risk LOW": ["view"]}
+
+
+def test_identity_and_pickling_hold(interception):
+    assert torch.add is early_bound_add
+    assert pickle.loads(pickle.dumps(torch.add)) is torch.add
+    assert pickle.loads(pickle.dumps(F.relu)) is F.relu
+    assert torch.nn.TransformerEncoderLayer(4, 2, 4, activation=F.gelu).activation is F.gelu
+
+
+def test_calls_give_what_they_gave(interception):
+    x = torch.tensor([-1.0, 2.0])
+    assert torch.equal(F.relu(x), torch.tensor([0.0, 2.0]))
+    assert torch.equal(torch.add(x, x, alpha=2), 3 * x)
+    assert torch.equal(-x, x.neg())
+    assert torch.equal(1.0 / x, x.reciprocal())
+    assert (x + 1).tolist() == [0.0, 3.0]
+    with pytest.raises(TypeError, match="add"):
+        torch.add(x)
+
+
+def test_restore_leaves_nothing_behind():
+    names = ("relu", "linear", "softmax")
+    before = [(getattr(F, name), getattr(getattr(F, name), "__code__", None)) for name in names]
+    tensor_before = dict(vars(torch.Tensor))
+    made = Interception()
+    made.install(with_apis=True)
+    made.restore()
+    assert [(getattr(F, name), getattr(getattr(F, name), "__code__", None)) for name in names] == before
+    assert dict(vars(torch.Tensor)) == tensor_before
+
+
+def test_code_swap_keeps_closures_and_defaults():
+    def made(scale):
+        def function(value, offset=3, *, sign=1):
+            return sign * (value * scale + offset)
+
+        return function
+
+    function = made(2)
+    swap = CodeSwap(function, "api", _agent.make_api("Custom.function", "FOCUS"))
+    swap.install()
+    try:
+        assert function(5) == 13
+        assert function(5, 1, sign=-1) == -11
+        assert isinstance(function, types.FunctionType)
+    finally:
+        swap.restore()
+    assert function.__code__ is swap.original
