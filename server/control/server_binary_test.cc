@@ -276,7 +276,7 @@ TEST_F(ServerBinaryTest, EmbeddedServerExportsAndLeaves) {
   EXPECT_THAT(stream.welcome().capabilities(), testing::ElementsAre("export"));
   stream.Send(agent.Call(0, "add").StepEnd(0).Call(1, "open").ExportOpenStep(1).Take());
   ASSERT_TRUE(stream.AwaitExported(2));
-  EXPECT_EQ(stream.exported()[0].path(), dump_ + "/step0/rank0");
+  EXPECT_EQ(stream.exported()[0].path(), dump_ + "/step0");
   EXPECT_FALSE(stream.exported()[0].incomplete());
   EXPECT_THAT(ReadFile(dump_ + "/step0/rank0/dump.json"), HasSubstr("Torch.add.0.forward"));
   EXPECT_THAT(ReadFile(dump_ + "/step1/rank0/dump.json"), HasSubstr("Torch.open.0.forward"));
@@ -360,7 +360,7 @@ TEST_F(ServerBinaryTest, ExportedDirectoriesFollowTheRank) {
   ASSERT_TRUE(stream.AwaitExported(2));
   EXPECT_TRUE(fs::exists(dump_ + "/step0/rank3/dump.json"));
   EXPECT_FALSE(fs::exists(dump_ + "/step0/proc77"));
-  EXPECT_EQ(stream.exported()[1].path(), dump_ + "/step1/rank3");
+  EXPECT_EQ(stream.exported()[1].path(), dump_ + "/step1");
   stream.Send(agent.End().Take());
   ASSERT_TRUE(stream.AwaitDurable(3));
   EXPECT_TRUE(stream.Finish().ok());

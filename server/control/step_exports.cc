@@ -62,7 +62,7 @@ void StepExports::ExportAndTell(const std::string& session, uint32_t step) {
   auto path = WriteFiles(row, step, finished, incomplete);
   metrics_->Add(Metric::kExports, 1, {path.ok() ? "ok" : "error"});
   if (path.ok()) {
-    exported.set_path(*path);
+    exported.set_path(Cat(dump_path_, "/step", step));
     exported.set_incomplete(incomplete);
     LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), *path, incomplete ? " (incomplete)" : "");
   } else {
