@@ -7,18 +7,22 @@ from harness.dumps import embedded_data_directory, exported_steps, rank_director
 from harness.processes import servers_of, wait_until
 
 
+def passes(progress):
+    """How many forward passes the step that hangs has made, 0 before it."""
+    text = progress.read_text() if progress.exists() else ""
+    return int(text.partition(":")[2] or 0)
+
+
 @pytest.mark.timeout(240)
 def test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth(tmp_path, dump_path, running, ask):
     progress = tmp_path / "progress"
     with running("train_steps.py", "--steps", 9, "--hang-in", 5, "--progress", progress, level="mix") as program:
-        # Twenty passes of step 5: the first of them have long been streamed.
-        def deep_in_step_five():
-            text = progress.read_text() if progress.exists() else ""
-            return text.startswith("5:") and int(text[2:]) >= 20
-
-        program.wait_for(deep_in_step_five, 90, "step 5 is under way")
+        # The stream is in order: once step 4 is in its directory, step 5 is on its way.
+        program.wait_for(lambda: 4 in exported_steps(dump_path) and passes(progress), 90, "step 5 is under way")
+        seen = passes(progress)
+        program.wait_for(lambda: passes(progress) >= seen + 20, 60, "twenty passes more")
         program.kill()
-    wait_until(lambda: exported_steps(dump_path) == [0, 1, 2, 3, 4, 5], 60, "steps 0 to 5 are exported")
+    wait_until(lambda: exported_steps(dump_path) == [0, 1, 2, 3, 4, 5], 90, "steps 0 to 5 are exported")
     wait_until(lambda: not servers_of(dump_path), 60, "the server has left")
 
     names = [list(read_dump(rank_directory(dump_path, step))["data"]) for step in range(5)]
@@ -47,7 +51,7 @@ def test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth(tmp_
 def test_sigterm_loses_no_finished_step(tmp_path, dump_path, running):
     progress = tmp_path / "progress"
     with running("train_steps.py", "--steps", 9, "--hang-in", 2, "--progress", progress) as program:
-        program.wait_for(lambda: progress.exists() and progress.read_text().startswith("2:"), 90, "step 2 is under way")
+        program.wait_for(lambda: passes(progress) and exported_steps(dump_path), 90, "step 2 is under way")
         program.process.terminate()
         program.process.wait(60)
     wait_until(lambda: {0, 1} <= set(exported_steps(dump_path)), 60, "steps 0 and 1 are exported")
@@ -64,6 +68,8 @@ def test_files_appear_whole(tmp_path, dump_path, running):
 
     def look():
         for path in dump_path.glob("step*/*/*.json"):
+            if path.parent.name.startswith("."):
+                continue  # being written
             data = json.loads(path.read_text())
             assert data, f"{path} is empty"
             if path.name == "dump.json":

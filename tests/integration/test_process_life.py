@@ -81,6 +81,20 @@ def test_activation_checkpointing_loses_nothing(dump_path, traced):
         assert non_reentrant[entry] == plain[entry], entry
 
 
+# A model that answers as the README's does.
+AROUND_THE_README = """
+import types
+import torch
+
+class Model(torch.nn.Linear):
+    def forward(self, x):
+        return types.SimpleNamespace(loss=torch.nn.functional.relu(super().forward(x)).sum())
+
+model = Model(4, 4)
+batch = torch.ones(2, 4)
+"""
+
+
 @pytest.mark.timeout(120)
 def test_first_use_as_the_readme_shows_it(tmp_path):
     readme = REPOSITORY / "README.md"
@@ -93,12 +107,7 @@ def test_first_use_as_the_readme_shows_it(tmp_path):
     ]
     assert blocks, "README.md shows no first use of PrecisionDebugger"
     program = tmp_path / "first_use.py"
-    program.write_text(
-        "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
-        "batch = inputs = x = torch.ones(2, 4)\nbatches = loader = data = [x, x]\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "def train_step(*args):\n    model(x).sum().backward()\n" + blocks[0]
-    )
+    program.write_text(AROUND_THE_README + blocks[0])
     write_config(tmp_path / "config.json", tmp_path / "dump_path")
     run([sys.executable, program], cwd=tmp_path)
     dumped = list(tmp_path.rglob("dump.json"))

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from harness.dumps import embedded_data_directory, read_dump, write_config
-from harness.processes import PROGRAMS, Background, free_port, servers_of
+from harness.processes import PROGRAMS, Background, free_port, servers_of, wait_until
 
 
 @pytest.mark.timeout(180)
@@ -32,7 +32,7 @@ def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
             most_servers = max(most_servers, len(servers_of(dump_path)))
             return not first.alive() and not second.alive()
 
-        first.wait_for(both_ended, 120, "both ranks end")
+        wait_until(both_ended, 120, "both ranks end")
         first.finish()
         second.finish()
     # A loser of the race for the data directory may live for a moment; the exported data shows that all had one server.
@@ -51,6 +51,7 @@ def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
         # DDP has averaged them: the gradients are the same on both ranks.
         gradients = [name for name in data[0] if ".parameters_grad." in name]
         assert gradients
+    wait_until(lambda: not servers_of(dump_path), 60, "the server has left")
     runs = ask("runs", data_dir=embedded_data_directory(dump_path))
     assert len(runs) == 1, json.dumps(runs)
     assert sorted(runs[0]["ranks"]) == ["rank0", "rank1"]

@@ -9,7 +9,9 @@ from harness.processes import PROGRAMS, run
 
 CHECKS = (
     "identity",
+    "tables",
     "pickle",
+    "names",
     "signature",
     "jit.script",
     "jit.trace",

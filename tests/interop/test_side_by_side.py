@@ -108,7 +108,7 @@ def test_same_dump(case, side_by_side, reference):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", DISTURBED)
 def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, reference):
-    """The established tool's module hooks change bits of gradients. With such hooks in the program, ours are those bits."""
+    """The established tool's module hooks change bits of gradients; with such hooks in the program, ours are those."""
     hooked, real = side_by_side.one(case, "ours with hooks"), side_by_side.one(case, "real")
     truth = truth_of(case, side_by_side, reference)
     found = parity.compare_rank_directories(hooked, real, parity.Rules(truth), only={"dump.json", "dump_tensor_data"})
