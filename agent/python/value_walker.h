@@ -21,7 +21,8 @@ inline constexpr char kReadingName[] = "msprobe.TensorReading";
 // never fails. Depth is bounded (kMaximumDepth), so objects that contain themselves end.
 class ValueWalker {
  public:
-  static constexpr int kMaximumDepth = 32;
+  // A dict is three messages a level on the wire, of which protobuf decodes 100.
+  static constexpr int kMaximumDepth = 24;
 
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):
   // it gives None, JSON text, or a tuple (tensor, JSON attributes, type name).
