@@ -5,19 +5,25 @@
 namespace msprobe::server {
 
 KeyedWorkers::KeyedWorkers(int threads) {
+  absl::MutexLock lock(&mu_);
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
 
-KeyedWorkers::~KeyedWorkers() {
+KeyedWorkers::~KeyedWorkers() { Stop(); }
+
+void KeyedWorkers::Stop() {
+  std::vector<std::thread> threads;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
+    threads.swap(threads_);
   }
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads) thread.join();
 }
 
 void KeyedWorkers::Add(const std::string& key, Task task) {
   absl::MutexLock lock(&mu_);
+  if (stopping_) return;
   auto [queue, inserted] = waiting_.try_emplace(key);
   queue->second.push_back(std::move(task));
   if (inserted) ready_.push_back(key);

@@ -165,7 +165,8 @@ void Server::Stop() {
       if (!address.unix_path.empty()) std::filesystem::remove(address.unix_path, error);
     }
   }
-  exports_.reset();
+  // Sessions may still tell it of steps; it no longer listens.
+  if (exports_ != nullptr) exports_->Stop();
   if (store_ != nullptr) {
     absl::Status status = store_->AwaitDurable(absl::Seconds(30));
     if (!status.ok()) LogError("{}", status.ToString());

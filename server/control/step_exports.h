@@ -31,6 +31,9 @@ class StepExports : public SessionObserver {
   void OnExportRequested(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
 
+  // Ends the worker threads; what waits is left to the next server of the directory.
+  void Stop() { workers_.Stop(); }
+
   bool idle() const { return workers_.idle(); }
   bool AwaitIdle(absl::Duration timeout) const { return workers_.AwaitIdle(timeout); }
 

@@ -39,6 +39,12 @@ Sessions::Sessions(Store* store, Metrics* metrics, SessionObserver* observer, Se
   context_.payload_arrived = [this](const std::string& hash) { PayloadArrived(hash); };
 }
 
+Sessions::~Sessions() {
+  // Callbacks run in order: behind this one, none of a session's is left.
+  absl::Status status = context_.store->AwaitDurable(absl::InfiniteDuration());
+  if (!status.ok()) LogError("{}", status.ToString());
+}
+
 absl::Status Sessions::Recover() {
   auto rows = context_.store->Sessions();
   if (!rows.ok()) return rows.status();

@@ -29,7 +29,10 @@ struct SessionsOptions {
 // Threads: every method from any thread. Outlives its sessions' users.
 class Sessions : public SessionOpener {
  public:
+  // All are borrowed; store and observer must outlive this object.
   Sessions(Store* store, Metrics* metrics, SessionObserver* observer, SessionsOptions options);
+  // Waits until everybody was told of what is durable.
+  ~Sessions() override;
 
   // After a restart: sessions that were open are waited for. Call once, before serving.
   absl::Status Recover();
