@@ -4,6 +4,7 @@
 #include <deque>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "agent/python/capture.h"
 
@@ -13,7 +14,7 @@ namespace {
 struct Slot {
   std::shared_ptr<const Api> api;
   PyObject* function = nullptr;      // held
-  PyMethodDef** place = nullptr;     // where the function keeps its definition
+  PyMethodDef** place = nullptr;     // where the function keeps its definition; null: entered by its vectorcall
   PyMethodDef* original = nullptr;
   PyMethodDef copy{};
   bool is_method = false;            // self is the first argument of the call
@@ -145,6 +146,36 @@ PyCFunction TakeTrampoline(int convention, const Slot* slot) {
   }
 }
 
+// Builtins of this convention are hashed and compared by their C function, and libraries keep tables of them
+// (torch.compile does), so their definition must stay. They have no vectorcall entry of their own: giving them one intercepts every call,
+// as the interpreter looks there first.
+constexpr int kHashedConvention = METH_VARARGS | METH_KEYWORDS;
+
+absl::flat_hash_map<PyObject*, const Slot*>& EnteredByVectorcall() {
+  static auto* slots = new absl::flat_hash_map<PyObject*, const Slot*>;
+  return *slots;
+}
+
+PyObject* Vectorcall(PyObject* callable, PyObject* const* arguments, size_t flags, PyObject* names) {
+  const Slot& slot = *EnteredByVectorcall().find(callable)->second;
+  const Py_ssize_t count = PyVectorcall_NARGS(flags);
+  const ObjectReference positional = ObjectReference::Steal(PyTuple_New(count));
+  if (!positional) return nullptr;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Py_INCREF(arguments[i]);
+    PyTuple_SET_ITEM(positional.get(), i, arguments[i]);
+  }
+  ObjectReference keywords;
+  if (names != nullptr && PyTuple_GET_SIZE(names) > 0) {
+    keywords = ObjectReference::Steal(PyDict_New());
+    if (!keywords) return nullptr;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+      if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(names, i), arguments[count + i]) != 0) return nullptr;
+    }
+  }
+  return CallVarArgsKeywords(slot, PyCFunction_GET_SELF(callable), positional.get(), keywords.get());
+}
+
 std::vector<Slot*>& Swappable() {
   static auto* slots = new std::vector<Slot*>;
   return *slots;
@@ -175,6 +206,16 @@ PyMethodDef** DefinitionOf(PyObject* function) {
 bool MethodSwap::Prepare(PyObject* function, std::shared_ptr<const Api> api) {
   PyMethodDef** place = DefinitionOf(function);
   if (place == nullptr) return false;
+  if (PyCFunction_CheckExact(function) && ((*place)->ml_flags & kConventionFlags) == kHashedConvention) {
+    Slot& hashed = AllSlots().emplace_back();
+    hashed.api = std::move(api);
+    hashed.original = *place;
+    Py_INCREF(function);
+    hashed.function = function;
+    EnteredByVectorcall().emplace(function, &hashed);
+    Swappable().push_back(&hashed);
+    return true;
+  }
   Slot* slot = MakeSlot(*place, std::move(api));
   if (slot == nullptr) return false;
   Py_INCREF(function);
@@ -201,13 +242,23 @@ PyObject* MethodSwap::PlainMethod(PyObject* descriptor) {
 
 void MethodSwap::Install() {
   for (Slot* slot : Swappable()) {
-    if (!std::exchange(slot->is_swapped, true)) *slot->place = &slot->copy;
+    if (std::exchange(slot->is_swapped, true)) continue;
+    if (slot->place == nullptr) {
+      reinterpret_cast<PyCFunctionObject*>(slot->function)->vectorcall = &Vectorcall;
+    } else {
+      *slot->place = &slot->copy;
+    }
   }
 }
 
 void MethodSwap::Restore() {
   for (Slot* slot : Swappable()) {
-    if (std::exchange(slot->is_swapped, false)) *slot->place = slot->original;
+    if (!std::exchange(slot->is_swapped, false)) continue;
+    if (slot->place == nullptr) {
+      reinterpret_cast<PyCFunctionObject*>(slot->function)->vectorcall = nullptr;
+    } else {
+      *slot->place = slot->original;
+    }
   }
 }
 

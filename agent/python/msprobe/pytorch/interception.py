@@ -5,7 +5,9 @@ is our callable; that callable runs a twin which has the old code. Objects that 
 """
 
 import importlib
+import inspect
 import re
+import sys
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -59,15 +61,27 @@ class CodeSwap:
         self.interceptor = _agent.intercept(self.twin, kind, api=api, phase=phase)
         consts = tuple(self.interceptor if const == "callable" else const for const in _SHIM.co_consts)
         self.shim = _SHIM.replace(
-            co_consts=consts, co_freevars=function.__code__.co_freevars, co_name=function.__code__.co_name
+            co_consts=consts,
+            co_freevars=function.__code__.co_freevars,
+            co_name=function.__code__.co_name,
+            co_filename=function.__code__.co_filename,  # inspect.getsource shows the function's own
+            co_firstlineno=function.__code__.co_firstlineno,
         )
         _agent.hide_code(self.shim)
 
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):
+            self.signature = None
+
     def install(self) -> None:
         self.function.__code__ = self.shim
+        if self.signature is not None:
+            self.function.__signature__ = self.signature  # type: ignore[attr-defined]
 
     def restore(self) -> None:
         self.function.__code__ = self.original
+        self.function.__dict__.pop("__signature__", None)
 
 
 class AttributeSwap:
@@ -84,14 +98,14 @@ class AttributeSwap:
         setattr(self.owner, self.name, self.original)
 
 
-class ScriptSwap(CodeSwap):
-    """torch.jit.script reads signatures and sources, so everything is put back around it."""
+class Uncaptured(CodeSwap):
+    """Runs a function with everything put back: torch.jit.script and torch.compile read the code of what they are given."""
 
     def __init__(self, function: types.FunctionType, interception: "Interception") -> None:
         super().__init__(function, "suppress")
         twin = self.twin
 
-        def script(*args: Any, **kwargs: Any) -> Any:
+        def uncaptured(*args: Any, **kwargs: Any) -> Any:
             was_installed = interception.installed
             interception.restore()
             try:
@@ -100,8 +114,8 @@ class ScriptSwap(CodeSwap):
                 if was_installed:
                     interception.install()
 
-        consts = tuple(script if const == "callable" else const for const in _SHIM.co_consts)
-        self.shim = _SHIM.replace(co_consts=consts, co_freevars=function.__code__.co_freevars)
+        consts = tuple(uncaptured if const is self.interceptor else const for const in self.shim.co_consts)
+        self.shim = self.shim.replace(co_consts=consts)
         _agent.hide_code(self.shim)
 
 
@@ -114,6 +128,7 @@ class Interception:
         self._apis: list[CodeSwap | AttributeSwap] = []
         self._modules: list[CodeSwap] = []
         self._prepared_apis = False
+        self._traces_uncaptured = False  # known once torch.compile has been used, which imports its tracer
         self._optimizer_hooks: list[Any] = []
         self.set_phase: Callable[[str], None] = lambda phase: None
 
@@ -128,8 +143,12 @@ class Interception:
             self._modules = [
                 CodeSwap(torch.nn.Module._wrapped_call_impl, "module"),
                 CodeSwap(torch._tensor_str._str, "suppress"),
-                ScriptSwap(torch.jit.script, self),
+                Uncaptured(torch.jit.script, self),
+                Uncaptured(torch.compile, self),
             ]
+        if not self._traces_uncaptured and (convert_frame := sys.modules.get("torch._dynamo.convert_frame")) is not None:
+            self._traces_uncaptured = True
+            self._modules.append(Uncaptured(convert_frame._compile, self))
         if self._with_apis:
             self._prepare_apis()
             _agent.install_methods()
