@@ -47,7 +47,7 @@ def trace(directory, name):
         arguments = ["--agent", mode, "--config", config]
     run([sys.executable, PROGRAMS / "bit_identity.py", *arguments, "--steps", steps, "--out", out], timeout=240)
     if name not in ("off", "constructed"):
-        # The encoder's fused kernel calls none of its modules: at L0 there is nothing to record of it, and no directory.
+        # The encoder's fused kernel calls none of its modules: at L0 nothing to record, and no directory.
         recorded = [net for net in NETS if not (level == "L0" and net == "encoder")]
         wanted = 1 if name == "stopped" else len(recorded) * steps
         assert len(exported_steps(directory / "dump")) == wanted, "the agent was on"
