@@ -73,6 +73,10 @@ class PrecisionDebugger:
     """
 
     _instance: "PrecisionDebugger | None" = None
+    _abandoned: Any
+    _arguments: tuple[Any, ...]
+    _initialised: bool
+    config: Any
     _lock = threading.RLock()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> "PrecisionDebugger":
