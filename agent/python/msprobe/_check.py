@@ -1,6 +1,7 @@
 """Refuses early and in words what would otherwise fail deep inside a shared object."""
 
 import importlib.metadata
+from pathlib import Path
 
 
 def check_environment(torch_version: str) -> None:
@@ -14,13 +15,14 @@ def check_environment(torch_version: str) -> None:
             "mindstudio-probe is installed in this environment and owns the package 'msprobe' as well; "
             "uninstall it (pip uninstall mindstudio-probe) and reinstall msprobe-agent, or use another environment"
         )
+    built = Path(__file__).with_name("built_for_torch.txt").read_text(encoding="utf-8").strip()
+    if built.split(".")[:2] != torch_version.split("+")[0].split(".")[:2]:
+        found = ".".join(torch_version.split(".")[:2])
+        raise ImportError(
+            f"this msprobe-agent was built for torch {built}, but torch {torch_version} is installed; "
+            f"install the msprobe-agent built for torch {found}"
+        )
     try:
-        from msprobe import _agent
+        from msprobe import _agent  # noqa: F401
     except ImportError as error:
         raise ImportError(f"msprobe._agent could not be loaded with torch {torch_version}: {error}") from error
-    built, found = _agent.TORCH_VERSION.split(".")[:2], torch_version.split("+")[0].split(".")[:2]
-    if built != found:
-        raise ImportError(
-            f"this msprobe-agent was built for torch {_agent.TORCH_VERSION}, but torch {torch_version} is installed; "
-            f"install the msprobe-agent built for torch {'.'.join(found)}"
-        )

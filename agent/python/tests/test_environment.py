@@ -1,0 +1,17 @@
+"""What the package says where it cannot work."""
+
+import pytest
+import torch
+from msprobe._check import check_environment
+
+
+@pytest.mark.parametrize("version", ["2.12.1+cpu", "3.13.0"])
+def test_another_minor_version_of_torch_is_refused_naming_both(version):
+    with pytest.raises(ImportError) as refusal:
+        check_environment(version)
+    assert version in str(refusal.value)
+    assert f"built for torch {torch.__version__.split('+')[0]}" in str(refusal.value)
+
+
+def test_another_patch_of_the_same_minor_version_is_accepted():
+    check_environment(".".join([*torch.__version__.split(".")[:2], "99+cpu"]))
