@@ -56,6 +56,7 @@ DISTURBED = [
     "train_stat_mix_list_module",
     "train_tensor_mix",
     "train_tensor_L0",
+    "train_stat_mix_forward_input",
     "train_stat_mix_backward",
     "train_stat_L0_scope",
 ]
