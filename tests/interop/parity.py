@@ -200,8 +200,8 @@ class _Comparer:
     def report(self, entry, key, ours, real, rule):
         self.found.append(Difference(entry, ".".join(str(part) for part in key), ours, real, rule))
 
-    def names(self, where, ours, real, what):
-        """Missing and extra names, then the first place where the order differs. Returns the common ones."""
+    def names(self, where, ours, real, what, ordered=True):
+        """Missing and extra names, then the first place where the order differs, if it matters. Returns the common ones."""
         ours, real = list(ours), list(real)
         mine, theirs = set(ours), set(real)
         for name in real:
@@ -213,7 +213,7 @@ class _Comparer:
         common_ours = [name for name in ours if name in theirs]
         common_real = [name for name in real if name in mine]
         for index, (a, b) in enumerate(zip(common_ours, common_real, strict=False)):
-            if a != b:
+            if ordered and a != b:
                 self.report(where, (f"{what} order", index), a, b, f"the same order of each {what}")
                 break
         return common_real
@@ -352,7 +352,8 @@ def compare_data(ours, real, rules=STRICT):
 
 def compare_construct(ours, real):
     comparer = _Comparer()
-    for name in comparer.names("construct.json", ours, real, "name"):
+    # A map from name to parent, which readers look up: its order says nothing (docs/compatibility.md).
+    for name in comparer.names("construct.json", ours, real, "name", ordered=False):
         if ours[name] != real[name]:
             comparer.report("construct.json", (name,), ours[name], real[name], "equal parents")
     return comparer.found
