@@ -130,6 +130,7 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
   reading.requires_grad = tensor.requires_grad();
   reading.is_sparse = tensor.layout() != c10::kStrided;
   reading.leaf.is_wide = IsWide(reading.dtype);
+  if (tensor.is_nested()) return reading;  // tensors of several shapes: there is no one shape to ask for
   if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     reading.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
   }
