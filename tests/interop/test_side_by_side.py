@@ -112,7 +112,10 @@ def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, r
     """The established tool's module hooks change bits of gradients; with such hooks in the program, ours are those."""
     hooked, real = side_by_side.one(case, "ours with hooks"), side_by_side.one(case, "real")
     truth = truth_of(case, side_by_side, reference)
-    found = parity.compare_rank_directories(hooked, real, parity.Rules(truth), only={"dump.json", "dump_tensor_data"})
+    rules = parity.Rules(truth)
+    found = parity.compare_rank_directories(hooked, real, rules, only={"dump.json", "dump_tensor_data"})
+    # Python's side of such a hook calls view_as; names and order are held in test_same_dump, without hooks.
+    found = [item for item in found if not item.entry.startswith("Tensor.view_as.") and "order" not in item.key]
     assert not found, parity.summary(found)
 
 
