@@ -1,3 +1,4 @@
+#include <grpc/grpc.h>
 #include <signal.h>
 
 #include <cstdio>
@@ -96,6 +97,8 @@ int Main() {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
+  // Never given back: the last shutdown of gRPC 1.51 can wait 10 s for a poller that has nothing left to poll.
+  grpc_init();
   const bool embedded = options->embedded;
   auto server = Server::Start(*std::move(options));
   if (!server.ok()) {

@@ -1,5 +1,8 @@
 #include "agent/core/ingest_stream.h"
 
+#include <grpc/grpc.h>
+
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +18,9 @@ namespace {
 constexpr char kMethod[] = "/msprobe.v1.Ingest/Stream";
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+  // Never given back: the last shutdown of gRPC 1.51 can wait 10 s for a poller that has nothing left to poll.
+  static std::once_flag held;
+  std::call_once(held, grpc_init);
   grpc::ChannelArguments arguments;
   // A channel is one attempt: the sender has its own backoff, which a shared connection's would sit on top of.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -68,11 +68,13 @@ void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> argumen
 }
 
 void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
-                         PyObject* result, PyObject* module) {
+                         PyObject* result, PyObject* module, PyObject* entered) {
   const bool was_wanted = record.wanted;
   recorder_->Recheck(record, api != nullptr, api == nullptr ? core::RiskLevel::kAll : api->risk);
   recorder_->Contain(record, [&] {
-    if (!record.wanted && !was_wanted) return recorder_->EmitConstructOnly(record);
+    if (!record.wanted && !was_wanted) {
+      return recorder_->EmitConstructOnly(record, record.selected ? Stack(entered) : 0);
+    }
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(record, builder);
     if (record.wanted && recorder_->WantsOutput(core::Direction::kForward)) {
@@ -136,7 +138,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
     recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), thread); });
   }
-  ExitFields(record, &api, arguments, keywords, result, nullptr);
+  ExitFields(record, &api, arguments, keywords, result, nullptr, nullptr);
   return result;
 }
 
@@ -171,7 +173,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     return nullptr;
   }
   if (active_ == this) {
-    ExitFields(record, nullptr, inputs, keywords, result, module.get());
+    ExitFields(record, nullptr, inputs, keywords, result, module.get(), entered_code);
     recorder->Contain(record, [&] {
       const ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttrString(module.get(), "_parameters"));
       PyObject *key, *parameter;

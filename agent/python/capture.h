@@ -59,7 +59,7 @@ class Capture {
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
                    PyObject* entered);
   void ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
-                  PyObject* result, PyObject* module);
+                  PyObject* result, PyObject* module, PyObject* entered);
   void Raised(OpenRecord& record);
 
   static inline Capture* active_ = nullptr;

@@ -83,14 +83,16 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   debug_ordinals_.clear();
 }
 
+bool Recorder::WantsDirection(core::Direction direction) const {
+  return direction == core::Direction::kForward ? config_.forward : config_.backward;
+}
+
 bool Recorder::WantsInput(core::Direction direction) const {
-  return config_.task != core::Task::kStructure && config_.input &&
-         (direction == core::Direction::kForward ? config_.forward : config_.backward);
+  return config_.task != core::Task::kStructure && config_.input && WantsDirection(direction);
 }
 
 bool Recorder::WantsOutput(core::Direction direction) const {
-  return config_.task != core::Task::kStructure && config_.output &&
-         (direction == core::Direction::kForward ? config_.forward : config_.backward);
+  return config_.task != core::Task::kStructure && config_.output && WantsDirection(direction);
 }
 
 void Recorder::BeginToken() {
@@ -104,10 +106,14 @@ core::ParentId Recorder::ParentOf(const ThreadState& thread) const {
   return thread.modules.back().name;
 }
 
-bool Recorder::Wanted(const OpenRecord& record, bool apply_risk, core::RiskLevel risk) {
-  if (filter_.active()) return filter_.Check(record.FullName());
-  if (!apply_risk || (config_.level != core::Level::kL1 && config_.level != core::Level::kMix)) return true;
-  return AtLeast(risk, config_.risk_level);
+void Recorder::Judge(OpenRecord& record, bool apply_risk, core::RiskLevel risk) {
+  if (filter_.active()) {
+    record.selected = filter_.Check(record.FullName());
+  } else {
+    const bool has_apis = config_.level == core::Level::kL1 || config_.level == core::Level::kMix;
+    record.selected = !apply_risk || !has_apis || AtLeast(risk, config_.risk_level);
+  }
+  record.wanted = record.selected && WantsDirection(record.direction);
 }
 
 bool Recorder::Saves(const OpenRecord& record) const {
@@ -133,7 +139,7 @@ OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
     record.ordinal = next_ordinal_++;
     record.parent = phase_ != 0 ? phase_ : ParentOf(thread);
     record.in_construct = config_.level == core::Level::kMix;
-    record.wanted = Wanted(record, true, api.risk);
+    Judge(record, true, api.risk);
   }
   record.save = record.wanted && Saves(record);
   return record;
@@ -153,7 +159,7 @@ OpenRecord Recorder::BeginModule(const std::shared_ptr<const std::string>& name,
     record.parent = ParentOf(thread);
     record.in_construct = config_.level != core::Level::kL1;
     if (filter_.active()) filter_.BeginModule(record.FullName());
-    record.wanted = Wanted(record, false, core::RiskLevel::kAll);
+    Judge(record, false, core::RiskLevel::kAll);
   }
   record.save = record.wanted && Saves(record);
   return record;
@@ -171,7 +177,7 @@ OpenRecord Recorder::BeginBackward(const OpenRecord& forward, bool apply_risk, c
     record.ordinal = next_ordinal_++;
     record.parent = record.kind == core::RecordKind::kApi && phase_ != 0 ? phase_ : ParentOf(thread);
     if (record.kind == core::RecordKind::kModule && filter_.active()) filter_.BeginModule(record.FullName());
-    record.wanted = Wanted(record, apply_risk, risk);
+    Judge(record, apply_risk, risk);
     if (record.wanted && record.kind == core::RecordKind::kModule && filter_.active()) {
       modules_with_backward_.insert(*record.name);
     }
@@ -227,7 +233,7 @@ void Recorder::Recheck(OpenRecord& record, bool apply_risk, core::RiskLevel risk
   {
     absl::MutexLock lock(&mu_);
     if (!filter_.active()) return;
-    record.wanted = Wanted(record, apply_risk, risk);
+    Judge(record, apply_risk, risk);
   }
   record.save = record.wanted && Saves(record);
 }
@@ -299,12 +305,12 @@ void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags
   session_->Emit(fragment);
 }
 
-void Recorder::EmitConstructOnly(const OpenRecord& record) {
-  if (!record.in_construct) return;
+void Recorder::EmitConstructOnly(const OpenRecord& record, core::StackId stack) {
+  if (!record.in_construct && stack == 0) return;
   OpenRecord silent = record;
   FragmentBuilder builder;
   StartFragment(silent, builder);
-  Emit(silent, builder, core::kEnter | core::kExit | core::kConstructOnly);
+  Emit(silent, builder, core::kEnter | core::kExit | core::kConstructOnly, stack);
 }
 
 void Recorder::Fault(const OpenRecord& where, std::string_view message) noexcept {

@@ -49,7 +49,8 @@ struct OpenRecord {
   uint64_t ordinal = 0;
   uint32_t thread = 0;
   core::ParentId parent = 0;
-  bool wanted = false;        // stands in dump.json
+  bool selected = false;      // by scope, list and risk level
+  bool wanted = false;        // stands in dump.json: selected, and of a direction that data_mode names
   bool in_construct = false;  // stands in construct.json
   bool entered = false;       // its ENTER was emitted with fields
   bool save = false;          // keep the tensors' bytes
@@ -126,8 +127,9 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
   // Emits what `builder` holds as a fragment of `record`.
   void Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack = 0);
-  // Emits a fragment of a record that is not wanted but stands in construct.json; nothing otherwise.
-  void EmitConstructOnly(const OpenRecord& record);
+  // Emits a fragment of a record that is not wanted but stands in construct.json or, where `stack` is given, in
+  // stack.json; nothing otherwise.
+  void EmitConstructOnly(const OpenRecord& record, core::StackId stack = 0);
   // Prepares `builder` for a fragment of `record`.
   static void StartFragment(const OpenRecord& record, FragmentBuilder& builder);
 
@@ -145,8 +147,10 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   void Fault(const OpenRecord& where, std::string_view message) noexcept;
 
  private:
+  bool WantsDirection(core::Direction direction) const;  // by data_mode
   core::ParentId ParentOf(const ThreadState& thread) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  bool Wanted(const OpenRecord& record, bool apply_risk, core::RiskLevel risk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Sets `selected` and `wanted`.
+  void Judge(OpenRecord& record, bool apply_risk, core::RiskLevel risk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Saves(const OpenRecord& record) const;
   core::StructureId StructureOf(const FragmentBuilder& builder);
 

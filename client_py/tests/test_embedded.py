@@ -66,7 +66,8 @@ def test_ctrl_c_ends_the_server_in_order(data_dir: Path) -> None:
     program = (
         "import time; from msprobe_client import Client\n"
         f"with Client(data_dir={str(data_dir)!r}):\n"
-        "    print('up', flush=True); time.sleep(60)"
+        "    print('up', flush=True)\n"
+        "    while True: time.sleep(0.1)"  # a signal just before one long sleep would wait for its end
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True

@@ -61,13 +61,17 @@ def test_a_recorded_dump_goes_in_and_comes_out_the_same(
     run = json.loads(result.stdout)
     original = recorded / case / "step0" / "proc0"
     main = "debug.json" if case == "types_debug" else "dump.json"
-    entries = dict(content(original / main))["data"]
-    assert (run["run"], run["steps"], run["ranks"], run["records"]) == (case, 1, ["proc0"], len(entries))
+    names = [name for name, _ in dict(content(original / main))["data"]]
+    structure = case == "train_structure_mix"
+    if structure:  # its dump.json is empty; what has a stack is a record
+        names = sorted(name for _, (group, _) in content(original / "stack.json") for name in group)
+    assert (run["run"], run["steps"], run["ranks"], run["records"]) == (case, 1, ["proc0"], len(names))
 
     result = run_client(
         "records", case, "--step", 0, "--rank", "proc0", "--data_dir", store, "--format", "json", **environment
     )
-    assert [json.loads(line)["name"] for line in result.stdout.splitlines()] == [name for name, _ in entries]
+    listed = [json.loads(line)["name"] for line in result.stdout.splitlines()]
+    assert (sorted(listed) if structure else listed) == names
 
     result = run_client("export", case, "--output", tmp_path / "out", "--data_dir", store, **environment)
     assert result.returncode == 0, result.stderr

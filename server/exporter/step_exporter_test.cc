@@ -306,11 +306,12 @@ TEST(StepExporter, StacksAndParents) {
   EXPECT_EQ(
       sink.files["stack.json"],
       "{\n\"0\": [[\"Module.m.M.forward.0\"],[\"File a.py, line 3, in f, \\n x = 1\",\"File a.py, line 3, in f, "
-      "\\n x = 1\"]],\n\"1\": [[\"Tensor.add.0.forward\",\"Tensor.mul.0.forward\"],[\"File a.py, line 3, in f, \\n "
+      "\\n x = 1\"]],\n\"1\": [[\"Tensor.add.0.forward\",\"Tensor.mul.0.forward\",\"Tensor.view.0.forward\"],[\"File "
+      "a.py, line 3, in f, \\n "
       "x = 1\"]]\n}\n");
   EXPECT_EQ(sink.files["construct.json"],
             "{\n\"Tensor.add.0.forward\": \"Module.m.M.forward.0\",\n\"Module.m.M.forward.0\": null,\n"
-            "\"Tensor.mul.0.forward\": \"optimizer\",\n\"optimizer\": null,\n\"Tensor.view.0.forward\": null\n}\n");
+            "\"optimizer\": null,\n\"Tensor.mul.0.forward\": \"optimizer\",\n\"Tensor.view.0.forward\": null\n}\n");
   EXPECT_THAT(sink.files["dump.json"], testing::Not(HasSubstr("Tensor.view")));
   EXPECT_THAT(sink.files["dump.json"], HasSubstr("parameters_grad"));
 }

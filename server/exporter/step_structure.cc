@@ -10,8 +10,7 @@ void StepStructure::Add(const v1::Record& record, uint64_t stack_id) {
   entry.stack_id = stack_id;
   entry.api = record.kind() == v1::RECORD_API;
   entry.constructed = (record.flags() & v1::FRAGMENT_NO_CONSTRUCT) == 0;
-  entry.stacked = stack_id != 0 && (record.flags() & v1::FRAGMENT_CONSTRUCT_ONLY) == 0 &&
-                  record.direction() == v1::DIRECTION_FORWARD &&
+  entry.stacked = stack_id != 0 && record.direction() == v1::DIRECTION_FORWARD &&
                   (record.kind() == v1::RECORD_API || record.kind() == v1::RECORD_MODULE);
   index_.emplace(record.full_name(), entries_.size());
   entries_.push_back(std::move(entry));
@@ -26,7 +25,6 @@ void StepStructure::InOrderOfEntry(bool api_first, absl::FunctionRef<void(const 
     if (done[i]) continue;
     done[i] = true;
     const bool first = api_first && entries_[i].api;
-    if (first) visit(entries_[i]);
     waiting.clear();
     const std::string* parent = &entries_[i].node.parent;
     while (!parent->empty()) {
@@ -40,6 +38,7 @@ void StepStructure::InOrderOfEntry(bool api_first, absl::FunctionRef<void(const 
       waiting.push_back(found->second);
       parent = &entries_[found->second].node.parent;
     }
+    if (first) visit(entries_[i]);
     for (size_t k = waiting.size(); k-- > 0;) visit(entries_[waiting[k]]);
     if (!first) visit(entries_[i]);
   }

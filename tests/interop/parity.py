@@ -201,7 +201,7 @@ class _Comparer:
         self.found.append(Difference(entry, ".".join(str(part) for part in key), ours, real, rule))
 
     def names(self, where, ours, real, what, ordered=True):
-        """Missing and extra names, then the first place where the order differs, if it matters. Returns the common ones."""
+        """Missing and extra names, then, if it matters, where the order first differs. Returns the common ones."""
         ours, real = list(ours), list(real)
         mine, theirs = set(ours), set(real)
         for name in real:
