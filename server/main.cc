@@ -1,5 +1,6 @@
 #include <grpc/grpc.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <string>
@@ -109,6 +110,10 @@ int Main() {
   }
   const timespec period{0, 200'000'000};
   while ((*server)->Tick()) {
+    if (!(*server)->data_dir_in_place()) {
+      LogError("the data directory was removed or replaced while it was in use; this server ends");
+      _exit(1);
+    }
     if (sigtimedwait(&signals, nullptr, &period) > 0) break;
   }
   (*server)->Stop();

@@ -81,6 +81,10 @@ void Sender::Run() {
     if (stream_ != nullptr && !welcomed_) wake = std::min(wake, welcome_deadline_);
     if (stream_ != nullptr && !hello_sent_) {
       hello_.set_freed_through(outbox_.freed_through());
+      hello_.clear_awaited_exports();
+      for (const auto& [step, pending] : pending_exports_) {
+        if (pending.complete) hello_.add_awaited_exports(step);
+      }
       v1::AgentMessage message;
       *message.mutable_hello() = hello_;
       hello_sent_ = stream_->Write(BorrowedMessage(std::make_shared<const std::string>(message.SerializeAsString())));
@@ -242,13 +246,13 @@ void Sender::HandleVerdict(const v1::PayloadVerdict& verdict) {
 }
 
 void Sender::HandleExported(const v1::StepExported& exported) {
+  const auto it = pending_exports_.find(exported.step());
+  if (it == pending_exports_.end()) return;  // told twice
   if (!exported.error().empty()) {
     parts_.log->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
   } else {
     parts_.log->Info(Cat("dump.json is at ", exported.path(), ". "));
   }
-  const auto it = pending_exports_.find(exported.step());
-  if (it == pending_exports_.end()) return;
   if (!exported.incomplete() || !it->second.complete) pending_exports_.erase(it);
 }
 

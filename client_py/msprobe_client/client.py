@@ -161,6 +161,7 @@ class Client:
             extended=extended,
             strict_json=strict_json,
             omit_tensors=not tensors,
+            output_directory=str(Path(output).absolute()),
         )
         with ExportWriter(Path(output), force=force) as writer, _disk(output):
             writer.refuse_existing(directories)

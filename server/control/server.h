@@ -46,6 +46,8 @@ class Server {
 
   // False: a drain was requested, or an embedded server has nothing left to do.
   bool Tick();
+  // False: the data directory is gone or another's. Then the process must end at once, without Stop.
+  bool data_dir_in_place() const { return store_->in_place(); }
   void RequestDrain() { drain_requested_ = true; }
 
   // Takes no new session, acknowledges what is applied, finishes exports, makes everything durable. Idempotent.

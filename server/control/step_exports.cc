@@ -40,6 +40,10 @@ void StepExports::OnStepFinished(const std::string& session, uint32_t step, v1::
 
 void StepExports::OnExportRequested(const std::string& session, uint32_t step) { Queue(session, step); }
 
+void StepExports::OnExportAwaited(const std::string& session, uint32_t step) {
+  workers_.Add(session, [this, session, step] { TellIfExported(session, step); });
+}
+
 void StepExports::OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) {
   workers_.Add(session, [this, session, from, to] { MoveDirectories(session, from, to); });
 }
@@ -70,6 +74,19 @@ void StepExports::ExportAndTell(const std::string& session, uint32_t step) {
     LogError("step {} of run {} is not exported: {}", step, row.hello().run(), path.status().ToString());
   }
   if (absl::Status status = (*live)->NoteExported(exported, finished); !status.ok()) LogError("{}", status.ToString());
+}
+
+void StepExports::TellIfExported(const std::string& session, uint32_t step) {
+  auto live = sessions_->FindOrLoad(session);
+  if (!live.ok()) return;
+  const storage::SessionRow row = (*live)->row();
+  auto found = store_->Find<storage::StepRow>(StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
+  if (!found.ok() || !found->has_value() || !(*found)->exported()) return;
+  v1::StepExported exported;
+  exported.set_step(step);
+  exported.set_path(Cat(dump_path_, "/step", step));
+  exported.set_incomplete((*found)->state() == v1::StepSummary::INCOMPLETE);
+  if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
 }
 
 absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,

@@ -29,6 +29,7 @@ class StepExports : public SessionObserver {
 
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
   void OnExportRequested(const std::string& session, uint32_t step) override;
+  void OnExportAwaited(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
 
   // Ends the worker threads; what waits is left to the next server of the directory.
@@ -40,6 +41,7 @@ class StepExports : public SessionObserver {
  private:
   void Queue(const std::string& session, uint32_t step);
   void ExportAndTell(const std::string& session, uint32_t step);
+  void TellIfExported(const std::string& session, uint32_t step);
   // Where the files are; empty: there is nothing to write.
   absl::StatusOr<std::string> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
                                          bool& incomplete);

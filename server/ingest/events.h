@@ -30,6 +30,8 @@ class SessionObserver {
   virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
   // Marker.ExportOpenStep.
   virtual void OnExportRequested(const std::string& session, uint32_t step) = 0;
+  // A stream opened, and its process still waits to hear that this step is exported.
+  virtual void OnExportAwaited(const std::string& session, uint32_t step) = 0;
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
 };
 

@@ -96,6 +96,9 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
   if (absl::Status status = session->SkipTo(hello.freed_through()); !status.ok()) return status;
   LogInfo("session {} of run {} ({}, process {} on {}) is here, at batch {}", Hex(hello.session()), hello.run(),
           RankName(session->row().hello().rank()), hello.process_id(), hello.host(), session->received_through());
+  if (context_.observer != nullptr) {
+    for (uint32_t step : hello.awaited_exports()) context_.observer->OnExportAwaited(hello.session(), step);
+  }
   return handle;
 }
 

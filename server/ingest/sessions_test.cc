@@ -21,6 +21,7 @@ class Observed : public SessionObserver {
     Add("step " + std::to_string(step) + " " + v1::StepSummary::State_Name(state));
   }
   void OnExportRequested(const std::string&, uint32_t step) override { Add("export " + std::to_string(step)); }
+  void OnExportAwaited(const std::string&, uint32_t step) override { Add("awaited " + std::to_string(step)); }
   void OnRankKnown(const std::string&, const v1::Rank& from, const v1::Rank& to) override {
     Add(RankName(from) + " is " + RankName(to));
   }

@@ -54,6 +54,10 @@ absl::Status Export(const QueryContext& context, const v1::ExportRequest& reques
                                                  [&](const v1::Rank& r) { return RankCode(r) == step.key.rank; })) {
       continue;
     }
+    options.directory.clear();
+    if (!request.output_directory().empty()) {
+      options.directory = Cat(request.output_directory(), "/", StepDirectory(step.key.step, rank));
+    }
     auto reader = context.store->OpenStep(request.run(), step.key.step, rank, step.key.epoch);
     if (!reader.ok()) return reader.status();
     ChunkSink sink(Cat(StepDirectory(step.key.step, rank), "/"),

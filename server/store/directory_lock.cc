@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,7 +23,7 @@ absl::StatusOr<DirectoryLock> DirectoryLock::Acquire(const std::string& director
   const std::string path = Cat(directory, "/msprobe-server.lock");
   const int descriptor = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor < 0) return absl::FailedPreconditionError(Cat("cannot open ", path, ": ", std::strerror(errno)));
-  DirectoryLock lock(descriptor);
+  DirectoryLock lock(descriptor, path);
   if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
     char holder[32] = {};
     const ssize_t got = pread(descriptor, holder, sizeof(holder) - 1, 0);
@@ -37,11 +38,19 @@ absl::StatusOr<DirectoryLock> DirectoryLock::Acquire(const std::string& director
   return lock;
 }
 
-DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+DirectoryLock::DirectoryLock(DirectoryLock&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)), path_(std::move(other.path_)) {}
 
 DirectoryLock& DirectoryLock::operator=(DirectoryLock&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
+  std::swap(path_, other.path_);
   return *this;
+}
+
+bool DirectoryLock::InPlace() const {
+  struct stat held, found;
+  return fstat(descriptor_, &held) == 0 && stat(path_.c_str(), &found) == 0 && held.st_ino == found.st_ino &&
+         held.st_dev == found.st_dev;
 }
 
 DirectoryLock::~DirectoryLock() {

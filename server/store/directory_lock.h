@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -16,9 +17,14 @@ class DirectoryLock {
   DirectoryLock& operator=(DirectoryLock&& other) noexcept;
   ~DirectoryLock();
 
+  // Whether the directory is still the one that was locked. False: it was removed or replaced, and another process may
+  // have locked what is at its path now; this one must write there no more.
+  bool InPlace() const;
+
  private:
-  explicit DirectoryLock(int descriptor) : descriptor_(descriptor) {}
+  DirectoryLock(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
   int descriptor_ = -1;
+  std::string path_;
 };
 
 }  // namespace msprobe::server

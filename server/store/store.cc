@@ -82,6 +82,8 @@ absl::Status Store::Write(const ChangeSet& changes) {
 
 void Store::WhenDurable(std::function<void(absl::Status)> callback) { database_->sync->Await(std::move(callback)); }
 
+bool Store::in_place() const { return database_->lock.InPlace(); }
+
 absl::Status Store::AwaitDurable(absl::Duration timeout) {
   struct Waiter {
     absl::Notification done;

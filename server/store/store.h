@@ -46,6 +46,8 @@ class Store {
   static absl::StatusOr<std::unique_ptr<Store>> Open(StoreOptions options);
   ~Store();
 
+  // False: the data directory was removed or replaced under this process (DirectoryLock::InPlace).
+  bool in_place() const;
   const std::string& server_id() const { return server_.server_id(); }
   const StoreOptions& options() const { return options_; }
   absl::Time Now() const { return options_.now(); }

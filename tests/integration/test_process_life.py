@@ -2,11 +2,12 @@
 
 import collections
 import re
+import shutil
 import sys
 
 import pytest
 from harness.dumps import base_name, entries, exported_steps, read_dump, write_config
-from harness.processes import PROGRAMS, REPOSITORY, run
+from harness.processes import PROGRAMS, REPOSITORY, run, servers_of, wait_until
 
 
 @pytest.mark.timeout(180)
@@ -112,3 +113,17 @@ def test_first_use_as_the_readme_shows_it(tmp_path):
     run([sys.executable, program], cwd=tmp_path)
     dumped = list(tmp_path.rglob("dump.json"))
     assert dumped, "the five lines leave a dump.json"
+
+
+@pytest.mark.timeout(180)
+def test_a_dump_path_removed_and_used_again_at_once(dump_path, traced):
+    """The server of the first run is still there when its directory goes; it must not write into the second one's."""
+    traced("threading_calls.py", config_flag=None)
+    first = entries(dump_path)
+    shutil.rmtree(dump_path)
+    for _ in range(2):
+        traced("threading_calls.py", config_flag=None)
+        assert entries(dump_path).keys() == first.keys()
+        shutil.rmtree(dump_path)
+    wait_until(lambda: not servers_of(dump_path), 4, "a server whose directory is gone leaves at once")
+    assert not dump_path.exists()
