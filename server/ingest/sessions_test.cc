@@ -133,6 +133,15 @@ TEST_F(SessionsTest, StepIsCompleteWhenItsEndIsDurable) {
   EXPECT_EQ(session_->durable_through(), 2u);
 }
 
+TEST_F(SessionsTest, StepsThatAHelloAwaitsArePassedOn) {
+  ScriptedAgent agent("a");
+  v1::Hello hello = agent.hello();
+  hello.add_awaited_exports(2);
+  hello.add_awaited_exports(5);
+  ASSERT_TRUE(sessions_->OpenSession(hello).ok());
+  EXPECT_THAT(Events(), ElementsAre("awaited 2", "awaited 5"));
+}
+
 TEST_F(SessionsTest, DuplicateHasNoEffectAndGapIsRefused) {
   ScriptedAgent agent("a");
   Open(agent);
