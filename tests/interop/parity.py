@@ -27,6 +27,7 @@ MEAN_RTOL = 1e-5
 MEAN_NORM_SHARE = 1e-6
 STORED_RTOL = 2.0**-23  # a statistic is kept as fp32
 ROUNDED = 1e-4
+NOISE = 1e-10  # of gradients that are zero but for rounding
 STATISTICS = ("Max", "Min", "Mean", "Norm")
 ABSENT = "<absent>"
 
@@ -181,11 +182,14 @@ class Rules:
 
     rounded: gradients may have added up in another order. Numbers agree to 1e-4 of the tensor's largest; checksums and
     contents of saved tensors are not compared.
+    signed_zeros: whether the sign of a zero in Max and Min matters. Where a tensor has zeros of both signs, torch.max
+    takes the one it meets last.
     """
 
     truth: Truth | None = None
     unknown_checksum_ok: bool = False
     rounded: bool = False
+    signed_zeros: bool = True
 
 
 STRICT = Rules()
@@ -258,14 +262,18 @@ class _Comparer:
                 self.mean(entry, path, a, b, real)
             elif name == "md5" and isinstance(b, str) and not b.startswith("0x"):
                 self.checksum(entry, path, a, b)
-            elif not same(a, b):
+            elif not (same(a, b) or (self.zeros(name, a, b) and not self._rules.signed_zeros)):
                 self.report(entry, path, a, b, "equal")
+
+    @staticmethod
+    def zeros(name, a, b):
+        return name in ("Max", "Min") and isinstance(a, float) and isinstance(b, float) and a == b == 0
 
     def rounded(self, name, a, b, leaf):
         if name not in STATISTICS or type(a) is not type(b) or not isinstance(b, float) or not math.isfinite(b):
             return False
         largest = max(abs(leaf[key]) for key in ("Max", "Min") if is_number(leaf[key]))
-        return close(a, b, ROUNDED, ROUNDED * largest)
+        return close(a, b, ROUNDED, ROUNDED * largest + NOISE)
 
     def truth_of(self, entry, path):
         return self._truth.of(row_name(entry, path[:-1])) if self._truth else None

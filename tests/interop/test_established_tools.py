@@ -34,7 +34,7 @@ def compare(established, target, golden, out):
 def test_compare_passes_every_row(mode, side_by_side, established, tmp_path):
     pair = side_by_side.case(FULL[mode])
     # The established tool's module hooks change bits of gradients (docs/compatibility.md, "module-backward"), which
-    # AdamW makes large where a gradient is nearly zero. With such hooks in the program, both dumps are of the same step.
+    # AdamW makes large where a gradient is nearly zero. With such hooks in the program, both dump the same step.
     ours = pair.ours if mode == "md5" else side_by_side.one(FULL[mode], "ours with hooks")
     rows = compare(established, ours, pair.real, tmp_path / "ours_and_real")
     expected = compare(established, pair.real, pair.real, tmp_path / "real_and_real")

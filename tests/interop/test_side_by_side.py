@@ -86,7 +86,7 @@ def truth_of(case, side_by_side, reference):
 
 def test_every_case_of_the_reference_is_here(reference):
     make = cases.load_make(reference)
-    assert list(make.CASES) == RECORDED_CASES
+    assert list(make.CASES)[: len(RECORDED_CASES)] == RECORDED_CASES
     assert list(cases.added_cases(make)) == ADDED_CASES
 
 

@@ -1,0 +1,246 @@
+"""Tiny models of real families, with random weights: programs that run one pass or one training step of each."""
+
+import dataclasses
+from collections.abc import Callable
+
+# Called with every model that is made; a test puts hooks on it here.
+on_model = lambda model: model  # noqa: E731
+
+
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=128,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            use_cache=False,
+        )
+    )
+
+
+def mixtral():
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    return MixtralForCausalLM(
+        MixtralConfig(
+            vocab_size=128,
+            hidden_size=32,
+            intermediate_size=48,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            output_router_logits=True,
+            use_cache=False,
+        )
+    )
+
+
+def qwen2_moe():
+    from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
+
+    return Qwen2MoeForCausalLM(
+        Qwen2MoeConfig(
+            vocab_size=128,
+            hidden_size=32,
+            intermediate_size=48,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            num_experts=4,
+            num_experts_per_tok=2,
+            use_cache=False,
+        )
+    )
+
+
+def bert():
+    from transformers import BertConfig, BertForMaskedLM
+
+    return BertForMaskedLM(
+        BertConfig(vocab_size=128, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64)
+    )
+
+
+def vit():
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(
+        ViTConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            intermediate_size=64,
+            image_size=16,
+            patch_size=8,
+            num_labels=5,
+        )
+    )
+
+
+def t5():
+    from transformers import T5Config, T5ForConditionalGeneration
+
+    return T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=128,
+            d_model=32,
+            d_kv=8,
+            d_ff=64,
+            num_layers=2,
+            num_decoder_layers=2,
+            num_heads=4,
+            decoder_start_token_id=0,
+            use_cache=False,
+        )
+    )
+
+
+def whisper():
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    return WhisperForConditionalGeneration(
+        WhisperConfig(
+            vocab_size=128,
+            d_model=32,
+            encoder_layers=1,
+            decoder_layers=1,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_source_positions=16,
+            max_target_positions=16,
+            num_mel_bins=8,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+            use_cache=False,
+        )
+    )
+
+
+def mamba():
+    from transformers import MambaConfig, MambaForCausalLM
+
+    return MambaForCausalLM(
+        MambaConfig(vocab_size=128, hidden_size=32, state_size=8, num_hidden_layers=2, use_cache=False)
+    )
+
+
+def resnet():
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    return ResNetForImageClassification(
+        ResNetConfig(
+            embedding_size=8,
+            hidden_sizes=[8, 16],
+            depths=[1, 1],
+            layer_type="basic",
+            num_labels=5,
+        )
+    )
+
+
+def tokens(length=6):
+    import torch
+
+    return torch.randint(3, 128, (2, length), generator=torch.Generator().manual_seed(7))
+
+
+def text():
+    return {"input_ids": tokens(), "labels": tokens()}
+
+
+def masked_text():
+    import torch
+
+    mask = torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    return {**text(), "attention_mask": mask}
+
+
+def image():
+    import torch
+
+    pixels = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(7))
+    return {"pixel_values": pixels, "labels": torch.tensor([1, 4])}
+
+
+def sound():
+    import torch
+
+    features = torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(7))
+    return {"input_features": features, "labels": tokens()}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    build: Callable
+    inputs: Callable
+
+
+FAMILIES = {
+    "llama": Family(llama, text),
+    "mixtral": Family(mixtral, text),
+    "qwen2_moe": Family(qwen2_moe, text),
+    "bert": Family(bert, masked_text),
+    "vit": Family(vit, image),
+    "t5": Family(t5, masked_text),
+    "whisper": Family(whisper, sound),
+    "mamba": Family(mamba, text),
+    "resnet": Family(resnet, image),
+}
+LEVELS = ("L0", "L1", "mix")
+
+
+def import_models():
+    """Imports what the programs need: transformers loads each family when its class is first named."""
+    for family in FAMILIES.values():
+        family.build()
+
+
+def program(make, name, training):
+    def call(debugger, case):
+        import torch
+
+        make.seed_everything()
+        family = FAMILIES[name]
+        model = on_model(family.build()).to(getattr(torch, case.dtype)).train(training)
+        inputs = family.inputs()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9) if training else None
+        make.seed_everything()  # dropout
+        debugger.start(model=model)
+        if training:
+            optimizer.zero_grad()
+            model(**inputs).loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+        else:
+            with torch.no_grad():
+                model(**inputs)
+        debugger.stop()
+        debugger.step()
+
+    return call
+
+
+def programs(make):
+    return {
+        f"{name}_{'train' if training else 'forward'}": program(make, name, training)
+        for name in FAMILIES
+        for training in (False, True)
+    }
+
+
+def cases(make):
+    return {f"{program}_{level}": make.Case(program, level) for program in programs(make) for level in LEVELS}
