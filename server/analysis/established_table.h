@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "server/analysis/elementwise.h"
+#include "server/analysis/row_match.h"
+#include "server/analysis/step_table.h"
+
+namespace msprobe::server {
+
+// What comparing the contents of one pair of rows came to.
+struct ContentResult {
+  enum class Kind : uint8_t {
+    kNoFile,       // a side has no file
+    kUnreadable,   // a file is missing, truncated or no tensor; `message` says which
+    kShapes,       // the shapes differ
+    kUnsupported,  // the dtypes cannot be compared element by element; `message` says why
+    kCompared,
+  };
+  Kind kind = Kind::kNoFile;
+  ElementwiseMetrics metrics;
+  std::string message;
+  // Without dimensions of size 1, as the established tool looks at tensors.
+  bool squeezed_shapes_equal = true;
+  bool squeezed_scalar = false;
+  bool empty = false;
+  // The elements of a tensor of one element.
+  double scalar_target = 0;
+  double scalar_golden = 0;
+};
+
+// The established tool's table of one step of one rank: its columns, its order, its spelling, its verdicts.
+// Rows whose dtypes do not match lose their partner, as there. `contents` stand beside match.pairs in mode tensor.
+struct EstablishedTable {
+  const StepTable* target = nullptr;
+  const StepTable* golden = nullptr;
+  const RowMatch* match = nullptr;
+  const std::vector<ContentResult>* contents = nullptr;
+  StepTable::Mode mode = StepTable::Mode::kStatistics;
+  bool check_dtypes = true;  // false with a data mapping
+};
+
+struct VerdictCounts {
+  uint64_t rows = 0;
+  uint64_t warnings = 0;
+  uint64_t errors = 0;
+  uint64_t target_only = 0;
+};
+
+// The csv, header first, in chunks of about 1 MiB. Stops at the first status that is not OK.
+absl::StatusOr<VerdictCounts> WriteEstablishedCsv(const EstablishedTable& table,
+                                                  absl::FunctionRef<absl::Status(std::string_view chunk)> write);
+
+}  // namespace msprobe::server
