@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "agent/core/config_field.h"
+#include "agent/core/config_table.h"
 #include "agent/core/dump_path.h"
+#include "agent/core/name_pattern.h"
 #include "agent/core/server_address.h"
 #include "agent/core/str_cat.h"
 #include "rapidjson/error/en.h"
@@ -16,8 +21,7 @@ namespace {
 
 using rapidjson::Value;
 
-constexpr std::array<std::string_view, 3> kTasks = {"statistics", "tensor", "structure"};
-constexpr std::array<std::string_view, 4> kOtherTasks = {"acc_check", "diff_check", "exception_dump", "nan_check"};
+constexpr std::array<std::string_view, 5> kTasks = {"statistics", "tensor", "structure", "diff_check", "nan_check"};
 constexpr std::array<std::string_view, 4> kLevels = {"L0", "L1", "mix", "debug"};
 constexpr std::array<std::string_view, 3> kSummaryModes = {"statistics", "md5", "xor"};
 constexpr std::array<std::string_view, 3> kRiskLevels = {"CORE", "FOCUS", "ALL"};
@@ -26,36 +30,6 @@ constexpr std::array<std::string_view, 3> kLossPolicies = {"spool", "stall", "dr
 constexpr std::array<std::string_view, 2> kCaptures = {"listed", "all"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
 
-constexpr std::array<std::string_view, 27> kTopFields = {"task",
-                                                         "dump_path",
-                                                         "rank",
-                                                         "step",
-                                                         "level",
-                                                         "dump_enable",
-                                                         "extra_info",
-                                                         "async_dump",
-                                                         "precision",
-                                                         "risk_level",
-                                                         "custom_op_namespaces",
-                                                         "load",
-                                                         "server",
-                                                         "run",
-                                                         "loss_policy",
-                                                         "memory_ceiling_mb",
-                                                         "spool_quota_mb",
-                                                         "stall_bound_s",
-                                                         "capture",
-                                                         "reuse",
-                                                         "statistics",
-                                                         "tensor",
-                                                         "structure",
-                                                         "acc_check",
-                                                         "diff_check",
-                                                         "exception_dump",
-                                                         "nan_check"};
-constexpr std::array<std::string_view, 9> kTaskFields = {
-    "scope", "list", "tensor_list", "data_mode", "summary_mode", "slice", "request_id", "bench_path", "diff_nums"};
-
 // A member that is absent or null is null.
 const Value* Find(const Value& object, const char* name) {
   if (!object.IsObject()) return nullptr;
@@ -63,20 +37,37 @@ const Value* Find(const Value& object, const char* name) {
   return member == object.MemberEnd() || member->value.IsNull() ? nullptr : &member->value;
 }
 
-absl::Status NotSupported(std::string_view field, std::string_view value, std::span<const std::string_view> allowed) {
-  return absl::InvalidArgumentError(Cat(field, " \"", value, "\" is not supported by this version, ",
-                                        "it should be one of ", ShownList(allowed), "."));
+absl::Status Contradiction(std::string_view one, std::string_view other, std::string_view rule) {
+  return absl::InvalidArgumentError(Cat(one, " contradicts ", other, ": ", rule));
 }
 
-void WarnOfUnknown(const Value& object, std::string_view where, std::span<const std::string_view> known,
-                   std::vector<std::string>* warnings) {
+// Warns of members that are not `known`, and refuses one that is given twice.
+absl::Status CheckNames(const Value& object, std::string_view where, std::span<const std::string_view> known,
+                        std::vector<std::string>* warnings) {
+  std::set<std::string_view> seen;
   for (const auto& member : object.GetObject()) {
     const std::string_view name(member.name.GetString(), member.name.GetStringLength());
+    if (!seen.insert(name).second) {
+      return absl::InvalidArgumentError(Cat("field \"", name, "\" is given twice ", where, ", it should stand there once."));
+    }
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string_view nearest = Nearest(name, known);
     warnings->push_back(Cat("unknown field \"", name, "\" ", where, " has no effect",
                             nearest.empty() ? "" : Cat("; did you mean \"", nearest, "\"?")));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReadExistingDirectory(const Value* value, std::string_view field, std::string* out) {
+  if (absl::Status status = ReadString(value, field, out); !status.ok() || value == nullptr) return status;
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(*out, error).lexically_normal();
+  if (error || !std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(
+        Cat(field, " is invalid, it should be a directory that exists, currently it is ", Shown(*value), "."));
+  }
+  *out = path.string();
+  return absl::OkStatus();
 }
 
 // Reads the fields of a configuration one group after another; the first error stays.
@@ -100,9 +91,10 @@ class Reader {
       given.SetString(overrides_.task->data(), static_cast<rapidjson::SizeType>(overrides_.task->size()));
       value = &given;
     }
-    if (value != nullptr && value->IsString() &&
-        std::find(kOtherTasks.begin(), kOtherTasks.end(), value->GetString()) != kOtherTasks.end()) {
-      return NotSupported("task", value->GetString(), kTasks);
+    if (value != nullptr && value->IsString() && !OtherTask(value->GetString()).empty()) {
+      return absl::InvalidArgumentError(Cat("task \"", value->GetString(), "\" is not supported, as it ",
+                                            OtherTask(value->GetString()), "; it should be one of ", ShownList(kTasks),
+                                            "."));
     }
     size_t index = 0;
     absl::Status status = ReadChoice(value, "task", kTasks, &index);
@@ -118,7 +110,9 @@ class Reader {
       value = &given;
     }
     if (value != nullptr && value->IsString() && value->GetString() == std::string_view("L2")) {
-      return NotSupported("level", "L2", kLevels);
+      return absl::InvalidArgumentError(
+          Cat("level \"L2\" is not supported, as it makes the driver of an NPU dump its kernels; it should be one of ",
+              ShownList(kLevels), ". L1 with the name of one API in list records the call that runs the kernel."));
     }
     size_t index = static_cast<size_t>(Level::kL1);
     if (absl::Status status = ReadChoice(value, "level", kLevels, &index); !status.ok()) return status;
@@ -132,7 +126,9 @@ class Reader {
   }
 
   absl::Status ReadCommon() {
-    WarnOfUnknown(root_, "in the configuration", kTopFields, &config_.warnings);
+    if (absl::Status status = CheckNames(root_, "in the configuration", TopFields(), &config_.warnings); !status.ok()) {
+      return status;
+    }
     if (absl::Status status = ReadRankOrStep(Find(root_, "rank"), "rank", &config_.rank); !status.ok()) return status;
     if (overrides_.step.has_value()) {
       for (const std::string& text : *overrides_.step) {
@@ -142,12 +138,9 @@ class Reader {
     } else if (absl::Status status = ReadRankOrStep(Find(root_, "step"), "step", &config_.step); !status.ok()) {
       return status;
     }
-    bool dump_enable = true;
-    if (absl::Status status = ReadBool(Find(root_, "dump_enable"), "dump_enable", &dump_enable); !status.ok()) {
-      return status;
-    }
-    if (Find(root_, "dump_enable") != nullptr) {
-      config_.warnings.push_back("dump_enable has no effect in this version: the configuration is read once");
+    if (const Value* const value = Find(root_, "dump_enable"); value != nullptr) {
+      config_.dump_enable = true;
+      if (absl::Status status = ReadBool(value, "dump_enable", &*config_.dump_enable); !status.ok()) return status;
     }
     if (absl::Status status = ReadBool(Find(root_, "extra_info"), "extra_info", &config_.extra_info); !status.ok()) {
       return status;
@@ -160,14 +153,15 @@ class Reader {
         !status.ok()) {
       return status;
     }
-    if (Find(root_, "load") != nullptr) {
-      return absl::InvalidArgumentError("load is not supported by this version, it should be absent or null.");
+    config_.precision_high = precision == 1;
+    if (const Value* const value = Find(root_, "custom_op_namespaces"); value != nullptr) {
+      config_.custom_op_namespaces.clear();
+      if (absl::Status status = ReadStringList(value, "custom_op_namespaces", &config_.custom_op_namespaces);
+          !status.ok()) {
+        return status;
+      }
     }
-    std::vector<std::string> namespaces;
-    if (absl::Status status = ReadStringList(Find(root_, "custom_op_namespaces"), "custom_op_namespaces", &namespaces);
-        !status.ok()) {
-      return status;
-    }
+    if (absl::Status status = ReadLoad(); !status.ok()) return status;
     return ReadRiskLevel();
   }
 
@@ -181,6 +175,31 @@ class Reader {
     return status;
   }
 
+  absl::Status ReadLoad() {
+    const auto member = root_.FindMember("load");
+    if (member == root_.MemberEnd() || member->value.IsNull()) return absl::OkStatus();
+    const Value& section = member->value;
+    if (!section.IsObject()) {
+      return absl::InvalidArgumentError(
+          Cat("load is invalid, it should be a dict, currently it is ", Shown(section), "."));
+    }
+    LoadConfig load;
+    for (absl::Status status :
+         {CheckNames(section, "in section \"load\"", LoadFields(), &config_.warnings),
+          ReadStringList(Find(section, "modules"), "load.modules", &load.modules), CheckLoadModules(load.modules),
+          ReadExistingDirectory(Find(section, "path"), "load.path", &load.path),
+          ReadRankOrStep(Find(section, "step"), "load.step", &load.step),
+          ReadRankOrStep(Find(section, "rank"), "load.rank", &load.rank),
+          ReadBool(Find(section, "dump_after_load"), "load.dump_after_load", &load.dump_after_load)}) {
+      if (!status.ok()) return status;
+    }
+    if (load.path.empty()) {
+      return absl::InvalidArgumentError("load.path is required, it should be the dump_path of an earlier dump.");
+    }
+    config_.load = std::move(load);
+    return absl::OkStatus();
+  }
+
   absl::Status ReadTaskSection() {
     const std::string name(ToString(config_.task));
     const Value* const section = Find(root_, name.c_str());
@@ -190,38 +209,134 @@ class Reader {
     }
     const Value empty(rapidjson::kObjectType);
     const Value& fields = section == nullptr ? empty : *section;
-    WarnOfUnknown(fields, Cat("in section \"", name, "\""), kTaskFields, &config_.warnings);
-    size_t mode = 0;
     for (absl::Status status :
-         {ReadScope(Find(fields, "scope"), config_.level, &config_.scope),
-          ReadStringList(Find(fields, "list"), "list", &config_.list),
+         {CheckNames(fields, Cat("in section \"", name, "\""), AllTaskFields(), &config_.warnings),
+          ReadScope(Find(fields, "scope"), config_.level, &config_.scope),
+          ReadStringList(Find(fields, "list"), "list", &config_.list), CheckPatterns(config_.list),
           ReadStringList(Find(fields, "tensor_list"), "tensor_list", &config_.tensor_list),
-          ReadDataMode(Find(fields, "data_mode"), &config_), ReadSlice(Find(fields, "slice"), &config_.slice)}) {
+          ReadDataMode(Find(fields, "data_mode"), &config_), ReadSlice(Find(fields, "slice"), &config_.slice),
+          ReadString(Find(fields, "request_id"), "request_id", &config_.request_id),
+          ReadSummaryMode(Find(fields, "summary_mode")), ReadBench(fields)}) {
       if (!status.ok()) return status;
     }
-    const Value* const summary_mode = Find(fields, "summary_mode");
-    if (absl::Status status = ReadChoice(summary_mode, "summary_mode", kSummaryModes, &mode); !status.ok()) {
-      return absl::InvalidArgumentError(Cat("summary_mode is invalid, summary_mode is not in ",
-                                            ShownList(kSummaryModes), ", currently it is ", Shown(*summary_mode), "."));
-    }
-    config_.summary_mode = static_cast<SummaryMode>(mode);
-    for (const char* unsupported : {"request_id", "bench_path"}) {
-      if (Find(fields, unsupported) == nullptr) continue;
-      return absl::InvalidArgumentError(Cat(unsupported, " ", Shown(*Find(fields, unsupported)),
-                                            " is not supported by this version, it should be absent or null."));
-    }
-    return CheckAsyncDump();
+    WarnOfNoEffect(fields);
+    return CheckAgreement();
   }
 
-  absl::Status CheckAsyncDump() const {
-    if (!async_dump_) return absl::OkStatus();
-    if (config_.summary_mode == SummaryMode::kMd5) {
+  absl::Status ReadSummaryMode(const Value* value) {
+    size_t mode = 0;
+    if (absl::Status status = ReadChoice(value, "summary_mode", kSummaryModes, &mode); !status.ok()) {
+      return absl::InvalidArgumentError(Cat("summary_mode is invalid, summary_mode is not in ",
+                                            ShownList(kSummaryModes), ", currently it is ", Shown(*value), "."));
+    }
+    config_.summary_mode = static_cast<SummaryMode>(mode);
+    return absl::OkStatus();
+  }
+
+  // bench_path and diff_nums, which compare checksums: summary_mode is md5 then.
+  absl::Status ReadBench(const Value& fields) {
+    if (!HasField(config_.task, "bench_path")) return absl::OkStatus();
+    if (const Value* const value = Find(fields, "diff_nums"); value != nullptr) {
+      if (!value->IsInt64() || (value->GetInt64() < 1 && value->GetInt64() != -1)) {
+        return absl::InvalidArgumentError(
+            Cat("diff_nums is invalid, diff_nums should be -1 or positive integer, currently it is ", Shown(*value), "."));
+      }
+      config_.diff_nums = value->GetInt64();
+    }
+    const Value* const path = Find(fields, "bench_path");
+    if (path == nullptr) {
+      if (config_.task == Task::kDiffCheck) {
+        return absl::InvalidArgumentError(
+            "bench_path is required by task diff_check, it should be the dump_path of an earlier dump with summary_mode md5.");
+      }
+      return absl::OkStatus();
+    }
+    if (absl::Status status = ReadExistingDirectory(path, "bench_path", &config_.bench_path); !status.ok()) return status;
+    if (Find(fields, "summary_mode") != nullptr && config_.summary_mode != SummaryMode::kMd5) {
+      return Contradiction(Cat("summary_mode \"", ToString(config_.summary_mode), "\""), "bench_path",
+                           "what is compared are checksums, summary_mode should be md5 or absent.");
+    }
+    config_.summary_mode = SummaryMode::kMd5;
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckPatterns(const std::vector<std::string>& list) {
+    for (const std::string& text : list) {
+      if (absl::Status status = NamePattern::Parse(text).status(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // What is accepted because other tools accept it, and does nothing.
+  void WarnOfNoEffect(const Value& fields) {
+    for (std::string_view field : AllTaskFields()) {
+      const Value* const value = Find(fields, std::string(field).c_str());
+      if (value == nullptr || HasField(config_.task, field)) continue;
+      const bool nothing = value->IsArray() && value->Empty();
+      if (!nothing) config_.warnings.push_back(Cat(field, " has no effect with task ", ToString(config_.task)));
+    }
+    if (!HasField(config_.task, "tensor_list")) config_.tensor_list.clear();
+    if (!HasField(config_.task, "summary_mode")) config_.summary_mode = SummaryMode::kStatistics;
+    if (!HasField(config_.task, "slice")) {
+      config_.slice.clear();
+      config_.request_id.clear();
+    }
+    if (config_.level != Level::kDebug) return;
+    const auto drop = [&](std::string_view field, auto& value) {
+      if (!value.empty()) config_.warnings.push_back(Cat(field, " has no effect at level debug"));
+      value.clear();
+    };
+    drop("tensor_list", config_.tensor_list);
+    drop("slice", config_.slice);
+    drop("request_id", config_.request_id);
+    drop("list", config_.list);
+    drop("scope", config_.scope);
+  }
+
+  // Refuses two fields of which one undoes the other.
+  absl::Status CheckAgreement() const {
+    const bool debug = config_.level == Level::kDebug;
+    if (async_dump_ && config_.summary_mode == SummaryMode::kMd5) {
       return absl::InvalidArgumentError(
           "The parameters async_dump is true, the parameters summary_mode cannot be md5.");
     }
-    if (config_.task == Task::kTensor && config_.list.empty() && config_.level != Level::kDebug) {
+    if (async_dump_ && config_.task == Task::kTensor && config_.list.empty() && !debug) {
       return absl::InvalidArgumentError(
           "The parameters async_dump is true in tensor task, the parameters list cannot be empty.");
+    }
+    if (debug && (config_.task == Task::kNanCheck || config_.task == Task::kDiffCheck || config_.task == Task::kStructure)) {
+      return Contradiction(Cat("task \"", ToString(config_.task), "\""), "level \"debug\"",
+                           "at level debug task should be statistics or tensor.");
+    }
+    if (debug && config_.load) {
+      return Contradiction("load", "level \"debug\"", "its modules do not run through the debugger; level should be L0, L1 or mix.");
+    }
+    if (debug && !config_.bench_path.empty()) {
+      return Contradiction("bench_path", "level \"debug\"", "values saved by name have no counterpart; level should be L0, L1 or mix.");
+    }
+    if (config_.task == Task::kNanCheck && config_.input && !config_.output) {
+      return Contradiction("data_mode [\"input\"]", "task \"nan_check\"",
+                           "it looks at outputs; data_mode should name output or be [\"all\"].");
+    }
+    if (!config_.bench_path.empty() && !(config_.input && config_.output)) {
+      return Contradiction(Cat("data_mode [\"", config_.input ? "input" : "output", "\"]"), "bench_path",
+                           "outputs are compared where inputs are equal; data_mode should name both, or be [\"all\"].");
+    }
+    return CheckLoadAgreement();
+  }
+
+  absl::Status CheckLoadAgreement() const {
+    if (!config_.load) return absl::OkStatus();
+    const auto apart = [](const std::vector<uint32_t>& one, const std::vector<uint32_t>& other) {
+      std::vector<uint32_t> common;
+      std::set_intersection(one.begin(), one.end(), other.begin(), other.end(), std::back_inserter(common));
+      return !one.empty() && !other.empty() && common.empty();
+    };
+    if (apart(config_.load->step, config_.step)) {
+      return Contradiction("load.step", "step", "no step is in both; leave one of them out.");
+    }
+    if (apart(config_.load->rank, config_.rank)) {
+      return Contradiction("load.rank", "rank", "no rank is in both; leave one of them out.");
     }
     return absl::OkStatus();
   }
@@ -249,6 +364,13 @@ class Reader {
       if (!status.ok()) return status;
     }
     config_.loss_policy = static_cast<LossPolicy>(loss);
+    if (config_.loss_policy != LossPolicy::kSpool && Find(root_, "spool_quota_mb") != nullptr) {
+      return Contradiction("spool_quota_mb", Cat("loss_policy \"", kLossPolicies[loss], "\""),
+                           "only the policy spool writes to disk; leave one of them out.");
+    }
+    if (config_.loss_policy == LossPolicy::kDrop && Find(root_, "stall_bound_s") != nullptr) {
+      return Contradiction("stall_bound_s", "loss_policy \"drop\"", "that policy never waits; leave one of them out.");
+    }
     config_.memory_ceiling_bytes = static_cast<uint64_t>(ceiling * (1 << 20));
     config_.spool_quota_bytes = static_cast<uint64_t>(quota * (1 << 20));
     config_.capture_all = capture == 1;
@@ -262,6 +384,10 @@ class Reader {
       given = *overrides_.dump_path;
     } else {
       const Value* const value = Find(root_, "dump_path");
+      if (value == nullptr && config_.load && !config_.load->dump_after_load) {
+        config_.dump_path = config_.load->path;  // nothing is written
+        return absl::OkStatus();
+      }
       if (value == nullptr) {
         return absl::InvalidArgumentError("The dump_path not found. It should be a string, the path of a directory.");
       }

@@ -11,7 +11,7 @@
 
 namespace msprobe::core {
 
-enum class Task : uint8_t { kStatistics, kTensor, kStructure };
+enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck };
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
 enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
@@ -23,6 +23,15 @@ struct SliceRule {
   std::optional<int64_t> size;
   int64_t begin = 0;
   std::optional<int64_t> end;
+};
+
+// `load`: the forward inputs of some modules are replaced by those of an earlier dump.
+struct LoadConfig {
+  std::string path;                  // absolute; a dump_path of that dump
+  std::vector<std::string> modules;  // "Module.layers.0.Linear.forward.0"
+  std::vector<uint32_t> step;        // sorted; empty: all
+  std::vector<uint32_t> rank;        // sorted; empty: all
+  bool dump_after_load = false;      // false: inputs are replaced and nothing is recorded
 };
 
 // Constructor arguments of PrecisionDebugger that stand above the file.
@@ -38,14 +47,21 @@ struct Config {
   std::string dump_path;       // absolute
   std::vector<uint32_t> rank;  // sorted; empty: all
   std::vector<uint32_t> step;  // sorted; empty: all
+  std::optional<bool> dump_enable;  // absent: on, and the file is read once; present: read again when it changes
   bool extra_info = true;
+  bool precision_high = false;  // doubles throughout, and Mean and Norm of every dtype that has them
   RiskLevel risk_level = RiskLevel::kFocus;
   std::vector<std::string> scope;  // empty or two full names
-  std::vector<std::string> list;   // substrings
+  std::vector<std::string> list;   // substrings, or name-regex(...); see NamePattern
   std::vector<std::string> tensor_list;
   bool forward = true, backward = true, input = true, output = true;  // data_mode
   SummaryMode summary_mode = SummaryMode::kStatistics;
   std::vector<SliceRule> slice;
+  std::string request_id;  // only its token rows; empty: all rows
+  std::string bench_path;  // absolute; a dump_path whose checksums each record is compared with; empty: none
+  int64_t diff_nums = 1;   // so many differing records keep their tensors, then comparing ends; -1: no end
+  std::vector<std::string> custom_op_namespaces = {"_C_ascend"};  // of torch.ops, recorded as APIs
+  std::optional<LoadConfig> load;
   // Ours. Environment MSPROBE_SERVER and MSPROBE_RUN stand in where the file has none.
   std::string server;  // empty: embedded
   std::string run;     // empty: chosen by ChooseRunName
@@ -61,6 +77,10 @@ struct Config {
 // Reads and checks config.json. The rules and defaults are those of the established tool's section 3 of its facts, plus
 // the fields above. InvalidArgument names the field, the value and what is allowed.
 absl::StatusOr<Config> ParseConfig(std::string_view json, const ConfigOverrides& overrides);
+
+// Every field that ParseConfig knows, as docs/config.md lists them: "rank", "load.path", and those of a task's own section
+// as "*.scope".
+std::vector<std::string> ConfigFields();
 
 // Names in messages and in CaptureSettings: "statistics", "L1", "md5", ...
 std::string_view ToString(Task task);

@@ -299,4 +299,18 @@ absl::Status ReadScope(const Value* value, Level level, std::vector<std::string>
   return absl::OkStatus();
 }
 
+absl::Status CheckLoadModules(const std::vector<std::string>& modules) {
+  constexpr std::string_view kRule = "of full names like Module.layers.0.Linear.forward.0";
+  if (modules.empty()) {
+    return absl::InvalidArgumentError(Cat("load.modules is required and must be a non-empty list[str] ", kRule, "."));
+  }
+  for (const std::string& name : modules) {
+    const std::vector<std::string> parts = absl::StrSplit(name, '.');
+    if (IsModuleName(name) && parts[parts.size() - 2] == "forward") continue;
+    return absl::InvalidArgumentError(
+        Cat("load.modules is invalid, it should be a list ", kRule, ", but one is \"", name, "\"."));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace msprobe::core

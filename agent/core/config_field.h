@@ -34,6 +34,9 @@ absl::Status ReadSlice(const rapidjson::Value* value, std::vector<SliceRule>* ou
 // Two full names as the level has them.
 absl::Status ReadScope(const rapidjson::Value* value, Level level, std::vector<std::string>* out);
 
+// Not empty, and each the forward name of a module: "Module.layers.0.Linear.forward.0".
+absl::Status CheckLoadModules(const std::vector<std::string>& modules);
+
 // As JSON, for messages; cut where it is long.
 std::string Shown(const rapidjson::Value& value);
 // ['a', 'b']

@@ -59,11 +59,11 @@ TEST_F(ConfigTest, ReadsEveryField) {
   const absl::StatusOr<Config> config = Parse(R"(
     "task": "tensor", "level": "mix", "rank": [3, "0-1", 3], "step": ["5", 2], "extra_info": false,
     "async_dump": false, "precision": "high", "risk_level": "", "custom_op_namespaces": ["_C"],
-    "server": "host:9", "run": "r", "loss_policy": "drop", "memory_ceiling_mb": 16, "spool_quota_mb": 32,
+    "server": "host:9", "run": "r", "loss_policy": "spool", "memory_ceiling_mb": 16, "spool_quota_mb": 32,
     "stall_bound_s": 0.5, "capture": "all", "reuse": "off",
     "statistics": {"list": ["not this section"]},
     "tensor": {"scope": ["Module.a.Linear.forward.0", "Functional.relu.0.forward"], "list": ["linear"],
-               "tensor_list": ["t"], "data_mode": ["forward", "input"], "summary_mode": "md5",
+               "data_mode": ["forward", "input"], "summary_mode": "md5",
                "slice": [{"dim": 1, "size": 8, "begin": -2, "end": 4}, {}]},)");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->task, Task::kTensor);
@@ -74,7 +74,6 @@ TEST_F(ConfigTest, ReadsEveryField) {
   EXPECT_EQ(config->risk_level, RiskLevel::kAll);
   EXPECT_THAT(config->scope, ElementsAre("Module.a.Linear.forward.0", "Functional.relu.0.forward"));
   EXPECT_THAT(config->list, ElementsAre("linear"));
-  EXPECT_THAT(config->tensor_list, ElementsAre("t"));
   EXPECT_TRUE(config->forward && config->input);
   EXPECT_FALSE(config->backward || config->output);
   EXPECT_EQ(config->summary_mode, SummaryMode::kMd5);
@@ -87,7 +86,9 @@ TEST_F(ConfigTest, ReadsEveryField) {
   EXPECT_FALSE(config->slice[1].end.has_value());
   EXPECT_EQ(config->server, "host:9");
   EXPECT_EQ(config->run, "r");
-  EXPECT_EQ(config->loss_policy, LossPolicy::kDrop);
+  EXPECT_EQ(config->loss_policy, LossPolicy::kSpool);
+  EXPECT_TRUE(config->precision_high);
+  EXPECT_THAT(config->custom_op_namespaces, ElementsAre("_C"));
   EXPECT_EQ(config->memory_ceiling_bytes, uint64_t{16} << 20);
   EXPECT_EQ(config->spool_quota_bytes, uint64_t{32} << 20);
   EXPECT_EQ(config->stall_bound_seconds, 0.5);
@@ -106,13 +107,13 @@ TEST_F(ConfigTest, NamingOneSideOfDataModeLeavesBothOfTheOther) {
 
 TEST_F(ConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
   ExpectRefused(R"("task": "xx",)",
-                {"task is invalid, it should be one of ['statistics', 'tensor', 'structure']", "\"xx\""});
+                {"task is invalid, it should be one of ['statistics', 'tensor', 'structure', 'diff_check', 'nan_check']", "\"xx\""});
   ExpectRefused(R"("task": 3,)", {"task is invalid", "3"});
-  for (const char* task : {"acc_check", "diff_check", "exception_dump", "nan_check"}) {
-    ExpectRefused(Cat("\"task\": \"", task, "\","), {task, "not supported by this version", "'statistics'"});
+  for (const char* task : {"acc_check", "exception_dump", "overflow_check", "free_benchmark"}) {
+    ExpectRefused(Cat("\"task\": \"", task, "\","), {task, "not supported, as it", "'statistics'"});
   }
   ExpectRefused(R"("level": "L9",)", {"level is invalid, it should be one of ['L0', 'L1', 'mix', 'debug']", "\"L9\""});
-  ExpectRefused(R"("level": "L2",)", {"level \"L2\" is not supported by this version", "'mix'"});
+  ExpectRefused(R"("level": "L2",)", {"level \"L2\" is not supported, as it makes the driver", "'mix'"});
   ExpectRefused(R"("rank": 0,)", {"rank is invalid, it should be a list", "0"});
   ExpectRefused(R"("rank": ["a"],)", {"The string parameter for rank only supports formats like \"3\" or \"3-5\". Now "
                                       "string parameter for rank is \"a\"."});
@@ -147,7 +148,6 @@ TEST_F(ConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
   ExpectRefused(R"("statistics": {"slice": [{"begin": "a"}]},)",
                 {"Field 'begin' in slice must be an integer, got str"});
   ExpectRefused(R"("statistics": [],)", {"statistics is invalid, it should be a dict"});
-  ExpectRefused(R"("load": {},)", {"load is not supported"});
   ExpectRefused(R"("server": "nowhere",)", {"server is invalid", "\"nowhere\"", "host:port"});
   ExpectRefused(R"("loss_policy": "lose",)", {"loss_policy", "'spool', 'stall', 'drop'", "\"lose\""});
   ExpectRefused(R"("memory_ceiling_mb": 0,)", {"memory_ceiling_mb", "0"});

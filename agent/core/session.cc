@@ -60,6 +60,7 @@ void FillSettings(const CaptureSettings& settings, v1::CaptureSettings* out) {
   out->set_dump_path(ToUtf8(settings.dump_path));
   out->set_stack_and_construct(settings.stack_and_construct);
   out->set_config_json(ToUtf8(settings.config_json));
+  out->set_high_precision(settings.high_precision);
 }
 
 v1::Hello MakeHello(const SessionOptions& options) {

@@ -31,6 +31,7 @@ struct RankLabel {
 struct CaptureSettings {
   std::string task, level, summary_mode, framework = "pytorch", dump_path, config_json;
   bool stack_and_construct = true;
+  bool high_precision = false;
 };
 
 struct SessionOptions {

@@ -144,7 +144,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
 
 PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
   const auto found = PyTuple_GET_SIZE(arguments) > 0 ? modules_.find(PyTuple_GET_ITEM(arguments, 0)) : modules_.end();
-  if (found == modules_.end() || !recorder_->capturing() || ThreadState::Get().suppressed > 0) {
+  if (found == modules_.end() || !recorder_->watching() || ThreadState::Get().suppressed > 0) {
     return PyObject_Call(original, arguments, keywords);
   }
   const std::shared_ptr<Recorder> recorder = recorder_;
@@ -152,11 +152,20 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     recorder->BeginToken();
     return PyObject_Call(original, arguments, keywords);
   }
+  if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
   const ObjectReference module = found->second.object;
   const std::shared_ptr<const std::string> name = found->second.name;
   ThreadState& thread = ThreadState::Get();
   const auto call = std::make_shared<ModuleCall>(recorder, recorder->BeginModule(name, thread));
   OpenRecord& record = call->forward();
+  ModuleInputs::Call loaded;
+  if (module_inputs_ != nullptr) {
+    const Depth unrecorded(thread.suppressed);
+    if (module_inputs_->Replace(record.FullName(), arguments, keywords, &loaded)) {
+      arguments = loaded.arguments.get();
+      keywords = loaded.keywords.get();
+    }
+  }
   auto* items = reinterpret_cast<PyTupleObject*>(arguments);
   const std::span<PyObject* const> inputs(items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1));
   EnterFields(record, inputs, keywords, nullptr, entered_code);
@@ -178,7 +187,8 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
       const ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttrString(module.get(), "_parameters"));
       PyObject *key, *parameter;
       Py_ssize_t position = 0;
-      while (parameters && PyDict_Check(parameters.get()) && PyDict_Next(parameters.get(), &position, &key, &parameter)) {
+      const bool has_parameters = parameters && PyDict_Check(parameters.get()) && PyDict_Size(parameters.get()) > 0;
+      while (has_parameters && PyDict_Next(parameters.get(), &position, &key, &parameter)) {
         if (THPVariable_Check(parameter) && PyUnicode_Check(key)) {
           parameter_gradients_.Watch(name, PyUnicode_AsUTF8(key), THPVariable_Unpack(parameter));
         }
@@ -186,7 +196,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
       PyErr_Clear();
       std::vector<at::Tensor> tensors;
       CollectGradientTensors(result, tensors);
-      call->Exit(tensors);
+      parameter_gradients_.NoteUses(call->Exit(tensors, has_parameters));
     });
   }
   recorder->PopModule(thread, record);
@@ -197,6 +207,8 @@ void Capture::AddModule(PyObject* module, const std::string& name, bool is_root)
   modules_.insert_or_assign(
       module, Module{ObjectReference::Borrow(module), std::make_shared<const std::string>(name), is_root});
 }
+
+void Capture::RemoveModule(PyObject* module) { modules_.erase(module); }
 
 void Capture::ForgetModules() { modules_.clear(); }
 

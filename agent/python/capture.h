@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "agent/python/call_stack.h"
+#include "agent/python/module_inputs.h"
 #include "agent/python/object_reference.h"
 #include "agent/torch/module_call.h"
 #include "agent/torch/parameter_gradients.h"
@@ -41,7 +42,10 @@ class Capture {
   PyObject* CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords);
 
   void AddModule(PyObject* module, const std::string& name, bool is_root);
+  void RemoveModule(PyObject* module);
   void ForgetModules();
+  // load: what replaces the arguments of modules from now on; null: nothing does.
+  void SetModuleInputs(std::unique_ptr<ModuleInputs> inputs) { module_inputs_ = std::move(inputs); }
 
   // PrecisionDebugger.save: `value` as the record {name}.{count}.debug; given again, it replaces the value before.
   void Save(const std::string& name, uint32_t count, PyObject* value);
@@ -68,6 +72,7 @@ class Capture {
   const ObjectReference describe_;
   CallStack call_stack_;
   ParameterGradients parameter_gradients_;
+  std::unique_ptr<ModuleInputs> module_inputs_;
   absl::flat_hash_map<PyObject*, Module> modules_;
 };
 

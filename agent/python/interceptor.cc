@@ -22,7 +22,11 @@ PyObject* CallOriginal(InterceptorObject* self, PyObject* arguments, PyObject* k
 PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
   auto* self = reinterpret_cast<InterceptorObject*>(object);
   Capture* capture = Capture::active();
-  if (capture == nullptr || !capture->recorder().capturing()) return CallOriginal(self, arguments, keywords);
+  // Outside of token_range only modules are looked at: a call of the root may open it.
+  if (capture == nullptr ||
+      !(self->interception == Interception::kModule ? capture->recorder().watching() : capture->recorder().capturing())) {
+    return CallOriginal(self, arguments, keywords);
+  }
   switch (self->interception) {
     case Interception::kApi: {
       if (!Capture::Wants()) break;

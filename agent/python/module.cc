@@ -4,7 +4,11 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <tuple>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "agent/core/bench_dump.h"
 #include "agent/core/config.h"
 #include "agent/core/session.h"
 #include "agent/python/call_stack.h"
@@ -18,6 +22,7 @@ namespace msprobe::capture {
 namespace {
 
 using core::Config;
+using core::LoadConfig;
 
 [[noreturn]] void Refuse(const absl::Status& status) { throw py::value_error(std::string(status.message())); }
 
@@ -29,6 +34,7 @@ core::CaptureSettings SettingsOf(const Config& config) {
   settings.dump_path = config.dump_path;
   settings.config_json = config.json;
   settings.stack_and_construct = config.extra_info;
+  settings.high_precision = config.precision_high;
   return settings;
 }
 
@@ -42,7 +48,8 @@ class Agent {
  public:
   Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
         const std::string& server_binary, const std::string& framework_version, const std::string& program,
-        std::string own_directory, py::object describe) {
+        std::string own_directory, py::object describe)
+      : own_directory_(std::move(own_directory)), describe_(std::move(describe)) {
     core::SessionOptions options;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
@@ -58,17 +65,60 @@ class Agent {
     absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
     if (!session.ok()) Refuse(session.status());
     session_ = *std::move(session);
-    recorder_ = std::make_shared<Recorder>(config, session_);
-    capture_ = std::make_unique<Capture>(recorder_, std::move(own_directory), ObjectReference::Steal(describe.release().ptr()));
+    MakeCapture(config);
   }
 
   ~Agent() {
     if (Capture::active() == capture_.get()) Capture::SetActive(nullptr);
   }
 
-  void Start(uint32_t step) {
+  // tokens: (first, last) forward passes of the root.
+  void Start(uint32_t step, std::optional<std::pair<uint32_t, uint32_t>> tokens) {
+    std::optional<TokenWindow::Range> range;
+    if (tokens) range = TokenWindow::Range{tokens->first, tokens->second};
     Capture::SetActive(capture_.get());
-    recorder_->Start(step);
+    recorder_->Start(step, range);
+  }
+
+  // Captures by another configuration from now on; between two steps. The session stays.
+  void Reconfigure(const Config& config) {
+    recorder_->Stop();
+    if (Capture::active() == capture_.get()) Capture::SetActive(nullptr);
+    session_->SetSettings(SettingsOf(config));
+    retired_.push_back(std::move(capture_));
+    MakeCapture(config);
+  }
+
+  // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.
+  void SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows) {
+    if (rows) {
+      recorder_->request_rows().Select(std::get<0>(*rows), std::get<1>(*rows), std::get<2>(*rows));
+    } else {
+      recorder_->request_rows().Clear();
+    }
+  }
+
+  // The dump.json that this step is compared with; empty: none.
+  void SetBench(const std::string& dump_json) {
+    if (recorder_->diff_check() == nullptr) return;
+    recorder_->diff_check()->SetBench(nullptr);
+    if (dump_json.empty()) return;
+    absl::StatusOr<core::BenchDump> bench = [&] {
+      const py::gil_scoped_release released;
+      return core::BenchDump::Load(dump_json);
+    }();
+    if (!bench.ok()) Refuse(bench.status());
+    recorder_->diff_check()->SetBench(std::make_shared<const core::BenchDump>(*std::move(bench)));
+  }
+  bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
+
+  void LoadModuleInputs(const std::vector<std::string>& names, py::object replace) {
+    std::unique_ptr<ModuleInputs> inputs;
+    if (!replace.is_none()) {
+      inputs = std::make_unique<ModuleInputs>(absl::flat_hash_set<std::string>(names.begin(), names.end()),
+                                              ObjectReference::Steal(replace.release().ptr()));
+    }
+    capture_->SetModuleInputs(std::move(inputs));
   }
   void Stop() { recorder_->Stop(); }
   void EndStep(uint32_t step, bool keep) { recorder_->EndStep(step, keep); }
@@ -78,6 +128,7 @@ class Agent {
   void AddModule(const py::object& module, const std::string& name, bool is_root) {
     capture_->AddModule(module.ptr(), name, is_root);
   }
+  void RemoveModule(const py::object& module) { capture_->RemoveModule(module.ptr()); }
   void SetPhase(const std::string& phase) {
     if (recorder_->capturing()) recorder_->SetPhase(phase);
   }
@@ -107,6 +158,7 @@ class Agent {
     new std::shared_ptr<core::Session>(session_);   // kept for ever: destructors would touch the parent's threads
     new std::shared_ptr<Recorder>(recorder_);
     static_cast<void>(capture_.release());
+    for (std::unique_ptr<Capture>& retired : retired_) static_cast<void>(retired.release());
   }
 
   py::dict Counters() const {
@@ -126,9 +178,17 @@ class Agent {
   }
 
  private:
+  void MakeCapture(const Config& config) {
+    recorder_ = std::make_shared<Recorder>(config, session_);
+    capture_ = std::make_unique<Capture>(recorder_, own_directory_, ObjectReference::Borrow(describe_.ptr()));
+  }
+
+  const std::string own_directory_;
+  const py::object describe_;
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<Capture> capture_;
+  std::vector<std::unique_ptr<Capture>> retired_;  // calls of other threads may still be inside
 };
 
 Config Parse(const std::string& json, const std::optional<std::string>& task, const std::optional<std::string>& dump_path,
@@ -177,6 +237,12 @@ PYBIND11_MODULE(_agent, module) {
   using namespace msprobe::capture;  // NOLINT: one file, one module
   module.attr("TORCH_VERSION") = MSPROBE_TORCH_VERSION;
 
+  py::class_<LoadConfig>(module, "LoadConfig")
+      .def_readonly("path", &LoadConfig::path)
+      .def_readonly("modules", &LoadConfig::modules)
+      .def_readonly("step", &LoadConfig::step)
+      .def_readonly("rank", &LoadConfig::rank)
+      .def_readonly("dump_after_load", &LoadConfig::dump_after_load);
   py::class_<Config>(module, "Config")
       .def_property_readonly("task", [](const Config& c) { return std::string(msprobe::core::ToString(c.task)); })
       .def_property_readonly("level", [](const Config& c) { return std::string(msprobe::core::ToString(c.level)); })
@@ -188,8 +254,20 @@ PYBIND11_MODULE(_agent, module) {
       .def_readonly("server", &Config::server)
       .def_readonly("capture_all", &Config::capture_all)
       .def_readonly("json", &Config::json)
+      .def_readonly("dump_enable", &Config::dump_enable)
+      .def_readonly("extra_info", &Config::extra_info)
+      .def_readonly("scope", &Config::scope)
+      .def_readonly("list", &Config::list)
+      .def_readonly("tensor_list", &Config::tensor_list)
+      .def_readonly("request_id", &Config::request_id)
+      .def_readonly("bench_path", &Config::bench_path)
+      .def_readonly("diff_nums", &Config::diff_nums)
+      .def_readonly("custom_op_namespaces", &Config::custom_op_namespaces)
+      .def_readonly("load", &Config::load)
+      .def_property_readonly("precision", [](const Config& c) { return c.precision_high ? "high" : "low"; })
       .def_readonly("warnings", &Config::warnings);
   module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"), py::arg("step"));
+  module.def("config_fields", &msprobe::core::ConfigFields);
   module.def("choose_run_name", [](const std::string& program) { return msprobe::core::ChooseRunName(program); });
 
   py::class_<Agent>(module, "Agent")
@@ -197,12 +275,18 @@ PYBIND11_MODULE(_agent, module) {
                     const std::string&, std::string, py::object>(),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
            py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"))
-      .def("start", &Agent::Start)
+      .def("start", &Agent::Start, py::arg("step"), py::arg("tokens") = py::none())
+      .def("reconfigure", &Agent::Reconfigure)
+      .def("set_request_rows", &Agent::SetRequestRows)
+      .def("set_bench", &Agent::SetBench)
+      .def("diff_check_done", &Agent::DiffCheckDone)
+      .def("load_module_inputs", &Agent::LoadModuleInputs, py::arg("names"), py::arg("replace"))
       .def("stop", &Agent::Stop)
       .def("end_step", &Agent::EndStep, py::arg("step"), py::arg("keep"))
       .def("export_open_step", &Agent::ExportOpenStep)
       .def("set_rank", &Agent::SetRank)
       .def("add_module", &Agent::AddModule, py::arg("module"), py::arg("name"), py::arg("is_root"))
+      .def("remove_module", &Agent::RemoveModule)
       .def("set_phase", &Agent::SetPhase)
       .def("save", &Agent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
       .def("read", &Agent::Read)

@@ -172,6 +172,10 @@ void FragmentBuilder::Tensor(const TensorReading& reading) {
   ranks_.push_back(static_cast<uint32_t>(reading.shape.size()));
 }
 
+void FragmentBuilder::DropPayloads() {
+  for (core::Leaf& leaf : leaves_) leaf.payload.reset();
+}
+
 core::Structure FragmentBuilder::BuildStructure() const {
   SignatureReader reader(signature_);
   core::Structure structure;

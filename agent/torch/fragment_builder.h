@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,8 @@ class FragmentBuilder {
   bool empty() const { return signature_.size() == header_size_; }
   std::string_view signature() const { return signature_; }
   core::Structure BuildStructure() const;
+  std::span<const core::Leaf> leaves() const { return leaves_; }
+  void DropPayloads();
 
   // Sets the columns of `fragment` to what was built; they are borrowed until the next Start.
   void Fill(core::Fragment& fragment);

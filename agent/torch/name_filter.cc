@@ -9,14 +9,25 @@ namespace {
 
 bool IsModule(std::string_view name) { return absl::StartsWith(absl::string_view(name.data(), name.size()), "Module."); }
 
+// Those that parse; the configuration has refused others.
+std::vector<core::NamePattern> PatternsOf(const std::vector<std::string>& list) {
+  std::vector<core::NamePattern> patterns;
+  for (const std::string& text : list) {
+    if (absl::StatusOr<core::NamePattern> pattern = core::NamePattern::Parse(text); pattern.ok()) {
+      patterns.push_back(*std::move(pattern));
+    }
+  }
+  return patterns;
+}
+
 }  // namespace
 
 NameFilter::NameFilter(const core::Config& config)
-    : mix_(config.level == core::Level::kMix), scope_(config.scope), list_(config.list) {}
+    : mix_(config.level == core::Level::kMix), scope_(config.scope), list_(PatternsOf(config.list)) {}
 
 bool NameFilter::Listed(std::string_view full_name) const {
-  return list_.empty() || std::any_of(list_.begin(), list_.end(), [&](const std::string& part) {
-           return full_name.find(part) != std::string_view::npos;
+  return list_.empty() || std::any_of(list_.begin(), list_.end(), [&](const core::NamePattern& pattern) {
+           return pattern.Matches(full_name);
          });
 }
 

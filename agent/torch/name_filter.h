@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "agent/core/config.h"
+#include "agent/core/name_pattern.h"
 
 namespace msprobe::capture {
 
@@ -13,7 +14,7 @@ namespace msprobe::capture {
 //
 // scope is a closed range: it opens at its first name and closes behind its second. An API opens or closes it when it is checked; a module
 // opens it when it begins and closes it when it ends, so a scope from a module to itself holds all that runs inside.
-// list keeps names that contain one of its strings; at level mix also everything inside a module that it keeps.
+// list keeps names that one of its patterns matches; at level mix also everything inside a module that it keeps.
 //
 // Not thread-safe: the recorder guards it.
 class NameFilter {
@@ -35,7 +36,7 @@ class NameFilter {
 
   const bool mix_;
   const std::vector<std::string> scope_;
-  const std::vector<std::string> list_;
+  const std::vector<core::NamePattern> list_;
   bool in_scope_ = false;
   std::set<std::string, std::less<>> open_listed_modules_;
 };

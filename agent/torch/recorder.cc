@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "agent/core/str_cat.h"
 
 namespace msprobe::capture {
 namespace {
@@ -54,16 +55,22 @@ ThreadState& ThreadState::Get() {
 Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session)
     : config_(std::move(config)),
       session_(std::move(session)),
-      reader_(config_, session_.get()),
+      reader_(config_, session_.get(), config_.request_id.empty() ? nullptr : &request_rows_),
+      diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       generation_(NextGeneration()),
       filter_(config_) {}
 
-void Recorder::Start(uint32_t step) {
+void Recorder::Start(uint32_t step, std::optional<TokenWindow::Range> tokens) {
   step_.store(step, std::memory_order_relaxed);
-  capturing_.store(true, std::memory_order_release);
+  {
+    absl::MutexLock lock(&mu_);
+    window_.Open(tokens);
+    inside_.store(window_.inside(), std::memory_order_relaxed);
+  }
+  watching_.store(true, std::memory_order_release);
 }
 
-void Recorder::Stop() { capturing_.store(false, std::memory_order_release); }
+void Recorder::Stop() { watching_.store(false, std::memory_order_release); }
 
 void Recorder::EndStep(uint32_t step, bool keep) {
   if (keep) {
@@ -72,6 +79,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
     session_->DiscardStep(step);
   }
   step_.store(step + 1, std::memory_order_relaxed);
+  if (diff_check_ != nullptr) diff_check_->EndStep();
   absl::MutexLock lock(&mu_);
   filter_.Reset();
   next_ordinal_ = 0;
@@ -99,6 +107,8 @@ void Recorder::BeginToken() {
   absl::MutexLock lock(&mu_);
   if (token_seen_) ++token_;
   token_seen_ = true;
+  window_.BeginPass();
+  inside_.store(window_.inside(), std::memory_order_relaxed);
 }
 
 core::ParentId Recorder::ParentOf(const ThreadState& thread) const {
@@ -117,6 +127,7 @@ void Recorder::Judge(OpenRecord& record, bool apply_risk, core::RiskLevel risk) 
 }
 
 bool Recorder::Saves(const OpenRecord& record) const {
+  if (diff_check_ != nullptr) return diff_check_->comparing();
   if (config_.task == core::Task::kTensor) return true;
   if (config_.tensor_list.empty() || config_.level == core::Level::kDebug) return false;
   const std::string full_name = record.FullName();
@@ -290,6 +301,19 @@ void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags
     flags |= core::kUpdate;
   }
   if ((flags & core::kEnter) != 0 && !builder.empty()) record.entered = true;
+  if (diff_check_ != nullptr && record.save) CompareBeforeEmit(record, builder, flags);
+  EmitFragment(record, builder, flags, stack);
+}
+
+void Recorder::CompareBeforeEmit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags) {
+  DiffCheck::Verdict verdict =
+      diff_check_->Check(record.FullName(), (flags & core::kEnter) != 0, (flags & core::kExit) != 0, builder);
+  if (!verdict.differs) return;
+  log_.Warning(core::Cat("step ", record.step, ": ", verdict.message));
+  if (verdict.held != nullptr) EmitFragment(record, *verdict.held, core::kEnter, 0);
+}
+
+void Recorder::EmitFragment(const OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack) {
   if (!record.in_construct) flags |= core::kNoConstruct;
   core::Fragment fragment;
   fragment.step = record.step;

@@ -13,9 +13,13 @@
 #include "absl/synchronization/mutex.h"
 #include "agent/core/config.h"
 #include "agent/core/session.h"
+#include "agent/core/log.h"
+#include "agent/torch/diff_check.h"
 #include "agent/torch/fragment_builder.h"
 #include "agent/torch/name_filter.h"
+#include "agent/torch/request_rows.h"
 #include "agent/torch/tensor_reader.h"
+#include "agent/torch/token_window.h"
 
 namespace msprobe::capture {
 
@@ -91,12 +95,18 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const TensorReader& reader() const { return reader_; }
   uint32_t generation() const { return generation_; }
 
-  bool capturing() const { return capturing_.load(std::memory_order_acquire); }
-  void Start(uint32_t step);
+  bool capturing() const { return watching() && inside_.load(std::memory_order_relaxed); }
+  // tokens: only these forward passes of the root; capturing() is false outside of them, watching() until Stop.
+  void Start(uint32_t step, std::optional<TokenWindow::Range> tokens = std::nullopt);
   void Stop();
+  bool watching() const { return watching_.load(std::memory_order_acquire); }
   // Ends `step` (or forgets it), and resets counts, ordinals and tokens.
   void EndStep(uint32_t step, bool keep);
   uint32_t step() const { return step_.load(std::memory_order_relaxed); }
+
+  RequestRows& request_rows() { return request_rows_; }
+  // Null without bench_path.
+  DiffCheck* diff_check() { return diff_check_.get(); }
 
   // Whether fields of this side are recorded at all (task structure, data_mode).
   bool WantsInput(core::Direction direction) const;
@@ -152,18 +162,26 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   // Sets `selected` and `wanted`.
   void Judge(OpenRecord& record, bool apply_risk, core::RiskLevel risk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Saves(const OpenRecord& record) const;
+  // Compares what ends with the other dump (DiffCheck), and emits again what was held of its begin.
+  void CompareBeforeEmit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags);
+  void EmitFragment(const OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack);
   core::StructureId StructureOf(const FragmentBuilder& builder);
 
   const core::Config config_;
   const std::shared_ptr<core::Session> session_;
+  RequestRows request_rows_;
   const TensorReader reader_;
+  const std::unique_ptr<DiffCheck> diff_check_;
+  const core::Log log_;
   const uint32_t generation_;
-  std::atomic<bool> capturing_{false};
+  std::atomic<bool> watching_{false};
+  std::atomic<bool> inside_{true};  // of window_
   std::atomic<uint32_t> step_{0};
   std::atomic<uint32_t> lost_faults_{0};
 
   absl::Mutex mu_;
   NameFilter filter_ ABSL_GUARDED_BY(mu_);
+  TokenWindow window_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t token_ ABSL_GUARDED_BY(mu_) = 0;
   bool token_seen_ ABSL_GUARDED_BY(mu_) = false;

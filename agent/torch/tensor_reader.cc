@@ -117,8 +117,12 @@ uint8_t WireDType(c10::ScalarType type) {
   return static_cast<uint8_t>(DType::kOther);
 }
 
-TensorReader::TensorReader(const core::Config& config, core::Session* session)
-    : summary_mode_(config.summary_mode), slice_(config.slice), session_(session) {}
+TensorReader::TensorReader(const core::Config& config, core::Session* session, const RequestRows* rows)
+    : summary_mode_(config.summary_mode),
+      slice_(config.slice),
+      high_precision_(config.precision_high),
+      rows_(rows),
+      session_(session) {}
 
 TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
   TensorReading reading;
@@ -129,7 +133,7 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
   reading.device = DeviceName(tensor);
   reading.requires_grad = tensor.requires_grad();
   reading.is_sparse = tensor.layout() != c10::kStrided;
-  reading.leaf.is_wide = IsWide(reading.dtype);
+  reading.leaf.is_wide = high_precision_ || IsWide(reading.dtype);
   if (tensor.is_nested()) return reading;  // tensors of several shapes: there is no one shape to ask for
   if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     reading.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
@@ -151,16 +155,20 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   std::vector<int64_t> strides(tensor.strides().begin(), tensor.strides().end());
   int64_t offset = 0;  // in elements, from the tensor's first
-  for (const core::SliceRule& rule : slice_) {
-    if (rule.dim >= static_cast<int64_t>(reading.shape.size())) continue;
+  const auto cut = [&](const core::SliceRule& rule) {
+    if (rule.dim >= static_cast<int64_t>(reading.shape.size())) return;
     int64_t& size = reading.shape[rule.dim];
-    if (rule.size && *rule.size != tensor.sizes()[rule.dim]) continue;
+    if (rule.size && *rule.size != tensor.sizes()[rule.dim]) return;
     // As Python slices: negative bounds count from the end, all are clamped.
     const auto clamp = [size](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? bound + size : bound, 0, size); };
     const int64_t begin = clamp(rule.begin);
     const int64_t end = std::max(begin, rule.end ? clamp(*rule.end) : size);
     offset += begin * strides[rule.dim];
     size = end - begin;
+  };
+  for (const core::SliceRule& rule : slice_) cut(rule);
+  if (rows_ != nullptr) {
+    if (const std::optional<core::SliceRule> rule = rows_->rule()) cut(*rule);
   }
 
   stats::TensorView view;

@@ -8,6 +8,7 @@
 #include "agent/core/config.h"
 #include "agent/core/session.h"
 #include "agent/torch/fragment_builder.h"
+#include "agent/torch/request_rows.h"
 
 namespace msprobe::capture {
 
@@ -20,8 +21,8 @@ namespace msprobe::capture {
 // Thread-safe; needs no GIL. Throws only what libtorch throws for a broken device.
 class TensorReader {
  public:
-  // `session` gives room for payloads and outlives the reader.
-  TensorReader(const core::Config& config, core::Session* session);
+  // `session` gives room for payloads; rows, which may be null, are those of the request to read. Both outlive the reader.
+  TensorReader(const core::Config& config, core::Session* session, const RequestRows* rows = nullptr);
 
   // save: also keep the bytes, if the task or tensor_list says so for this record.
   TensorReading Read(const at::Tensor& tensor, bool save) const;
@@ -35,6 +36,8 @@ class TensorReader {
 
   const core::SummaryMode summary_mode_;
   const std::vector<core::SliceRule> slice_;
+  const bool high_precision_;  // doubles for every dtype
+  const RequestRows* const rows_;
   core::Session* const session_;
 };
 

@@ -93,7 +93,7 @@ class LeafWriter {
     if (checksum_only) {
       Field("md5");
       WriteXor();
-    } else {
+    } else if (!options_.nan_only) {
       WriteStatistics();
     }
     if (torch_) Field("requires_grad").Bool(leaf_.requires_grad());
@@ -145,7 +145,7 @@ class LeafWriter {
   }
 
   void WriteStatistics() {
-    const bool none = !leaf_.has_max() || is_small_float();
+    const bool none = !leaf_.has_max() || (is_small_float() && !options_.high_precision);
     const bool own_value = torch_ && zero_d_ && dtype_ != v1::DTYPE_BOOL && !IsComplex(dtype_);
     if (none) {
       for (std::string_view name : {"Max", "Min", "Mean", "Norm"}) Field(name).Null();
@@ -158,8 +158,9 @@ class LeafWriter {
     Write(leaf_.max(), Field("Max"));
     Write(leaf_.min(), Field("Min"));
     const bool no_moments = torch_ && (dtype_ == v1::DTYPE_FLOAT64 || IsInteger(dtype_) || IsQuantized(dtype_));
-    WriteOptional(leaf_.has_mean() && !no_moments, leaf_.mean(), Field("Mean"));
-    WriteOptional(leaf_.has_norm() && !no_moments && !(torch_ && IsComplex(dtype_)), leaf_.norm(), Field("Norm"));
+    const bool all = options_.high_precision;
+    WriteOptional(leaf_.has_mean() && (all || !no_moments), leaf_.mean(), Field("Mean"));
+    WriteOptional(leaf_.has_norm() && (all || (!no_moments && !(torch_ && IsComplex(dtype_)))), leaf_.norm(), Field("Norm"));
   }
 
   // Members of attributes_json, without those that only a tensor file needs.
@@ -280,10 +281,45 @@ class ValueWriter {
   std::vector<std::string> path_;
 };
 
+// Whether a value holds a NaN or an infinity.
+bool HasNonFinite(const v1::Value& value) {
+  if (value.has_tensor()) {
+    const v1::TensorLeaf& leaf = value.tensor();
+    return leaf.nan_count() + leaf.positive_inf_count() + leaf.negative_inf_count() != 0;
+  }
+  for (const v1::Value& item : value.list().items()) {
+    if (HasNonFinite(item)) return true;
+  }
+  for (const v1::Value::Entry& entry : value.dict().entries()) {
+    if (HasNonFinite(entry.value())) return true;
+  }
+  return false;
+}
+
+// What a record gave: everything that is no input and no parameter.
+bool GaveNonFinite(const v1::Record& record) {
+  for (const v1::Value::Entry& entry : record.fields().dict().entries()) {
+    if (!entry.key().starts_with("input") && entry.key() != "parameters" && HasNonFinite(entry.value())) return true;
+  }
+  return false;
+}
+
+void WriteNanCheck(const v1::Record& record, ValueWriter& values, JsonWriter& writer) {
+  writer.StartObject();
+  for (const v1::Value::Entry& entry : record.fields().dict().entries()) {
+    writer.Name(entry.key());
+    values.Under(entry.key(), entry.value());
+  }
+  writer.Name("is_nan");
+  writer.Int64(GaveNonFinite(record) ? 1 : 0);
+  writer.EndObject();
+}
+
 }  // namespace
 
 void WriteRecord(const v1::Record& record, const RecordJsonOptions& options, JsonWriter& writer) {
   ValueWriter values(options, writer);
+  if (options.nan_only) return WriteNanCheck(record, values, writer);
   if (record.kind() != v1::RECORD_DEBUG) {
     if (record.fields().has_dict()) {
       values.Write(record.fields());

@@ -157,6 +157,8 @@ class Export {
     json.xor_checksum = settings_.summary_mode() == "xor";
     json.crc32 = settings_.summary_mode() == "md5";
     json.extended = options_.extended;
+    json.high_precision = settings_.high_precision();
+    json.nan_only = settings_.task() == "nan_check";
     const std::string* full_name = nullptr;
     json.data_name = [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) -> std::string {
       if (options_.omit_tensors || !leaf.has_payload()) return {};

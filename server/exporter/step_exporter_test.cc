@@ -239,6 +239,38 @@ TEST(RecordJson, ExtendedAddsWhatIsLeftOut) {
                         R"("finite":{"Max":4.0,"Min":null,"Mean":null,"Norm":null},"device":""})"));
 }
 
+TEST(RecordJson, HighPrecisionShowsMeanAndNormOfEveryDtype) {
+  RecordJsonOptions options;
+  options.high_precision = true;
+  EXPECT_THAT(Json(Leaf("torch.float64", {3}, 2)), HasSubstr(R"("Mean":null,"Norm":null)"));
+  EXPECT_THAT(Json(Leaf("torch.float64", {3}, 2), options), testing::Not(HasSubstr("null")));
+  EXPECT_THAT(Json(IntegerLeaf("torch.int32", {3}, 2), options), HasSubstr(R"("Max":2,"Min":)"));
+  EXPECT_THAT(Json(Leaf("torch.float8_e4m3fn", {3}, 2)), HasSubstr(R"("Max":null)"));
+  EXPECT_THAT(Json(Leaf("torch.float8_e4m3fn", {3}, 2), options), HasSubstr(R"("Max":2.0)"));
+}
+
+TEST(RecordJson, NanCheckTellsOfOutputsAloneAndHasNoStatistics) {
+  RecordJsonOptions options;
+  options.nan_only = true;
+  const auto json = [&](uint64_t in_input, uint64_t in_output) {
+    v1::Record record;
+    for (const auto& [key, count] : {std::pair("input_args", in_input), {"output", in_output}}) {
+      v1::Value::Entry* entry = record.mutable_fields()->mutable_dict()->add_entries();
+      entry->set_key(key);
+      v1::TensorLeaf leaf = Leaf("torch.float32", {2}, 1);
+      leaf.set_positive_inf_count(count);
+      *entry->mutable_value()->mutable_list()->add_items()->mutable_tensor() = leaf;
+    }
+    JsonWriter writer(false);
+    WriteRecord(record, options, writer);
+    return writer.Take();
+  };
+  EXPECT_EQ(json(1, 0),
+            R"({"input_args":[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}],)"
+            R"("output":[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}],"is_nan":0})");
+  EXPECT_THAT(json(0, 1), HasSubstr("\"is_nan\":1"));
+}
+
 TEST(RecordJson, MalformedJsonOfASlotBecomesNull) {
   v1::Record record;
   for (const char* json : {R"({"type":"slice","value":[1,null,2]})", "{\"a\":", "NaN", "\"\xc3\xa9\""}) {

@@ -5,24 +5,25 @@ import os
 import shutil
 import sys
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from msprobe import _agent
-from msprobe.pytorch import _log
+from msprobe.pytorch import _arguments, _log
+from msprobe.pytorch._config_file import ConfigFile, differences
 from msprobe.pytorch._describe import describe
+from msprobe.pytorch._earlier_dump import rank_directory
+from msprobe.pytorch._errors import MsprobeError
+from msprobe.pytorch._module_dump import ModuleDumper
+from msprobe.pytorch._module_inputs import ModuleInputs
+from msprobe.pytorch._saving import Saver
 from msprobe.pytorch.interception import Interception, make_api
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _EXIT_SECONDS = 120.0  # how long a process waits at exit for its records to be durable and exported
-
-
-class MsprobeError(Exception):
-    """A wrong configuration or a wrong call; the message says what is wrong and what would be right."""
 
 
 def _distributed_rank() -> int | None:
@@ -35,26 +36,6 @@ def _server_binary() -> str:
     return os.environ.get("MSPROBE_SERVER_BINARY") or (str(beside) if beside.exists() else shutil.which("msprobe-server") or "")
 
 
-def _read_config(config_path: str | os.PathLike[str] | None) -> str:
-    if config_path is None:
-        return '{"task": "statistics", "dump_path": "./dump_path", "level": "L1"}'
-    try:
-        return Path(config_path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise MsprobeError(f"config_path {os.fspath(config_path)!r} cannot be read: {error}; give the path of a JSON file") from None
-
-
-def _step_texts(step: Any) -> list[str] | None:
-    if step is None:
-        return None
-    if not isinstance(step, (list, tuple)):
-        raise MsprobeError(f"step is {step!r}; it should be a list of integers, or of strings like '3' or '3-5'")
-    for each in step:
-        if isinstance(each, bool) or not isinstance(each, (int, str)):
-            raise MsprobeError(f"step element {each!r} must be an integer or string")
-    return [str(each) for each in step]
-
-
 class _Service:
     """What user code reads of ``debugger.service``."""
 
@@ -62,6 +43,7 @@ class _Service:
         self.loop = 0
         self.init_step = 0
         self.current_iter = 0
+        self.data_collector = None
 
 
 class PrecisionDebugger:
@@ -91,48 +73,54 @@ class PrecisionDebugger:
         self,
         config_path: str | os.PathLike[str] | None = None,
         task: str | None = None,
-        dump_path: str | None = None,
+        dump_path: str | os.PathLike[str] | None = None,
         level: str | None = None,
         step: Sequence[int | str] | None = None,
     ) -> None:
-        arguments = (config_path, task, dump_path, level, step)
         if self._initialised:
-            if arguments != self._arguments and any(each is not None for each in arguments):
-                _log.warning(
-                    "PrecisionDebugger exists already in this process and keeps its first configuration "
-                    f"(dump_path {self.config.dump_path}); the arguments {arguments} are ignored."
-                )
+            if any(each is not None for each in (config_path, task, dump_path, level, step)):
+                self._tell_of_second(config_path, task, dump_path, level, step)
             return
         try:
-            self.config = _agent.parse_config(
-                _read_config(config_path), task=task, dump_path=dump_path, level=level, step=_step_texts(step)
-            )
-        except ValueError as error:
-            type(self)._instance = None
-            raise MsprobeError(str(error)) from None
+            self._file = ConfigFile(config_path, task, dump_path, level, step)
+            self.config = self._file.parse()
         except MsprobeError:
             type(self)._instance = None
             raise
-        self._arguments = arguments
         self._initialised = True
         self.task = self.config.task
         self.service = _Service()
-        self.module_dumper = None
+        self.module_dumper = ModuleDumper(self)
         self._agent: Any = None
         self._rank: int | None = None
         self._interception = Interception()
         self._models: list[Any] = []
+        self._registered = 0  # so many of _models are known to the agent
         self._custom: dict[tuple[int, str], Any] = {}
-        self._saves: Counter[str] = Counter()
+        self._saver = Saver(lambda: self._agent, lambda: self.service.loop + self.service.init_step)
+        self._loaded = self._make_inputs()
+        self._bench_step: int | None = None  # the step that a bench was looked for
+        self._enabled = self.config.dump_enable is not False
+        self._pending: str | None = None  # a changed configuration that waits for the step's end
         self._running = False
         self._step_has_records = False
         self._ended = False
-        self._told_fork = False
         self._pid = os.getpid()
         for text in self.config.warnings:
             _log.warning(text)
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def _tell_of_second(self, *arguments: Any) -> None:
+        try:
+            lines = differences(self._file.asked(), ConfigFile(*arguments).asked())
+        except MsprobeError as error:
+            lines = [str(error)]
+        if lines:
+            _log.warning(
+                "PrecisionDebugger exists already in this process and keeps its first configuration; the second is ignored: "
+                + "; ".join(lines)
+            )
 
     # What users call. Each is a class method in effect: PrecisionDebugger.start() and debugger.start() are the same.
 
@@ -142,14 +130,22 @@ class PrecisionDebugger:
         model: Any = None,
         token_range: Sequence[int] | None = None,
         rank_id: int | None = None,
-        scheduled_tokens: dict[str, int] | None = None,
+        scheduled_tokens: Mapping[str, int] | None = None,
     ) -> None:
         """Begins to capture into the present step.
 
-        model: the module (or list of modules) whose submodules are recorded; needed at levels L0 and mix.
-        rank_id: names the rank where torch.distributed does not. token_range is refused; scheduled_tokens is accepted and has no effect.
+        model: the module (or list of modules) whose submodules are recorded; needed at levels L0 and mix, and with token_range.
+        token_range: [first, last], both captured: forward passes of the (first) model, counted from 0 at each start.
+        rank_id: names the rank where torch.distributed does not.
+        scheduled_tokens: request id -> number of its tokens in the batch, in the batch's order; with request_id in the configuration
+        only that request's rows are kept, and a step without it is skipped.
         """
-        cls._the()._start(model, token_range, rank_id)
+        cls._the()._start(
+            _arguments.models(model),
+            _arguments.token_range(token_range),
+            _arguments.rank_id(rank_id),
+            _arguments.scheduled_tokens(scheduled_tokens),
+        )
 
     @classmethod
     def stop(cls) -> None:
@@ -157,9 +153,14 @@ class PrecisionDebugger:
         cls._the()._stop()
 
     @classmethod
+    def forward_backward_dump_end(cls) -> None:
+        """The older name of stop."""
+        cls.stop()
+
+    @classmethod
     def step(cls, dump: bool = True) -> None:
         """Ends the step. dump=False forgets its records, and its number is used again."""
-        cls._the()._end_step(dump)
+        cls._the()._end_step(_arguments.boolean(dump, "dump"))
 
     @classmethod
     def wait(cls, timeout: float = 60.0) -> bool:
@@ -169,15 +170,23 @@ class PrecisionDebugger:
     @classmethod
     def set_init_step(cls, step: int) -> None:
         """The next directory is step{step}. An int of at least 0."""
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise MsprobeError(f"init step is {step!r}; it should be an integer of at least 0")
         service = cls._the().service
-        service.init_step, service.loop = step, 0
+        service.init_step, service.loop = _arguments.init_step(step), 0
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
         """Level debug: records a value, and the gradients that its tensors get later, under a name, in debug.json."""
         cls._the()._save(variable, name, save_backward)
+
+    @classmethod
+    def module_dump(cls, module: torch.nn.Module, dump_name: str) -> None:
+        """Level L1: records this module, not its children, as ``Module.{dump_name}.{class}``, and no API, until module_dump_end."""
+        cls._the().module_dumper.start_module_dump(module, dump_name)
+
+    @classmethod
+    def module_dump_end(cls) -> None:
+        """Ends module_dump: APIs are recorded again, the module is not."""
+        cls._the().module_dumper.stop_module_dump()
 
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
@@ -187,9 +196,7 @@ class PrecisionDebugger:
     @classmethod
     def restore_custom_api(cls, module: Any, api: str) -> None:
         """Undoes register_custom_api."""
-        original = cls._the()._custom.pop((id(module), api), None)
-        if original is not None:
-            setattr(module, api, original)
+        cls._the()._restore_custom_api(module, api)
 
     @classmethod
     def _the(cls) -> "PrecisionDebugger":
@@ -197,19 +204,24 @@ class PrecisionDebugger:
             raise MsprobeError("PrecisionDebugger has not been constructed; call PrecisionDebugger(config_path) first")
         return cls._instance
 
-    def _start(self, model: Any, token_range: Sequence[int] | None, rank_id: int | None) -> None:
+    def _start(
+        self, models: list[Any], tokens: tuple[int, int] | None, rank_id: int | None, scheduled: dict[str, int] | None
+    ) -> None:
         service = self.service
         service.current_iter = service.loop + service.init_step
-        if token_range is not None:
-            raise MsprobeError(f"token_range is {token_range!r}; this version cannot select tokens, leave it out")
-        if rank_id is not None and (isinstance(rank_id, bool) or not isinstance(rank_id, int) or rank_id < 0):
-            raise MsprobeError(f"rank_id is {rank_id!r}; it should be an integer of at least 0")
-        if self.config.level == "debug" or self._ended:
+        self._follow_file()
+        if not self._enabled or self.config.level == "debug" or self._ended:
             return
-        models = self._modules_of(model)
-        if self.config.level in ("L0", "mix") and not (models or self._models):
-            raise MsprobeError(f"missing the parameter 'model': level {self.config.level} records modules; call start(model=...)")
-        if self.config.step and service.current_iter > max(self.config.step):
+        self._models += [model for model in models if not any(model is known or model == known for known in self._models)]
+        if not self._models:
+            reason = "token_range counts its forward passes" if tokens is not None else None
+            if self.config.level in ("L0", "mix"):
+                reason = f"level {self.config.level} records modules"
+            if self._loaded is not None:
+                reason = "load replaces the inputs of its modules"
+            if reason is not None:
+                raise MsprobeError(f"missing the parameter 'model': {reason}; call start(model=...)")
+        if self._has_ended(service.current_iter):
             self._ended = True
             self._stop_capture()
             _log.info("msprobe ends successfully")
@@ -223,28 +235,64 @@ class PrecisionDebugger:
                     f"rank is {self.config.rank}, but torch.distributed is not initialised and no rank_id was given: nothing is captured"
                 )
             return
+        if self._loads_only:
+            return self._start_loading()
+        rows = None
+        if self.config.request_id and scheduled is not None:
+            rows = _arguments.request_rows(self.config.request_id, scheduled)
+            if rows is None:
+                _log.warning(
+                    f"request_id {self.config.request_id!r} is not among scheduled_tokens {list(scheduled)}: "
+                    f"step {service.current_iter} is not captured"
+                )
+                return
         self._open()
-        self._add_modules(models)
+        self._agent.set_request_rows(rows)
+        self._find_bench()
+        self._register_models()
+        self._load_inputs()
         self._interception.set_phase = self._agent.set_phase
-        self._agent.start(service.current_iter)
-        self._interception.install(with_apis=self.config.level in ("L1", "mix"))
+        self._agent.start(service.current_iter, tokens)
+        self._install()
         self._running = self._step_has_records = True
         _log.info("msprobe: debugger.start() is set successfully")
         _log.info(f"Dump switch is turned on at step {service.current_iter}. ")
         _log.info(f"Dump data will be saved in {self.config.dump_path}/step{service.current_iter}.")
 
+    def _has_ended(self, step: int) -> bool:
+        past = bool(self.config.step) and step > max(self.config.step)
+        return past or (self._agent is not None and self._agent.diff_check_done())
+
+    def _install(self) -> None:
+        with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
+        self._interception.install(with_apis=with_apis)
+
+    def recapture(self) -> None:
+        """module_dump has begun or ended: intercepts what is wanted now, if capturing."""
+        if self._running:
+            self.module_dumper.add_to(self._agent)
+            self._install()
+
+    def forget_module(self, module: torch.nn.Module) -> None:
+        if self._agent is not None:
+            self._agent.remove_module(module)
+
     def _stop(self) -> None:
-        if not self._running:
-            return
-        self._stop_capture()
-        _log.info(
-            "msprobe: debugger.stop() is set successfully. Please set debugger.start() to turn on the dump switch again. "
-        )
+        if self._running:
+            self._stop_capture()
+            if self._loaded is not None:
+                self._loaded.tell_missed()
+            _log.info(
+                "msprobe: debugger.stop() is set successfully. Please set debugger.start() to turn on the dump switch again. "
+            )
+        self._follow_file()
 
     def _stop_capture(self) -> None:
         self._running = False
         if self._agent is not None:
             self._agent.stop()
+        if self._loaded is not None:
+            self._loaded.unhook()
         self._interception.restore()
 
     def _end_step(self, dump: bool) -> None:
@@ -254,12 +302,128 @@ class PrecisionDebugger:
             if self._rank is None:
                 self._update_rank(None)
             self._agent.end_step(service.current_iter, keep=dump)
-            if self._running:  # step() without stop(): goes on in the next step
-                self._agent.start(service.current_iter + (1 if dump else 0))
-        self._step_has_records = self._running
-        self._saves.clear()
+        goes_on = self._running and self._agent is not None  # step() without stop()
+        self._step_has_records = False
+        self._saver.end_step()
+        if self._loaded is not None:
+            self._loaded.end_step()
         if dump:
             service.loop += 1
+        self._bench_step = None
+        self._follow_file()
+        if goes_on and self._running:
+            service.current_iter = service.loop + service.init_step
+            self._find_bench()
+            self._agent.start(service.current_iter)
+            self._step_has_records = True
+
+    # dump_enable: the configuration is read again when its file has changed.
+
+    def _follow_file(self) -> None:
+        if self.config.dump_enable is None:
+            return
+        text = self._file.poll()
+        if text is not None:
+            try:
+                config = self._parse_again(text)
+            except MsprobeError as error:
+                _log.warning(f"{self._file.path} has changed and is refused, so nothing is captured until it is right: {error}")
+                self._pending, self._enabled = None, False
+            else:
+                self._pending = text
+                if config.dump_enable is not None:
+                    self._enabled = config.dump_enable
+            if not self._enabled and self._running:
+                self._stop_capture()
+        if self._pending is not None and not self._step_has_records:
+            self._reconfigure(self._pending)
+            self._pending = None
+
+    def _parse_again(self, text: str) -> Any:
+        """The changed configuration. Where the records of this process go is settled with the first of them."""
+        if self._agent is None:
+            return self._file.parse(text)
+        return self._file.parse(text, dump_path=self.config.dump_path)
+
+    def _reconfigure(self, text: str) -> None:
+        config = self._parse_again(text)
+        if self._agent is not None:
+            self._warn_of_settled(text, config)
+        for each in config.warnings:
+            _log.warning(each)
+        self.config, self.task, self._ended = config, config.task, False
+        was_running = self._running
+        self._stop_capture()
+        self._loaded = self._make_inputs()
+        self._bench_step = None
+        if self._agent is not None:
+            self._agent.reconfigure(config)
+            self._registered = 0
+        if was_running and self._enabled and config.level != "debug" and not self._loads_only:
+            self._register_models()
+            self._load_inputs()
+            self._interception.set_phase = self._agent.set_phase
+            self._install()
+            self._running = True
+        _log.info(f"{self._file.path} has changed and was read again: dump_enable is {str(self._enabled).lower()}")
+
+    def _warn_of_settled(self, text: str, config: Any) -> None:
+        asked = ConfigFile(None, None, None, None, None)
+        asked.text, asked.overrides = text, self._file.overrides
+        path = asked.asked().get("dump_path")
+        if isinstance(path, str) and Path(path).absolute() != Path(self.config.dump_path):
+            _log.warning(f"dump_path stays {self.config.dump_path}, as records were already sent there; start again to change it")
+        for name in ("server", "run"):
+            if getattr(config, name) != getattr(self.config, name):
+                _log.warning(f"{name} stays {getattr(self.config, name)!r}, as records were already sent; start again to change it")
+
+    # load and bench_path: what an earlier dump has of this step.
+
+    @property
+    def _loads_only(self) -> bool:
+        return self.config.load is not None and not self.config.load.dump_after_load
+
+    def _make_inputs(self) -> ModuleInputs | None:
+        return None if self.config.load is None else ModuleInputs(self.config.load)
+
+    def _start_loading(self) -> None:
+        assert self._loaded is not None
+        step = self.service.current_iter
+        self._loaded.unhook()
+        if not self._loaded.begin(step, self._rank):
+            return
+        self._loaded.check(name for name, _ in self._submodules())
+        self._loaded.hook(self._submodules())
+        self._running = True
+        _log.info("msprobe: debugger.start() is set successfully")
+        _log.info(f"Inputs of {len(self._loaded.names)} module calls are replaced at step {step}; nothing is recorded.")
+
+    def _load_inputs(self) -> None:
+        if self._loaded is None:
+            return
+        self._loaded.unhook()
+        active = self._loaded.begin(self.service.current_iter, self._rank)
+        if active:
+            self._loaded.check(name for name, _ in self._submodules())
+        if self.config.level == "L1":  # whose modules are not captured
+            if active:
+                self._loaded.hook(self._submodules())
+        else:
+            self._agent.load_module_inputs(self._loaded.names, self._loaded.replace if active else None)
+
+    def _find_bench(self) -> None:
+        step = self.service.current_iter
+        if not self.config.bench_path or self._bench_step == step:
+            return
+        self._bench_step = step
+        directory = rank_directory(self.config.bench_path, step, self._rank)
+        try:
+            self._agent.set_bench("" if directory is None else str(directory / "dump.json"))
+        except ValueError as error:
+            _log.warning(f"bench_path: {error}; step {step} is not compared")
+        if directory is None:
+            place = f"step{step}" if self._rank is None else f"step{step}/rank{self._rank}"
+            _log.warning(f"bench_path: {self.config.bench_path} has no {place}; step {step} is not compared")
 
     def _wait(self, timeout: float) -> bool:
         if self._agent is None:
@@ -299,94 +463,66 @@ class PrecisionDebugger:
         if self._agent is not None:
             self._agent.set_rank(rank)
 
-    @staticmethod
-    def _modules_of(model: Any) -> list[Any]:
-        if model is None:
-            return []
-        models = list(model) if isinstance(model, (list, tuple)) else [model]
-        for each in models:
-            if not isinstance(each, torch.nn.Module):
-                raise MsprobeError(f"model is a {type(each).__name__}; it should be a torch.nn.Module or a list of them")
-        return [model] if not isinstance(model, (list, tuple)) else [models]
-
-    def _add_modules(self, given: list[Any]) -> None:
-        for model in given:
-            if any(model is known or (isinstance(model, list) and model == known) for known in self._models):
-                continue
-            self._models.append(model)
-            roots = model if isinstance(model, list) else [model]
-            for index, root in enumerate(roots):
+    def _submodules(self) -> Iterator[tuple[str, torch.nn.Module]]:
+        """(name without count, module) of every module below the models, as records have them."""
+        for model in self._models:
+            for index, root in enumerate(model if isinstance(model, list) else [model]):
                 prefix = f"Module.{index}" if isinstance(model, list) else "Module"
-                if self.config.level in ("L0", "mix"):
-                    for name, module in root.named_modules():
-                        kind = type(module).__name__
-                        if module is not root and kind != "FullyShardedDataParallel":
-                            self._agent.add_module(module, name=f"{prefix}.{name}.{kind}", is_root=False)
-                if index == 0:
-                    self._agent.add_module(root, name="", is_root=True)
+                for name, module in root.named_modules():
+                    kind = type(module).__name__
+                    if module is not root and kind != "FullyShardedDataParallel":
+                        yield f"{prefix}.{name}.{kind}", module
+
+    def _register_models(self) -> None:
+        self.module_dumper.add_to(self._agent)
+        if self._registered == len(self._models):
+            return
+        if self.config.level in ("L0", "mix"):
+            for name, module in self._submodules():
+                self._agent.add_module(module, name=name, is_root=False)
+        for model in self._models:
+            self._agent.add_module(model[0] if isinstance(model, list) else model, name="", is_root=True)
+        self._registered = len(self._models)
 
     def _register_custom_api(self, module: Any, api: str, api_prefix: str | None) -> None:
+        owner = getattr(module, "__name__", None) or type(module).__name__
+        if not isinstance(api, str):
+            raise MsprobeError(f"api is {api!r}; it should be a string, the name of a function of {owner}")
+        if api_prefix is not None and not isinstance(api_prefix, str):
+            raise MsprobeError(f"api_prefix is {api_prefix!r}; it should be a string")
         original = getattr(module, api, None)
         if not callable(original):
-            raise MsprobeError(f"{getattr(module, '__name__', module)!r} has no callable {api!r}")
-        prefix = api_prefix or getattr(module, "__name__", type(module).__name__)
+            raise MsprobeError(f"api is {api!r}; it should name a callable of {owner}, which has {'none of that name' if original is None else repr(original)}")
         from msprobe.pytorch.interception import read_names
 
         sections = read_names((_PACKAGE / "pytorch" / "api_names.txt").read_text(encoding="utf-8"))
         risk = next((level for level in ("CORE", "LOW") if api in sections[f"risk {level}"]), "FOCUS")
-        self._custom.setdefault((id(module), api), original)
-        setattr(module, api, _agent.intercept(original, "api", api=make_api(f"{prefix}.{api}", risk)))
-        _log.info(f"Custom api registered: {getattr(module, '__name__', module)}.{api}")
+        original = self._custom.setdefault((id(module), api), original)
+        setattr(module, api, _agent.intercept(original, "api", api=make_api(f"{api_prefix or owner}.{api}", risk)))
+        _log.info(f"Custom api registered: {owner}.{api}")
+
+    def _restore_custom_api(self, module: Any, api: str) -> None:
+        owner = getattr(module, "__name__", None) or type(module).__name__
+        if not isinstance(api, str) or not hasattr(module, api):
+            raise MsprobeError(f"api is {api!r}; it should be the name of a function of {owner}")
+        original = self._custom.pop((id(module), api), None)
+        if original is not None:
+            setattr(module, api, original)
+            _log.info(f"Custom api restored: {owner}.{api}")
 
     def _save(self, variable: Any, name: str, save_backward: bool) -> None:
         service = self.service
         step = service.current_iter = service.loop + service.init_step
-        if self.config.level != "debug" or (self.config.step and step not in self.config.step):
+        if self.config.level != "debug" or not self._enabled or (self.config.step and step not in self.config.step):
             return
-        if not isinstance(name, str):
-            _log.warning(f"save: name is {name!r}; it should be a string. The call is skipped.")
-            return
-        if not isinstance(variable, (torch.Tensor, int, float, str, dict, list, tuple)):
-            _log.warning(
-                f"save: {name!r} is a {type(variable).__name__}; it should be a tensor, int, float, str, dict, list or tuple. "
-                "The call is skipped."
-            )
+        if not Saver.accepts(variable, name, save_backward):
             return
         self._update_rank(None)
+        if self.config.rank and self._rank not in self.config.rank:
+            return
         self._open()
         self._step_has_records = True
-        count = self._saves[name]
-        self._saves[name] += 1
-        self._agent.save(name, count=count, step=step, value=variable)
-        if save_backward:
-            self._save_gradients(variable, f"{name}_grad", count, step)
-
-    def _save_gradients(self, variable: Any, name: str, count: int, step: int) -> None:
-        root: list[Any] = [None]
-
-        def keep(holder: Any, key: Any, gradient: torch.Tensor) -> None:
-            try:
-                if self._agent is None or self.service.loop + self.service.init_step != step:
-                    return
-                holder[key] = self._agent.read(gradient)
-                self._agent.save(name, count=count, step=step, value=root[0])
-            except Exception as error:  # into the user's backward pass nothing of ours may go
-                _log.error(f"save: the gradient of {name!r} was not recorded: {error}")
-
-        def mirror(value: Any, holder: Any, key: Any) -> None:
-            if isinstance(value, torch.Tensor) and value.requires_grad:
-                value.register_hook(lambda gradient: keep(holder, key, gradient))
-            elif isinstance(value, dict):
-                holder[key] = dict.fromkeys(value)
-                for inner, each in value.items():
-                    mirror(each, holder[key], inner)
-            elif isinstance(value, (list, tuple)):
-                holder[key] = [None] * len(value)
-                for index, each in enumerate(value):
-                    mirror(each, holder[key], index)
-
-        mirror(variable, root, 0)
-        self._agent.save(name, count=count, step=step, value=root[0])
+        self._saver.save(variable, name, save_backward)
 
     def _at_exit(self) -> None:
         if self._agent is None or os.getpid() != self._pid:
@@ -407,7 +543,7 @@ class PrecisionDebugger:
         if self._running:
             _log.warning("a forked process captures nothing until it calls debugger.start()")
         self._running = self._step_has_records = False
-        self._models = []
+        self._models, self._registered = [], 0
         self._pid = os.getpid()
 
 

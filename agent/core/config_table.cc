@@ -1,0 +1,66 @@
+#include "agent/core/config_table.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+namespace {
+
+constexpr std::array<std::string_view, 27> kTopFields = {
+    "task",           "dump_path",      "rank",          "step",       "level",           "dump_enable", "extra_info",
+    "async_dump",     "precision",      "risk_level",    "load",       "server",          "run",         "loss_policy",
+    "spool_quota_mb", "stall_bound_s",  "capture",       "reuse",      "memory_ceiling_mb", "custom_op_namespaces",
+    "statistics",     "tensor",         "structure",     "diff_check", "nan_check",       "acc_check",   "exception_dump"};
+constexpr std::array<std::string_view, 5> kLoadFields = {"path", "modules", "step", "rank", "dump_after_load"};
+constexpr std::array<std::string_view, 9> kTaskFields = {
+    "scope", "list", "tensor_list", "data_mode", "summary_mode", "slice", "request_id", "bench_path", "diff_nums"};
+
+constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
+    {"acc_check", "runs recorded API calls again after the run, which is no capture"},
+    {"multi_acc_check", "runs recorded API calls again after the run, which is no capture"},
+    {"run_ut", "runs recorded API calls again after the run, which is no capture"},
+    {"exception_dump", "exists for MindSpore only; nan_check finds NaN and Inf here"},
+    {"overflow_check", "has become nan_check, which needs no register of the device"},
+    {"free_benchmark", "perturbs operators, which is no capture"},
+    {"grad_probe", "is a monitor of gradients; level L0 or mix records parameters_grad"},
+};
+
+}  // namespace
+
+std::span<const std::string_view> TopFields() { return kTopFields; }
+std::span<const std::string_view> LoadFields() { return kLoadFields; }
+std::span<const std::string_view> AllTaskFields() { return kTaskFields; }
+
+bool HasField(Task task, std::string_view field) {
+  if (field == "tensor_list") return task == Task::kStatistics || task == Task::kNanCheck;
+  if (field == "bench_path" || field == "diff_nums") return task == Task::kTensor || task == Task::kDiffCheck;
+  if (field == "slice" || field == "request_id") return task == Task::kStatistics || task == Task::kTensor;
+  if (field == "summary_mode") return task != Task::kStructure && task != Task::kNanCheck;
+  return std::find(kTaskFields.begin(), kTaskFields.end(), field) != kTaskFields.end();
+}
+
+std::string_view OtherTask(std::string_view task) {
+  for (const auto& [name, what] : kOtherTasks) {
+    if (name == task) return what;
+  }
+  return {};
+}
+
+std::vector<std::string> ConfigFields() {
+  static constexpr std::array<std::string_view, 7> kSections = {"statistics", "tensor",    "structure",     "diff_check",
+                                                                "nan_check",  "acc_check", "exception_dump"};
+  std::vector<std::string> fields;
+  for (std::string_view name : kTopFields) {
+    if (name != "load" && std::find(kSections.begin(), kSections.end(), name) == kSections.end()) {
+      fields.emplace_back(name);
+    }
+  }
+  for (std::string_view name : kLoadFields) fields.push_back(Cat("load.", name));
+  for (std::string_view name : kTaskFields) fields.push_back(Cat("*.", name));
+  return fields;
+}
+
+}  // namespace msprobe::core

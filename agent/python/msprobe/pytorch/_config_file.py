@@ -1,0 +1,116 @@
+"""Where the configuration comes from: a file, and the arguments that stand above it; and the file's changes (dump_enable)."""
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from msprobe import _agent
+from msprobe.pytorch import _arguments, _log
+from msprobe.pytorch._errors import MsprobeError
+
+DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "level": "L1"}'
+POLL_SECONDS = 0.5  # the file is looked at no more often
+
+Signature = tuple[int, int, int]
+
+
+class ConfigFile:
+    """config_path with the constructor's arguments. Not thread-safe.
+
+    A file that is being written is told by not being JSON: it is read again at the next poll, and what was read before stays.
+    """
+
+    def __init__(
+        self,
+        config_path: Any,
+        task: Any,
+        dump_path: Any,
+        level: Any,
+        step: Any,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if config_path is not None and not isinstance(config_path, (str, os.PathLike)):
+            raise MsprobeError(f"config_path is {config_path!r}; it should be the path of a JSON file")
+        if isinstance(dump_path, os.PathLike):
+            dump_path = os.fspath(dump_path)
+        self.path = None if config_path is None else Path(config_path)
+        self.overrides: dict[str, Any] = {
+            "task": _arguments.text(task, "task"),
+            "dump_path": _arguments.text(dump_path, "dump_path"),
+            "level": _arguments.text(level, "level"),
+            "step": _arguments.step_texts(step),
+        }
+        self.text = self._read()
+        self._clock = clock
+        self._next_poll = 0.0
+        self._signature = self._sign()
+        self._incomplete: Signature | None = None
+
+    def parse(self, text: str | None = None, dump_path: str | None = None) -> Any:
+        """The checked configuration of `text`, or of what was read first. dump_path stands above all."""
+        overrides = self.overrides if dump_path is None else {**self.overrides, "dump_path": dump_path}
+        try:
+            return _agent.parse_config(self.text if text is None else text, **overrides)
+        except ValueError as error:
+            raise MsprobeError(str(error)) from None
+
+    def asked(self) -> dict[str, Any]:
+        """Field -> value, as the file and the arguments have them; empty for what is no JSON object."""
+        try:
+            fields = json.loads(self.text)
+        except ValueError:
+            return {}
+        if not isinstance(fields, dict):
+            return {}
+        return fields | {name: value for name, value in self.overrides.items() if value is not None}
+
+    def poll(self) -> str | None:
+        """The whole text of the file, once each time that it has changed."""
+        if self.path is None or self._clock() < self._next_poll:
+            return None
+        self._next_poll = self._clock() + POLL_SECONDS
+        before = self._sign()
+        if before is None or before == self._signature:
+            return None
+        try:
+            text = self._read()
+            json.loads(text)
+        except (MsprobeError, ValueError) as error:
+            if before == self._incomplete:
+                _log.warning(f"{self.path} has changed but is no JSON ({error}); what was read before stays until it is")
+                self._signature = before
+            self._incomplete = before
+            return None
+        if self._sign() != before:
+            return None  # it was written meanwhile
+        self._signature = before
+        return text
+
+    def _sign(self) -> Signature | None:
+        try:
+            found = self.path.stat() if self.path is not None else None
+        except OSError:
+            return None
+        return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    def _read(self) -> str:
+        if self.path is None:
+            return DEFAULT
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise MsprobeError(f"config_path {os.fspath(self.path)!r} cannot be read: {error}; give the path of a JSON file") from None
+
+
+def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
+    """What a second configuration asks for that the first did not, a line each."""
+    missing = "nothing"
+    lines = []
+    for name in [*second, *(name for name in first if name not in second)]:
+        kept, asked = first.get(name, missing), second.get(name, missing)
+        if kept != asked:
+            lines.append(f"{name} stays {json.dumps(kept)}, asked was {json.dumps(asked)}")
+    return lines
