@@ -103,8 +103,8 @@ void ModuleCall::AddOutputAlias(const Api& api, const OpenRecord& forward) {
   output_aliases_.push_back({&api, forward});
 }
 
-void ModuleCall::Exit(const std::vector<at::Tensor>& outputs) {
-  if (!at::GradMode::is_enabled()) return;
+std::vector<ParameterUse> ModuleCall::Exit(const std::vector<at::Tensor>& outputs, bool has_parameters) {
+  if (!at::GradMode::is_enabled()) return {};
   std::vector<GradientEdge> edges;
   for (const at::Tensor& output : outputs) {
     GradientEdge edge = EdgeOf(output);
@@ -112,9 +112,11 @@ void ModuleCall::Exit(const std::vector<at::Tensor>& outputs) {
   }
   if (edges.empty()) {
     inputs_.clear();
-    return;
+    return {};
   }
+  exit_order_ = NextOrder();
   has_arrived_.resize(edges.size());
+  handed_through_.resize(edges.size());
   arriving_.resize(edges.size());
   leaving_.resize(inputs_.size());
   left_.resize(inputs_.size());
@@ -123,10 +125,20 @@ void ModuleCall::Exit(const std::vector<at::Tensor>& outputs) {
     for (size_t j = 0; j < inputs_.size(); ++j) {
       if (!(edges[i] == inputs_[j])) continue;
       direct_[i].push_back(j);
-      ++leaving_[j].expected;
+      handed_through_[i] = true;
     }
   }
-  HookInside(edges);
+  std::vector<ParameterUse> uses;
+  if (!inputs_.empty() || edges.size() > 1 || has_parameters) uses = HookInside(edges);
+  if (std::find(handed_through_.begin(), handed_through_.end(), false) == handed_through_.end()) {
+    handed_through_.assign(edges.size(), false);
+    for (const std::vector<size_t>& inputs : direct_) {
+      for (size_t input : inputs) ++leaving_[input].expected;
+    }
+  } else {
+    for (std::vector<size_t>& inputs : direct_) inputs.clear();
+  }
+  awaited_ = static_cast<size_t>(std::count(handed_through_.begin(), handed_through_.end(), false));
   for (size_t i = 0; i < edges.size(); ++i) {
     ReturnedTensorHook* hook = FindHook(edges[i]);
     if (hook == nullptr) {
@@ -137,10 +149,11 @@ void ModuleCall::Exit(const std::vector<at::Tensor>& outputs) {
     hook->Add(shared_from_this(), i);
   }
   inputs_.clear();  // a hook must not keep the graph alive
+  return uses;
 }
 
-void ModuleCall::HookInside(const std::vector<GradientEdge>& outputs) {
-  if (inputs_.empty()) return;
+std::vector<ParameterUse> ModuleCall::HookInside(const std::vector<GradientEdge>& outputs) {
+  std::vector<ParameterUse> uses;
   absl::flat_hash_set<const Node*> seen;
   std::vector<Node*> open;
   const auto visit = [&](Node* node) {
@@ -155,6 +168,10 @@ void ModuleCall::HookInside(const std::vector<GradientEdge>& outputs) {
     for (size_t i = 0; i < node->num_outputs(); ++i) {
       const torch::autograd::Edge& next = node->next_edge(i);
       if (next.function == nullptr) continue;
+      if (next.function->num_outputs() == 0) uses.push_back({next.function.get(), node->sequence_nr()});
+      for (size_t k = 0; k < outputs.size(); ++k) {
+        if (outputs[k] == GradientEdge{next.function, next.input_nr}) handed_through_[k] = true;
+      }
       const auto found = std::find(inputs_.begin(), inputs_.end(), GradientEdge{next.function, next.input_nr});
       if (found == inputs_.end()) {
         visit(next.function.get());
@@ -171,11 +188,12 @@ void ModuleCall::HookInside(const std::vector<GradientEdge>& outputs) {
           for (const auto& [output, input] : leaves) call->GradientLeaves(input, leaving[output]);
         }));
   }
+  return uses;
 }
 
 void ModuleCall::Restart() {
-  done_ = begun_ = false;
-  arrived_ = 0;
+  done_ = begun_ = started_ = false;
+  awaited_ = static_cast<size_t>(std::count(handed_through_.begin(), handed_through_.end(), false));
   std::fill(has_arrived_.begin(), has_arrived_.end(), false);
   std::fill(arriving_.begin(), arriving_.end(), std::nullopt);
   std::fill(left_.begin(), left_.end(), std::nullopt);
@@ -189,30 +207,33 @@ bool ModuleCall::Reads(const std::vector<Alias>& aliases) const { return backwar
 
 void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
   if (!recorder_->capturing()) return;
+  CompleteAfter(exit_order_);
   const std::lock_guard lock(mu_);
   recorder_->Contain(forward_, [&] {
+    if (handed_through_[output] && begun_) return;
     if (done_) Restart();
-    if (arrived_ == 0) {
-      ThreadState& thread = ThreadState::Get();
-      backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
-      recorder_->PushModule(thread, nullptr, backward_);
-      torch::autograd::Engine::get_default_engine().queue_callback([call = shared_from_this()] {
-        CompleteBehind(std::nullopt);
-        call->Finish();
-      });
-    }
-    if (!has_arrived_[output]) {
-      has_arrived_[output] = true;
-      ++arrived_;
-    }
+    if (!started_) Start();
     if (gradient.defined() && Reads(output_aliases_)) {
       arriving_[output] = recorder_->reader().Read(gradient, backward_.save);
     }
-    if (arrived_ == has_arrived_.size()) {
+    if (!has_arrived_[output] && !handed_through_[output]) --awaited_;
+    has_arrived_[output] = true;
+    if (awaited_ == 0) {
       Begin();
       if (leaving_.empty()) Complete();
     }
     for (size_t input : direct_[output]) GradientLeaves(input, gradient);
+  });
+}
+
+void ModuleCall::Start() {
+  started_ = true;
+  ThreadState& thread = ThreadState::Get();
+  backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
+  recorder_->PushModule(thread, nullptr, backward_);
+  torch::autograd::Engine::get_default_engine().queue_callback([call = shared_from_this()] {
+    CompleteBehind(std::nullopt);
+    call->Finish();
   });
 }
 
@@ -235,7 +256,7 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
   if (!recorder_->capturing()) return;
   const std::lock_guard lock(mu_);
   recorder_->Contain(forward_, [&] {
-    if (done_ || arrived_ == 0) return;  // flows to the input without passing the outputs
+    if (done_ || !started_) return;  // flows to the input without passing the outputs
     Leaving& leaving = leaving_[input];
     ++leaving.seen;
     const bool last = leaving.seen >= leaving.expected;
@@ -270,6 +291,18 @@ void ModuleCall::CompleteBehind(std::optional<uint64_t> sequence) {
   }
 }
 
+void ModuleCall::CompleteAfter(uint64_t order) {
+  std::vector<std::shared_ptr<ModuleCall>>& leaving = ThreadState::Get().leaving;
+  while (!leaving.empty()) {
+    const auto latest = std::max_element(leaving.begin(), leaving.end(),
+                                         [](const auto& a, const auto& b) { return a->order_ < b->order_; });
+    if ((*latest)->order_ < order) return;
+    const std::shared_ptr<ModuleCall> call = *latest;
+    leaving.erase(latest);
+    call->Finish();
+  }
+}
+
 void ModuleCall::Complete() {
   done_ = true;
   if (backward_.wanted) {
@@ -289,7 +322,7 @@ void ModuleCall::Complete() {
 
 void ModuleCall::Finish() {
   const std::lock_guard lock(mu_);
-  if (done_ || arrived_ == 0) return;
+  if (done_ || !started_) return;
   recorder_->Contain(forward_, [&] {
     for (size_t i = 0; i < leaving_.size(); ++i) {
       if (leaving_[i].sum.defined()) left_[i] = recorder_->reader().Read(leaving_[i].sum, backward_.save);

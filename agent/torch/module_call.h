@@ -12,6 +12,12 @@
 
 namespace msprobe::capture {
 
+// A node that used a parameter.
+struct ParameterUse {
+  const torch::autograd::Node* accumulator = nullptr;  // of the parameter's gradient
+  uint64_t sequence = 0;                               // of the node
+};
+
 // One call of a module, from its entry until its backward has passed.
 //
 // Backward without touching the graph: the gradients that arrive are seen by pre-hooks on the output tensors' edges; the gradients
@@ -20,8 +26,10 @@ namespace msprobe::capture {
 // no gradient is accumulated in another order. Inputs are the tensors requiring grad among the positional arguments, outputs
 // those among the results, both nested; as the established tool takes them.
 //
-// What this cannot separate: a module that returns one of its inputs as it is. Its gradients are then those of the tensor
-// itself, from all its consumers.
+// An output is handed through if it is an input as it is, or if the module goes on to use it for another of its outputs.
+// What the module's own use adds to such a gradient cannot be told from what arrives from outside, so the module waits
+// only for its other outputs, and the gradient is recorded only if it comes before those: then it came from outside
+// alone. Of a module all of whose outputs are handed through, the gradients are those of the tensors, from all consumers.
 //
 // Threads: Enter and Exit on the calling thread; the hooks on autograd's threads.
 class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
@@ -33,8 +41,9 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
 
   // Before the module runs: where its inputs' gradients will leave to.
   void Enter(const std::vector<at::Tensor>& inputs);
-  // After it ran: hooks its outputs and the nodes between. Needs grad mode; does nothing without.
-  void Exit(const std::vector<at::Tensor>& outputs);
+  // After it ran: hooks its outputs and the nodes between. Needs grad mode; does nothing without. Gives the uses of
+  // parameters inside, as far as it has to look: for modules that have inputs requiring grad, or parameters.
+  std::vector<ParameterUse> Exit(const std::vector<at::Tensor>& outputs, bool has_parameters);
 
   // Whether `edge` is one of the inputs'.
   bool HasInput(const GradientEdge& edge) const;
@@ -44,7 +53,7 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   // An API call outside that handed an output back as it is: its gradients are those that arrive.
   void AddOutputAlias(const Api& api, const OpenRecord& forward);
 
-  // Called by the hooks.
+  // Called by the hooks. GradientArrived first completes what began after this module had ended.
   void GradientArrived(size_t output, const at::Tensor& gradient);
   void GradientLeaves(size_t input, const at::Tensor& gradient);
   // The backward pass has ended: what did not come will not come.
@@ -55,6 +64,9 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   // of the module, its parameters' gradients included, before anything older. Called before what the node shows is recorded.
   // Without a number: all of them, as the backward pass has ended.
   static void CompleteBehind(std::optional<uint64_t> sequence);
+  // The same where two modules share a tensor, so that no node lies between: those that began after this place in the
+  // order of calls.
+  static void CompleteAfter(uint64_t order);
 
  private:
   struct Alias {
@@ -67,7 +79,8 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
     at::Tensor sum;  // our own memory; only while more parts are expected
   };
 
-  void HookInside(const std::vector<GradientEdge>& outputs);
+  std::vector<ParameterUse> HookInside(const std::vector<GradientEdge>& outputs);
+  void Start();      // the first gradient of a backward pass is here
   void Restart();    // another backward over a retained graph
   void Begin();      // emits ENTER with the gradients that arrived
   void Complete();   // emits EXIT with the gradients that left
@@ -77,14 +90,17 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   OpenRecord forward_;
   uint64_t first_sequence_ = 0;
   const uint64_t order_;              // of calls, for those that began at the same sequence number
+  uint64_t exit_order_ = 0;           // on the same scale
   std::vector<GradientEdge> inputs_;  // let go at Exit
 
   std::recursive_mutex mu_;  // guards what follows; the hooks of one backward may run on several device threads
   OpenRecord backward_;
+  bool started_ = false;
   bool begun_ = false;
   bool done_ = false;
-  std::vector<bool> has_arrived_;  // an output each
-  size_t arrived_ = 0;
+  std::vector<bool> handed_through_;  // an output each
+  std::vector<bool> has_arrived_;     // an output each
+  size_t awaited_ = 0;                // outputs that did not arrive, of those not handed through
   GradientReadings arriving_;
   std::vector<Leaving> leaving_;  // an input each
   GradientReadings left_;

@@ -89,13 +89,17 @@ class AttributeSwap:
 
     def __init__(self, owner: Any, name: str, replacement: Any) -> None:
         self.owner, self.name = owner, name
+        self.inherited = name not in vars(owner)
         self.original, self.replacement = getattr(owner, name), replacement
 
     def install(self) -> None:
         setattr(self.owner, self.name, self.replacement)
 
     def restore(self) -> None:
-        setattr(self.owner, self.name, self.original)
+        if self.inherited:
+            delattr(self.owner, self.name)
+        else:
+            setattr(self.owner, self.name, self.original)
 
 
 class Uncaptured(CodeSwap):
@@ -127,6 +131,7 @@ class Interception:
         self._with_apis = False
         self._apis: list[CodeSwap | AttributeSwap] = []
         self._modules: list[CodeSwap] = []
+        self._put_in: list[CodeSwap | AttributeSwap] = []
         self._prepared_apis = False
         self._traces_uncaptured = False  # known once torch.compile has been used, which imports its tracer
         self._optimizer_hooks: list[Any] = []
@@ -152,10 +157,10 @@ class Interception:
         if self._with_apis:
             self._prepare_apis()
             _agent.install_methods()
-            for swap in self._apis:
-                swap.install()
+            self._put_in += self._apis
             self._hook_optimizers()
-        for swap in self._modules:
+        self._put_in += self._modules
+        for swap in self._put_in:
             swap.install()
 
     def restore(self) -> None:
@@ -164,8 +169,9 @@ class Interception:
             return
         self.installed = False
         _agent.restore_methods()
-        for swap in (*self._modules, *self._apis):
+        for swap in self._put_in:
             swap.restore()
+        self._put_in.clear()
         for handle in self._optimizer_hooks:
             handle.remove()
         self._optimizer_hooks.clear()
@@ -197,6 +203,8 @@ class Interception:
                 continue
             if isinstance(function, types.FunctionType):
                 self._apis.append(CodeSwap(function, "api", api))
+            elif isinstance(function, types.WrapperDescriptorType):  # a slot, such as __setitem__, has no definition to swap
+                self._apis.append(AttributeSwap(owner, last, _agent.intercept(function, "api", api=api)))
             elif not _agent.prepare_method(function, api):
                 continue
             seen[id(function)] = prefix
