@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -12,9 +12,10 @@ from typing import BinaryIO, Literal, TypeVar, overload
 
 import grpc
 
-from msprobe_client import background_call, decode, dump_files, model
+from msprobe_client import analysis_client, background_call, decode, dump_files, model
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
+from msprobe_client.comparison import TableReport
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     DataError,
@@ -26,7 +27,14 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
-from msprobe_client.proto import control_pb2, control_pb2_grpc, query_pb2, query_pb2_grpc
+from msprobe_client.proto import (
+    analysis_pb2,
+    analysis_pb2_grpc,
+    control_pb2,
+    control_pb2_grpc,
+    query_pb2,
+    query_pb2_grpc,
+)
 
 # Done and total; total is 0 where it is not known. May be called from another thread.
 Progress = Callable[[int, int], None]
@@ -74,7 +82,10 @@ class Client:
         target = target_of(address)
         channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
         self._cleanup.callback(channel.close)
+        # A server of one's own reads the directories of this machine.
+        self._local = data_dir is not None
         self._query = query_pb2_grpc.QueryStub(channel)
+        self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
 
     def __enter__(self) -> Client:
@@ -240,6 +251,71 @@ class Client:
             for content in self._whole_file(request, progress):
                 scratch.write(content)
         return target
+
+    def compare(
+        self,
+        target: PathLike,
+        golden: PathLike,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        matching: analysis_client.Matching = "exact",
+        mode: analysis_client.Mode = "best",
+        rtol: float | None = None,
+        atol: float | None = None,
+        tolerances: Mapping[str, tuple[float | None, float | None]] | None = None,
+        rows: analysis_client.Rows = "different",
+        order: analysis_client.Order = "significance",
+        limit: int = 0,
+        progress: Progress = _nothing,
+    ) -> Iterator[analysis_client.Found]:
+        """Rows, roll-ups and steps without a partner, as the server finds them; the roll-up of level run is the last.
+
+        target, golden: a run, or a dump directory or dump.json of this machine ("run:NAME" where both exist). steps:
+        first and last of each range. tolerances: relative and absolute by dtype. limit: rows of each step and rank, 0
+        for all. progress counts pairs of steps. Leaving the iterator cancels the work on the server.
+        """
+        with analysis_client.sources(self, (target, golden), local=self._local) as sides:
+            request = analysis_client.compare_request(
+                sides,
+                analysis_client.scope(steps, ranks, name),
+                matching=matching,
+                mode=mode,
+                rtol=rtol,
+                atol=atol,
+                tolerances=tolerances or {},
+                rows=rows,
+                order=order,
+                limit=limit,
+            )
+            for response in self._items(lambda: self._analysis.Compare(request)):
+                if response.WhichOneof("kind") == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+                yield from analysis_client.found(response)
+
+    def compare_tables(
+        self,
+        target: PathLike,
+        golden: PathLike,
+        output: PathLike,
+        *,
+        file_name: Callable[[analysis_pb2.TableChunk], str],
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        matching: analysis_client.Matching = "exact",
+    ) -> Iterator[TableReport]:
+        """The established tool's result tables, one csv a step and rank, written whole into the directory output."""
+        with analysis_client.sources(self, (target, golden), local=self._local) as sides, _disk(output):
+            request = analysis_pb2.CompareTableRequest(
+                target=sides[0],
+                golden=sides[1],
+                scope=analysis_client.scope(steps, ranks, name),
+                matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
+            )
+            files = analysis_client.TableFiles(Path(output), file_name)
+            yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))
 
     def delete(self, run: str) -> model.DeleteReport:
         response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
-from msprobe_client.commands import EXIT_USAGE
-from msprobe_client.commands import main as client_main
+from msprobe_client.exit_codes import EXIT_USAGE
 
 _EXPORT = "export the run (`msprobe-client export RUN --output DIR`) and use mindstudio-probe's own"
 _ELSEWHERE = "use mindstudio-probe's own, in an environment apart from this one"
 
+_OLDER_COMPARE = "not part of this version; use `msprobe compare -tp TARGET -gp GOLDEN -o OUTPUT`"
+
 # What to use instead of a command of the established tool.
 _ABSENT = {
-    "compare": f"{_EXPORT} `msprobe compare`, which reads it",
     "acc_check": f"{_EXPORT} `msprobe acc_check`",
     "multi_acc_check": f"{_EXPORT} `msprobe multi_acc_check`",
     "merge_result": _ELSEWHERE,
@@ -41,4 +41,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     if words and words[0] in _ABSENT:
         print(f"msprobe: {words[0]} is not part of this version; {_ABSENT[words[0]]}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
+    if words[:1] == ["compare"] and words is not given:
+        print(f"msprobe: -f {given[1]} compare is {_OLDER_COMPARE}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    if words[:1] == ["compare"]:
+        from msprobe_client.compare_command import main as compare
+
+        compare(words[1:])
+    from msprobe_client.commands import main as client_main
+
     client_main(words, name="msprobe")

@@ -9,7 +9,6 @@ import pytest
 from fake_server import FakeServer
 
 ABSENT = [
-    "compare",
     "acc_check",
     "multi_acc_check",
     "merge_result",
@@ -40,7 +39,18 @@ def test_what_is_not_there_says_so_in_one_line(command: str) -> None:
 
 
 def test_the_older_form_with_a_framework_first() -> None:
-    assert msprobe("-f", "pytorch", "compare").stderr.startswith("msprobe: compare is not part of this version")
+    result = msprobe("-f", "pytorch", "compare", "-i", "compare.json")
+    assert result.returncode == 2
+    assert result.stderr.startswith("msprobe: -f pytorch compare is not part of this version; use `msprobe compare -tp")
+
+
+def test_compare_names_what_is_missing() -> None:
+    result = msprobe("compare", "-tp", "a")
+    assert result.returncode == 2 and "-gp/--golden_path" in result.stderr
+    result = msprobe("compare", "-tp", "nowhere", "-gp", "nowhere")
+    assert (result.returncode, result.stderr) == (3, "msprobe compare: nowhere does not exist\n")
+    result = msprobe("compare", "-tp", "a", "-gp", "b", "-da")
+    assert result.returncode == 2 and result.stderr.startswith("msprobe compare: -da is not part of this version yet")
 
 
 def test_ours_work_under_the_old_name(server: FakeServer) -> None:

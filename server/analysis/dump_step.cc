@@ -55,7 +55,7 @@ class DumpStep : public StepSource {
   explicit DumpStep(std::string tensors) : tensors_(std::move(tensors)) {}
 
   const StepTable& table() const override { return table_; }
-  StepTable& table() { return table_; }
+  StepTable& mutable_table() override { return table_; }
 
   absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
     if (row.data_name.find('/') != std::string_view::npos || row.data_name.starts_with("..")) {
@@ -82,8 +82,8 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<StepSource>> ReadDumpStep(const DumpStepFiles& files, const DumpReading& reading) {
   auto step = std::make_unique<DumpStep>(files.tensors);
-  step->table().debug = files.dump.ends_with("debug.json");
-  DumpTableBuilder builder(&step->table());
+  step->mutable_table().debug = files.dump.ends_with("debug.json");
+  DumpTableBuilder builder(&step->mutable_table());
   const auto add = [&](const std::string& path, absl::Status (DumpTableBuilder::*into)(std::string_view)) {
     auto text = ReadText(path);
     if (!text.ok()) return text.status();

@@ -325,7 +325,7 @@ class Writer {
       if (a.kind != Kind::kText && b.kind != Kind::kText) return false;
       return Spelled(a, 0, column) == Spelled(b, 1, column);
     }
-    if (a.kind == Kind::kText) return a.view() == b.view();
+    if (a.kind == Kind::kText) return Spelled(a, 0, column) == Spelled(b, 1, column);
     return !real_a && !real_b && a.integer == b.integer;
   }
 
@@ -597,7 +597,7 @@ class Writer {
         }
         return;
       case Kind::kText:
-        AppendQuoted(cell.view(), out);
+        AppendQuoted(absl::EqualsIgnoreCase(AbslView(cell.view()), "nan") ? "Nan" : cell.view(), out);
     }
   }
 

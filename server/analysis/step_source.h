@@ -16,6 +16,8 @@ class StepSource {
   virtual ~StepSource() = default;
 
   virtual const StepTable& table() const = 0;
+  // To narrow it before it is compared.
+  virtual StepTable& mutable_table() = 0;
   // The elements behind a row with a data_name. NotFound: the file or the payload is not there. InvalidArgument: it is
   // no tensor, and why.
   virtual absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const = 0;

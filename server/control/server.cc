@@ -7,6 +7,7 @@
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -24,6 +25,9 @@ constexpr absl::Duration kExportsEnd = absl::Seconds(60);
 constexpr absl::Duration kRequestsEnd = absl::Seconds(5);
 // After the last request: for answers on their way. A client that does not listen keeps its connection open for ever.
 constexpr std::chrono::milliseconds kConnectionsEnd(300);
+
+// Of one comparison of tensors.
+int AnalysisThreads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, 8u)); }
 
 }  // namespace
 
@@ -87,6 +91,8 @@ absl::Status Server::Listen() {
   ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_);
   query_ = std::make_unique<QueryService>(
       QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, Cat(options_.data_dir, "/incoming")});
+  analysis_ = std::make_unique<AnalysisService>(AnalysisContext{
+      .store = store_.get(), .activity = &activity_, .paths_allowed = options_.embedded, .threads = AnalysisThreads()});
   control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); });
 
   grpc::EnableDefaultHealthCheckService(true);
@@ -104,6 +110,7 @@ absl::Status Server::Listen() {
   }
   builder.RegisterService(ingest_.get());
   builder.RegisterService(query_.get());
+  builder.RegisterService(analysis_.get());
   builder.RegisterService(control_.get());
   grpc_ = builder.BuildAndStart();
   if (grpc_ == nullptr) {

@@ -15,6 +15,7 @@
 #include "server/ingest/ingest_service.h"
 #include "server/ingest/sessions.h"
 #include "server/metrics/metrics.h"
+#include "server/query/analysis_service.h"
 #include "server/query/query_service.h"
 #include "server/store/store.h"
 
@@ -77,6 +78,7 @@ class Server {
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<IngestService> ingest_;
   std::unique_ptr<QueryService> query_;
+  std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<grpc::Server> grpc_;
 };

@@ -16,11 +16,7 @@ from typer.core import TyperGroup
 from msprobe_client import __version__
 from msprobe_client.commands.options import Common, DataDir, OutputFormat, Server
 from msprobe_client.errors import MsprobeError
-
-EXIT_USAGE = 2
-EXIT_FAILED = 3
-EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it
+from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED
 
 # Module and subcommand, in the order of --help.
 COMMANDS = (
@@ -30,6 +26,7 @@ COMMANDS = (
     ("export", "export"),
     ("import_", "import"),
     ("tensor", "tensor"),
+    ("compare", "compare"),
     ("delete", "delete"),
 )
 

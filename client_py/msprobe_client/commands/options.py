@@ -105,18 +105,18 @@ class Selection:
 
     def __init__(self, steps: list[str] | None, ranks: list[str] | None) -> None:
         self._texts = (steps or [], ranks or [])
-        self._ranges = [_range(text) for text in steps or []]
+        self.ranges = [_range(text) for text in steps or []]
         self.ranks: list[Rank] = [_rank(text) for text in ranks or []]
 
     @property
     def single(self) -> tuple[int, Rank] | None:
         """The one step and rank that were named."""
-        if len(self._ranges) == 1 and len(self.ranks) == 1 and self._ranges[0][0] == self._ranges[0][1]:
-            return self._ranges[0][0], self.ranks[0]
+        if len(self.ranges) == 1 and len(self.ranks) == 1 and self.ranges[0][0] == self.ranges[0][1]:
+            return self.ranges[0][0], self.ranks[0]
         return None
 
     def has(self, summary: StepSummary) -> bool:
-        return (not self._ranges or any(first <= summary.step <= last for first, last in self._ranges)) and (
+        return (not self.ranges or any(first <= summary.step <= last for first, last in self.ranges)) and (
             not self.ranks or summary.rank in self.ranks
         )
 

@@ -1,0 +1,191 @@
+"""Analysis over gRPC: requests and answers in terms of the model."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msprobe_client import decode, model
+from msprobe_client.comparison import BASES, LEVELS, VERDICTS, ComparedTensor, RollUp, TableReport, UnpairedStep
+from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.proto import analysis_pb2
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
+
+Matching: TypeAlias = Literal["exact", "fuzzy"]
+Mode: TypeAlias = Literal["best", "statistics", "checksum", "content"]
+Rows: TypeAlias = Literal["different", "all", "none"]
+Order: TypeAlias = Literal["significance", "execution"]
+Found: TypeAlias = ComparedTensor | RollUp | UnpairedStep
+StepRange: TypeAlias = tuple[int, int]
+
+_RUN_PREFIX = "run:"
+
+
+def is_path(source: str | os.PathLike[str]) -> bool:
+    """Whether a side of a comparison is a directory or a file here rather than a run: run:NAME is always a run."""
+    text = os.fspath(source)
+    return not text.startswith(_RUN_PREFIX) and (os.sep in text or Path(text).exists())
+
+
+@contextmanager
+def sources(
+    client: Client, given: Iterable[str | os.PathLike[str]], *, local: bool
+) -> Iterator[list[analysis_pb2.Source]]:
+    """Both sides as the server is asked for them. local: the server reads directories of this machine; otherwise they
+    are uploaded as runs that are deleted afterwards."""
+    with ExitStack() as cleanup:
+        made = []
+        for source in given:
+            text = os.fspath(source)
+            if not is_path(source):
+                made.append(analysis_pb2.Source(run=text.removeprefix(_RUN_PREFIX)))
+                continue
+            path = Path(text)
+            if not path.exists():
+                raise InvalidArgument(f"{text} does not exist; name a run, a dump directory or a dump.json")
+            if local:
+                made.append(analysis_pb2.Source(path=str(path.resolve())))
+                continue
+            run = f".compare-{secrets.token_hex(8)}"
+            cleanup.callback(client.delete, run)
+            client.import_dump(path if path.is_dir() else path.parent, run)
+            made.append(analysis_pb2.Source(run=run))
+        yield made
+
+
+def scope(steps: Iterable[StepRange], ranks: Iterable[str | int | model.Rank], name: str | None) -> analysis_pb2.Scope:
+    return analysis_pb2.Scope(
+        steps=[analysis_pb2.Scope.Steps(first=first, last=last) for first, last in steps],
+        ranks=[decode.rank_message(model.Rank.parse(rank)) for rank in ranks],
+        name_glob=name or "",
+    )
+
+
+def compare_request(
+    sides: list[analysis_pb2.Source],
+    where: analysis_pb2.Scope,
+    *,
+    matching: Matching,
+    mode: Mode,
+    rtol: float | None,
+    atol: float | None,
+    tolerances: Mapping[str, tuple[float | None, float | None]],
+    rows: Rows,
+    order: Order,
+    limit: int,
+) -> analysis_pb2.CompareRequest:
+    request = analysis_pb2.CompareRequest(
+        target=sides[0],
+        golden=sides[1],
+        scope=where,
+        matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
+        mode=analysis_pb2.CompareMode.Value(f"COMPARE_{mode.upper()}"),
+        rows=analysis_pb2.CompareRequest.Rows.Value(rows.upper()),
+        order=analysis_pb2.CompareRequest.Order.Value(order.upper()),
+        limit=limit,
+    )
+    for dtype, (relative, absolute) in {"": (rtol, atol), **tolerances}.items():
+        if relative is not None or absolute is not None:
+            request.tolerances.append(analysis_pb2.ToleranceSetting(dtype=dtype, relative=relative, absolute=absolute))
+    return request
+
+
+def found(response: analysis_pb2.CompareResponse) -> Iterator[Found]:
+    kind = response.WhichOneof("kind")
+    if kind == "tensors":
+        yield from map(_tensor, response.tensors.rows)
+    elif kind == "roll_ups":
+        yield from map(_roll_up, response.roll_ups.roll_ups)
+    elif kind == "unpaired":
+        lonely = response.unpaired
+        yield UnpairedStep("target" if lonely.in_target else "golden", lonely.step, decode.rank(lonely.rank))
+
+
+def _tensor(row: analysis_pb2.ComparedTensor) -> ComparedTensor:
+    metrics: dict[str, float | int | None] = {}
+    if row.HasField("metrics"):
+        for field in row.metrics.DESCRIPTOR.fields:
+            present = not field.has_presence or row.metrics.HasField(field.name)  # type: ignore[arg-type]
+            metrics[field.name] = getattr(row.metrics, field.name) if present else None
+    return ComparedTensor(
+        name=row.name,
+        golden_name=row.golden_name,
+        step=row.step,
+        rank=decode.rank(row.rank),
+        token=row.token,
+        module=row.module,
+        verdict=VERDICTS[row.verdict],
+        basis=BASES[row.basis],
+        target_dtype=row.target_dtype,
+        golden_dtype=row.golden_dtype,
+        target_shape=row.target_shape,
+        golden_shape=row.golden_shape,
+        excess=row.excess,
+        statistic=row.statistic,
+        target_value=row.target_value,
+        golden_value=row.golden_value,
+        metrics=metrics,
+        message=row.message,
+        order=row.order,
+    )
+
+
+def _roll_up(message: analysis_pb2.RollUp) -> RollUp:
+    level = LEVELS[message.level]
+    tally = message.tally
+    return RollUp(
+        level=level,
+        name=message.name,
+        step=message.step if level in ("module", "layer", "step") else None,
+        rank=decode.rank(message.rank) if level in ("module", "layer", "rank") else None,
+        rows=tally.rows,
+        verdicts={VERDICTS[i]: count for i, count in enumerate(tally.by_verdict) if count},
+        worst_excess=tally.worst_excess,
+        worst=tally.worst,
+        first_difference=tally.first_difference,
+    )
+
+
+class TableFiles:
+    """Writes the tables of the established form as they come, each whole or not at all."""
+
+    def __init__(self, directory: Path, name: Callable[[analysis_pb2.TableChunk], str]) -> None:
+        self._directory = directory
+        self._name = name
+
+    def write(self, chunks: Iterable[analysis_pb2.TableChunk]) -> Iterator[TableReport]:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        scratch = self._directory / f".msprobe-{secrets.token_hex(8)}"
+        try:
+            file = None
+            for chunk in chunks:
+                if file is None:
+                    file = scratch.open("xb", buffering=0)
+                if chunk.content:
+                    file.write(chunk.content)
+                if not chunk.last:
+                    continue
+                file.close()
+                file = None
+                target = self._directory / self._name(chunk)
+                scratch.replace(target)
+                yield TableReport(
+                    str(target),
+                    chunk.step,
+                    decode.rank(chunk.rank),
+                    chunk.rows,
+                    chunk.warnings,
+                    chunk.errors,
+                    chunk.target_only,
+                )
+            if file is not None:
+                file.close()
+                raise DataError("the server's answer ended in the middle of a table")
+        finally:
+            scratch.unlink(missing_ok=True)

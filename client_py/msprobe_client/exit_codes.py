@@ -1,0 +1,6 @@
+"""Exit codes of the command lines. Imports nothing."""
+
+EXIT_USAGE = 2
+EXIT_FAILED = 3
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell reports it

@@ -1,0 +1,43 @@
+"""The wire of analysis grows by added fields only: every field, number and type there ever was, in a recorded list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from google.protobuf import descriptor_pb2
+
+from msprobe_client.proto import analysis_pb2
+
+RECORDED = Path(__file__).with_name("analysis_wire.txt")
+
+
+def fields(prefix: str, message: descriptor_pb2.DescriptorProto) -> Iterator[str]:
+    name = f"{prefix}{message.name}"
+    for field in message.field:
+        kind = descriptor_pb2.FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+        repeated = "repeated " if field.label == descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED else ""
+        yield f"{name}.{field.name} = {field.number} {repeated}{kind} {field.type_name}".rstrip()
+    for enum in message.enum_type:
+        yield from values(f"{name}.", enum)
+    for nested in message.nested_type:
+        yield from fields(f"{name}.", nested)
+
+
+def values(prefix: str, enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[str]:
+    yield from (f"{prefix}{enum.name}.{value.name} = {value.number}" for value in enum.value)
+
+
+def test_nothing_of_the_wire_is_gone_or_changed() -> None:
+    file = descriptor_pb2.FileDescriptorProto()
+    analysis_pb2.DESCRIPTOR.CopyToProto(file)
+    now = {line for message in file.message_type for line in fields("", message)}
+    now |= {line for enum in file.enum_type for line in values("", enum)}
+    now |= {
+        f"{service.name}.{method.name}({method.input_type}) -> {method.output_type}"
+        for service in file.service
+        for method in service.method
+    }
+    recorded = set(RECORDED.read_text(encoding="utf-8").splitlines())
+    assert not recorded - now, "taken away or changed; old clients and servers would misread each other"
+    assert not now - recorded, f"new: add these lines to {RECORDED.name}"

@@ -1,0 +1,23 @@
+#include "server/query/analysis_service.h"
+
+#include "server/ingest/ingest_service.h"
+
+namespace msprobe::server {
+
+grpc::Status AnalysisService::Compare(grpc::ServerContext* call, const v1::CompareRequest* request,
+                                      grpc::ServerWriter<v1::CompareResponse>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::Compare(
+      context_, *request, [call] { return call->IsCancelled(); },
+      [writer](const v1::CompareResponse& response) { return writer->Write(response); }));
+}
+
+grpc::Status AnalysisService::CompareTable(grpc::ServerContext* call, const v1::CompareTableRequest* request,
+                                           grpc::ServerWriter<v1::TableChunk>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::CompareTable(
+      context_, *request, [call] { return call->IsCancelled(); },
+      [writer](const v1::TableChunk& chunk) { return writer->Write(chunk); }));
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "msprobe/v1/analysis.grpc.pb.h"
+#include "server/query/analysis_context.h"
+
+namespace msprobe::server {
+
+// msprobe.v1.Analysis: translates between gRPC and the handlers.
+class AnalysisService final : public v1::Analysis::Service {
+ public:
+  explicit AnalysisService(AnalysisContext context) : context_(context) {}
+
+  grpc::Status Compare(grpc::ServerContext* call, const v1::CompareRequest* request,
+                       grpc::ServerWriter<v1::CompareResponse>* writer) override;
+  grpc::Status CompareTable(grpc::ServerContext* call, const v1::CompareTableRequest* request,
+                            grpc::ServerWriter<v1::TableChunk>* writer) override;
+
+ private:
+  const AnalysisContext context_;
+};
+
+}  // namespace msprobe::server

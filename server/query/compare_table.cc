@@ -1,0 +1,103 @@
+#include <fnmatch.h>
+
+#include <algorithm>
+
+#include "server/analysis/content_comparison.h"
+#include "server/analysis/established_table.h"
+#include "server/format/cat.h"
+#include "server/query/analysis_context.h"
+#include "server/query/step_sources.h"
+
+namespace msprobe::server {
+namespace {
+
+std::string_view ModeText(StepTable::Mode mode) {
+  return mode == StepTable::Mode::kTensor     ? "tensors"
+         : mode == StepTable::Mode::kChecksum ? "checksums (md5)"
+                                              : "statistics";
+}
+
+// Rows of entries that the glob does not take are left out of both tables.
+void Select(const std::string& glob, StepTable& table) {
+  std::erase_if(table.entries,
+                [&](const Entry& entry) { return fnmatch(glob.c_str(), std::string(entry.name).c_str(), 0) != 0; });
+  std::vector<Row> rows;
+  for (Entry& entry : table.entries) {
+    const uint32_t first = entry.first_row;
+    entry.first_row = static_cast<uint32_t>(rows.size());
+    rows.insert(rows.end(), table.rows.begin() + first, table.rows.begin() + first + entry.rows);
+  }
+  table.rows = std::move(rows);
+}
+
+absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableRequest& request, const PlacePair& pair,
+                       StepPair& steps, const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send) {
+  const StepTable::Mode target_mode = steps.target->table().mode;
+  const StepTable::Mode golden_mode = steps.golden->table().mode;
+  if (target_mode != golden_mode) {
+    return absl::InvalidArgumentError(Cat("the target has ", ModeText(target_mode), " and the golden side ",
+                                          ModeText(golden_mode),
+                                          ": the established table needs the same of both; compare without it"));
+  }
+  if (!request.scope().name_glob().empty()) {
+    Select(request.scope().name_glob(), steps.target->mutable_table());
+    Select(request.scope().name_glob(), steps.golden->mutable_table());
+  }
+  const RowMatch match = request.matching() == v1::MATCHING_FUZZY
+                             ? MatchFuzzily(steps.target->table(), steps.golden->table())
+                             : MatchExactly(steps.target->table(), steps.golden->table());
+  EstablishedTable table;
+  table.target = &steps.target->table();
+  table.golden = &steps.golden->table();
+  table.match = &match;
+  table.mode = target_mode;
+  std::vector<ContentResult> contents;
+  if (target_mode == StepTable::Mode::kTensor) {
+    ContentComparison options;
+    options.threads = context.threads;
+    options.cancelled = cancelled;
+    auto compared = CompareContents(match, *steps.target, *steps.golden, options);
+    if (!compared.ok()) return compared.status();
+    contents = *std::move(compared);
+    table.contents = &contents;
+  }
+  v1::TableChunk chunk;
+  chunk.set_step(pair.target.first);
+  *chunk.mutable_rank() = RankOfPlace(pair.target);
+  chunk.set_debug(steps.target->table().debug);
+  auto counts = WriteEstablishedCsv(table, [&](std::string_view content) -> absl::Status {
+    chunk.set_content(content.data(), content.size());
+    return send(chunk) ? absl::OkStatus() : PeerGone();
+  });
+  if (!counts.ok()) return counts.status();
+  chunk.clear_content();
+  chunk.set_last(true);
+  chunk.set_rows(counts->rows);
+  chunk.set_warnings(counts->warnings);
+  chunk.set_errors(counts->errors);
+  chunk.set_target_only(counts->target_only);
+  return send(chunk) ? absl::OkStatus() : PeerGone();
+}
+
+}  // namespace
+
+absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTableRequest& request,
+                          const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send) {
+  auto target = AnalysisSource::Open(request.target(), *context.store, context.paths_allowed);
+  if (!target.ok()) return target.status();
+  auto golden = AnalysisSource::Open(request.golden(), *context.store, context.paths_allowed);
+  if (!golden.ok()) return golden.status();
+  std::vector<v1::UnpairedStep> unpaired;
+  auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);
+  if (!pairs.ok()) return pairs.status();
+  for (const PlacePair& pair : *pairs) {
+    if (cancelled()) return PeerGone();
+    auto steps =
+        ReadPair(*target, *golden, pair, {.stacks = true, .construct = false}, {.stacks = false, .construct = false});
+    if (!steps.ok()) return steps.status();
+    if (absl::Status status = SendTable(context, request, pair, *steps, cancelled, send); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,234 @@
+#include "server/query/step_sources.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+
+#include "server/format/cat.h"
+#include "server/importer/file_source.h"
+#include "server/query/run_step.h"
+#include "server/query/shown_steps.h"
+
+namespace msprobe::server {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsNumbered(std::string_view part, std::string_view prefix) {
+  return part.size() > prefix.size() && part.starts_with(prefix) &&
+         part.find_first_not_of("0123456789", prefix.size()) == std::string_view::npos;
+}
+
+bool IsDumpName(std::string_view name) { return name == "dump.json" || name == "debug.json"; }
+
+// Files of one rank directory, or of the directories of ranks and steps below it: names of tensors are not listed.
+void ListJson(const fs::path& directory, const std::string& relative, int depth, std::vector<std::string>& paths) {
+  std::error_code error;
+  for (const fs::directory_entry& child : fs::directory_iterator(directory, error)) {
+    const std::string name = child.path().filename().string();
+    const std::string path = relative.empty() ? name : Cat(relative, "/", name);
+    std::error_code ignored;
+    if (child.is_directory(ignored)) {
+      if (depth > 0 && name != "dump_tensor_data" && !name.starts_with('.')) {
+        ListJson(child.path(), path, depth - 1, paths);
+      }
+    } else if (IsDumpName(name) || name == "stack.json" || name == "construct.json") {
+      paths.push_back(path);
+    }
+  }
+}
+
+// "step3/rank1/" of /dumps/step3/rank1: a path may begin inside what the names of directories say.
+std::string NamesAbove(const fs::path& directory) {
+  const std::string name = directory.filename().string();
+  if (IsNumbered(name, "rank") || IsNumbered(name, "proc")) {
+    const std::string above = directory.parent_path().filename().string();
+    return IsNumbered(above, "step") ? Cat(above, "/", name, "/") : Cat(name, "/");
+  }
+  return IsNumbered(name, "step") ? Cat(name, "/") : "";
+}
+
+absl::StatusOr<std::map<AnalysisSource::Place, DumpStepFiles>> FilesOf(const std::string& given) {
+  std::error_code error;
+  const fs::path path = fs::canonical(given, error);
+  if (error) return absl::NotFoundError(Cat(given, ": ", error.message()));
+  fs::path directory = path;
+  std::vector<std::string> paths;
+  if (fs::is_regular_file(path, error)) {
+    if (!IsDumpName(path.filename().string())) {
+      return absl::InvalidArgumentError(Cat(given, " is neither a directory nor a dump.json or debug.json"));
+    }
+    directory = path.parent_path();
+    paths.push_back(path.filename().string());
+    for (const char* name : {"stack.json", "construct.json"}) {
+      if (fs::is_regular_file(directory / name, error)) paths.push_back(name);
+    }
+  } else {
+    ListJson(directory, "", 4, paths);
+  }
+  const std::string above = NamesAbove(directory);
+  for (std::string& each : paths) each = above + each;
+  std::sort(paths.begin(), paths.end());
+  std::vector<std::string> warnings;
+  v1::Rank rank;
+  rank.set_kind(v1::Rank::RANK);
+  auto layout = FindSteps(paths, 0, rank, warnings);
+  if (!layout.ok()) return absl::InvalidArgumentError(Cat(given, ": ", StdView(layout.status().message())));
+  std::map<AnalysisSource::Place, DumpStepFiles> files;
+  for (const auto& [place, steps] : *layout) {
+    for (const auto& [step, found] : steps) {
+      const auto whole = [&](const std::string& file) {
+        return file.empty() ? std::string() : (directory / file.substr(above.size())).string();
+      };
+      DumpStepFiles& of = files[{step, place}];
+      of.dump = whole(found.dump.empty() ? found.debug : found.dump);
+      of.stacks = whole(found.stack);
+      of.construct = whole(found.construct);
+      of.tensors = (fs::path(of.dump).parent_path() / "dump_tensor_data").string();
+    }
+  }
+  return files;
+}
+
+bool InScope(const AnalysisSource::Place& place, const v1::Scope& scope) {
+  const bool step = scope.steps().empty() ||
+                    std::any_of(scope.steps().begin(), scope.steps().end(), [&](const v1::Scope::Steps& steps) {
+                      return steps.first() <= place.first && place.first <= steps.last();
+                    });
+  const bool rank =
+      scope.ranks().empty() || std::any_of(scope.ranks().begin(), scope.ranks().end(), [&](const v1::Rank& wanted) {
+        return place.second == std::pair<int, uint32_t>(wanted.kind(), wanted.number());
+      });
+  return step && rank;
+}
+
+std::string PlaceText(const AnalysisSource::Place& place) {
+  return Cat("step ", place.first, place.second.first == v1::Rank::RANK ? " rank" : " proc", place.second.second);
+}
+
+std::string PlacesText(const std::vector<AnalysisSource::Place>& places) {
+  std::string text;
+  for (size_t i = 0; i < places.size() && i < 5; ++i) text += Cat(i == 0 ? "" : ", ", PlaceText(places[i]));
+  if (places.size() > 5) text += ", ...";
+  return text.empty() ? "no steps" : text;
+}
+
+}  // namespace
+
+v1::Rank RankOfPlace(const AnalysisSource::Place& place) {
+  v1::Rank rank;
+  rank.set_kind(static_cast<v1::Rank::Kind>(place.second.first));
+  rank.set_number(place.second.second);
+  return rank;
+}
+
+absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, const Store& store, bool paths_allowed) {
+  AnalysisSource opened;
+  if (source.kind_case() == v1::Source::kRun) {
+    auto run = store.FindRun(source.run());
+    if (!run.ok()) return run.status();
+    auto steps = ShownSteps(store, run->number());
+    if (!steps.ok()) return steps.status();
+    opened.store_ = &store;
+    opened.run_ = source.run();
+    for (const ShownStep& step : *steps) {
+      const v1::Rank rank = RankOfCode(step.key.rank);
+      opened.places_.push_back({step.key.step, {rank.kind(), rank.number()}});
+    }
+  } else if (source.kind_case() == v1::Source::kPath) {
+    if (!paths_allowed) {
+      return absl::FailedPreconditionError(
+          Cat("path ", source.path(),
+              ": this server reads no directories; import it as a run, or let the client start a "
+              "server of its own"));
+    }
+    auto files = FilesOf(source.path());
+    if (!files.ok()) return files.status();
+    opened.directory_ = source.path();
+    opened.files_ = *std::move(files);
+    for (const auto& [place, found] : opened.files_) opened.places_.push_back(place);
+  } else {
+    return absl::InvalidArgumentError("a source is neither a run nor a path");
+  }
+  std::sort(opened.places_.begin(), opened.places_.end());
+  return opened;
+}
+
+absl::StatusOr<std::unique_ptr<StepSource>> AnalysisSource::Read(const Place& place, const DumpReading& reading) const {
+  if (store_ == nullptr) return ReadDumpStep(files_.at(place), reading);
+  auto reader = store_->OpenStep(run_, place.first, RankOfPlace(place));
+  if (!reader.ok()) return reader.status();
+  return ReadStoredStep(**reader, *store_, reading);
+}
+
+absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, const AnalysisSource& golden,
+                                                  const v1::Scope& scope, std::vector<v1::UnpairedStep>& unpaired) {
+  std::vector<AnalysisSource::Place> ours;
+  std::vector<AnalysisSource::Place> theirs;
+  for (const auto& place : target.places()) {
+    if (InScope(place, scope)) ours.push_back(place);
+  }
+  for (const auto& place : golden.places()) {
+    if (InScope(place, scope)) theirs.push_back(place);
+  }
+  std::vector<PlacePair> pairs;
+  if (ours.size() == 1 && theirs.size() == 1) return std::vector<PlacePair>{{ours[0], theirs[0]}};
+  // Steps with one process on each side, whose numbers are process ids.
+  const auto processes = [](const std::vector<AnalysisSource::Place>& places, uint32_t step) {
+    std::vector<AnalysisSource::Place> found;
+    for (const auto& place : places) {
+      if (place.first == step) found.push_back(place);
+    }
+    return found;
+  };
+  std::vector<bool> taken(theirs.size());
+  for (const auto& place : ours) {
+    auto partner = std::find(theirs.begin(), theirs.end(), place);
+    if (partner == theirs.end()) {
+      const auto one = processes(ours, place.first);
+      const auto other = processes(theirs, place.first);
+      const bool is_process =
+          place.second.first == v1::Rank::PROCESS || (!other.empty() && other[0].second.first == v1::Rank::PROCESS);
+      if (one.size() == 1 && other.size() == 1 && is_process) {
+        partner = std::find(theirs.begin(), theirs.end(), other[0]);
+      }
+    }
+    if (partner != theirs.end()) {
+      pairs.push_back({place, *partner});
+      taken[static_cast<size_t>(partner - theirs.begin())] = true;
+      continue;
+    }
+    v1::UnpairedStep lonely;
+    lonely.set_in_target(true);
+    lonely.set_step(place.first);
+    *lonely.mutable_rank() = RankOfPlace(place);
+    unpaired.push_back(lonely);
+  }
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    if (taken[i]) continue;
+    v1::UnpairedStep lonely;
+    lonely.set_step(theirs[i].first);
+    *lonely.mutable_rank() = RankOfPlace(theirs[i]);
+    unpaired.push_back(lonely);
+  }
+  if (pairs.empty()) {
+    return absl::InvalidArgumentError(Cat("there is no step and rank that both sides have: the target has ",
+                                          PlacesText(target.places()), "; the golden side has ",
+                                          PlacesText(golden.places())));
+  }
+  return pairs;
+}
+
+absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSource& golden, const PlacePair& pair,
+                                  const DumpReading& target_reading, const DumpReading& golden_reading) {
+  absl::StatusOr<std::unique_ptr<StepSource>> theirs;
+  std::thread reader([&] { theirs = golden.Read(pair.golden, golden_reading); });
+  auto ours = target.Read(pair.target, target_reading);
+  reader.join();
+  if (!ours.ok()) return ours.status();
+  if (!theirs.ok()) return theirs.status();
+  return StepPair{*std::move(ours), *std::move(theirs)};
+}
+
+}  // namespace msprobe::server

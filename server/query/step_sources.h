@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "msprobe/v1/analysis.pb.h"
+#include "server/analysis/step_source.h"
+#include "server/importer/dump_layout.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// One side of a comparison: its steps, each of which can be read. Constant after Open; any thread.
+class AnalysisSource {
+ public:
+  // A step, and its rank as (Rank.kind, Rank.number).
+  using Place = std::pair<uint32_t, std::pair<int, uint32_t>>;
+
+  // paths_allowed: whether Source.path may be read. NotFound names the run or the directory.
+  static absl::StatusOr<AnalysisSource> Open(const v1::Source& source, const Store& store, bool paths_allowed);
+
+  // In order of step, then rank (ranks before processes are not guaranteed).
+  const std::vector<Place>& places() const { return places_; }
+  absl::StatusOr<std::unique_ptr<StepSource>> Read(const Place& place, const DumpReading& reading) const;
+
+ private:
+  const Store* store_ = nullptr;
+  std::string run_;
+  std::string directory_;
+  std::map<Place, DumpStepFiles> files_;
+  std::vector<Place> places_;
+};
+
+v1::Rank RankOfPlace(const AnalysisSource::Place& place);
+
+// Pairs the places of two sides that `scope` takes, by step and rank; what has no partner is in `unpaired`.
+// InvalidArgument: the two sides have no step and rank in common.
+struct PlacePair {
+  AnalysisSource::Place target;
+  AnalysisSource::Place golden;
+};
+absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, const AnalysisSource& golden,
+                                                  const v1::Scope& scope, std::vector<v1::UnpairedStep>& unpaired);
+
+// Reads both sides of a pair, side by side.
+struct StepPair {
+  std::unique_ptr<StepSource> target;
+  std::unique_ptr<StepSource> golden;
+};
+absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSource& golden, const PlacePair& pair,
+                                  const DumpReading& target_reading, const DumpReading& golden_reading);
+
+}  // namespace msprobe::server
