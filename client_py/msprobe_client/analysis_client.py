@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msprobe_client import decode, model
-from msprobe_client.comparison import BASES, LEVELS, VERDICTS, ComparedTensor, RollUp, TableReport, UnpairedStep
+from msprobe_client.comparison import (
+    BASES,
+    BLAMES,
+    LEVELS,
+    VERDICTS,
+    ComparedTensor,
+    Divergence,
+    RollUp,
+    TableReport,
+    UnpairedStep,
+)
 from msprobe_client.errors import DataError, InvalidArgument
 from msprobe_client.proto import analysis_pb2
 
@@ -90,10 +100,34 @@ def compare_request(
         order=analysis_pb2.CompareRequest.Order.Value(order.upper()),
         limit=limit,
     )
+    request.tolerances.extend(tolerance_settings(rtol, atol, tolerances))
+    return request
+
+
+def tolerance_settings(
+    rtol: float | None, atol: float | None, tolerances: Mapping[str, tuple[float | None, float | None]]
+) -> Iterator[analysis_pb2.ToleranceSetting]:
     for dtype, (relative, absolute) in {"": (rtol, atol), **tolerances}.items():
         if relative is not None or absolute is not None:
-            request.tolerances.append(analysis_pb2.ToleranceSetting(dtype=dtype, relative=relative, absolute=absolute))
-    return request
+            yield analysis_pb2.ToleranceSetting(dtype=dtype, relative=relative, absolute=absolute)
+
+
+def divergence(message: analysis_pb2.Divergence) -> Divergence:
+    return Divergence(
+        op=message.op,
+        golden_op=message.golden_op,
+        module=message.module,
+        step=message.step,
+        rank=decode.rank(message.rank),
+        token=message.token,
+        blame=BLAMES[message.blame],
+        culprit=message.culprit,
+        in_target=message.in_target,
+        evidence=tuple(map(_tensor, message.evidence)),
+        stack=tuple(message.stack),
+        collectives_before=message.collectives_before,
+        first=message.first,
+    )
 
 
 def found(response: analysis_pb2.CompareResponse) -> Iterator[Found]:
@@ -103,8 +137,11 @@ def found(response: analysis_pb2.CompareResponse) -> Iterator[Found]:
     elif kind == "roll_ups":
         yield from map(_roll_up, response.roll_ups.roll_ups)
     elif kind == "unpaired":
-        lonely = response.unpaired
-        yield UnpairedStep("target" if lonely.in_target else "golden", lonely.step, decode.rank(lonely.rank))
+        yield unpaired(response.unpaired)
+
+
+def unpaired(lonely: analysis_pb2.UnpairedStep) -> UnpairedStep:
+    return UnpairedStep("target" if lonely.in_target else "golden", lonely.step, decode.rank(lonely.rank))
 
 
 def _tensor(row: analysis_pb2.ComparedTensor) -> ComparedTensor:

@@ -15,7 +15,7 @@ import grpc
 from msprobe_client import analysis_client, background_call, decode, dump_files, model
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
-from msprobe_client.comparison import TableReport
+from msprobe_client.comparison import Divergence, TableReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     DataError,
@@ -293,6 +293,43 @@ class Client:
                 if response.WhichOneof("kind") == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
                 yield from analysis_client.found(response)
+
+    def first_divergence(
+        self,
+        target: PathLike,
+        golden: PathLike,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        mode: analysis_client.Mode = "best",
+        rtol: float | None = None,
+        atol: float | None = None,
+        tolerances: Mapping[str, tuple[float | None, float | None]] | None = None,
+        ignore_missing: bool = False,
+        progress: Progress = _nothing,
+    ) -> Iterator[Divergence | UnpairedStep]:
+        """Where each rank diverged in the first step in which any did, then the first of these again, with first set.
+
+        The arguments are those of compare. ignore_missing passes over operations that one side lacks.
+        """
+        with analysis_client.sources(self, (target, golden), local=self._local) as sides:
+            request = analysis_pb2.FirstDivergenceRequest(
+                target=sides[0],
+                golden=sides[1],
+                scope=analysis_client.scope(steps, ranks, name),
+                mode=analysis_pb2.CompareMode.Value(f"COMPARE_{mode.upper()}"),
+                tolerances=analysis_client.tolerance_settings(rtol, atol, tolerances or {}),
+                ignore_missing=ignore_missing,
+            )
+            for response in self._items(lambda: self._analysis.FirstDivergence(request)):
+                kind = response.WhichOneof("kind")
+                if kind == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+                elif kind == "unpaired":
+                    yield analysis_client.unpaired(response.unpaired)
+                elif kind == "divergence":
+                    yield analysis_client.divergence(response.divergence)
 
     def compare_tables(
         self,

@@ -110,3 +110,49 @@ class TableReport:
     warnings: int
     errors: int
     target_only: int
+
+
+Blame: TypeAlias = Literal["", "weight", "input", "argument", "computation", "communication", "missing", "unreadable"]
+BLAMES: tuple[Blame, ...] = (
+    "",
+    "weight",
+    "input",
+    "argument",
+    "computation",
+    "communication",
+    "missing",
+    "unreadable",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first operation of a rank that went another way; docs/analysis.md defines every blame."""
+
+    op: str
+    golden_op: str  # empty: the same
+    module: str
+    step: int
+    rank: Rank
+    token: int
+    blame: Blame
+    culprit: str  # the tensor that is blamed
+    in_target: bool  # blame missing: it is the golden side that lacks it
+    evidence: tuple[ComparedTensor, ...]
+    stack: tuple[str, ...]
+    collectives_before: int
+    first: bool  # of all ranks
+
+    def __str__(self) -> str:
+        """One sentence: what happened."""
+        where = f"step {self.step} {self.rank}: {self.op}"
+        what = {
+            "weight": f"the weight {self.culprit} differs; all before agrees",
+            "input": f"the input {self.culprit} differs, and no recorded operation made it",
+            "argument": f"the argument {self.culprit} differs",
+            "computation": f"inputs and weights agree, {self.culprit} does not",
+            "communication": f"what this rank gave agrees, what came ({self.culprit}) does not",
+            "missing": f"only the {'target' if self.in_target else 'golden side'} has this operation",
+            "unreadable": f"the content of {self.culprit} cannot be read",
+        }
+        return f"{where}: {what.get(self.blame, 'differs')}"

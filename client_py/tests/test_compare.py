@@ -106,6 +106,10 @@ def test_every_kind_of_difference_has_its_verdict(compare: Run, tmp_path: Path) 
         "scalar": ({"type": "int", "value": 1}, {"type": "int", "value": 2}),
         "scalar none": (None, {"type": "int", "value": 2}),
         "within checksum": (tensor(md5="01234567"), tensor(md5="01234568")),
+        "differs checksum": (
+            tensor(dtype="torch.int64", md5="01234567"),
+            tensor(dtype="torch.int64", md5="01234568"),
+        ),
         "equal checksum": (tensor(3.0, md5="01234567"), tensor(9.0, md5="01234567")),
         "unknown": (tensor(None, Max=None, Min=None, Mean=None), tensor(None, Max=None, Min=None, Mean=None)),
     }

@@ -43,8 +43,8 @@ bool IsFloating(std::string_view dtype) {
 
 class RowJudge {
  public:
-  RowJudge(const StepSource& target, const StepSource& golden, const ComparisonOptions& options)
-      : target_(target.table()), golden_(golden.table()), options_(options) {}
+  RowJudge(const StepTable& target, const StepTable& golden, const ComparisonOptions& options)
+      : target_(target), golden_(golden), options_(options) {}
 
   ComparedRow Judge(int32_t target, int32_t golden, const ContentResult* content) const {
     ComparedRow row;
@@ -115,9 +115,13 @@ class RowJudge {
     const bool statistics = a.statistics[0].kind != Cell::Kind::kNone && b.statistics[0].kind != Cell::Kind::kNone &&
                             options_.mode != ComparisonMode::kChecksum;
     if (statistics) {
-      row = OfStatistics(row, a, b, options_.tolerances.Of(dtype_a, dtype_b));
+      const Tolerance tolerance = options_.tolerances.Of(dtype_a, dtype_b);
+      row = OfStatistics(row, a, b, tolerance);
+      if (!checksums || row.verdict != Verdict::kEqual) return row;
       // The bits differ, though the statistics do not show it.
-      if (checksums && row.verdict == Verdict::kEqual) row.verdict = Verdict::kWithin;
+      row.basis = Basis::kChecksum;
+      if (tolerance.relative == 0 && tolerance.absolute == 0) return Ended(row, Verdict::kDiffers);
+      row.verdict = Verdict::kWithin;
       return row;
     }
     if (!checksums) {
@@ -136,7 +140,10 @@ class RowJudge {
     for (size_t i = 0; i < 4; ++i) {
       const auto [x, y] = Values(a, b, i);
       if (!x || !y) continue;
-      if (*x == *y || (std::isnan(*x) && std::isnan(*y))) continue;
+      const bool integers =
+          a.statistics[i].kind == Cell::Kind::kInteger && b.statistics[i].kind == Cell::Kind::kInteger;
+      const bool same = integers && i < 2 ? a.statistics[i].integer == b.statistics[i].integer : *x == *y;
+      if (same || (std::isnan(*x) && std::isnan(*y))) continue;
       if (!std::isfinite(*x) || !std::isfinite(*y)) {
         row = Ended(row, Verdict::kNonFinite);
         row.statistic = kStatisticNames[i];
@@ -147,6 +154,7 @@ class RowJudge {
       // A mean cancels: it is measured by the size of an element. A norm adds up the absolute part.
       const double scale = i == 2 ? std::max(std::fabs(*y), norm / std::sqrt(elements)) : std::fabs(*y);
       const double allowed = tolerance.absolute * (i == 3 ? std::sqrt(elements) : 1) + tolerance.relative * scale;
+      // Integers that no double tells apart differ by something.
       const double excess = allowed > 0 ? std::fabs(*x - *y) / allowed : kInfinite;
       if (row.verdict == Verdict::kEqual) row.verdict = Verdict::kWithin;
       if (excess > 1) row.verdict = Verdict::kDiffers;
@@ -229,6 +237,11 @@ bool VerdictTally::differs() const {
   return false;
 }
 
+ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
+                     int32_t target_row, int32_t golden_row, const ContentResult* content) {
+  return RowJudge(target, golden, options).Judge(target_row, golden_row, content);
+}
+
 std::string_view ModuleOf(const Entry& entry) {
   constexpr std::string_view kModule = "Module.";
   std::string_view name = entry.name;
@@ -283,7 +296,7 @@ absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepS
     if (!contents.ok()) return contents.status();
     result.contents = *std::move(contents);
   }
-  const RowJudge judge(target, golden, options);
+  const RowJudge judge(a, b, options);
   result.rows.reserve(result.match.pairs.size() + result.match.golden_only.size());
   const auto add = [&](ComparedRow row, const Entry& entry, std::string_view name) {
     const std::string_view module = ModuleOf(entry);

@@ -88,6 +88,10 @@ struct ComparisonOptions {
 absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepSource& golden,
                                            const ComparisonOptions& options);
 
+// Judges one pair of rows (kNoRow: there is none). `content` may be null. `options` needs mode and tolerances only.
+ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
+                     int32_t target_row, int32_t golden_row, const ContentResult* content);
+
 // The module a record belongs to: of "Module.model.norm.Qwen2RMSNorm.forward.0" it is "model.norm"; of other records
 // that of the parent.
 std::string_view ModuleOf(const Entry& entry);

@@ -21,5 +21,7 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
                      const std::function<bool()>& cancelled, const Send<v1::CompareResponse>& send);
 absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTableRequest& request,
                           const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send);
+absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDivergenceRequest& request,
+                             const std::function<bool()>& cancelled, const Send<v1::FirstDivergenceResponse>& send);
 
 }  // namespace msprobe::server

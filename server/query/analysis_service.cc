@@ -20,4 +20,12 @@ grpc::Status AnalysisService::CompareTable(grpc::ServerContext* call, const v1::
       [writer](const v1::TableChunk& chunk) { return writer->Write(chunk); }));
 }
 
+grpc::Status AnalysisService::FirstDivergence(grpc::ServerContext* call, const v1::FirstDivergenceRequest* request,
+                                              grpc::ServerWriter<v1::FirstDivergenceResponse>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::FirstDivergence(
+      context_, *request, [call] { return call->IsCancelled(); },
+      [writer](const v1::FirstDivergenceResponse& response) { return writer->Write(response); }));
+}
+
 }  // namespace msprobe::server

@@ -16,6 +16,8 @@ class AnalysisService final : public v1::Analysis::Service {
                        grpc::ServerWriter<v1::CompareResponse>* writer) override;
   grpc::Status CompareTable(grpc::ServerContext* call, const v1::CompareTableRequest* request,
                             grpc::ServerWriter<v1::TableChunk>* writer) override;
+  grpc::Status FirstDivergence(grpc::ServerContext* call, const v1::FirstDivergenceRequest* request,
+                               grpc::ServerWriter<v1::FirstDivergenceResponse>* writer) override;
 
  private:
   const AnalysisContext context_;

@@ -27,6 +27,7 @@ COMMANDS = (
     ("import_", "import"),
     ("tensor", "tensor"),
     ("compare", "compare"),
+    ("first_divergence", "first-divergence"),
     ("delete", "delete"),
 )
 

@@ -43,6 +43,23 @@ class RollUps(str, Enum):
     step = "step"
 
 
+Rtol = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--rtol", min=0, help="Relative tolerance of every floating dtype; default: by dtype"),
+]
+Atol = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--atol", min=0, help="Absolute tolerance of every floating dtype; default: by dtype"),
+]
+ToleranceOf = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--tolerance", metavar="DTYPE=RTOL[,ATOL]", help="For one dtype; several times", show_default=False),
+]
+NameGlob = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--name", metavar="GLOB", help="Shell pattern over full names of records: 'Functional.*'"),
+]
+ModeOf = Annotated[Mode, typer.Option("--mode", help="What is compared; best: contents, else checksums")]
 SourceOf = Annotated[
     str, typer.Argument(help="A run, a dump directory, or a dump.json (run:NAME: surely a run)", show_default=False)
 ]
@@ -54,26 +71,12 @@ def run(
     golden: SourceOf,
     step: Steps = None,
     rank: Ranks = None,
-    name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--name", metavar="GLOB", help="Shell pattern over full names of records: 'Functional.*'"),
-    ] = None,
+    name: NameGlob = None,
     fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Match by name without the call's number, in order")] = False,
-    mode: Annotated[Mode, typer.Option("--mode", help="What is compared; best: contents, else checksums")] = Mode.best,
-    rtol: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--rtol", min=0, help="Relative tolerance of every floating dtype; default: by dtype"),
-    ] = None,
-    atol: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option("--atol", min=0, help="Absolute tolerance of every floating dtype; default: by dtype"),
-    ] = None,
-    tolerance: Annotated[
-        Optional[list[str]],  # noqa: UP045
-        typer.Option(
-            "--tolerance", metavar="DTYPE=RTOL[,ATOL]", help="For one dtype; several times", show_default=False
-        ),
-    ] = None,
+    mode: ModeOf = Mode.best,
+    rtol: Rtol = None,
+    atol: Atol = None,
+    tolerance: ToleranceOf = None,
     every: Annotated[bool, typer.Option("--all", help="Show rows that do not differ, too")] = False,
     order: Annotated[Order, typer.Option("--order", help="Worst first, or as the target ran")] = Order.significance,
     limit: Annotated[
@@ -96,7 +99,7 @@ def run(
 ) -> None:
     """Compare two runs or dumps. Ends with 0 where they agree within tolerance, with 1 where they do not."""
     options = common(context, server, data_dir, output_format)
-    tolerances = dict(_tolerance(text) for text in tolerance or [])
+    tolerances = dict(parse_tolerance(text) for text in tolerance or [])
     selection = Selection(step, rank)
     where: dict[str, Any] = {
         "steps": selection.ranges,
@@ -155,7 +158,7 @@ def connected(options: Common, *sources: str) -> Iterator[Client]:
         yield client
 
 
-def _tolerance(text: str) -> tuple[str, tuple[float | None, float | None]]:
+def parse_tolerance(text: str) -> tuple[str, tuple[float | None, float | None]]:
     dtype, _, values = text.partition("=")
     relative, _, absolute = values.partition(",")
     try:
@@ -231,7 +234,7 @@ def _show(client: Client, target: str, golden: str, chosen: str, levels: list[st
             nonlocal total
             for item in found:
                 if isinstance(item, ComparedTensor):
-                    yield _tensor_row(item)
+                    yield tensor_row(item)
                 elif isinstance(item, UnpairedStep):
                     lonely.append(item)
                 elif item.level == "run":
@@ -304,7 +307,7 @@ _METRICS = (
 )
 
 
-def _tensor_row(item: ComparedTensor) -> dict[str, Any]:
+def tensor_row(item: ComparedTensor) -> dict[str, Any]:
     measured = item.basis in ("statistics", "content")
     return {
         "verdict": item.verdict,

@@ -1,0 +1,110 @@
+#include "server/query/compared_rows.h"
+
+#include <optional>
+#include <string>
+#include <tuple>
+
+#include "server/format/cat.h"
+#include "server/format/dtype_name.h"
+
+namespace msprobe::server {
+namespace {
+
+void FillMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
+  out.set_elements(metrics.elements);
+  out.set_compared(metrics.compared);
+  out.set_different(metrics.different);
+  out.set_over_tolerance(metrics.over_tolerance);
+  out.set_nan_mismatches(metrics.nan_mismatches);
+  out.set_inf_mismatches(metrics.inf_mismatches);
+  out.set_inf_sign_mismatches(metrics.inf_sign_mismatches);
+  if (metrics.first_non_finite_mismatch) out.set_first_non_finite_mismatch(*metrics.first_non_finite_mismatch);
+  out.set_max_abs(metrics.max_abs);
+  out.set_mean_abs(metrics.mean_abs);
+  out.set_rms_abs(metrics.rms_abs);
+  out.set_max_rel(metrics.max_rel);
+  out.set_mean_rel(metrics.mean_rel);
+  out.set_rms_rel(metrics.rms_rel);
+  out.set_share_under_1e2(metrics.share_under[0]);
+  out.set_share_under_5e3(metrics.share_under[1]);
+  out.set_share_under_1e3(metrics.share_under[2]);
+  out.set_share_under_1e4(metrics.share_under[3]);
+  out.set_cosine(metrics.cosine);
+  out.set_euclidean(metrics.euclidean);
+  if (metrics.ulp) {
+    out.set_ulp_max(metrics.ulp->max);
+    out.set_ulp_mean(metrics.ulp->mean);
+    out.set_ulp_share_over(metrics.ulp->share_over);
+  }
+  out.set_abs_p50(metrics.percentiles[0]);
+  out.set_abs_p90(metrics.percentiles[1]);
+  out.set_abs_p99(metrics.percentiles[2]);
+  out.set_abs_p999(metrics.percentiles[3]);
+  out.set_worst_index(metrics.worst_index);
+  out.set_worst_target(metrics.worst_target);
+  out.set_worst_golden(metrics.worst_golden);
+}
+
+}  // namespace
+
+absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
+                           Tolerances& tolerances) {
+  for (const v1::ToleranceSetting& setting : settings) {
+    for (const auto& [has, value, name] : {std::tuple(setting.has_relative(), setting.relative(), "relative"),
+                                           std::tuple(setting.has_absolute(), setting.absolute(), "absolute")}) {
+      if (has && !(value >= 0)) {
+        return absl::InvalidArgumentError(Cat(name, " tolerance ", value, " is not allowed: it must be 0 or more"));
+      }
+    }
+    if (setting.dtype().empty()) {
+      tolerances.Override(setting.has_relative() ? std::optional<double>(setting.relative()) : std::nullopt,
+                          setting.has_absolute() ? std::optional<double>(setting.absolute()) : std::nullopt);
+      continue;
+    }
+    if (DTypeOfName(setting.dtype()) == v1::DTYPE_OTHER) {
+      return absl::InvalidArgumentError(Cat("tolerance for dtype \"", setting.dtype(),
+                                            "\": there is no such dtype; write float32, bfloat16, int64, ..."));
+    }
+    Tolerance tolerance = tolerances.Of(setting.dtype(), setting.dtype());
+    if (setting.has_relative()) tolerance.relative = setting.relative();
+    if (setting.has_absolute()) tolerance.absolute = setting.absolute();
+    tolerances.Set(setting.dtype(), tolerance);
+  }
+  return absl::OkStatus();
+}
+
+void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
+                        const std::vector<ContentResult>& contents, const AnalysisSource::Place& place,
+                        v1::ComparedTensor& out) {
+  const Row* const a = row.target == kNoRow ? nullptr : &target.rows[static_cast<size_t>(row.target)];
+  const Row* const b = row.golden == kNoRow ? nullptr : &golden.rows[static_cast<size_t>(row.golden)];
+  const auto text = [](std::string_view view) { return std::string(view); };
+  out.set_name(text((a != nullptr ? a : b)->name));
+  if (a != nullptr && b != nullptr && a->name != b->name) out.set_golden_name(text(b->name));
+  out.set_step(place.first);
+  *out.mutable_rank() = RankOfPlace(place);
+  out.set_token(entry.token);
+  out.set_module(text(ModuleOf(entry)));
+  out.set_verdict(static_cast<v1::RowVerdict>(row.verdict));
+  out.set_basis(static_cast<v1::VerdictBasis>(row.basis));
+  if (a != nullptr) {
+    out.set_target_dtype(text(target.text(a->dtype)));
+    out.set_target_shape(text(target.text(a->shape)));
+  }
+  if (b != nullptr) {
+    out.set_golden_dtype(text(golden.text(b->dtype)));
+    out.set_golden_shape(text(golden.text(b->shape)));
+  }
+  out.set_excess(row.excess);
+  out.set_statistic(text(row.statistic));
+  out.set_target_value(row.target_value);
+  out.set_golden_value(row.golden_value);
+  if (row.content < 0 || static_cast<size_t>(row.content) >= contents.size()) return;
+  const ContentResult& content = contents[static_cast<size_t>(row.content)];
+  if (row.basis == Basis::kContent && content.kind == ContentResult::Kind::kCompared) {
+    FillMetrics(content.metrics, *out.mutable_metrics());
+  }
+  out.set_message(content.message);
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "msprobe/v1/analysis.pb.h"
+#include "server/analysis/comparison.h"
+#include "server/query/step_sources.h"
+
+namespace msprobe::server {
+
+// InvalidArgument: a negative tolerance, a dtype that does not exist.
+absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
+                           Tolerances& tolerances);
+
+// A judged row of an entry, as it is sent; without its order.
+void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
+                        const std::vector<ContentResult>& contents, const AnalysisSource::Place& place,
+                        v1::ComparedTensor& out);
+
+}  // namespace msprobe::server
