@@ -186,8 +186,13 @@ double UlpSteps(const char* a, const char* b, size_t i) {
                ? static_cast<int64_t>(static_cast<Signed>(static_cast<Unsigned>(kLowest) - static_cast<Unsigned>(bits)))
                : static_cast<int64_t>(bits);
   };
-  const __int128 steps = static_cast<__int128>(ordered(x)) - ordered(y);
-  return static_cast<double>(steps < 0 ? -steps : steps);
+  if constexpr (sizeof(Signed) < 8) {
+    const int64_t steps = ordered(x) - ordered(y);
+    return static_cast<double>(steps < 0 ? -steps : steps);
+  } else {
+    const __int128 steps = static_cast<__int128>(ordered(x)) - ordered(y);
+    return static_cast<double>(steps < 0 ? -steps : steps);
+  }
 }
 
 }  // namespace
@@ -226,6 +231,8 @@ struct ElementwiseComparison::Sums {
   void Accumulate(size_t count, uint64_t offset);
   void Established(size_t count);
   void Ulps(const char* from_a, const char* from_b, size_t count);
+  template <typename Signed, typename Unsigned>
+  void UlpsOf(const char* from_a, const char* from_b, size_t count);
   template <typename Real>
   void EstablishedRelative(size_t count);
 };
@@ -302,15 +309,22 @@ void ElementwiseComparison::Sums::Accumulate(size_t count, uint64_t offset) {
   nonzero_golden += counts[4];
   metrics.max_rel = std::max(metrics.max_rel, max_rel.largest());
   const double largest = max_abs.largest();
-  for (size_t i = 0; i < count; ++i) {
-    const double e = std::fabs(d[i]);
-    if (e == 0) continue;
-    ++metrics.different;
-    const double allowed = tolerance.absolute + tolerance.relative * std::fabs(b[i]);
-    metrics.over_tolerance += e > allowed;
-    if (allowed > 0) metrics.worst_excess = std::max(metrics.worst_excess, e / allowed);
-    const uint64_t bits = std::bit_cast<uint64_t>(e) >> (52 - kBucketBits);
-    ++histogram[bits];
+  if (largest > 0) {
+    uint64_t over = 0;
+    uint64_t different = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const double e = std::fabs(d[i]);
+      different += e > 0;
+      const double allowed = tolerance.absolute + tolerance.relative * std::fabs(b[i]);
+      over += e > allowed;
+      // Rarely divided: only where it is the worst so far.
+      if (e > metrics.worst_excess * allowed && allowed > 0) metrics.worst_excess = e / allowed;
+    }
+    metrics.over_tolerance += over;
+    metrics.different += different;
+    // Equal elements fall into the first bucket, which is not looked at.
+    uint64_t* const buckets = histogram.data();
+    for (size_t i = 0; i < count; ++i) ++buckets[std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits)];
   }
   if (largest > metrics.max_abs) {
     metrics.max_abs = largest;
@@ -365,18 +379,27 @@ void ElementwiseComparison::Sums::Established(size_t count) {
   }
 }
 
-void ElementwiseComparison::Sums::Ulps(const char* from_a, const char* from_b, size_t count) {
+template <typename Signed, typename Unsigned>
+void ElementwiseComparison::Sums::UlpsOf(const char* from_a, const char* from_b, size_t count) {
   double total = 0;
+  double largest = ulp_max;
+  uint64_t over = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (d[i] == 0) continue;  // equal, or not compared
-    const double steps = ulp_bytes == 2   ? UlpSteps<int16_t, uint16_t>(from_a, from_b, i)
-                         : ulp_bytes == 4 ? UlpSteps<int32_t, uint32_t>(from_a, from_b, i)
-                                          : UlpSteps<int64_t, uint64_t>(from_a, from_b, i);
+    // Equal elements, and those that are not compared, are no steps apart.
+    const double steps = d[i] == 0 ? 0 : UlpSteps<Signed, Unsigned>(from_a, from_b, i);
     total += steps;
-    ulp_max = std::max(ulp_max, steps);
-    ulp_over += steps > ulp_limit;
+    largest = steps > largest ? steps : largest;
+    over += steps > ulp_limit;
   }
   ulp.Add(total);
+  ulp_max = largest;
+  ulp_over += over;
+}
+
+void ElementwiseComparison::Sums::Ulps(const char* from_a, const char* from_b, size_t count) {
+  if (ulp_bytes == 2) return UlpsOf<int16_t, uint16_t>(from_a, from_b, count);
+  if (ulp_bytes == 4) return UlpsOf<int32_t, uint32_t>(from_a, from_b, count);
+  UlpsOf<int64_t, uint64_t>(from_a, from_b, count);
 }
 
 void ElementwiseComparison::Sums::AddEqualBlock(const char* from, size_t count) {
@@ -563,7 +586,7 @@ ElementwiseMetrics ElementwiseComparison::Finish() {
     const double rank = ElementwiseMetrics::kPercentiles[i] / 100 * compared * (1 - 1e-12);
     auto reached = static_cast<double>(zero);
     if (reached >= rank) continue;
-    for (size_t bucket = 0; bucket < kBuckets; ++bucket) {
+    for (size_t bucket = 1; bucket < kBuckets; ++bucket) {
       reached += static_cast<double>(sums.histogram[bucket]);
       if (reached < rank) continue;
       const uint64_t middle =
