@@ -1,0 +1,198 @@
+"""Measures comparisons beside the established tool: wall time, CPU time and peak memory of the whole process tree.
+
+    .venv/bin/python tests/bench/compare.py                # everything, the real tool too (two minutes)
+    .venv/bin/python tests/bench/compare.py --ours         # without it
+    .venv/bin/python tests/bench/compare.py --only help,3k
+
+Needs the recorded pair (MSPROBE_REFERENCE), and for the real tool its environment (`make oracle`, or MSPROBE_ORACLE).
+Limits are those the product is held to; a row over its limit ends the script with 1 when the machine is quiet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compare_pairs import repeat_pair
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+MIB = 1024
+PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+@dataclass(frozen=True)
+class Cost:
+    wall: float
+    cpu: float
+    peak_mib: float
+    code: int
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    what: str
+    ours: list[str]
+    theirs: list[str] | None
+    wall_limit: float
+    peak_limit: float
+
+
+def children(pid: int) -> list[int]:
+    found = [pid]
+    for each in found:
+        for task in pathlib.Path(f"/proc/{each}/task").glob("*/children"):
+            try:
+                found += [int(child) for child in task.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def proportional_kib(pid: int) -> int:
+    try:
+        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return 0
+
+
+def measure(command: list[str], environment: dict[str, str]) -> Cost:
+    """Runs to the end; memory is the proportional set size of the tree, sampled."""
+    before = os.times()
+    begun = time.monotonic()
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    peak = 0
+    while process.poll() is None:
+        peak = max(peak, sum(proportional_kib(pid) for pid in children(process.pid)))
+        time.sleep(0.02)
+    wall = time.monotonic() - begun
+    after = os.times()
+    cpu = after.children_user + after.children_system - before.children_user - before.children_system
+    return Cost(wall, cpu, peak / MIB, process.returncode)
+
+
+def tensor_pair(root: pathlib.Path, files: int = 1286, mebibytes: int = 450) -> None:
+    """Tensor files of both sides; those of the first half are equal."""
+    import numpy
+
+    draw = numpy.random.default_rng(1)
+    average = mebibytes * MIB * MIB // 4 // files
+    data: dict[str, dict[str, list[dict[str, object]]]] = {}
+    for side in ("target", "golden"):
+        (root / side / "step0" / "rank0" / "dump_tensor_data").mkdir(parents=True)
+    for index in range(files):
+        count = int(average * (0.1 + 0.2 * (index % 10)))
+        golden = draw.standard_normal(count, dtype=numpy.float32)
+        target = golden if index < files // 2 else golden + numpy.float32(1e-4) * draw.standard_normal(count, "f")
+        name = f"Functional.op.{index // 2}.forward"
+        way = "input" if index % 2 == 0 else "output"
+        file = f"{name}.{way}.0.npy"
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [count], "requires_grad": False}
+        leaf |= {"Max": 1.0, "Min": -1.0, "Mean": 0.0, "Norm": 1.0, "data_name": file}
+        entry = data.setdefault(name, {"input_args": [], "output": []})
+        entry["input_args" if way == "input" else "output"].append(leaf)
+        for side, value in (("target", target), ("golden", golden)):
+            numpy.save(root / side / "step0" / "rank0" / "dump_tensor_data" / file, value)
+    for side in ("target", "golden"):
+        dump = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": data}
+        (root / side / "step0" / "rank0" / "dump.json").write_text(json.dumps(dump))
+
+
+def torch_files(root: pathlib.Path) -> None:
+    """The .npy of a pair as .pt, which is what the real tool reads."""
+    import numpy
+    import torch
+
+    for file in root.rglob("*.npy"):
+        torch.save(torch.from_numpy(numpy.load(file)), file.with_suffix(".pt"))
+        file.unlink()
+    for dump in root.rglob("dump.json"):
+        dump.write_text(dump.read_text().replace('.npy"', '.pt"'))
+
+
+def cases(root: pathlib.Path, oracle: pathlib.Path | None, wanted: Callable[[str], bool]) -> list[Case]:
+    reference = (
+        pathlib.Path(os.environ.get("MSPROBE_REFERENCE", REPOSITORY.parent / "shared" / "reference")) / "compare"
+    )
+    ours = [sys.executable, "-c", "from msprobe_client.legacy import main; main()", "compare"]
+    theirs = [str(oracle / "bin" / "msprobe"), "compare"] if oracle else None
+    found = []
+
+    def add(name: str, what: str, arguments: list[str], limits: tuple[float, float], real: bool = True) -> None:
+        out = ["-o", str(root / "out" / name)] if arguments[0] != "-h" else []
+        real_out = ["-o", str(root / "real" / name)] if out else []
+        command = [*theirs, *arguments, *real_out] if theirs and real else None
+        found.append(Case(name, what, [*ours, *arguments, *out], command, *limits))
+
+    def sides(name: str) -> list[str]:
+        return ["-tp", str(root / name / "target" / "step0"), "-gp", str(root / name / "golden" / "step0")]
+
+    if wanted("help"):
+        add("help", "compare -h", ["-h"], (0.3, 60))
+    if wanted("3k"):
+        entries = repeat_pair(reference, root / "3k", 19)
+        add("3k", f"{entries} entries to csv", sides("3k"), (0.5, 200))
+    if wanted("30k") or wanted("fuzzy"):
+        entries = repeat_pair(reference, root / "30k", 186)
+    if wanted("30k"):
+        add("30k", f"{entries} entries to csv", sides("30k"), (1.0, 200))
+    if wanted("fuzzy"):
+        add("fuzzy", f"{entries} entries, -fm", [*sides("30k"), "-fm"], (2.0, 200), real=False)
+    if wanted("tensor"):
+        tensor_pair(root / "tensor")
+        torch_files(root / "tensor")
+        add("tensor", "tensor files, 2 x 450 MiB", sides("tensor"), (2.0, 200))
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ours", action="store_true", help="do not run the real tool")
+    parser.add_argument("--only", default="help,3k,30k,fuzzy,tensor", help="names, separated by commas")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the fastest counts")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    oracle = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle"))
+    if not (oracle / "bin" / "msprobe").exists() and not arguments.ours:
+        print(f"no established tool at {oracle}: only ours is measured (make oracle)", file=sys.stderr)
+    has_oracle = (oracle / "bin" / "msprobe").exists() and not arguments.ours
+    root = pathlib.Path(tempfile.mkdtemp(prefix="msprobe_bench_"))
+    over = []
+    try:
+        real_environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+        print(f"{'case':<8}{'what':<30}{'':>6}{'wall s':>9}{'CPU s':>9}{'peak MiB':>10}{'limit':>18}")
+        for case in cases(root, oracle if has_oracle else None, lambda name: name in names):
+            runs = [measure(case.ours, dict(os.environ)) for _ in range(arguments.repeat)]
+            best = min(runs, key=lambda cost: cost.wall)
+            assert all(cost.code == 0 for cost in runs), f"{case.name} failed: {' '.join(case.ours)}"
+            limit = f"{case.wall_limit:.1f} s {case.peak_limit:.0f} MiB"
+            row = f"{case.name:<8}{case.what:<30}{'ours':>6}{best.wall:>9.2f}{best.cpu:>9.2f}{best.peak_mib:>10.0f}"
+            print(f"{row}{limit:>18}")
+            if best.wall > case.wall_limit or best.peak_mib > case.peak_limit:
+                over.append(case.name)
+            if case.theirs:
+                real = measure(case.theirs, real_environment)
+                print(f"{'':<38}{'real':>6}{real.wall:>9.2f}{real.cpu:>9.2f}{real.peak_mib:>10.0f}")
+            sys.stdout.flush()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    if over:
+        print(f"over the limit: {', '.join(over)} (load {os.getloadavg()[0]:.1f})")
+    return 1 if over and os.getloadavg()[0] < os.cpu_count() else 0  # type: ignore[operator]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
