@@ -138,8 +138,50 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
     recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), thread); });
   }
+  if (api.is_distributed && CompletesLater(api, record, arguments, keywords, result)) return result;
   ExitFields(record, &api, arguments, keywords, result, nullptr, nullptr);
   return result;
+}
+
+bool Capture::CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
+                             PyObject* keywords, PyObject* result) {
+  static PyTypeObject* const work_type = [] {
+    const ObjectReference module = ObjectReference::Steal(PyImport_ImportModule("torch._C._distributed_c10d"));
+    PyObject* type = module ? PyObject_GetAttrString(module.get(), "Work") : nullptr;
+    PyErr_Clear();
+    return reinterpret_cast<PyTypeObject*>(type);
+  }();
+  if (work_type == nullptr) return false;
+  std::vector<PyObject*> works;
+  if (PyObject_TypeCheck(result, work_type)) works.push_back(result);
+  for (Py_ssize_t i = 0; PyList_Check(result) && i < PyList_GET_SIZE(result); ++i) {
+    PyObject* item = PyList_GET_ITEM(result, i);
+    if (PyObject_TypeCheck(item, work_type)) works.push_back(item);
+  }
+  if (works.empty()) return false;
+  auto wait = std::make_shared<Wait>();
+  wait->record = record;
+  wait->api = &api;
+  for (PyObject* argument : arguments) wait->arguments.push_back(ObjectReference::Borrow(argument));
+  if (keywords != nullptr) wait->keywords = ObjectReference::Borrow(keywords);
+  wait->result = ObjectReference::Borrow(result);
+  for (PyObject* work : works) {
+    if (waits_.insert_or_assign(work, wait).second) ++wait->left;
+  }
+  return wait->left > 0;
+}
+
+void Capture::Waited(PyObject* work) {
+  const auto found = waits_.find(work);
+  if (found == waits_.end()) return;
+  const std::shared_ptr<Wait> wait = found->second;
+  waits_.erase(found);
+  if (--wait->left > 0) return;
+  std::vector<PyObject*> arguments;
+  for (const ObjectReference& argument : wait->arguments) arguments.push_back(argument.get());
+  const Depth inside(ThreadState::Get().api_depth);
+  const KeptError error;
+  ExitFields(wait->record, wait->api, arguments, wait->keywords.get(), wait->result.get(), nullptr, nullptr);
 }
 
 PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
@@ -150,7 +192,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   const std::shared_ptr<Recorder> recorder = recorder_;
   if (found->second.is_root) {
     recorder->BeginToken();
-    return PyObject_Call(original, arguments, keywords);
+    if (found->second.name->empty()) return PyObject_Call(original, arguments, keywords);
   }
   if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
   const ObjectReference module = found->second.object;

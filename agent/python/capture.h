@@ -41,6 +41,11 @@ class Capture {
   // Runs a module's call: arguments are the module and its positional arguments.
   PyObject* CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords);
 
+  // The Work object of an asynchronous collective was waited for: its record is completed.
+  void Waited(PyObject* work);
+  // The step ends: what was not waited for stays without output.
+  void ForgetWaits() { waits_.clear(); }
+
   void AddModule(PyObject* module, const std::string& name, bool is_root);
   void RemoveModule(PyObject* module);
   void ForgetModules();
@@ -59,6 +64,19 @@ class Capture {
     bool is_root = false;
   };
 
+  // A collective whose result is not there yet.
+  struct Wait {
+    OpenRecord record;
+    const Api* api = nullptr;
+    std::vector<ObjectReference> arguments;
+    ObjectReference keywords;
+    ObjectReference result;  // a Work, or a list of them; keeps their addresses theirs
+    Py_ssize_t left = 0;     // Works not waited for
+  };
+
+  // Whether `result` is a Work or a list of them. Then the record is completed by Waited.
+  bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords,
+                      PyObject* result);
   core::StackId Stack(PyObject* entered);
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
                    PyObject* entered);
@@ -73,6 +91,7 @@ class Capture {
   CallStack call_stack_;
   ParameterGradients parameter_gradients_;
   std::unique_ptr<ModuleInputs> module_inputs_;
+  absl::flat_hash_map<PyObject*, std::shared_ptr<Wait>> waits_;  // by Work
   absl::flat_hash_map<PyObject*, Module> modules_;
 };
 

@@ -2,10 +2,25 @@
 
 #include <structmember.h>
 
+#include "absl/container/flat_hash_map.h"
 #include "agent/python/capture.h"
 
 namespace msprobe::capture {
 namespace {
+
+// The operators that were called, kept so that an address stays theirs.
+struct Operators {
+  OperatorApi describe;
+  absl::flat_hash_map<PyObject*, std::pair<ObjectReference, std::shared_ptr<const Api>>> known;
+
+  std::shared_ptr<const Api> Find(PyObject* op) {
+    const auto found = known.find(op);
+    if (found != known.end()) return found->second.second;
+    std::shared_ptr<const Api> api = describe(op);
+    known.emplace(op, std::pair(ObjectReference::Borrow(op), api));
+    return api;
+  }
+};
 
 struct InterceptorObject {
   PyObject_HEAD
@@ -13,6 +28,7 @@ struct InterceptorObject {
   Interception interception;
   std::shared_ptr<const Api>* api;
   std::string* phase;
+  Operators* operators;
 };
 
 PyObject* CallOriginal(InterceptorObject* self, PyObject* arguments, PyObject* keywords) {
@@ -35,6 +51,15 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
       return capture->CallApi(**self->api, {items->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(arguments))}, keywords,
                               [&] { return CallOriginal(self, arguments, keywords); });
     }
+    case Interception::kOperator: {
+      if (!Capture::Wants() || PyTuple_GET_SIZE(arguments) == 0) break;
+      const ObjectReference held = ObjectReference::Borrow(object);
+      const std::shared_ptr<const Api> api = self->operators->Find(PyTuple_GET_ITEM(arguments, 0));
+      if (api == nullptr) break;
+      auto* items = reinterpret_cast<PyTupleObject*>(arguments);
+      return capture->CallApi(*api, {items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1)}, keywords,
+                              [&] { return CallOriginal(self, arguments, keywords); });
+    }
     case Interception::kModule:
       return capture->CallModule(self->original, PyFunction_Check(self->original) ? PyFunction_GET_CODE(self->original) : nullptr,
                                  arguments, keywords);
@@ -43,6 +68,12 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
       recorder->SetPhase(*self->phase);
       PyObject* result = CallOriginal(self, arguments, keywords);
       recorder->SetPhase("");
+      return result;
+    }
+    case Interception::kWait: {
+      const ObjectReference work = ObjectReference::Borrow(PyTuple_GET_SIZE(arguments) > 0 ? PyTuple_GET_ITEM(arguments, 0) : Py_None);
+      PyObject* result = CallOriginal(self, arguments, keywords);
+      if (result != nullptr && Capture::active() == capture) capture->Waited(work.get());
       return result;
     }
     case Interception::kSuppress: {
@@ -73,6 +104,7 @@ void Deallocate(PyObject* object) {
   Clear(object);
   delete self->api;
   delete self->phase;
+  delete self->operators;
   PyTypeObject* type = Py_TYPE(object);
   type->tp_free(object);
   Py_DECREF(type);
@@ -118,7 +150,8 @@ PyTypeObject* Type() {
 
 }  // namespace
 
-PyObject* MakeInterceptor(PyObject* original, Interception interception, std::shared_ptr<const Api> api, std::string phase) {
+PyObject* MakeInterceptor(PyObject* original, Interception interception, std::shared_ptr<const Api> api,
+                          std::string phase, OperatorApi operator_api) {
   PyTypeObject* type = Type();
   if (type == nullptr) return nullptr;
   auto* self = PyObject_GC_New(InterceptorObject, type);
@@ -128,6 +161,7 @@ PyObject* MakeInterceptor(PyObject* original, Interception interception, std::sh
   self->interception = interception;
   self->api = new std::shared_ptr<const Api>(std::move(api));
   self->phase = new std::string(std::move(phase));
+  self->operators = new Operators{std::move(operator_api), {}};
   PyObject_GC_Track(self);
   return reinterpret_cast<PyObject*>(self);
 }

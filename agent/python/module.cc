@@ -121,7 +121,10 @@ class Agent {
     capture_->SetModuleInputs(std::move(inputs));
   }
   void Stop() { recorder_->Stop(); }
-  void EndStep(uint32_t step, bool keep) { recorder_->EndStep(step, keep); }
+  void EndStep(uint32_t step, bool keep) {
+    capture_->ForgetWaits();
+    recorder_->EndStep(step, keep);
+  }
   void ExportOpenStep(uint32_t step) { session_->ExportOpenStep(step); }
   void SetRank(uint32_t rank) { session_->SetRank({true, rank}); }
 
@@ -203,6 +206,43 @@ Config Parse(const std::string& json, const std::optional<std::string>& task, co
   return *std::move(config);
 }
 
+// Every value, as a test compares two configurations.
+py::dict ValuesOf(const Config& config) {
+  py::dict values;
+  values["task"] = std::string(core::ToString(config.task));
+  values["level"] = std::string(core::ToString(config.level));
+  values["dump_path"] = config.dump_path;
+  values["rank"] = config.rank;
+  values["step"] = config.step;
+  values["dump_enable"] = config.dump_enable;
+  values["extra_info"] = config.extra_info;
+  values["precision_high"] = config.precision_high;
+  values["risk_level"] = static_cast<int>(config.risk_level);
+  values["custom_op_namespaces"] = config.custom_op_namespaces;
+  values["scope"] = config.scope;
+  values["list"] = config.list;
+  values["tensor_list"] = config.tensor_list;
+  values["data_mode"] = py::make_tuple(config.forward, config.backward, config.input, config.output);
+  values["summary_mode"] = std::string(core::ToString(config.summary_mode));
+  py::list slices;
+  for (const core::SliceRule& rule : config.slice) slices.append(py::make_tuple(rule.dim, rule.size, rule.begin, rule.end));
+  values["slice"] = slices;
+  values["request_id"] = config.request_id;
+  values["bench_path"] = config.bench_path;
+  values["diff_nums"] = config.diff_nums;
+  values["load"] = config.load ? py::object(py::make_tuple(config.load->path, config.load->modules, config.load->step,
+                                                           config.load->rank, config.load->dump_after_load))
+                               : py::none();
+  values["server"] = config.server;
+  values["run"] = config.run;
+  values["loss_policy"] = static_cast<int>(config.loss_policy);
+  values["memory_ceiling_bytes"] = config.memory_ceiling_bytes;
+  values["spool_quota_bytes"] = config.spool_quota_bytes;
+  values["stall_bound_seconds"] = config.stall_bound_seconds;
+  values["capture_all"] = config.capture_all;
+  return values;
+}
+
 std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout, bool is_distributed,
                                    std::vector<int> ignored_inputs, std::vector<int> ignored_outputs,
                                    std::string ignored_keyword) {
@@ -220,12 +260,21 @@ std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& r
 }
 
 py::object Intercept(const py::object& original, const std::string& interception, const std::shared_ptr<const Api>& api,
-                     const std::string& phase) {
+                     const std::string& phase, const py::object& operator_api) {
   Interception kind = Interception::kApi;
   if (interception == "module") kind = Interception::kModule;
   if (interception == "phase") kind = Interception::kPhase;
   if (interception == "suppress") kind = Interception::kSuppress;
-  PyObject* made = MakeInterceptor(original.ptr(), kind, api, phase);
+  if (interception == "wait") kind = Interception::kWait;
+  if (interception == "operator") kind = Interception::kOperator;
+  auto describe = [operator_api](PyObject* op) -> std::shared_ptr<const Api> {
+    try {
+      return operator_api(py::reinterpret_borrow<py::object>(op)).cast<std::shared_ptr<Api>>();
+    } catch (const std::exception&) {
+      return nullptr;  // an operator without the names that torch gives them is not recorded
+    }
+  };
+  PyObject* made = MakeInterceptor(original.ptr(), kind, api, phase, describe);
   if (made == nullptr) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(made);
 }
@@ -254,6 +303,7 @@ PYBIND11_MODULE(_agent, module) {
       .def_readonly("server", &Config::server)
       .def_readonly("capture_all", &Config::capture_all)
       .def_readonly("json", &Config::json)
+      .def("values", &ValuesOf)
       .def_readonly("dump_enable", &Config::dump_enable)
       .def_readonly("extra_info", &Config::extra_info)
       .def_readonly("scope", &Config::scope)
@@ -329,9 +379,9 @@ PYBIND11_MODULE(_agent, module) {
   module.def("restore_methods", &MethodSwap::Restore);
   module.def(
       "intercept",
-      [](const py::object& original, const std::string& kind, std::shared_ptr<Api> api, const std::string& phase) {
-        return Intercept(original, kind, api, phase);
-      },
-      py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "");
+      [](const py::object& original, const std::string& kind, std::shared_ptr<Api> api, const std::string& phase,
+         const py::object& operator_api) { return Intercept(original, kind, api, phase, operator_api); },
+      py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "",
+      py::arg("operator_api") = py::none());
   module.def("hide_code", [](const py::object& code) { CallStack::HideCode(code.ptr()); });
 }

@@ -21,16 +21,16 @@ size_t TensorsOf(const core::Node& node) {
 }
 
 // The checksums of a fragment's fields, as BenchDump has them.
-void Collect(const FragmentBuilder& builder, core::BenchDump::Checksums* out) {
+void Collect(const FragmentBuilder& builder, core::BenchDump::Fields* out) {
   size_t next = 0;
-  for (const core::Node& field : builder.BuildStructure().fields.children) {
-    const std::span<const core::Leaf> leaves = builder.leaves().subspan(next, TensorsOf(field));
-    next += leaves.size();
-    if (field.key == "parameters") continue;
-    Sums& sums = field.key.starts_with("input") ? out->input : out->output;
-    for (const core::Leaf& leaf : leaves) sums.push_back(leaf.crc32);
+  for (const core::Node& node : builder.BuildStructure().fields.children) {
+    core::BenchDump::Field field{node.key, {}};
+    for (size_t count = TensorsOf(node); count > 0; --count) field.checksums.push_back(builder.leaves()[next++].crc32);
+    if (node.key != "parameters") out->push_back(std::move(field));
   }
 }
+
+bool IsInput(const core::BenchDump::Field& field) { return field.key.starts_with("input"); }
 
 // The first tensor that is not the same; nullopt: all are. One without a checksum is the same as any.
 std::optional<size_t> FirstDifference(const Sums& ours, const Sums& theirs) {
@@ -68,16 +68,26 @@ bool DiffCheck::done() const {
 std::string DiffCheck::Compare(const std::string& full_name, const FragmentBuilder* begin,
                                const FragmentBuilder& end) const {
   if (bench_ == nullptr || (diff_nums_ >= 0 && found_ >= diff_nums_)) return {};
-  const core::BenchDump::Checksums* const theirs = bench_->Find(full_name);
+  const core::BenchDump::Fields* const theirs = bench_->Find(full_name);
   if (theirs == nullptr) return {};
-  core::BenchDump::Checksums ours;
+  core::BenchDump::Fields ours;
   if (begin != nullptr) Collect(*begin, &ours);
   Collect(end, &ours);
-  if (FirstDifference(ours.input, theirs->input)) return {};
-  const std::optional<size_t> first = FirstDifference(ours.output, theirs->output);
-  if (!first) return {};
-  return core::Cat(full_name, " differs from the dump under bench_path: inputs are equal, tensor ", *first,
-                   " of its output has checksum ", Shown(ours.output, *first), ", there ", Shown(theirs->output, *first));
+  for (const core::BenchDump::Field& input : *theirs) {
+    if (!IsInput(input)) continue;
+    const core::BenchDump::Field* const our = ours.Find(input.key);
+    if (FirstDifference(our == nullptr ? Sums() : our->checksums, input.checksums)) return {};
+  }
+  for (const core::BenchDump::Field& our : ours) {
+    const core::BenchDump::Field* const there = theirs->Find(our.key);
+    if (IsInput(our) || there == nullptr) continue;
+    if (const std::optional<size_t> first = FirstDifference(our.checksums, there->checksums)) {
+      return core::Cat(full_name, " differs from the dump under bench_path: inputs are equal, tensor ", *first, " of ",
+                       our.key, " has checksum ", Shown(our.checksums, *first), ", there ",
+                       Shown(there->checksums, *first));
+    }
+  }
+  return {};
 }
 
 DiffCheck::Verdict DiffCheck::Check(const std::string& full_name, bool enters, bool exits, FragmentBuilder& builder) {

@@ -53,9 +53,9 @@ class DiffCheckTest : public ::testing::Test {
     const auto tensor = [](int crc) {
       return core::Cat(R"({"dtype": "torch.float32", "shape": [2], "md5": "0000000)", crc, "\"}");
     };
-    std::string data;
+    std::string data = core::Cat(R"("Module.a.parameters_grad.0": {"bias": [)", tensor(5), R"(], "weight": [)", tensor(6), "]}");
     for (int i = 0; i < 3; ++i) {
-      data += core::Cat(i == 0 ? "" : ",", "\"Torch.add.", i, R"(.forward": {"input_args": [)", tensor(1), ",", tensor(2),
+      data += core::Cat(",\"Torch.add.", i, R"(.forward": {"input_args": [)", tensor(1), ",", tensor(2),
                         R"(], "input_kwargs": {}, "output": [)", tensor(3), "]}");
     }
     std::ofstream(path) << "{\"data\": {" << data << "}}";
@@ -109,6 +109,19 @@ TEST_F(DiffCheckTest, ARecordInOneFragmentIsComparedToo) {
   EXPECT_TRUE(verdict.differs);
   EXPECT_EQ(verdict.held, nullptr);
   EXPECT_TRUE(HasPayloads(whole));
+}
+
+TEST_F(DiffCheckTest, GradientsOfParametersAreComparedOneByOne) {
+  DiffCheck check(-1);
+  check.SetBench(bench_);
+  const auto differs = [&](std::string_view parameter, uint32_t checksum) {
+    FragmentBuilder whole = Fragment(parameter, {checksum});
+    return check.Check("Module.a.parameters_grad.0", true, true, whole).differs;
+  };
+  EXPECT_FALSE(differs("bias", 5));
+  EXPECT_FALSE(differs("weight", 6));
+  EXPECT_TRUE(differs("weight", 7));
+  EXPECT_FALSE(differs("other", 7)) << "the other dump has none";
 }
 
 TEST_F(DiffCheckTest, EndsAfterDiffNums) {

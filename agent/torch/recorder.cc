@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "agent/torch/recompute.h"
 #include "agent/core/str_cat.h"
 
 namespace msprobe::capture {
@@ -12,6 +13,8 @@ uint32_t NextGeneration() {
   static std::atomic<uint32_t> next{1};
   return next.fetch_add(1);
 }
+
+constexpr uint32_t kThreadStride = 1'000'000;
 
 bool AtLeast(core::RiskLevel risk, core::RiskLevel asked) {
   switch (asked) {
@@ -85,6 +88,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   next_ordinal_ = 0;
   token_ = 0;
   token_seen_ = false;
+  lanes_.clear();
   counts_.clear();
   gradient_counts_.clear();
   modules_with_backward_.clear();
@@ -135,17 +139,26 @@ bool Recorder::Saves(const OpenRecord& record) const {
                      [&](const std::string& part) { return full_name.find(part) != std::string::npos; });
 }
 
+uint32_t Recorder::NextCount(const std::string& name, const ThreadState& thread, bool recompute) {
+  // What is computed again counts on where the first forward was, whichever thread runs the backward pass.
+  const uint32_t lane =
+      recompute ? 0 : lanes_.try_emplace(thread.number, static_cast<uint32_t>(lanes_.size())).first->second;
+  if (lane >= counts_.size()) counts_.resize(lane + 1);
+  return lane * kThreadStride + counts_[lane][name]++;
+}
+
 OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
   OpenRecord record;
   record.kind = core::RecordKind::kApi;
   record.step = step();
   record.thread = thread.number;
+  record.recompute = Recomputing(false);
   {
     absl::MutexLock lock(&mu_);
     std::shared_ptr<const std::string>& name = api_names_[&api];
     if (name == nullptr) name = std::make_shared<const std::string>(api.name);
     record.name = name;
-    record.count = counts_[api.name]++;
+    record.count = NextCount(api.name, thread, record.recompute);
     record.token = token_;
     record.ordinal = next_ordinal_++;
     record.parent = phase_ != 0 ? phase_ : ParentOf(thread);
@@ -161,10 +174,11 @@ OpenRecord Recorder::BeginModule(const std::shared_ptr<const std::string>& name,
   record.kind = core::RecordKind::kModule;
   record.step = step();
   record.thread = thread.number;
+  record.recompute = Recomputing(true);
   record.name = name;
   {
     absl::MutexLock lock(&mu_);
-    record.count = counts_[*name]++;
+    record.count = NextCount(*name, thread, record.recompute);
     record.token = token_;
     record.ordinal = next_ordinal_++;
     record.parent = ParentOf(thread);
@@ -180,6 +194,7 @@ OpenRecord Recorder::BeginBackward(const OpenRecord& forward, bool apply_risk, c
                                    ThreadState& thread) {
   OpenRecord record = forward;
   record.direction = core::Direction::kBackward;
+  record.recompute = false;
   record.step = step();
   record.thread = thread.number;
   record.entered = false;
@@ -315,6 +330,7 @@ void Recorder::CompareBeforeEmit(OpenRecord& record, FragmentBuilder& builder, u
 
 void Recorder::EmitFragment(const OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack) {
   if (!record.in_construct) flags |= core::kNoConstruct;
+  if (record.recompute) flags |= core::kRecompute;
   core::Fragment fragment;
   fragment.step = record.step;
   fragment.token = record.token;

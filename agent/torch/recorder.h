@@ -58,6 +58,7 @@ struct OpenRecord {
   bool in_construct = false;  // stands in construct.json
   bool entered = false;       // its ENTER was emitted with fields
   bool save = false;          // keep the tensors' bytes
+  bool recompute = false;     // of activation checkpointing's second forward
 
   std::string FullName() const;
 };
@@ -158,6 +159,10 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
  private:
   bool WantsDirection(core::Direction direction) const;  // by data_mode
+  // The place of a call among those of its name in this step. Calls of one thread are numbered by themselves, so that
+  // numbers do not depend on how threads interleave: of the n-th thread that records in the step from n * kThreadStride.
+  uint32_t NextCount(const std::string& name, const ThreadState& thread, bool recompute)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   core::ParentId ParentOf(const ThreadState& thread) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Sets `selected` and `wanted`.
   void Judge(OpenRecord& record, bool apply_risk, core::RiskLevel risk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -185,7 +190,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   uint64_t next_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t token_ ABSL_GUARDED_BY(mu_) = 0;
   bool token_seen_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<std::string, uint32_t> counts_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<uint32_t, uint32_t> lanes_ ABSL_GUARDED_BY(mu_);  // thread number -> its place among threads
+  std::vector<absl::flat_hash_map<std::string, uint32_t>> counts_ ABSL_GUARDED_BY(mu_);  // by lane
   absl::flat_hash_map<const void*, std::shared_ptr<const std::string>> api_names_ ABSL_GUARDED_BY(mu_);
   core::ParentId phase_ ABSL_GUARDED_BY(mu_) = 0;
   struct GradientCount {

@@ -265,7 +265,9 @@ class PrecisionDebugger:
 
     def _install(self) -> None:
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
-        self._interception.install(with_apis=with_apis)
+        self._interception.install(
+            with_apis=with_apis, namespaces=self.config.custom_op_namespaces, everything=self.config.capture_all
+        )
 
     def recapture(self) -> None:
         """module_dump has begun or ended: intercepts what is wanted now, if capturing."""
@@ -481,7 +483,11 @@ class PrecisionDebugger:
             for name, module in self._submodules():
                 self._agent.add_module(module, name=name, is_root=False)
         for model in self._models:
-            self._agent.add_module(model[0] if isinstance(model, list) else model, name="", is_root=True)
+            root = model[0] if isinstance(model, list) else model
+            recorded = self.config.capture_all and self.config.level in ("L0", "mix")
+            prefix = "Module.0" if isinstance(model, list) else "Module"
+            name = f"{prefix}.{type(root).__name__}" if recorded else ""
+            self._agent.add_module(root, name=name, is_root=True)
         self._registered = len(self._models)
 
     def _register_custom_api(self, module: Any, api: str, api_prefix: str | None) -> None:

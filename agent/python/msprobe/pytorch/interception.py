@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def read_names(text: str) -> dict[str, list[str]]:
 class CodeSwap:
     """Other code for one Python function."""
 
-    def __init__(self, function: types.FunctionType, kind: str, api: Any = None, phase: str = "") -> None:
+    def __init__(self, function: types.FunctionType, kind: str, **options: Any) -> None:
         self.function = function
         self.original = function.__code__
         self.twin = types.FunctionType(
@@ -58,7 +58,7 @@ class CodeSwap:
         )
         self.twin.__kwdefaults__ = function.__kwdefaults__
         self.twin.__qualname__ = function.__qualname__
-        self.interceptor = _agent.intercept(self.twin, kind, api=api, phase=phase)
+        self.interceptor = _agent.intercept(self.twin, kind, **options)
         consts = tuple(self.interceptor if const == "callable" else const for const in _SHIM.co_consts)
         self.shim = _SHIM.replace(
             co_consts=consts,
@@ -90,7 +90,8 @@ class AttributeSwap:
     def __init__(self, owner: Any, name: str, replacement: Any) -> None:
         self.owner, self.name = owner, name
         self.inherited = name not in vars(owner)
-        self.original, self.replacement = getattr(owner, name), replacement
+        # As it stands there: a class holds functions that what is got from it no longer binds.
+        self.original, self.replacement = vars(owner).get(name), replacement
 
     def install(self) -> None:
         setattr(self.owner, self.name, self.replacement)
@@ -133,14 +134,27 @@ class Interception:
         self._modules: list[CodeSwap] = []
         self._put_in: list[CodeSwap | AttributeSwap] = []
         self._prepared_apis = False
+        self._operators: list[CodeSwap] = []  # of torch.ops
+        self._namespaces: frozenset[str] = frozenset()
+        self._indexing: list[AttributeSwap] = []
+        self._everything = False
         self._traces_uncaptured = False  # known once torch.compile has been used, which imports its tracer
         self._optimizer_hooks: list[Any] = []
         self.set_phase: Callable[[str], None] = lambda phase: None
 
-    def install(self, with_apis: bool | None = None) -> None:
-        """with_apis: API calls too, not modules alone. None: as the last time."""
+    def install(
+        self, with_apis: bool | None = None, namespaces: Sequence[str] | None = None, everything: bool | None = None
+    ) -> None:
+        """with_apis: API calls too, not modules alone. namespaces: of torch.ops, whose operators are recorded.
+        everything: operators of every namespace, and x[i]. None: as the last time."""
         if with_apis is not None:
             self._with_apis = with_apis
+        if namespaces is not None and frozenset(namespaces) != self._namespaces:
+            self._namespaces = frozenset(namespaces)
+            self._operators = []
+        if everything is not None and everything != self._everything:
+            self._everything = everything
+            self._operators = []
         if self.installed:
             self.restore()
         self.installed = True
@@ -157,7 +171,7 @@ class Interception:
         if self._with_apis:
             self._prepare_apis()
             _agent.install_methods()
-            self._put_in += self._apis
+            self._put_in += [*self._apis, *self._prepare_operators(), *self._prepare_indexing()]
             self._hook_optimizers()
         self._put_in += self._modules
         for swap in self._put_in:
@@ -175,6 +189,32 @@ class Interception:
         for handle in self._optimizer_hooks:
             handle.remove()
         self._optimizer_hooks.clear()
+
+    def _prepare_operators(self) -> list[CodeSwap]:
+        """The two ways into an operator: torch.ops.ns.name(...) and torch.ops.ns.name.overload(...)."""
+        namespaces, everything = self._namespaces, self._everything
+        if not self._operators and (namespaces or everything):
+
+            def describe(op: Any) -> Any:
+                qualified = op._name if isinstance(op, torch._ops.OpOverload) else op._qualified_op_name
+                namespace, _, name = qualified.partition("::")
+                wanted = everything or namespace in namespaces
+                return make_api(f"{namespace}.{name.partition('.')[0]}", "FOCUS") if wanted else None
+
+            self._operators = [
+                CodeSwap(kind.__call__, "operator", operator_api=describe)
+                for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
+            ]
+        return self._operators
+
+    def _prepare_indexing(self) -> list[AttributeSwap]:
+        if not self._everything:
+            return []
+        if not self._indexing:
+            api = make_api("Tensor.__getitem__", "FOCUS")
+            index = _agent.intercept(torch.Tensor.__getitem__, "api", api=api)
+            self._indexing = [AttributeSwap(torch.Tensor, "__getitem__", index)]
+        return self._indexing
 
     def _hook_optimizers(self) -> None:
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -202,13 +242,15 @@ class Interception:
                     self._apis.append(AttributeSwap(owner, last, stand_in))
                 continue
             if isinstance(function, types.FunctionType):
-                self._apis.append(CodeSwap(function, "api", api))
+                self._apis.append(CodeSwap(function, "api", api=api))
             elif isinstance(function, types.WrapperDescriptorType):  # a slot, such as __setitem__, has no definition to swap
                 self._apis.append(AttributeSwap(owner, last, _agent.intercept(function, "api", api=api)))
             elif not _agent.prepare_method(function, api):
                 continue
             seen[id(function)] = prefix
         self._apis += self._unlisted_names(set(sections["Tensor torch.Tensor"]), seen)
+        if (work := getattr(torch.distributed, "Work", None)) is not None:
+            self._apis.append(AttributeSwap(work, "wait", _agent.intercept(work.wait, "wait")))
         clip = torch.nn.utils
         for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"):
             function = getattr(clip, name, None)
