@@ -54,18 +54,17 @@ absl::StatusOr<BenchDump> BenchDump::Load(const std::string& dump_json) {
   bool has_checksums = false;
   for (const auto& record : document["data"].GetObject()) {
     const std::string name(record.name.GetString(), record.name.GetStringLength());
-    Checksums checksums;
+    Fields fields;
     if (record.value.IsObject()) {
-      for (const auto& field : record.value.GetObject()) {
-        const std::string_view key(field.name.GetString(), field.name.GetStringLength());
-        if (key == "parameters") continue;
-        Collect(field.value, key.starts_with("input") ? &checksums.input : &checksums.output);
+      for (const auto& member : record.value.GetObject()) {
+        Field field{std::string(member.name.GetString(), member.name.GetStringLength()), {}};
+        if (field.key == "parameters") continue;
+        Collect(member.value, &field.checksums);
+        for (const std::optional<uint32_t>& each : field.checksums) has_checksums |= each.has_value();
+        fields.push_back(std::move(field));
       }
     }
-    for (const auto& side : {checksums.input, checksums.output}) {
-      for (const std::optional<uint32_t>& each : side) has_checksums |= each.has_value();
-    }
-    dump.records_.emplace(name, std::move(checksums));
+    dump.records_.emplace(name, std::move(fields));
   }
   if (!has_checksums && !dump.records_.empty()) {
     return absl::InvalidArgumentError(Cat("\"", dump_json, "\" has no checksums: it was not dumped with summary_mode md5"));
@@ -73,7 +72,14 @@ absl::StatusOr<BenchDump> BenchDump::Load(const std::string& dump_json) {
   return dump;
 }
 
-const BenchDump::Checksums* BenchDump::Find(std::string_view full_name) const {
+const BenchDump::Field* BenchDump::Fields::Find(std::string_view key) const {
+  for (const Field& field : *this) {
+    if (field.key == key) return &field;
+  }
+  return nullptr;
+}
+
+const BenchDump::Fields* BenchDump::Find(std::string_view full_name) const {
   const auto found = records_.find(absl::string_view(full_name.data(), full_name.size()));
   return found == records_.end() ? nullptr : &found->second;
 }

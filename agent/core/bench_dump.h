@@ -16,21 +16,26 @@ namespace msprobe::core {
 // Immutable after Load, and thread-safe.
 class BenchDump {
  public:
-  // Of one record, a tensor each in depth-first order; nullopt where the dump has none. Parameters are left out.
-  struct Checksums {
-    std::vector<std::optional<uint32_t>> input;  // input_args and input_kwargs; of a backward record input
-    std::vector<std::optional<uint32_t>> output;  // output; of parameters_grad the gradients
+  // Of a record's field (input_args, output, the gradient of one parameter), a tensor each in depth-first order; nullopt where
+  // the dump has none.
+  struct Field {
+    std::string key;
+    std::vector<std::optional<uint32_t>> checksums;
+  };
+  // Of one record. Parameters are left out.
+  struct Fields : std::vector<Field> {
+    const Field* Find(std::string_view key) const;  // null: there is none
   };
 
   // Errors: NotFound, InvalidArgument for what is no dump.json or has no checksums.
   static absl::StatusOr<BenchDump> Load(const std::string& dump_json);
 
   // Null: the dump has no record of this name.
-  const Checksums* Find(std::string_view full_name) const;
+  const Fields* Find(std::string_view full_name) const;
   size_t size() const { return records_.size(); }
 
  private:
-  absl::flat_hash_map<std::string, Checksums> records_;
+  absl::flat_hash_map<std::string, Fields> records_;
 };
 
 }  // namespace msprobe::core

@@ -42,13 +42,14 @@ TEST_F(BenchDumpTest, ChecksumsStandInDepthFirstOrder) {
           R"({"weight": [)", Tensor("\"4\""), "]}}}"));
   ASSERT_TRUE(dump.ok()) << dump.status();
   EXPECT_EQ(dump->size(), 3);
-  const BenchDump::Checksums* forward = dump->Find("Torch.add.0.forward");
-  ASSERT_NE(forward, nullptr);
-  EXPECT_THAT(forward->input, ElementsAre(10, std::nullopt, 0xffffffff));
-  EXPECT_THAT(forward->output, ElementsAre(1));
-  EXPECT_THAT(dump->Find("Torch.add.0.backward")->input, ElementsAre(3));
-  EXPECT_THAT(dump->Find("Module.a.parameters_grad.0")->input, IsEmpty());
-  EXPECT_THAT(dump->Find("Module.a.parameters_grad.0")->output, ElementsAre(4));
+  const auto checksums = [&](std::string_view record, std::string_view key) { return dump->Find(record)->Find(key)->checksums; };
+  EXPECT_THAT(checksums("Torch.add.0.forward", "input_args"), ElementsAre(10, std::nullopt));
+  EXPECT_THAT(checksums("Torch.add.0.forward", "input_kwargs"), ElementsAre(0xffffffff));
+  EXPECT_THAT(checksums("Torch.add.0.forward", "output"), ElementsAre(1));
+  EXPECT_EQ(dump->Find("Torch.add.0.forward")->Find("parameters"), nullptr);
+  EXPECT_THAT(checksums("Torch.add.0.backward", "input"), ElementsAre(3));
+  EXPECT_THAT(checksums("Torch.add.0.backward", "output"), IsEmpty());
+  EXPECT_THAT(checksums("Module.a.parameters_grad.0", "weight"), ElementsAre(4));
   EXPECT_EQ(dump->Find("Torch.add.1.forward"), nullptr);
 }
 

@@ -98,6 +98,7 @@ class LeafWriter {
     }
     if (torch_) Field("requires_grad").Bool(leaf_.requires_grad());
     WriteAttributes();
+    if (!data_name.empty()) Field("data_name").Text(data_name);
     if (options_.crc32 && !numpy_) {
       Field("md5");
       if (leaf_.has_crc32()) {
@@ -106,7 +107,6 @@ class LeafWriter {
         writer_.Null();
       }
     }
-    if (!data_name.empty()) Field("data_name").Text(data_name);
     if (options_.extended) WriteExtended();
     writer_.EndObject();
   }

@@ -159,7 +159,7 @@ TEST(RecordJson, KeysStandInTheToolsOrder) {
   EXPECT_EQ(
       Json(leaf, options),
       R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[1,8],"Max":0.5,"Min":0.5,"Mean":0.5,"Norm":0.5,)"
-      R"("requires_grad":true,"device_mesh":[0],"placements":[{"Shard":{"dim":0}}],"md5":"3df3c1ba","data_name":"a.pt"})");
+      R"("requires_grad":true,"device_mesh":[0],"placements":[{"Shard":{"dim":0}}],"data_name":"a.pt","md5":"3df3c1ba"})");
 }
 
 TEST(RecordJson, NullRules) {

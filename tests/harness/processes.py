@@ -62,6 +62,12 @@ def run_program(program, *arguments, python=sys.executable, **options):
     return run([python, program, *arguments], **options)
 
 
+def run_with(python, program, *arguments):
+    """Runs a program with this Python, or with another one that has its own packages and is not to see ours."""
+    ours = {} if str(python) == sys.executable else {"PYTHONPATH": None}
+    return run([python, program, *arguments], **ours)
+
+
 class Background:
     """A program that runs while the test looks on. Killed, with its process group, when the block is left."""
 

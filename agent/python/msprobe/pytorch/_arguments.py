@@ -1,4 +1,4 @@
-"""Checks of the arguments of PrecisionDebugger's methods: each gives the value, or raises MsprobeError with what would be right."""
+"""The arguments of PrecisionDebugger's methods: each check gives the value, or raises what would be right."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ def scheduled_tokens(value: Mapping[str, int] | None) -> dict[str, int] | None:
 
 
 def request_rows(request: str, scheduled: Mapping[str, int]) -> Rows | None:
-    """Where the tokens of a request stand in the batch, whose requests follow each other in the dict's order. None: nowhere."""
+    """Where a request's tokens stand in the batch, which has the requests in the dict's order. None: nowhere."""
     if request not in scheduled:
         return None
     begin = 0

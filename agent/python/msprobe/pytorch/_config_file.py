@@ -1,4 +1,4 @@
-"""Where the configuration comes from: a file, and the arguments that stand above it; and the file's changes (dump_enable)."""
+"""Where the configuration comes from: a file with the arguments above it, and the file's changes (dump_enable)."""
 
 import json
 import os
@@ -20,7 +20,8 @@ Signature = tuple[int, int, int]
 class ConfigFile:
     """config_path with the constructor's arguments. Not thread-safe.
 
-    A file that is being written is told by not being JSON: it is read again at the next poll, and what was read before stays.
+    A file that is being written is told by not being JSON: it is read again at the next poll, and what was read
+    before stays.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class ConfigFile:
             json.loads(text)
         except (MsprobeError, ValueError) as error:
             if before == self._incomplete:
-                _log.warning(f"{self.path} has changed but is no JSON ({error}); what was read before stays until it is")
+                _log.warning(
+                    f"{self.path} has changed but is no JSON ({error}); what was read before stays until it is"
+                )
                 self._signature = before
             self._incomplete = before
             return None
@@ -102,7 +105,9 @@ class ConfigFile:
         try:
             return self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise MsprobeError(f"config_path {os.fspath(self.path)!r} cannot be read: {error}; give the path of a JSON file") from None
+            raise MsprobeError(
+                f"config_path {os.fspath(self.path)!r} cannot be read: {error}; give the path of a JSON file"
+            ) from None
 
 
 def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ def _placement(placement: Any) -> dict[str, Any]:
 
 
 def describe(value: Any) -> "str | dict[str, Any] | tuple[torch.Tensor, str] | None":
-    """JSON text, a dict of plain values, or for a DTensor its local tensor and the JSON object of its layout; None: no encoding."""
+    """JSON text, a dict of plain values, or a DTensor's local tensor and the JSON of its layout; None: no encoding."""
     if not dist.is_available():
         return None
     if isinstance(value, torch.Tensor):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def rank_directory(dump: str | Path, step: int, rank: int | None) -> Path | None:
-    """``{dump}/step{N}/rank{R}``; without a rank the only directory of the step, or its only ``proc``. None: there is none."""
+    """``{dump}/step{N}/rank{R}``; without a rank the step's only directory, or its only ``proc``. None: none is."""
     parent = Path(dump) / f"step{step}"
     if rank is not None and (parent / f"rank{rank}").is_dir():
         return parent / f"rank{rank}"

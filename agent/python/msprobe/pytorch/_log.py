@@ -1,5 +1,6 @@
 """Lines for people, in the form scripts know: ``2026-11-21 01:53:55 (10736) [INFO] text``."""
 
+import contextlib
 import os
 import sys
 import time
@@ -24,10 +25,8 @@ def log(level: str, text: str) -> None:
         return
     rank = f" [rank {_rank}]" if _rank is not None else ""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
-    try:
+    with contextlib.suppress(OSError, ValueError):  # stdout may be closed: the run goes on
         print(f"{now} ({os.getpid()}){rank} [{level}] {text}", file=sys.stdout, flush=True)
-    except (OSError, ValueError):
-        pass  # stdout is closed: the run goes on
 
 
 def info(text: str) -> None:

@@ -25,7 +25,8 @@ class ModuleDumper:
             raise MsprobeError(f"dump_name is {dump_name!r}; it should be a string that is not empty")
         level = self._debugger.config.level
         if level != "L1":
-            _log.info(f"module_dump has no effect at level {level}, which records {'nothing but what is saved' if level == 'debug' else 'every module'}")
+            recorded = "nothing but what is saved" if level == "debug" else "every module"
+            _log.info(f"module_dump has no effect at level {level}, which records {recorded}")
             return
         self.named[module] = f"Module.{dump_name}.{type(module).__name__}"
         self._debugger.recapture()

@@ -16,8 +16,8 @@ from msprobe.pytorch._earlier_dump import rank_directory
 class ModuleInputs:
     """The tensors that stand in for the arguments of the calls that ``load.modules`` names.
 
-    A tensor is replaced where the other dump has one of the same place, shape and dtype; everything else stays as it is, and is warned
-    of. Nothing here raises into a call.
+    A tensor is replaced where the other dump has one of the same place, shape and dtype; everything else stays as it
+    is, and is warned of. Nothing here raises into a call.
     """
 
     def __init__(self, load: Any) -> None:
@@ -55,7 +55,9 @@ class ModuleInputs:
         wanted = {name.rsplit(".", 2)[0] for name in self.names}
         for name, module in modules:
             if name in wanted:
-                self._handles.append(module.register_forward_pre_hook(self._hook_of(name), prepend=True, with_kwargs=True))
+                self._handles.append(
+                    module.register_forward_pre_hook(self._hook_of(name), prepend=True, with_kwargs=True)
+                )
 
     def unhook(self) -> None:
         for handle in self._handles:
@@ -71,7 +73,9 @@ class ModuleInputs:
         if missed:
             _log.warning(f"load: not called while capturing, so not replaced: {', '.join(missed)}")
 
-    def replace(self, full_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    def replace(
+        self, full_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """The arguments to call with, or None: as they are."""
         try:
             self._hit.add(full_name)
@@ -112,7 +116,11 @@ class ModuleInputs:
             _log.warning(f"load: {path} cannot be loaded ({error}); the value stays")
             return present
         if not isinstance(loaded, torch.Tensor) or loaded.shape != present.shape or loaded.dtype != present.dtype:
-            kind = f"{loaded.dtype} of {list(loaded.shape)}" if isinstance(loaded, torch.Tensor) else type(loaded).__name__
-            _log.warning(f"load: {path} holds {kind}, the call has {present.dtype} of {list(present.shape)}; the value stays")
+            kind = (
+                f"{loaded.dtype} of {list(loaded.shape)}" if isinstance(loaded, torch.Tensor) else type(loaded).__name__
+            )
+            _log.warning(
+                f"load: {path} holds {kind}, the call has {present.dtype} of {list(present.shape)}; the value stays"
+            )
             return present
         return loaded.requires_grad_() if present.requires_grad else loaded

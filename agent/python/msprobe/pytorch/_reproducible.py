@@ -52,7 +52,8 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
 def random_save(output_path: str = "./output") -> None:
     """Writes each call that asks python, numpy or torch for random numbers, with its stack, as a line of a CSV file.
 
-    The file is ``random_{rankN|procPID}_{time}.csv`` in the directory output_path, which is made. A second call changes nothing.
+    The file is ``random_{rankN|procPID}_{time}.csv`` in the directory output_path, which is made. A second call
+    changes nothing.
     """
     if not isinstance(output_path, (str, os.PathLike)):
         raise MsprobeError(f"output_path is {output_path!r}; it should be a string, the path of a directory")
@@ -78,7 +79,9 @@ def _device(name: str) -> Any:
 def _seed_devices(seed: int) -> None:
     if (npu := _device("npu")) is not None:
         npu.manual_seed_all(seed)
-        os.environ.update(HCCL_DETERMINISTIC="True", LCCL_DETERMINISTIC="1", CLOSE_MATMUL_K_SHIFT="1", ATB_LLM_LCOC_ENABLE="0")
+        os.environ.update(
+            HCCL_DETERMINISTIC="True", LCCL_DETERMINISTIC="1", CLOSE_MATMUL_K_SHIFT="1", ATB_LLM_LCOC_ENABLE="0"
+        )
     if (cuda := _device("cuda")) is not None:
         cuda.manual_seed_all(seed)
         torch.backends.cudnn.deterministic = True
@@ -139,10 +142,12 @@ class _RandomCalls:
         path = directory / f"random_{label}_{time.strftime('%Y%m%d%H%M%S')}.csv"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            with path.open("w", newline="", encoding="utf-8") as stream:
+            with path.open("w", newline="", encoding="utf-8-sig") as stream:
                 csv.writer(stream).writerow(["api_name", "stack"])
         except OSError as error:
-            raise MsprobeError(f"output_path {os.fspath(directory)!r} cannot be written: {error}; give a directory that can be") from None
+            raise MsprobeError(
+                f"output_path {os.fspath(directory)!r} cannot be written: {error}; give a directory that can be"
+            ) from None
         self._path, self._has_rank = path, rank is not None
         _log.info(f"The random info will be saved in {path}.")
         self._patch()

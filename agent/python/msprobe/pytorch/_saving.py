@@ -12,7 +12,7 @@ _KINDS = (torch.Tensor, int, float, str, dict, list, tuple)
 
 
 class Saver:
-    """Counts names and mirrors the structure of values for their gradients. agent and step are asked when a gradient comes."""
+    """Counts names and mirrors values for their gradients. agent and step are asked when a gradient comes."""
 
     def __init__(self, agent: Callable[[], Any], step: Callable[[], int]) -> None:
         self._agent, self._step = agent, step
@@ -28,7 +28,9 @@ class Saver:
         if not isinstance(name, str):
             wrong = f"name is {name!r}; it should be a string"
         elif not isinstance(variable, _KINDS):
-            wrong = f"{name!r} is a {type(variable).__name__}; it should be a tensor, int, float, str, dict, list or tuple"
+            wrong = (
+                f"{name!r} is a {type(variable).__name__}; it should be a tensor, int, float, str, dict, list or tuple"
+            )
         elif isinstance(variable, dict) and not all(isinstance(key, str) for key in variable):
             wrong = f"{name!r} is a dict with keys {list(variable)[:5]}; they should be strings"
         elif not isinstance(save_backward, bool):
