@@ -243,43 +243,6 @@ py::dict ValuesOf(const Config& config) {
   return values;
 }
 
-// Every value, as a test compares two configurations.
-py::dict ValuesOf(const Config& config) {
-  py::dict values;
-  values["task"] = std::string(core::ToString(config.task));
-  values["level"] = std::string(core::ToString(config.level));
-  values["dump_path"] = config.dump_path;
-  values["rank"] = config.rank;
-  values["step"] = config.step;
-  values["dump_enable"] = config.dump_enable;
-  values["extra_info"] = config.extra_info;
-  values["precision_high"] = config.precision_high;
-  values["risk_level"] = static_cast<int>(config.risk_level);
-  values["custom_op_namespaces"] = config.custom_op_namespaces;
-  values["scope"] = config.scope;
-  values["list"] = config.list;
-  values["tensor_list"] = config.tensor_list;
-  values["data_mode"] = py::make_tuple(config.forward, config.backward, config.input, config.output);
-  values["summary_mode"] = std::string(core::ToString(config.summary_mode));
-  py::list slices;
-  for (const core::SliceRule& rule : config.slice) slices.append(py::make_tuple(rule.dim, rule.size, rule.begin, rule.end));
-  values["slice"] = slices;
-  values["request_id"] = config.request_id;
-  values["bench_path"] = config.bench_path;
-  values["diff_nums"] = config.diff_nums;
-  values["load"] = config.load ? py::object(py::make_tuple(config.load->path, config.load->modules, config.load->step,
-                                                           config.load->rank, config.load->dump_after_load))
-                               : py::none();
-  values["server"] = config.server;
-  values["run"] = config.run;
-  values["loss_policy"] = static_cast<int>(config.loss_policy);
-  values["memory_ceiling_bytes"] = config.memory_ceiling_bytes;
-  values["spool_quota_bytes"] = config.spool_quota_bytes;
-  values["stall_bound_seconds"] = config.stall_bound_seconds;
-  values["capture_all"] = config.capture_all;
-  return values;
-}
-
 std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout, bool is_distributed,
                                    std::vector<int> ignored_inputs, std::vector<int> ignored_outputs,
                                    std::string ignored_keyword) {
@@ -340,7 +303,6 @@ PYBIND11_MODULE(_agent, module) {
       .def_readonly("server", &Config::server)
       .def_readonly("capture_all", &Config::capture_all)
       .def_readonly("json", &Config::json)
-      .def("values", &ValuesOf)
       .def("values", &ValuesOf)
       .def_readonly("dump_enable", &Config::dump_enable)
       .def_readonly("extra_info", &Config::extra_info)
