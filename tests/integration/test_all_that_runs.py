@@ -1,0 +1,86 @@
+"""Operators of torch.ops, indexing, the root module, recomputation, threads and asynchronous collectives."""
+
+import collections
+import json
+import sys
+
+import pytest
+from harness.dumps import embedded_data_directory, entries, read_dump, write_config
+from harness.processes import PROGRAMS, run, servers_of, wait_until
+
+
+def names(data, *prefixes):
+    return [name for name in data if name.startswith(prefixes)]
+
+
+@pytest.mark.timeout(120)
+def test_default_capture_names_what_the_lists_and_the_namespaces_name(dump_path, traced):
+    traced("all_that_runs.py", level="mix", custom_op_namespaces=["probing"])
+    data = entries(dump_path, 0)
+    assert names(data, "probing", "aten", "Tensor.__getitem__", "Module.Net") == [
+        *(f"probing.scale.{call}.forward" for call in range(3)),
+        *(f"probing.scale.{call}.backward" for call in (2, 1, 0)),
+    ]
+    first = data["probing.scale.0.forward"]
+    assert first["input_args"][0]["shape"] == [2, 4] and first["input_args"][1] == {"type": "float", "value": 2.0}
+    assert data["probing.scale.1.forward"]["input_args"][0]["Max"] == first["output"][0]["Max"]
+    construct = json.loads(next((dump_path / "step0").glob("*/construct.json")).read_text())
+    assert construct["probing.scale.0.forward"] is None, "the root is not recorded, so its operators have no parent"
+
+
+@pytest.mark.timeout(120)
+def test_capture_all_records_indexing_every_operator_and_the_root(dump_path, traced, ask):
+    traced("all_that_runs.py", level="mix", capture="all")
+    data = entries(dump_path, 0)
+    assert names(data, "aten", "Tensor.__getitem__", "Module.Net") == [
+        "aten.add.0.forward",
+        "Tensor.__getitem__.0.forward",
+        "Module.Net.forward.0",
+        "Module.Net.backward.0",
+        "Tensor.__getitem__.0.backward",
+        "aten.add.0.backward",
+    ]
+    construct = json.loads(next((dump_path / "step0").glob("*/construct.json")).read_text())
+    assert construct["Module.inner.Linear.forward.0"] == "Module.Net.forward.0"
+    assert construct["Tensor.__getitem__.0.forward"] == "Module.Net.forward.0"
+
+    wait_until(lambda: not servers_of(dump_path), 60, "the server has left its directory to the client's")
+    directory = embedded_data_directory(dump_path)
+    (listed,) = ask("runs", data_dir=directory)
+    rank = next((dump_path / "step0").iterdir()).name
+    for step in (1, 2):
+        records = ask("records", listed["run"], "--step", step, "--rank", rank, data_dir=directory)
+        again = {record["name"]: record["recompute"] for record in records}
+        assert again["Torch.cos.0.forward"] is False and again["Torch.cos.1.forward"] is True, f"step {step}"
+        assert not any(value for name, value in again.items() if name.startswith("Torch.mul")), (
+            "an autograd.Function's own"
+        )
+
+
+@pytest.mark.timeout(120)
+def test_each_thread_numbers_its_own_calls(dump_path, traced):
+    traced("all_that_runs.py", level="L1")
+    first_values = collections.defaultdict(list)
+    for name, value in entries(dump_path, 3).items():
+        if name.startswith("Torch.mul."):
+            thread, call = divmod(int(name.split(".")[2]), 1_000_000)
+            first_values[thread].append((call, value["input_args"][0]["Max"]))
+    assert sorted(first_values) == [0, 1, 2]
+    for calls in first_values.values():
+        start = min(value for _, value in calls)
+        assert start % 1000 == 0 and sorted(calls) == [(call, start + call) for call in range(50)]
+
+
+@pytest.mark.timeout(180)
+def test_asynchronous_collectives_are_recorded_at_wait(tmp_path, dump_path):
+    config = write_config(tmp_path / "config.json", dump_path, level="L1")
+    run([sys.executable, PROGRAMS / "waiting.py", config], timeout=150)
+    for rank in (0, 1):
+        data = read_dump(dump_path / "step0" / f"rank{rank}")["data"]
+        reduced = data["Distributed.all_reduce.0.forward"]
+        assert reduced["input_args"][0]["Max"] == rank + 1 and reduced["output"][0]["Max"] == 3
+        assert "output" not in data["Distributed.all_reduce.1.forward"], "nobody waited for it inside the step"
+        (operation,) = data["Distributed.batch_isend_irecv.0.forward"]["output"][0]
+        assert operation["tensor"]["Max"] == 7
+    received = read_dump(dump_path / "step0" / "rank0")["data"]["Distributed.irecv.0.forward"]
+    assert received["output"][0]["Max"] == 9
