@@ -14,9 +14,11 @@ from msprobe_client.comparison import (
     BASES,
     BLAMES,
     LEVELS,
+    ORIGINS,
     VERDICTS,
     ComparedTensor,
     Divergence,
+    Overflow,
     RollUp,
     TableReport,
     UnpairedStep,
@@ -124,6 +126,25 @@ def divergence(message: analysis_pb2.Divergence) -> Divergence:
         culprit=message.culprit,
         in_target=message.in_target,
         evidence=tuple(map(_tensor, message.evidence)),
+        stack=tuple(message.stack),
+        collectives_before=message.collectives_before,
+        first=message.first,
+    )
+
+
+def overflow(message: analysis_pb2.Overflow) -> Overflow:
+    return Overflow(
+        op=message.op,
+        module=message.module,
+        step=message.step,
+        rank=decode.rank(message.rank),
+        token=message.token,
+        origin=ORIGINS[message.origin],
+        tensor=message.tensor,
+        dtype=message.dtype,
+        shape=message.shape,
+        nan=message.nan,
+        infinity=message.infinity,
         stack=tuple(message.stack),
         collectives_before=message.collectives_before,
         first=message.first,

@@ -15,7 +15,7 @@ import grpc
 from msprobe_client import analysis_client, background_call, decode, dump_files, model
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
-from msprobe_client.comparison import Divergence, TableReport, UnpairedStep
+from msprobe_client.comparison import Divergence, Overflow, TableReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     DataError,
@@ -330,6 +330,30 @@ class Client:
                     yield analysis_client.unpaired(response.unpaired)
                 elif kind == "divergence":
                     yield analysis_client.divergence(response.divergence)
+
+    def overflow(
+        self,
+        source: PathLike,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        limit: int = 0,
+        progress: Progress = _nothing,
+    ) -> Iterator[Overflow]:
+        """Where NaN and infinity come from, then the first of these again, with first set. Nothing: all is finite.
+
+        source: a run, or a dump directory or dump.json of this machine. limit: of each step and rank, 0 for all.
+        """
+        with analysis_client.sources(self, (source,), local=self._local) as (side,):
+            request = analysis_pb2.OverflowRequest(
+                source=side, scope=analysis_client.scope(steps, ranks, name), limit=limit
+            )
+            for response in self._items(lambda: self._analysis.Overflow(request)):
+                if response.WhichOneof("kind") == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+                elif response.WhichOneof("kind") == "overflow":
+                    yield analysis_client.overflow(response.overflow)
 
     def compare_tables(
         self,

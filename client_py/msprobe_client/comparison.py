@@ -156,3 +156,37 @@ class Divergence:
             "unreadable": f"the content of {self.culprit} cannot be read",
         }
         return f"{where}: {what.get(self.blame, 'differs')}"
+
+
+Origin: TypeAlias = Literal["", "computation", "weight", "input"]
+ORIGINS: tuple[Origin, ...] = ("", "computation", "weight", "input")
+
+
+@dataclass(frozen=True, slots=True)
+class Overflow:
+    """Where a NaN or an infinity comes from."""
+
+    op: str
+    module: str
+    step: int
+    rank: Rank
+    token: int
+    origin: Origin
+    tensor: str  # the row that is not finite
+    dtype: str
+    shape: str
+    nan: bool
+    infinity: bool
+    stack: tuple[str, ...]
+    collectives_before: int
+    first: bool  # of the whole answer
+
+    def __str__(self) -> str:
+        """One sentence: what happened."""
+        value = " and ".join(name for name, there in (("NaN", self.nan), ("infinity", self.infinity)) if there)
+        how = {
+            "computation": f"{self.tensor} has {value}, though everything that went in is finite",
+            "weight": f"the weight {self.tensor} has {value}",
+            "input": f"the input {self.tensor} has {value}, and no recorded operation made it",
+        }
+        return f"step {self.step} {self.rank}: {self.op}: {how.get(self.origin, value)}"

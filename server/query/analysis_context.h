@@ -23,5 +23,7 @@ absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTable
                           const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send);
 absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDivergenceRequest& request,
                              const std::function<bool()>& cancelled, const Send<v1::FirstDivergenceResponse>& send);
+absl::Status Overflow(const AnalysisContext& context, const v1::OverflowRequest& request,
+                      const std::function<bool()>& cancelled, const Send<v1::OverflowResponse>& send);
 
 }  // namespace msprobe::server

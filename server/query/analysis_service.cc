@@ -28,4 +28,12 @@ grpc::Status AnalysisService::FirstDivergence(grpc::ServerContext* call, const v
       [writer](const v1::FirstDivergenceResponse& response) { return writer->Write(response); }));
 }
 
+grpc::Status AnalysisService::Overflow(grpc::ServerContext* call, const v1::OverflowRequest* request,
+                                       grpc::ServerWriter<v1::OverflowResponse>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::Overflow(
+      context_, *request, [call] { return call->IsCancelled(); },
+      [writer](const v1::OverflowResponse& response) { return writer->Write(response); }));
+}
+
 }  // namespace msprobe::server

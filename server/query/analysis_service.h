@@ -18,6 +18,8 @@ class AnalysisService final : public v1::Analysis::Service {
                             grpc::ServerWriter<v1::TableChunk>* writer) override;
   grpc::Status FirstDivergence(grpc::ServerContext* call, const v1::FirstDivergenceRequest* request,
                                grpc::ServerWriter<v1::FirstDivergenceResponse>* writer) override;
+  grpc::Status Overflow(grpc::ServerContext* call, const v1::OverflowRequest* request,
+                        grpc::ServerWriter<v1::OverflowResponse>* writer) override;
 
  private:
   const AnalysisContext context_;

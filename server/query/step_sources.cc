@@ -162,6 +162,17 @@ absl::StatusOr<std::unique_ptr<StepSource>> AnalysisSource::Read(const Place& pl
   return ReadStoredStep(**reader, *store_, reading);
 }
 
+absl::StatusOr<std::vector<AnalysisSource::Place>> PlacesIn(const AnalysisSource& source, const v1::Scope& scope) {
+  std::vector<AnalysisSource::Place> places;
+  for (const auto& place : source.places()) {
+    if (InScope(place, scope)) places.push_back(place);
+  }
+  if (places.empty()) {
+    return absl::NotFoundError(Cat("there is no such step and rank; there is ", PlacesText(source.places())));
+  }
+  return places;
+}
+
 absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, const AnalysisSource& golden,
                                                   const v1::Scope& scope, std::vector<v1::UnpairedStep>& unpaired) {
   std::vector<AnalysisSource::Place> ours;

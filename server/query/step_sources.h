@@ -40,6 +40,9 @@ class AnalysisSource {
 
 v1::Rank RankOfPlace(const AnalysisSource::Place& place);
 
+// Those that `scope` takes, in order. NotFound: none; says what there is.
+absl::StatusOr<std::vector<AnalysisSource::Place>> PlacesIn(const AnalysisSource& source, const v1::Scope& scope);
+
 // Pairs the places of two sides that `scope` takes, by step and rank; what has no partner is in `unpaired`.
 // InvalidArgument: the two sides have no step and rank in common.
 struct PlacePair {

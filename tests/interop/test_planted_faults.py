@@ -256,3 +256,27 @@ def test_the_first_step_and_the_rank_that_began_are_found(client, tmp_path):
     )
     (other,) = [item for item in found if str(item.rank) == "rank0"]
     assert (other.op, other.blame) == ("Distributed.all_reduce.0.forward", "communication")
+
+
+ORIGINS = {
+    "nan in weight": ("Functional.linear.1.forward", "weight"),
+    "inf in weight": ("Functional.linear.1.forward", "weight"),
+    "nan in activation": ("Functional.relu.1.forward", "computation"),
+    "inf in activation": ("Functional.relu.1.forward", "computation"),
+    "nan in gradient": ("Functional.linear.1.backward", "computation"),
+}
+
+
+@pytest.mark.parametrize("task", ["statistics", "md5"])
+@pytest.mark.parametrize("fault", ORIGINS)
+def test_the_origin_of_what_is_not_finite_is_found(client, tmp_path, fault, task):
+    Network(fault).write(tmp_path / "dump", task)
+    found = list(client.overflow(tmp_path / "dump"))
+    assert (found[-1].op, found[-1].origin) == ORIGINS[fault] and found[-1].first
+    assert found[-1].nan == fault.startswith("nan")
+
+
+@pytest.mark.parametrize("fault", ["", "weight", "computation"])
+def test_finite_runs_raise_no_alarm(client, tmp_path, fault):
+    Network(fault).write(tmp_path / "dump", "statistics")
+    assert list(client.overflow(tmp_path / "dump")) == []

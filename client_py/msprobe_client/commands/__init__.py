@@ -28,6 +28,7 @@ COMMANDS = (
     ("tensor", "tensor"),
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),
+    ("overflow", "overflow"),
     ("delete", "delete"),
 )
 

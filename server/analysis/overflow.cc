@@ -1,0 +1,123 @@
+#include "server/analysis/overflow.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "server/analysis/comparison.h"
+#include "server/analysis/first_divergence.h"
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+namespace {
+
+struct Finiteness {
+  bool nan = false;
+  bool infinity = false;
+  bool finite() const { return !nan && !infinity; }
+};
+
+Finiteness FinitenessOf(const StepTable& table, const Row& row) {
+  Finiteness found;
+  for (size_t i = 0; i < 2; ++i) {
+    if (row.statistics[i].kind != Cell::Kind::kReal) continue;
+    found.nan = found.nan || std::isnan(row.statistics[i].real);
+    found.infinity = found.infinity || std::isinf(row.statistics[i].real);
+  }
+  if (row.extended >= 0) {
+    const ExtendedStatistics& more = table.extended[static_cast<size_t>(row.extended)];
+    found.nan = found.nan || more.nan_count != 0;
+    found.infinity = found.infinity || more.positive_inf_count + more.negative_inf_count != 0;
+  }
+  return found;
+}
+
+// "empty_like" of "Torch.empty_like.0.forward".
+std::string_view OperationOf(std::string_view entry) {
+  const size_t begin = entry.find('.');
+  if (begin == std::string_view::npos) return {};
+  return entry.substr(begin + 1, entry.find('.', begin + 1) - begin - 1);
+}
+
+bool GivesForeignMemory(std::string_view entry) {
+  if (entry.starts_with("Module.")) return false;
+  const std::string_view operation = OperationOf(entry);
+  for (std::string_view known : {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
+                                 "empty_with_format", "empty_permuted", "resize_"}) {
+    if (operation == known) return true;
+  }
+  return IsCommunication(entry);
+}
+
+std::string Key(const StepTable& table, const Row& row) {
+  std::string key = Cat(table.text(row.dtype), table.text(row.shape), row.checksum);
+  for (const Cell& cell : row.statistics) {
+    const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
+    key += std::isnan(value) ? "n" : Cat(value, ",");
+  }
+  return key;
+}
+
+}  // namespace
+
+std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
+  std::vector<OverflowOrigin> origins;
+  absl::flat_hash_set<std::string> made;  // tensors that are not finite, which operations have given or been given
+  std::vector<std::string_view> modules;  // of origins
+  uint64_t collectives = 0;
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const Entry& entry = table.entries[i];
+    const Row* weight = nullptr;
+    const Row* input = nullptr;
+    const Row* output = nullptr;
+    bool given = false;  // something that is not finite went in
+    for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
+      const Row& row = table.rows[row_number];
+      if (FinitenessOf(table, row).finite()) continue;
+      const bool is_result = row.state == RowState::kOutput || row.state == RowState::kParametersGrad;
+      given = given || !is_result;
+      if (!row.is_tensor) continue;
+      if (is_result) {
+        if (output == nullptr) output = &row;
+      } else if (made.contains(Key(table, row))) {
+        continue;
+      } else if (row.state == RowState::kParameters) {
+        if (weight == nullptr) weight = &row;
+      } else if (input == nullptr) {
+        input = &row;
+      }
+    }
+    for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
+      const Row& row = table.rows[row_number];
+      if (row.is_tensor && !FinitenessOf(table, row).finite()) made.insert(Key(table, row));
+    }
+    const bool foreign = GivesForeignMemory(entry.name);
+    const std::string_view module = ModuleOf(entry);
+    const auto add = [&](const Row& row, Origin origin) {
+      const Finiteness found = FinitenessOf(table, row);
+      origins.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(&row - table.rows.data()), origin, found.nan,
+                         found.infinity, collectives});
+      modules.push_back(module);
+    };
+    // The module around an origin has finite inputs, too.
+    const bool around =
+        entry.name.starts_with("Module.") && std::any_of(modules.begin(), modules.end(), [&](std::string_view inner) {
+          return module.empty() || inner == module ||
+                 (inner.starts_with(module) && inner.size() > module.size() && inner[module.size()] == '.');
+        });
+    if (!foreign) {
+      if (weight != nullptr) {
+        add(*weight, Origin::kWeight);
+      } else if (input != nullptr) {
+        add(*input, input->requires_grad == Row::Grad::kTrue ? Origin::kWeight : Origin::kInput);
+      } else if (output != nullptr && !given && !around) {
+        add(*output, Origin::kComputation);
+      }
+    }
+    collectives += IsCommunication(entry.name);
+  }
+  return origins;
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "server/analysis/step_table.h"
+
+namespace msprobe::server {
+
+// Where a value that is not finite comes from.
+enum class Origin : uint8_t {
+  kComputation = 1,  // inputs and parameters are finite, an output or gradient is not
+  kWeight,           // a parameter is not finite
+  kInput,            // an input is not finite, and no recorded operation made it
+};
+
+struct OverflowOrigin {
+  uint32_t entry = 0;  // StepTable.entries
+  uint32_t row = 0;    // StepTable.rows: the first row of it that is not finite
+  Origin origin = Origin::kComputation;
+  bool nan = false;
+  bool infinity = false;
+  uint64_t collectives_before = 0;
+};
+
+// The origins of NaN and infinity in one step, in order of execution; what passes them on is none. Tells by Max and
+// Min, and by counts where a dump has them: the mean of an attention mask of -3.4e38 overflows, its elements do not. No
+// origins: operations that give uninitialised memory (empty and its kind) or what another rank sent; operations that
+// were given an infinite or NaN argument; modules around an operation that is one.
+std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
+
+}  // namespace msprobe::server

@@ -1,0 +1,77 @@
+#include "server/analysis/overflow.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/analysis/dump_table.h"
+
+namespace msprobe::server {
+namespace {
+
+std::string Leaf(const std::string& max, bool grad = false, const std::string& mean = "0.0") {
+  return R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":)" + max + R"(,"Min":0.0,"Mean":)" + mean +
+         R"(,"Norm":1.0,"requires_grad":)" + (grad ? "true" : "false") + "}";
+}
+
+std::string Call(const std::string& inputs, const std::string& outputs) {
+  return R"({"input_args":[)" + inputs + R"(],"output":[)" + outputs + "]}";
+}
+
+std::vector<std::string> Origins(const std::vector<std::pair<std::string, std::string>>& entries) {
+  StepTable table;
+  DumpTableBuilder builder(&table);
+  for (const auto& [name, json] : entries) EXPECT_TRUE(builder.AddEntry(name, json, 0).ok());
+  std::vector<std::string> found;
+  for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
+    constexpr const char* kNames[] = {"", " computation", " weight", " input"};
+    found.push_back(std::string(table.rows[origin.row].name) + kNames[static_cast<int>(origin.origin)] +
+                    (origin.nan ? " nan" : "") + (origin.infinity ? " inf" : ""));
+  }
+  return found;
+}
+
+TEST(OverflowTest, TheProducerIsTheOriginAndNotWhatPassesItOn) {
+  EXPECT_THAT(Origins({{"Torch.log.0.forward", Call(Leaf("1.0"), Leaf("Infinity"))},
+                       {"Torch.mul.0.forward", Call(Leaf("Infinity"), Leaf("NaN"))},
+                       {"Module.a.b.B.forward.0", Call(Leaf("NaN"), Leaf("NaN"))}}),
+              testing::ElementsAre("Torch.log.0.forward.output.0 computation inf"));
+}
+
+TEST(OverflowTest, TheModuleAroundAnOriginIsNone) {
+  const std::string inner = "Module.a.b.B.forward.0";
+  const std::string outer = "Module.a.A.forward.0";
+  EXPECT_THAT(Origins({{inner, Call(Leaf("1.0"), Leaf("NaN"))}, {outer, Call(Leaf("1.0"), Leaf("NaN"))}}),
+              testing::ElementsAre(inner + ".output.0 computation nan"));
+}
+
+TEST(OverflowTest, WeightsAndInputsAreOriginsOnce) {
+  const std::string nan = Leaf("NaN", true);
+  EXPECT_THAT(Origins({{"Functional.linear.0.forward", Call(Leaf("1.0") + "," + nan, Leaf("NaN"))},
+                       {"Functional.linear.1.forward", Call(Leaf("1.0") + "," + nan, Leaf("NaN"))}}),
+              testing::ElementsAre("Functional.linear.0.forward.input.1 weight nan"));
+  EXPECT_THAT(Origins({{"Torch.add.0.forward", Call(Leaf("Infinity"), Leaf("Infinity"))}}),
+              testing::ElementsAre("Torch.add.0.forward.input.0 input inf"));
+}
+
+TEST(OverflowTest, MasksAndUninitialisedMemoryRaiseNoAlarm) {
+  const std::string mask = Leaf("-3.4028234663852886e+38", false, "-Infinity");
+  const std::string infinite = R"({"type":"float","value":-Infinity})";
+  EXPECT_THAT(Origins({{"Torch.where.0.forward", Call(mask, mask)},
+                       {"Torch.empty.0.forward", Call("", Leaf("NaN"))},
+                       {"Tensor.new_empty.0.forward", Call(Leaf("1.0"), Leaf("Infinity"))},
+                       {"Distributed.recv.0.forward", Call(Leaf("NaN"), Leaf("NaN"))},
+                       {"Tensor.masked_fill.0.forward", Call(Leaf("1.0") + "," + infinite, Leaf("-Infinity"))},
+                       {"Functional.softmax.0.forward", Call(Leaf("-Infinity"), Leaf("1.0"))}}),
+              testing::IsEmpty());
+}
+
+TEST(OverflowTest, CountsTellWhatExtremesHide) {
+  const std::string hidden =
+      R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0,"Min":0.0,"Mean":0.0,"Norm":1.0,)"
+      R"("requires_grad":false,"extended":{"nan_count":0,"positive_inf_count":0,"negative_inf_count":2}})";
+  EXPECT_THAT(Origins({{"Torch.log.0.forward", Call(Leaf("1.0"), hidden)}}),
+              testing::ElementsAre("Torch.log.0.forward.output.0 computation inf"));
+}
+
+}  // namespace
+}  // namespace msprobe::server
