@@ -1,3 +1,3 @@
-"""msprobe: captures what a model computes and streams it to msprobe-server. A drop-in for the package of the same name."""
+"""msprobe: captures what a model computes and streams it to msprobe-server. A drop-in for mindstudio-probe."""
 
 __version__ = "0.1.0"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 def check_environment(torch_version: str) -> None:
-    """Raises ImportError where the extension cannot work: another torch, or the established tool's files around ours."""
+    """Raises ImportError where the extension cannot work: another torch, or the established tool's files."""
     try:
         importlib.metadata.version("mindstudio-probe")
     except importlib.metadata.PackageNotFoundError:

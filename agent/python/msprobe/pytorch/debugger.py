@@ -14,13 +14,14 @@ import torch
 from msprobe import _agent
 from msprobe.pytorch import _arguments, _log
 from msprobe.pytorch._config_file import ConfigFile, differences
+from msprobe.pytorch._custom_apis import CustomApis
 from msprobe.pytorch._describe import describe
 from msprobe.pytorch._earlier_dump import rank_directory
 from msprobe.pytorch._errors import MsprobeError
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._saving import Saver
-from msprobe.pytorch.interception import Interception, make_api
+from msprobe.pytorch.interception import Interception
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _EXIT_SECONDS = 120.0  # how long a process waits at exit for its records to be durable and exported
@@ -33,7 +34,9 @@ def _distributed_rank() -> int | None:
 
 def _server_binary() -> str:
     beside = Path(sys.executable).parent / "msprobe-server"
-    return os.environ.get("MSPROBE_SERVER_BINARY") or (str(beside) if beside.exists() else shutil.which("msprobe-server") or "")
+    return os.environ.get("MSPROBE_SERVER_BINARY") or (
+        str(beside) if beside.exists() else shutil.which("msprobe-server") or ""
+    )
 
 
 class _Service:
@@ -49,9 +52,9 @@ class _Service:
 class PrecisionDebugger:
     """Captures API calls and modules of a PyTorch model, between start() and stop(), step by step.
 
-    Arguments stand above the same fields of the configuration file. One exists a process: constructing again returns it and warns
-    if the arguments are others. Methods work on the class as well. Nothing raises into the run once start() has
-    returned. Thread-safe, as far as start, stop and step are called by one thread at a time.
+    Arguments stand above the same fields of the configuration file. One exists a process: constructing again returns
+    it, and says which fields stay as they were. Methods work on the class as well. Nothing raises into the run once
+    start() has returned. Thread-safe, as far as start, stop and step are called by one thread at a time.
     """
 
     _instance: "PrecisionDebugger | None" = None
@@ -96,7 +99,7 @@ class PrecisionDebugger:
         self._interception = Interception()
         self._models: list[Any] = []
         self._registered = 0  # so many of _models are known to the agent
-        self._custom: dict[tuple[int, str], Any] = {}
+        self._custom_apis = CustomApis()
         self._saver = Saver(lambda: self._agent, lambda: self.service.loop + self.service.init_step)
         self._loaded = self._make_inputs()
         self._bench_step: int | None = None  # the step that a bench was looked for
@@ -118,8 +121,8 @@ class PrecisionDebugger:
             lines = [str(error)]
         if lines:
             _log.warning(
-                "PrecisionDebugger exists already in this process and keeps its first configuration; the second is ignored: "
-                + "; ".join(lines)
+                "PrecisionDebugger exists already in this process and keeps its first configuration; the second is "
+                "ignored: " + "; ".join(lines)
             )
 
     # What users call. Each is a class method in effect: PrecisionDebugger.start() and debugger.start() are the same.
@@ -134,11 +137,12 @@ class PrecisionDebugger:
     ) -> None:
         """Begins to capture into the present step.
 
-        model: the module (or list of modules) whose submodules are recorded; needed at levels L0 and mix, and with token_range.
+        model: the module (or list of modules) whose submodules are recorded; needed at levels L0 and mix, and with
+        token_range and load.
         token_range: [first, last], both captured: forward passes of the (first) model, counted from 0 at each start.
         rank_id: names the rank where torch.distributed does not.
-        scheduled_tokens: request id -> number of its tokens in the batch, in the batch's order; with request_id in the configuration
-        only that request's rows are kept, and a step without it is skipped.
+        scheduled_tokens: request id -> number of its tokens in the batch, in the batch's order; with request_id in the
+        configuration only that request's rows are kept, and a step without it is skipped.
         """
         cls._the()._start(
             _arguments.models(model),
@@ -164,7 +168,10 @@ class PrecisionDebugger:
 
     @classmethod
     def wait(cls, timeout: float = 60.0) -> bool:
-        """Waits until what was captured is durable and, with an embedded server, the files are in place. False: timed out (seconds)."""
+        """Waits until what was captured is durable and, with an embedded server, the files are in place.
+
+        False: not within timeout seconds.
+        """
         return cls._the()._wait(timeout)
 
     @classmethod
@@ -180,7 +187,10 @@ class PrecisionDebugger:
 
     @classmethod
     def module_dump(cls, module: torch.nn.Module, dump_name: str) -> None:
-        """Level L1: records this module, not its children, as ``Module.{dump_name}.{class}``, and no API, until module_dump_end."""
+        """Level L1: records this module, not its children, as ``Module.{dump_name}.{class}``, until module_dump_end.
+
+        No API is recorded meanwhile.
+        """
         cls._the().module_dumper.start_module_dump(module, dump_name)
 
     @classmethod
@@ -191,12 +201,12 @@ class PrecisionDebugger:
     @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
         """Calls of ``module.api`` are recorded as ``{api_prefix}.{api}``; the prefix defaults to the module's name."""
-        cls._the()._register_custom_api(module, api, api_prefix)
+        cls._the()._custom_apis.register(module, api, api_prefix)
 
     @classmethod
     def restore_custom_api(cls, module: Any, api: str) -> None:
         """Undoes register_custom_api."""
-        cls._the()._restore_custom_api(module, api)
+        cls._the()._custom_apis.restore(module, api)
 
     @classmethod
     def _the(cls) -> "PrecisionDebugger":
@@ -212,7 +222,9 @@ class PrecisionDebugger:
         self._follow_file()
         if not self._enabled or self.config.level == "debug" or self._ended:
             return
-        self._models += [model for model in models if not any(model is known or model == known for known in self._models)]
+        self._models += [
+            model for model in models if not any(model is known or model == known for known in self._models)
+        ]
         if not self._models:
             reason = "token_range counts its forward passes" if tokens is not None else None
             if self.config.level in ("L0", "mix"):
@@ -232,7 +244,8 @@ class PrecisionDebugger:
         if self.config.rank and self._rank not in self.config.rank:
             if self._rank is None:
                 _log.warning(
-                    f"rank is {self.config.rank}, but torch.distributed is not initialised and no rank_id was given: nothing is captured"
+                    f"rank is {self.config.rank}, but torch.distributed is not initialised and no rank_id was given: "
+                    "nothing is captured"
                 )
             return
         if self._loads_only:
@@ -285,7 +298,8 @@ class PrecisionDebugger:
             if self._loaded is not None:
                 self._loaded.tell_missed()
             _log.info(
-                "msprobe: debugger.stop() is set successfully. Please set debugger.start() to turn on the dump switch again. "
+                "msprobe: debugger.stop() is set successfully. "
+                "Please set debugger.start() to turn on the dump switch again. "
             )
         self._follow_file()
 
@@ -329,7 +343,9 @@ class PrecisionDebugger:
             try:
                 config = self._parse_again(text)
             except MsprobeError as error:
-                _log.warning(f"{self._file.path} has changed and is refused, so nothing is captured until it is right: {error}")
+                _log.warning(
+                    f"{self._file.path} has changed and is refused, so nothing is captured until it is right: {error}"
+                )
                 self._pending, self._enabled = None, False
             else:
                 self._pending = text
@@ -374,10 +390,15 @@ class PrecisionDebugger:
         asked.text, asked.overrides = text, self._file.overrides
         path = asked.asked().get("dump_path")
         if isinstance(path, str) and Path(path).absolute() != Path(self.config.dump_path):
-            _log.warning(f"dump_path stays {self.config.dump_path}, as records were already sent there; start again to change it")
+            _log.warning(
+                f"dump_path stays {self.config.dump_path}, as records were already sent there; start again to change it"
+            )
         for name in ("server", "run"):
             if getattr(config, name) != getattr(self.config, name):
-                _log.warning(f"{name} stays {getattr(self.config, name)!r}, as records were already sent; start again to change it")
+                _log.warning(
+                    f"{name} stays {getattr(self.config, name)!r}, as records were already sent; "
+                    "start again to change it"
+                )
 
     # load and bench_path: what an earlier dump has of this step.
 
@@ -489,32 +510,6 @@ class PrecisionDebugger:
             name = f"{prefix}.{type(root).__name__}" if recorded else ""
             self._agent.add_module(root, name=name, is_root=True)
         self._registered = len(self._models)
-
-    def _register_custom_api(self, module: Any, api: str, api_prefix: str | None) -> None:
-        owner = getattr(module, "__name__", None) or type(module).__name__
-        if not isinstance(api, str):
-            raise MsprobeError(f"api is {api!r}; it should be a string, the name of a function of {owner}")
-        if api_prefix is not None and not isinstance(api_prefix, str):
-            raise MsprobeError(f"api_prefix is {api_prefix!r}; it should be a string")
-        original = getattr(module, api, None)
-        if not callable(original):
-            raise MsprobeError(f"api is {api!r}; it should name a callable of {owner}, which has {'none of that name' if original is None else repr(original)}")
-        from msprobe.pytorch.interception import read_names
-
-        sections = read_names((_PACKAGE / "pytorch" / "api_names.txt").read_text(encoding="utf-8"))
-        risk = next((level for level in ("CORE", "LOW") if api in sections[f"risk {level}"]), "FOCUS")
-        original = self._custom.setdefault((id(module), api), original)
-        setattr(module, api, _agent.intercept(original, "api", api=make_api(f"{api_prefix or owner}.{api}", risk)))
-        _log.info(f"Custom api registered: {owner}.{api}")
-
-    def _restore_custom_api(self, module: Any, api: str) -> None:
-        owner = getattr(module, "__name__", None) or type(module).__name__
-        if not isinstance(api, str) or not hasattr(module, api):
-            raise MsprobeError(f"api is {api!r}; it should be the name of a function of {owner}")
-        original = self._custom.pop((id(module), api), None)
-        if original is not None:
-            setattr(module, api, original)
-            _log.info(f"Custom api restored: {owner}.{api}")
 
     def _save(self, variable: Any, name: str, save_backward: bool) -> None:
         service = self.service
