@@ -115,6 +115,7 @@ absl::Status DumpTableBuilder::AddDump(std::string_view text) {
   if (json.ok()) json.ExpectEnd();
   if (!json.ok()) return json.status();
   if (!has_data) return absl::InvalidArgumentError("it has no \"data\": not a dump.json");
+  table_->task = task;
   table_->mode = task == "tensor" ? StepTable::Mode::kTensor
                  : saw_checksum_  ? StepTable::Mode::kChecksum
                                   : StepTable::Mode::kStatistics;
@@ -333,7 +334,7 @@ void DumpTableBuilder::Leaf(JsonCursor& json, RowState state) {
       row.shape = table_->Intern(text_of(value));
     } else if (type == "slice") {
       row.dtype = table_->Intern(type);
-      row.shape = table_->Intern("(3,)");
+      row.shape = table_->Intern(ArrayShape(json, value, end));
     } else if (type == "ellipsis") {
       row.dtype = table_->Intern(type);
       row.shape = table_->Intern("[]");
@@ -372,6 +373,20 @@ void DumpTableBuilder::Leaf(JsonCursor& json, RowState state) {
     row.checksum = table_->arena.Add(absl::StrFormat("%08x", static_cast<uint32_t>(crc)));
   }
   Put(row);
+}
+
+// "(3,)" of a list of three: the shape of the value as an array.
+std::string DumpTableBuilder::ArrayShape(JsonCursor& json, std::optional<size_t> value, size_t end) {
+  if (!value) return "()";
+  json.Return(*value);
+  std::string shape = "()";
+  if (json.Peek() == Type::kArray && json.EnterArray()) {
+    size_t items = 0;
+    for (; json.NextItem(); ++items) json.Skip();
+    shape = Cat("(", items, ",)");
+  }
+  json.Return(end);
+  return shape;
 }
 
 void DumpTableBuilder::Extended(JsonCursor& json, Row& row) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,7 @@ class DumpTableBuilder {
   void Extended(JsonCursor& json, Row& row);
   Cell CellOf(JsonCursor& json);
   uint32_t ShapeOf(JsonCursor& json);
+  std::string ArrayShape(JsonCursor& json, std::optional<size_t> value, size_t end);
   std::string PythonText(JsonCursor& json, bool repr);
   void Put(const Row& row);
   void FinishEntry(std::string_view name, uint32_t token);

@@ -217,7 +217,10 @@ class Writer {
                                                    : "False";
   }
   static std::string_view Checksum(const Row& row) {
-    return row.is_null ? kNotAvailable : row.checksum.empty() ? "00000000" : row.checksum;
+    if (row.is_null) return kNotAvailable;
+    // What Python takes for false (the xor of a 0-D tensor that is 0) counts as none, and none as that of no text.
+    const bool none = row.checksum.empty() || row.checksum == "0" || row.checksum == "0.0" || row.checksum == "-0.0";
+    return none ? "00000000" : row.checksum;
   }
 
   int32_t Partner(size_t pair) const {

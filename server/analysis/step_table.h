@@ -123,6 +123,7 @@ struct StepTable {
   absl::flat_hash_map<std::string_view, uint32_t> interned;
 
   std::string framework = "pytorch";
+  std::string task;
   std::string level;
   Mode mode = Mode::kStatistics;
   bool debug = false;       // debug.json rather than dump.json

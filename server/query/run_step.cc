@@ -58,6 +58,7 @@ std::string FrameText(const v1::Frame& frame) {
 absl::Status StoredStep::Fill(StepReader& reader, const DumpReading& reading) {
   const v1::CaptureSettings& settings = reader.settings();
   table_.framework = settings.framework().empty() ? "pytorch" : settings.framework();
+  table_.task = settings.task();
   table_.level = settings.level();
   table_.debug = settings.level() == "debug";
   table_.has_stacks = settings.stack_and_construct() && !table_.debug && reading.stacks;

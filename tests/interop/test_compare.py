@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import random
 import shutil
 import sys
 
@@ -173,6 +174,58 @@ def write_side(directory, data, task, stacks=True):
         (directory / "stack.json").write_text(json.dumps({"0": [list(data)[::2], lines], "1": [list(data)[1::2], []]}))
 
 
+# Recorded dumps, each compared with a copy whose numbers, shapes and types were changed here and there.
+CHANGED = {
+    "types_api": "dump/types_api/step0/proc0/dump.json",
+    "types_api_md5": "dump/types_api_md5/step0/proc0/dump.json",
+    "types_module": "dump/types_module/step0/proc0/dump.json",
+    "types_debug": "dump/types_debug/step0/proc0/debug.json",
+    "xor": "dump/train_stat_xor_L1/step0/proc0/dump.json",
+    "bfloat16": "dump/train_stat_mix_bf16/step0/proc0/dump.json",
+    "mindspore": "mindspore/statistics_mix/step0/proc1/dump.json",
+}
+
+
+def changed(document, draw):
+    document = copy.deepcopy(document)
+
+    def walk(value):
+        if isinstance(value, list):
+            for item in value:
+                walk(item)
+        if not isinstance(value, dict):
+            return
+        if "dtype" in value:
+            for name in ("Max", "Min", "Mean", "Norm"):
+                if isinstance(value.get(name), int | float) and not isinstance(value[name], bool):
+                    chance = draw.random()
+                    value[name] = (
+                        value[name] * 1.5 if chance < 0.1
+                        else NAN if chance < 0.12
+                        else INF if chance < 0.14
+                        else 0.0 if chance < 0.16
+                        else value[name]
+                    )  # fmt: skip
+            if value.get("md5") and draw.random() < 0.2:
+                value["md5"] = "00112233"
+            if draw.random() < 0.03:
+                value["shape"] = [7]
+            if draw.random() < 0.03 and "requires_grad" in value:
+                value["requires_grad"] = not value["requires_grad"]
+            if draw.random() < 0.03:
+                value["dtype"] = "torch.float16"
+        elif "value" in value and draw.random() < 0.1:
+            value["value"] = None
+        for item in value.values():
+            walk(item)
+
+    walk(document["data"])
+    for name in list(document["data"]):
+        if draw.random() < 0.05:
+            del document["data"][name]
+    return document
+
+
 def with_checksums(pair):
     def walk(value, seed):
         if isinstance(value, dict):
@@ -210,10 +263,20 @@ def tables(tmp_path_factory, reference, oracle_python, binary):
         recorded = reference / "compare"
         pairs[f"recorded_{mode}"] = tuple(recorded / f"{mode}_{side}" / "step0/proc1" for side in ("perturb", "golden"))
         pairs[f"recorded_{mode}_with_itself"] = (pairs[f"recorded_{mode}"][0],) * 2
+    for name, path in CHANGED.items():
+        recorded = reference / path
+        other = root / f"changed_{name}" / recorded.name
+        other.parent.mkdir()
+        other.write_text(json.dumps(changed(json.loads(recorded.read_text()), random.Random(name))))
+        pairs[f"changed_{name}"] = (recorded, other)
+        pairs[f"changed_{name}_reversed"] = (other, recorded)
+    pairs = {
+        name: tuple(side / "dump.json" if side.is_dir() else side for side in pair) for name, pair in pairs.items()
+    }
     requests = [
         {
-            "target": str(target / "dump.json"),
-            "golden": str(golden / "dump.json"),
+            "target": str(target),
+            "golden": str(golden),
             "out": str(root / "theirs" / name),
             "fuzzy": False,
         }
@@ -222,7 +285,7 @@ def tables(tmp_path_factory, reference, oracle_python, binary):
     (root / "requests.json").write_text(json.dumps(requests))
     run([oracle_python, "-c", ORACLE, root / "requests.json"], PYTHONPATH=None, OMP_NUM_THREADS=1, timeout=300)
     for name, (target, golden) in pairs.items():
-        compare(binary, target / "dump.json", golden / "dump.json", root / "ours" / name)
+        compare(binary, target, golden, root / "ours" / name)
     yield {name: tuple(only(root / side / name) for side in ("ours", "theirs")) for name in pairs}
     shutil.rmtree(root, ignore_errors=True)
 
@@ -234,11 +297,12 @@ def compare(binary, target, golden, out, *options):
 
 
 def only(directory):
-    (result,) = directory.glob("compare_result_*.csv")
+    (result,) = directory.glob("*compare_result_*.csv")
     return result
 
 
 NAMES = (
+    *(f"changed_{name}{way}" for name in CHANGED for way in ("", "_reversed")),
     "wild",
     "wild_without_stacks",
     "wild_checksums",
