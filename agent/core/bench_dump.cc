@@ -67,7 +67,8 @@ absl::StatusOr<BenchDump> BenchDump::Load(const std::string& dump_json) {
     dump.records_.emplace(name, std::move(fields));
   }
   if (!has_checksums && !dump.records_.empty()) {
-    return absl::InvalidArgumentError(Cat("\"", dump_json, "\" has no checksums: it was not dumped with summary_mode md5"));
+    return absl::InvalidArgumentError(
+        Cat("\"", dump_json, "\" has no checksums: it was not dumped with summary_mode md5"));
   }
   return dump;
 }

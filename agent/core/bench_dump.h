@@ -16,8 +16,8 @@ namespace msprobe::core {
 // Immutable after Load, and thread-safe.
 class BenchDump {
  public:
-  // Of a record's field (input_args, output, the gradient of one parameter), a tensor each in depth-first order; nullopt where
-  // the dump has none.
+  // Of a record's field (input_args, output, the gradient of one parameter), a tensor each in depth-first order;
+  // nullopt where the dump has none.
   struct Field {
     std::string key;
     std::vector<std::optional<uint32_t>> checksums;

@@ -34,15 +34,17 @@ std::string Tensor(const std::string& md5) {
 }
 
 TEST_F(BenchDumpTest, ChecksumsStandInDepthFirstOrder) {
-  const absl::StatusOr<BenchDump> dump = Load(
-      Cat(R"({"task": "tensor", "data": {"Torch.add.0.forward": {"input_args": [)", Tensor("\"0000000a\""),
-          R"(, {"type": "int", "value": 3}, [)", Tensor("null"), R"(]], "input_kwargs": {"out": )", Tensor("\"ffffffff\""),
-          R"(}, "output": [)", Tensor("\"00000001\""), R"(], "parameters": {"weight": )", Tensor("\"00000002\""),
-          R"(}}, "Torch.add.0.backward": {"input": [)", Tensor("\"3\""), R"(], "output": []}, "Module.a.parameters_grad.0": )",
-          R"({"weight": [)", Tensor("\"4\""), "]}}}"));
+  const absl::StatusOr<BenchDump> dump =
+      Load(Cat(R"({"task": "tensor", "data": {"Torch.add.0.forward": {"input_args": [)", Tensor("\"0000000a\""),
+               R"(, {"type": "int", "value": 3}, [)", Tensor("null"), R"(]], "input_kwargs": {"out": )",
+               Tensor("\"ffffffff\""), R"(}, "output": [)", Tensor("\"00000001\""), R"(], "parameters": {"weight": )",
+               Tensor("\"00000002\""), R"(}}, "Torch.add.0.backward": {"input": [)", Tensor("\"3\""),
+               R"(], "output": []}, "Module.a.parameters_grad.0": )", R"({"weight": [)", Tensor("\"4\""), "]}}}"));
   ASSERT_TRUE(dump.ok()) << dump.status();
   EXPECT_EQ(dump->size(), 3);
-  const auto checksums = [&](std::string_view record, std::string_view key) { return dump->Find(record)->Find(key)->checksums; };
+  const auto checksums = [&](std::string_view record, std::string_view key) {
+    return dump->Find(record)->Find(key)->checksums;
+  };
   EXPECT_THAT(checksums("Torch.add.0.forward", "input_args"), ElementsAre(10, std::nullopt));
   EXPECT_THAT(checksums("Torch.add.0.forward", "input_kwargs"), ElementsAre(0xffffffff));
   EXPECT_THAT(checksums("Torch.add.0.forward", "output"), ElementsAre(1));

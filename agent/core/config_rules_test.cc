@@ -34,7 +34,8 @@ class ConfigRulesTest : public ::testing::Test {
   void ExpectRefused(const std::string& fields, const std::vector<std::string>& parts) {
     const absl::StatusOr<Config> config = Parse(fields);
     ASSERT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << fields;
-    for (const std::string& part : parts) EXPECT_THAT(std::string(config.status().message()), HasSubstr(part)) << fields;
+    for (const std::string& part : parts)
+      EXPECT_THAT(std::string(config.status().message()), HasSubstr(part)) << fields;
   }
   void ExpectWarning(const std::string& fields, const std::string& part) {
     const absl::StatusOr<Config> config = Parse(fields);
@@ -69,7 +70,8 @@ TEST_F(ConfigRulesTest, NanCheckHasEveryLevelButDebug) {
   for (const char* level : {"L0", "L1", "mix"}) {
     EXPECT_EQ(Parse(Cat(R"("task": "nan_check", "level": ")", level, "\","))->task, Task::kNanCheck);
   }
-  EXPECT_THAT(Parse(R"("task": "nan_check", "nan_check": {"tensor_list": ["relu"]},)")->tensor_list, ElementsAre("relu"));
+  EXPECT_THAT(Parse(R"("task": "nan_check", "nan_check": {"tensor_list": ["relu"]},)")->tensor_list,
+              ElementsAre("relu"));
   ExpectRefused(R"("task": "nan_check", "nan_check": {"data_mode": ["input"]},)", {"data_mode", "nan_check", "output"});
 }
 
@@ -90,11 +92,13 @@ TEST_F(ConfigRulesTest, LoadNamesModulesOfAnEarlierDump) {
   ExpectRefused(R"("load": {"modules": ["Module.a.L.backward.0"], "path": "$DIR"},)", {"load.modules", "forward"});
   ExpectRefused(R"("load": {"modules": ["Module.a.L.forward.0"]},)", {"load.path is required"});
   ExpectRefused(R"("load": {"modules": ["Module.a.L.forward.0"], "path": "/none"},)", {"load.path", "\"/none\""});
-  ExpectWarning(R"("load": {"path": "$DIR", "modules": ["Module.a.L.forward.0"], "stp": []},)", "did you mean \"step\"?");
+  ExpectWarning(R"("load": {"path": "$DIR", "modules": ["Module.a.L.forward.0"], "stp": []},)",
+                "did you mean \"step\"?");
 }
 
 TEST_F(ConfigRulesTest, LoadAloneNeedsNoDumpPath) {
-  const std::string fields = Cat(R"({"load": {"path": ")", directory_.string(), R"(", "modules": ["Module.a.L.forward.0"])");
+  const std::string fields =
+      Cat(R"({"load": {"path": ")", directory_.string(), R"(", "modules": ["Module.a.L.forward.0"])");
   EXPECT_TRUE(ParseConfig(fields + "}}", {}).ok());
   EXPECT_FALSE(ParseConfig(fields + R"(, "dump_after_load": true}})", {}).ok());
 }
@@ -111,16 +115,19 @@ TEST_F(ConfigRulesTest, DumpEnableMayBeAbsent) {
 }
 
 TEST_F(ConfigRulesTest, FieldsThatContradictAreRefusedByBothNames) {
-  const std::string load = R"("load": {"path": "$DIR", "modules": ["Module.a.L.forward.0"], "step": [1], "rank": [1]},)";
+  const std::string load =
+      R"("load": {"path": "$DIR", "modules": ["Module.a.L.forward.0"], "step": [1], "rank": [1]},)";
   const std::string bench = R"({"bench_path": "$DIR")";
   const struct {
     std::string fields;
     std::string one, other;
   } kCases[] = {
-      {Cat(R"("task": "tensor", "tensor": )", bench, R"(, "summary_mode": "xor"},)"), "summary_mode \"xor\"", "bench_path"},
+      {Cat(R"("task": "tensor", "tensor": )", bench, R"(, "summary_mode": "xor"},)"), "summary_mode \"xor\"",
+       "bench_path"},
       {Cat(R"("task": "diff_check", "diff_check": )", bench, R"(, "summary_mode": "statistics"},)"), "summary_mode",
        "bench_path"},
-      {Cat(R"("task": "diff_check", "diff_check": )", bench, R"(, "data_mode": ["input"]},)"), "data_mode", "bench_path"},
+      {Cat(R"("task": "diff_check", "diff_check": )", bench, R"(, "data_mode": ["input"]},)"), "data_mode",
+       "bench_path"},
       {Cat(R"("task": "diff_check", "level": "debug", "diff_check": )", bench, "},"), "diff_check", "level \"debug\""},
       {Cat(R"("task": "tensor", "level": "debug", "tensor": )", bench, "},"), "bench_path", "level \"debug\""},
       {R"("task": "nan_check", "level": "debug",)", "nan_check", "level \"debug\""},
@@ -140,7 +147,8 @@ TEST_F(ConfigRulesTest, FieldsThatContradictAreRefusedByBothNames) {
 TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
   ExpectWarning(R"("task": "tensor", "tensor": {"tensor_list": ["a"]},)", "tensor_list has no effect with task tensor");
   ExpectWarning(R"("statistics": {"bench_path": "/x"},)", "bench_path has no effect with task statistics");
-  ExpectWarning(R"("level": "debug", "statistics": {"tensor_list": ["a"]},)", "tensor_list has no effect at level debug");
+  ExpectWarning(R"("level": "debug", "statistics": {"tensor_list": ["a"]},)",
+                "tensor_list has no effect at level debug");
   ExpectWarning(R"("level": "debug", "statistics": {"request_id": "r"},)", "request_id has no effect at level debug");
   ExpectWarning(R"("task": "nan_check", "nan_check": {"summary_mode": "md5"},)", "summary_mode has no effect");
   EXPECT_THAT(Parse(R"("task": "tensor", "tensor": {"tensor_list": []},)")->warnings, IsEmpty());

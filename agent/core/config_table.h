@@ -10,9 +10,9 @@ namespace msprobe::core {
 
 // The names that a configuration may hold. docs/config.md has a row for each, which a test compares.
 
-std::span<const std::string_view> TopFields();       // sections of tasks included
-std::span<const std::string_view> LoadFields();      // of "load"
-std::span<const std::string_view> AllTaskFields();   // of any task's section
+std::span<const std::string_view> TopFields();      // sections of tasks included
+std::span<const std::string_view> LoadFields();     // of "load"
+std::span<const std::string_view> AllTaskFields();  // of any task's section
 // Of the section of one task, in which the others of AllTaskFields have no effect.
 bool HasField(Task task, std::string_view field);
 

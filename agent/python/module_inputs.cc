@@ -11,7 +11,8 @@ bool ModuleInputs::Replace(const std::string& full_name, PyObject* arguments, Py
   if (!names_.contains(full_name)) return false;
   const Py_ssize_t size = PyTuple_GET_SIZE(arguments);
   const ObjectReference inputs = ObjectReference::Steal(PyTuple_GetSlice(arguments, 1, size));
-  const ObjectReference given = keywords == nullptr ? ObjectReference::Steal(PyDict_New()) : ObjectReference::Borrow(keywords);
+  const ObjectReference given =
+      keywords == nullptr ? ObjectReference::Steal(PyDict_New()) : ObjectReference::Borrow(keywords);
   const ObjectReference replaced = ObjectReference::Steal(
       PyObject_CallFunction(replace_.get(), "sOO", full_name.c_str(), inputs.get(), given.get()));
   if (!replaced || !PyTuple_Check(replaced.get()) || PyTuple_GET_SIZE(replaced.get()) != 2 ||

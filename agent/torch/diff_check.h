@@ -17,9 +17,9 @@ namespace msprobe::capture {
 // bench_path: compares the checksums of records with those of an earlier dump as they are made.
 //
 // A record differs where its inputs equal the other dump's and one of its outputs does not; a record that the other
-// dump has not, or whose inputs differ already, does not count. Tensors of every record are copied when they are read, and kept
-// only where it differs: fragments lose their payloads until the record has ended, and a differing record is emitted again
-// with them. After diff_nums differing records nothing is compared or copied any more.
+// dump has not, or whose inputs differ already, does not count. Tensors of every record are copied when they are read,
+// and kept only where it differs: fragments lose their payloads until the record has ended, and a differing record is
+// emitted again with them. After diff_nums differing records nothing is compared or copied any more.
 //
 // Thread-safe.
 class DiffCheck {
@@ -34,8 +34,8 @@ class DiffCheck {
   // diff_nums differing records have been found.
   bool done() const;
 
-  // A fragment of record `full_name` is about to be emitted. Takes its payloads away, unless it ends a record that differs: then
-  // its payloads stay, and what was held of the record's begin, to be emitted again, is given.
+  // A fragment of record `full_name` is about to be emitted. Takes its payloads away, unless it ends a record that
+  // differs: then its payloads stay, and what was held of the record's begin, to be emitted again, is given.
   struct Verdict {
     bool differs = false;
     std::unique_ptr<FragmentBuilder> held;  // null: nothing was held

@@ -49,11 +49,13 @@ class DiffCheckTest : public ::testing::Test {
  protected:
   // A dump whose Torch.add.{0,1,2}.forward takes checksums 1 and 2 and gives 3.
   DiffCheckTest() {
-    const std::filesystem::path path = std::filesystem::temp_directory_path() / core::Cat("diff-check-", getpid(), ".json");
+    const std::filesystem::path path =
+        std::filesystem::temp_directory_path() / core::Cat("diff-check-", getpid(), ".json");
     const auto tensor = [](int crc) {
       return core::Cat(R"({"dtype": "torch.float32", "shape": [2], "md5": "0000000)", crc, "\"}");
     };
-    std::string data = core::Cat(R"("Module.a.parameters_grad.0": {"bias": [)", tensor(5), R"(], "weight": [)", tensor(6), "]}");
+    std::string data =
+        core::Cat(R"("Module.a.parameters_grad.0": {"bias": [)", tensor(5), R"(], "weight": [)", tensor(6), "]}");
     for (int i = 0; i < 3; ++i) {
       data += core::Cat(",\"Torch.add.", i, R"(.forward": {"input_args": [)", tensor(1), ",", tensor(2),
                         R"(], "input_kwargs": {}, "output": [)", tensor(3), "]}");

@@ -7,7 +7,9 @@
 namespace msprobe::capture {
 namespace {
 
-bool IsModule(std::string_view name) { return absl::StartsWith(absl::string_view(name.data(), name.size()), "Module."); }
+bool IsModule(std::string_view name) {
+  return absl::StartsWith(absl::string_view(name.data(), name.size()), "Module.");
+}
 
 // Those that parse; the configuration has refused others.
 std::vector<core::NamePattern> PatternsOf(const std::vector<std::string>& list) {
@@ -26,9 +28,8 @@ NameFilter::NameFilter(const core::Config& config)
     : mix_(config.level == core::Level::kMix), scope_(config.scope), list_(PatternsOf(config.list)) {}
 
 bool NameFilter::Listed(std::string_view full_name) const {
-  return list_.empty() || std::any_of(list_.begin(), list_.end(), [&](const core::NamePattern& pattern) {
-           return pattern.Matches(full_name);
-         });
+  return list_.empty() || std::any_of(list_.begin(), list_.end(),
+                                      [&](const core::NamePattern& pattern) { return pattern.Matches(full_name); });
 }
 
 bool NameFilter::Check(std::string_view full_name) {

@@ -7,8 +7,8 @@ namespace msprobe::capture {
 
 // token_range of PrecisionDebugger.start: which forward passes of the root are captured, counted from 0 at start.
 //
-// Without a range everything is. With one, capturing begins where pass `first` begins and ends where the pass after `last`
-// does, so what follows a pass (its backward, sampling) belongs to it.
+// Without a range everything is. With one, capturing begins where pass `first` begins and ends where the pass after
+// `last` does, so what follows a pass (its backward, sampling) belongs to it.
 //
 // Not thread-safe: the recorder guards it.
 class TokenWindow {

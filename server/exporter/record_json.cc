@@ -160,7 +160,8 @@ class LeafWriter {
     const bool no_moments = torch_ && (dtype_ == v1::DTYPE_FLOAT64 || IsInteger(dtype_) || IsQuantized(dtype_));
     const bool all = options_.high_precision;
     WriteOptional(leaf_.has_mean() && (all || !no_moments), leaf_.mean(), Field("Mean"));
-    WriteOptional(leaf_.has_norm() && (all || (!no_moments && !(torch_ && IsComplex(dtype_)))), leaf_.norm(), Field("Norm"));
+    WriteOptional(leaf_.has_norm() && (all || (!no_moments && !(torch_ && IsComplex(dtype_)))), leaf_.norm(),
+                  Field("Norm"));
   }
 
   // Members of attributes_json, without those that only a tensor file needs.

@@ -265,9 +265,10 @@ TEST(RecordJson, NanCheckTellsOfOutputsAloneAndHasNoStatistics) {
     WriteRecord(record, options, writer);
     return writer.Take();
   };
-  EXPECT_EQ(json(1, 0),
-            R"({"input_args":[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}],)"
-            R"("output":[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}],"is_nan":0})");
+  EXPECT_EQ(
+      json(1, 0),
+      R"({"input_args":[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}],)"
+      R"("output":[{"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"requires_grad":false}],"is_nan":0})");
   EXPECT_THAT(json(0, 1), HasSubstr("\"is_nan\":1"));
 }
 
