@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -23,7 +23,7 @@ from msprobe_client.comparison import (
     TableReport,
     UnpairedStep,
 )
-from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.errors import DataError, InvalidArgument, MsprobeError
 from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
@@ -65,10 +65,16 @@ def sources(
                 made.append(analysis_pb2.Source(path=str(path.resolve())))
                 continue
             run = f".compare-{secrets.token_hex(8)}"
-            cleanup.callback(client.delete, run)
+            cleanup.callback(_forget, client, run)
             client.import_dump(path if path.is_dir() else path.parent, run)
             made.append(analysis_pb2.Source(run=run))
         yield made
+
+
+def _forget(client: Client, run: str) -> None:
+    """Deletes what was uploaded; that it never arrived, or that the server is gone, was said already."""
+    with suppress(MsprobeError):
+        client.delete(run)
 
 
 def scope(steps: Iterable[StepRange], ranks: Iterable[str | int | model.Rank], name: str | None) -> analysis_pb2.Scope:

@@ -181,6 +181,28 @@ def test_runs_directories_and_files_mix(compare: Run, binary: str, tmp_path: Pat
     assert "model.layers.0 " in result.stdout
 
 
+def test_directories_are_uploaded_to_a_server_that_others_use(run_client: Run, binary: str, tmp_path: Path) -> None:
+    address = f"unix:{tmp_path}/s"
+    command = [binary, f"--data_dir={tmp_path / 'store'}", f"--listen={address}", "--log_level=off"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as server:
+        try:
+            deadline = time.monotonic() + 30
+            while run_client("runs", "--server", address).returncode != 0:
+                assert time.monotonic() < deadline, "the server does not answer"
+            golden, target = recorded("statistics_golden"), recorded("statistics_perturb")
+            result = run_client("compare", target, golden, "--server", address)
+            assert result.returncode == DIFFERS, result.stderr
+            assert "first difference in order of execution: Functional.linear.6.forward.input.1\n" in result.stdout
+            assert run_client("runs", "--server", address, "--format", "json").stdout == ""
+            bad = dump(tmp_path / "bad" / "rank0", {})
+            (bad / "dump.json").write_text("{")
+            result = run_client("compare", target, bad, "--server", address)
+            assert result.returncode == FAILED and result.stderr.count("\n") == 1 and "dump.json" in result.stderr
+            assert run_client("runs", "--server", address, "--format", "json").stdout == ""
+        finally:
+            server.terminate()
+
+
 def test_steps_and_ranks_are_paired_by_number(compare: Run, tmp_path: Path) -> None:
     for step in (0, 1):
         for rank in (0, 1):
@@ -226,23 +248,24 @@ def test_bad_input_is_one_line(compare: Run, tmp_path: Path) -> None:
 
 
 def test_an_interruption_cancels_the_work(binary: str, tmp_path: Path) -> None:
-    data = {f"Torch.f.{i}.forward": call(*[tensor(float(i))] * 4) for i in range(30000)}
-    for side in ("a", "b"):
-        for step in range(4):
-            directory = dump(tmp_path / side / f"step{step}" / "rank0", data if step == 0 else {})
-            if step:
-                (directory / "dump.json").unlink()
-                (directory / "dump.json").hardlink_to(tmp_path / side / "step0" / "rank0" / "dump.json")
+    data = {f"Torch.f.{i}.forward": call(*[tensor(float(i))] * 4) for i in range(10000)}
+    first = dump(tmp_path / "step0" / "rank0", data) / "dump.json"
+    for step in range(1, 200):
+        directory = tmp_path / f"step{step}" / "rank0"
+        directory.mkdir(parents=True)
+        (directory / "dump.json").hardlink_to(first)
     process = subprocess.Popen(
-        [sys.executable, "-m", "msprobe_client", "compare", tmp_path / "a", tmp_path / "b", "--all", "--limit", "0"],
+        [sys.executable, "-m", "msprobe_client", "compare", tmp_path, tmp_path, "--all", "--format", "json"],
         env={**os.environ, "MSPROBE_SERVER_BINARY": binary},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(1.0)
+    assert process.stdout is not None
+    assert '"step": 0' in process.stdout.readline()  # the answer has begun, and there is much of it left
     process.send_signal(signal.SIGINT)
     begun = time.monotonic()
-    _, errors = process.communicate(timeout=20)
+    output, errors = process.communicate(timeout=30)
     assert process.returncode == 130 and "interrupted" in errors
-    assert time.monotonic() - begun < 5
+    assert '"step": 199' not in output
+    assert time.monotonic() - begun < 15
