@@ -135,14 +135,19 @@ void Sender::PackMarker(std::string_view serialized) {
   packer_.AddMarker(marker);
   switch (marker.kind_case()) {
     case v1::Marker::kStepEnd:
-      pending_exports_[marker.step_end().step()] = {.entry = packed_entries_, .complete = true};
+      // A step of which nothing was captured leaves no trace to wait for.
+      if (open_step_ == marker.step_end().step()) {
+        pending_exports_[*open_step_] = {.entry = packed_entries_, .complete = true};
+      }
       open_step_.reset();
       break;
     case v1::Marker::kStepDiscarded:
       open_step_.reset();
       break;
     case v1::Marker::kExportOpenStep:
-      pending_exports_.try_emplace(marker.export_open_step().step(), PendingExport{.entry = packed_entries_});
+      if (open_step_ == marker.export_open_step().step()) {
+        pending_exports_.try_emplace(*open_step_, PendingExport{.entry = packed_entries_});
+      }
       break;
     case v1::Marker::kRankKnown:
       *hello_.mutable_rank() = marker.rank_known().rank();

@@ -50,7 +50,8 @@ std::string FloatJson(double value) {
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
   char text[32];
   std::snprintf(text, sizeof(text), "%.17g", value);
-  return text;
+  const bool looks_integral = std::strpbrk(text, ".e") == nullptr;
+  return looks_integral ? std::string(text) + ".0" : text;
 }
 
 // An integer as JSON, whatever its size; "null" for what is no integer.
@@ -187,10 +188,12 @@ void ValueWalker::Walk(PyObject* value, std::string_view key, int depth) {
     std::string shown;
     if (THPDevice_Check(value)) {
       const at::Device& device = reinterpret_cast<THPDevice*>(value)->device;
-      shown = c10::DeviceTypeName(device.type(), true) + ":" + (device.has_index() ? std::to_string(device.index()) : "None");
+      shown = c10::DeviceTypeName(device.type(), true) + ":" +
+              (device.has_index() ? std::to_string(device.index()) : "None");
       return builder_.Json("{\"type\": \"torch.device\", \"value\": " + JsonQuote(shown) + "}");
     }
-    if (PyLong_Check(value)) return builder_.Json("{\"type\": \"torch.device\", \"value\": " + IntegerJson(value) + "}");
+    if (PyLong_Check(value) && !PyBool_Check(value))
+      return builder_.Json("{\"type\": \"torch.device\", \"value\": " + IntegerJson(value) + "}");
     if (PyUnicode_Check(value)) {
       return builder_.Json("{\"type\": \"torch.device\", \"value\": " + JsonQuote(Utf8(value)) + "}");
     }
