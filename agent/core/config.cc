@@ -48,7 +48,8 @@ absl::Status CheckNames(const Value& object, std::string_view where, std::span<c
   for (const auto& member : object.GetObject()) {
     const std::string_view name(member.name.GetString(), member.name.GetStringLength());
     if (!seen.insert(name).second) {
-      return absl::InvalidArgumentError(Cat("field \"", name, "\" is given twice ", where, ", it should stand there once."));
+      return absl::InvalidArgumentError(
+          Cat("field \"", name, "\" is given twice ", where, ", it should stand there once."));
     }
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     const std::string_view nearest = Nearest(name, known);
@@ -238,8 +239,8 @@ class Reader {
     if (!HasField(config_.task, "bench_path")) return absl::OkStatus();
     if (const Value* const value = Find(fields, "diff_nums"); value != nullptr) {
       if (!value->IsInt64() || (value->GetInt64() < 1 && value->GetInt64() != -1)) {
-        return absl::InvalidArgumentError(
-            Cat("diff_nums is invalid, diff_nums should be -1 or positive integer, currently it is ", Shown(*value), "."));
+        return absl::InvalidArgumentError(Cat(
+            "diff_nums is invalid, diff_nums should be -1 or positive integer, currently it is ", Shown(*value), "."));
       }
       config_.diff_nums = value->GetInt64();
     }
@@ -247,11 +248,13 @@ class Reader {
     if (path == nullptr) {
       if (config_.task == Task::kDiffCheck) {
         return absl::InvalidArgumentError(
-            "bench_path is required by task diff_check, it should be the dump_path of an earlier dump with summary_mode md5.");
+            "bench_path is required by task diff_check, it should be the dump_path of an earlier dump with "
+            "summary_mode md5.");
       }
       return absl::OkStatus();
     }
-    if (absl::Status status = ReadExistingDirectory(path, "bench_path", &config_.bench_path); !status.ok()) return status;
+    if (absl::Status status = ReadExistingDirectory(path, "bench_path", &config_.bench_path); !status.ok())
+      return status;
     if (Find(fields, "summary_mode") != nullptr && config_.summary_mode != SummaryMode::kMd5) {
       return Contradiction(Cat("summary_mode \"", ToString(config_.summary_mode), "\""), "bench_path",
                            "what is compared are checksums, summary_mode should be md5 or absent.");
@@ -304,15 +307,18 @@ class Reader {
       return absl::InvalidArgumentError(
           "The parameters async_dump is true in tensor task, the parameters list cannot be empty.");
     }
-    if (debug && (config_.task == Task::kNanCheck || config_.task == Task::kDiffCheck || config_.task == Task::kStructure)) {
+    if (debug &&
+        (config_.task == Task::kNanCheck || config_.task == Task::kDiffCheck || config_.task == Task::kStructure)) {
       return Contradiction(Cat("task \"", ToString(config_.task), "\""), "level \"debug\"",
                            "at level debug task should be statistics or tensor.");
     }
     if (debug && config_.load) {
-      return Contradiction("load", "level \"debug\"", "its modules do not run through the debugger; level should be L0, L1 or mix.");
+      return Contradiction("load", "level \"debug\"",
+                           "its modules do not run through the debugger; level should be L0, L1 or mix.");
     }
     if (debug && !config_.bench_path.empty()) {
-      return Contradiction("bench_path", "level \"debug\"", "values saved by name have no counterpart; level should be L0, L1 or mix.");
+      return Contradiction("bench_path", "level \"debug\"",
+                           "values saved by name have no counterpart; level should be L0, L1 or mix.");
     }
     if (config_.task == Task::kNanCheck && config_.input && !config_.output) {
       return Contradiction("data_mode [\"input\"]", "task \"nan_check\"",
@@ -360,6 +366,7 @@ class Reader {
           ReadNumber(Find(root_, "spool_quota_mb"), "spool_quota_mb", 0, 1 << 24, &quota),
           ReadNumber(Find(root_, "stall_bound_s"), "stall_bound_s", 0, 86400, &config_.stall_bound_seconds),
           ReadChoice(Find(root_, "capture"), "capture", kCaptures, &capture),
+          ReadBool(Find(root_, "linear_weight_grad"), "linear_weight_grad", &config_.linear_weight_grad),
           ReadChoice(Find(root_, "reuse"), "reuse", kReuses, &reuse)}) {
       if (!status.ok()) return status;
     }

@@ -70,6 +70,7 @@ struct Config {
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
   double stall_bound_seconds = 30;
   bool capture_all = false;           // "capture": "all"
+  bool linear_weight_grad = false;    // the weight's gradient in the backward record of a linear
   std::string json;                   // as read, for CaptureSettings.config_json
   std::vector<std::string> warnings;  // unknown fields and the like, for the log
 };

@@ -9,11 +9,34 @@
 namespace msprobe::core {
 namespace {
 
-constexpr std::array<std::string_view, 27> kTopFields = {
-    "task",           "dump_path",      "rank",          "step",       "level",           "dump_enable", "extra_info",
-    "async_dump",     "precision",      "risk_level",    "load",       "server",          "run",         "loss_policy",
-    "spool_quota_mb", "stall_bound_s",  "capture",       "reuse",      "memory_ceiling_mb", "custom_op_namespaces",
-    "statistics",     "tensor",         "structure",     "diff_check", "nan_check",       "acc_check",   "exception_dump"};
+constexpr std::array<std::string_view, 28> kTopFields = {"task",
+                                                         "dump_path",
+                                                         "rank",
+                                                         "step",
+                                                         "level",
+                                                         "dump_enable",
+                                                         "extra_info",
+                                                         "async_dump",
+                                                         "precision",
+                                                         "risk_level",
+                                                         "load",
+                                                         "server",
+                                                         "run",
+                                                         "loss_policy",
+                                                         "spool_quota_mb",
+                                                         "stall_bound_s",
+                                                         "capture",
+                                                         "reuse",
+                                                         "memory_ceiling_mb",
+                                                         "custom_op_namespaces",
+                                                         "linear_weight_grad",
+                                                         "statistics",
+                                                         "tensor",
+                                                         "structure",
+                                                         "diff_check",
+                                                         "nan_check",
+                                                         "acc_check",
+                                                         "exception_dump"};
 constexpr std::array<std::string_view, 5> kLoadFields = {"path", "modules", "step", "rank", "dump_after_load"};
 constexpr std::array<std::string_view, 9> kTaskFields = {
     "scope", "list", "tensor_list", "data_mode", "summary_mode", "slice", "request_id", "bench_path", "diff_nums"};
@@ -50,8 +73,8 @@ std::string_view OtherTask(std::string_view task) {
 }
 
 std::vector<std::string> ConfigFields() {
-  static constexpr std::array<std::string_view, 7> kSections = {"statistics", "tensor",    "structure",     "diff_check",
-                                                                "nan_check",  "acc_check", "exception_dump"};
+  static constexpr std::array<std::string_view, 7> kSections = {
+      "statistics", "tensor", "structure", "diff_check", "nan_check", "acc_check", "exception_dump"};
   std::vector<std::string> fields;
   for (std::string_view name : kTopFields) {
     if (name != "load" && std::find(kSections.begin(), kSections.end(), name) == kSections.end()) {

@@ -23,8 +23,8 @@ class CallStack {
   // Code objects that stand in for others and never show.
   static void HideCode(PyObject* code);
 
-  // The stack of the calling thread, innermost first. `entered` is a code object to show as the innermost frame at its last line, for
-  // a call whose own frame does not exist yet; may be null.
+  // The stack of the calling thread, innermost first. `entered` is a code object to show as the innermost frame at its
+  // last line, for a call whose own frame does not exist yet; may be null.
   core::StackId Take(PyObject* entered);
 
  private:

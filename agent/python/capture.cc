@@ -1,9 +1,11 @@
 #include "agent/python/capture.h"
 
+#include <ATen/SequenceNumber.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "agent/python/value_walker.h"
+#include "agent/torch/weight_gradient.h"
 
 namespace msprobe::capture {
 namespace {
@@ -129,6 +131,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   const Depth inside(thread.api_depth);
   OpenRecord record = recorder->BeginApi(api, thread);
   EnterFields(record, arguments, keywords, &api, nullptr);
+  const uint64_t first_sequence = at::sequence_number::peek();
   PyObject* result = original();
   if (active_ != this) return result;
   if (result == nullptr) {
@@ -137,6 +140,15 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   }
   if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
     recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), thread); });
+  }
+  if (recorder->config().linear_weight_grad && api.name == "Functional.linear") {
+    PyObject* weight = arguments.size() > 1  ? arguments[1]
+                       : keywords == nullptr ? nullptr
+                                             : PyDict_GetItemString(keywords, "weight");
+    recorder->Contain(record, [&] {
+      if (weight == nullptr || !THPVariable_Check(weight)) return;
+      HookWeightGradient(recorder, api, record, THPVariable_Unpack(weight), FirstTensor(result), first_sequence);
+    });
   }
   if (api.is_distributed && CompletesLater(api, record, arguments, keywords, result)) return result;
   ExitFields(record, &api, arguments, keywords, result, nullptr, nullptr);

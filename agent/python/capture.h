@@ -19,7 +19,8 @@ namespace msprobe::capture {
 
 // Turns intercepted Python calls into records. One is active at a time; the GIL guards everything here.
 //
-// A call always goes through: whatever fails on our side is contained, and what the callee raised reaches the caller unchanged.
+// A call always goes through: whatever fails on our side is contained, and what the callee raised reaches the caller
+// unchanged.
 class Capture {
  public:
   Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe);
@@ -30,8 +31,8 @@ class Capture {
   static Capture* active() { return active_; }
   static void SetActive(Capture* capture) { active_ = capture; }
 
-  // Whether a call made now by this thread should be recorded as an API: capturing, not inside another recorded API or something
-  // suppressed, and not under a tracer (fake, proxy or functionalization mode).
+  // Whether a call made now by this thread should be recorded as an API: capturing, not inside another recorded API or
+  // something suppressed, and not under a tracer (fake, proxy or functionalization mode).
   static bool Wants();
 
   using Original = absl::FunctionRef<PyObject*()>;
@@ -75,8 +76,8 @@ class Capture {
   };
 
   // Whether `result` is a Work or a list of them. Then the record is completed by Waited.
-  bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords,
-                      PyObject* result);
+  bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
+                      PyObject* keywords, PyObject* result);
   core::StackId Stack(PyObject* entered);
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
                    PyObject* entered);

@@ -23,8 +23,7 @@ struct Operators {
 };
 
 struct InterceptorObject {
-  PyObject_HEAD
-  PyObject* original;
+  PyObject_HEAD PyObject* original;
   Interception interception;
   std::shared_ptr<const Api>* api;
   std::string* phase;
@@ -39,8 +38,8 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
   auto* self = reinterpret_cast<InterceptorObject*>(object);
   Capture* capture = Capture::active();
   // Outside of token_range only modules are looked at: a call of the root may open it.
-  if (capture == nullptr ||
-      !(self->interception == Interception::kModule ? capture->recorder().watching() : capture->recorder().capturing())) {
+  if (capture == nullptr || !(self->interception == Interception::kModule ? capture->recorder().watching()
+                                                                          : capture->recorder().capturing())) {
     return CallOriginal(self, arguments, keywords);
   }
   switch (self->interception) {
@@ -57,11 +56,12 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
       const std::shared_ptr<const Api> api = self->operators->Find(PyTuple_GET_ITEM(arguments, 0));
       if (api == nullptr) break;
       auto* items = reinterpret_cast<PyTupleObject*>(arguments);
-      return capture->CallApi(*api, {items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1)}, keywords,
-                              [&] { return CallOriginal(self, arguments, keywords); });
+      return capture->CallApi(*api, {items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1)},
+                              keywords, [&] { return CallOriginal(self, arguments, keywords); });
     }
     case Interception::kModule:
-      return capture->CallModule(self->original, PyFunction_Check(self->original) ? PyFunction_GET_CODE(self->original) : nullptr,
+      return capture->CallModule(self->original,
+                                 PyFunction_Check(self->original) ? PyFunction_GET_CODE(self->original) : nullptr,
                                  arguments, keywords);
     case Interception::kPhase: {
       const std::shared_ptr<Recorder> recorder = capture->recorder().shared_from_this();
@@ -71,7 +71,8 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
       return result;
     }
     case Interception::kWait: {
-      const ObjectReference work = ObjectReference::Borrow(PyTuple_GET_SIZE(arguments) > 0 ? PyTuple_GET_ITEM(arguments, 0) : Py_None);
+      const ObjectReference work =
+          ObjectReference::Borrow(PyTuple_GET_SIZE(arguments) > 0 ? PyTuple_GET_ITEM(arguments, 0) : Py_None);
       PyObject* result = CallOriginal(self, arguments, keywords);
       if (result != nullptr && Capture::active() == capture) capture->Waited(work.get());
       return result;

@@ -23,8 +23,8 @@ enum class Interception {
 // The description of an operator object, or null if its calls are not recorded. Asked once an object.
 using OperatorApi = std::function<std::shared_ptr<const Api>(PyObject* op)>;
 
-// Makes a callable that runs `original` and does `interception` around it. It binds like a function when it stands in a class.
-// api is used by kApi, phase by kPhase, operator_api by kOperator. A new reference, or null with an error set.
+// Makes a callable that runs `original` and does `interception` around it. It binds like a function when it stands in a
+// class. api is used by kApi, phase by kPhase, operator_api by kOperator. A new reference, or null with an error set.
 PyObject* MakeInterceptor(PyObject* original, Interception interception, std::shared_ptr<const Api> api,
                           std::string phase, OperatorApi operator_api);
 

@@ -13,12 +13,12 @@ namespace {
 
 struct Slot {
   std::shared_ptr<const Api> api;
-  PyObject* function = nullptr;      // held
-  PyMethodDef** place = nullptr;     // where the function keeps its definition; null: entered by its vectorcall
+  PyObject* function = nullptr;   // held
+  PyMethodDef** place = nullptr;  // where the function keeps its definition; null: entered by its vectorcall
   PyMethodDef* original = nullptr;
   PyMethodDef copy{};
-  bool is_method = false;            // self is the first argument of the call
-  bool is_swapped = false;           // by Install; a stand-in always is
+  bool is_method = false;   // self is the first argument of the call
+  bool is_swapped = false;  // by Install; a stand-in always is
 };
 
 constexpr int kConventionFlags = METH_VARARGS | METH_KEYWORDS | METH_NOARGS | METH_O | METH_FASTCALL;
@@ -38,12 +38,14 @@ class Arguments {
 
 // What each convention does with a call; the trampolines only say which slot it is.
 
-[[gnu::noinline]] PyObject* CallVarArgsKeywords(const Slot& slot, PyObject* self, PyObject* arguments, PyObject* keywords) {
+[[gnu::noinline]] PyObject* CallVarArgsKeywords(const Slot& slot, PyObject* self, PyObject* arguments,
+                                                PyObject* keywords) {
   const auto original = reinterpret_cast<PyCFunctionWithKeywords>(reinterpret_cast<void*>(slot.original->ml_meth));
   if (!Capture::Wants()) return original(self, arguments, keywords);
   const Arguments all(slot, self, reinterpret_cast<PyTupleObject*>(arguments)->ob_item,
                       static_cast<size_t>(PyTuple_GET_SIZE(arguments)));
-  return Capture::active()->CallApi(*slot.api, all.all(), keywords, [&] { return original(self, arguments, keywords); });
+  return Capture::active()->CallApi(*slot.api, all.all(), keywords,
+                                    [&] { return original(self, arguments, keywords); });
 }
 
 // `arguments` is the tuple, the one argument or nothing, as the convention has it.
@@ -59,11 +61,12 @@ class Arguments {
     count = static_cast<size_t>(PyTuple_GET_SIZE(arguments));
   }
   const Arguments all(slot, self, items, count);
-  return Capture::active()->CallApi(*slot.api, all.all(), nullptr, [&] { return slot.original->ml_meth(self, arguments); });
+  return Capture::active()->CallApi(*slot.api, all.all(), nullptr,
+                                    [&] { return slot.original->ml_meth(self, arguments); });
 }
 
-[[gnu::noinline]] PyObject* CallFastKeywords(const Slot& slot, PyObject* self, PyObject* const* arguments, Py_ssize_t count,
-                                             PyObject* names) {
+[[gnu::noinline]] PyObject* CallFastKeywords(const Slot& slot, PyObject* self, PyObject* const* arguments,
+                                             Py_ssize_t count, PyObject* names) {
   const auto original = reinterpret_cast<_PyCFunctionFastWithKeywords>(reinterpret_cast<void*>(slot.original->ml_meth));
   if (!Capture::Wants()) return original(self, arguments, count, names);
   const Arguments all(slot, self, arguments, static_cast<size_t>(count));
@@ -147,8 +150,8 @@ PyCFunction TakeTrampoline(int convention, const Slot* slot) {
 }
 
 // Builtins of this convention are hashed and compared by their C function, and libraries keep tables of them
-// (torch.compile does), so their definition must stay. They have no vectorcall entry of their own: giving them one intercepts every call,
-// as the interpreter looks there first.
+// (torch.compile does), so their definition must stay. They have no vectorcall entry of their own: giving them one
+// intercepts every call, as the interpreter looks there first.
 constexpr int kHashedConvention = METH_VARARGS | METH_KEYWORDS;
 
 absl::flat_hash_map<PyObject*, const Slot*>& EnteredByVectorcall() {

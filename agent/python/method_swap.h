@@ -11,8 +11,8 @@
 namespace msprobe::capture {
 
 // Intercepts C functions and methods by putting another method definition into the object: identity, pickling and
-// names bound earlier keep holding, as it is the same object. The copy points at a trampoline, one a function, because a C function
-// is given no pointer to its own definition.
+// names bound earlier keep holding, as it is the same object. The copy points at a trampoline, one a function, because
+// a C function is given no pointer to its own definition.
 //
 // The GIL guards it. Slots are never given back: there are as many as functions ever swapped, below 2,000.
 class MethodSwap {
@@ -21,10 +21,12 @@ class MethodSwap {
   // calling convention is not known, or the slots of that convention are used up.
   static bool Prepare(PyObject* function, std::shared_ptr<const Api> api);
 
-  // A new builtin that does what `function` does and is recorded as `api`; for one object under two names. Null if not possible.
+  // A new builtin that does what `function` does and is recorded as `api`; for one object under two names. Null if not
+  // possible.
   static PyObject* StandIn(PyObject* function, std::shared_ptr<const Api> api);
 
-  // A new descriptor of the same method that is never recorded, for a name of it that is not to be. Null if it is no method descriptor.
+  // A new descriptor of the same method that is never recorded, for a name of it that is not to be. Null if it is no
+  // method descriptor.
   static PyObject* PlainMethod(PyObject* descriptor);
 
   // Puts the trampolines in, or the original definitions back. Idempotent.

@@ -140,7 +140,9 @@ class Agent {
     capture_->Save(name, count, value.ptr());
     recorder_->Stop();
   }
-  py::object Read(const py::object& tensor) { return py::reinterpret_steal<py::object>(capture_->Read(tensor.ptr()).release()); }
+  py::object Read(const py::object& tensor) {
+    return py::reinterpret_steal<py::object>(capture_->Read(tensor.ptr()).release());
+  }
 
   // Empty when done; else what is missing.
   std::string Wait(double seconds) {
@@ -158,7 +160,7 @@ class Agent {
     recorder_->Stop();
     Capture::SetActive(nullptr);
     session_->Abandon();
-    new std::shared_ptr<core::Session>(session_);   // kept for ever: destructors would touch the parent's threads
+    new std::shared_ptr<core::Session>(session_);  // kept for ever: destructors would touch the parent's threads
     new std::shared_ptr<Recorder>(recorder_);
     static_cast<void>(capture_.release());
     for (std::unique_ptr<Capture>& retired : retired_) static_cast<void>(retired.release());
@@ -194,8 +196,9 @@ class Agent {
   std::vector<std::unique_ptr<Capture>> retired_;  // calls of other threads may still be inside
 };
 
-Config Parse(const std::string& json, const std::optional<std::string>& task, const std::optional<std::string>& dump_path,
-             const std::optional<std::string>& level, const std::optional<std::vector<std::string>>& step) {
+Config Parse(const std::string& json, const std::optional<std::string>& task,
+             const std::optional<std::string>& dump_path, const std::optional<std::string>& level,
+             const std::optional<std::vector<std::string>>& step) {
   core::ConfigOverrides overrides;
   overrides.task = task;
   overrides.dump_path = dump_path;
@@ -225,7 +228,8 @@ py::dict ValuesOf(const Config& config) {
   values["data_mode"] = py::make_tuple(config.forward, config.backward, config.input, config.output);
   values["summary_mode"] = std::string(core::ToString(config.summary_mode));
   py::list slices;
-  for (const core::SliceRule& rule : config.slice) slices.append(py::make_tuple(rule.dim, rule.size, rule.begin, rule.end));
+  for (const core::SliceRule& rule : config.slice)
+    slices.append(py::make_tuple(rule.dim, rule.size, rule.begin, rule.end));
   values["slice"] = slices;
   values["request_id"] = config.request_id;
   values["bench_path"] = config.bench_path;
@@ -240,12 +244,13 @@ py::dict ValuesOf(const Config& config) {
   values["spool_quota_bytes"] = config.spool_quota_bytes;
   values["stall_bound_seconds"] = config.stall_bound_seconds;
   values["capture_all"] = config.capture_all;
+  values["linear_weight_grad"] = config.linear_weight_grad;
   return values;
 }
 
-std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout, bool is_distributed,
-                                   std::vector<int> ignored_inputs, std::vector<int> ignored_outputs,
-                                   std::string ignored_keyword) {
+std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout,
+                                   bool is_distributed, std::vector<int> ignored_inputs,
+                                   std::vector<int> ignored_outputs, std::string ignored_keyword) {
   auto api = std::make_shared<Api>();
   api->name = name;
   api->risk = RiskFrom(risk);
@@ -295,7 +300,8 @@ PYBIND11_MODULE(_agent, module) {
   py::class_<Config>(module, "Config")
       .def_property_readonly("task", [](const Config& c) { return std::string(msprobe::core::ToString(c.task)); })
       .def_property_readonly("level", [](const Config& c) { return std::string(msprobe::core::ToString(c.level)); })
-      .def_property_readonly("summary_mode", [](const Config& c) { return std::string(msprobe::core::ToString(c.summary_mode)); })
+      .def_property_readonly("summary_mode",
+                             [](const Config& c) { return std::string(msprobe::core::ToString(c.summary_mode)); })
       .def_readonly("dump_path", &Config::dump_path)
       .def_readonly("rank", &Config::rank)
       .def_readonly("step", &Config::step)
@@ -316,13 +322,14 @@ PYBIND11_MODULE(_agent, module) {
       .def_readonly("load", &Config::load)
       .def_property_readonly("precision", [](const Config& c) { return c.precision_high ? "high" : "low"; })
       .def_readonly("warnings", &Config::warnings);
-  module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"), py::arg("step"));
+  module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"),
+             py::arg("step"));
   module.def("config_fields", &msprobe::core::ConfigFields);
   module.def("choose_run_name", [](const std::string& program) { return msprobe::core::ChooseRunName(program); });
 
   py::class_<Agent>(module, "Agent")
-      .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&, const std::string&,
-                    const std::string&, std::string, py::object>(),
+      .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&,
+                    const std::string&, const std::string&, std::string, py::object>(),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
            py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"))
       .def("start", &Agent::Start, py::arg("step"), py::arg("tokens") = py::none())

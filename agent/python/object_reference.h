@@ -32,7 +32,8 @@ class ObjectReference {
   PyObject* object_ = nullptr;
 };
 
-// Keeps the error that is set (if any) and clears it for the scope; puts it back at the end. What is raised inside is dropped.
+// Keeps the error that is set (if any) and clears it for the scope; puts it back at the end. What is raised inside is
+// dropped.
 class KeptError {
  public:
   KeptError() { PyErr_Fetch(&type_, &value_, &traceback_); }

@@ -99,10 +99,10 @@ struct NumpyTypes {
 
 uint8_t NumpyDType(std::string_view name) {
   static constexpr std::pair<std::string_view, DType> kNames[] = {
-      {"float64", DType::kFloat64},     {"float32", DType::kFloat32}, {"float16", DType::kFloat16},
-      {"int8", DType::kInt8},           {"int16", DType::kInt16},     {"int32", DType::kInt32},
-      {"int64", DType::kInt64},         {"uint8", DType::kUInt8},     {"uint16", DType::kUInt16},
-      {"uint32", DType::kUInt32},       {"uint64", DType::kUInt64},   {"bool", DType::kBool},
+      {"float64", DType::kFloat64},     {"float32", DType::kFloat32},      {"float16", DType::kFloat16},
+      {"int8", DType::kInt8},           {"int16", DType::kInt16},          {"int32", DType::kInt32},
+      {"int64", DType::kInt64},         {"uint8", DType::kUInt8},          {"uint16", DType::kUInt16},
+      {"uint32", DType::kUInt32},       {"uint64", DType::kUInt64},        {"bool", DType::kBool},
       {"complex64", DType::kComplex64}, {"complex128", DType::kComplex128}};
   for (const auto& [known, dtype] : kNames) {
     if (known == name) return static_cast<uint8_t>(dtype);
@@ -260,7 +260,8 @@ bool ValueWalker::WalkTorchObject(PyObject* value) {
   }
   if (THPMemoryFormat_Check(value)) {
     const std::string name = StringOf(value);  // torch.channels_last
-    builder_.Json("{\"type\": \"torch.memory_format\", \"format\": " + JsonQuote(name.substr(name.rfind('.') + 1)) + "}");
+    builder_.Json("{\"type\": \"torch.memory_format\", \"format\": " + JsonQuote(name.substr(name.rfind('.') + 1)) +
+                  "}");
     return true;
   }
   return false;
@@ -318,7 +319,8 @@ bool ValueWalker::WalkNumpy(PyObject* value) {
       return false;
     }
     const char* name = std::strrchr(Py_TYPE(value)->tp_name, '.');
-    builder_.Json("{\"type\": " + JsonQuote(name == nullptr ? Py_TYPE(value)->tp_name : name + 1) + ", \"value\": " + json + "}");
+    builder_.Json("{\"type\": " + JsonQuote(name == nullptr ? Py_TYPE(value)->tp_name : name + 1) +
+                  ", \"value\": " + json + "}");
     return true;
   }
   const ObjectReference dtype = Attribute(value, "dtype");
@@ -383,7 +385,8 @@ void ValueWalker::WalkDict(PyObject* dict, int depth) {
 }
 
 void ValueWalker::Describe(PyObject* value) {
-  if (describe_ == nullptr || (!ComesFrom(Py_TYPE(value), "torch.") && !THPVariable_Check(value))) return builder_.None();
+  if (describe_ == nullptr || (!ComesFrom(Py_TYPE(value), "torch.") && !THPVariable_Check(value)))
+    return builder_.None();
   const ObjectReference described = ObjectReference::Steal(PyObject_CallOneArg(describe_, value));
   if (!described) {
     PyErr_Clear();

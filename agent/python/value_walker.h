@@ -17,8 +17,8 @@ inline constexpr char kReadingName[] = "msprobe.TensorReading";
 
 // Walks arguments and results and puts them into a fragment: the encodings of dump.json's values.
 //
-// Every function is called with the GIL and no error set, and leaves none set. What cannot be encoded becomes null; a walk
-// never fails. Depth is bounded (kMaximumDepth), so objects that contain themselves end.
+// Every function is called with the GIL and no error set, and leaves none set. What cannot be encoded becomes null; a
+// walk never fails. Depth is bounded (kMaximumDepth), so objects that contain themselves end.
 class ValueWalker {
  public:
   // A dict is three messages a level on the wire, of which protobuf decodes 100.
@@ -29,14 +29,16 @@ class ValueWalker {
   ValueWalker(const TensorReader& reader, FragmentBuilder& builder, PyObject* describe, bool save)
       : reader_(reader), builder_(builder), describe_(describe), save_(save) {}
 
-  // One value; `key` is the dict key or keyword it stands under, empty in lists: device and dtype are shown under their keywords only.
+  // One value; `key` is the dict key or keyword it stands under, empty in lists: device and dtype are shown under their
+  // keywords only.
   void Walk(PyObject* value, std::string_view key = {}) { Walk(value, key, 0); }
 
   // Positional arguments as a list; those whose index is in `ignored` become null.
   void WalkArguments(std::span<PyObject* const> arguments, std::span<const int> ignored);
   // Keyword arguments as a dict, from a dict (may be null).
   void WalkKeywords(PyObject* keywords, std::string_view ignored);
-  // What a call returned: the items of a tuple are the list itself, a named tuple is its dict, anything else a list of one.
+  // What a call returned: the items of a tuple are the list itself, a named tuple is its dict, anything else a list of
+  // one.
   void WalkResult(PyObject* result, std::span<const int> ignored);
 
  private:
@@ -55,8 +57,8 @@ class ValueWalker {
   const bool save_;
 };
 
-// The tensors that require grad, depth first, in lists, tuples and dicts (as full backward hooks see them), dataclasses' dict
-// bases included.
+// The tensors that require grad, depth first, in lists, tuples and dicts (as full backward hooks see them),
+// dataclasses' dict bases included.
 void CollectGradientTensors(PyObject* value, std::vector<at::Tensor>& tensors, int depth = 0);
 
 // The first tensor a call returned, looking into first items; undefined if there is none.

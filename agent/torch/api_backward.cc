@@ -36,7 +36,8 @@ void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder) {
 
 namespace {
 
-void EmitFields(Recorder& recorder, OpenRecord& record, const GradientReadings& arriving, const GradientReadings& leaving) {
+void EmitFields(Recorder& recorder, OpenRecord& record, const GradientReadings& arriving,
+                const GradientReadings& leaving) {
   FragmentBuilder& builder = ThreadState::Get().builder;
   Recorder::StartFragment(record, builder);
   if (recorder.WantsInput(core::Direction::kBackward)) {
@@ -50,8 +51,8 @@ void EmitFields(Recorder& recorder, OpenRecord& record, const GradientReadings& 
   recorder.Emit(record, builder, core::kEnter | core::kExit);
 }
 
-void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward, const std::vector<at::Tensor>& arriving,
-                   const std::vector<at::Tensor>& leaving) {
+void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward,
+                   const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
   OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
   recorder.Contain(record, [&] {
     if (!record.wanted) return recorder.EmitConstructOnly(record);
@@ -85,9 +86,9 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, 
   }
   if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(api, forward);
   const uint64_t sequence = edge.node->sequence_nr();
-  edge.node->add_post_hook(std::make_unique<PostHook>(
-      [recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
-                                          const torch::autograd::variable_list& arriving) {
+  edge.node->add_post_hook(
+      std::make_unique<PostHook>([recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
+                                                                     const torch::autograd::variable_list& arriving) {
         if (!recorder->capturing() && recorder->step() != forward.step) return;
         ModuleCall::CompleteBehind(sequence);
         RecordPassing(*recorder, api, forward, arriving, leaving);

@@ -22,10 +22,10 @@ struct GradientEdge {
 // The edge of a tensor that takes part in autograd; an empty node otherwise. Needs no GIL.
 GradientEdge EdgeOf(const at::Tensor& tensor);
 
-// Arranges for the backward record of an API call: a post-hook on the node of `output`, the first tensor of what the call returned.
-// The node that made the output is hooked as the established tool does, so a call that is a view behind a kernel shows the view's
-// gradients. A call that gave back a tensor of the enclosing module's inputs, or an output of a module, belongs to the
-// module's boundary: the module call emits it.
+// Arranges for the backward record of an API call: a post-hook on the node of `output`, the first tensor of what the
+// call returned. The node that made the output is hooked as the established tool does, so a call that is a view behind
+// a kernel shows the view's gradients. A call that gave back a tensor of the enclosing module's inputs, or an output of
+// a module, belongs to the module's boundary: the module call emits it.
 //
 // Does nothing without grad mode or when the output requires no gradient.
 void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, const OpenRecord& forward,

@@ -162,7 +162,8 @@ void FragmentBuilder::Json(std::string_view text) {
 void FragmentBuilder::Tensor(const TensorReading& reading) {
   signature_.push_back(kTensor);
   signature_.push_back(static_cast<char>(reading.dtype));
-  signature_.push_back(static_cast<char>((reading.requires_grad ? kRequiresGrad : 0) | (reading.is_sparse ? kSparse : 0)));
+  signature_.push_back(
+      static_cast<char>((reading.requires_grad ? kRequiresGrad : 0) | (reading.is_sparse ? kSparse : 0)));
   Text(reading.type);
   Text(reading.device);
   Text(reading.dtype_name);

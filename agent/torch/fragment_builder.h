@@ -13,11 +13,11 @@ namespace msprobe::capture {
 
 // What was read of one tensor: everything a leaf needs, owned, so that it may be emitted later than it was read.
 struct TensorReading {
-  core::Leaf leaf;                       // leaf.shape is set when it is emitted
+  core::Leaf leaf;  // leaf.shape is set when it is emitted
   std::vector<int64_t> shape;
   std::string_view type = "torch.Tensor";  // static storage
-  uint8_t dtype = 0;                     // msprobe.v1.DType
-  std::string dtype_name;                // only for DTYPE_OTHER
+  uint8_t dtype = 0;                       // msprobe.v1.DType
+  std::string dtype_name;                  // only for DTYPE_OTHER
   std::string device;
   bool requires_grad = false;
   bool is_sparse = false;
@@ -25,8 +25,8 @@ struct TensorReading {
 };
 
 // Builds one fragment: its structure as a signature (the bytes below), its leaves and scalars as columns. The fields
-// of a fragment are entries of a dict, so the first call is Key. Reusable: Start keeps the capacity of what it clears, so a
-// steady state allocates nothing but what the readings own.
+// of a fragment are entries of a dict, so the first call is Key. Reusable: Start keeps the capacity of what it clears,
+// so a steady state allocates nothing but what the readings own.
 //
 // The signature is the identity of a structure: equal signatures mean equal structures, so a cache from signature to
 // StructureId saves building core::Structure on every call but the first.

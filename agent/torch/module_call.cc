@@ -158,7 +158,8 @@ std::vector<ParameterUse> ModuleCall::HookInside(const std::vector<GradientEdge>
   std::vector<Node*> open;
   const auto visit = [&](Node* node) {
     // Nodes of before the call are outside; accumulators (the largest number there is) have nothing behind them.
-    if (node->sequence_nr() >= first_sequence_ && node->num_outputs() > 0 && seen.insert(node).second) open.push_back(node);
+    if (node->sequence_nr() >= first_sequence_ && node->num_outputs() > 0 && seen.insert(node).second)
+      open.push_back(node);
   };
   for (const GradientEdge& output : outputs) visit(output.node.get());
   while (!open.empty()) {
@@ -272,8 +273,8 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
     if (!last) return;
     if (leaving.sum.defined()) left_[input] = recorder_->reader().Read(leaving.sum, backward_.save);
     leaving.sum.reset();
-    const bool all_left = std::all_of(leaving_.begin(), leaving_.end(),
-                                      [](const Leaving& each) { return each.seen >= each.expected; });
+    const bool all_left =
+        std::all_of(leaving_.begin(), leaving_.end(), [](const Leaving& each) { return each.seen >= each.expected; });
     if (all_left) ThreadState::Get().leaving.push_back(shared_from_this());
   });
 }

@@ -20,16 +20,17 @@ struct ParameterUse {
 
 // One call of a module, from its entry until its backward has passed.
 //
-// Backward without touching the graph: the gradients that arrive are seen by pre-hooks on the output tensors' edges; the gradients
-// that leave are the sums over the edges that end at the inputs' edges, seen by post-hooks on the nodes between, which are
-// those reachable from the outputs whose sequence number was given during the call. So no node is inserted, and
-// no gradient is accumulated in another order. Inputs are the tensors requiring grad among the positional arguments, outputs
-// those among the results, both nested; as the established tool takes them.
+// Backward without touching the graph: the gradients that arrive are seen by pre-hooks on the output tensors' edges;
+// the gradients that leave are the sums over the edges that end at the inputs' edges, seen by post-hooks on the nodes
+// between, which are those reachable from the outputs whose sequence number was given during the call. So no node is
+// inserted, and no gradient is accumulated in another order. Inputs are the tensors requiring grad among the positional
+// arguments, outputs those among the results, both nested; as the established tool takes them.
 //
-// An output is handed through if it is an input as it is, or if the module goes on to use it for another of its outputs.
-// What the module's own use adds to such a gradient cannot be told from what arrives from outside, so the module waits
-// only for its other outputs, and the gradient is recorded only if it comes before those: then it came from outside
-// alone. Of a module all of whose outputs are handed through, the gradients are those of the tensors, from all consumers.
+// An output is handed through if it is an input as it is, or if the module goes on to use it for another of its
+// outputs. What the module's own use adds to such a gradient cannot be told from what arrives from outside, so the
+// module waits only for its other outputs, and the gradient is recorded only if it comes before those: then it came
+// from outside alone. Of a module all of whose outputs are handed through, the gradients are those of the tensors, from
+// all consumers.
 //
 // Threads: Enter and Exit on the calling thread; the hooks on autograd's threads.
 class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
@@ -60,9 +61,9 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   void Finish();
 
   // Completes the calls of this thread whose gradients have left and that began after the node of this sequence number,
-  // the latest first. That is where the established tool's identity nodes, which stand at the inputs, would have run: behind all
-  // of the module, its parameters' gradients included, before anything older. Called before what the node shows is recorded.
-  // Without a number: all of them, as the backward pass has ended.
+  // the latest first. That is where the established tool's identity nodes, which stand at the inputs, would have run:
+  // behind all of the module, its parameters' gradients included, before anything older. Called before what the node
+  // shows is recorded. Without a number: all of them, as the backward pass has ended.
   static void CompleteBehind(std::optional<uint64_t> sequence);
   // The same where two modules share a tensor, so that no node lies between: those that began after this place in the
   // order of calls.
@@ -80,10 +81,10 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   };
 
   std::vector<ParameterUse> HookInside(const std::vector<GradientEdge>& outputs);
-  void Start();      // the first gradient of a backward pass is here
-  void Restart();    // another backward over a retained graph
-  void Begin();      // emits ENTER with the gradients that arrived
-  void Complete();   // emits EXIT with the gradients that left
+  void Start();     // the first gradient of a backward pass is here
+  void Restart();   // another backward over a retained graph
+  void Begin();     // emits ENTER with the gradients that arrived
+  void Complete();  // emits EXIT with the gradients that left
   bool Reads(const std::vector<Alias>& aliases) const;
 
   const std::shared_ptr<Recorder> recorder_;

@@ -12,9 +12,10 @@ namespace msprobe::capture {
 
 // `scope` and `list` of the configuration, applied to full names in the order in which records come.
 //
-// scope is a closed range: it opens at its first name and closes behind its second. An API opens or closes it when it is checked; a module
-// opens it when it begins and closes it when it ends, so a scope from a module to itself holds all that runs inside.
-// list keeps names that one of its patterns matches; at level mix also everything inside a module that it keeps.
+// scope is a closed range: it opens at its first name and closes behind its second. An API opens or closes it when it
+// is checked; a module opens it when it begins and closes it when it ends, so a scope from a module to itself holds all
+// that runs inside. list keeps names that one of its patterns matches; at level mix also everything inside a module
+// that it keeps.
 //
 // Not thread-safe: the recorder guards it.
 class NameFilter {

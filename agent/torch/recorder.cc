@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "agent/torch/recompute.h"
 #include "agent/core/str_cat.h"
+#include "agent/torch/recompute.h"
 
 namespace msprobe::capture {
 namespace {
@@ -207,6 +207,19 @@ OpenRecord Recorder::BeginBackward(const OpenRecord& forward, bool apply_risk, c
     if (record.wanted && record.kind == core::RecordKind::kModule && filter_.active()) {
       modules_with_backward_.insert(*record.name);
     }
+  }
+  record.save = record.wanted && Saves(record);
+  return record;
+}
+
+OpenRecord Recorder::BackwardOf(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk) {
+  OpenRecord record = forward;
+  record.direction = core::Direction::kBackward;
+  record.recompute = false;
+  record.entered = true;
+  {
+    absl::MutexLock lock(&mu_);
+    Judge(record, apply_risk, risk);
   }
   record.save = record.wanted && Saves(record);
   return record;

@@ -12,8 +12,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "agent/core/config.h"
-#include "agent/core/session.h"
 #include "agent/core/log.h"
+#include "agent/core/session.h"
 #include "agent/torch/diff_check.h"
 #include "agent/torch/fragment_builder.h"
 #include "agent/torch/name_filter.h"
@@ -71,10 +71,10 @@ struct ThreadState {
     std::shared_ptr<ModuleCall> call;
     core::ParentId name = 0;
   };
-  const uint32_t number;  // small, from 0, in order of first use
-  uint32_t generation = 0;       // of the recorder whose modules are listed
-  int api_depth = 0;             // inside a recorded API: what it calls is its own business
-  int suppressed = 0;            // inside something that is never recorded (printing a tensor)
+  const uint32_t number;            // small, from 0, in order of first use
+  uint32_t generation = 0;          // of the recorder whose modules are listed
+  int api_depth = 0;                // inside a recorded API: what it calls is its own business
+  int suppressed = 0;               // inside something that is never recorded (printing a tensor)
   std::vector<OpenModule> modules;  // forward and backward, innermost last
   // Module calls whose gradients have all left, waiting for their place in the order (ModuleCall::CompleteBehind).
   std::vector<std::shared_ptr<ModuleCall>> leaving;
@@ -122,6 +122,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   OpenRecord BeginModule(const std::shared_ptr<const std::string>& name, ThreadState& thread);
   // Begins the backward record that belongs to a forward one.
   OpenRecord BeginBackward(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk, ThreadState& thread);
+  // The same record again, for fields that come apart from the others: it keeps its place.
+  OpenRecord BackwardOf(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk);
   // A gradient of a parameter was accumulated. Gives the record it belongs to.
   OpenRecord BeginParameterGradient(const std::shared_ptr<const std::string>& module, const std::string& parameter,
                                     ThreadState& thread);
@@ -160,7 +162,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
  private:
   bool WantsDirection(core::Direction direction) const;  // by data_mode
   // The place of a call among those of its name in this step. Calls of one thread are numbered by themselves, so that
-  // numbers do not depend on how threads interleave: of the n-th thread that records in the step from n * kThreadStride.
+  // numbers do not depend on how threads interleave: of the n-th thread that records in the step from n *
+  // kThreadStride.
   uint32_t NextCount(const std::string& name, const ThreadState& thread, bool recompute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   core::ParentId ParentOf(const ThreadState& thread) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -21,7 +21,8 @@ using stats::DType;
 // their own that could be read without running their code.
 bool HasReadableMemory(const at::Tensor& tensor) {
   static constexpr c10::DispatchKeySet kOpaque({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
-                                                c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
+                                                c10::DispatchKey::FuncTorchGradWrapper,
+                                                c10::DispatchKey::Functionalize});
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   return tensor.layout() == c10::kStrided && !impl->key_set().has_any(kOpaque) && impl->has_storage() &&
          !impl->has_symbolic_sizes_strides();

@@ -14,22 +14,24 @@ namespace msprobe::capture {
 
 // Reads tensors as the configuration says: statistics, a checksum, a copy of the bytes.
 //
-// Reading never dispatches an operator on a host tensor: it looks at the TensorImpl and its memory, so that no autograd,
-// no RNG, no mode and no profiler notices. A tensor whose memory cannot be read so (meta, fake, sparse, batched, freed
-// storage) gives a reading without numbers. Tensors of a device are copied to the host first, which waits for the device.
+// Reading never dispatches an operator on a host tensor: it looks at the TensorImpl and its memory, so that no
+// autograd, no RNG, no mode and no profiler notices. A tensor whose memory cannot be read so (meta, fake, sparse,
+// batched, freed storage) gives a reading without numbers. Tensors of a device are copied to the host first, which
+// waits for the device.
 //
 // Thread-safe; needs no GIL. Throws only what libtorch throws for a broken device.
 class TensorReader {
  public:
-  // `session` gives room for payloads; rows, which may be null, are those of the request to read. Both outlive the reader.
+  // `session` gives room for payloads; rows, which may be null, are those of the request to read. Both outlive the
+  // reader.
   TensorReader(const core::Config& config, core::Session* session, const RequestRows* rows = nullptr);
 
   // save: also keep the bytes, if the task or tensor_list says so for this record.
   TensorReading Read(const at::Tensor& tensor, bool save) const;
 
   // The same for memory that is no tensor (a numpy array). No slices, no checksum, no bytes.
-  static void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape, std::span<const int64_t> strides,
-                        TensorReading& reading);
+  static void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,
+                        std::span<const int64_t> strides, TensorReading& reading);
 
  private:
   void ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const;

@@ -84,3 +84,18 @@ def test_asynchronous_collectives_are_recorded_at_wait(tmp_path, dump_path):
         assert operation["tensor"]["Max"] == 7
     received = read_dump(dump_path / "step0" / "rank0")["data"]["Distributed.irecv.0.forward"]
     assert received["output"][0]["Max"] == 9
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("switch", [True, False])
+def test_the_gradient_of_a_linears_weight_is_there_when_asked_for(dump_path, traced, switch):
+    done = traced("all_that_runs.py", level="L1", linear_weight_grad=switch)
+    expected = [tuple(map(float, line.split()[1:])) for line in done.stdout.splitlines() if line.startswith("WEIGHT")]
+    assert len(expected) == 2
+    data = entries(dump_path, 4)
+    for call, (highest, lowest) in enumerate(expected):
+        record = data[f"Functional.linear.{call}.backward"]
+        assert set(record) == {"input", "output"} | ({"weight_grad"} if switch else set())
+        if switch:
+            (gradient,) = record["weight_grad"]
+            assert (gradient["shape"], gradient["Max"], gradient["Min"]) == ([3, 4], highest, lowest)

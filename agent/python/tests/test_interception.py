@@ -6,10 +6,9 @@ import types
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import add as early_bound_add
-
 from msprobe import _agent
 from msprobe.pytorch.interception import CodeSwap, Interception, read_names
+from torch import add as early_bound_add
 
 
 @pytest.fixture

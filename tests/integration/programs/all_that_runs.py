@@ -66,6 +66,17 @@ def threads(debugger):
         worker.join()
 
 
+def linears(debugger):
+    debugger.start()
+    weight = torch.arange(12.0).reshape(3, 4).requires_grad_()
+    for shape in ((2, 4), (2, 5, 4)):
+        weight.grad = None
+        torch.nn.functional.linear(
+            torch.arange(float(torch.Size(shape).numel())).reshape(shape), weight
+        ).sum().backward()
+        print("WEIGHT", weight.grad.max().item(), weight.grad.min().item())
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--config")
@@ -73,7 +84,7 @@ def main():
     from msprobe.pytorch import PrecisionDebugger
 
     debugger = PrecisionDebugger(config_path=options.config)
-    for step in (operators, lambda d: recomputed(d, False), lambda d: recomputed(d, True), threads):
+    for step in (operators, lambda d: recomputed(d, False), lambda d: recomputed(d, True), threads, linears):
         step(debugger)
         debugger.stop()
         debugger.step()
