@@ -14,6 +14,13 @@
 
 namespace msprobe::server {
 
+// Errors in steps between neighbouring numbers of the dtype.
+struct UlpMetrics {
+  double max = 0;
+  double mean = 0;
+  double share_over = 0;  // over 32 (float32, float64) or 1 (16-bit floats) steps
+};
+
 // What comparing two tensors element by element gives. Definitions, for target a and golden b, d = a - b (exact for
 // integers), over the elements that are finite on both sides unless said otherwise; docs/analysis.md has them in full.
 struct ElementwiseMetrics {
@@ -50,13 +57,8 @@ struct ElementwiseMetrics {
   double target_norm = 0;
   double golden_norm = 0;
 
-  // Steps between neighbouring numbers of the dtype; for floating dtypes that are equal on both sides.
-  struct Ulp {
-    double max = 0;
-    double mean = 0;
-    double share_over = 0;  // over 32 (float32, float64) or 1 (16-bit floats) steps
-  };
-  std::optional<Ulp> ulp;
+  // For floating dtypes that are equal on both sides.
+  std::optional<UlpMetrics> ulp;
 
   // Of |d|: 50, 90, 99, 99.9 percent of the compared elements are at most this, to within 4 %.
   static constexpr std::array<double, 4> kPercentiles = {50, 90, 99, 99.9};

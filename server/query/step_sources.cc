@@ -68,7 +68,7 @@ absl::StatusOr<std::map<AnalysisSource::Place, DumpStepFiles>> FilesOf(const std
     ListJson(directory, "", 4, paths);
   }
   const std::string above = NamesAbove(directory);
-  for (std::string& each : paths) each = above + each;
+  for (std::string& each : paths) each.insert(0, above);
   std::sort(paths.begin(), paths.end());
   std::vector<std::string> warnings;
   v1::Rank rank;
