@@ -24,6 +24,7 @@ import pathlib
 import sys
 
 import families
+import switches
 
 
 @functools.cache
@@ -83,6 +84,7 @@ def prepare(make):
     """Adds the cases and programs of this folder to make's."""
     make.CASES.update(added_cases(make))
     make.CASES.update(families.cases(make))
+    make.CASES.update(switches.cases(make))
     make.PROGRAMS.update(families.programs(make))
 
 

@@ -8,7 +8,9 @@ import sys
 
 import pytest
 from harness.dumps import rank_directory
-from runner import Runner
+from harness.fork_server import ForkServer
+
+CASES_SCRIPT = pathlib.Path(__file__).with_name("cases.py")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +28,9 @@ class SideBySide:
         self._pool = concurrent.futures.ThreadPoolExecutor(2)
         shared = {"MSPROBE_REFERENCE": reference}
         self._runners = {
-            "ours": Runner(sys.executable, root / "ours.log", **shared),
+            "ours": ForkServer([sys.executable, CASES_SCRIPT, "--serve"], root / "ours.log", **shared),
             # Both tools are `import msprobe`: what leads to ours must not lead the other environment there.
-            "real": Runner(oracle_python, root / "real.log", PYTHONPATH=None, **shared),
+            "real": ForkServer([oracle_python, CASES_SCRIPT, "--serve"], root / "real.log", PYTHONPATH=None, **shared),
         }
 
     def case(self, name):
@@ -54,7 +56,9 @@ class SideBySide:
 
     def _run(self, side, name):
         out = self._root / side.replace(" ", "_") / name
-        self._runners[side.split()[0]].run(name, out, hooks=side.endswith("with hooks"))
+        request = {"case": name, "out": str(out), "hooks": side.endswith("with hooks")}
+        code = self._runners[side.split()[0]].ask(request)["code"]
+        assert code == 0, f"{name} ended with {code}\n{(out / 'log.txt').read_text(errors='replace')[-6000:]}"
         return rank_directory(out / "out")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 on_model = lambda model: model  # noqa: E731
 
 
-def llama():
+def llama(layers=2):
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(
@@ -15,7 +15,7 @@ def llama():
             vocab_size=128,
             hidden_size=32,
             intermediate_size=64,
-            num_hidden_layers=2,
+            num_hidden_layers=layers,
             num_attention_heads=4,
             num_key_value_heads=2,
             use_cache=False,
@@ -200,6 +200,8 @@ FAMILIES = {
     "mamba": Family(mamba, text),
     "resnet": Family(resnet, image),
 }
+# For tests of other things than the family.
+SMALL = {"one_layer": Family(lambda: llama(layers=1), text)}
 LEVELS = ("L0", "L1", "mix")
 
 
@@ -214,7 +216,7 @@ def program(make, name, training):
         import torch
 
         make.seed_everything()
-        family = FAMILIES[name]
+        family = (FAMILIES | SMALL)[name]
         model = on_model(family.build()).to(getattr(torch, case.dtype)).train(training)
         inputs = family.inputs()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9) if training else None
@@ -237,7 +239,7 @@ def program(make, name, training):
 def programs(make):
     return {
         f"{name}_{'train' if training else 'forward'}": program(make, name, training)
-        for name in FAMILIES
+        for name in FAMILIES | SMALL
         for training in (False, True)
     }
 
