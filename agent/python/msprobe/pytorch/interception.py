@@ -1,7 +1,8 @@
 """Which functions are intercepted, and putting that in and back.
 
-C functions and methods are swapped in C++ (method_swap.h). A Python function keeps its identity too: it is given other code, whose one constant
-is our callable; that callable runs a twin which has the old code. Objects that go by two names get a stand-in at one.
+C functions and methods are swapped in C++ (method_swap.h). A Python function keeps its identity too: it is given other
+code, whose one constant is our callable; that callable runs a twin which has the old code. Objects that go by two names
+get a stand-in at one.
 """
 
 import importlib
@@ -24,8 +25,8 @@ _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", 
 _RECEIVERS: dict[str, list[int]] = {
     name: [0]
     for name in (
-        "recv irecv all_gather scatter reduce_scatter _reduce_scatter_base _all_gather_base all_to_all_single all_to_all "
-        "all_gather_into_tensor reduce_scatter_tensor"
+        "recv irecv all_gather scatter reduce_scatter _reduce_scatter_base _all_gather_base all_to_all_single "
+        "all_to_all all_gather_into_tensor reduce_scatter_tensor"
     ).split()
 } | {"gather": [1]}
 
@@ -104,7 +105,7 @@ class AttributeSwap:
 
 
 class Uncaptured(CodeSwap):
-    """Runs a function with everything put back: torch.jit.script and torch.compile read the code of what they are given."""
+    """Runs a function with everything put back: torch.jit.script and torch.compile read the code they are given."""
 
     def __init__(self, function: types.FunctionType, interception: "Interception") -> None:
         super().__init__(function, "suppress")
@@ -165,7 +166,10 @@ class Interception:
                 Uncaptured(torch.jit.script, self),
                 Uncaptured(torch.compile, self),
             ]
-        if not self._traces_uncaptured and (convert_frame := sys.modules.get("torch._dynamo.convert_frame")) is not None:
+        if (
+            not self._traces_uncaptured
+            and (convert_frame := sys.modules.get("torch._dynamo.convert_frame")) is not None
+        ):
             self._traces_uncaptured = True
             self._modules.append(Uncaptured(convert_frame._compile, self))
         if self._with_apis:
@@ -243,7 +247,9 @@ class Interception:
                 continue
             if isinstance(function, types.FunctionType):
                 self._apis.append(CodeSwap(function, "api", api=api))
-            elif isinstance(function, types.WrapperDescriptorType):  # a slot, such as __setitem__, has no definition to swap
+            elif isinstance(
+                function, types.WrapperDescriptorType
+            ):  # a slot, such as __setitem__, has no definition to swap
                 self._apis.append(AttributeSwap(owner, last, _agent.intercept(function, "api", api=api)))
             elif not _agent.prepare_method(function, api):
                 continue
@@ -259,14 +265,18 @@ class Interception:
 
     @staticmethod
     def _unlisted_names(listed: set[str], seen: dict[int, str]) -> list["CodeSwap | AttributeSwap"]:
-        """Names of Tensor that are not listed but are the same object as one that is (``__neg__`` is ``neg``) keep plain calls."""
+        """Plain calls for names of Tensor that are not listed but are the same object as one that is (``__neg__``)."""
         plain: list[CodeSwap | AttributeSwap] = []
         for name, function in list(vars(torch.Tensor).items()):
             if name in listed or seen.get(id(function)) != "Tensor":
                 continue
             if isinstance(function, types.FunctionType):
                 twin = types.FunctionType(
-                    function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+                    function.__code__,
+                    function.__globals__,
+                    function.__name__,
+                    function.__defaults__,
+                    function.__closure__,
                 )
                 twin.__kwdefaults__ = function.__kwdefaults__
                 plain.append(AttributeSwap(torch.Tensor, name, twin))
@@ -304,6 +314,10 @@ def make_api(full_name: str, risk: str) -> Any:
         is_dropout=prefix == "Functional" and name in _DROPOUTS,
         is_distributed=distributed,
         ignored_inputs=_RECEIVERS.get(name, []) if distributed else [],
-        ignored_outputs=[0] if distributed and name == "isend" else [4, 5] if full_name == "NPU.npu_fusion_attention" else [],
+        ignored_outputs=[0]
+        if distributed and name == "isend"
+        else [4, 5]
+        if full_name == "NPU.npu_fusion_attention"
+        else [],
         ignored_keyword="tensor" if distributed and name == "irecv" else "",
     )
