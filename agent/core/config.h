@@ -44,9 +44,9 @@ struct ConfigOverrides {
 struct Config {
   Task task = Task::kStatistics;
   Level level = Level::kL1;
-  std::string dump_path;       // absolute
-  std::vector<uint32_t> rank;  // sorted; empty: all
-  std::vector<uint32_t> step;  // sorted; empty: all
+  std::string dump_path;            // absolute
+  std::vector<uint32_t> rank;       // sorted; empty: all
+  std::vector<uint32_t> step;       // sorted; empty: all
   std::optional<bool> dump_enable;  // absent: on, and the file is read once; present: read again when it changes
   bool extra_info = true;
   bool precision_high = false;  // doubles throughout, and Mean and Norm of every dtype that has them
@@ -79,8 +79,8 @@ struct Config {
 // the fields above. InvalidArgument names the field, the value and what is allowed.
 absl::StatusOr<Config> ParseConfig(std::string_view json, const ConfigOverrides& overrides);
 
-// Every field that ParseConfig knows, as docs/config.md lists them: "rank", "load.path", and those of a task's own section
-// as "*.scope".
+// Every field that ParseConfig knows, as docs/config.md lists them: "rank", "load.path", and those of a task's own
+// section as "*.scope".
 std::vector<std::string> ConfigFields();
 
 // Names in messages and in CaptureSettings: "statistics", "L1", "md5", ...

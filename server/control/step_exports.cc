@@ -80,7 +80,8 @@ void StepExports::TellIfExported(const std::string& session, uint32_t step) {
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
   const storage::SessionRow row = (*live)->row();
-  auto found = store_->Find<storage::StepRow>(StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
+  auto found =
+      store_->Find<storage::StepRow>(StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
   if (!found.ok() || !found->has_value() || !(*found)->exported()) return;
   v1::StepExported exported;
   exported.set_step(step);

@@ -15,7 +15,8 @@ struct RecordJsonOptions {
   bool crc32 = false;         // summary_mode md5: a checksum beside them
   bool extended = false;
   bool high_precision = false;  // precision high: Mean and Norm of every dtype that has them
-  bool nan_only = false;        // task nan_check: no statistics; each record ends with "is_nan", 1 where an output has NaN or Inf
+  bool nan_only =
+      false;  // task nan_check: no statistics; each record ends with "is_nan", 1 where an output has NaN or Inf
   // data_name of a tensor, without directory; empty: none.
   std::function<std::string(std::span<const std::string> path, const v1::TensorLeaf& leaf)> data_name;
 };
