@@ -33,7 +33,7 @@ BOUNDED = settings(
 )
 
 # Risk levels by the bare name, of the functions that random_models.py calls.
-HIDDEN_AT_FOCUS = {"cat", "split", "clone", "view", "transpose", "unsqueeze"}
+HIDDEN_AT_FOCUS = {"cat", "split", "clone", "reshape", "transpose", "unsqueeze"}
 CORE = {"linear", "layer_norm", "__matmul__"}
 
 
@@ -279,9 +279,6 @@ def kept(outcome, level, risk, patterns_):
     return [name for name in names if passes_risk(name, risk)]
 
 
-@pytest.mark.xfail(
-    reason="a few of the drawn models differ from the oracle; which of both is wrong is open", strict=False
-)
 @pytest.mark.timeout(1800)
 @BOUNDED
 @given(

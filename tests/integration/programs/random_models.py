@@ -24,8 +24,8 @@ APIS = {
     "Tensor.__mul__": lambda a, b: a * b,
     "Tensor.__matmul__": lambda a, b: a @ b,
     "Tensor.add_": lambda a, b: a.add_(b),
-    "Tensor.clone": lambda a: a.clone(),
-    "Tensor.view": lambda a, *shape: a.view(*shape),
+    "Torch.clone": torch.clone,
+    "Tensor.reshape": lambda a, *shape: a.reshape(*shape),
     "Tensor.transpose": lambda a, i, j: a.transpose(i, j),
     "Tensor.unsqueeze": lambda a, dim: a.unsqueeze(dim),
     "Tensor.sum": lambda a: a.sum(),
@@ -117,7 +117,7 @@ class Relu(torch.nn.Module):
 
 class ReluInPlace(torch.nn.Module):
     def forward(self, x):
-        return TRACER.api("Functional.relu", TRACER.api("Tensor.clone", x), inplace=True)
+        return TRACER.api("Functional.relu", TRACER.api("Torch.clone", x), inplace=True)
 
 
 class Dropout(torch.nn.Module):
@@ -139,7 +139,7 @@ def halves(x, other):
 
 
 def in_place(x, other):
-    fresh = TRACER.api("Tensor.clone", x)
+    fresh = TRACER.api("Torch.clone", x)
     return TRACER.api("Tensor.add_", fresh, 1.5)
 
 
@@ -161,7 +161,7 @@ OPS = {
     "softmax": lambda x, other: TRACER.api("Functional.softmax", x, dim=-1),
     "sigmoid": lambda x, other: TRACER.api("Torch.sigmoid", x),
     "in_place": in_place,
-    "view": lambda x, other: TRACER.api("Tensor.view", TRACER.api("Tensor.view", x, 4, 3), 3, 4),
+    "view": lambda x, other: TRACER.api("Tensor.reshape", TRACER.api("Tensor.reshape", x, 4, 3), 3, 4),
     "transposed": lambda x, other: TRACER.api("Tensor.transpose", TRACER.api("Tensor.transpose", x, 0, 1), 0, 1),
     "matmul": lambda x, other: TRACER.api(
         "Tensor.__matmul__", TRACER.api("Tensor.__matmul__", x, TRACER.api("Tensor.transpose", other, 0, 1)), x
