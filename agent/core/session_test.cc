@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "agent/core/fake_ingest.h"
@@ -71,7 +72,7 @@ bool Eventually(const std::function<bool()>& condition) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (absl::Now() < deadline) {
     if (condition()) return true;
-    absl::SleepFor(absl::Milliseconds(2));
+    absl::SleepFor(absl::Milliseconds(2));  // between two looks at what other threads do
   }
   return false;
 }
@@ -182,7 +183,7 @@ TEST_F(SessionTest, StreamsThatEndAnywhereLoseAndDoubleNothing) {
   uint32_t count = 0;
   for (int round = 0; round < 40; ++round) {
     for (int i = 0; i < 200; ++i, ++count) Emit(0, count, i == 0 ? MakePayload(100'000, round) : nullptr);
-    absl::SleepFor(absl::Milliseconds(5));
+    absl::SleepFor(absl::Milliseconds(5));  // lets streams end between rounds; without, few do, and nothing fails
   }
   ASSERT_TRUE(session_->Wait(absl::Seconds(60)).ok());
   ExpectCounts(0, count);
@@ -338,7 +339,12 @@ TEST_F(SessionTest, AStallEndsWhenTheServerComes) {
   std::thread producer([&] {
     for (uint32_t i = 0; i < 20'000; ++i) Emit(0, i);
   });
-  absl::SleepFor(absl::Milliseconds(50));
+  uint64_t before = 0;
+  ASSERT_TRUE(Eventually([&] {
+    const uint64_t now = session_->counters().fragments_emitted;
+    return now > 0 && now == std::exchange(before, now);
+  }));
+  EXPECT_LT(session_->counters().fragments_emitted, 20'000) << "the producer is held";
   fake_.Start();
   producer.join();
   ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from msprobe_client.model import Rank
 
+# From best to worst.
 Verdict: TypeAlias = Literal[
     "equal",
     "within",
@@ -23,22 +24,10 @@ Verdict: TypeAlias = Literal[
 ]
 Basis: TypeAlias = Literal["", "statistics", "checksum", "content"]
 Level: TypeAlias = Literal["module", "layer", "rank", "step", "run"]
-# From best to worst, as the wire numbers them.
-VERDICTS: tuple[Verdict, ...] = (
-    "equal",
-    "within",
-    "unknown",
-    "target only",
-    "golden only",
-    "differs",
-    "non-finite",
-    "scalar",
-    "shape",
-    "dtype",
-    "unreadable",
-)
-BASES: tuple[Basis, ...] = ("", "statistics", "checksum", "content")
-LEVELS: tuple[Level, ...] = ("module", "layer", "rank", "step", "run")
+# As the wire numbers them.
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+BASES: tuple[Basis, ...] = get_args(Basis)
+LEVELS: tuple[Level, ...] = get_args(Level)
 HARMLESS = frozenset({"equal", "within", "unknown"})
 
 
@@ -113,16 +102,7 @@ class TableReport:
 
 
 Blame: TypeAlias = Literal["", "weight", "input", "argument", "computation", "communication", "missing", "unreadable"]
-BLAMES: tuple[Blame, ...] = (
-    "",
-    "weight",
-    "input",
-    "argument",
-    "computation",
-    "communication",
-    "missing",
-    "unreadable",
-)
+BLAMES: tuple[Blame, ...] = get_args(Blame)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +139,7 @@ class Divergence:
 
 
 Origin: TypeAlias = Literal["", "computation", "weight", "input"]
-ORIGINS: tuple[Origin, ...] = ("", "computation", "weight", "input")
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 
 @dataclass(frozen=True, slots=True)

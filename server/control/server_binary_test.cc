@@ -32,6 +32,7 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
+// Looks every 10 ms at what another process does.
 bool Eventually(const std::function<bool()>& condition) {
   for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(10))) {
     if (condition()) return true;

@@ -36,7 +36,7 @@ PENDING = {
 def marked(pairs):
     for name, case in pairs.items():
         reasons = [reason for settings, reason in PENDING.items() if set(settings) <= set(map(str, case.values()))]
-        yield pytest.param(name, marks=[pytest.mark.xfail(reason=reasons[0], strict=False)] if reasons else [])
+        yield pytest.param(name, marks=[pytest.mark.xfail(reason=reasons[0], strict=True)] if reasons else [])
 
 
 @pytest.mark.timeout(500)

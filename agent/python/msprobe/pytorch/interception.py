@@ -5,6 +5,7 @@ code, whose one constant is our callable; that callable runs a twin which has th
 get a stand-in at one.
 """
 
+import functools
 import importlib
 import inspect
 import re
@@ -304,6 +305,7 @@ class Interception:
                     yield prefix, holder, name, function
 
 
+@functools.cache  # kept for good: hooks on graphs refer to it after the function is no longer intercepted
 def make_api(full_name: str, risk: str) -> Any:
     """The description of one function for C++; full_name is "Functional.linear"."""
     prefix, _, name = full_name.rpartition(".")
