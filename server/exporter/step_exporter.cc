@@ -31,12 +31,6 @@ std::string Quoted(std::string_view text) {
   return writer.Take();
 }
 
-std::string FrameText(const v1::Frame& frame) {
-  // A frame that an import could not take apart stands whole in its path.
-  if (frame.line() == 0 && frame.function().empty()) return frame.path();
-  return Cat("File ", frame.path(), ", line ", frame.line(), ", in ", frame.function(), ", \n ", frame.source());
-}
-
 std::string_view GapReason(v1::Marker::Gap::Reason reason) {
   switch (reason) {
     case v1::Marker::Gap::DROPPED:
@@ -281,6 +275,12 @@ TensorDescription DescribeTensor(const v1::TensorLeaf& leaf) {
     }
   }
   return description;
+}
+
+std::string FrameText(const v1::Frame& frame) {
+  // A frame that an import could not take apart stands whole in its path.
+  if (frame.line() == 0 && frame.function().empty()) return frame.path();
+  return Cat("File ", frame.path(), ", line ", frame.line(), ", in ", frame.function(), ", \n ", frame.source());
 }
 
 std::string StepDirectory(uint32_t step, const v1::Rank& rank) {

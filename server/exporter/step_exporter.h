@@ -32,6 +32,9 @@ struct StepExportSummary {
   std::vector<std::string> warnings;  // payloads that never arrived or do not fit their tensor
 };
 
+// A frame as a line of stack.json.
+std::string FrameText(const v1::Frame& frame);
+
 // "step3/rank0" or "step3/proc4711".
 std::string StepDirectory(uint32_t step, const v1::Rank& rank);
 

@@ -50,11 +50,6 @@ class StoredStep : public StepSource {
   absl::flat_hash_map<std::string, StoredPayload> payloads_;
 };
 
-std::string FrameText(const v1::Frame& frame) {
-  if (frame.line() == 0 && frame.function().empty()) return frame.path();
-  return Cat("File ", frame.path(), ", line ", frame.line(), ", in ", frame.function(), ", \n ", frame.source());
-}
-
 absl::Status StoredStep::Fill(StepReader& reader, const DumpReading& reading) {
   const v1::CaptureSettings& settings = reader.settings();
   table_.framework = settings.framework().empty() ? "pytorch" : settings.framework();
