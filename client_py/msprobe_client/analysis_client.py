@@ -24,6 +24,7 @@ from msprobe_client.comparison import (
     UnpairedStep,
 )
 from msprobe_client.errors import DataError, InvalidArgument, MsprobeError
+from msprobe_client.name_mapping import ToleranceRule
 from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
@@ -97,6 +98,9 @@ def compare_request(
     rows: Rows,
     order: Order,
     limit: int,
+    policy: Iterable[ToleranceRule] = (),
+    mapping: analysis_pb2.NameMapping | None = None,
+    across_layouts: bool = False,
 ) -> analysis_pb2.CompareRequest:
     request = analysis_pb2.CompareRequest(
         target=sides[0],
@@ -107,17 +111,23 @@ def compare_request(
         rows=analysis_pb2.CompareRequest.Rows.Value(rows.upper()),
         order=analysis_pb2.CompareRequest.Order.Value(order.upper()),
         limit=limit,
+        mapping=mapping,
+        across_layouts=across_layouts,
     )
-    request.tolerances.extend(tolerance_settings(rtol, atol, tolerances))
+    request.tolerances.extend(tolerance_settings(rtol, atol, tolerances, policy))
     return request
 
 
 def tolerance_settings(
-    rtol: float | None, atol: float | None, tolerances: Mapping[str, tuple[float | None, float | None]]
+    rtol: float | None,
+    atol: float | None,
+    tolerances: Mapping[str, tuple[float | None, float | None]],
+    policy: Iterable[ToleranceRule] = (),
 ) -> Iterator[analysis_pb2.ToleranceSetting]:
     for dtype, (relative, absolute) in {"": (rtol, atol), **tolerances}.items():
         if relative is not None or absolute is not None:
             yield analysis_pb2.ToleranceSetting(dtype=dtype, relative=relative, absolute=absolute)
+    yield from (rule.message() for rule in policy)
 
 
 def divergence(message: analysis_pb2.Divergence) -> Divergence:
@@ -197,6 +207,7 @@ def _tensor(row: analysis_pb2.ComparedTensor) -> ComparedTensor:
         metrics=metrics,
         message=row.message,
         order=row.order,
+        layout=row.layout,
     )
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal, TypeVar, overload
 
 import grpc
 
-from msprobe_client import analysis_client, background_call, decode, dump_files, model
+from msprobe_client import analysis_client, background_call, decode, dump_files, model, tensor_questions
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
 from msprobe_client.comparison import Divergence, Overflow, TableReport, UnpairedStep
@@ -27,6 +27,7 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
+from msprobe_client.name_mapping import ToleranceRule
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -35,6 +36,7 @@ from msprobe_client.proto import (
     query_pb2,
     query_pb2_grpc,
 )
+from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
 
 # Done and total; total is 0 where it is not known. May be called from another thread.
 Progress = Callable[[int, int], None]
@@ -207,6 +209,7 @@ class Client:
         format: Literal["pt", "npy"] | None = None,
         step: int | None = None,
         rank: RankLike | None = None,
+        slices: Iterable[slice | int] = (),
         progress: Progress = _nothing,
     ) -> bytes: ...
 
@@ -220,6 +223,7 @@ class Client:
         format: Literal["pt", "npy"] | None = None,
         step: int | None = None,
         rank: RankLike | None = None,
+        slices: Iterable[slice | int] = (),
         progress: Progress = _nothing,
     ) -> Path: ...
 
@@ -232,14 +236,17 @@ class Client:
         format: Literal["pt", "npy"] | None = None,
         step: int | None = None,
         rank: RankLike | None = None,
+        slices: Iterable[slice | int] = (),
         progress: Progress = _nothing,
     ) -> bytes | Path:
         """One tensor's file: written whole to output, or returned. progress counts bytes.
 
         name is that of a file in dump_tensor_data without its suffix. step and rank are needed where several hold the
-        name. format: by default that of output's suffix, without output npy.
+        name. format: by default that of output's suffix, without output npy. slices: a part of it, one of each
+        dimension from the first on, as tensor[slices] would; the rest is neither sent nor read.
         """
         request = query_pb2.ReadTensorRequest(run=run, name=name, format=_tensor_format(format, output))
+        request.slices.extend(tensor_questions.slices(slices))
         if step is not None:
             request.step = _uint32("step", step)
         if rank is not None:
@@ -268,13 +275,18 @@ class Client:
         rows: analysis_client.Rows = "different",
         order: analysis_client.Order = "significance",
         limit: int = 0,
+        policy: Iterable[ToleranceRule] = (),
+        mapping: analysis_pb2.NameMapping | None = None,
+        across_layouts: bool = False,
         progress: Progress = _nothing,
     ) -> Iterator[analysis_client.Found]:
         """Rows, roll-ups and steps without a partner, as the server finds them; the roll-up of level run is the last.
 
         target, golden: a run, or a dump directory or dump.json of this machine ("run:NAME" where both exist). steps:
         first and last of each range. tolerances: relative and absolute by dtype. limit: rows of each step and rank, 0
-        for all. progress counts pairs of steps. Leaving the iterator cancels the work on the server.
+        for all. policy: name_mapping.tolerance_policy of a file. mapping: name_mapping.mapping of the mapping files.
+        across_layouts: the sides have different numbers of ranks; shards are joined. progress counts pairs of steps.
+        Leaving the iterator cancels the work on the server.
         """
         with analysis_client.sources(self, (target, golden), local=self._local) as sides:
             request = analysis_client.compare_request(
@@ -288,6 +300,9 @@ class Client:
                 rows=rows,
                 order=order,
                 limit=limit,
+                policy=policy,
+                mapping=mapping,
+                across_layouts=across_layouts,
             )
             for response in self._items(lambda: self._analysis.Compare(request)):
                 if response.WhichOneof("kind") == "progress":
@@ -307,6 +322,8 @@ class Client:
         atol: float | None = None,
         tolerances: Mapping[str, tuple[float | None, float | None]] | None = None,
         ignore_missing: bool = False,
+        policy: Iterable[ToleranceRule] = (),
+        across_layouts: bool = False,
         progress: Progress = _nothing,
     ) -> Iterator[Divergence | UnpairedStep]:
         """Where each rank diverged in the first step in which any did, then the first of these again, with first set.
@@ -319,8 +336,9 @@ class Client:
                 golden=sides[1],
                 scope=analysis_client.scope(steps, ranks, name),
                 mode=analysis_pb2.CompareMode.Value(f"COMPARE_{mode.upper()}"),
-                tolerances=analysis_client.tolerance_settings(rtol, atol, tolerances or {}),
+                tolerances=analysis_client.tolerance_settings(rtol, atol, tolerances or {}, policy),
                 ignore_missing=ignore_missing,
+                across_layouts=across_layouts,
             )
             for response in self._items(lambda: self._analysis.FirstDivergence(request)):
                 kind = response.WhichOneof("kind")
@@ -339,21 +357,104 @@ class Client:
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
         limit: int = 0,
+        follow: bool = False,
         progress: Progress = _nothing,
     ) -> Iterator[Overflow]:
         """Where NaN and infinity come from, then the first of these again, with first set. Nothing: all is finite.
 
         source: a run, or a dump directory or dump.json of this machine. limit: of each step and rank, 0 for all.
+        follow: of a run, go on with steps as they complete until none of its sessions is open; nothing is repeated.
         """
         with analysis_client.sources(self, (source,), local=self._local) as (side,):
             request = analysis_pb2.OverflowRequest(
-                source=side, scope=analysis_client.scope(steps, ranks, name), limit=limit
+                source=side, scope=analysis_client.scope(steps, ranks, name), limit=limit, follow=follow
             )
             for response in self._items(lambda: self._analysis.Overflow(request)):
                 if response.WhichOneof("kind") == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif response.WhichOneof("kind") == "overflow":
                     yield analysis_client.overflow(response.overflow)
+
+    def trend(
+        self,
+        source: PathLike,
+        name: str,
+        *,
+        golden: PathLike | None = None,
+        statistics: Iterable[Statistic] = ("norm",),
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        limit: int = 0,
+        progress: Progress = _nothing,
+    ) -> Iterator[TrendSeries]:
+        """Statistics over steps and tokens of the tensors whose full names a shell pattern takes, one series a tensor,
+        rank and statistic; with golden, each point has that side's value beside it."""
+        given = (source,) if golden is None else (source, golden)
+        with analysis_client.sources(self, given, local=self._local) as sides:
+            request = analysis_pb2.TrendRequest(
+                source=sides[0],
+                golden=None if golden is None else sides[1],
+                scope=analysis_client.scope(steps, ranks, name),
+                statistics=map(tensor_questions.statistic_number, statistics),
+                limit=limit,
+            )
+            join = tensor_questions.TrendJoin(paired=golden is not None)
+            for response in self._items(lambda: self._analysis.Trend(request)):
+                if response.WhichOneof("kind") == "series":
+                    yield from join.add(response.series)
+                elif response.WhichOneof("kind") == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+            yield from join.finish()
+
+    def find(
+        self,
+        source: PathLike,
+        *,
+        name: str | None = None,
+        regex: str | None = None,
+        dtypes: Iterable[str] = (),
+        shape: str | None = None,
+        where: Iterable[Predicate] = (),
+        module: str | None = None,
+        stack: str | None = None,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        limit: int = 0,
+        progress: Progress = _nothing,
+    ) -> Iterator[FoundTensor]:
+        """Tensors for which all that is given holds, in order of step, rank and execution.
+
+        name: shell pattern. regex: searched in full names. shape: "[2, *, 16]". where: ("max", ">", 1e4), ... module:
+        this one or below. stack: a text in a line of the stack. limit: tensors, 0 for all.
+        """
+        with analysis_client.sources(self, (source,), local=self._local) as (side,):
+            request = analysis_pb2.FindRequest(
+                source=side,
+                scope=analysis_client.scope(steps, ranks, name),
+                name_regex=regex or "",
+                dtypes=dtypes,
+                shape=shape or "",
+                predicates=tensor_questions.predicates(where),
+                module=module or "",
+                stack_text=stack or "",
+                limit=limit,
+            )
+            for response in self._items(lambda: self._analysis.Find(request)):
+                if response.WhichOneof("kind") == "found":
+                    yield from map(tensor_questions.found_tensor, response.found.tensors)
+                elif response.WhichOneof("kind") == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+
+    def preview(
+        self, source: PathLike, name: str, *, step: int, rank: RankLike, bins: int = 20, top: int = 5
+    ) -> TensorPreview:
+        """What a captured tensor holds, without fetching it. name: of its row, as a file of dump_tensor_data without
+        suffix. top: elements at each end."""
+        with analysis_client.sources(self, (source,), local=self._local) as (side,):
+            request = tensor_questions.preview_request(
+                side, name, _uint32("step", step), model.Rank.parse(rank), _uint32("bins", bins), _uint32("top", top)
+            )
+            return tensor_questions.preview(self._result(lambda: self._analysis.PreviewTensor.future(request)))
 
     def compare_tables(
         self,
@@ -366,6 +467,7 @@ class Client:
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
         matching: analysis_client.Matching = "exact",
+        mapping: analysis_pb2.NameMapping | None = None,
     ) -> Iterator[TableReport]:
         """The established tool's result tables, one csv a step and rank, written whole into the directory output."""
         with analysis_client.sources(self, (target, golden), local=self._local) as sides, _disk(output):
@@ -374,6 +476,7 @@ class Client:
                 golden=sides[1],
                 scope=analysis_client.scope(steps, ranks, name),
                 matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
+                mapping=mapping,
             )
             files = analysis_client.TableFiles(Path(output), file_name)
             yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))

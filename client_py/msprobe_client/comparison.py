@@ -54,6 +54,7 @@ class ComparedTensor:
     metrics: Mapping[str, float | int | None]  # basis content: the fields of ElementMetrics
     message: str
     order: int
+    layout: str = ""  # across layouts: how the sides were made alike
 
     @property
     def is_difference(self) -> bool:

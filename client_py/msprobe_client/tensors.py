@@ -1,0 +1,105 @@
+"""Plain values that asking about single tensors gives. Frozen; nothing here knows protobuf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from msprobe_client.model import Rank
+
+# As the wire numbers them, from 1.
+Statistic: TypeAlias = Literal[
+    "max",
+    "min",
+    "mean",
+    "norm",
+    "variance",
+    "std",
+    "nan",
+    "inf",
+    "zero",
+    "elements",
+    "zero_share",
+    "rms",
+    "abs_max",
+    "range",
+]
+STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
+Comparison: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
+COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
+Predicate: TypeAlias = tuple[Statistic, Comparison, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    step: int
+    token: int
+    value: float  # NaN: the step has the tensor and not the statistic
+    golden: float | None  # None: only one side was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class TrendSeries:
+    """One statistic of one tensor of one rank over steps and tokens, in their order."""
+
+    name: str
+    rank: Rank
+    statistic: Statistic
+    dtype: str
+    shape: str
+    points: tuple[TrendPoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTensor:
+    """A tensor that a search found. None: it was not captured."""
+
+    name: str
+    op: str
+    module: str
+    parent: str
+    step: int
+    rank: Rank
+    token: int
+    dtype: str
+    shape: str
+    max: float | None
+    min: float | None
+    mean: float | None
+    norm: float | None
+    variance: float | None
+    nan_count: int | None
+    inf_count: int | None
+    zero_count: int | None
+    checksum: str
+    has_content: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    index: tuple[int, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPreview:
+    """What a captured tensor holds. Statistics are over its finite elements; None: there is none."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    elements: int
+    finite: int
+    nan_count: int
+    positive_inf_count: int
+    negative_inf_count: int
+    zero_count: int
+    max: float | None
+    min: float | None
+    mean: float | None
+    norm: float | None
+    std: float | None
+    bin_edges: tuple[float, ...]  # one more than bin_counts
+    bin_counts: tuple[int, ...]
+    largest: tuple[Element, ...]
+    smallest: tuple[Element, ...]
+    first_non_finite: tuple[Element, ...]
