@@ -1,16 +1,14 @@
 #include "agent/torch/tensor_reader.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
-#include <ATen/record_function.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 
 #include "agent/stats/checksum.h"
 #include "agent/stats/statistics.h"
+#include "agent/torch/device_copy.h"
 
 namespace msprobe::capture {
 namespace {
@@ -144,18 +142,12 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
     ReadHost(tensor, save, reading);
     return reading;
   }
-  at::NoGradGuard no_grad;
-  at::DisableRecordFunctionGuard no_profile;
-  c10::impl::ExcludeDispatchKeyGuard no_python(
-      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot}));
-  ReadHost(tensor.detach().to(c10::kCPU), save, reading);
+  ReadHost(CopyToHost(tensor), save, reading);
   return reading;
 }
 
-void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  std::vector<int64_t> strides(tensor.strides().begin(), tensor.strides().end());
-  int64_t offset = 0;  // in elements, from the tensor's first
+int64_t TensorReader::Select(const at::Tensor& tensor, TensorReading& reading) const {
+  int64_t offset = 0;
   const auto cut = [&](const core::SliceRule& rule) {
     if (rule.dim >= static_cast<int64_t>(reading.shape.size())) return;
     int64_t& size = reading.shape[rule.dim];
@@ -164,13 +156,20 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
     const auto clamp = [size](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? bound + size : bound, 0, size); };
     const int64_t begin = clamp(rule.begin);
     const int64_t end = std::max(begin, rule.end ? clamp(*rule.end) : size);
-    offset += begin * strides[rule.dim];
+    offset += begin * tensor.strides()[rule.dim];
     size = end - begin;
   };
   for (const core::SliceRule& rule : slice_) cut(rule);
   if (rows_ != nullptr) {
     if (const std::optional<core::SliceRule> rule = rows_->rule()) cut(*rule);
   }
+  return offset;
+}
+
+void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  std::vector<int64_t> strides(tensor.strides().begin(), tensor.strides().end());
+  const int64_t offset = Select(tensor, reading);
 
   stats::TensorView view;
   view.dtype = static_cast<DType>(reading.dtype);

@@ -34,6 +34,9 @@ class TensorReader {
                         std::span<const int64_t> strides, TensorReading& reading);
 
  private:
+  // Cuts reading.shape, which is the tensor's, to the rows and slices asked for; gives the offset of the first element
+  // of what is left from the tensor's first, in elements.
+  int64_t Select(const at::Tensor& tensor, TensorReading& reading) const;
   void ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const;
 
   const core::SummaryMode summary_mode_;
