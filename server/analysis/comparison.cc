@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -46,7 +47,7 @@ class RowJudge {
   RowJudge(const StepTable& target, const StepTable& golden, const ComparisonOptions& options)
       : target_(target), golden_(golden), options_(options) {}
 
-  ComparedRow Judge(int32_t target, int32_t golden, const ContentResult* content) const {
+  ComparedRow Judge(int32_t target, int32_t golden, const ContentResult* content) {
     ComparedRow row;
     row.target = target;
     row.golden = golden;
@@ -72,13 +73,23 @@ class RowJudge {
     if (target_.text(a.shape) != golden_.text(b.shape)) return Ended(row, Verdict::kShape);
     if (content != nullptr && content->kind != ContentResult::Kind::kNoFile &&
         content->kind != ContentResult::Kind::kUnsupported) {
-      return OfContent(row, *content, options_.tolerances.Of(dtype_a, dtype_b));
+      return OfContent(row, *content, ToleranceOf(a, b));
     }
     if (options_.mode == ComparisonMode::kContent) return Ended(row, Verdict::kUnreadable);
     return OfSummary(row, a, b, dtype_a, dtype_b);
   }
 
  private:
+  // Without rules by name it is that of the dtypes, of which there are few.
+  Tolerance ToleranceOf(const Row& a, const Row& b) {
+    const std::string_view dtype_a = target_.text(a.dtype);
+    const std::string_view dtype_b = golden_.text(b.dtype);
+    if (options_.tolerances.by_name()) return options_.tolerances.Of(dtype_a, dtype_b, a.name);
+    const auto [known, added] = known_.try_emplace(uint64_t{a.dtype} << 32 | b.dtype);
+    if (added) known->second = options_.tolerances.Of(dtype_a, dtype_b);
+    return known->second;
+  }
+
   static ComparedRow Ended(ComparedRow row, Verdict verdict) {
     row.verdict = verdict;
     row.excess = kInfinite;
@@ -104,7 +115,7 @@ class RowJudge {
   }
 
   ComparedRow OfSummary(ComparedRow row, const Row& a, const Row& b, std::string_view dtype_a,
-                        std::string_view dtype_b) const {
+                        std::string_view dtype_b) {
     const bool checksums = !a.checksum.empty() && !b.checksum.empty() && dtype_a == dtype_b &&
                            options_.mode != ComparisonMode::kStatistics;
     if (checksums && a.checksum == b.checksum) {
@@ -115,7 +126,7 @@ class RowJudge {
     const bool statistics = a.statistics[0].kind != Cell::Kind::kNone && b.statistics[0].kind != Cell::Kind::kNone &&
                             options_.mode != ComparisonMode::kChecksum;
     if (statistics) {
-      const Tolerance tolerance = options_.tolerances.Of(dtype_a, dtype_b);
+      const Tolerance tolerance = ToleranceOf(a, b);
       row = OfStatistics(row, a, b, tolerance);
       if (!checksums || row.verdict != Verdict::kEqual) return row;
       // The bits differ, though the statistics do not show it.
@@ -132,10 +143,13 @@ class RowJudge {
     return Ended(row, Verdict::kDiffers);
   }
 
-  ComparedRow OfStatistics(ComparedRow row, const Row& a, const Row& b, Tolerance tolerance) const {
+  ComparedRow OfStatistics(ComparedRow row, const Row& a, const Row& b, Tolerance tolerance) {
     row.basis = Basis::kStatistics;
     row.verdict = Verdict::kEqual;
-    const double elements = std::max(1.0, ElementsOf(golden_.text(b.shape)));
+    if (SameNumbers(a, b)) return row;
+    if (b.shape >= elements_.size()) elements_.resize(golden_.texts.size(), 0);
+    double& elements = elements_[b.shape];
+    if (elements == 0) elements = std::max(1.0, ElementsOf(golden_.text(b.shape)));
     const double norm = std::max(Magnitude(a.statistics[3]), Magnitude(b.statistics[3]));
     for (size_t i = 0; i < 4; ++i) {
       const auto [x, y] = Values(a, b, i);
@@ -168,6 +182,21 @@ class RowJudge {
     return row;
   }
 
+  // Bit by bit: what most rows of most steps are.
+  bool SameNumbers(const Row& a, const Row& b) const {
+    for (size_t i = 0; i < 4; ++i) {
+      const Cell& x = a.statistics[i];
+      const Cell& y = b.statistics[i];
+      if (x.kind != y.kind || x.kind == Cell::Kind::kText || x.integer != y.integer) return false;
+    }
+    if ((a.extended >= 0) != (b.extended >= 0)) return false;
+    if (a.extended < 0) return true;
+    const ExtendedStatistics& more_a = target_.extended[static_cast<size_t>(a.extended)];
+    const ExtendedStatistics& more_b = golden_.extended[static_cast<size_t>(b.extended)];
+    return more_a.has_mean == more_b.has_mean && more_a.has_norm == more_b.has_norm && more_a.mean == more_b.mean &&
+           more_a.norm == more_b.norm;
+  }
+
   static double Magnitude(const Cell& cell) {
     const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
     return std::isfinite(value) ? std::fabs(value) : 0;
@@ -194,6 +223,8 @@ class RowJudge {
   const StepTable& target_;
   const StepTable& golden_;
   const ComparisonOptions& options_;
+  absl::flat_hash_map<uint64_t, Tolerance> known_;  // by both dtypes
+  std::vector<double> elements_;                    // by shape of the golden side; 0: not known yet
 };
 
 std::vector<uint32_t> EntriesOfRows(const StepTable& table) {
@@ -240,6 +271,16 @@ bool VerdictTally::differs() const {
 ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
                      int32_t target_row, int32_t golden_row, const ContentResult* content) {
   return RowJudge(target, golden, options).Judge(target_row, golden_row, content);
+}
+
+bool SurelyAgree(const StepTable& target, const StepTable& golden, const ComparisonOptions& options) {
+  if (target.layout == nullptr || target.layout != golden.layout) return false;
+  RowJudge judge(target, golden, options);
+  for (size_t i = 0; i < target.rows.size(); ++i) {
+    const auto row = static_cast<int32_t>(i);
+    if (IsDifference(judge.Judge(row, row, nullptr).verdict)) return false;
+  }
+  return true;
 }
 
 std::string_view ModuleOf(const Entry& entry) {
@@ -296,7 +337,7 @@ absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepS
     if (!contents.ok()) return contents.status();
     result.contents = *std::move(contents);
   }
-  const RowJudge judge(a, b, options);
+  RowJudge judge(a, b, options);
   result.rows.reserve(result.match.pairs.size() + result.match.golden_only.size());
   const auto add = [&](ComparedRow row, const Entry& entry, std::string_view name) {
     const std::string_view module = ModuleOf(entry);

@@ -92,6 +92,9 @@ absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepS
 ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
                      int32_t target_row, int32_t golden_row, const ContentResult* content);
 
+// Whether two steps of one layout have no difference by their statistics and checksums. False: perhaps they have.
+bool SurelyAgree(const StepTable& target, const StepTable& golden, const ComparisonOptions& options);
+
 // The module a record belongs to: of "Module.model.norm.Qwen2RMSNorm.forward.0" it is "model.norm"; of other records
 // that of the parent.
 std::string_view ModuleOf(const Entry& entry);

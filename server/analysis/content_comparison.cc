@@ -75,7 +75,8 @@ ContentResult CompareContent(const Row& target_row, const StepSource& target, co
   Watched watched_golden(b->get(), &first_golden);
   Tolerance tolerance;
   if (tolerances != nullptr) {
-    tolerance = tolerances->Of(target.table().text(target_row.dtype), golden.table().text(golden_row.dtype));
+    tolerance =
+        tolerances->Of(target.table().text(target_row.dtype), golden.table().text(golden_row.dtype), target_row.name);
   }
   auto metrics = CompareElements(watched_target, watched_golden, tolerance);
   if (absl::IsUnimplemented(metrics.status())) {

@@ -409,6 +409,7 @@ void DumpTableBuilder::Extended(JsonCursor& json, Row& row) {
       found.has_norm = true;
     } else if (name == "Variance") {
       found.variance = cell.number();
+      found.has_variance = true;
     } else if (name == "nan_count") {
       found.nan_count = static_cast<uint64_t>(cell.number());
       found.has_counts = true;
@@ -416,6 +417,8 @@ void DumpTableBuilder::Extended(JsonCursor& json, Row& row) {
       found.positive_inf_count = static_cast<uint64_t>(cell.number());
     } else if (name == "negative_inf_count") {
       found.negative_inf_count = static_cast<uint64_t>(cell.number());
+    } else if (name == "zero_count") {
+      found.zero_count = static_cast<uint64_t>(cell.number());
     }
   }
   row.extended = static_cast<int32_t>(table_->extended.size());

@@ -92,6 +92,7 @@ class Search {
         options_(options) {}
 
   absl::StatusOr<std::optional<Divergence>> Run() {
+    if (!WithContents() && SurelyAgree(target_, golden_, options_.comparison)) return std::nullopt;
     uint64_t collectives = 0;
     for (const auto& [a, b] : AlignEntries(target_, golden_)) {
       if (options_.comparison.content.cancelled && options_.comparison.content.cancelled()) {
@@ -117,6 +118,12 @@ class Search {
   }
 
  private:
+  bool WithContents() const {
+    return options_.comparison.mode == ComparisonMode::kContent ||
+           (options_.comparison.mode == ComparisonMode::kBest && target_.mode == StepTable::Mode::kTensor &&
+            golden_.mode == StepTable::Mode::kTensor);
+  }
+
   static std::optional<Divergence> Missing(int32_t a, int32_t b) {
     Divergence found;
     found.blame = Blame::kMissing;
@@ -131,9 +138,7 @@ class Search {
     Divergence found;
     found.target_entry = a;
     found.golden_entry = b;
-    const bool contents = options_.comparison.mode == ComparisonMode::kContent ||
-                          (options_.comparison.mode == ComparisonMode::kBest &&
-                           target_.mode == StepTable::Mode::kTensor && golden_.mode == StepTable::Mode::kTensor);
+    const bool contents = WithContents();
     bool differs = false;
     for (const auto& [x, y] : PairRows(ours, theirs)) {
       const ContentResult* content = nullptr;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,8 +66,10 @@ struct ExtendedStatistics {
   uint64_t nan_count = 0;
   uint64_t positive_inf_count = 0;
   uint64_t negative_inf_count = 0;
+  uint64_t zero_count = 0;
   bool has_mean = false;
   bool has_norm = false;
+  bool has_variance = false;
   bool has_counts = false;
 };
 
@@ -133,6 +136,11 @@ struct StepTable {
   std::vector<Row> rows;
   std::vector<ExtendedStatistics> extended;
   std::vector<std::vector<std::string>> stacks;  // lines, innermost first
+
+  // Of tables that were filled alike: equal and not null means equal entries and row names, none of which stands twice.
+  // Whoever changes entries or rows sets it to null.
+  const void* layout = nullptr;
+  std::shared_ptr<const void> borrowed;  // what texts of other arenas live in
 };
 
 }  // namespace msprobe::server

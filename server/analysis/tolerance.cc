@@ -1,5 +1,7 @@
 #include "server/analysis/tolerance.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -36,17 +38,29 @@ size_t Rank(std::string_view dtype) {
 
 }  // namespace
 
-Tolerance Tolerances::Of(std::string_view target_dtype, std::string_view golden_dtype) const {
-  const std::string target = Plain(target_dtype);
-  const std::string golden = Plain(golden_dtype);
-  const size_t rank = std::min(Rank(target), Rank(golden));
-  const bool floating = rank < std::size(kDefaults);
-  const std::string_view coarser = floating ? kDefaults[rank].dtype : std::string_view(golden);
-  if (const auto set = by_dtype_.find(coarser); set != by_dtype_.end()) return set->second;
-  if (!floating) return {};
+Tolerance Tolerances::OfDType(std::string_view name) const {
+  if (const auto set = by_dtype_.find(name); set != by_dtype_.end()) return set->second;
+  const size_t rank = Rank(name);
+  if (rank == std::size(kDefaults)) return {};
   Tolerance tolerance = kDefaults[rank].tolerance;
   if (relative_) tolerance.relative = *relative_;
   if (absolute_) tolerance.absolute = *absolute_;
+  return tolerance;
+}
+
+Tolerance Tolerances::Of(std::string_view target_dtype, std::string_view golden_dtype,
+                         std::string_view row_name) const {
+  const std::string target = Plain(target_dtype);
+  const std::string golden = Plain(golden_dtype);
+  const std::string& coarser = Rank(target) < Rank(golden) ? target : golden;
+  Tolerance tolerance = OfDType(coarser);
+  const std::string name(rules_.empty() ? std::string_view() : row_name);
+  for (const Rule& rule : rules_) {
+    if (!rule.dtype.empty() && rule.dtype != coarser) continue;
+    if (fnmatch(rule.name_glob.c_str(), name.c_str(), 0) != 0) continue;
+    if (rule.relative) tolerance.relative = *rule.relative;
+    if (rule.absolute) tolerance.absolute = *rule.absolute;
+  }
   return tolerance;
 }
 

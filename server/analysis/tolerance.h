@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace msprobe::server {
 
@@ -26,13 +28,31 @@ class Tolerances {
   // For one, e.g. "bfloat16"; wins over both.
   void Set(std::string dtype, Tolerance tolerance) { by_dtype_[std::move(dtype)] = tolerance; }
 
-  // Printed names: "torch.float32", "Float32".
-  Tolerance Of(std::string_view target_dtype, std::string_view golden_dtype) const;
+  // For rows whose full name a shell pattern takes, of one dtype (empty: every one); what is absent is as it would be
+  // without the rule. Wins over all of the above; the rule added last wins over the others.
+  void AddRule(std::string name_glob, std::string dtype, std::optional<double> relative,
+               std::optional<double> absolute) {
+    rules_.push_back({std::move(name_glob), std::move(dtype), relative, absolute});
+  }
+  bool by_name() const { return !rules_.empty(); }
+
+  // Printed names: "torch.float32", "Float32". `row_name` is the target's.
+  Tolerance Of(std::string_view target_dtype, std::string_view golden_dtype, std::string_view row_name = {}) const;
 
  private:
+  struct Rule {
+    std::string name_glob;
+    std::string dtype;
+    std::optional<double> relative;
+    std::optional<double> absolute;
+  };
+
+  Tolerance OfDType(std::string_view name) const;
+
   std::optional<double> relative_;
   std::optional<double> absolute_;
   std::map<std::string, Tolerance, std::less<>> by_dtype_;
+  std::vector<Rule> rules_;
 };
 
 }  // namespace msprobe::server

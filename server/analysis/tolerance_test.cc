@@ -25,5 +25,20 @@ TEST(TolerancesTest, WhatWasSetForADTypeWins) {
   EXPECT_EQ(tolerances.Of("torch.int32", "torch.int32").relative, 0) << "integers have no tolerance unless named";
 }
 
+TEST(TolerancesTest, TheLastRuleThatTakesARowWinsFieldByField) {
+  Tolerances tolerances;
+  tolerances.Set("float32", {0.5, 0.5});
+  tolerances.AddRule("*norm*", "", 0.1, 0.2);
+  tolerances.AddRule("*.output.*", "float32", 0.3, std::nullopt);
+  const auto of = [&](std::string_view name, std::string_view dtype = "torch.float32") {
+    const Tolerance found = tolerances.Of(dtype, dtype, name);
+    return std::pair(found.relative, found.absolute);
+  };
+  EXPECT_EQ(of("Functional.linear.0.forward.input.0"), std::pair(0.5, 0.5));
+  EXPECT_EQ(of("Functional.layer_norm.0.forward.input.0"), std::pair(0.1, 0.2));
+  EXPECT_EQ(of("Functional.layer_norm.0.forward.output.0"), std::pair(0.3, 0.2));
+  EXPECT_EQ(of("Functional.layer_norm.0.forward.output.0", "torch.int64"), std::pair(0.1, 0.2)) << "no dtype: any";
+}
+
 }  // namespace
 }  // namespace msprobe::server

@@ -5,14 +5,16 @@
 #include "absl/status/status.h"
 #include "msprobe/v1/analysis.pb.h"
 #include "server/query/query_context.h"
+#include "server/query/step_layouts.h"
 
 namespace msprobe::server {
 
-// What an analysis needs besides: whether paths of this machine may be read, and whether its client still waits.
+// What an analysis needs. Outlives every request.
 struct AnalysisContext {
   const Store* store = nullptr;
   Activity* activity = nullptr;
-  bool paths_allowed = false;
+  StepLayouts* layouts = nullptr;
+  bool paths_allowed = false;  // whether Source.path may be read
   int threads = 2;
 };
 

@@ -10,7 +10,7 @@ namespace msprobe::server {
 // msprobe.v1.Analysis: translates between gRPC and the handlers.
 class AnalysisService final : public v1::Analysis::Service {
  public:
-  explicit AnalysisService(AnalysisContext context) : context_(context) {}
+  explicit AnalysisService(AnalysisContext context) : context_(context) { context_.layouts = &layouts_; }
 
   grpc::Status Compare(grpc::ServerContext* call, const v1::CompareRequest* request,
                        grpc::ServerWriter<v1::CompareResponse>* writer) override;
@@ -22,7 +22,8 @@ class AnalysisService final : public v1::Analysis::Service {
                         grpc::ServerWriter<v1::OverflowResponse>* writer) override;
 
  private:
-  const AnalysisContext context_;
+  StepLayouts layouts_;
+  AnalysisContext context_;  // constant after construction
 };
 
 }  // namespace msprobe::server

@@ -142,9 +142,9 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
       return fnmatch(request.scope().name_glob().c_str(), std::string(name).c_str(), 0) == 0;
     };
   }
-  auto target = AnalysisSource::Open(request.target(), *context.store, context.paths_allowed);
+  auto target = AnalysisSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = AnalysisSource::Open(request.golden(), *context.store, context.paths_allowed);
+  auto golden = AnalysisSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);

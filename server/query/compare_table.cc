@@ -28,6 +28,7 @@ void Select(const std::string& glob, StepTable& table) {
     rows.insert(rows.end(), table.rows.begin() + first, table.rows.begin() + first + entry.rows);
   }
   table.rows = std::move(rows);
+  table.layout = nullptr;
 }
 
 absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableRequest& request, const PlacePair& pair,
@@ -86,9 +87,9 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
 
 absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTableRequest& request,
                           const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send) {
-  auto target = AnalysisSource::Open(request.target(), *context.store, context.paths_allowed);
+  auto target = AnalysisSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = AnalysisSource::Open(request.golden(), *context.store, context.paths_allowed);
+  auto golden = AnalysisSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);

@@ -56,14 +56,20 @@ absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::Toleranc
         return absl::InvalidArgumentError(Cat(name, " tolerance ", value, " is not allowed: it must be 0 or more"));
       }
     }
-    if (setting.dtype().empty()) {
-      tolerances.Override(setting.has_relative() ? std::optional<double>(setting.relative()) : std::nullopt,
-                          setting.has_absolute() ? std::optional<double>(setting.absolute()) : std::nullopt);
-      continue;
-    }
-    if (DTypeOfName(setting.dtype()) == v1::DTYPE_OTHER) {
+    if (!setting.dtype().empty() && DTypeOfName(setting.dtype()) == v1::DTYPE_OTHER) {
       return absl::InvalidArgumentError(Cat("tolerance for dtype \"", setting.dtype(),
                                             "\": there is no such dtype; write float32, bfloat16, int64, ..."));
+    }
+    const auto given = [](bool has, double value) { return has ? std::optional<double>(value) : std::nullopt; };
+    if (!setting.name_glob().empty()) {
+      tolerances.AddRule(setting.name_glob(), setting.dtype(), given(setting.has_relative(), setting.relative()),
+                         given(setting.has_absolute(), setting.absolute()));
+      continue;
+    }
+    if (setting.dtype().empty()) {
+      tolerances.Override(given(setting.has_relative(), setting.relative()),
+                          given(setting.has_absolute(), setting.absolute()));
+      continue;
     }
     Tolerance tolerance = tolerances.Of(setting.dtype(), setting.dtype());
     if (setting.has_relative()) tolerance.relative = setting.relative();

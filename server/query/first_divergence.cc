@@ -9,6 +9,7 @@
 
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
+#include "server/query/in_order.h"
 #include "server/query/step_sources.h"
 
 namespace msprobe::server {
@@ -65,9 +66,9 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
       return fnmatch(request.scope().name_glob().c_str(), std::string(name).c_str(), 0) == 0;
     };
   }
-  auto target = AnalysisSource::Open(request.target(), *context.store, context.paths_allowed);
+  auto target = AnalysisSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = AnalysisSource::Open(request.golden(), *context.store, context.paths_allowed);
+  auto golden = AnalysisSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);
@@ -77,24 +78,35 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     *response.mutable_unpaired() = std::move(lonely);
     if (!send(response)) return PeerGone();
   }
-  std::optional<v1::Divergence> first;
-  uint64_t done = 0;
-  for (const PlacePair& pair : *pairs) {
-    if (first && first->step() != pair.target.first) break;
+  // Several pairs: one thread a pair; otherwise one a side.
+  const int threads = pairs->size() > 1 ? context.threads : 1;
+  constexpr DumpReading kWhole{.stacks = true, .construct = true};
+  const auto search = [&](size_t index) -> absl::StatusOr<std::optional<v1::Divergence>> {
     if (cancelled()) return PeerGone();
-    constexpr DumpReading kWhole{.stacks = true, .construct = true};
-    auto steps = ReadPair(*target, *golden, pair, kWhole, kWhole);
+    const PlacePair& pair = (*pairs)[index];
+    auto steps = ReadPair(*target, *golden, pair, kWhole, kWhole, threads == 1);
     if (!steps.ok()) return steps.status();
     auto found = FindFirstDivergence(*steps->target, *steps->golden, options);
     if (!found.ok()) return found.status();
-    if (*found) {
-      *response.mutable_divergence() = Message(**found, *steps, pair);
-      if (!first || Earliness(response.divergence()) < Earliness(*first)) first = response.divergence();
+    if (!*found) return std::nullopt;
+    return Message(**found, *steps, pair);
+  };
+  std::optional<v1::Divergence> first;
+  const auto take = [&](size_t index, std::optional<v1::Divergence> found) -> absl::StatusOr<bool> {
+    if (first && first->step() != (*pairs)[index].target.first) return false;
+    if (found) {
+      if (!first || Earliness(*found) < Earliness(*first)) first = *found;
+      *response.mutable_divergence() = *std::move(found);
       if (!send(response)) return PeerGone();
     }
-    response.mutable_progress()->set_steps_done(++done);
+    response.mutable_progress()->set_steps_done(index + 1);
     response.mutable_progress()->set_steps_total(pairs->size());
     if (!send(response)) return PeerGone();
+    return true;
+  };
+  if (absl::Status status = InOrder<std::optional<v1::Divergence>>::Run(pairs->size(), threads, search, take);
+      !status.ok()) {
+    return status;
   }
   if (!first) return absl::OkStatus();
   first->set_first(true);

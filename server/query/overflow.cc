@@ -39,7 +39,7 @@ v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const
 
 absl::Status Overflow(const AnalysisContext& context, const v1::OverflowRequest& request,
                       const std::function<bool()>& cancelled, const Send<v1::OverflowResponse>& send) {
-  auto source = AnalysisSource::Open(request.source(), *context.store, context.paths_allowed);
+  auto source = AnalysisSource::Open(request.source(), context);
   if (!source.ok()) return source.status();
   auto places = PlacesIn(*source, request.scope());
   if (!places.ok()) return places.status();

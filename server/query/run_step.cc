@@ -2,32 +2,37 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/analysis/dump_table.h"
-#include "server/exporter/record_json.h"
 #include "server/exporter/step_exporter.h"
-#include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
-#include "server/format/json_writer.h"
+#include "server/format/fragment_decoder.h"
+#include "server/store/stored_step.h"
 
 namespace msprobe::server {
 namespace {
 
-struct StoredPayload {
-  v1::PayloadRef ref;
-  TensorDescription description;
-};
+TensorDescription DescriptionOf(const StoredContent& content) {
+  v1::TensorLeaf leaf;
+  leaf.set_dtype(DTypeName(*content.slot));
+  *leaf.mutable_shape() = content.shape->dims();
+  leaf.set_device(content.slot->device());
+  leaf.set_attributes_json(content.slot->attributes_json());
+  return DescribeTensor(leaf);
+}
 
 class StoredTensor : public TensorSource {
  public:
-  StoredTensor(const Store& store, const StoredPayload& payload) : store_(store), payload_(payload) {}
-  const TensorDescription& description() const override { return payload_.description; }
-  absl::Status Read(ContentVisitor visit) override { return store_.ReadPayload(payload_.ref.hash(), visit); }
+  StoredTensor(const Store& store, const StoredContent& content)
+      : store_(store), hash_(content.ref->hash()), description_(DescriptionOf(content)) {}
+  const TensorDescription& description() const override { return description_; }
+  absl::Status Read(ContentVisitor visit) override { return store_.ReadPayload(hash_, visit); }
 
  private:
   const Store& store_;
-  const StoredPayload& payload_;
+  const std::string hash_;
+  const TensorDescription description_;
 };
 
 class StoredStep : public StepSource {
@@ -37,74 +42,61 @@ class StoredStep : public StepSource {
   const StepTable& table() const override { return table_; }
   StepTable& mutable_table() override { return table_; }
   absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
-    const auto found = payloads_.find(AbslView(row.data_name));
-    if (found == payloads_.end()) return absl::NotFoundError(Cat(row.data_name, ": its content never arrived"));
+    const auto found = contents_.find(row.data_name);
+    if (found == contents_.end()) return absl::NotFoundError(Cat(row.data_name, ": its content never arrived"));
     return std::make_unique<StoredTensor>(store_, found->second);
   }
 
-  absl::Status Fill(StepReader& reader, const DumpReading& reading);
+  absl::Status Fill(const StepKey& step, const DumpReading& reading, StepLayouts& layouts) {
+    auto session = store_.SessionOfEpoch(step.run, step.epoch);
+    if (!session.ok()) return session.status();
+    const v1::CaptureSettings& settings = session->hello().settings();
+    auto blocks = ReadStoredBlocks(store_, step);
+    if (!blocks.ok()) return blocks.status();
+    blocks_ = *std::move(blocks);
+    const auto structure = [&](uint64_t id) { return StoredStructure(store_, step.run, id); };
+    auto layout =
+        layouts.Get(LayoutKey(settings, blocks_), [&] { return MakeStepLayout(settings, blocks_, structure); });
+    if (!layout.ok()) return layout.status();
+    std::vector<uint64_t> stacks;
+    absl::Status status =
+        FillStepTable(*std::move(layout), blocks_, table_, contents_, reading.stacks ? &stacks : nullptr);
+    if (status.ok() && contents_.empty()) blocks_.clear();
+    table_.has_stacks = settings.stack_and_construct() && !table_.debug && reading.stacks;
+    return status.ok() ? AddStacks(step.run, stacks) : status;
+  }
 
  private:
+  absl::Status AddStacks(uint32_t run, const std::vector<uint64_t>& stacks) {
+    absl::flat_hash_map<uint64_t, int32_t> known;
+    for (size_t i = 0; i < stacks.size(); ++i) {
+      if (stacks[i] == 0) continue;
+      const auto [found, added] = known.try_emplace(stacks[i], static_cast<int32_t>(table_.stacks.size()));
+      if (added) {
+        auto frames = StoredStack(store_, run, stacks[i]);
+        if (!frames.ok()) return frames.status();
+        std::vector<std::string> lines;
+        for (const v1::Frame& frame : *frames) lines.push_back(FrameText(frame));
+        table_.stacks.push_back(std::move(lines));
+      }
+      table_.entries[i].stack = found->second;
+    }
+    return absl::OkStatus();
+  }
+
   const Store& store_;
   StepTable table_;
-  absl::flat_hash_map<std::string, StoredPayload> payloads_;
+  StepBlocks blocks_;  // that contents_ point into
+  StoredContents contents_;
 };
-
-absl::Status StoredStep::Fill(StepReader& reader, const DumpReading& reading) {
-  const v1::CaptureSettings& settings = reader.settings();
-  table_.framework = settings.framework().empty() ? "pytorch" : settings.framework();
-  table_.task = settings.task();
-  table_.level = settings.level();
-  table_.debug = settings.level() == "debug";
-  table_.has_stacks = settings.stack_and_construct() && !table_.debug && reading.stacks;
-  table_.mode = settings.task() == "tensor"                                            ? StepTable::Mode::kTensor
-                : settings.summary_mode() == "md5" || settings.summary_mode() == "xor" ? StepTable::Mode::kChecksum
-                                                                                       : StepTable::Mode::kStatistics;
-  const std::string_view suffix = table_.framework == "mindspore" ? ".npy" : ".pt";
-  std::string full_name;
-  RecordJsonOptions options;
-  options.xor_checksum = settings.summary_mode() == "xor";
-  options.crc32 = settings.summary_mode() == "md5";
-  options.extended = true;
-  options.data_name = [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) -> std::string {
-    if (!leaf.has_payload()) return {};
-    std::string file = Cat(TensorFileName(full_name, path), suffix);
-    payloads_.try_emplace(file, StoredPayload{leaf.payload(), DescribeTensor(leaf)});
-    return file;
-  };
-  DumpTableBuilder builder(&table_);
-  JsonWriter writer(false);
-  absl::flat_hash_map<uint64_t, int32_t> stacks;
-  return reader.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) -> absl::Status {
-    if ((record.flags() & v1::FRAGMENT_CONSTRUCT_ONLY) != 0 || (record.kind() == v1::RECORD_DEBUG) != table_.debug) {
-      return absl::OkStatus();
-    }
-    full_name = record.full_name();
-    WriteRecord(record, options, writer);
-    if (absl::Status status = builder.AddEntry(full_name, writer.Take(), record.token()); !status.ok()) return status;
-    Entry& entry = table_.entries.back();
-    entry.parent = table_.arena.Add(record.parent());
-    if (!reading.stacks || stack_id == 0) return absl::OkStatus();
-    const auto [known, added] = stacks.try_emplace(stack_id, static_cast<int32_t>(table_.stacks.size()));
-    if (added) {
-      auto frames = reader.Stack(stack_id);
-      if (!frames.ok()) return frames.status();
-      std::vector<std::string> lines;
-      for (const v1::Frame& frame : *frames) lines.push_back(FrameText(frame));
-      table_.stacks.push_back(std::move(lines));
-    }
-    entry.stack = known->second;
-    return absl::OkStatus();
-  });
-}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepSource>> ReadStoredStep(StepReader& reader, const Store& store,
-                                                           const DumpReading& reading) {
-  auto step = std::make_unique<StoredStep>(store);
-  if (absl::Status status = step->Fill(reader, reading); !status.ok()) return status;
-  return step;
+absl::StatusOr<std::unique_ptr<StepSource>> ReadStoredStep(const Store& store, const StepKey& step,
+                                                           const DumpReading& reading, StepLayouts& layouts) {
+  auto read = std::make_unique<StoredStep>(store);
+  if (absl::Status status = read->Fill(step, reading, layouts); !status.ok()) return status;
+  return read;
 }
 
 }  // namespace msprobe::server

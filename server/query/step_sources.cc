@@ -123,21 +123,21 @@ v1::Rank RankOfPlace(const AnalysisSource::Place& place) {
   return rank;
 }
 
-absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, const Store& store, bool paths_allowed) {
+absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, const AnalysisContext& context) {
   AnalysisSource opened;
+  opened.context_ = &context;
   if (source.kind_case() == v1::Source::kRun) {
-    auto run = store.FindRun(source.run());
+    auto run = context.store->FindRun(source.run());
     if (!run.ok()) return run.status();
-    auto steps = ShownSteps(store, run->number());
+    auto steps = ShownSteps(*context.store, run->number());
     if (!steps.ok()) return steps.status();
-    opened.store_ = &store;
-    opened.run_ = source.run();
     for (const ShownStep& step : *steps) {
       const v1::Rank rank = RankOfCode(step.key.rank);
       opened.places_.push_back({step.key.step, {rank.kind(), rank.number()}});
+      opened.stored_.emplace(opened.places_.back(), step.key);
     }
   } else if (source.kind_case() == v1::Source::kPath) {
-    if (!paths_allowed) {
+    if (!context.paths_allowed) {
       return absl::FailedPreconditionError(
           Cat("path ", source.path(),
               ": this server reads no directories; import it as a run, or let the client start a "
@@ -145,7 +145,6 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
     }
     auto files = FilesOf(source.path());
     if (!files.ok()) return files.status();
-    opened.directory_ = source.path();
     opened.files_ = *std::move(files);
     for (const auto& [place, found] : opened.files_) opened.places_.push_back(place);
   } else {
@@ -156,10 +155,10 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
 }
 
 absl::StatusOr<std::unique_ptr<StepSource>> AnalysisSource::Read(const Place& place, const DumpReading& reading) const {
-  if (store_ == nullptr) return ReadDumpStep(files_.at(place), reading);
-  auto reader = store_->OpenStep(run_, place.first, RankOfPlace(place));
-  if (!reader.ok()) return reader.status();
-  return ReadStoredStep(**reader, *store_, reading);
+  if (const auto found = stored_.find(place); found != stored_.end()) {
+    return ReadStoredStep(*context_->store, found->second, reading, *context_->layouts);
+  }
+  return ReadDumpStep(files_.at(place), reading);
 }
 
 absl::StatusOr<std::vector<AnalysisSource::Place>> PlacesIn(const AnalysisSource& source, const v1::Scope& scope) {
@@ -232,11 +231,16 @@ absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, 
 }
 
 absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSource& golden, const PlacePair& pair,
-                                  const DumpReading& target_reading, const DumpReading& golden_reading) {
+                                  const DumpReading& target_reading, const DumpReading& golden_reading, bool parallel) {
   absl::StatusOr<std::unique_ptr<StepSource>> theirs;
-  std::thread reader([&] { theirs = golden.Read(pair.golden, golden_reading); });
+  std::thread reader;
+  if (parallel) reader = std::thread([&] { theirs = golden.Read(pair.golden, golden_reading); });
   auto ours = target.Read(pair.target, target_reading);
-  reader.join();
+  if (parallel) {
+    reader.join();
+  } else {
+    theirs = golden.Read(pair.golden, golden_reading);
+  }
   if (!ours.ok()) return ours.status();
   if (!theirs.ok()) return theirs.status();
   return StepPair{*std::move(ours), *std::move(theirs)};

@@ -13,6 +13,7 @@
 #include "msprobe/v1/analysis.pb.h"
 #include "server/analysis/step_source.h"
 #include "server/importer/dump_layout.h"
+#include "server/query/analysis_context.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
@@ -23,18 +24,18 @@ class AnalysisSource {
   // A step, and its rank as (Rank.kind, Rank.number).
   using Place = std::pair<uint32_t, std::pair<int, uint32_t>>;
 
-  // paths_allowed: whether Source.path may be read. NotFound names the run or the directory.
-  static absl::StatusOr<AnalysisSource> Open(const v1::Source& source, const Store& store, bool paths_allowed);
+  // NotFound names the run or the directory.
+  // The context outlives the source.
+  static absl::StatusOr<AnalysisSource> Open(const v1::Source& source, const AnalysisContext& context);
 
   // In order of step, then rank (ranks before processes are not guaranteed).
   const std::vector<Place>& places() const { return places_; }
   absl::StatusOr<std::unique_ptr<StepSource>> Read(const Place& place, const DumpReading& reading) const;
 
  private:
-  const Store* store_ = nullptr;
-  std::string run_;
-  std::string directory_;
-  std::map<Place, DumpStepFiles> files_;
+  const AnalysisContext* context_ = nullptr;
+  std::map<Place, StepKey> stored_;       // of a run
+  std::map<Place, DumpStepFiles> files_;  // of a directory
   std::vector<Place> places_;
 };
 
@@ -52,12 +53,13 @@ struct PlacePair {
 absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, const AnalysisSource& golden,
                                                   const v1::Scope& scope, std::vector<v1::UnpairedStep>& unpaired);
 
-// Reads both sides of a pair, side by side.
+// Reads both sides of a pair, side by side where `parallel`.
 struct StepPair {
   std::unique_ptr<StepSource> target;
   std::unique_ptr<StepSource> golden;
 };
 absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSource& golden, const PlacePair& pair,
-                                  const DumpReading& target_reading, const DumpReading& golden_reading);
+                                  const DumpReading& target_reading, const DumpReading& golden_reading,
+                                  bool parallel = true);
 
 }  // namespace msprobe::server

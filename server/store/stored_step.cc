@@ -19,25 +19,13 @@ class StoredStep : public StepReader {
         row_(row),
         session_(std::move(session)),
         rank_(RankOfCode(key.rank)),
-        assembler_(key.step, rank_, [this](uint64_t id) { return Structure(id); }) {}
+        assembler_(key.step, rank_, [this](uint64_t id) { return StoredStructure(store_, key_.run, id); }) {}
 
   absl::Status Load() {
-    std::vector<std::pair<uint32_t, v1::Block>> blocks;
-    absl::Status status = store_.ForEach(Family::kRows, RowKey::StepPrefix(key_.run, key_.rank, key_.step),
-                                         [&](std::string_view key, std::string_view value) -> absl::Status {
-                                           auto row = RowKey::Decode(key);
-                                           if (!row.ok()) return row.status();
-                                           if (row->epoch != key_.epoch) return absl::OkStatus();
-                                           auto block = DecodeAs<v1::Block>(value);
-                                           if (!block.ok()) return block.status();
-                                           blocks.emplace_back(row->block, *std::move(block));
-                                           return absl::OkStatus();
-                                         });
-    if (!status.ok()) return status;
-    // Keys are in order of token; fragments join in order of arrival.
-    std::sort(blocks.begin(), blocks.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    for (auto& [number, block] : blocks) {
-      if (status = assembler_.Add(std::move(block)); !status.ok()) return status;
+    auto blocks = ReadStoredBlocks(store_, key_);
+    if (!blocks.ok()) return blocks.status();
+    for (const auto& block : *blocks) {
+      if (absl::Status status = assembler_.Add(*block); !status.ok()) return status;
     }
     std::string faults = FaultKey(key_, 0);
     faults.resize(faults.size() - 4);
@@ -66,13 +54,7 @@ class StoredStep : public StepReader {
   }
 
   absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) override {
-    auto definition = store_.Definition(key_.run, stack_id);
-    if (!definition.ok()) return definition.status();
-    v1::Stack stack;
-    if (definition->kind != DefinitionKind::kStack || !stack.ParseFromString(definition->bytes)) {
-      return absl::DataLossError("the definition of a stack does not parse as one");
-    }
-    return std::vector<v1::Frame>(stack.frames().begin(), stack.frames().end());
+    return StoredStack(store_, key_.run, stack_id);
   }
 
   absl::Status ReadPayload(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view)> visit) override {
@@ -83,16 +65,6 @@ class StoredStep : public StepReader {
   std::vector<v1::Marker::Gap> gaps() override { return {row_.gaps().begin(), row_.gaps().end()}; }
 
  private:
-  absl::StatusOr<v1::Structure> Structure(uint64_t id) {
-    auto definition = store_.Definition(key_.run, id);
-    if (!definition.ok()) return definition.status();
-    v1::Structure structure;
-    if (definition->kind != DefinitionKind::kStructure || !structure.ParseFromString(definition->bytes)) {
-      return absl::DataLossError("the definition of a structure does not parse as one");
-    }
-    return structure;
-  }
-
   const Store& store_;
   const std::string run_;
   const StepKey key_;
@@ -104,6 +76,45 @@ class StoredStep : public StepReader {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> ReadStoredBlocks(const Store& store, const StepKey& key) {
+  std::vector<std::pair<uint32_t, std::shared_ptr<v1::Block>>> numbered;
+  absl::Status status = store.ForEach(Family::kRows, RowKey::StepPrefix(key.run, key.rank, key.step),
+                                      [&](std::string_view row_key, std::string_view value) -> absl::Status {
+                                        auto row = RowKey::Decode(row_key);
+                                        if (!row.ok()) return row.status();
+                                        if (row->epoch != key.epoch) return absl::OkStatus();
+                                        numbered.emplace_back(row->block, std::make_shared<v1::Block>());
+                                        return DecodeValue(value, *numbered.back().second);
+                                      });
+  if (!status.ok()) return status;
+  // Keys are in order of token; fragments join in order of arrival.
+  std::sort(numbered.begin(), numbered.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::shared_ptr<const v1::Block>> blocks;
+  blocks.reserve(numbered.size());
+  for (auto& [number, block] : numbered) blocks.push_back(std::move(block));
+  return blocks;
+}
+
+absl::StatusOr<v1::Structure> StoredStructure(const Store& store, uint32_t run, uint64_t id) {
+  auto definition = store.Definition(run, id);
+  if (!definition.ok()) return definition.status();
+  v1::Structure structure;
+  if (definition->kind != DefinitionKind::kStructure || !structure.ParseFromString(definition->bytes)) {
+    return absl::DataLossError("the definition of a structure does not parse as one");
+  }
+  return structure;
+}
+
+absl::StatusOr<std::vector<v1::Frame>> StoredStack(const Store& store, uint32_t run, uint64_t id) {
+  auto definition = store.Definition(run, id);
+  if (!definition.ok()) return definition.status();
+  v1::Stack stack;
+  if (definition->kind != DefinitionKind::kStack || !stack.ParseFromString(definition->bytes)) {
+    return absl::DataLossError("the definition of a stack does not parse as one");
+  }
+  return std::vector<v1::Frame>(stack.frames().begin(), stack.frames().end());
+}
 
 absl::StatusOr<std::unique_ptr<StepReader>> OpenStoredStep(const Store& store, const storage::RunRow& run,
                                                            const StepKey& key, const storage::StepRow& row) {

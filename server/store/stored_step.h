@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/store/store.h"
@@ -10,5 +11,13 @@ namespace msprobe::server {
 // The StepReader over the store's rows. Holds the blocks of the step; records are decoded one at a time.
 absl::StatusOr<std::unique_ptr<StepReader>> OpenStoredStep(const Store& store, const storage::RunRow& run,
                                                            const StepKey& key, const storage::StepRow& row);
+
+// The blocks of a step of one session, in order of arrival.
+absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> ReadStoredBlocks(const Store& store, const StepKey& key);
+
+// NotFound: the run has none of that id. DataLoss: it is something else.
+absl::StatusOr<v1::Structure> StoredStructure(const Store& store, uint32_t run, uint64_t id);
+// Innermost frame first.
+absl::StatusOr<std::vector<v1::Frame>> StoredStack(const Store& store, uint32_t run, uint64_t id);
 
 }  // namespace msprobe::server

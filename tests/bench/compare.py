@@ -19,10 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from compare_pairs import repeat_pair
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = 1024
@@ -144,12 +148,13 @@ def cases(root: pathlib.Path, oracle: pathlib.Path | None, wanted: Callable[[str
     if wanted("3k"):
         entries = repeat_pair(reference, root / "3k", 19)
         add("3k", f"{entries} entries to csv", sides("3k"), (0.5, 200))
-    if wanted("30k") or wanted("fuzzy"):
+    if wanted("30k") or wanted("fuzzy") or wanted("runs"):
         entries = repeat_pair(reference, root / "30k", 186)
     if wanted("30k"):
         add("30k", f"{entries} entries to csv", sides("30k"), (1.0, 200))
     if wanted("fuzzy"):
-        add("fuzzy", f"{entries} entries, -fm", [*sides("30k"), "-fm"], (2.0, 200), real=False)
+        repeat_pair(reference, root / "shifted", 186, shifted=True)
+        add("fuzzy", f"{entries} entries shifted, -fm", [*sides("shifted"), "-fm"], (2.0, 200), real=False)
     if wanted("tensor"):
         tensor_pair(root / "tensor")
         torch_files(root / "tensor")
@@ -157,10 +162,65 @@ def cases(root: pathlib.Path, oracle: pathlib.Path | None, wanted: Callable[[str
     return found
 
 
+@dataclass(frozen=True)
+class Question:
+    name: str
+    what: str
+    ask: Callable[[], object]
+    wall_limit: float
+
+
+def questions(client: Client, root: pathlib.Path, wanted: Callable[[str], bool]) -> Iterator[Question]:
+    """What is asked of a server that holds the runs: wall time of the answer alone, the server's start apart."""
+    from stream_run import Plan, drawn, stream
+
+    if wanted("runs"):
+        for side in ("target", "golden"):
+            client.import_dump(root / "30k" / side, side)
+
+        def compare() -> object:
+            return list(client.compare("run:target", "run:golden", limit=100))
+
+        def table() -> object:
+            out = root / "out"
+            return list(client.compare_tables("run:target", "run:golden", out, file_name=lambda chunk: "table.csv"))
+
+        yield Question("runs", "30,000-entry pair, verdicts", compare, 0.1)
+        yield Question("runs", "30,000-entry pair, csv", table, 0.1)
+    if wanted("divergence"):
+        ranks, steps, records = 8, 100, 3000
+        wrong = (ranks - 1, steps - 1, 3 * records - 1)
+        stream(client.address, "first", Plan(ranks, steps, records, drawn()))
+        stream(client.address, "second", Plan(ranks, steps, records, drawn(1e-7, wrong)))
+
+        def divergence() -> object:
+            found = list(client.first_divergence("run:second", "run:first"))
+            assert [each.step for each in found] == [steps - 1] * 2, found
+            return found
+
+        yield Question("divergence", f"{ranks} ranks x {steps} steps x {records}", divergence, 2.0)
+
+
+def ask_all(root: pathlib.Path, wanted: Callable[[str], bool], repeat: int) -> Iterator[str]:
+    """Prints a row a question; gives the names of those over their limit."""
+    from msprobe_client.client import Client
+
+    with Client(data_dir=root / "data", create=True) as client:
+        for question in questions(client, root, wanted):
+            walls = []
+            for _ in range(repeat):
+                begun = time.monotonic()
+                question.ask()
+                walls.append(time.monotonic() - begun)
+            print(f"{question.name:<11}{question.what:<30}{'ours':>6}{min(walls):>9.2f}{question.wall_limit:>34.1f} s")
+            if min(walls) > question.wall_limit:
+                yield question.name
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours", action="store_true", help="do not run the real tool")
-    parser.add_argument("--only", default="help,3k,30k,fuzzy,tensor", help="names, separated by commas")
+    parser.add_argument("--only", default="help,3k,30k,fuzzy,tensor,runs,divergence", help="names, separated by commas")
     parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the fastest counts")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
@@ -173,20 +233,22 @@ def main() -> int:
     try:
         real_environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-        print(f"{'case':<8}{'what':<30}{'':>6}{'wall s':>9}{'CPU s':>9}{'peak MiB':>10}{'limit':>18}")
+        print(f"{'case':<11}{'what':<30}{'':>6}{'wall s':>9}{'CPU s':>9}{'peak MiB':>10}{'limit':>18}")
         for case in cases(root, oracle if has_oracle else None, lambda name: name in names):
             runs = [measure(case.ours, dict(os.environ)) for _ in range(arguments.repeat)]
             best = min(runs, key=lambda cost: cost.wall)
             assert all(cost.code == 0 for cost in runs), f"{case.name} failed: {' '.join(case.ours)}"
             limit = f"{case.wall_limit:.1f} s {case.peak_limit:.0f} MiB"
-            row = f"{case.name:<8}{case.what:<30}{'ours':>6}{best.wall:>9.2f}{best.cpu:>9.2f}{best.peak_mib:>10.0f}"
+            row = f"{case.name:<11}{case.what:<30}{'ours':>6}{best.wall:>9.2f}{best.cpu:>9.2f}{best.peak_mib:>10.0f}"
             print(f"{row}{limit:>18}")
             if best.wall > case.wall_limit or best.peak_mib > case.peak_limit:
                 over.append(case.name)
             if case.theirs:
                 real = measure(case.theirs, real_environment)
-                print(f"{'':<38}{'real':>6}{real.wall:>9.2f}{real.cpu:>9.2f}{real.peak_mib:>10.0f}")
+                print(f"{'':<41}{'real':>6}{real.wall:>9.2f}{real.cpu:>9.2f}{real.peak_mib:>10.0f}")
             sys.stdout.flush()
+        if "runs" in names or "divergence" in names:
+            over += ask_all(root, lambda name: name in names, arguments.repeat)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     if over:

@@ -21,8 +21,11 @@ def renumbered(name: str, counts: dict[str, int], copy: int) -> str:
     return name
 
 
-def repeat_dump(source: Path, target: Path, copies: int, *, tensors: bool = False) -> int:
-    """Writes source's dump.json and stack.json repeated into target; gives the number of entries."""
+def repeat_dump(source: Path, target: Path, copies: int, *, tensors: bool = False, shifted: bool = False) -> int:
+    """Writes source's dump.json and stack.json repeated into target; gives the number of entries.
+
+    shifted: every number is as if the calls had been made once before.
+    """
     target.mkdir(parents=True, exist_ok=True)
     dump = json.loads((source / "dump.json").read_text())
     counts: dict[str, int] = {}
@@ -33,13 +36,14 @@ def repeat_dump(source: Path, target: Path, copies: int, *, tensors: bool = Fals
                 counts[key] = max(counts.get(key, 0), int(match["count"]) + 1)
                 break
     data: dict[str, Any] = {}
-    for copy in range(copies):
+    numbers = range(1, copies + 1) if shifted else range(copies)
+    for copy in numbers:
         for name, value in dump["data"].items():
             data[renumbered(name, counts, copy)] = value
     (target / "dump.json").write_text(json.dumps({**dump, "data": data}, indent=1))
     stacks = json.loads((source / "stack.json").read_text())
     repeated = {
-        number: [[renumbered(name, counts, copy) for copy in range(copies) for name in names], lines]
+        number: [[renumbered(name, counts, copy) for copy in numbers for name in names], lines]
         for number, (names, lines) in stacks.items()
     }
     (target / "stack.json").write_text(json.dumps(repeated, indent=1))
@@ -49,9 +53,17 @@ def repeat_dump(source: Path, target: Path, copies: int, *, tensors: bool = Fals
     return len(data)
 
 
-def repeat_pair(reference: Path, target: Path, copies: int) -> int:
-    """The recorded statistics pair as target/{target,golden}/step0/rank0; gives the entries of a side."""
+def repeat_pair(reference: Path, target: Path, copies: int, *, shifted: bool = False) -> int:
+    """The recorded statistics pair as target/{target,golden}/step0/rank0; gives the entries of a side.
+
+    shifted: the target's calls have other numbers than the golden side's.
+    """
     entries = 0
     for recorded, name in (("statistics_perturb", "target"), ("statistics_golden", "golden")):
-        entries = repeat_dump(reference / recorded / "step0" / "proc1", target / name / "step0" / "rank0", copies)
+        entries = repeat_dump(
+            reference / recorded / "step0" / "proc1",
+            target / name / "step0" / "rank0",
+            copies,
+            shifted=shifted and name == "target",
+        )
     return entries
