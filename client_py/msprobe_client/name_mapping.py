@@ -38,8 +38,8 @@ def mapping(
     api: PathLike | bool | None = None,
     layer: PathLike | None = None,
 ) -> analysis_pb2.NameMapping:
-    """What the files say. cell, api: True is the option without a file. At most one of data, cell and api."""
-    given = [name for name, value in (("data", data), ("cell", cell), ("api", api)) if value]
+    """What the files say. cell, api: True is the option without a file. At most one of the four."""
+    given = [name for name, value in (("data", data), ("cell", cell), ("api", api), ("layer", layer)) if value]
     if len(given) > 1:
         raise InvalidArgument(f"{' and '.join(given)} mapping at once are not possible; give one of them")
     made = analysis_pb2.NameMapping(cells=bool(cell), apis=bool(api))

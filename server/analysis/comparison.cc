@@ -314,7 +314,9 @@ absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepS
   const StepTable& a = target.table();
   const StepTable& b = golden.table();
   StepComparison result;
-  result.match = options.fuzzy ? MatchFuzzily(a, b) : MatchExactly(a, b);
+  result.match = !options.mapping.empty() ? MatchByMapping(a, b, options.mapping)
+                 : options.fuzzy          ? MatchFuzzily(a, b)
+                                          : MatchExactly(a, b);
   const std::vector<uint32_t> target_entries = EntriesOfRows(a);
   const std::vector<uint32_t> golden_entries = EntriesOfRows(b);
   if (options.wanted) {

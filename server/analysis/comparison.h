@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/analysis/content_comparison.h"
+#include "server/analysis/name_mapping.h"
 #include "server/analysis/row_match.h"
 #include "server/analysis/step_source.h"
 #include "server/analysis/tolerance.h"
@@ -78,6 +79,7 @@ enum class ComparisonMode : uint8_t { kBest, kStatistics, kChecksum, kContent };
 struct ComparisonOptions {
   ComparisonMode mode = ComparisonMode::kBest;
   bool fuzzy = false;
+  NameMapping mapping;  // not empty: wins over fuzzy
   Tolerances tolerances;
   // Only records whose full name this takes; empty: all.
   std::function<bool(std::string_view name)> wanted;

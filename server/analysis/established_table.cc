@@ -228,7 +228,8 @@ class Writer {
     if (golden == kNoRow || !table_.check_dtypes) return golden;
     const Row& a = target_.rows[static_cast<size_t>(target)];
     const Row& b = golden_.rows[static_cast<size_t>(golden)];
-    return DTypesMatch(DType(target_, a), DType(golden_, b)) ? golden : kNoRow;
+    const auto match = table_.across_frameworks ? DTypesMatchAcrossFrameworks : DTypesMatch;
+    return match(DType(target_, a), DType(golden_, b)) ? golden : kNoRow;
   }
 
   // A column of integers and floats without any word becomes one of floats in the established tool's tables, and 31 is

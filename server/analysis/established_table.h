@@ -43,7 +43,8 @@ struct EstablishedTable {
   const RowMatch* match = nullptr;
   const std::vector<ContentResult>* contents = nullptr;
   StepTable::Mode mode = StepTable::Mode::kStatistics;
-  bool check_dtypes = true;  // false with a data mapping
+  bool check_dtypes = true;        // false with a data mapping
+  bool across_frameworks = false;  // MindSpore's against PyTorch's
 };
 
 struct VerdictCounts {

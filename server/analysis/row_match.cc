@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -37,7 +38,7 @@ class Keys {
     }
   }
 
-  std::string_view operator[](size_t row) const { return keys_[row]; }
+  const std::vector<std::string_view>& all() const { return keys_; }
 
  private:
   std::string_view Renumbered(std::string_view name) {
@@ -142,25 +143,43 @@ bool DTypesMatch(std::string_view target, std::string_view golden) {
   return IsFloatName(target) && IsFloatName(golden);
 }
 
+bool DTypesMatchAcrossFrameworks(std::string_view target, std::string_view golden) {
+  const auto kind = [](std::string_view dtype) -> std::string {
+    const std::string name = absl::AsciiStrToLower(AbslView(dtype.substr(dtype.rfind('.') + 1)));
+    if (name == "bool") return "bool";
+    if (name == "complex64" || name == "complex128") return "complex";
+    if (IsFloatName(name)) return "float";
+    const bool is_unsigned = name.starts_with('u');
+    const std::string_view digits = std::string_view(name).substr(is_unsigned ? 1 : 0);
+    if (digits == "int8" || digits == "int16" || digits == "int32" || digits == "int64") return "int";
+    return std::string(dtype);
+  };
+  return kind(target) == kind(golden);
+}
+
 RowMatch MatchExactly(const StepTable& target, const StepTable& golden) {
   if (target.layout != nullptr && target.layout == golden.layout) return MatchInPlace(target);
-  const Keys target_keys(target);
+  const Keys keys(target);
+  return MatchKeys(keys.all(), golden);
+}
+
+RowMatch MatchKeys(const std::vector<std::string_view>& target_keys, const StepTable& golden) {
   const Keys golden_keys(golden);
   // First golden row of each key, and the next one of the same key.
   absl::flat_hash_map<std::string_view, int32_t> first;
   first.reserve(golden.rows.size());
   std::vector<int32_t> next(golden.rows.size(), kNoRow);
   for (auto i = static_cast<int32_t>(golden.rows.size()) - 1; i >= 0; --i) {
-    const auto [it, added] = first.try_emplace(golden_keys[static_cast<size_t>(i)], i);
+    const auto [it, added] = first.try_emplace(golden_keys.all()[static_cast<size_t>(i)], i);
     if (!added) {
       next[static_cast<size_t>(i)] = it->second;
       it->second = i;
     }
   }
   RowMatch match;
-  match.pairs.reserve(target.rows.size());
+  match.pairs.reserve(target_keys.size());
   std::vector<bool> taken(golden.rows.size());
-  for (size_t i = 0; i < target.rows.size(); ++i) {
+  for (size_t i = 0; i < target_keys.size(); ++i) {
     const auto found = first.find(target_keys[i]);
     if (found == first.end()) {
       match.pairs.emplace_back(static_cast<int32_t>(i), kNoRow);

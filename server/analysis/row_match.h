@@ -24,8 +24,14 @@ struct RowMatch {
 // Whether dtypes may be compared: equal ones, and 16-, 32- and 64-bit floats with one another.
 bool DTypesMatch(std::string_view target, std::string_view golden);
 
+// The same between MindSpore and PyTorch: integers with one another, floats, bools and complex numbers.
+bool DTypesMatchAcrossFrameworks(std::string_view target, std::string_view golden);
+
 // By full name, backward calls numbered anew in order of appearance, so that recomputation does not shift them.
 RowMatch MatchExactly(const StepTable& target, const StepTable& golden);
+
+// The same with other keys for the target's rows.
+RowMatch MatchKeys(const std::vector<std::string_view>& target_keys, const StepTable& golden);
 
 // By name without the call's number: each row with the earliest row of the other side that has not been passed over, as
 // the established tool's -fm walks the two tables, but in linear time, and without forgetting what follows the end of

@@ -135,6 +135,10 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   if (absl::Status status = AddTolerances(request.tolerances(), options.tolerances); !status.ok()) return status;
   options.mode = static_cast<ComparisonMode>(request.mode());
   options.fuzzy = request.matching() == v1::MATCHING_FUZZY;
+  auto mapping = MappingOf(request.mapping());
+  if (!mapping.ok()) return mapping.status();
+  options.mapping = *std::move(mapping);
+  const bool stacks = !options.mapping.layers.empty();
   options.content.threads = context.threads;
   options.content.cancelled = cancelled;
   if (!request.scope().name_glob().empty()) {
@@ -157,7 +161,7 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   for (const PlacePair& pair : *pairs) {
     if (cancelled()) return PeerGone();
     auto steps =
-        ReadPair(*target, *golden, pair, {.stacks = false, .construct = true}, {.stacks = false, .construct = true});
+        ReadPair(*target, *golden, pair, {.stacks = stacks, .construct = true}, {.stacks = stacks, .construct = true});
     if (!steps.ok()) return steps.status();
     auto comparison = CompareStep(*steps->target, *steps->golden, options);
     if (!comparison.ok()) return comparison.status();

@@ -6,6 +6,7 @@
 #include "server/analysis/established_table.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
+#include "server/query/compared_rows.h"
 #include "server/query/step_sources.h"
 
 namespace msprobe::server {
@@ -32,7 +33,8 @@ void Select(const std::string& glob, StepTable& table) {
 }
 
 absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableRequest& request, const PlacePair& pair,
-                       StepPair& steps, const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send) {
+                       const NameMapping& mapping, StepPair& steps, const std::function<bool()>& cancelled,
+                       const Send<v1::TableChunk>& send) {
   const StepTable::Mode target_mode = steps.target->table().mode;
   const StepTable::Mode golden_mode = steps.golden->table().mode;
   if (steps.target->table().task == "structure" || steps.golden->table().task == "structure") {
@@ -47,7 +49,8 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
     Select(request.scope().name_glob(), steps.target->mutable_table());
     Select(request.scope().name_glob(), steps.golden->mutable_table());
   }
-  const RowMatch match = request.matching() == v1::MATCHING_FUZZY
+  const RowMatch match = !mapping.empty() ? MatchByMapping(steps.target->table(), steps.golden->table(), mapping)
+                         : request.matching() == v1::MATCHING_FUZZY
                              ? MatchFuzzily(steps.target->table(), steps.golden->table())
                              : MatchExactly(steps.target->table(), steps.golden->table());
   EstablishedTable table;
@@ -55,6 +58,9 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
   table.golden = &steps.golden->table();
   table.match = &match;
   table.mode = target_mode;
+  table.check_dtypes = !mapping.ignores_dtypes();
+  table.across_frameworks =
+      steps.target->table().framework != "pytorch" && steps.golden->table().framework == "pytorch";
   std::vector<ContentResult> contents;
   if (target_mode == StepTable::Mode::kTensor) {
     ContentComparison options;
@@ -94,12 +100,16 @@ absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTable
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);
   if (!pairs.ok()) return pairs.status();
+  auto mapping = MappingOf(request.mapping());
+  if (!mapping.ok()) return mapping.status();
+  const bool layers = !mapping->layers.empty();
   for (const PlacePair& pair : *pairs) {
     if (cancelled()) return PeerGone();
-    auto steps =
-        ReadPair(*target, *golden, pair, {.stacks = true, .construct = false}, {.stacks = false, .construct = false});
+    auto steps = ReadPair(*target, *golden, pair, {.stacks = true, .construct = layers},
+                          {.stacks = layers, .construct = layers});
     if (!steps.ok()) return steps.status();
-    if (absl::Status status = SendTable(context, request, pair, *steps, cancelled, send); !status.ok()) return status;
+    absl::Status status = SendTable(context, request, pair, *mapping, *steps, cancelled, send);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

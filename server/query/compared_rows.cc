@@ -79,6 +79,31 @@ absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::Toleranc
   return absl::OkStatus();
 }
 
+absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message) {
+  const auto names = [](const auto& given) {
+    NameMapping::Names made;
+    for (const v1::NameMapping::Name& name : given) made.emplace_back(name.target(), name.golden());
+    return made;
+  };
+  NameMapping mapping;
+  mapping.rows = names(message.rows());
+  mapping.cells = message.cells() || message.cell_names_size() != 0;
+  mapping.cell_names = names(message.cell_names());
+  mapping.apis = message.apis() || message.api_names_size() != 0;
+  for (const v1::NameMapping::Api& api : message.api_names()) {
+    mapping.api_names.push_back({api.target(), api.golden(), names(api.inputs()), names(api.outputs()),
+                                 names(api.parameters()), names(api.parameters_grad())});
+  }
+  for (const v1::NameMapping::Layer& layer : message.layers()) {
+    mapping.layers.emplace_back(layer.class_name(), names(layer.names()));
+  }
+  const int kinds = !mapping.rows.empty() + mapping.cells + mapping.apis + !mapping.layers.empty();
+  if (kinds > 1) {
+    return absl::InvalidArgumentError("mapping: give one of rows, cells, apis and layers");
+  }
+  return mapping;
+}
+
 void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
                         const std::vector<ContentResult>& contents, const AnalysisSource::Place& place,
                         v1::ComparedTensor& out) {

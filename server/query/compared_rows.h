@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
 #include "server/analysis/comparison.h"
 #include "server/query/step_sources.h"
@@ -12,6 +13,9 @@ namespace msprobe::server {
 // InvalidArgument: a negative tolerance, a dtype that does not exist.
 absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
                            Tolerances& tolerances);
+
+// InvalidArgument: more than one of rows, cells, apis and layers.
+absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message);
 
 // A judged row of an entry, as it is sent; without its order.
 void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
