@@ -357,7 +357,8 @@ class Reader {
     if (!config_.server.empty()) {
       if (absl::Status status = ParseServerAddress(config_.server).status(); !status.ok()) return status;
     }
-    size_t loss = 0, capture = 0, reuse = 0;
+    size_t loss = 0, capture = 0;
+    auto reuse = static_cast<size_t>(config_.reuse);
     double ceiling = static_cast<double>(config_.memory_ceiling_bytes >> 20);
     double quota = static_cast<double>(config_.spool_quota_bytes >> 20);
     for (absl::Status status :
@@ -371,6 +372,7 @@ class Reader {
       if (!status.ok()) return status;
     }
     config_.loss_policy = static_cast<LossPolicy>(loss);
+    config_.reuse = static_cast<Reuse>(reuse);
     if (config_.loss_policy != LossPolicy::kSpool && Find(root_, "spool_quota_mb") != nullptr) {
       return Contradiction("spool_quota_mb", Cat("loss_policy \"", kLossPolicies[loss], "\""),
                            "only the policy spool writes to disk; leave one of them out.");

@@ -11,6 +11,8 @@
 
 namespace msprobe::core {
 
+// What need not be read again because it is surely unchanged ("reuse"); RememberedStatistics has the rules.
+enum class Reuse : uint8_t { kOff, kParameters, kAll };
 enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck };
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
@@ -70,6 +72,7 @@ struct Config {
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
   double stall_bound_seconds = 30;
   bool capture_all = false;           // "capture": "all"
+  Reuse reuse = Reuse::kParameters;
   bool linear_weight_grad = false;    // the weight's gradient in the backward record of a linear
   std::string json;                   // as read, for CaptureSettings.config_json
   std::vector<std::string> warnings;  // unknown fields and the like, for the log

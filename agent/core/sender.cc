@@ -15,7 +15,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 // How long a record may lie in the queue for others to join its batch; also what a kill -9 may lose.
-constexpr milliseconds kLinger(3);
+constexpr milliseconds kLinger(20);
 constexpr seconds kWelcomeTimeout(10);
 constexpr size_t kChunkBytes = size_t{1} << 20;
 

@@ -83,6 +83,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   }
   step_.store(step + 1, std::memory_order_relaxed);
   if (diff_check_ != nullptr) diff_check_->EndStep();
+  reader_.EndStep();
   absl::MutexLock lock(&mu_);
   filter_.Reset();
   next_ordinal_ = 0;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "agent/core/log.h"
+#include "agent/core/str_cat.h"
 #include "agent/stats/checksum.h"
 #include "agent/stats/statistics.h"
 #include "agent/torch/device_copy.h"
@@ -121,7 +123,9 @@ TensorReader::TensorReader(const core::Config& config, core::Session* session, c
       slice_(config.slice),
       high_precision_(config.precision_high),
       rows_(rows),
-      session_(session) {}
+      session_(session),
+      remembered_(std::make_unique<RememberedStatistics>(
+          config.reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
 
 TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
   TensorReading reading;
@@ -198,18 +202,39 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
     }
   }
 
-  if (summary_mode_ == core::SummaryMode::kXor) {
-    reading.leaf.xor64 = stats::Xor64(view);
-    // A 0-D tensor's record shows its value beside the checksum.
-    if (reading.shape.empty()) SetNumbers(stats::ComputeStatistics(view), reading.leaf);
-  } else {
-    SetNumbers(stats::ComputeStatistics(view), reading.leaf);
-  }
-  if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = stats::Crc32(view);
+  SetLeaf(tensor, view, reading.leaf);
   if (save) {
     reading.leaf.payload = session_->AllocatePayload(static_cast<size_t>(count) * stats::ElementSize(view.dtype));
     if (reading.leaf.payload != nullptr) stats::CopyContiguous(view, reading.leaf.payload->bytes().data());
   }
+}
+
+void TensorReader::Compute(const stats::TensorView& view, core::Leaf& leaf) const {
+  if (summary_mode_ == core::SummaryMode::kXor) {
+    leaf.xor64 = stats::Xor64(view);
+    // A 0-D tensor's record shows its value beside the checksum.
+    if (view.sizes.empty()) SetNumbers(stats::ComputeStatistics(view), leaf);
+  } else {
+    SetNumbers(stats::ComputeStatistics(view), leaf);
+  }
+  if (summary_mode_ == core::SummaryMode::kMd5) leaf.crc32 = stats::Crc32(view);
+}
+
+void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const {
+  const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
+  if (place.known && !place.verify) return;
+  core::Leaf read;
+  read.is_wide = leaf.is_wide;
+  Compute(view, read);
+  if (place.known && !remembered_->Verify(place, view, leaf, read)) {
+    constexpr char kWrong[] =
+        "remembered statistics differed from those read again, though nothing had written the memory: from now on "
+        "every tensor is read at every call, and numbers of this run that are marked as reused may be wrong";
+    session_->ReportFault(0, "reuse", kWrong);
+    core::Log().Warning(core::Cat("msprobe: ", kWrong, "; set \"reuse\" to \"off\" and report it."));
+  }
+  remembered_->Remember(place, view, read);
+  leaf = std::move(read);
 }
 
 void TensorReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,

@@ -8,6 +8,7 @@
 #include "agent/core/config.h"
 #include "agent/core/session.h"
 #include "agent/torch/fragment_builder.h"
+#include "agent/torch/remembered_statistics.h"
 #include "agent/torch/request_rows.h"
 
 namespace msprobe::capture {
@@ -29,6 +30,9 @@ class TensorReader {
   // save: also keep the bytes, if the task or tensor_list says so for this record.
   TensorReading Read(const at::Tensor& tensor, bool save) const;
 
+  // The step has ended: what outlives it may be remembered.
+  void EndStep() const { remembered_->EndStep(); }
+
   // The same for memory that is no tensor (a numpy array). No slices, no checksum, no bytes.
   static void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,
                         std::span<const int64_t> strides, TensorReading& reading);
@@ -38,12 +42,16 @@ class TensorReader {
   // of what is left from the tensor's first, in elements.
   int64_t Select(const at::Tensor& tensor, TensorReading& reading) const;
   void ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const;
+  // The numbers of host memory, read or remembered.
+  void SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const;
+  void Compute(const stats::TensorView& view, core::Leaf& leaf) const;
 
   const core::SummaryMode summary_mode_;
   const std::vector<core::SliceRule> slice_;
   const bool high_precision_;  // doubles for every dtype
   const RequestRows* const rows_;
   core::Session* const session_;
+  const std::unique_ptr<RememberedStatistics> remembered_;
 };
 
 // msprobe.v1.DType of a scalar type; DTYPE_OTHER for what the wire has no number for.

@@ -1,0 +1,178 @@
+#include "agent/torch/remembered_statistics.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <utility>
+
+namespace msprobe::capture {
+namespace {
+
+// Of what `view` reaches, first byte to last.
+std::span<const std::byte> Reach(const stats::TensorView& view) {
+  int64_t low = 0, high = 0;
+  for (size_t i = 0; i < view.sizes.size(); ++i) {
+    const int64_t reach = (view.sizes[i] - 1) * view.strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto item = static_cast<int64_t>(stats::ElementSize(view.dtype));
+  return {static_cast<const std::byte*>(view.data) + low * item, static_cast<size_t>((high - low + 1) * item)};
+}
+
+void CopyNumbers(const core::Leaf& from, core::Leaf* to) {
+  const std::span<const int64_t> shape = to->shape;
+  std::shared_ptr<core::Payload> payload = std::move(to->payload);
+  *to = from;
+  to->shape = shape;
+  to->payload = std::move(payload);
+}
+
+}  // namespace
+
+bool SameNumbers(const core::Leaf& a, const core::Leaf& b) {
+  const auto same = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
+  return a.has_statistics == b.has_statistics && same(a.max, b.max) && same(a.min, b.min) && same(a.mean, b.mean) &&
+         same(a.norm, b.norm) && same(a.variance, b.variance) && a.integer_max == b.integer_max &&
+         a.integer_min == b.integer_min && a.zero_count == b.zero_count && a.nan_count == b.nan_count &&
+         a.positive_inf_count == b.positive_inf_count && a.negative_inf_count == b.negative_inf_count &&
+         a.crc32 == b.crc32 && a.xor64 == b.xor64;
+}
+
+RememberedStatistics::~RememberedStatistics() {
+  absl::MutexLock lock(&mu_);
+  for (auto& [storage, region] : regions_) Disarm(*region);
+}
+
+RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& view) {
+  Key key{.data = view.data, .dtype = view.dtype, .conjugate = view.conjugate, .negative = view.negative, .dims = {}};
+  key.dims.assign(view.sizes.begin(), view.sizes.end());
+  key.dims.insert(key.dims.end(), view.strides.begin(), view.strides.end());
+  return key;
+}
+
+RememberedStatistics::Region* RememberedStatistics::Find(c10::StorageImpl* storage,
+                                                         std::span<const std::byte> memory) {
+  std::unique_ptr<Region>& region = regions_[storage];
+  if (region != nullptr && !region->storage.expired() && region->memory.data() == memory.data() &&
+      region->memory.size() == memory.size()) {
+    return region.get();
+  }
+  if (region != nullptr) Disarm(*region);
+  region = std::make_unique<Region>(
+      Region{.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
+                 c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
+             .memory = memory,
+             .first_step = step_,
+             .range = {},
+             .entries = {}});
+  return region.get();
+}
+
+bool RememberedStatistics::Arm(Region& region) {
+  // A region that overlaps is of memory that was freed and came back.
+  const std::byte* const end = region.memory.data() + region.memory.size();
+  auto other = armed_.lower_bound(region.memory.data());
+  if (other != armed_.begin()) --other;
+  while (other != armed_.end() && other->first < end) {
+    Region* const found = other->second;
+    ++other;
+    if (found->memory.data() + found->memory.size() > region.memory.data()) Disarm(*found);
+  }
+  region.entries.clear();
+  region.generation = ++generations_;
+  region.armed = watch_->Arm(region.memory, &region.range);
+  if (region.armed) armed_[region.memory.data()] = &region;
+  return region.armed;
+}
+
+void RememberedStatistics::Disarm(Region& region) {
+  region.entries.clear();
+  if (!std::exchange(region.armed, false)) return;
+  armed_.erase(region.memory.data());
+  watch_->Disarm(region.range);
+}
+
+RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tensor, const stats::TensorView& view,
+                                                         core::Leaf* leaf) {
+  c10::StorageImpl* const storage = tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl();
+  if (watch_ == nullptr || storage->nbytes() < stats::WriteWatch::kSmallest || tensor.is_quantized()) return {};
+  static const c10::DeleterFnPtr kOwnDeleter = c10::GetDefaultCPUAllocator()->raw_deleter();
+  if (storage->data_ptr().get_deleter() != kOwnDeleter || !storage->device().is_cpu()) return {};
+  const bool about_to_change = at::GradMode::is_enabled() && tensor.requires_grad();
+
+  absl::MutexLock lock(&mu_);
+  if (!trusted_) return {};
+  Region& region = *Find(storage, {static_cast<const std::byte*>(storage->data()), storage->nbytes()});
+  if (region.armed && watch_->Written(region.range, Reach(view))) {
+    Disarm(region);
+    region.next_arm_step = step_ + region.patience;
+    region.patience *= 2;
+  }
+  if (!region.armed) {
+    const bool lasting = region.first_step < step_ || (tensor.is_leaf() && tensor.requires_grad());
+    if (!lasting || about_to_change || step_ < region.next_arm_step || !Arm(region)) return {};
+  }
+  const Key key = KeyOf(view);
+  const auto entry = std::find_if(region.entries.begin(), region.entries.end(),
+                                  [&](const Entry& each) { return each.key == key; });
+  Place place{.storage = storage, .generation = region.generation};
+  if (entry == region.entries.end()) return place;
+  CopyNumbers(entry->numbers, leaf);
+  leaf->reused = true;
+  place.known = true;
+  place.verify = ++counts_.recalled % kVerifyEvery == 0;
+  return place;
+}
+
+void RememberedStatistics::Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf) {
+  if (place.storage == nullptr || place.known) return;
+  absl::MutexLock lock(&mu_);
+  const auto found = regions_.find(place.storage);
+  if (found == regions_.end() || !found->second->armed || found->second->generation != place.generation) return;
+  // One storage of very many views (a cache cut anew at each call) would only cost.
+  constexpr size_t kMostViews = 64;
+  if (found->second->entries.size() >= kMostViews) found->second->entries.clear();
+  Entry entry{.key = KeyOf(view), .numbers = {}};
+  CopyNumbers(leaf, &entry.numbers);
+  entry.numbers.shape = {};
+  found->second->entries.push_back(std::move(entry));
+}
+
+bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& view, const core::Leaf& recalled,
+                                  const core::Leaf& read) {
+  if (SameNumbers(recalled, read)) return true;
+  absl::MutexLock lock(&mu_);
+  const auto found = regions_.find(place.storage);
+  if (found == regions_.end() || found->second->generation != place.generation ||
+      watch_->Written(found->second->range, Reach(view))) {
+    return true;  // it was written just now
+  }
+  ++counts_.wrong;
+  trusted_ = false;
+  for (auto& [storage, region] : regions_) Disarm(*region);
+  regions_.clear();
+  return false;
+}
+
+void RememberedStatistics::EndStep() {
+  absl::MutexLock lock(&mu_);
+  ++step_;
+  for (auto it = regions_.begin(); it != regions_.end();) {
+    const auto next = std::next(it);
+    if (it->second->storage.expired()) {
+      Disarm(*it->second);
+      regions_.erase(it);
+    }
+    it = next;
+  }
+}
+
+RememberedStatistics::Counts RememberedStatistics::counts() const {
+  absl::MutexLock lock(&mu_);
+  return counts_;
+}
+
+}  // namespace msprobe::capture

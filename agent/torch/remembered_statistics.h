@@ -1,0 +1,120 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/core/record.h"
+#include "agent/stats/tensor_view.h"
+#include "agent/stats/write_watch.h"
+
+namespace msprobe::capture {
+
+// What was read of host memory and is surely the same still, so that it need not be read again: the statistics and
+// checksums of parameters, step after step.
+//
+// Surely means that the kernel watches the memory (stats::WriteWatch): no address, version counter or list of operators
+// is trusted, because fused optimizers, collectives, custom operators, .data, numpy and DLPack all write without moving
+// a version. Where the kernel cannot watch, nothing is remembered. Only memory of torch's own allocator is watched:
+// what is mapped from files or shared with other processes can change without a write of this process.
+//
+// What is remembered:
+// 1. Tensors whose storage has at least WriteWatch::kSmallest bytes and has outlived a step, and leaves that require
+//    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write.
+// 2. Of each, several views: an entry is for one data pointer, dtype, shape, strides and lazy bit.
+// 3. Memory that was written is read again; it is armed again after kPatience steps, twice as many each time.
+// 4. One answer in kVerifyEvery is read again whole. If that differs while the kernel says that nothing was written,
+//    Verify says so and nothing is remembered any more.
+//
+// Thread-safe. Holds weak references to storages: no memory lives longer for being remembered.
+class RememberedStatistics {
+ public:
+  static constexpr uint64_t kPatience = 8;
+  static constexpr uint64_t kVerifyEvery = 256;
+
+  // watch: null remembers nothing.
+  explicit RememberedStatistics(std::unique_ptr<stats::WriteWatch> watch) : watch_(std::move(watch)) {}
+  ~RememberedStatistics();
+
+  // What to do with the numbers of one tensor, as Recall says.
+  struct Place {
+    c10::StorageImpl* storage = nullptr;  // null: neither known nor to be remembered
+    uint64_t generation = 0;
+    bool known = false;   // the numbers are in the leaf
+    bool verify = false;  // read it all the same, and give what was found to Verify
+  };
+
+  // Looks `view`, the memory of `tensor`, up; if it is known, sets the numbers of `leaf`. Call before reading it: where
+  // it is to be remembered its memory is armed here. `storage` is that of the tensor.
+  Place Recall(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf* leaf);
+  // Keeps what was read after Recall had given `place`.
+  void Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf);
+  // Compares what was read with what Recall had given. False: they differ and nothing was written.
+  bool Verify(const Place& place, const stats::TensorView& view, const core::Leaf& recalled, const core::Leaf& read);
+
+  void EndStep();
+
+  // Steps ended, answers given from memory, and answers found wrong, since the beginning.
+  struct Counts {
+    uint64_t recalled = 0;
+    uint64_t wrong = 0;
+  };
+  Counts counts() const;
+
+ private:
+  struct Key {
+    const void* data;
+    stats::DType dtype;
+    bool conjugate, negative;
+    absl::InlinedVector<int64_t, 8> dims;  // sizes, then strides
+    bool operator==(const Key&) const = default;
+  };
+  struct Entry {
+    Key key;
+    core::Leaf numbers;
+  };
+  // A storage that was seen, from when it was first until it is freed.
+  struct Region {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::span<const std::byte> memory;
+    uint64_t first_step = 0;
+    uint64_t next_arm_step = 0;
+    uint64_t patience = kPatience;
+    uint64_t generation = 0;  // of the arming: entries are of the present one
+    bool armed = false;
+    stats::WriteWatch::Range range;
+    std::vector<Entry> entries;
+  };
+  using Regions = absl::flat_hash_map<c10::StorageImpl*, std::unique_ptr<Region>>;
+
+  static Key KeyOf(const stats::TensorView& view);
+  Region* Find(c10::StorageImpl* storage, std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Arm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Disarm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const std::unique_ptr<stats::WriteWatch> watch_;
+
+  mutable absl::Mutex mu_;
+  bool trusted_ ABSL_GUARDED_BY(mu_) = true;
+  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t generations_ ABSL_GUARDED_BY(mu_) = 0;
+  Counts counts_ ABSL_GUARDED_BY(mu_);
+  Regions regions_ ABSL_GUARDED_BY(mu_);
+  std::map<const std::byte*, Region*> armed_ ABSL_GUARDED_BY(mu_);  // by where they begin; no two overlap
+};
+
+// Whether two leaves hold the same numbers, bit for bit.
+bool SameNumbers(const core::Leaf& a, const core::Leaf& b);
+
+}  // namespace msprobe::capture
