@@ -179,6 +179,10 @@ class Agent {
     shown["bytes_sent"] = counters.bytes_sent;
     shown["bytes_spooled"] = counters.bytes_spooled;
     shown["connected"] = counters.connected;
+    const RememberedStatistics::Counts remembered = recorder_->reader().remembered();
+    shown["statistics_recalled"] = remembered.recalled;
+    shown["statistics_wrong"] = remembered.wrong;
+    shown["tensor_bytes_read"] = recorder_->reader().bytes_read();
     return shown;
   }
 

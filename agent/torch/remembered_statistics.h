@@ -65,7 +65,7 @@ class RememberedStatistics {
 
   void EndStep();
 
-  // Steps ended, answers given from memory, and answers found wrong, since the beginning.
+  // Answers given from memory, and answers found wrong, since the beginning.
   struct Counts {
     uint64_t recalled = 0;
     uint64_t wrong = 0;

@@ -223,6 +223,8 @@ void TensorReader::Compute(const stats::TensorView& view, core::Leaf& leaf) cons
 void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const {
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
   if (place.known && !place.verify) return;
+  bytes_read_.fetch_add(static_cast<uint64_t>(view.element_count()) * stats::ElementSize(view.dtype),
+                        std::memory_order_relaxed);
   core::Leaf read;
   read.is_wide = leaf.is_wide;
   Compute(view, read);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -32,6 +33,9 @@ class TensorReader {
 
   // The step has ended: what outlives it may be remembered.
   void EndStep() const { remembered_->EndStep(); }
+  // Bytes of host tensors that were read, not remembered, since the beginning.
+  uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+  RememberedStatistics::Counts remembered() const { return remembered_->counts(); }
 
   // The same for memory that is no tensor (a numpy array). No slices, no checksum, no bytes.
   static void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,
@@ -52,6 +56,7 @@ class TensorReader {
   const RequestRows* const rows_;
   core::Session* const session_;
   const std::unique_ptr<RememberedStatistics> remembered_;
+  mutable std::atomic<uint64_t> bytes_read_{0};
 };
 
 // msprobe.v1.DType of a scalar type; DTYPE_OTHER for what the wire has no number for.

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""One case of the overhead table in one process; prints one line of JSON. Runs under this tool or the established one.
+
+Plain and captured steps alternate A B B A in this process, which was warmed up before the tool was imported. Its main
+thread keeps one core; its other threads, and the server, have the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def build(options: argparse.Namespace) -> tuple[Any, Callable[[], None]]:
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.set_num_threads(1)
+    torch.manual_seed(1234)
+    heads = options.hidden // 64
+    config = Qwen2Config(
+        vocab_size=32000,
+        hidden_size=options.hidden,
+        intermediate_size=options.hidden * 38 // 7,
+        num_hidden_layers=options.layers,
+        num_attention_heads=heads,
+        num_key_value_heads=2 if heads % 2 == 0 else 1,
+        tie_word_embeddings=False,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    model = Qwen2ForCausalLM(config).train(options.train)
+    generator = torch.Generator().manual_seed(7)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def forward() -> None:
+        tokens = torch.randint(0, 32000, (1, options.tokens), generator=generator)
+        with torch.no_grad():
+            model(tokens)
+
+    def training() -> None:
+        tokens = torch.randint(0, 32000, (1, options.tokens), generator=generator)
+        optimizer.zero_grad(set_to_none=True)
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+
+    return model, training if options.train else forward
+
+
+def write_config(options: argparse.Namespace) -> str:
+    section: dict[str, Any] = {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": options.summary}
+    config: dict[str, Any] = {"task": options.task, "dump_path": str(options.scratch / "out"), "rank": [], "step": []}
+    config |= {"level": options.level, options.task: section}
+    if options.server:
+        config["server"] = options.server
+    if not options.stacks:
+        config["extra_info"] = False
+    path = options.scratch / "config.json"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def server_cpu(marks: list[str]) -> float:
+    """CPU seconds of the servers whose command line has one of these paths."""
+    total = 0.0
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if b"msprobe-server" not in words[0] or not any(m.encode() in word for m in marks for word in words):
+                continue
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+            total += (int(fields[11]) + int(fields[12])) / TICKS
+        except OSError:
+            continue
+    return total
+
+
+def pin() -> None:
+    """The main thread on the last core, every other thread of this process on the rest."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        return
+    for path in pathlib.Path("/proc/self/task").iterdir():
+        thread = int(path.name)
+        os.sched_setaffinity(thread, {cores[-1]} if thread == os.getpid() else set(cores[:-1]))
+
+
+def status_mib(field: str) -> float:
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def bandwidth() -> float:
+    """Bytes a second that one core reads of memory larger than its caches: the best of several sums."""
+    import torch
+
+    memory = torch.ones(1 << 26)
+    best = 0.0
+    for _ in range(4):
+        begun = time.perf_counter()
+        memory.sum()
+        best = max(best, memory.nbytes / (time.perf_counter() - begun))
+    return best
+
+
+class Clocks:
+    def __init__(self, marks: list[str]) -> None:
+        self._marks = marks
+        self.wall, self.thread, self.process = time.perf_counter(), time.thread_time(), time.process_time()
+        self.server = server_cpu(marks)
+
+    def since(self) -> dict[str, float]:
+        now_wall = time.perf_counter()
+        return {
+            "wall": now_wall - self.wall,
+            "thread": time.thread_time() - self.thread,
+            "process": time.process_time() - self.process,
+            "server": server_cpu(self._marks) - self.server,
+        }
+
+
+def steps(options: argparse.Namespace) -> dict[str, Any]:
+    model, step = build(options)
+    reads_at = bandwidth()
+    for _ in range(3):
+        step()
+    before = status_mib("VmHWM")
+    from msprobe.pytorch import PrecisionDebugger
+
+    debugger = PrecisionDebugger(config_path=write_config(options))
+    ours = hasattr(debugger, "wait")
+    marks = [str(options.scratch), *([options.server] if options.server else [])]
+    out = options.scratch / "out"
+
+    def plain() -> None:
+        step()
+
+    def captured() -> None:
+        debugger.start(model=model)
+        step()
+        debugger.stop()
+        debugger.step()
+        if options.task == "tensor" and ours:
+            debugger.wait(120)  # every payload is at the server
+
+    def timed(body: Callable[[], None], settle: bool) -> dict[str, float]:
+        clocks = Clocks([])
+        body()
+        took = clocks.since()
+        if settle:
+            if ours:
+                debugger.wait(120)
+            shutil.rmtree(out / "step0", ignore_errors=True)
+            for directory in out.glob("step*"):
+                shutil.rmtree(directory, ignore_errors=True)
+        return took
+
+    first = timed(captured, True)
+    pin()
+    timed(captured, True)
+    times: dict[str, list[dict[str, float]]] = {"plain": [], "captured": []}
+    whole = Clocks(marks)
+    read = debugger._agent.counters()["tensor_bytes_read"] if ours else 0
+    for _ in range((options.pairs + 1) // 2):
+        for kind in ("plain", "captured", "captured", "plain"):
+            times[kind].append(timed(captured if kind == "captured" else plain, kind == "captured"))
+    count = len(times["captured"])
+    total = whole.since()
+    result = {"first": first, "times": times, "whole": total, "bandwidth": reads_at}
+    result["memory_mib"] = status_mib("VmHWM") - before
+    if ours:
+        counters = debugger._agent.counters()
+        result["bytes_read"] = (counters["tensor_bytes_read"] - read) / count
+        result["faults"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
+    return result
+
+
+def records(options: argparse.Namespace) -> dict[str, Any]:
+    """torch.abs of 16 elements, over and over: seconds of the caller's thread a record, in blocks of 1,000."""
+    import torch
+
+    torch.set_num_threads(1)
+    x = torch.linspace(-1, 1, 16)
+    from msprobe.pytorch import PrecisionDebugger
+
+    debugger = PrecisionDebugger(config_path=write_config(options))
+
+    def block() -> dict[str, float]:
+        clocks = Clocks([])
+        for _ in range(1000):
+            torch.abs(x)
+        return clocks.since()
+
+    block()
+    plain = [block() for _ in range(20)]
+    debugger.start()
+    block()
+    pin()
+    blocks = [block() for _ in range(options.blocks)]
+    debugger.stop()
+    debugger.step()
+    if hasattr(debugger, "wait"):
+        debugger.wait(120)
+    return {"plain": plain, "blocks": blocks}
+
+
+def idle(options: argparse.Namespace) -> None:
+    """Steps on request: of a process without the tool, or with a debugger that has been stopped."""
+    model, step = build(options)
+    for _ in range(3):
+        step()
+    if options.mode == "stopped":
+        from msprobe.pytorch import PrecisionDebugger
+
+        debugger = PrecisionDebugger(config_path=write_config(options))
+        debugger.start(model=model)
+        step()
+        debugger.stop()
+        debugger.step()
+        if hasattr(debugger, "wait"):
+            debugger.wait(60)
+    pin()
+    print("READY", file=sys.__stderr__, flush=True)
+    for _ in sys.stdin:
+        clocks = Clocks([])
+        step()
+        print(json.dumps(clocks.since()), file=result_stream, flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mode", default="steps", choices=("steps", "records", "base", "stopped"))
+    parser.add_argument("--scratch", type=pathlib.Path, required=True)
+    parser.add_argument("--level", default="L1")
+    parser.add_argument("--task", default="statistics")
+    parser.add_argument("--summary", default="statistics")
+    parser.add_argument("--train", action="store_true")
+    parser.add_argument("--server", default="")
+    parser.add_argument("--no-stacks", dest="stacks", action="store_false")
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--hidden", type=int, default=896)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--blocks", type=int, default=40)
+    chosen = parser.parse_args()
+    # The tools print on standard output, which is for the result.
+    result_stream = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    if chosen.mode in ("base", "stopped"):
+        idle(chosen)
+    else:
+        print(json.dumps(steps(chosen) if chosen.mode == "steps" else records(chosen)), file=result_stream, flush=True)

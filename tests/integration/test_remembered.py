@@ -1,0 +1,130 @@
+"""What is not read again is what nobody has written: no number of a changed weight is an old one."""
+
+import json
+import platform
+import re
+import sys
+
+import pytest
+from harness.dumps import read_dump, write_config
+from harness.processes import PROGRAMS, Background, free_port, run
+
+HAZARDS = (
+    "unchanged",
+    "data write",
+    "data multiply",
+    "data set",
+    "pointer",
+    "numpy",
+    "dlpack",
+    "in place",
+    "through a view",
+    "load_state_dict",
+    "resize",
+    "fused AdamW",
+    "fused SGD",
+    "foreach SGD",
+    "custom operator",
+    "inference mode",
+    "running buffers",
+    "freed addresses",
+)
+
+
+def watches_writes():
+    """Whether this kernel can tell who wrote; elsewhere nothing is remembered."""
+    release = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
+    return release >= (6, 7)
+
+
+def recalled(output):
+    return int(re.search(r"RECALLED (\d+)", output)[1])
+
+
+def run_hazards(directory, *hazards, **top):
+    """What the weight's checksums were and what was recorded, by hazard and "step call"; and the recalled numbers."""
+    config = write_config(directory / "config.json", directory / "dump", section={"summary_mode": "md5"}, **top)
+    output = run([sys.executable, PROGRAMS / "remembered.py", config, *hazards]).stdout
+    true = json.loads(re.search("TRUE (.*)", output)[1])
+    seen = {}
+    for hazard, checksums in true.items():
+        function = "batch_norm" if hazard == "running buffers" else "linear"
+        seen[hazard] = {}
+        for step in sorted({key.split()[0] for key in checksums}):
+            (rank,) = (directory / "dump" / f"step{step}").iterdir()
+            for name, entry in read_dump(rank)["data"].items():
+                if found := re.fullmatch(rf"Functional\.{function}\.(\d+)\.forward", name):
+                    seen[hazard][f"{step} {found[1]}"] = entry["input_args"][1]["md5"]
+    return true, seen, recalled(output)
+
+
+@pytest.fixture(scope="module")
+def hazards(tmp_path_factory):
+    return run_hazards(tmp_path_factory.mktemp("hazards"), *HAZARDS)
+
+
+@pytest.mark.parametrize("hazard", HAZARDS)
+def test_every_checksum_is_of_the_bytes_at_the_call(hazard, hazards):
+    true, seen = hazards[0][hazard], hazards[1][hazard]
+    assert len(true) >= 12
+    wrong = {key: (seen.get(key), true[key]) for key in true if seen.get(key) != true[key]}
+    assert not wrong, f"{len(wrong)} of {len(true)}"
+
+
+@pytest.mark.skipif(not watches_writes(), reason="a kernel before 6.7 tells nothing, so nothing is remembered")
+def test_a_weight_that_nobody_writes_is_read_once(tmp_path):
+    assert run_hazards(tmp_path, "unchanged")[2] == 11, "of 12 calls"
+
+
+def test_off_reads_every_time(tmp_path):
+    true, seen, count = run_hazards(tmp_path, "unchanged", reuse="off")
+    assert seen == true and count == 0
+
+
+def ranks(directory, kind, reuse):
+    directory.mkdir()
+    config = write_config(
+        directory / "config.json", directory / "dump", level="mix", section={"summary_mode": "md5"}, reuse=reuse
+    )
+    port = free_port()
+    launched = [
+        Background(
+            [sys.executable, PROGRAMS / "remembered_ranks.py", config, kind],
+            directory / f"rank{rank}.log",
+            RANK=rank,
+            LOCAL_RANK=rank,
+            WORLD_SIZE=2,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for program in launched:
+            program.finish(100)
+        counts = [recalled(program.output) for program in launched]
+    finally:
+        for program in launched:
+            program.__exit__()
+    dumps = {
+        str(path.relative_to(directory / "dump")): read_dump(path)["data"]
+        for path in sorted((directory / "dump").glob("step*/*"))
+    }
+    return dumps, counts
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_ranks_record_the_same_with_and_without(kind, tmp_path):
+    read, _ = ranks(tmp_path / "off", kind, "off")
+    remembered, counts = ranks(tmp_path / "parameters", kind, "parameters")
+    assert len(read) == 2 * 14 and all(read.values())
+    assert remembered.keys() == read.keys()
+    for step, data in read.items():
+        # FSDP's own calls on memory that nothing has filled yet differ from run to run.
+        layers = {name: entry for name, entry in data.items() if name.startswith(("Module.", "Functional."))}
+        assert layers
+        changed = [name for name, entry in layers.items() if entry != remembered[step].get(name)]
+        assert not changed, f"{step}: {changed[:5]}"
+    if kind == "ddp" and watches_writes():
+        assert min(counts) > 0
