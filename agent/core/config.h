@@ -71,7 +71,7 @@ struct Config {
   uint64_t memory_ceiling_bytes = uint64_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
   double stall_bound_seconds = 30;
-  bool capture_all = false;           // "capture": "all"
+  bool capture_all = false;  // "capture": "all"
   Reuse reuse = Reuse::kParameters;
   bool linear_weight_grad = false;    // the weight's gradient in the backward record of a linear
   std::string json;                   // as read, for CaptureSettings.config_json

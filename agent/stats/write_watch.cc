@@ -77,9 +77,8 @@ WriteWatch::~WriteWatch() {
 bool WriteWatch::Arm(std::span<const std::byte> memory, Range* range) const {
   if (memory.size() < kSmallest || getpid() != process_) return false;
   const Pages pages = Inside(memory);
-  uffdio_register registration{.range = {.start = pages.begin, .len = pages.end - pages.begin},
-                               .mode = UFFDIO_REGISTER_MODE_WP,
-                               .ioctls = 0};
+  uffdio_register registration{
+      .range = {.start = pages.begin, .len = pages.end - pages.begin}, .mode = UFFDIO_REGISTER_MODE_WP, .ioctls = 0};
   if (ioctl(faults_, UFFDIO_REGISTER, &registration) != 0) return false;
   uffdio_writeprotect protection{.range = registration.range, .mode = UFFDIO_WRITEPROTECT_MODE_WP};
   if (ioctl(faults_, UFFDIO_WRITEPROTECT, &protection) != 0) {

@@ -53,21 +53,19 @@ RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& v
   return key;
 }
 
-RememberedStatistics::Region* RememberedStatistics::Find(c10::StorageImpl* storage,
-                                                         std::span<const std::byte> memory) {
+RememberedStatistics::Region* RememberedStatistics::Find(c10::StorageImpl* storage, std::span<const std::byte> memory) {
   std::unique_ptr<Region>& region = regions_[storage];
   if (region != nullptr && !region->storage.expired() && region->memory.data() == memory.data() &&
       region->memory.size() == memory.size()) {
     return region.get();
   }
   if (region != nullptr) Disarm(*region);
-  region = std::make_unique<Region>(
-      Region{.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
-                 c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
-             .memory = memory,
-             .first_step = step_,
-             .range = {},
-             .entries = {}});
+  region = std::make_unique<Region>(Region{
+      .storage = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
+      .memory = memory,
+      .first_step = step_,
+      .range = {},
+      .entries = {}});
   return region.get();
 }
 
@@ -116,8 +114,8 @@ RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tenso
     if (!lasting || about_to_change || step_ < region.next_arm_step || !Arm(region)) return {};
   }
   const Key key = KeyOf(view);
-  const auto entry = std::find_if(region.entries.begin(), region.entries.end(),
-                                  [&](const Entry& each) { return each.key == key; });
+  const auto entry =
+      std::find_if(region.entries.begin(), region.entries.end(), [&](const Entry& each) { return each.key == key; });
   Place place{.storage = storage, .generation = region.generation};
   if (entry == region.entries.end()) return place;
   CopyNumbers(entry->numbers, leaf);
