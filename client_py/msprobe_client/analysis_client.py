@@ -29,6 +29,7 @@ from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
+    from msprobe_client.result_xlsx import TableForm
 
 Matching: TypeAlias = Literal["exact", "fuzzy"]
 Mode: TypeAlias = Literal["best", "statistics", "checksum", "content"]
@@ -37,13 +38,13 @@ Order: TypeAlias = Literal["significance", "execution"]
 Found: TypeAlias = ComparedTensor | RollUp | UnpairedStep
 StepRange: TypeAlias = tuple[int, int]
 
-_RUN_PREFIX = "run:"
+RUN_PREFIX = "run:"
 
 
 def is_path(source: str | os.PathLike[str]) -> bool:
     """Whether a side of a comparison is a directory or a file here rather than a run: run:NAME is always a run."""
     text = os.fspath(source)
-    return not text.startswith(_RUN_PREFIX) and (os.sep in text or Path(text).exists())
+    return not text.startswith(RUN_PREFIX) and (os.sep in text or Path(text).exists())
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def sources(
         for source in given:
             text = os.fspath(source)
             if not is_path(source):
-                made.append(analysis_pb2.Source(run=text.removeprefix(_RUN_PREFIX)))
+                made.append(analysis_pb2.Source(run=text.removeprefix(RUN_PREFIX)))
                 continue
             path = Path(text)
             if not path.exists():
@@ -230,9 +231,12 @@ def _roll_up(message: analysis_pb2.RollUp) -> RollUp:
 class TableFiles:
     """Writes the tables of the established form as they come, each whole or not at all."""
 
-    def __init__(self, directory: Path, name: Callable[[analysis_pb2.TableChunk], str]) -> None:
+    def __init__(
+        self, directory: Path, name: Callable[[analysis_pb2.TableChunk], str], form: TableForm | None = None
+    ) -> None:
         self._directory = directory
         self._name = name
+        self._form = form
 
     def write(self, chunks: Iterable[analysis_pb2.TableChunk]) -> Iterator[TableReport]:
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -249,7 +253,11 @@ class TableFiles:
                 file.close()
                 file = None
                 target = self._directory / self._name(chunk)
-                scratch.replace(target)
+                if self._form is None:
+                    scratch.replace(target)
+                else:
+                    self._form.write(scratch, target)
+                    scratch.unlink()
                 yield TableReport(
                     str(target),
                     chunk.step,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, overload
 
 import grpc
 
@@ -37,6 +37,9 @@ from msprobe_client.proto import (
     query_pb2_grpc,
 )
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
+
+if TYPE_CHECKING:
+    from msprobe_client.result_xlsx import TableForm
 
 # Done and total; total is 0 where it is not known. May be called from another thread.
 Progress = Callable[[int, int], None]
@@ -468,8 +471,12 @@ class Client:
         name: str | None = None,
         matching: analysis_client.Matching = "exact",
         mapping: analysis_pb2.NameMapping | None = None,
+        form: TableForm | None = None,
     ) -> Iterator[TableReport]:
-        """The established tool's result tables, one csv a step and rank, written whole into the directory output."""
+        """The established tool's result tables, one csv a step and rank, written whole into the directory output.
+
+        form: makes another file of each csv.
+        """
         with analysis_client.sources(self, (target, golden), local=self._local) as sides, _disk(output):
             request = analysis_pb2.CompareTableRequest(
                 target=sides[0],
@@ -478,7 +485,7 @@ class Client:
                 matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
                 mapping=mapping,
             )
-            files = analysis_client.TableFiles(Path(output), file_name)
+            files = analysis_client.TableFiles(Path(output), file_name, form)
             yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))
 
     def delete(self, run: str) -> model.DeleteReport:

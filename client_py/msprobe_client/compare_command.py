@@ -4,49 +4,48 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from msprobe_client.errors import MsprobeError
+from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 
-# Options that need devices or graphs which this does not have, with what to use.
 _MODES = ("auto", "offline_data", "torchair", "offline_model", "atb")
+# Options that need devices or another tool's runs, with what to use.
 _ABSENT = {
-    "cell_mapping": "-cm",
-    "api_mapping": "-am",
-    "data_mapping": "-dm",
-    "layer_mapping": "-lm",
-    "diff_analyze": "-da",
-    "consistent_check": "--consistent_check",
-    "config": "--config",
-    "xlsx": "--xlsx",
+    "consistent_check": "--consistent_check is not part of this version; map the names with -dm FILE",
+    "config": "--config is not part of this version; change the tensors before they are dumped",
 }
+_FRAMEWORK = re.compile(rb'"framework"\s*:\s*"(\w+)"')
+# It stands before "data", which is what is long.
+_HEAD_BYTES = 4096
 
 
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
-        prog="msprobe compare", description="Compare two dumps; writes compare_result_*.csv as mindstudio-probe does."
+        prog="msprobe compare", description="Compare two dumps; writes compare_result_* as mindstudio-probe does."
     )
     found.add_argument("-tp", "--target_path", required=True, help="dump.json, or a directory of one step")
     found.add_argument("-gp", "--golden_path", required=True, help="the same of the golden side")
     found.add_argument("-o", "--output_path", default="./output", help="directory of the results (default ./output)")
     found.add_argument("-m", "--mode", default="auto", choices=_MODES, help="only auto is part of this version")
+    found.add_argument("--xlsx", action="store_true", help="xlsx instead of csv")
     found.add_argument("-fm", "--fuzzy_match", action="store_true", help="match without the number of the call")
+    for short, name, what in (
+        ("-cm", "cell_mapping", "names of modules: {target: golden}; without a file Cell is Module"),
+        ("-am", "api_mapping", "of MindSpore: its APIs to PyTorch's; without a file the known ones"),
+        ("-lm", "layer_mapping", "of MindSpore: paths of modules by class"),
+    ):
+        found.add_argument(short, f"--{name}", nargs="?", const=True, metavar="YAML", help=what)
+    found.add_argument("-dm", "--data_mapping", metavar="YAML", help="full names of tensors: {target: golden}")
+    found.add_argument("-da", "--diff_analyze", action="store_true", help="find the first difference across ranks")
     found.add_argument("-tensor_log", "--is_print_compare_log", action="store_true", help="accepted, without effect")
     found.add_argument("--rank", help="only this rank")
     found.add_argument("--step", help="only this step")
-    found.add_argument("--xlsx", action="store_true", help=argparse.SUPPRESS)
-    for name, options in (
-        ("cell_mapping", ("-cm", "--cell_mapping")),
-        ("api_mapping", ("-am", "--api_mapping")),
-        ("layer_mapping", ("-lm", "--layer_mapping")),
-    ):
-        found.add_argument(*options, dest=name, nargs="?", const=True, help=argparse.SUPPRESS)
-    found.add_argument("-dm", "--data_mapping", help=argparse.SUPPRESS)
-    found.add_argument("-da", "--diff_analyze", action="store_true", help=argparse.SUPPRESS)
     found.add_argument("--consistent_check", action="store_true", help=argparse.SUPPRESS)
     found.add_argument("--backend", help=argparse.SUPPRESS)
     found.add_argument("--config", help=argparse.SUPPRESS)
@@ -57,45 +56,119 @@ def main(arguments: list[str]) -> NoReturn:
     """Ends with 0 when the tables are written, whatever they say, as the established tool does."""
     given = parser().parse_args(arguments)
     if given.mode != "auto":
-        _fail(f"mode {given.mode} is not part of this version; only auto is", EXIT_USAGE)
-    for name, option in _ABSENT.items():
+        fail("msprobe compare", f"mode {given.mode} is not part of this version; only auto is", EXIT_USAGE)
+    for name, message in _ABSENT.items():
         if getattr(given, name):
-            _fail(f"{option} is not part of this version yet; leave it out", EXIT_USAGE)
+            fail("msprobe compare", message, EXIT_USAGE)
+    guarded("msprobe compare", lambda: _compare(given))
+
+
+def guarded(command: str, work: Any) -> NoReturn:
+    """Does it and ends; what can go wrong is one line."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        _compare(given)
+        work()
     except MsprobeError as error:
-        _fail(" ".join(str(error).split()), EXIT_FAILED)
+        fail(command, str(error), EXIT_FAILED)
+    except OSError as error:
+        fail(command, f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
     except KeyboardInterrupt:
-        _fail("interrupted", EXIT_INTERRUPTED)
+        fail(command, "interrupted", EXIT_INTERRUPTED)
     sys.exit(0)
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    print(f"msprobe compare: {message}", file=sys.stderr)
+def fail(command: str, message: str, code: int) -> NoReturn:
+    print(f"{command}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(code)
 
 
-def _compare(given: argparse.Namespace) -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from msprobe_client.client import Client
-    from msprobe_client.errors import InvalidArgument
-    from msprobe_client.result_files import result_file_names
-
-    paths = [Path(given.target_path), Path(given.golden_path)]
+def sides(target: str, golden: str) -> tuple[Path, Path]:
+    """Both paths, which must be of one kind."""
+    paths = Path(target), Path(golden)
     for path in paths:
         if not path.exists():
             raise InvalidArgument(f"{path} does not exist")
     if paths[0].is_dir() != paths[1].is_dir():
         raise InvalidArgument("the target and the golden path must both be files, or both directories")
-    steps = [(int(given.step), int(given.step))] if given.step else []
+    return paths[0].resolve(), paths[1].resolve()
+
+
+def _compare(given: argparse.Namespace) -> None:
+    from msprobe_client import name_mapping
+    from msprobe_client.model import Rank
+
+    target, golden = sides(given.target_path, given.golden_path)
+    if given.api_mapping and _framework(target) == "pytorch" and _framework(golden) == "pytorch":
+        raise InvalidArgument("-am is for dumps of MindSpore, and both of these are of PyTorch; leave it out")
+    files = {"data": given.data_mapping, "cell": given.cell_mapping, "api": given.api_mapping}
+    layer = given.layer_mapping if given.layer_mapping is not True else None
+    mapping = name_mapping.mapping(**files, layer=layer) if any(files.values()) or layer else None
+    where: dict[str, Any] = {
+        "steps": [_step(given.step)] if given.step else [],
+        "ranks": [Rank.parse(given.rank)] if given.rank else [],
+    }
+    for path in write_results(
+        target,
+        golden,
+        Path(given.output_path),
+        xlsx=given.xlsx,
+        fuzzy=given.fuzzy_match,
+        analyze=given.diff_analyze,
+        mapping=mapping,
+        **where,
+    ):
+        print(f"The result file path is: {path}.")
+
+
+def write_results(
+    target: Path,
+    golden: Path,
+    output: Path,
+    *,
+    xlsx: bool = False,
+    fuzzy: bool = False,
+    analyze: bool = False,
+    mapping: Any = None,
+    **where: Any,
+) -> Iterator[str]:
+    """Writes the result files; their paths as they are there. The dumps are read by a server of our own."""
+    from msprobe_client.client import Client
+    from msprobe_client.first_difference import write_first_difference
+    from msprobe_client.output import progress
+    from msprobe_client.result_files import result_file_names
+    from msprobe_client.result_xlsx import ResultXlsx
+
     with tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch, Client(data_dir=scratch) as client:
-        for report in client.compare_tables(
-            str(paths[0].resolve()),
-            str(paths[1].resolve()),
-            given.output_path,
-            file_name=result_file_names("csv", several=paths[0].is_dir()),
-            steps=steps,
-            ranks=[given.rank] if given.rank else [],
-            matching="fuzzy" if given.fuzzy_match else "exact",
-        ):
-            print(f"The result file path is: {report.path}.")
+        if analyze and target.is_dir():
+            yield from write_first_difference(client, target, golden, output, fuzzy=fuzzy, mapping=mapping, **where)
+            return
+        with progress.bar("compare", "files") as advance:
+            reports = client.compare_tables(
+                target,
+                golden,
+                output,
+                file_name=result_file_names("xlsx" if xlsx else "csv", several=target.is_dir()),
+                form=ResultXlsx(coloured=False) if xlsx else None,
+                matching="fuzzy" if fuzzy else "exact",
+                mapping=mapping,
+                **where,
+            )
+            for number, report in enumerate(reports, 1):
+                advance(number, 0)
+                yield report.path
+
+
+def _step(text: str) -> tuple[int, int]:
+    if not text.isdecimal():
+        raise InvalidArgument(f"--step {text!r} is not a step; write its number")
+    return int(text), int(text)
+
+
+def _framework(path: Path) -> str:
+    """Of the first dump in it; empty where it does not say."""
+    file = path if path.is_file() else next(iter(sorted(path.rglob("dump.json"))), None)
+    if file is None:
+        return ""
+    with file.open("rb") as content:
+        found = _FRAMEWORK.search(content.read(_HEAD_BYTES))
+    return found[1].decode() if found else ""

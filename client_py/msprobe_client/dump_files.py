@@ -12,7 +12,7 @@ from msprobe_client.errors import InvalidArgument
 _STEP = re.compile(r"step[0-9]+")
 _RANK = re.compile(r"(rank|proc)[0-9]+")
 _FILES = ("dump.json", "debug.json", "stack.json", "construct.json", "dump_error_info.log", "INCOMPLETE")
-_ENTRIES = ("dump.json", "debug.json")
+ENTRIES = ("dump.json", "debug.json")
 _TENSORS = "dump_tensor_data"
 _TENSOR_SUFFIXES = (".pt", ".npy")
 
@@ -33,7 +33,7 @@ def find(root: Path) -> list[DumpFile]:
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"
         raise InvalidArgument(f"{root} {problem}; name a dump_path with step{{N}}/rank{{R}} in it")
-    found = [file for directory, prefix in _rank_directories(root) for file in _files(directory, prefix)]
+    found = [file for directory, prefix in rank_directories(root) for file in _files(directory, prefix)]
     if not found:
         raise InvalidArgument(
             f"{root} holds no dump: no step{{N}}/rank{{R}} or step{{N}}/proc{{PID}} with a dump.json or debug.json"
@@ -41,9 +41,10 @@ def find(root: Path) -> list[DumpFile]:
     return found
 
 
-def _rank_directories(root: Path) -> Iterator[tuple[Path, str]]:
+def rank_directories(root: Path) -> Iterator[tuple[Path, str]]:
+    """Each with its step and rank: step0/rank0."""
     resolved = root.resolve()
-    if _RANK.fullmatch(resolved.name) and any((root / name).is_file() for name in _ENTRIES):
+    if _RANK.fullmatch(resolved.name) and any((root / name).is_file() for name in ENTRIES):
         step = resolved.parent.name
         yield root, f"{step if _STEP.fullmatch(step) else 'step0'}/{resolved.name}"
         return
@@ -61,7 +62,7 @@ def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def _files(directory: Path, prefix: str) -> Iterator[DumpFile]:
-    if not any((directory / name).is_file() for name in _ENTRIES):
+    if not any((directory / name).is_file() for name in ENTRIES):
         return
     for name in _FILES:
         file = directory / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from fake_server import FakeServer
@@ -11,8 +12,6 @@ from fake_server import FakeServer
 ABSENT = [
     "acc_check",
     "multi_acc_check",
-    "merge_result",
-    "overflow_check",
     "config_check",
     "api_precision_compare",
     "graph_visualize",
@@ -20,6 +19,9 @@ ABSENT = [
     "parse",
     "offline_dump",
     "install_deps",
+    "run_ut",
+    "graph",
+    "op_generate",
 ]
 
 
@@ -38,10 +40,34 @@ def test_what_is_not_there_says_so_in_one_line(command: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_the_older_form_with_a_framework_first() -> None:
-    result = msprobe("-f", "pytorch", "compare", "-i", "compare.json")
-    assert result.returncode == 2
-    assert result.stderr.startswith("msprobe: -f pytorch compare is not part of this version; use `msprobe compare -tp")
+def test_the_older_form_with_a_framework_first(tmp_path: Path) -> None:
+    result = msprobe("-f", "pytorch", "graph", "-i", "x")
+    assert result.returncode == 2 and result.stderr.startswith("msprobe: graph is not part of this version; ")
+    result = msprobe("-f", "caffe", "compare", "-i", "x")
+    assert (result.returncode, result.stderr) == (2, "msprobe: -f caffe is not known; it is pytorch or mindspore\n")
+    file = tmp_path / "compare.json"
+    for text, problem in (
+        ("{", "is not JSON"),
+        ("[]", "not an object"),
+        ('{"npu_path": "a"}', 'no text "bench_path"'),
+        ('{"npu_path": "nowhere", "bench_path": "nowhere"}', "nowhere does not exist"),
+    ):
+        file.write_text(text)
+        result = msprobe("-f", "pytorch", "compare", "-i", str(file))
+        assert result.returncode == 3 and result.stderr.count("\n") == 1 and problem in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--consistent_check"], "--consistent_check is not part of this version"),
+        (["--config", "x.yaml"], "--config is not part of this version"),
+        (["-m", "atb"], "mode atb is not part of this version"),
+    ],
+)
+def test_options_that_are_not_there_say_so_in_one_line(arguments: list[str], problem: str) -> None:
+    result = msprobe("compare", "-tp", "a", "-gp", "b", *arguments)
+    assert result.returncode == 2 and problem in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_compare_names_what_is_missing() -> None:
@@ -49,8 +75,32 @@ def test_compare_names_what_is_missing() -> None:
     assert result.returncode == 2 and "-gp/--golden_path" in result.stderr
     result = msprobe("compare", "-tp", "nowhere", "-gp", "nowhere")
     assert (result.returncode, result.stderr) == (3, "msprobe compare: nowhere does not exist\n")
-    result = msprobe("compare", "-tp", "a", "-gp", "b", "-da")
-    assert result.returncode == 2 and result.stderr.startswith("msprobe compare: -da is not part of this version yet")
+
+
+def test_merge_result_names_what_is_wrong(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+
+    def merge(text: str) -> str:
+        config.write_text(text)
+        result = msprobe("merge_result", "-i", str(tmp_path / "in"), "-o", str(tmp_path / "o"), "-config", str(config))
+        assert result.returncode == 3 and result.stderr.count("\n") == 1 and not (tmp_path / "o").exists()
+        return result.stderr
+
+    assert "in is not a directory" in merge("api: [a]")
+    (tmp_path / "in").mkdir()
+    assert "0 ranks" in merge("api: [a]")
+    for rank in (0, 1):
+        (tmp_path / "in" / f"compare_result_rank{rank}_20260101000000.xlsx").write_bytes(b"junk")
+    assert 'no list "api"' in merge("{}")
+    assert "is not YAML" in merge("{")
+    assert "compare_result_rank0_20260101000000.xlsx is not an xlsx file" in merge("api: [a]")
+    (tmp_path / "in" / "mine.xlsx").write_bytes(b"junk")
+    assert "mine.xlsx is not called compare_result_rank" in merge("api: [a]")
+
+
+def test_overflow_check_names_what_is_wrong(tmp_path: Path) -> None:
+    result = msprobe("overflow_check", "-i", str(tmp_path / "nowhere"))
+    assert result.returncode == 3 and "nowhere is not a directory" in result.stderr and result.stderr.count("\n") == 1
 
 
 def test_ours_work_under_the_old_name(server: FakeServer) -> None:

@@ -6,19 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from msprobe_client.commands.compare import (
-    EXIT_DIFFERS,
+from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.commands.sides import (
+    AcrossLayouts,
     Atol,
     Mode,
     ModeOf,
     NameGlob,
+    Policy,
     Rtol,
     SourceOf,
     ToleranceOf,
     connected,
-    parse_tolerance,
+    tolerances,
 )
-from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
     from msprobe_client.comparison import ComparedTensor, Divergence, UnpairedStep
@@ -38,6 +40,8 @@ def run(
     rtol: Rtol = None,
     atol: Atol = None,
     tolerance: ToleranceOf = None,
+    policy: Policy = None,
+    across_layouts: AcrossLayouts = False,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Pass over operations that one side lacks")
     ] = False,
@@ -47,7 +51,7 @@ def run(
 ) -> None:
     """Find the earliest operation whose inputs agree and whose output does not, and what is to blame."""
     options = common(context, server, data_dir, output_format)
-    tolerances = dict(parse_tolerance(text) for text in tolerance or [])
+    judged = tolerances(rtol, atol, tolerance, policy)
     selection = Selection(step, rank)
     with connected(options, target, golden) as client:
         from msprobe_client.comparison import Divergence
@@ -63,10 +67,9 @@ def run(
                 ranks=selection.ranks,
                 name=name,
                 mode=mode.value,
-                rtol=rtol,
-                atol=atol,
-                tolerances=tolerances,
                 ignore_missing=ignore_missing,
+                across_layouts=across_layouts,
+                **judged,
                 progress=advance,
             ):
                 if isinstance(item, Divergence):
@@ -120,7 +123,7 @@ def _evidence(row: ComparedTensor) -> str:
 
 
 def _row(item: Divergence, first: Divergence | None, *, whole: bool) -> dict[str, Any]:
-    from msprobe_client.commands.compare import tensor_row
+    from msprobe_client.commands.compared_rows import tensor_row
 
     evidence: Any = [tensor_row(row) for row in item.evidence]
     return {

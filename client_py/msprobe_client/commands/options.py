@@ -40,7 +40,9 @@ DataDir = Annotated[
 ]
 OutputFormat = Annotated[
     Optional[Format],  # noqa: UP045
-    typer.Option("--format", help="table (default), json: one object to a line, csv", show_default=False),
+    typer.Option(
+        "--format", help="table (default), json: one object to a line, csv, xlsx, parquet", show_default=False
+    ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run", show_default=False)]
 Steps = Annotated[

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from msprobe_client.commands.compare import EXIT_DIFFERS, NameGlob, SourceOf, connected
 from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.commands.sides import NameGlob, SourceOf, connected
+from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
     from msprobe_client.comparison import Overflow

@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from msprobe_client.model import Rank
-from msprobe_client.output import Column, Row
+from msprobe_client.output import Column, Marker, Row
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO) -> None:
+def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker) -> None:
     """Every key of a row, columns or not."""
-    del columns
+    del columns, mark
     for row in rows:
         to.write(json.dumps(plain(row), allow_nan=False, ensure_ascii=False))
         to.write("\n")

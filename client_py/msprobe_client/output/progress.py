@@ -1,11 +1,16 @@
-"""A progress bar on stderr, only where stderr is a terminal."""
+"""A progress bar on stderr, only where stderr is a terminal. It goes away when rows come to the same terminal."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal, TypeVar
+
+T = TypeVar("T")
+
+# The bar that is shown: there is one at a time.
+_shown: list[Any] = []
 
 
 @contextmanager
@@ -25,6 +30,23 @@ def bar(title: str, unit: Literal["files", "bytes"]) -> Iterator[Callable[[int, 
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     ) as progress:
         task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total or None)
+        _shown.append(progress)
+        try:
+            yield lambda done, total: progress.update(task, completed=done, total=total or None)
+        finally:
+            _shown.clear()
+
+
+def gone_before(rows: Iterable[T]) -> Iterator[T]:
+    """The rows; the bar goes before the first of them, or when there is none."""
+    remaining = iter(rows)
+    first = next(remaining, None)
+    while _shown:
+        _shown.pop().stop()
+    if first is not None:
+        yield first
+        yield from remaining

@@ -11,31 +11,38 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from msprobe_client.output import Column, Row
+from msprobe_client.output import Column, Mark, Marker, Row
 
 # Rows whose cells set the widths.
 _WINDOW = 1000
 # What would move a terminal's cursor or change its colours.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_COLOURS = {"bad": 31, "doubtful": 33}
 _ALARM = re.compile(r"\b(NaN|Infinity|incomplete|raised|never ended|fault)\b")
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO) -> None:
+def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker) -> None:
     columns = [column for column in columns if column.in_table]
     colored = to.isatty() and "NO_COLOR" not in os.environ
-    lines = ([_cell(column, row) for column in columns] for row in rows)
+    lines = (([_cell(column, row) for column in columns], mark(row)) for row in rows)
     window = list(itertools.islice(lines, _WINDOW))
     titles = [column.title for column in columns]
-    widths = [max(len(cells[index]) for cells in (titles, *window)) for index in range(len(columns))]
-    for cells in itertools.chain([titles], window, lines):
+    shown = (titles, *(cells for cells, _ in window))
+    widths = [max(len(cells[index]) for cells in shown) for index in range(len(columns))]
+    heading: tuple[list[str], Mark] = (titles, "")
+    for cells, marked in itertools.chain([heading], window, lines):
         line = "  ".join(
             cell.rjust(width) if column.right else cell.ljust(width)
             for column, cell, width in zip(columns, cells, widths, strict=True)
         ).rstrip()
         if colored:
-            line = f"\x1b[1m{line}\x1b[0m" if cells is titles else _ALARM.sub("\x1b[31m\\1\x1b[0m", line)
+            line = f"\x1b[1m{line}\x1b[0m" if cells is titles else _coloured(line, marked)
         to.write(line)
         to.write("\n")
+
+
+def _coloured(line: str, marked: Mark) -> str:
+    return f"\x1b[{_COLOURS[marked]}m{line}\x1b[0m" if marked else _ALARM.sub("\x1b[31m\\1\x1b[0m", line)
 
 
 def _cell(column: Column, row: Row) -> str:

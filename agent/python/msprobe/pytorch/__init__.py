@@ -1,5 +1,7 @@
 """Capture for PyTorch: ``from msprobe.pytorch import PrecisionDebugger``."""
 
+from typing import Any
+
 import torch
 
 from msprobe._check import check_environment
@@ -13,4 +15,23 @@ from msprobe.pytorch.debugger import PrecisionDebugger  # noqa: E402
 module_dump = PrecisionDebugger.module_dump
 module_dump_end = PrecisionDebugger.module_dump_end
 
-__all__ = ["MsprobeError", "PrecisionDebugger", "module_dump", "module_dump_end", "random_save", "seed_all"]
+__all__ = [
+    "MsprobeError",
+    "PrecisionDebugger",
+    "compare",
+    "compare_distributed",
+    "module_dump",
+    "module_dump_end",
+    "random_save",
+    "seed_all",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Comparing is loaded by who compares."""
+    if name not in ("compare", "compare_distributed"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    module = importlib.import_module("msprobe.pytorch.compare")
+    return module if name == "compare" else module.compare_distributed

@@ -1,0 +1,117 @@
+"""What subcommands over runs and dumps take, and how they reach a server for them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from msprobe_client.commands.options import Common
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
+
+
+class Mode(str, Enum):
+    best = "best"
+    statistics = "statistics"
+    checksum = "checksum"
+    content = "content"
+
+
+Rtol = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--rtol", min=0, help="Relative tolerance of every floating dtype; default: by dtype"),
+]
+Atol = Annotated[
+    Optional[float],  # noqa: UP045
+    typer.Option("--atol", min=0, help="Absolute tolerance of every floating dtype; default: by dtype"),
+]
+ToleranceOf = Annotated[
+    Optional[list[str]],  # noqa: UP045
+    typer.Option("--tolerance", metavar="DTYPE=RTOL[,ATOL]", help="For one dtype; several times", show_default=False),
+]
+Policy = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--policy", metavar="FILE", help="Tolerances by name and dtype, YAML or JSON", show_default=False),
+]
+AcrossLayouts = Annotated[
+    bool, typer.Option("--across-layouts", help="The sides have other numbers of ranks: join shards of a tensor")
+]
+NameGlob = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--name", metavar="GLOB", help="Shell pattern over full names of records: 'Functional.*'"),
+]
+ModeOf = Annotated[Mode, typer.Option("--mode", help="What is compared; best: contents, else checksums")]
+SourceOf = Annotated[
+    str, typer.Argument(help="A run, a dump directory, or a dump.json (run:NAME: surely a run)", show_default=False)
+]
+
+
+def tolerances(rtol: float | None, atol: float | None, given: list[str] | None, policy: Path | None) -> dict[str, Any]:
+    """The client's arguments of these names."""
+    found: dict[str, Any] = {"rtol": rtol, "atol": atol, "tolerances": dict(map(_tolerance, given or []))}
+    if policy is not None:
+        found["policy"] = read_file("--policy", lambda module: module.tolerance_policy(policy))
+    return found
+
+
+def read_file(option: str, read: Any) -> Any:
+    """read(name_mapping); a file that is wrong is the command line's fault."""
+    from msprobe_client import name_mapping
+    from msprobe_client.errors import MsprobeError
+
+    try:
+        return read(name_mapping)
+    except MsprobeError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _tolerance(text: str) -> tuple[str, tuple[float | None, float | None]]:
+    dtype, _, values = text.partition("=")
+    relative, _, absolute = values.partition(",")
+    try:
+        parsed = float(relative) if relative else None, float(absolute) if absolute else None
+    except ValueError:
+        parsed = None, None
+    if not dtype or parsed == (None, None) or any(value is not None and not value >= 0 for value in parsed):
+        raise typer.BadParameter(
+            f"{text!r} is not understood; write DTYPE=RTOL or DTYPE=RTOL,ATOL, as in bfloat16=0.02,1e-4",
+            param_hint="--tolerance",
+        )
+    return dtype, parsed
+
+
+def server_of(options: Common, *sources: str) -> bool:
+    """Whether a server was named that is to answer; directories alone are read by one of our own."""
+    from msprobe_client.address import ENVIRONMENT
+    from msprobe_client.analysis_client import is_path
+
+    if options.server is not None or options.data_dir is not None:
+        return True
+    runs = [source for source in sources if not is_path(source)]
+    if runs and not os.environ.get(ENVIRONMENT):
+        raise typer.BadParameter(
+            f"{runs[0]} is no directory and no file here; for a run give --server ADDRESS or --data_dir DIR"
+        )
+    return bool(runs)
+
+
+@contextmanager
+def connected(options: Common, *sources: str) -> Iterator[Client]:
+    """The server that was named; for directories alone, one of our own for as long as this takes."""
+    if server_of(options, *sources):
+        with options.connect() as client:
+            yield client
+        return
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from msprobe_client.client import Client
+
+    with tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch, Client(data_dir=scratch) as client:
+        yield client

@@ -1,0 +1,334 @@
+"""The established tool's other commands and files, held to its own on the same input."""
+
+import csv
+import itertools
+import json
+import math
+import pathlib
+import subprocess
+import sys
+
+import openpyxl
+import pytest
+from harness.processes import run
+from test_compare import binary, compare, entry, leaf, only, scalar, tensor_pair, wild_pair, write_side  # noqa: F401
+
+# All that is asked of the established tool, in one process: its imports alone take seconds.
+ORACLE = """
+import json, sys
+from msprobe.core.compare.merge_result.merge_result import merge_result
+from msprobe.pytorch.compare.pt_compare import pt_compare
+if __name__ == "__main__":
+    asked = json.load(open(sys.argv[1]))
+    for pair in asked["xlsx"]:
+        pt_compare({"npu_path": pair["target"], "bench_path": pair["golden"]}, pair["out"], xlsx=True)
+    for each in asked["merge"]:
+        merge_result(each["in"], each["out"], each["config"])
+"""
+FIRST_LINE = pathlib.Path(__file__).with_name("results_1_0")
+
+
+def msprobe(*arguments, binary):  # noqa: F811
+    program = "from msprobe_client.legacy import main; main()"
+    return run([sys.executable, "-c", program, *arguments], MSPROBE_SERVER_BINARY=binary)
+
+
+def oracle(python, *arguments):
+    run([pathlib.Path(python).parent / "msprobe", *arguments], PYTHONPATH=None, OMP_NUM_THREADS=1, timeout=120)
+
+
+def sheet_of(path):
+    book = openpyxl.load_workbook(path)
+    return book[book.sheetnames[0]]
+
+
+def found(directory, pattern):
+    (path,) = directory.glob(pattern)
+    return path
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory, reference):
+    """name -> (target dump.json, golden dump.json)"""
+    root = tmp_path_factory.mktemp("old_commands")
+    made = {}
+    for name, pair in (("generated", wild_pair()), ("contents", tensor_pair(root / "contents" / "files"))):
+        for side, data in zip(("target", "golden"), pair, strict=True):
+            directory = root / name / side / "rank0"
+            write_side(directory, data, "tensor" if name == "contents" else "statistics")
+            tensors = root / name / "files" / side / "dump_tensor_data"
+            if tensors.is_dir():
+                tensors.rename(directory / "dump_tensor_data")
+        made[name] = tuple(root / name / side / "rank0" / "dump.json" for side in ("target", "golden"))
+    for mode in ("statistics", "md5", "tensor"):
+        sides = (reference / "compare" / f"{mode}_{side}" / "step0/proc1/dump.json" for side in ("perturb", "golden"))
+        made[f"recorded_{mode}"] = tuple(sides)
+    return made
+
+
+XLSX = ("generated", "contents", "recorded_statistics", "recorded_md5", "recorded_tensor")
+
+
+@pytest.fixture(scope="module")
+def results(pairs, oracle_python, binary, tmp_path_factory):  # noqa: F811
+    """Workbooks of either tool: name -> (ours, theirs); and what either merged of them."""
+    root = tmp_path_factory.mktemp("results")
+    for name in XLSX:
+        compare(binary, *pairs[name], root / "ours" / name, "--xlsx")
+    ranks = root / "ranks"
+    ranks.mkdir()
+    for rank, name in ((0, "generated"), (2, "recorded_statistics"), (10, "generated")):
+        workbook = found(root / "ours" / name, "*.xlsx")
+        (ranks / f"compare_result_rank{rank}_20260101000000.xlsx").write_bytes(workbook.read_bytes())
+    configs = {"all": [], "some": ["NormRelativeErr", "Requires_grad Consistent"]}
+    for name, metrics in configs.items():
+        apis = ["Functional.odd", "Torch.kind.1.forward", "Functional.linear"]
+        (root / f"{name}.yaml").write_text(json.dumps({"api": apis, "compare_index": metrics}))
+    asked = {
+        "xlsx": [
+            {"target": str(a), "golden": str(b), "out": str(root / "theirs" / name)}
+            for name, (a, b) in pairs.items()
+            if name in XLSX
+        ],
+        "merge": [
+            {"in": str(ranks), "out": str(root / "theirs" / f"merged_{name}"), "config": str(root / f"{name}.yaml")}
+            for name in configs
+        ],
+    }
+    (root / "asked.json").write_text(json.dumps(asked))
+    script = root / "oracle.py"
+    script.write_text(ORACLE)
+    run([oracle_python, script, root / "asked.json"], PYTHONPATH=None, OMP_NUM_THREADS=1, timeout=300)
+    for name in configs:
+        msprobe(
+            *("merge_result", "-i", ranks, "-o", root / "ours" / f"merged_{name}", "-config", root / f"{name}.yaml"),
+            binary=binary,
+        )
+    names = (*XLSX, *(f"merged_{name}" for name in configs))
+    return {name: tuple(found(root / side / name, "*.xlsx") for side in ("ours", "theirs")) for name in names}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", XLSX)
+def test_workbooks_are_the_same_cell_for_cell(name, results):
+    ours, theirs = map(sheet_of, results[name])
+    assert ours.title == theirs.title
+    header = [cell.value for cell in theirs[1]]
+    assert ours.dimensions == theirs.dimensions
+    for a, b in zip(ours.iter_rows(), theirs.iter_rows(), strict=True):
+        for column, x, y in zip(header, a, b, strict=True):
+            assert same(column, x.value, y.value), (a[0].value, column, x.value, y.value)
+            assert type(x.value) is type(y.value) or isinstance(y.value, int | float)
+            assert (x.fill.fill_type, x.fill.fgColor.rgb) == (y.fill.fill_type, y.fill.fgColor.rgb)
+
+
+def same(column, ours, theirs):
+    """EucDist's last digits are those of a BLAS (docs/compatibility.md, "euclidean-distance")."""
+    if ours == theirs:
+        return True
+    return column == "EucDist" and isinstance(ours, float) and math.isclose(ours, theirs, rel_tol=1e-13)
+
+
+def test_results_carry_the_same_name(results):
+    for name in XLSX:
+        ours, theirs = results[name]
+        assert [part.rstrip("0123456789") for part in (ours.stem, theirs.stem)] == ["compare_result_"] * 2
+        assert len(ours.name) == len(theirs.name)
+
+
+@pytest.mark.parametrize("name", ["merged_all", "merged_some"])
+def test_merged_results_are_the_same(name, results):
+    ours, theirs = (openpyxl.load_workbook(path) for path in results[name])
+    assert ours.sheetnames == theirs.sheetnames
+    for sheet in theirs.sheetnames:
+        expected = list(theirs[sheet].iter_rows(values_only=True))
+        assert len(expected) > 50
+        assert list(ours[sheet].iter_rows(values_only=True)) == expected
+
+
+def test_the_compatible_workbook_of_the_client_is_coloured_by_result(pairs, binary, tmp_path):  # noqa: F811
+    command = "from msprobe_client.commands import main; main()"
+    sides = map(str, pairs["recorded_statistics"])
+    arguments = ["compare", *sides, "--compatible", "--format", "xlsx", "-o", tmp_path]
+    ended = subprocess.run(
+        [sys.executable, "-c", command, *map(str, arguments)], env=environment(binary), capture_output=True, check=False
+    )
+    assert ended.returncode == 1, ended.stderr
+    sheet = sheet_of(only_xlsx(tmp_path))
+    result = [cell.value for cell in sheet[1]].index("Result")
+    colours = {(row[result].value, row[0].fill.fgColor.rgb) for row in sheet.iter_rows(min_row=2)}
+    assert colours == {("pass", "00000000"), ("warning", "FFFFFF00")}
+
+
+def environment(binary):  # noqa: F811
+    import os
+
+    return {**os.environ, "MSPROBE_SERVER_BINARY": str(binary)}
+
+
+def only_xlsx(directory):
+    return found(directory, "*.xlsx")
+
+
+# Tables of mindstudio-probe 1.0.4, recorded: it needs libraries of its time. Rows of docs/compatibility.md.
+@pytest.mark.parametrize("name", ["generated", "recorded_statistics", "recorded_md5", "recorded_tensor"])
+def test_tables_of_the_first_line(name, pairs, binary, tmp_path):  # noqa: F811
+    with (FIRST_LINE / f"{name}.csv").open(newline="") as file:
+        expected = {row["NPU Name"]: row for row in csv.DictReader(file)}
+    target, golden = pairs[name]
+    asked = tmp_path / "compare.json"
+    asked.write_text(json.dumps({"npu_path": str(target), "bench_path": str(golden), "stack_path": ""}))
+    msprobe("-f", "pytorch", "compare", "-i", asked, "-o", tmp_path / "out", "-s", binary=binary)
+    sheet = sheet_of(only_xlsx(tmp_path / "out"))
+    header = [cell.value for cell in sheet[1]]
+    assert [column for column in header if column != "NPU_Stack_Info"] == [
+        column for column in next(iter(expected.values())) if column != "Colour"
+    ]
+    compared = 0
+    for cells in sheet.iter_rows(min_row=2):
+        row = {column: cell.value for column, cell in zip(header, cells, strict=True)}
+        old = expected.get(row["NPU Name"])
+        if old is None:
+            assert first_line_lacks(row["NPU Name"]), row["NPU Name"]
+            continue
+        if old["Bench Name"] == "N/A" and row["Bench Name"] != "N/A":
+            continue  # "first-line-pairs"
+        compared += 1
+        for column in header:
+            if column == "NPU_Stack_Info":
+                continue
+            ours = "" if row[column] is None else row[column]
+            assert old_cell(column, ours, old[column], old), (row["NPU Name"], column, ours, old[column])
+        if not row["NPU Name"].startswith(FIRST_LINE_COLOURS):
+            colour = {"FFFF0000": "red", "FFFFFF00": "yellow"}.get(cells[0].fill.fgColor.rgb, "")
+            assert colour == old["Colour"], (row["NPU Name"], colour, old["Colour"])
+    assert compared > 0.7 * len(expected)
+    advice = found(tmp_path / "out", "advisor_*.txt").read_text().splitlines()
+    assert [line.partition(": ")[0] for line in advice] == ["Line", "Suspect Nodes", "Expert Advice"]
+
+
+def first_line_lacks(name):
+    """ "first-line-rows": parameters, and outputs that are mappings, which it names otherwise."""
+    return ".parameters" in name or ".output.0." in name or name.startswith("Torch.kind.25.")
+
+
+# "first-line-groups": it takes an operation without inputs for one with an input, and those behind it for others; and
+# the word "nan" for a number.
+FIRST_LINE_COLOURS = (
+    "Torch.kind.10.",
+    "Torch.kind.11.",
+    "Tensor.mean.1.backward.output.0",
+    "Tensor.add_.10.forward.input.0",
+    "Tensor.add_.10.forward.output.0",
+)
+
+
+def old_cell(column, ours, old, row):
+    if str(ours) == old:
+        return True
+    if isinstance(ours, int | float) and not isinstance(ours, bool):
+        try:
+            # "first-line-zeros": it adds eps to zeros before it measures.
+            return math.isclose(float(old), ours, rel_tol=1e-5)
+        except ValueError:
+            return False
+    if column in ("One Thousandth Err Ratio", "Five Thousandths Err Ratio", "Err_message"):
+        return row["Err_message"] == "This tensor is scalar."  # "first-line-scalars"
+    return old in ("None", "nan\t") and ours in ("None", "N/A", "", "Nan")  # "first-line-nothing"
+
+
+def overflowing(root):
+    """Two ranks, of which one makes a NaN; then one whose first is made after a collective."""
+    nan, inf = math.nan, math.inf
+    module = "Module.net.Net.forward.0"
+    for rank in (0, 1):
+        value = nan if rank else 1.0
+        data = {
+            "Torch.add.0.forward": entry([leaf()], [leaf()]),
+            "Torch.mul.0.forward": entry(
+                [leaf(), scalar(3.0)], [leaf(stats=(value, value, value, value))], {"out": None}
+            ),
+            "Torch.sub.0.forward": entry([leaf(stats=(value, 0, 0, 0))], [leaf(stats=(inf if rank else 2, 0, 0, 0))]),
+            module: entry([leaf()], [leaf(stats=(value, 0.0, 0.0, 0.0))]),
+        }
+        directory = root / f"rank{rank}"
+        write_side(directory, data, "statistics")
+        parents = {**dict.fromkeys(data, module), module: None}
+        (directory / "construct.json").write_text(json.dumps(parents))
+    return root
+
+
+def test_overflow_check_writes_the_same_file(oracle_python, binary, tmp_path):  # noqa: F811
+    step = overflowing(tmp_path / "step0")
+    oracle(oracle_python, "overflow_check", "-i", step, "-o", tmp_path / "theirs")
+    ended = msprobe("overflow_check", "-i", step, "-o", tmp_path / "ours", binary=binary)
+    ours, theirs = (found(tmp_path / side, "anomaly_analyze_*.json") for side in ("ours", "theirs"))
+    assert ours.read_text() == theirs.read_text()
+    assert list(json.loads(ours.read_text())) == ["rank_1"]
+    assert str(ours) in ended.stdout
+
+
+def test_overflow_check_of_a_clean_step_writes_nothing(reference, binary, tmp_path):  # noqa: F811
+    step = reference / "compare" / "statistics_golden" / "step0"
+    ended = msprobe("overflow_check", "-i", step, "-o", tmp_path / "out", binary=binary)
+    assert not (tmp_path / "out").exists() and "No operation" in ended.stdout
+
+
+def test_first_differences_are_the_same(pairs, oracle_python, binary, tmp_path):  # noqa: F811
+    target, golden = (path.parent.parent for path in pairs["generated"])
+    oracle(oracle_python, "compare", "-tp", target, "-gp", golden, "-o", tmp_path / "theirs", "-da")
+    msprobe("compare", "-tp", target, "-gp", golden, "-o", tmp_path / "ours", "-da", binary=binary)
+    for pattern in ("diff_analyze_*.json", "compare_result_rank0_*.json"):
+        ours, theirs = (json.loads(found(tmp_path / side, pattern).read_text()) for side in ("ours", "theirs"))
+        assert list(ours) == list(theirs)
+        for name in theirs:
+            assert comparable(ours[name]) == comparable(theirs[name])
+
+
+def comparable(value):
+    """Without the peers of the golden side, which the tool takes from the row at the same place, of whatever name."""
+
+    def cleaned(value):
+        if isinstance(value, dict):
+            return {key: cleaned(item) for key, item in value.items() if not key.startswith("Bench P2POp")}
+        return [cleaned(item) for item in value] if isinstance(value, list) else value
+
+    return json.dumps(cleaned(value), sort_keys=True)
+
+
+def test_functions_of_either_line(pairs, binary, tmp_path):  # noqa: F811
+    target, golden = pairs["recorded_md5"]
+    program = f"""
+from msprobe.pytorch import MsprobeError, compare, compare_distributed
+sides = {{"npu_json_path": {str(target)!r}, "bench_json_path": {str(golden)!r}, "stack_json_path": ""}}
+compare(sides, "first", stack_mode=True, auto_analyze=False)
+compare_distributed({str(target.parent.parent)!r}, {str(golden.parent.parent)!r}, "distributed")
+from msprobe.pytorch.compare.distributed_compare import compare_distributed as of_26
+from msprobe.pytorch.compare.pt_compare import pt_compare
+pt_compare({{"npu_path": {str(target)!r}, "bench_path": {str(golden)!r}}}, "second", xlsx=True)
+of_26({str(target.parent.parent)!r}, {str(golden.parent.parent)!r}, "second_distributed")
+from msprobe.pytorch import compare as again
+again(sides, "third")
+try:
+    compare({{"npu_path": "nowhere", "bench_path": "nowhere"}}, "fourth")
+except MsprobeError as error:
+    print(error)
+"""
+    ended = run([sys.executable, "-c", program], MSPROBE_SERVER_BINARY=binary, cwd=tmp_path)
+    assert "nowhere does not exist" in ended.stdout
+    names = {path.parent.name: path.name.rstrip("0123456789.xlscv") for path in tmp_path.glob("*/compare_result_*")}
+    assert names == {
+        "first": "compare_result_",
+        "distributed": "compare_result_proc1_",
+        "second": "compare_result_",
+        "second_distributed": "compare_result_proc1_",
+        "third": "compare_result_",
+    }
+    assert [path.parent.name for path in sorted(tmp_path.glob("*/advisor_*.txt"))] == ["distributed", "third"]
+    rows = [tuple(cell.value for cell in row) for row in itertools.islice(sheet_of(only_xlsx(tmp_path / "first")), 2)]
+    assert rows[0][-2:] == ("Result", "NPU_Stack_Info") and rows[1][-1].startswith("['File")
+
+
+def test_importing_the_agent_does_not_load_the_comparison():
+    program = "import sys, msprobe.pytorch; print([name for name in sys.modules if name.startswith('msprobe_client')])"
+    assert run([sys.executable, "-c", program]).stdout.strip().endswith("[]")
