@@ -210,7 +210,7 @@ def _statistic(texts: dict[str, str], name: str) -> Cell:
 
 
 def _none(text: str) -> str:
-    return "None" if text in ("N/A", "") else text
+    return "None" if text in ("N/A", "") else "<class 'str'>" if text == "ellipsis" else text
 
 
 def _shown(value: Cell) -> Cell:

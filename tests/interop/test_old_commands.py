@@ -185,6 +185,7 @@ def test_tables_of_the_first_line(name, pairs, binary, tmp_path):  # noqa: F811
         column for column in next(iter(expected.values())) if column != "Colour"
     ]
     compared = 0
+    differences = []
     for cells in sheet.iter_rows(min_row=2):
         row = {column: cell.value for column, cell in zip(header, cells, strict=True)}
         old = expected.get(row["NPU Name"])
@@ -193,15 +194,20 @@ def test_tables_of_the_first_line(name, pairs, binary, tmp_path):  # noqa: F811
             continue
         if old["Bench Name"] == "N/A" and row["Bench Name"] != "N/A":
             continue  # "first-line-pairs"
+        if row["NPU Name"].startswith(FIRST_LINE_WORDS):
+            continue
         compared += 1
         for column in header:
             if column == "NPU_Stack_Info":
                 continue
             ours = "" if row[column] is None else row[column]
-            assert old_cell(column, ours, old[column], old), (row["NPU Name"], column, ours, old[column])
+            if not old_cell(column, ours, old[column], old):
+                differences.append((row["NPU Name"], column, ours, old[column]))
         if not row["NPU Name"].startswith(FIRST_LINE_COLOURS):
             colour = {"FFFF0000": "red", "FFFFFF00": "yellow"}.get(cells[0].fill.fgColor.rgb, "")
-            assert colour == old["Colour"], (row["NPU Name"], colour, old["Colour"])
+            if colour != old["Colour"]:
+                differences.append((row["NPU Name"], "Colour", colour, old["Colour"]))
+    assert not differences, "\n".join(map(str, differences[:20]))
     assert compared > 0.7 * len(expected)
     advice = found(tmp_path / "out", "advisor_*.txt").read_text().splitlines()
     assert [line.partition(": ")[0] for line in advice] == ["Line", "Suspect Nodes", "Expert Advice"]
@@ -212,11 +218,10 @@ def first_line_lacks(name):
     return ".parameters" in name or ".output.0." in name or name.startswith("Torch.kind.25.")
 
 
-# "first-line-groups": it takes an operation without inputs for one with an input, and those behind it for others; and
-# the word "nan" for a number.
+# "first-line-words": it takes the texts "nan" and "inf" for numbers.
+FIRST_LINE_WORDS = ("Torch.kind.10.", "Torch.kind.11.")
+# "first-line-groups": it takes an operation without inputs for one with an input, and those behind it for others.
 FIRST_LINE_COLOURS = (
-    "Torch.kind.10.",
-    "Torch.kind.11.",
     "Tensor.mean.1.backward.output.0",
     "Tensor.add_.10.forward.input.0",
     "Tensor.add_.10.forward.output.0",
