@@ -29,7 +29,7 @@ build: cpp wheels ## install what is missing, build the C++, make and install th
 test: build oracle ## every test: C++, Python, integration, interop with the established tool, sanitizers
 	@$(RUN) scripts/run_suites.py
 
-bench: build oracle benchmarks ## microbenchmarks, and a step's time with no tool, with this one, with the established one
+bench: build oracle benchmarks ## what capture costs (docs/overhead.md), comparisons, microbenchmarks; forty minutes
 	@$(RUN) tests/bench/bench.py
 
 lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy

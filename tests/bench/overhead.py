@@ -1,0 +1,333 @@
+#!/usr/bin/env python3
+"""What capture costs a model's step: the table of docs/overhead.md.
+
+    overhead.py                       every row, ours and the established tool; about half an hour
+    overhead.py --only "mix" --pairs 10 --ours
+    overhead.py --write               also writes docs/overhead.md's table and build/overhead.json
+
+In each case plain and captured steps alternate A B B A in one process (overhead_worker.py), whose main thread has a
+core for itself; its other threads and the server have the other cores. A ratio is that of the medians of wall times;
+"spread" is that of the two halves of the plain steps. CPU is of the process and its server together, so nothing hides
+on another core. The floor is what reading the tensors at the memory bandwidth of the same run costs, and the target of
+a row whose floor is above its limit is 1.3 times the floor's part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKER = Path(__file__).with_name("overhead_worker.py")
+RUN_SECONDS = 1800
+BEGIN, END = "<!-- table: written by tests/bench/overhead.py -->", "<!-- end of table -->"
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    limit: float
+    first_limit: float | None
+    arguments: tuple[str, ...]
+    own_server: bool = False
+
+
+def cases() -> list[Case]:
+    made = []
+    levels = ("L0", "L1", "mix")
+    for level, limit, first in zip(levels, (1.04, 1.08, 1.12), (1.4, 1.4, 1.5), strict=True):
+        made.append(Case(f"statistics, inference, {level}", limit, first, ("--level", level)))
+    for level, limit in zip(levels, (1.06, 1.12, 1.18), strict=True):
+        made.append(Case(f"with CRC-32, inference, {level}", limit, None, ("--level", level, "--summary", "md5")))
+    for level, limit in zip(levels, (1.25, 1.30, 1.40), strict=True):
+        made.append(Case(f"statistics, training, {level}", limit, None, ("--level", level, "--train", "--layers", "2")))
+    for level, limit in zip(levels, (1.5, 2.0, 2.2), strict=True):
+        made.append(Case(f"tensors, inference, {level}", limit, None, ("--level", level, "--task", "tensor"), True))
+    return made
+
+
+def environment(ours: bool) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("MSPROBE_SERVER", "MSPROBE_RUN")}
+    if not ours:
+        kept.pop("PYTHONPATH", None)
+    return kept
+
+
+def python(ours: bool) -> Path:
+    return Path(sys.executable) if ours else Path(os.environ.get("MSPROBE_ORACLE", ROOT / ".oracle")) / "bin" / "python"
+
+
+@contextmanager
+def server(scratch: Path) -> Iterator[str]:
+    """A server without an export of its own: what counts is that it has the payloads."""
+    binary = os.environ.get("MSPROBE_SERVER_BINARY") or shutil.which("msprobe-server")
+    if binary is None:
+        raise SystemExit("bench: no msprobe-server: run `make build`")
+    socket = Path(tempfile.mkdtemp(prefix="msb", dir="/tmp")) / "s"
+    with subprocess.Popen(
+        [binary, "--listen", f"unix:{socket}", "--data_dir", str(scratch / "data")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            while not socket.exists():
+                time.sleep(0.05)
+            yield f"unix:{socket}"
+        finally:
+            process.terminate()
+            process.wait(60)
+            shutil.rmtree(socket.parent, ignore_errors=True)
+
+
+def work(ours: bool, arguments: tuple[str, ...], own_server: bool = False) -> dict[str, Any]:
+    """One run of the worker; its line of JSON."""
+    with tempfile.TemporaryDirectory(prefix="msprobe-bench") as root:
+        scratch = Path(root)
+
+        def run(*more: str) -> dict[str, Any]:
+            done = subprocess.run(
+                [str(python(ours)), str(WORKER), "--scratch", root, *arguments, *more],
+                text=True,
+                capture_output=True,
+                timeout=RUN_SECONDS,
+                check=False,
+                env=environment(ours),
+            )
+            if done.returncode != 0:
+                raise SystemExit(f"bench: {arguments} ended with {done.returncode}\n{done.stderr[-3000:]}")
+            result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+            return result
+
+        if not (ours and own_server):
+            return run()
+        with server(scratch) as address:
+            return run("--server", address)
+
+
+def median(rows: list[dict[str, float]], clock: str = "wall") -> float:
+    return statistics.median(row[clock] for row in rows)
+
+
+def row_of(case: Case, result: dict[str, Any]) -> dict[str, Any]:
+    plain, captured = result["times"]["plain"], result["times"]["captured"]
+    base = median(plain)
+    thread = median(captured, "thread") - median(plain, "thread")
+    count = len(captured)
+    own = sum(row["process"] for row in captured) - sum(row["process"] for row in plain)
+    row = {
+        "case": case.name,
+        "limit": case.limit,
+        "plain_ms": base * 1e3,
+        "ratio": median(captured) / base,
+        "thread_ratio": median(captured, "thread") / median(plain, "thread"),
+        "spread": median(plain[::2]) / median(plain[1::2]),
+        "first": result["first"]["wall"] / base,
+        "first_limit": case.first_limit,
+        "caller_cpu_ms": thread * 1e3,
+        "all_cpu_ms": (own + result["whole"]["server"]) / count * 1e3,
+        "server_cpu_ms": result["whole"]["server"] / count * 1e3,
+        "memory_mib": result["memory_mib"],
+    }
+    if "bytes_read" in result:
+        row["bytes_read"] = result["bytes_read"]
+        row["bandwidth"] = result["bandwidth"]
+        row["floor"] = 1 + result["bytes_read"] / result["bandwidth"] / base
+        row["lost"] = result["faults"]
+        if row["floor"] > case.limit:
+            row["limit"] = 1 + 1.3 * (row["floor"] - 1)
+    return row
+
+
+def stopped(ours: bool, turns: int, arguments: tuple[str, ...]) -> dict[str, float]:
+    """A stopped debugger's steps beside those of two processes without: what differs between equal processes."""
+    with tempfile.TemporaryDirectory(prefix="msprobe-bench") as root:
+        workers: dict[str, subprocess.Popen[str]] = {}
+        for name in ("base", "base again", "stopped"):
+            scratch = Path(root) / name.replace(" ", "_")
+            scratch.mkdir()
+            workers[name] = subprocess.Popen(
+                [str(python(ours)), str(WORKER), "--scratch", str(scratch), "--mode", name.split()[0], *arguments],
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment(ours),
+            )
+        times: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
+        for turn in range(turns + 1):
+            for name in workers if turn % 2 else reversed(workers):
+                stdin, stdout = workers[name].stdin, workers[name].stdout
+                assert stdin is not None and stdout is not None
+                stdin.write("step\n")
+                stdin.flush()
+                took = json.loads(stdout.readline())
+                if turn > 0:
+                    times[name].append(took)
+        for process in workers.values():
+            process.communicate()
+    base = median(times["base"])
+    return {"ratio": median(times["stopped"]) / base, "spread": median(times["base again"]) / base}
+
+
+def records(ours: bool, blocks: int, stacks: bool) -> dict[str, float]:
+    arguments = ("--mode", "records", "--blocks", str(blocks), *(() if stacks else ("--no-stacks",)))
+    result = work(ours, arguments)
+    measured, edge = result["blocks"], min(20, len(result["blocks"]) // 2)
+    plain = median(result["plain"], "thread")
+    return {
+        "us": (median(measured, "thread") - plain) * 1e3,  # of a block of 1,000, in seconds
+        "wall_us": (median(measured) - median(result["plain"])) * 1e3,
+        "flat": median(measured[-edge:], "thread") / median(measured[:edge], "thread"),
+    }
+
+
+def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    real = python(False).exists() and not options.ours
+    if not real:
+        console.print("the established tool is left out" if options.ours else f"no established tool at {python(False)}")
+    tools = [True, False] if real else [True]
+    found: dict[str, Any] = {"rows": [], "machine": machine(), "load": os.getloadavg()[0]}
+
+    def wanted(name: str) -> bool:
+        return re.search(options.only, name) is not None
+
+    for case in cases():
+        if not wanted(case.name):
+            continue
+        row: dict[str, Any] = {}
+        for ours in tools:
+            pairs = options.pairs if ours else options.real_pairs
+            if "tensors" in case.name:
+                pairs = min(pairs, options.tensor_pairs)
+            result = row_of(case, work(ours, (*case.arguments, "--pairs", str(pairs)), case.own_server))
+            row["ours" if ours else "real"] = result
+        found["rows"].append(row)
+        console.print(line(row))
+    if wanted("stopped"):
+        console.print("stopped debugger")
+        found["stopped"] = {"ours" if ours else "real": stopped(ours, options.pairs, ()) for ours in tools}
+        console.print(found["stopped"])
+    if wanted("record"):
+        found["record"] = {"ours": records(True, 40, True), "ours, no stacks": records(True, 40, False)}
+        if real:
+            found["record"]["real"] = records(False, 3, True)
+        console.print(found["record"])
+    if wanted("flat"):
+        found["flat"] = records(True, 200, True)
+        console.print(found["flat"])
+    return found
+
+
+def machine() -> str:
+    model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    return f"{model[1] if model else platform.processor()}, {os.cpu_count()} cores, Linux {platform.release()}"
+
+
+def line(row: dict[str, Any]) -> str:
+    ours, real = row["ours"], row.get("real")
+    theirs = f"{real['ratio']:.2f}" if real else "-"
+    return (
+        f"{ours['case']}: ours {ours['ratio']:.3f} (CPU of the thread {ours['thread_ratio']:.3f}, limit "
+        f"{ours['limit']:.2f}, floor {ours['floor']:.3f}), first {ours['first']:.2f}, real {theirs}, "
+        f"plain {ours['plain_ms']:.1f} ms, spread {ours['spread']:.3f}, caller +{ours['caller_cpu_ms']:.1f} ms, all "
+        f"+{ours['all_cpu_ms']:.1f} ms CPU (server {ours['server_cpu_ms']:.1f}), +{ours['memory_mib']:.0f} MiB"
+    )
+
+
+def markdown(found: dict[str, Any]) -> str:
+    lines = [
+        f"Measured on {found['machine']}, one torch thread, load average {found['load']:.1f} at the end of the run. "
+        "Ratios of wall times; in brackets of the caller's CPU time.",
+        "",
+        "| case | plain ms | plain / plain | real tool | ours | limit | floor | first step "
+        "| CPU ms a step: caller, all | server | memory MiB |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        ours, real = row["ours"], row.get("real")
+        first = f"{ours['first']:.2f}" + (f" (limit {ours['first_limit']})" if ours["first_limit"] else "")
+        cells = (
+            ours["case"],
+            f"{ours['plain_ms']:.1f}",
+            f"{ours['spread']:.3f}",
+            f"{real['ratio']:.2f}" if real else "",
+            f"{ours['ratio']:.3f} ({ours['thread_ratio']:.3f})",
+            f"{ours['limit']:.2f}",
+            f"{ours['floor']:.3f}",
+            first,
+            f"{ours['caller_cpu_ms']:.1f}, {ours['all_cpu_ms']:.1f}",
+            f"{ours['server_cpu_ms']:.1f}",
+            f"{ours['memory_mib']:.0f}",
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    lines.append("")
+    for name, ratio in found.get("stopped", {}).items():
+        lines.append(
+            f"- debugger stopped, {name}: {ratio['ratio']:.3f} of a process without; two without: {ratio['spread']:.3f}"
+        )
+    for name, cost in found.get("record", {}).items():
+        lines.append(f"- one record of 16 elements, {name}: {cost['us']:.2f} us of the caller's CPU")
+    if "flat" in found:
+        lines.append(f"- 200,000 records in one step: last 20 blocks of 1,000 / first 20 = {found['flat']['flat']:.2f}")
+    return "\n".join(lines) + "\n"
+
+
+def table(found: dict[str, Any], console: Console) -> None:
+    shown = Table(title="a step's wall time, as a ratio to the plain model's")
+    for title in ("case", "plain ms", "real tool", "ours", "limit", "floor", "first", "all CPU +ms", "MiB"):
+        shown.add_column(title, justify="left" if title == "case" else "right")
+    for row in found["rows"]:
+        ours, real = row["ours"], row.get("real")
+        shown.add_row(
+            *(ours["case"], f"{ours['plain_ms']:.1f}", f"{real['ratio']:.2f}" if real else "-"),
+            *(f"{ours['ratio']:.3f}", f"{ours['limit']:.2f}", f"{ours['floor']:.3f}", f"{ours['first']:.2f}"),
+            *(f"{ours['all_cpu_ms']:.1f}", f"{ours['memory_mib']:.0f}"),
+        )
+    console.print(shown)
+
+
+def write(found: dict[str, Any]) -> None:
+    (ROOT / "build").mkdir(exist_ok=True)
+    (ROOT / "build" / "overhead.json").write_text(json.dumps(found, indent=1))
+    document = ROOT / "docs" / "overhead.md"
+    text = document.read_text()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    document.write_text(f"{before}{BEGIN}\n\n{markdown(found)}\n{END}{after}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--tensor-pairs", type=int, default=8, help="each writes up to a gigabyte")
+    parser.add_argument("--real-pairs", type=int, default=6, help="of the established tool")
+    parser.add_argument("--only", default="", help="a regular expression: these rows")
+    parser.add_argument("--ours", action="store_true", help="without the established tool")
+    parser.add_argument("--write", action="store_true", help="write docs/overhead.md and build/overhead.json")
+    options = parser.parse_args()
+    console = Console(width=160)
+    found = measure(options, console)
+    table(found, console)
+    if options.write:
+        write(found)
+
+
+if __name__ == "__main__":
+    main()
