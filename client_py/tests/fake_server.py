@@ -15,11 +15,17 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 import grpc
+from fake_analysis import RANK0, RANK1, FakeAnalysis
 
-from msprobe_client.proto import control_pb2, control_pb2_grpc, ingest_pb2, query_pb2, query_pb2_grpc, record_pb2
-
-RANK0 = record_pb2.Rank(kind=record_pb2.Rank.RANK, number=0)
-RANK1 = record_pb2.Rank(kind=record_pb2.Rank.RANK, number=1)
+from msprobe_client.proto import (
+    analysis_pb2_grpc,
+    control_pb2,
+    control_pb2_grpc,
+    ingest_pb2,
+    query_pb2,
+    query_pb2_grpc,
+    record_pb2,
+)
 
 
 def tensor(**fields: Any) -> record_pb2.Value:
@@ -89,7 +95,7 @@ def died(step: int = 0, rank: record_pb2.Rank = RANK0) -> record_pb2.Record:
     )
 
 
-class FakeServer(query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer):
+class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer):
     """Answers of one run "training" with steps 0 and 1 of rank0 and rank1. Tests change the attributes."""
 
     def __init__(self, address: str) -> None:
@@ -119,6 +125,7 @@ class FakeServer(query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer)
         self._server = grpc.server(ThreadPoolExecutor(8))
         query_pb2_grpc.add_QueryServicer_to_server(self, self._server)
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
+        analysis_pb2_grpc.add_AnalysisServicer_to_server(self, self._server)
         if self._server.add_insecure_port(address) == 0:
             raise OSError(f"cannot listen on {address}")
 

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from msprobe_client.commands import COMMANDS
+
 HEAVY = ("grpc", "google.protobuf", "rich", "pydantic", "asyncio")
 # Times a bare Python's start: 6 is usual. A subcommand's help takes 20, since typer loads pydantic to read its options.
 MOST = 15
@@ -47,7 +49,7 @@ def test_help_imports_nothing_heavy(module: str) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
     assert result.stdout.splitlines()[-1] == "loaded: []"
-    for subcommand in ("runs", "steps", "records", "export", "import", "tensor", "delete"):
+    for _, subcommand in COMMANDS:
         assert f"\n  {subcommand} " in result.stdout
 
 

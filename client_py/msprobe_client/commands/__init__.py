@@ -29,6 +29,8 @@ COMMANDS = (
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),
     ("overflow", "overflow"),
+    ("trend", "trend"),
+    ("find", "find"),
     ("delete", "delete"),
 )
 

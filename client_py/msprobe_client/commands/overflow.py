@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
@@ -12,6 +15,7 @@ from msprobe_client.commands.sides import NameGlob, SourceOf, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
+    from msprobe_client.client import Client
     from msprobe_client.comparison import Overflow
 
 
@@ -22,6 +26,13 @@ def run(
     rank: Ranks = None,
     name: NameGlob = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Origins of each step and rank; 0: all")] = 20,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Of a run: go on as steps complete, until the run has ended")
+    ] = False,
+    anomalies: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--anomalies", metavar="DIR", help="Write the established overflow_check's file there, too"),
+    ] = None,
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
@@ -30,6 +41,7 @@ def run(
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     first: list[Overflow] = []
+    every: list[Overflow] = []
     with connected(options, source) as client:
         from msprobe_client.output import Column, Format, progress, write
 
@@ -48,7 +60,13 @@ def run(
         )
         with progress.bar("overflow", "files") as advance:
             found = client.overflow(
-                source, steps=selection.ranges, ranks=selection.ranks, name=name, limit=limit, progress=advance
+                source,
+                steps=selection.ranges,
+                ranks=selection.ranks,
+                name=name,
+                limit=limit,
+                follow=follow,
+                progress=advance,
             )
 
             def rows() -> Iterator[dict[str, Any]]:
@@ -56,19 +74,41 @@ def run(
                     if item.first:
                         first.append(item)
                     else:
+                        every.append(item)
                         yield _row(item)
 
             chosen = options.format or Format.table
-            write(chosen, columns, rows())
+            write(chosen, columns, rows(), live=follow)
+        if anomalies is not None:
+            _write_anomalies(client, source, every, anomalies)
     if chosen == Format.table:
         for item in first:
             print(f"first: {item}")
             for line in item.stack[:8]:
                 print("  " + " ".join(line.split()))
-        if not first:
+        if not every:
             print("everything is finite")
-    if first:
+    if every:
         raise typer.Exit(EXIT_DIFFERS)
+
+
+def _write_anomalies(client: Client, source: str, found: list[Overflow], output: Path) -> None:
+    """Of a run, the step is exported to be looked at."""
+    from msprobe_client.analysis_client import RUN_PREFIX, is_path
+    from msprobe_client.overflow_command import first_of_each_rank, write_anomalies
+
+    chosen = first_of_each_rank(found)
+    with tempfile.TemporaryDirectory(prefix="msprobe-overflow-") as scratch:
+        root = Path(source)
+        if chosen and not is_path(source):
+            root = Path(scratch)
+            run = source.removeprefix(RUN_PREFIX)
+            client.export(
+                run, root, steps=[chosen[0].step], ranks=[item.rank for item in chosen], tensors=False, force=True
+            )
+        path = write_anomalies(root if root.is_dir() else root.parent, chosen, output)
+    if path is not None:
+        print(f"The analyze result is saved in: {path}", file=sys.stderr)
 
 
 def _row(item: Overflow) -> dict[str, Any]:

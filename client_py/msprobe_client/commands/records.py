@@ -8,6 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, RunName, Selection, Server, Steps, common
+from msprobe_client.commands.tensor_filters import (
+    Dtypes,
+    Module,
+    Regex,
+    Shape,
+    StackText,
+    Where,
+    found_columns,
+    found_row,
+    predicate,
+)
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
@@ -27,15 +38,41 @@ def run(
         Optional[int],  # noqa: UP045
         typer.Option("--token", min=0, help="Only this forward pass of the step"),
     ] = None,
+    regex: Regex = None,
+    dtype: Dtypes = None,
+    shape: Shape = None,
+    where: Where = None,
+    module: Module = None,
+    stack_text: StackText = None,
     stack: Annotated[bool, typer.Option("--stack", help="Add call stacks (json)")] = False,
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Show records: table and csv one tensor to a line, json one record to a line."""
+    """Show records: table and csv one tensor to a line, json one record to a line. Filters of tensors: these alone."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client.output import Column, Format, show, write
+
+    filters: dict[str, Any] = {
+        "regex": regex,
+        "dtypes": dtype,
+        "shape": shape,
+        "where": [predicate(text) for text in where or []],
+        "module": module,
+        "stack": stack_text,
+    }
+    given = {key: value for key, value in filters.items() if value}
+    if given:
+        if stack:
+            raise typer.BadParameter(
+                "with filters of tensors there are no stacks to show; leave it out", param_hint="--stack"
+            )
+        with options.connect() as client:
+            tensors = client.find(f"run:{run}", name=name, steps=selection.ranges, ranks=selection.ranks, **given)
+            rows = (found_row(item) for item in tensors if token is None or item.token == token)
+            write(options.format or Format.table, found_columns(), rows)
+        return
 
     columns = (
         Column("name", "NAME"),
@@ -61,10 +98,10 @@ def run(
         Column("note", "NOTE"),
     )
     chosen = options.format or Format.table
-    rows = _record_row if chosen == Format.json else _tensor_rows
+    rows_of = _record_row if chosen == Format.json else _tensor_rows
     with options.connect() as client:
         found = _records(client, run, selection, name, token, stack)
-        write(chosen, columns, (row for record in found for row in rows(record)))
+        write(chosen, columns, (row for record in found for row in rows_of(record)))
 
 
 def _records(

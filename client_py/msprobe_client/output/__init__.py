@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
@@ -26,6 +26,7 @@ class Column:
     show: Callable[[Any], str] = str  # in a table
     right: bool = False
     in_table: bool = True
+    width: int = 0  # in a table: not taken from the first rows, which are not waited for
     # What parquet holds; nothing: what the first rows have.
     kind: Literal["int", "float", "text", ""] = ""
 
@@ -41,6 +42,16 @@ class Format(str, Enum):
 BINARY = frozenset({Format.xlsx, Format.parquet})
 
 
+# Of a column whose later cells are not known.
+_LIVE_WIDTH = 12
+
+
+def _live(rows: Iterable[Row], stream: IO[Any]) -> Iterator[Row]:
+    for row in rows:
+        yield row
+        stream.flush()
+
+
 def _unmarked(row: Row) -> Mark:
     del row
     return ""
@@ -52,8 +63,11 @@ def write(
     rows: Iterable[Row],
     to: Path | IO[Any] | None = None,
     mark: Marker = _unmarked,
+    live: bool = False,
 ) -> None:
     """Writes rows as they come, to stdout, or to a file, which appears whole. Of table and xlsx, mark colours rows.
+
+    live: each row is shown as it comes.
 
     json and csv hold one row at a time, table a screenful, parquet some thousands, xlsx those of a sheet in a file.
     """
@@ -68,6 +82,9 @@ def write(
             from msprobe_client.output.progress import gone_before
 
             rows = gone_before(rows)
+        if live:
+            rows = _live(rows, stream)
+            columns = [replace(column, width=_LIVE_WIDTH) for column in columns]
         writer(columns, rows, sys.stdout.buffer if chosen in BINARY and to is None else stream, mark)
         return
     from msprobe_client.output.whole_file import whole_file

@@ -25,10 +25,10 @@ def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Mark
     columns = [column for column in columns if column.in_table]
     colored = to.isatty() and "NO_COLOR" not in os.environ
     lines = (([_cell(column, row) for column in columns], mark(row)) for row in rows)
-    window = list(itertools.islice(lines, _WINDOW))
+    window = list(itertools.islice(lines, 0 if any(column.width for column in columns) else _WINDOW))
     titles = [column.title for column in columns]
     shown = (titles, *(cells for cells, _ in window))
-    widths = [max(len(cells[index]) for cells in shown) for index in range(len(columns))]
+    widths = [max(column.width, *(len(cells[index]) for cells in shown)) for index, column in enumerate(columns)]
     heading: tuple[list[str], Mark] = (titles, "")
     for cells, marked in itertools.chain([heading], window, lines):
         line = "  ".join(

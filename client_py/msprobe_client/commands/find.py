@@ -1,0 +1,71 @@
+"""msprobe-client find SOURCE"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.commands.sides import SourceOf, connected
+from msprobe_client.commands.tensor_filters import (
+    Dtypes,
+    Module,
+    Regex,
+    Shape,
+    StackText,
+    Where,
+    found_columns,
+    found_row,
+    predicate,
+)
+
+
+def run(
+    context: typer.Context,
+    source: SourceOf,
+    name: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--name", metavar="GLOB", help="Shell pattern over full names of tensors or of their records"),
+    ] = None,
+    regex: Regex = None,
+    dtype: Dtypes = None,
+    shape: Shape = None,
+    where: Where = None,
+    module: Module = None,
+    stack_text: StackText = None,
+    step: Steps = None,
+    rank: Ranks = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Tensors; 0: all")] = 0,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", metavar="FILE", help="A file instead of stdout"),
+    ] = None,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+) -> None:
+    """Find tensors by name, dtype, shape, module, stack and what their statistics say."""
+    options = common(context, server, data_dir, output_format)
+    selection = Selection(step, rank)
+    predicates = [predicate(text) for text in where or []]
+    with connected(options, source) as client:
+        from msprobe_client.output import Format, progress, write
+
+        with progress.bar("find", "files") as advance:
+            found = client.find(
+                source,
+                name=name,
+                regex=regex,
+                dtypes=dtype or [],
+                shape=shape,
+                where=predicates,
+                module=module,
+                stack=stack_text,
+                steps=selection.ranges,
+                ranks=selection.ranks,
+                limit=limit,
+                progress=advance,
+            )
+            write(options.format or Format.table, found_columns(), map(found_row, found), output)

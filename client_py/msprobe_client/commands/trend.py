@@ -1,0 +1,150 @@
+"""msprobe-client trend SOURCE NAME"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.commands.sides import SourceOf, connected
+from msprobe_client.commands.tensor_filters import StatisticName
+
+if TYPE_CHECKING:
+    from msprobe_client.tensors import TrendSeries
+
+_PICTURES = (".png", ".svg", ".pdf")
+
+
+def run(
+    context: typer.Context,
+    source: SourceOf,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Full names of tensors, a shell pattern: 'Functional.linear.*.output.0'"),
+    ],
+    statistic: Annotated[
+        Optional[list[StatisticName]],  # noqa: UP045
+        typer.Option("--statistic", "-s", help="Several times; default: norm", show_default=False),
+    ] = None,
+    diff: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--diff", metavar="SOURCE", help="Beside each value that of this run or dump, and the difference"),
+    ] = None,
+    step: Steps = None,
+    rank: Ranks = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Series; 0: 1000")] = 0,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw in the terminal instead of a table")] = False,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="FILE.png, .svg or .pdf: a picture; else what --format says"
+        ),
+    ] = None,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+) -> None:
+    """Show statistics of tensors over steps: a table, json, csv, a plot in the terminal, a picture."""
+    options = common(context, server, data_dir, output_format)
+    selection = Selection(step, rank)
+    picture = output is not None and output.suffix.lower() in _PICTURES
+    if plot and (output is not None or output_format is not None):
+        raise typer.BadParameter("--plot draws in the terminal; leave out --output and --format")
+    with connected(options, source, *([diff] if diff else [])) as client:
+        from msprobe_client.errors import NotFound
+        from msprobe_client.output import progress
+
+        with progress.bar("trend", "files") as advance:
+            series = client.trend(
+                source,
+                name,
+                golden=diff,
+                statistics=[item.value for item in statistic or [StatisticName.norm]],
+                steps=selection.ranges,
+                ranks=selection.ranks,
+                limit=limit,
+                progress=advance,
+            )
+            if plot or picture:
+                found = list(series)
+            else:
+                found = []
+                first = next(series, None)
+                if first is not None:
+                    found = [first]
+                    _write(first, series, options.format, output, diff is not None)
+        if not found:
+            raise NotFound(f"no tensor of {source} is called {name} there; `find {source} --name '*'` lists what is")
+    if plot or picture:
+        from msprobe_client.output import plot as drawing
+
+        if picture:
+            assert output is not None
+            drawing.draw(found, output)
+        else:
+            drawing.show(found, sys.stdout)
+
+
+def _write(first: TrendSeries, rest: Iterator[TrendSeries], chosen: Any, output: Path | None, paired: bool) -> None:
+    from msprobe_client.output import Column, Format, show, write
+
+    number = show.number
+    columns = [
+        Column("name", "NAME", kind="text"),
+        Column("rank", "RANK", kind="text"),
+        Column("statistic", "STATISTIC", kind="text"),
+        Column("dtype", "", in_table=False, kind="text"),
+        Column("shape", "", in_table=False, kind="text"),
+        Column("step", "STEP", right=True, kind="int"),
+        Column("token", "TOKEN", right=True, kind="int"),
+        Column("value", "VALUE", number, right=True, kind="float"),
+    ]
+    if paired:
+        columns.append(Column("golden", "GOLDEN", number, right=True, kind="float"))
+        columns.append(Column("difference", "DIFFERENCE", number, right=True, kind="float"))
+    chosen = chosen or Format.table
+
+    def series() -> Iterator[TrendSeries]:
+        yield first
+        yield from rest
+
+    rows = (
+        map(_series_row, series()) if chosen == Format.json else (row for one in series() for row in _point_rows(one))
+    )
+    write(chosen, columns, rows, output)
+
+
+def _point_rows(series: TrendSeries) -> Iterator[dict[str, Any]]:
+    for point in series.points:
+        yield {
+            "name": series.name,
+            "rank": series.rank,
+            "statistic": series.statistic,
+            "dtype": series.dtype,
+            "shape": series.shape,
+            "step": point.step,
+            "token": point.token,
+            "value": point.value,
+            "golden": point.golden,
+            "difference": None if point.golden is None else point.value - point.golden,
+        }
+
+
+def _series_row(series: TrendSeries) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "name": series.name,
+        "rank": series.rank,
+        "statistic": series.statistic,
+        "dtype": series.dtype,
+        "shape": series.shape,
+        "step": [point.step for point in series.points],
+        "token": [point.token for point in series.points],
+        "value": [point.value for point in series.points],
+    }
+    if series.points and series.points[0].golden is not None:
+        row["golden"] = [point.golden for point in series.points]
+    return row
