@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/statistic.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -13,23 +14,6 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr std::string_view kStatisticNames[] = {"Max", "Min", "Mean", "Norm"};
-
-double ElementsOf(std::string_view shape) {
-  double elements = 1;
-  double dim = 0;
-  bool digits = false;
-  for (const char c : shape) {
-    if (c >= '0' && c <= '9') {
-      dim = dim * 10 + (c - '0');
-      digits = true;
-    } else if (digits) {
-      elements *= dim;
-      dim = 0;
-      digits = false;
-    }
-  }
-  return elements;
-}
 
 bool SameCell(const Cell& a, const Cell& b) {
   if (a.kind == Cell::Kind::kText || b.kind == Cell::Kind::kText) return a.kind == b.kind && a.view() == b.view();

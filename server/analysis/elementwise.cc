@@ -12,9 +12,9 @@
 #include <string>
 #include <thread>
 
+#include "server/analysis/element_load.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/widen.h"
 
 namespace msprobe::server {
 namespace {
@@ -27,109 +27,6 @@ constexpr size_t kBuckets = size_t{2048} << kBucketBits;
 // Golden tensors up to this size are read before the target, without a thread.
 constexpr uint64_t kSmallTensor = 2 << 20;
 constexpr size_t kChunksAhead = 4;
-
-using Load = void (*)(const char* from, size_t count, const TensorDescription& description, double* to);
-
-template <typename T>
-void LoadPlain(const char* from, size_t count, const TensorDescription&, double* to) {
-  for (size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-    to[i] = static_cast<double>(value);
-  }
-}
-
-void LoadBfloat16(const char* from, size_t count, const TensorDescription&, double* to) {
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + i * 2, 2);
-    to[i] = std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  }
-}
-
-void LoadFloat16(const char* from, size_t count, const TensorDescription&, double* to) {
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + i * 2, 2);
-    // The exponent moves from bias 15 to 127; subnormals come right by the multiplication.
-    const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
-    const uint32_t rest = static_cast<uint32_t>(bits & 0x7FFFu) << 13;
-    const bool non_finite = (bits & 0x7C00u) == 0x7C00u;
-    const float scaled = std::bit_cast<float>(rest) * 0x1p112f;
-    const float value = non_finite ? std::bit_cast<float>(rest | 0x7F800000u) : scaled;
-    to[i] = std::bit_cast<float>(std::bit_cast<uint32_t>(value) | sign);
-  }
-}
-
-void LoadFloat8(const char* from, size_t count, const TensorDescription& description, double* to) {
-  for (size_t i = 0; i < count; ++i) {
-    to[i] = WidenToFloat(description.dtype, static_cast<uint8_t>(from[i]));
-  }
-}
-
-void LoadBool(const char* from, size_t count, const TensorDescription&, double* to) {
-  for (size_t i = 0; i < count; ++i) to[i] = from[i] != 0 ? 1 : 0;
-}
-
-template <typename T>
-void LoadQuantized(const char* from, size_t count, const TensorDescription& description, double* to) {
-  for (size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-    to[i] = (static_cast<double>(value) - static_cast<double>(description.zero_point)) * description.scale;
-  }
-}
-
-// Complex elements are two.
-Load LoadOf(v1::DType dtype) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT64:
-    case v1::DTYPE_COMPLEX128:
-      return LoadPlain<double>;
-    case v1::DTYPE_FLOAT32:
-    case v1::DTYPE_COMPLEX64:
-      return LoadPlain<float>;
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_COMPLEX32:
-      return LoadFloat16;
-    case v1::DTYPE_BFLOAT16:
-      return LoadBfloat16;
-    case v1::DTYPE_FLOAT8_E4M3FN:
-    case v1::DTYPE_FLOAT8_E5M2:
-    case v1::DTYPE_FLOAT8_E4M3FNUZ:
-    case v1::DTYPE_FLOAT8_E5M2FNUZ:
-    case v1::DTYPE_FLOAT8_E8M0FNU:
-      return LoadFloat8;
-    case v1::DTYPE_INT8:
-      return LoadPlain<int8_t>;
-    case v1::DTYPE_INT16:
-      return LoadPlain<int16_t>;
-    case v1::DTYPE_INT32:
-      return LoadPlain<int32_t>;
-    case v1::DTYPE_INT64:
-      return LoadPlain<int64_t>;
-    case v1::DTYPE_UINT8:
-      return LoadPlain<uint8_t>;
-    case v1::DTYPE_UINT16:
-      return LoadPlain<uint16_t>;
-    case v1::DTYPE_UINT32:
-      return LoadPlain<uint32_t>;
-    case v1::DTYPE_UINT64:
-      return LoadPlain<uint64_t>;
-    case v1::DTYPE_BOOL:
-      return LoadBool;
-    case v1::DTYPE_QINT8:
-      return LoadQuantized<int8_t>;
-    case v1::DTYPE_QUINT8:
-      return LoadQuantized<uint8_t>;
-    case v1::DTYPE_QINT32:
-      return LoadQuantized<int32_t>;
-    default:
-      return nullptr;
-  }
-}
-
-size_t ElementSize(v1::DType dtype) { return DTypeSize(dtype) / (IsComplex(dtype) ? 2 : 1); }
 
 bool IsWideInteger(v1::DType dtype) { return dtype == v1::DTYPE_INT64 || dtype == v1::DTYPE_UINT64; }
 
@@ -201,8 +98,8 @@ struct ElementwiseComparison::Sums {
   TensorDescription target;
   TensorDescription golden;
   Tolerance tolerance;
-  Load load_target = nullptr;
-  Load load_golden = nullptr;
+  ElementLoad load_target = nullptr;
+  ElementLoad load_golden = nullptr;
   size_t target_size = 0;
   size_t golden_size = 0;
   bool same_type = false;
@@ -492,8 +389,8 @@ absl::StatusOr<ElementwiseComparison> ElementwiseComparison::Start(const TensorD
   if (IsComplex(target.dtype) != IsComplex(golden.dtype)) {
     return absl::UnimplementedError("complex elements cannot be compared with real ones");
   }
-  sums->target_size = ElementSize(target.dtype);
-  sums->golden_size = ElementSize(golden.dtype);
+  sums->target_size = LoadedSize(target.dtype);
+  sums->golden_size = LoadedSize(golden.dtype);
   sums->same_type =
       target.dtype == golden.dtype && target.scale == golden.scale && target.zero_point == golden.zero_point;
   sums->exact_integers = (IsWideInteger(target.dtype) && IsInteger(golden.dtype)) ||

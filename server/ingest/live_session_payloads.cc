@@ -77,6 +77,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
     storage::PayloadRow payload;
     payload.set_size(upload.received());
     payload.set_chunks(upload.chunks());
+    payload.set_chunk_bytes(upload.chunk_bytes());
     payload.set_run(row_.run());
     payload.set_epoch(row_.epoch());
     changes.PutMeta(PayloadKey(hash), payload);

@@ -21,6 +21,10 @@ absl::Status PayloadUpload::Add(uint64_t offset, std::string_view content) {
         Cat("payload_chunk ends at byte ", received_ + content.size(), " of a payload announced with ", size_));
   }
   XXH3_128bits_update(state_.get(), content.data(), content.size());
+  if (chunks_ == 0) chunk_bytes_ = static_cast<uint32_t>(content.size());
+  // Only the last may be shorter, none longer.
+  const uint64_t expected = uint64_t{chunk_bytes_} * chunks_;
+  even_ = even_ && received_ == expected && content.size() <= chunk_bytes_;
   received_ += content.size();
   ++chunks_;
   return absl::OkStatus();

@@ -21,6 +21,8 @@ class PayloadUpload {
 
   uint64_t received() const { return received_; }
   uint32_t chunks() const { return chunks_; }
+  // Of every chunk but the last; 0: they differ.
+  uint32_t chunk_bytes() const { return even_ ? chunk_bytes_ : 0; }
   // XXH3-128, big-endian canonical form, of what has come.
   std::string Hash() const;
 
@@ -31,6 +33,8 @@ class PayloadUpload {
   const uint64_t size_;
   uint64_t received_ = 0;
   uint32_t chunks_ = 0;
+  uint32_t chunk_bytes_ = 0;  // of the first
+  bool even_ = true;
   std::unique_ptr<XXH3_state_s, FreeState> state_;
 };
 

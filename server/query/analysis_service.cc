@@ -36,4 +36,26 @@ grpc::Status AnalysisService::Overflow(grpc::ServerContext* call, const v1::Over
       [writer](const v1::OverflowResponse& response) { return writer->Write(response); }));
 }
 
+grpc::Status AnalysisService::Trend(grpc::ServerContext* call, const v1::TrendRequest* request,
+                                    grpc::ServerWriter<v1::TrendResponse>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::Trend(
+      context_, *request, [call] { return call->IsCancelled(); },
+      [writer](const v1::TrendResponse& response) { return writer->Write(response); }));
+}
+
+grpc::Status AnalysisService::Find(grpc::ServerContext* call, const v1::FindRequest* request,
+                                   grpc::ServerWriter<v1::FindResponse>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::Find(
+      context_, *request, [call] { return call->IsCancelled(); },
+      [writer](const v1::FindResponse& response) { return writer->Write(response); }));
+}
+
+grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext*, const v1::PreviewTensorRequest* request,
+                                            v1::TensorPreview* response) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(server::PreviewTensor(context_, *request, *response));
+}
+
 }  // namespace msprobe::server

@@ -20,6 +20,12 @@ class AnalysisService final : public v1::Analysis::Service {
                                grpc::ServerWriter<v1::FirstDivergenceResponse>* writer) override;
   grpc::Status Overflow(grpc::ServerContext* call, const v1::OverflowRequest* request,
                         grpc::ServerWriter<v1::OverflowResponse>* writer) override;
+  grpc::Status Trend(grpc::ServerContext* call, const v1::TrendRequest* request,
+                     grpc::ServerWriter<v1::TrendResponse>* writer) override;
+  grpc::Status Find(grpc::ServerContext* call, const v1::FindRequest* request,
+                    grpc::ServerWriter<v1::FindResponse>* writer) override;
+  grpc::Status PreviewTensor(grpc::ServerContext* call, const v1::PreviewTensorRequest* request,
+                             v1::TensorPreview* response) override;
 
  private:
   StepLayouts layouts_;

@@ -4,10 +4,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
+#include "server/analysis/tensor_slice.h"
 #include "server/exporter/file_sink.h"
 #include "server/exporter/step_exporter.h"
 #include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
+#include "server/format/dtype_name.h"
 #include "server/format/npy_file.h"
 #include "server/format/pt_file.h"
 #include "server/query/query_context.h"
@@ -78,6 +80,48 @@ absl::StatusOr<Candidate> FindCandidate(const QueryContext& context, const v1::R
   return std::move(candidates.front());
 }
 
+std::vector<DimensionSlice> SlicesOf(const v1::ReadTensorRequest& request) {
+  std::vector<DimensionSlice> slices;
+  for (const auto& given : request.slices()) {
+    DimensionSlice& slice = slices.emplace_back();
+    if (given.has_start()) slice.start = given.start();
+    if (given.has_stop()) slice.stop = given.stop();
+    slice.step = given.step() == 0 ? 1 : given.step();
+    slice.index = given.index();
+  }
+  return slices;
+}
+
+// Reads ranges of a payload in order; short ranges of one chunk read it once.
+class PayloadWindow {
+ public:
+  PayloadWindow(const Store& store, std::string hash) : store_(store), hash_(std::move(hash)) {}
+
+  absl::Status Read(uint64_t offset, uint64_t size, absl::FunctionRef<absl::Status(std::string_view)> visit) {
+    while (size > 0) {
+      if (offset < begin_ || offset >= begin_ + chunk_.size()) {
+        absl::Status status = store_.ReadPayloadRange(hash_, offset, 1, [&](uint64_t begin, std::string_view chunk) {
+          begin_ = begin;
+          chunk_ = chunk;
+          return absl::OkStatus();
+        });
+        if (!status.ok()) return status;
+      }
+      const std::string_view bytes = std::string_view(chunk_).substr(offset - begin_, size);
+      if (absl::Status status = visit(bytes); !status.ok()) return status;
+      offset += bytes.size();
+      size -= bytes.size();
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const Store& store_;
+  const std::string hash_;
+  uint64_t begin_ = 0;
+  std::string chunk_;
+};
+
 }  // namespace
 
 absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest& request,
@@ -96,6 +140,14 @@ absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest
     return absl::DataLossError(Cat("the content of \"", request.name(), "\" has ", leaf.payload().size(),
                                    " bytes, its ", "shape and dtype need ", *size));
   }
+  std::optional<SlicePlan> plan;
+  const uint64_t element = DTypeSize(description.dtype);
+  if (request.slices_size() != 0) {
+    auto made = SlicePlan::Make(description.shape, SlicesOf(request));
+    if (!made.ok()) return made.status();
+    plan = *std::move(made);
+    description.shape = plan->shape();
+  }
   const bool npy = request.format() == v1::ReadTensorRequest::NPY;
   ChunkSink sink(
       "", [&](const v1::FileChunk& chunk) { return send(chunk); }, 1);
@@ -104,8 +156,17 @@ absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest
   auto writer = npy ? NewNpyFileWriter(std::move(description), std::move(to_peer))
                     : NewPtFileWriter(request.name(), std::move(description), std::move(to_peer));
   if (!writer.ok()) return writer.status();
-  absl::Status status = context.store->ReadPayload(leaf.payload().hash(),
-                                                   [&](std::string_view chunk) { return (*writer)->Append(chunk); });
+  absl::Status status;
+  if (plan) {
+    PayloadWindow window(*context.store, leaf.payload().hash());
+    status = plan->ForEachRun([&](uint64_t offset, uint64_t count) {
+      return window.Read(offset * element, count * element,
+                         [&](std::string_view bytes) { return (*writer)->Append(bytes); });
+    });
+  } else {
+    status = context.store->ReadPayload(leaf.payload().hash(),
+                                        [&](std::string_view chunk) { return (*writer)->Append(chunk); });
+  }
   if (status.ok()) status = (*writer)->Finish();
   if (status.ok()) status = sink.End();
   return status;

@@ -19,6 +19,29 @@ absl::Status Store::ReadPayload(std::string_view hash,
   return absl::OkStatus();
 }
 
+absl::Status Store::ReadPayloadRange(
+    std::string_view hash, uint64_t offset, uint64_t size,
+    absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit) const {
+  auto row = Find<storage::PayloadRow>(PayloadKey(hash));
+  if (!row.ok()) return row.status();
+  if (!row->has_value()) return absl::NotFoundError(Cat("payload ", Hex(hash), " never arrived"));
+  const storage::PayloadRow& payload = **row;
+  uint32_t index = payload.chunk_bytes() == 0 ? 0 : static_cast<uint32_t>(offset / payload.chunk_bytes());
+  uint64_t at = uint64_t{index} * payload.chunk_bytes();
+  for (; index < payload.chunks() && at < offset + size; ++index) {
+    auto chunk = Get(Family::kPayloads, ChunkKey{std::string(hash), payload.run(), payload.epoch(), index}.Encode());
+    if (!chunk.ok()) return chunk.status();
+    if (!chunk->has_value()) return absl::DataLossError(Cat("payload ", Hex(hash), " lacks its chunk ", index));
+    const uint64_t end = at + (*chunk)->size();
+    if (end > offset) {
+      if (absl::Status status = visit(at, **chunk); !status.ok()) return status;
+    }
+    at = end;
+  }
+  if (at < offset + size) return absl::DataLossError(Cat("payload ", Hex(hash), " ends at byte ", at));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint64_t> Store::ReferencedBytes(uint32_t run) const {
   uint64_t bytes = 0;
   absl::Status status =

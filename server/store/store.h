@@ -104,6 +104,11 @@ class Store {
   // In chunks as they were stored. NotFound: it is not (wholly) here.
   absl::Status ReadPayload(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const;
 
+  // The chunks that hold some of `size` bytes from `offset` on, each with the offset of its first byte. Where chunks
+  // are of one size the others are not read.
+  absl::Status ReadPayloadRange(std::string_view hash, uint64_t offset, uint64_t size,
+                                absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit) const;
+
   struct Deleted {
     uint64_t row_bytes = 0;
     uint64_t payload_bytes = 0;  // freed: no other run refers to them

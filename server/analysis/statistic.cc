@@ -1,0 +1,92 @@
+#include "server/analysis/statistic.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace msprobe::server {
+namespace {
+
+std::optional<double> NumberOf(const Cell& cell) {
+  if (cell.kind == Cell::Kind::kNone || cell.kind == Cell::Kind::kText) return std::nullopt;
+  return cell.number();
+}
+
+// Counts are known where the extended statistics are.
+std::optional<double> CountOf(const ExtendedStatistics* more, uint64_t count) {
+  if (more == nullptr || !more->has_counts) return std::nullopt;
+  return static_cast<double>(count);
+}
+
+template <typename Combine>
+std::optional<double> Both(std::optional<double> a, std::optional<double> b, Combine combine) {
+  if (!a || !b) return std::nullopt;
+  return combine(*a, *b);
+}
+
+}  // namespace
+
+double ElementsOf(std::string_view shape) {
+  double elements = 1;
+  double dim = 0;
+  bool digits = false;
+  for (const char c : shape) {
+    if (c >= '0' && c <= '9') {
+      dim = dim * 10 + (c - '0');
+      digits = true;
+    } else if (digits) {
+      elements *= dim;
+      dim = 0;
+      digits = false;
+    }
+  }
+  return elements;
+}
+
+std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statistic statistic) {
+  if (!row.is_tensor) return std::nullopt;
+  const ExtendedStatistics* const more =
+      row.extended < 0 ? nullptr : &table.extended[static_cast<size_t>(row.extended)];
+  const double elements = ElementsOf(table.text(row.shape));
+  const auto of = [&](Statistic other) { return StatisticOf(table, row, other); };
+  switch (statistic) {
+    case Statistic::kMax:
+      return NumberOf(row.statistics[0]);
+    case Statistic::kMin:
+      return NumberOf(row.statistics[1]);
+    case Statistic::kMean:
+      if (more != nullptr && more->has_mean) return more->mean;
+      return NumberOf(row.statistics[2]);
+    case Statistic::kNorm:
+      if (more != nullptr && more->has_norm) return more->norm;
+      return NumberOf(row.statistics[3]);
+    case Statistic::kVariance:
+      if (more == nullptr || !more->has_variance) return std::nullopt;
+      return more->variance;
+    case Statistic::kStd:
+      if (more == nullptr || !more->has_variance) return std::nullopt;
+      return std::sqrt(more->variance);
+    case Statistic::kNan:
+      return CountOf(more, more == nullptr ? 0 : more->nan_count);
+    case Statistic::kInf:
+      return CountOf(more, more == nullptr ? 0 : more->positive_inf_count + more->negative_inf_count);
+    case Statistic::kZero:
+      return CountOf(more, more == nullptr ? 0 : more->zero_count);
+    case Statistic::kElements:
+      return elements;
+    case Statistic::kZeroShare:
+      if (elements == 0) return std::nullopt;
+      return Both(of(Statistic::kZero), elements, [](double zeros, double all) { return zeros / all; });
+    case Statistic::kRms:
+      if (elements == 0) return std::nullopt;
+      return Both(of(Statistic::kNorm), elements, [](double norm, double all) { return norm / std::sqrt(all); });
+    case Statistic::kAbsMax:
+      return Both(of(Statistic::kMax), of(Statistic::kMin), [](double max, double min) {
+        return std::isnan(max) || std::isnan(min) ? std::nan("") : std::max(std::fabs(max), std::fabs(min));
+      });
+    case Statistic::kRange:
+      return Both(of(Statistic::kMax), of(Statistic::kMin), [](double max, double min) { return max - min; });
+  }
+  return std::nullopt;
+}
+
+}  // namespace msprobe::server

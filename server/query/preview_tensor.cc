@@ -1,0 +1,91 @@
+#include <algorithm>
+#include <string>
+
+#include "server/analysis/tensor_preview.h"
+#include "server/format/cat.h"
+#include "server/format/dtype_name.h"
+#include "server/query/analysis_context.h"
+#include "server/query/step_sources.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr uint32_t kMost = 1000;
+
+void AddElement(const TensorPreview::Element& element, const std::vector<int64_t>& shape, v1::TensorElement& out) {
+  std::vector<int64_t> index(shape.size());
+  uint64_t rest = element.index;
+  for (size_t i = shape.size(); i-- > 0;) {
+    const auto size = static_cast<uint64_t>(std::max<int64_t>(shape[i], 1));
+    index[i] = static_cast<int64_t>(rest % size);
+    rest /= size;
+  }
+  for (int64_t at : index) out.add_index(at);
+  out.set_value(element.value);
+}
+
+void Fill(const TensorPreview& preview, const std::vector<int64_t>& shape, v1::TensorPreview& out) {
+  for (int64_t dim : shape) out.add_shape(dim);
+  out.set_elements(preview.elements);
+  out.set_finite(preview.finite);
+  out.set_nan_count(preview.nan_count);
+  out.set_positive_inf_count(preview.positive_inf_count);
+  out.set_negative_inf_count(preview.negative_inf_count);
+  out.set_zero_count(preview.zero_count);
+  if (preview.finite != 0) {
+    out.set_max(preview.max);
+    out.set_min(preview.min);
+    out.set_mean(preview.mean);
+    out.set_norm(preview.norm);
+    out.set_std(preview.std);
+  }
+  for (double edge : preview.bin_edges) out.add_bin_edges(edge);
+  for (uint64_t count : preview.bin_counts) out.add_bin_counts(count);
+  for (const auto& element : preview.largest) AddElement(element, shape, *out.add_largest());
+  for (const auto& element : preview.smallest) AddElement(element, shape, *out.add_smallest());
+  for (const auto& element : preview.first_non_finite) AddElement(element, shape, *out.add_first_non_finite());
+}
+
+}  // namespace
+
+absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
+                           v1::TensorPreview& response) {
+  for (const auto& [name, value] : {std::pair("bins", request.bins()), std::pair("top", request.top())}) {
+    if (value > kMost) return absl::InvalidArgumentError(Cat(name, " ", value, " is not allowed: at most ", kMost));
+  }
+  auto source = AnalysisSource::Open(request.source(), context);
+  if (!source.ok()) return source.status();
+  v1::Scope scope;
+  v1::Scope::Steps& steps = *scope.add_steps();
+  steps.set_first(request.step());
+  steps.set_last(request.step());
+  *scope.add_ranks() = request.rank();
+  auto places = PlacesIn(*source, scope);
+  if (!places.ok()) return places.status();
+  auto step = source->Read(places->front(), {.stacks = false, .construct = false});
+  if (!step.ok()) return step.status();
+  const StepTable& table = (*step)->table();
+  const auto row = std::find_if(table.rows.begin(), table.rows.end(),
+                                [&](const Row& each) { return each.is_tensor && each.name == request.name(); });
+  if (row == table.rows.end()) {
+    return absl::NotFoundError(Cat("step ", request.step(), " has no tensor \"", request.name(),
+                                   "\"; names are those of files in dump_tensor_data without suffix, e.g. "
+                                   "Functional.linear.0.forward.input.1"));
+  }
+  if (row->data_name.empty()) {
+    return absl::NotFoundError(Cat("the content of \"", request.name(), "\" was not captured, only its numbers"));
+  }
+  auto opened = (*step)->OpenTensor(*row);
+  if (!opened.ok()) return opened.status();
+  const TensorDescription description = (*opened)->description();
+  PreviewOptions options;
+  if (request.bins() != 0) options.bins = request.bins();
+  if (request.top() != 0) options.top = request.top();
+  auto preview = PreviewOf([&] { return (*step)->OpenTensor(*row); }, options);
+  if (!preview.ok()) return preview.status();
+  response.set_dtype(std::string(table.text(row->dtype)));
+  Fill(*preview, description.shape, response);
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server
