@@ -17,6 +17,7 @@ import pytest
 from conftest import Run
 from test_compare import binary, call, compare, dump, tensor  # noqa: F401
 
+from msprobe_client.errors import DataError
 from msprobe_client.model import Rank
 from msprobe_client.output import Column, Format, Mark, Row, write
 
@@ -88,6 +89,12 @@ def test_a_failure_leaves_no_part_of_a_file(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             write(chosen, COLUMNS, rows(), tmp_path / f"rows.{chosen.value}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    for target in (tmp_path, Path("/proc/none/rows.csv")):
+        with pytest.raises(DataError, match=f"{target if target == tmp_path else '/proc/none'} cannot be written"):
+            write(Format.csv, COLUMNS, iter(ROWS), target)
 
 
 def test_a_table_on_a_terminal_is_coloured_by_row() -> None:

@@ -12,7 +12,7 @@ from msprobe_client.output.extras import extra
 from msprobe_client.output.json_rows import plain
 
 # Rows of a group; they are in memory at a time.
-GROUP = 65536
+GROUP = 8192
 
 
 def write(columns: Sequence[Column], rows: Iterable[Row], to: BinaryIO, mark: Marker) -> None:

@@ -21,6 +21,7 @@ def whole_file(target: Path) -> Iterator[Path]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise DataError(f"{error.filename or target} cannot be written: {error.strerror or error}") from None
+        where = target if error.filename in (None, str(scratch)) else error.filename
+        raise DataError(f"{where} cannot be written: {error.strerror or error}") from None
     finally:
         scratch.unlink(missing_ok=True)
