@@ -25,6 +25,8 @@ Statistic: TypeAlias = Literal[
     "range",
 ]
 STATISTICS: tuple[Statistic, ...] = get_args(Statistic)
+# Numbers of elements: they are finite wherever they were captured.
+COUNTS: frozenset[Statistic] = frozenset({"nan", "inf", "zero", "elements", "zero_share"})
 Comparison: TypeAlias = Literal["<", "<=", "==", "!=", ">=", ">"]
 COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
 Predicate: TypeAlias = tuple[Statistic, Comparison, float]

@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import Run
 from fake_server import FakeServer
+from test_compare import binary, recorded  # noqa: F401
 
 from msprobe_client.model import Rank
 from msprobe_client.output import plot
@@ -59,7 +61,17 @@ def test_a_trend_is_csv_json_and_the_difference_of_two(ask: Run) -> None:
         ("rank0", "nan"),
         ("rank1", "nan"),
     ]
-    assert series[1]["step"] == [0, 1, 2, 3] and series[1]["value"] == [0.5, "NaN", 2.5, 3.5]
+    assert (
+        series[1]["step"] == [0, 1, 2, 3]
+        and series[1]["value"] == [0.5, "NaN", 2.5, 3.5]
+        and series[3]["value"][1] is None
+    )
+
+
+def test_counts_that_were_not_captured_are_absent(ask: Run) -> None:
+    rows = list(csv.DictReader(ask("trend", "training", "*", "-s", "nan", "--format", "csv").stdout.splitlines()))
+    assert [row["value"] for row in rows] == ["0.5", "1.5", "2.5", "0.5", "", "2.5", "3.5"]
+    assert "not finite" not in ask("trend", "training", "*", "-s", "nan", "--plot").stdout
 
 
 def test_a_trend_is_drawn(ask: Run, tmp_path: Path) -> None:
@@ -205,3 +217,38 @@ def test_ctrl_c_cancels_on_the_server_too(server: FakeServer, arguments: list[st
         assert server.cancelled.wait(30)
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 130 and errors == "msprobe-client: interrupted\n"
+
+
+def test_the_real_server_answers_all_of_it(binary: str, run_client: Run, tmp_path: Path) -> None:  # noqa: F811
+    """On the recorded tensors, as a run and as a directory."""
+    directory = recorded("tensor_golden")
+    environment = {"MSPROBE_SERVER_BINARY": binary}
+    store = ["--data_dir", tmp_path / "store"]
+    assert run_client("import", directory, "--run", "golden", *store, **environment).returncode == 0
+    name = "Functional.linear.0.forward.input.1"
+    for source, where in (("golden", store), (directory, [])):
+        result = run_client("trend", source, name, *where, "--diff", source, "--format", "csv", **environment)
+        (row,) = csv.DictReader(result.stdout.splitlines())
+        assert (row["name"], row["step"], float(row["difference"])) == (name, "0", 0.0)
+        result = run_client(
+            "find", source, *where, "--name", name, "--where", "norm > 0", "--format", "json", **environment
+        )
+        found = json.loads(result.stdout)
+        assert (found["name"], found["content"], found["norm"]) == (name, True, float(row["value"]))
+        result = run_client("tensor", source, name, *where, "--format", "json", **environment)
+        preview = json.loads(result.stdout)
+        assert (
+            preview["max"] == pytest.approx(found["max"], rel=1e-6)
+            and sum(preview["bin_counts"]) == preview["elements"]
+        )
+    filtered = ["--regex", "linear.*input.1$", "--format", "json"]
+    result = run_client("records", "golden", *store, *filtered, **environment)
+    assert {json.loads(line)["dtype"] for line in result.stdout.splitlines()} == {"torch.float32"}
+    for part, chosen in ((None, np.s_[:]), ("1:4, ::3", np.s_[1:4, ::3]), ("-1", np.s_[-1])):
+        path = tmp_path / "part.npy"
+        options = [] if part is None else ["--slice", part]
+        result = run_client("tensor", "golden", name, *store, "-o", path, *options, **environment)
+        assert result.returncode == 0, result.stderr
+        if part is None:
+            whole = np.load(path)
+        assert np.array_equal(np.load(path), whole[chosen])

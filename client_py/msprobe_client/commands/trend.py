@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,10 +129,17 @@ def _point_rows(series: TrendSeries) -> Iterator[dict[str, Any]]:
             "shape": series.shape,
             "step": point.step,
             "token": point.token,
-            "value": point.value,
-            "golden": point.golden,
-            "difference": None if point.golden is None else point.value - point.golden,
+            "value": _captured(series, point.value),
+            "golden": _captured(series, point.golden),
+            "difference": None if point.golden is None else _captured(series, point.value - point.golden),
         }
+
+
+def _captured(series: TrendSeries, value: float | None) -> float | None:
+    """None: a count that was not captured. Other statistics may be NaN."""
+    from msprobe_client.tensors import COUNTS
+
+    return None if value is not None and math.isnan(value) and series.statistic in COUNTS else value
 
 
 def _series_row(series: TrendSeries) -> dict[str, Any]:
@@ -143,8 +151,8 @@ def _series_row(series: TrendSeries) -> dict[str, Any]:
         "shape": series.shape,
         "step": [point.step for point in series.points],
         "token": [point.token for point in series.points],
-        "value": [point.value for point in series.points],
+        "value": [_captured(series, point.value) for point in series.points],
     }
     if series.points and series.points[0].golden is not None:
-        row["golden"] = [point.golden for point in series.points]
+        row["golden"] = [_captured(series, point.golden) for point in series.points]
     return row

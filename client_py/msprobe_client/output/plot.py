@@ -11,11 +11,13 @@ from typing import TextIO
 
 from msprobe_client.output.extras import extra
 from msprobe_client.output.whole_file import whole_file
-from msprobe_client.tensors import TrendSeries
+from msprobe_client.tensors import COUNTS, TrendSeries
 
 # Lines that can still be told apart.
 _MOST_LINES = 12
 _HEIGHT = 24
+_TICKS = 10
+_GOLDEN = " golden"
 
 
 def show(series: Sequence[TrendSeries], to: TextIO) -> None:
@@ -30,11 +32,15 @@ def show(series: Sequence[TrendSeries], to: TextIO) -> None:
             left_out += 1
         elif y:
             plotext.plot(x, y, label=label, marker="braille" if len(x) > 1 else "dot")
+    places = sorted({x for _, line, _ in _lines(series) for x in line})
+    plotext.xticks(places[:: max(1, -(-len(places) // _TICKS))])
     plotext.xlabel(_x_label(series))
     built = plotext.build()
     to.write((built if to.isatty() else plotext.uncolorize(built)).rstrip("\n") + "\n")
     if left_out:
         to.write(f"{left_out} more lines are not drawn; narrow the name\n")
+    for absent in _not_captured(series):
+        to.write(f"{absent}: not captured\n")
     for label, steps in _gaps(series):
         to.write(f"{label}: not finite at {_x_label(series)} {', '.join(map(str, steps[:10]))}\n")
 
@@ -47,10 +53,13 @@ def draw(series: Sequence[TrendSeries], path: Path) -> None:
     figure = figure_class(figsize=(10, 5), layout="constrained")
     axes = figure.subplots()
     for label, x, y in _lines(series):
-        axes.plot(x, y, label=label, marker="." if len(x) < 100 else None, linewidth=1)
+        if x:
+            style = "--" if label.endswith(_GOLDEN) else "-"
+            axes.plot(x, y, style, label=label, marker="." if len(x) < 100 else None, linewidth=1)
     for label, steps in _gaps(series):
         for at in steps:
             axes.axvline(at, color="red", alpha=0.3, label=f"{label} is not finite" if at == steps[0] else None)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel(_x_label(series))
     axes.set_ylabel(", ".join(dict.fromkeys(one.statistic for one in series)))
     axes.grid(alpha=0.3)
@@ -78,15 +87,22 @@ def _lines(series: Sequence[TrendSeries]) -> Iterator[tuple[str, list[int], list
     for one in series:
         places = _x(one, by_token)
         paired = any(point.golden is not None for point in one.points)
-        for side in ("", " golden") if paired else ("",):
+        for side in ("", _GOLDEN) if paired else ("",):
             values = [(point.golden if side else point.value) for point in one.points]
             finite = [(x, y) for x, y in zip(places, values, strict=True) if y is not None and math.isfinite(y)]
             yield _label(one) + side, [x for x, _ in finite], [y for _, y in finite]
 
 
+def _not_captured(series: Sequence[TrendSeries]) -> list[str]:
+    counts = [one for one in series if one.statistic in COUNTS]
+    return [_label(one) for one in counts if all(math.isnan(point.value) for point in one.points)]
+
+
 def _gaps(series: Sequence[TrendSeries]) -> Iterator[tuple[str, list[int]]]:
     by_token = _by_token(series)
     for one in series:
+        if one.statistic in COUNTS:
+            continue
         found = [x for x, point in zip(_x(one, by_token), one.points, strict=True) if not math.isfinite(point.value)]
         if found:
             yield _label(one), found
