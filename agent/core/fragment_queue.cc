@@ -30,6 +30,7 @@ struct PackedLeaf {
   uint32_t crc32;
   uint32_t dims;
   bool has_statistics, is_integer, is_wide, reused, has_finite, has_crc32, has_xor64, has_payload;
+  uint64_t has_pending;
 };
 static_assert(std::is_trivially_copyable_v<PackedLeaf> && sizeof(Header) % 8 == 0 && sizeof(PackedLeaf) % 8 == 0);
 
@@ -80,7 +81,8 @@ PackedLeaf Pack(const Leaf& leaf) {
                     .has_finite = leaf.has_finite,
                     .has_crc32 = leaf.crc32.has_value(),
                     .has_xor64 = leaf.xor64.has_value(),
-                    .has_payload = leaf.payload != nullptr};
+                    .has_payload = leaf.payload != nullptr,
+                    .has_pending = leaf.pending != nullptr};
 }
 
 void Unpack(const PackedLeaf& packed, Leaf* leaf) {
@@ -107,9 +109,10 @@ void Unpack(const PackedLeaf& packed, Leaf* leaf) {
   leaf->crc32 = packed.has_crc32 ? std::optional<uint32_t>(packed.crc32) : std::nullopt;
   leaf->xor64 = packed.has_xor64 ? std::optional<uint64_t>(packed.xor64) : std::nullopt;
   leaf->payload.reset();
+  leaf->pending.reset();
 }
 
-void Encode(const Fragment& fragment, const Sizes& sizes, char* out, std::vector<std::shared_ptr<Payload>>* payloads) {
+void Encode(const Fragment& fragment, const Sizes& sizes, char* out, Chunk* chunk) {
   const Header header{.size = sizes.total,
                       .ordinal = fragment.ordinal,
                       .is_marker = 0,
@@ -132,7 +135,8 @@ void Encode(const Fragment& fragment, const Sizes& sizes, char* out, std::vector
   for (const Leaf& leaf : fragment.leaves) {
     const PackedLeaf packed = Pack(leaf);
     out = Put(out, &packed, sizeof(packed));
-    if (leaf.payload != nullptr) payloads->push_back(leaf.payload);
+    if (leaf.payload != nullptr) chunk->payloads.push_back(leaf.payload);
+    if (leaf.pending != nullptr) chunk->pendings.push_back(leaf.pending);
   }
   for (const Leaf& leaf : fragment.leaves) out = Put(out, leaf.shape.data(), leaf.shape.size_bytes());
   out = Put(out, fragment.integers.data(), fragment.integers.size_bytes());
@@ -216,7 +220,7 @@ void FragmentQueue::Append(const Fragment& fragment) {
   PutLosses(fragment.step);
   char* const out = Reserve(sizes.total);
   open_.charged += sizes.total;
-  Encode(fragment, sizes, out, &open_.payloads);
+  Encode(fragment, sizes, out, &open_);
 }
 
 void FragmentQueue::AppendMarker(const v1::Marker& marker) {
@@ -273,6 +277,7 @@ void FragmentQueue::Recycle(Chunk chunk) {
   chunk.charged = 0;
   chunk.entries = 0;
   chunk.payloads.clear();
+  chunk.pendings.clear();
   MutexLock lock(&mu_);
   if (spare_.size() < kSpareChunks) spare_.push_back(std::move(chunk));
 }
@@ -295,6 +300,7 @@ bool ChunkReader::Next() {
     leaves_[i].shape = dims.first(packed[i].dims);
     dims = dims.subspan(packed[i].dims);
     if (packed[i].has_payload) leaves_[i].payload = std::move(chunk_->payloads[next_payload_++]);
+    if (packed[i].has_pending) leaves_[i].pending = std::move(chunk_->pendings[next_pending_++]);
   }
   fragment_.step = header.step;
   fragment_.token = header.token;

@@ -21,7 +21,8 @@ struct Chunk {
   size_t size = 0;
   size_t charged = 0;  // of fragments, which the budget was asked for; markers are free
   uint64_t entries = 0;
-  std::vector<std::shared_ptr<Payload>> payloads;  // of the leaves that have one, in order
+  std::vector<std::shared_ptr<Payload>> payloads;         // of the leaves that have one, in order
+  std::vector<std::shared_ptr<PendingReading>> pendings;  // as well
 };
 
 // Bytes that `fragment` takes in a chunk.
@@ -95,12 +96,14 @@ class ChunkReader {
   bool is_marker() const { return is_marker_; }
   std::string_view marker() const { return marker_; }  // serialized v1::Marker
   const Fragment& fragment() const { return fragment_; }
-  std::vector<Leaf>& leaves() { return leaves_; }  // those of fragment(), to move payloads out
+  std::vector<Leaf>& leaves() { return leaves_; }  // those of fragment(), to complete and to move payloads out
+  void AddFlags(uint32_t flags) { fragment_.flags |= flags; }
 
  private:
   Chunk* const chunk_;
   size_t offset_ = 0;
   size_t next_payload_ = 0;
+  size_t next_pending_ = 0;
   bool is_marker_ = false;
   std::string_view marker_;
   Fragment fragment_;

@@ -10,6 +10,9 @@
 
 namespace msprobe::core {
 
+class Doorbell;
+struct Leaf;
+
 // What the capture layer tells a session: plain types, no protobuf, so that code which includes torch can use them.
 // The enumerations are numbered as their namesakes in proto/msprobe/v1/record.proto, whose comments define them.
 
@@ -61,6 +64,26 @@ class Payload {
   virtual std::span<std::byte> bytes() = 0;
 };
 
+// Numbers, a checksum or bytes of one tensor that are on their way from a device. A fragment with such a leaf stands in
+// the queue in its order and is packed when they have come.
+//
+// Threads: any.
+class PendingReading {
+ public:
+  enum class State : uint8_t {
+    kUnderWay,
+    kCame,
+    kLost,  // the device failed
+  };
+
+  virtual ~PendingReading() = default;
+  virtual State state() const = 0;
+  // `bell` is rung when state() has left kUnderWay, at once where it has already.
+  virtual void RingWhenDone(std::shared_ptr<Doorbell> bell) = 0;
+  // Sets the fields of `leaf` that came. Only in kCame, and on one thread.
+  virtual void Complete(Leaf& leaf) = 0;
+};
+
 enum FragmentFlag : uint32_t {
   kEnter = 1,
   kExit = 2,
@@ -86,7 +109,8 @@ struct Leaf {
   double finite_max = 0, finite_min = 0, finite_mean = 0, finite_norm = 0;
   std::optional<uint32_t> crc32;
   std::optional<uint64_t> xor64;
-  std::shared_ptr<Payload> payload;  // may be null
+  std::shared_ptr<Payload> payload;         // may be null
+  std::shared_ptr<PendingReading> pending;  // null: everything above is final. Else also a payload's bytes are to come
 };
 
 // One fragment, borrowed for the length of the call.

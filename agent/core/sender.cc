@@ -21,9 +21,11 @@ constexpr size_t kChunkBytes = size_t{1} << 20;
 
 }  // namespace
 
-Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill)
+Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill,
+               absl::Duration reading_bound)
     : parts_(parts),
       may_spill_(may_spill),
+      reading_bound_(absl::ToChronoNanoseconds(std::clamp(reading_bound, absl::ZeroDuration(), absl::Hours(24)))),
       hello_(std::move(hello)),
       connector_(std::move(connector)),
       spool_(std::move(spool)),
@@ -47,6 +49,12 @@ void Sender::Stop(absl::Duration timeout) {
   stop_ = true;
   parts_.bell->Ring();
   thread_.join();
+}
+
+void Sender::ExpectReadingsUntil(absl::Duration from_now) {
+  readings_end_ =
+      Clock::now() + absl::ToChronoNanoseconds(std::clamp(from_now, absl::ZeroDuration(), absl::Hours(24 * 365)));
+  parts_.bell->Ring();
 }
 
 absl::Status Sender::Wait(uint64_t entry, absl::Duration timeout) {
@@ -99,34 +107,84 @@ void Sender::Run() {
 }
 
 Sender::Clock::time_point Sender::Drain(Clock::time_point now) {
-  const Clock::time_point never = now + std::chrono::hours(1);
+  Clock::time_point wake = now + std::chrono::hours(1);
   const FragmentQueue::Fill fill = parts_.queue->fill();
-  if (fill.empty) return never;
-  if (!fill.urgent && now < fill.oldest + kLinger) return fill.oldest + kLinger;
-  for (Chunk& chunk : parts_.queue->Take()) {
-    PackChunk(chunk);
+  if (!fill.empty && !fill.urgent && now < fill.oldest + kLinger) {
+    wake = fill.oldest + kLinger;
+  } else if (!fill.empty) {
+    for (Chunk& chunk : parts_.queue->Take()) taken_.push_back(std::move(chunk));
+  }
+  wake = std::min(wake, PackTaken(now));
+  if (!packer_.empty()) CutBatch();
+  return wake;
+}
+
+Sender::Clock::time_point Sender::PackTaken(Clock::time_point now) {
+  while (!taken_.empty()) {
+    if (!PackFront(now)) return std::min(settling_since_ + reading_bound_, readings_end_.load());
+    Chunk chunk = std::move(taken_.front());
+    taken_.pop_front();
     parts_.budget->Release(chunk.charged);
     parts_.queue->Recycle(std::move(chunk));
   }
-  if (!packer_.empty()) CutBatch();
-  return never;
+  return Clock::time_point::max();
 }
 
-void Sender::PackChunk(Chunk& chunk) {
-  ChunkReader reader(&chunk);
-  while (reader.Next()) {
+bool Sender::PackFront(Clock::time_point now) {
+  if (!reader_.has_value()) reader_.emplace(&taken_.front());
+  while (settling_ || reader_->Next()) {
+    if (!reader_->is_marker() && !Settle(now)) return false;
     ++packed_entries_;
-    if (reader.is_marker()) {
-      PackMarker(reader.marker());
+    if (reader_->is_marker()) {
+      PackMarker(reader_->marker());
     } else {
-      open_step_ = reader.fragment().step;
-      if (!packer_.Add(reader.fragment(), reader.leaves())) {
+      open_step_ = reader_->fragment().step;
+      if (!packer_.Add(reader_->fragment(), reader_->leaves())) {
         ++parts_.counters->faults;
         ++parts_.counters->fragments_dropped;
       }
     }
     if (packer_.full()) CutBatch();
   }
+  reader_.reset();
+  return true;
+}
+
+bool Sender::Settle(Clock::time_point now) {
+  bool lost = false;
+  for (Leaf& leaf : reader_->leaves()) {
+    if (leaf.pending == nullptr) continue;
+    PendingReading::State state = leaf.pending->state();
+    if (state == PendingReading::State::kUnderWay) {
+      const bool began = !std::exchange(settling_, true);
+      if (began) settling_since_ = now;
+      if (!readings_stopped_ && now < settling_since_ + reading_bound_ && now < readings_end_.load()) {
+        if (began) leaf.pending->RingWhenDone(parts_.bell);
+        return false;
+      }
+      if (!std::exchange(readings_stopped_, true)) {
+        parts_.log->Warning("msprobe: a device does not give numbers back in time; records go without them.");
+      }
+      state = PendingReading::State::kLost;
+    } else {
+      readings_stopped_ = false;
+      if (std::exchange(settling_, false)) settling_since_ = now;
+    }
+    if (state == PendingReading::State::kCame) {
+      leaf.pending->Complete(leaf);
+    } else {
+      lost = true;
+      if (leaf.payload != nullptr) ++parts_.counters->payloads_dropped;
+      leaf.payload.reset();
+    }
+    leaf.pending.reset();
+  }
+  settling_ = false;
+  if (lost) {
+    ++parts_.counters->faults;
+    reader_->AddFlags(kFault);
+  }
+  return true;
 }
 
 void Sender::PackMarker(std::string_view serialized) {
@@ -386,7 +444,9 @@ void Sender::Sent(size_t bytes) {
 std::string Sender::Missing(uint64_t entry) const {
   std::vector<std::string> missing;
   const uint64_t sequence = outbox_.SequenceOfEntry(entry);
-  if (packed_entries_ < entry) missing.push_back("records are still being packed");
+  if (packed_entries_ < entry) {
+    missing.push_back(settling_ ? "numbers are on their way from the device" : "records are still being packed");
+  }
   if (sequence > outbox_.freed_through()) {
     missing.push_back(Cat(sequence - outbox_.freed_through(), " batches are not durable"));
   }

@@ -48,6 +48,10 @@ struct SenderParts {
 // The sender thread: packs what the queue holds, keeps it until it is durable (spilling to the spool where memory runs
 // short), and sends it, in order and again after every interruption.
 //
+// What is on its way from a device (Leaf::pending) holds up what stands behind it, and the sender goes on sending
+// meanwhile. Whoever waits longer than the bound, or beyond ExpectReadingsUntil, goes without its numbers and bytes,
+// marked kFault; from then on nothing is waited for until something comes again.
+//
 // Exactly once: a batch gets its sequence when it is packed and keeps its bytes; after a Welcome sending begins at
 // durable_through + 1; the server ignores what it has.
 //
@@ -55,11 +59,16 @@ struct SenderParts {
 class Sender {
  public:
   // `hello` without freed_through; its rank and settings are kept up to date from the markers that pass.
-  Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill);
+  // `reading_bound`: how long one reading may hold up the queue.
+  Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill,
+         absl::Duration reading_bound);
   ~Sender();
 
   void Start();
   void Stop(absl::Duration timeout);  // what is not sent is lost. Idempotent.
+
+  // No reading is waited for after this, from now. Threads: any.
+  void ExpectReadingsUntil(absl::Duration from_now);
 
   // Until the queue's entries up to `entry` are durable and the exports they ask for have come.
   absl::Status Wait(uint64_t entry, absl::Duration timeout);
@@ -85,7 +94,11 @@ class Sender {
 
   void Run();
   Clock::time_point Drain(Clock::time_point now);
-  void PackChunk(Chunk& chunk);
+  // Packs what was taken, as far as readings have come; gives the time at which to look again.
+  Clock::time_point PackTaken(Clock::time_point now);
+  bool PackFront(Clock::time_point now);  // false: something is under way
+  // Whether nothing of reader_'s fragment is under way any more.
+  bool Settle(Clock::time_point now);
   void PackMarker(std::string_view serialized);
   void CutBatch();
   void Spill();
@@ -112,8 +125,10 @@ class Sender {
 
   const SenderParts parts_;
   const bool may_spill_;
+  const Clock::duration reading_bound_;
   std::thread thread_;
   std::atomic<bool> stop_{false};
+  std::atomic<Clock::time_point> readings_end_{Clock::time_point::max()};
   Clock::duration close_timeout_{};  // set before stop_
 
   // The rest up to mu_ belongs to the thread.
@@ -123,6 +138,12 @@ class Sender {
   Packer packer_;
   Outbox outbox_;
   uint64_t packed_entries_ = 0;
+
+  std::deque<Chunk> taken_;            // from the queue; not empty only behind a reading that is under way
+  std::optional<ChunkReader> reader_;  // of taken_.front()
+  bool settling_ = false;              // reader_'s fragment has something under way
+  Clock::time_point settling_since_;
+  bool readings_stopped_ = false;  // one did not come in time, and none since
 
   std::unique_ptr<IngestStream> stream_;
   std::vector<std::unique_ptr<IngestStream>> retired_;  // cancelled, not ended yet

@@ -33,7 +33,7 @@ constexpr size_t kLongestFault = 4096;
 class HeapPayload : public Payload {
  public:
   // Owns bytes that `budget` has granted.
-  HeapPayload(std::unique_ptr<std::byte[]> bytes, size_t size, std::shared_ptr<MemoryBudget> budget)
+  HeapPayload(std::shared_ptr<std::byte> bytes, size_t size, std::shared_ptr<MemoryBudget> budget)
       : bytes_(std::move(bytes)), size_(size), budget_(std::move(budget)) {}
   ~HeapPayload() override {
     bytes_.reset();
@@ -42,7 +42,7 @@ class HeapPayload : public Payload {
   std::span<std::byte> bytes() override { return {bytes_.get(), size_}; }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  std::shared_ptr<std::byte> bytes_;
   const size_t size_;
   const std::shared_ptr<MemoryBudget> budget_;
 };
@@ -98,7 +98,7 @@ struct Parts {
     Spool spool(SpoolDirectory(options), ToHex(hello.session()), options.spool_quota_bytes);
     sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters}, std::move(hello),
                    Connector(std::move(target), std::move(embedded), bell, &log), std::move(spool),
-                   options.loss_policy == LossPolicy::kSpool);
+                   options.loss_policy == LossPolicy::kSpool, options.reading_bound);
     log.SetRank(options.rank);
   }
 
@@ -135,10 +135,15 @@ class StreamingSession : public Session {
   }
 
   std::shared_ptr<Payload> AllocatePayload(size_t size) override {
+    return AllocatePayload(size, [](size_t bytes) {
+      return std::shared_ptr<std::byte>(new (std::nothrow) std::byte[bytes], std::default_delete<std::byte[]>());
+    });
+  }
+  std::shared_ptr<Payload> AllocatePayload(size_t size, const PayloadMemory& allocate) override {
     if (abandoned_ || closed_) return nullptr;
     const Outcome outcome = parts_->budget->Acquire(size);
     if (outcome == Outcome::kGranted) {
-      std::unique_ptr<std::byte[]> bytes(new (std::nothrow) std::byte[std::max<size_t>(size, 1)]);
+      std::shared_ptr<std::byte> bytes = allocate(std::max<size_t>(size, 1));
       if (bytes != nullptr) return std::make_shared<HeapPayload>(std::move(bytes), size, parts_->budget);
       parts_->budget->Release(size);
     }
@@ -214,6 +219,8 @@ class StreamingSession : public Session {
     if (abandoned_ || closed_.exchange(true)) return absl::OkStatus();
     const absl::Time deadline = absl::Now() + timeout;
     parts_->budget->StopWaiting();
+    // The other half is for what is then packed.
+    parts_->sender->ExpectReadingsUntil(timeout / 2);
     absl::Status status;
     // A session that has said nothing has not been announced, either.
     if (parts_->queue.Flush() > 0) {

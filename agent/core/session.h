@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -46,6 +48,8 @@ struct SessionOptions {
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
   std::string spool_directory;  // empty: under dump_path/.msprobe, else the temporary directory
   absl::Duration stall_bound = absl::Seconds(30);
+  // How long one tensor's numbers may be on their way from a device before its record goes without them.
+  absl::Duration reading_bound = absl::Seconds(30);
 };
 
 // The state of a session as shown to users and tests.
@@ -75,6 +79,10 @@ class Session {
 
   // Room for a tensor's bytes, under the ceiling. Waits or gives null as the loss policy says (counted, a gap).
   virtual std::shared_ptr<Payload> AllocatePayload(size_t size) = 0;
+  // The same in memory that `allocate` gives (that a device can copy into, for example); null from it counts as no
+  // room.
+  using PayloadMemory = std::function<std::shared_ptr<std::byte>(size_t)>;
+  virtual std::shared_ptr<Payload> AllocatePayload(size_t size, const PayloadMemory& allocate) = 0;
 
   virtual void Emit(const Fragment& fragment) = 0;
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "agent/core/doorbell.h"
 #include "agent/core/fake_ingest.h"
 #include "agent/core/str_cat.h"
 #include "gmock/gmock.h"
@@ -115,16 +116,28 @@ class SessionTest : public ::testing::Test {
     return structure;
   }
 
-  void Emit(uint32_t step, uint32_t count, std::shared_ptr<Payload> payload = nullptr, StructureId structure = 0) {
-    static constexpr std::array<int64_t, 2> kShape = {3, 4};
+  void EmitPending(uint32_t step, uint32_t count, std::shared_ptr<PendingReading> pending,
+                   std::shared_ptr<Payload> payload = nullptr) {
     Leaf leaf;
-    leaf.shape = kShape;
+    leaf.pending = std::move(pending);
+    leaf.payload = std::move(payload);
+    EmitLeaf(step, count, std::move(leaf), structure_);
+  }
+
+  void Emit(uint32_t step, uint32_t count, std::shared_ptr<Payload> payload = nullptr, StructureId structure = 0) {
+    Leaf leaf;
     leaf.has_statistics = true;
     leaf.max = count;
     leaf.payload = std::move(payload);
+    EmitLeaf(step, count, std::move(leaf), structure == 0 ? structure_ : structure);
+  }
+
+  void EmitLeaf(uint32_t step, uint32_t count, Leaf leaf, StructureId structure) {
+    static constexpr std::array<int64_t, 2> kShape = {3, 4};
+    leaf.shape = kShape;
     Fragment fragment;
     fragment.step = step;
-    fragment.structure = structure == 0 ? structure_ : structure;
+    fragment.structure = structure;
     fragment.count = count;
     fragment.ordinal = count;
     fragment.flags = kEnter | kExit;
@@ -471,6 +484,138 @@ TEST_F(SessionTest, AThrottledSessionSendsNoFaster) {
   Emit(0, 3, MakePayload(1001, 3));
   ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(300));
+}
+
+// A reading that the test lets come or fail.
+class ToldReading : public PendingReading {
+ public:
+  explicit ToldReading(double max) : max_(max) {}
+
+  State state() const override { return state_; }
+  void RingWhenDone(std::shared_ptr<Doorbell> bell) override {
+    MutexLock lock(&mu_);
+    bell_ = std::move(bell);
+    if (state_ != State::kUnderWay) bell_->Ring();
+  }
+  void Complete(Leaf& leaf) override {
+    leaf.has_statistics = true;
+    leaf.max = max_;
+  }
+  void Become(State state) {
+    MutexLock lock(&mu_);
+    state_ = state;
+    if (bell_ != nullptr) bell_->Ring();
+  }
+
+ private:
+  const double max_;
+  std::atomic<State> state_{State::kUnderWay};
+  Mutex mu_;
+  std::shared_ptr<Doorbell> bell_ ABSL_GUARDED_BY(mu_);
+};
+
+struct LeafSeen {
+  uint32_t count;
+  double max;  // -1: no numbers
+  bool fault;
+  bool operator==(const LeafSeen&) const = default;
+};
+
+// Of fragments with one leaf each.
+std::vector<LeafSeen> Leaves(const std::vector<v1::Batch>& batches) {
+  std::vector<LeafSeen> found;
+  for (const v1::Batch& batch : batches) {
+    for (const v1::Item& item : batch.items()) {
+      const v1::Block& block = item.block();
+      int narrow = 0;
+      for (int i = 0; i < block.count_size(); ++i) {
+        const bool numbers = (block.leaf_flags(i) & v1::LEAF_STATISTICS) != 0;
+        found.push_back({block.count(i), numbers ? block.narrow(narrow) : -1, (block.fragment_flags(i) & kFault) != 0});
+        if (numbers) narrow += 5;
+      }
+    }
+  }
+  return found;
+}
+
+TEST_F(SessionTest, ReadingsOnTheirWayHoldTheirPlaceAndNobodyElse) {
+  fake_.Start();
+  Open();
+  const auto first = std::make_shared<ToldReading>(11), second = std::make_shared<ToldReading>(12);
+  Emit(0, 0);
+  EmitPending(0, 1, first);
+  EmitPending(0, 2, second);
+  Emit(0, 3);
+  session_->EndStep(0);
+  // What stands before goes; what stands behind, the marker too, keeps its place.
+  ASSERT_TRUE(Eventually([&] { return Leaves(fake_.batches()).size() == 1; }));
+  EXPECT_THAT(std::string(session_->Wait(absl::Milliseconds(50)).message()), HasSubstr("from the device"));
+  second->Become(PendingReading::State::kCame);
+  EXPECT_FALSE(session_->Wait(absl::Milliseconds(50)).ok());
+  EXPECT_EQ(Leaves(fake_.batches()).size(), 1);
+  first->Become(PendingReading::State::kCame);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(Leaves(fake_.batches()), ElementsAre(LeafSeen{0, 0, false}, LeafSeen{1, 11, false},
+                                                   LeafSeen{2, 12, false}, LeafSeen{3, 3, false}));
+  EXPECT_EQ(session_->counters().faults, 0);
+}
+
+TEST_F(SessionTest, AReadingThatFailedLeavesItsRecordWithoutNumbersAndMarked) {
+  fake_.Start();
+  Open();
+  const auto reading = std::make_shared<ToldReading>(11);
+  EmitPending(0, 0, reading, MakePayload(8, 1));
+  Emit(0, 1);
+  reading->Become(PendingReading::State::kLost);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(Leaves(fake_.batches()), ElementsAre(LeafSeen{0, -1, true}, LeafSeen{1, 1, false}));
+  EXPECT_THAT(fake_.payloads(), IsEmpty());
+  EXPECT_EQ(session_->counters().faults, 1);
+  EXPECT_EQ(session_->counters().payloads_dropped, 1);
+}
+
+TEST_F(SessionTest, ADeadDeviceHoldsUpTheQueueOnce) {
+  options_.reading_bound = absl::Milliseconds(200);
+  fake_.Start();
+  Open();
+  const absl::Time start = absl::Now();
+  for (uint32_t i = 0; i < 100; ++i) EmitPending(0, i, std::make_shared<ToldReading>(i));
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_LT(absl::Now() - start, absl::Seconds(10)) << "a hundred bounds would be twenty seconds";
+  EXPECT_EQ(Leaves(fake_.batches()).size(), 100);
+  EXPECT_EQ(session_->counters().faults, 100);
+  const auto alive = std::make_shared<ToldReading>(7);
+  alive->Become(PendingReading::State::kCame);
+  EmitPending(0, 100, alive);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_EQ(Leaves(fake_.batches()).back(), (LeafSeen{100, 7, false}));
+}
+
+TEST_F(SessionTest, CloseGoesWithoutReadingsThatDoNotCome) {
+  fake_.Start();
+  Open();
+  EmitPending(0, 0, std::make_shared<ToldReading>(1));
+  Emit(0, 1);
+  EXPECT_TRUE(session_->Close(true, absl::Seconds(2)).ok());
+  EXPECT_THAT(Leaves(fake_.batches()), ElementsAre(LeafSeen{0, -1, true}, LeafSeen{1, 1, false}));
+}
+
+TEST_F(SessionTest, PayloadsMayLieInMemoryOfOthers) {
+  options_.memory_ceiling_bytes = 1024;
+  options_.loss_policy = LossPolicy::kDrop;
+  fake_.Start();
+  Open();
+  std::array<std::byte, 16> memory{};
+  const auto lend = [&](size_t size) {
+    return size <= memory.size() ? std::shared_ptr<std::byte>(memory.data(), [](std::byte*) {}) : nullptr;
+  };
+  std::shared_ptr<Payload> payload = session_->AllocatePayload(16, lend);
+  ASSERT_NE(payload, nullptr);
+  EXPECT_EQ(payload->bytes().data(), memory.data());
+  EXPECT_EQ(payload->bytes().size(), 16);
+  EXPECT_EQ(session_->AllocatePayload(17, lend), nullptr);
+  payload.reset();
+  EXPECT_NE(session_->AllocatePayload(1000), nullptr) << "what was given back or never given is not charged";
 }
 
 TEST_F(SessionTest, CloseIsBoundedWithoutAServer) {
