@@ -15,6 +15,7 @@
 #include "agent/python/capture.h"
 #include "agent/python/interceptor.h"
 #include "agent/python/method_swap.h"
+#include "agent/torch/device_reader.h"
 
 namespace py = pybind11;
 
@@ -152,7 +153,9 @@ class Agent {
   std::string Close(bool clean, double seconds) {
     recorder_->Stop();
     const py::gil_scoped_release released;
-    return std::string(session_->Close(clean, absl::Seconds(seconds)).message());
+    const absl::Status status = session_->Close(clean, absl::Seconds(seconds));
+    DeviceReader::StopAll();
+    return std::string(status.message());
   }
 
   // In a forked child: nothing of the parent's is used or destroyed again.

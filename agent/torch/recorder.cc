@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/core/str_cat.h"
+#include "agent/torch/device_reader.h"
 #include "agent/torch/recompute.h"
 
 namespace msprobe::capture {
@@ -73,9 +74,13 @@ void Recorder::Start(uint32_t step, std::optional<TokenWindow::Range> tokens) {
   watching_.store(true, std::memory_order_release);
 }
 
-void Recorder::Stop() { watching_.store(false, std::memory_order_release); }
+void Recorder::Stop() {
+  watching_.store(false, std::memory_order_release);
+  DeviceReader::FlushAll();
+}
 
 void Recorder::EndStep(uint32_t step, bool keep) {
+  DeviceReader::FlushAll();
   if (keep) {
     session_->EndStep(step);
   } else {

@@ -10,7 +10,8 @@
 #include "agent/core/str_cat.h"
 #include "agent/stats/checksum.h"
 #include "agent/stats/statistics.h"
-#include "agent/torch/device_copy.h"
+#include "agent/torch/device_reader.h"
+#include "agent/torch/leaf_numbers.h"
 
 namespace msprobe::capture {
 namespace {
@@ -38,28 +39,6 @@ bool FitsStorage(const c10::TensorImpl* impl, std::span<const int64_t> sizes, st
   }
   const auto item = static_cast<int64_t>(impl->itemsize());
   return low >= 0 && (high + 1) * item <= static_cast<int64_t>(impl->storage().nbytes());
-}
-
-void SetNumbers(const stats::Statistics& from, core::Leaf& leaf) {
-  if (!from.computed) return;
-  leaf.has_statistics = true;
-  leaf.is_integer = from.is_integer;
-  leaf.max = from.max;
-  leaf.min = from.min;
-  leaf.mean = from.mean;
-  leaf.norm = from.norm;
-  leaf.variance = from.variance;
-  leaf.integer_max = from.integer_max;
-  leaf.integer_min = from.integer_min;
-  leaf.zero_count = from.zero_count;
-  leaf.nan_count = from.nan_count;
-  leaf.positive_inf_count = from.positive_inf_count;
-  leaf.negative_inf_count = from.negative_inf_count;
-  leaf.has_finite = from.has_finite;
-  leaf.finite_max = from.finite_max;
-  leaf.finite_min = from.finite_min;
-  leaf.finite_mean = from.finite_mean;
-  leaf.finite_norm = from.finite_norm;
 }
 
 bool IsWide(uint8_t dtype) {
@@ -122,6 +101,7 @@ TensorReader::TensorReader(const core::Config& config, core::Session* session, c
     : summary_mode_(config.summary_mode),
       slice_(config.slice),
       high_precision_(config.precision_high),
+      waits_(!config.bench_path.empty()),
       rows_(rows),
       session_(session),
       remembered_(std::make_unique<RememberedStatistics>(
@@ -144,9 +124,9 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
   if (!HasReadableMemory(tensor) || tensor.device().is_meta()) return reading;
   if (tensor.device().is_cpu()) {
     ReadHost(tensor, save, reading);
-    return reading;
+  } else {
+    ReadDevice(tensor, save, reading);
   }
-  ReadHost(CopyToHost(tensor), save, reading);
   return reading;
 }
 
@@ -209,17 +189,6 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
   }
 }
 
-void TensorReader::Compute(const stats::TensorView& view, core::Leaf& leaf) const {
-  if (summary_mode_ == core::SummaryMode::kXor) {
-    leaf.xor64 = stats::Xor64(view);
-    // A 0-D tensor's record shows its value beside the checksum.
-    if (view.sizes.empty()) SetNumbers(stats::ComputeStatistics(view), leaf);
-  } else {
-    SetNumbers(stats::ComputeStatistics(view), leaf);
-  }
-  if (summary_mode_ == core::SummaryMode::kMd5) leaf.crc32 = stats::Crc32(view);
-}
-
 void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const {
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
   if (place.known && !place.verify) return;
@@ -227,7 +196,7 @@ void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& vi
                         std::memory_order_relaxed);
   core::Leaf read;
   read.is_wide = leaf.is_wide;
-  Compute(view, read);
+  ReadNumbers(view, summary_mode_, view.sizes.empty(), read);
   if (place.known && !remembered_->Verify(place, view, leaf, read)) {
     constexpr char kWrong[] =
         "remembered statistics differed from those read again, though nothing had written the memory: from now on "
@@ -237,6 +206,29 @@ void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& vi
   }
   remembered_->Remember(place, view, read);
   leaf = std::move(read);
+}
+
+void TensorReader::ReadDevice(const at::Tensor& tensor, bool save, TensorReading& reading) const {
+  const int64_t offset = Select(tensor, reading);
+  if (std::find(reading.shape.begin(), reading.shape.end(), 0) != reading.shape.end()) {
+    if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
+    return;
+  }
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (tensor.is_quantized() || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()},
+                                            {tensor.strides().data(), tensor.strides().size()})) {
+    return;
+  }
+  DeviceReader& reader = DeviceReader::Get();
+  reader.Read({.tensor = tensor,
+               .dtype = static_cast<DType>(reading.dtype),
+               .sizes = reading.shape,
+               .offset = offset,
+               .mode = summary_mode_,
+               .save = save,
+               .session = session_},
+              reading.leaf);
+  if (waits_) reader.Await(reading.leaf);
 }
 
 void TensorReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,

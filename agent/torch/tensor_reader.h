@@ -18,8 +18,8 @@ namespace msprobe::capture {
 //
 // Reading never dispatches an operator on a host tensor: it looks at the TensorImpl and its memory, so that no
 // autograd, no RNG, no mode and no profiler notices. A tensor whose memory cannot be read so (meta, fake, sparse,
-// batched, freed storage) gives a reading without numbers. Tensors of a device are copied to the host first, which
-// waits for the device.
+// batched, freed storage) gives a reading without numbers. Of a device's tensor the reading's leaf is pending
+// (DeviceReader); only a run that compares with another dump (bench_path) waits for it.
 //
 // Thread-safe; needs no GIL. Throws only what libtorch throws for a broken device.
 class TensorReader {
@@ -46,13 +46,14 @@ class TensorReader {
   // of what is left from the tensor's first, in elements.
   int64_t Select(const at::Tensor& tensor, TensorReading& reading) const;
   void ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const;
+  void ReadDevice(const at::Tensor& tensor, bool save, TensorReading& reading) const;
   // The numbers of host memory, read or remembered.
   void SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const;
-  void Compute(const stats::TensorView& view, core::Leaf& leaf) const;
 
   const core::SummaryMode summary_mode_;
   const std::vector<core::SliceRule> slice_;
   const bool high_precision_;  // doubles for every dtype
+  const bool waits_;           // for a device: what is compared with another dump is needed at once
   const RequestRows* const rows_;
   core::Session* const session_;
   const std::unique_ptr<RememberedStatistics> remembered_;

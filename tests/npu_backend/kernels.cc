@@ -262,6 +262,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &RecordStream);
   m.impl("_copy_from", &CopyFrom);
   m.impl("_local_scalar_dense", &LocalScalar);
+  // The CPU's, so that a model computes the same bits: without it, a composition of other operators.
+  m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&Fallback>());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>()); }

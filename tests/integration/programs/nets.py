@@ -11,7 +11,7 @@ def seed(value=1234):
     torch.manual_seed(value)
 
 
-def qwen2(dtype=torch.float32, train=True):
+def qwen2(dtype=torch.float32, train=True, attention="sdpa"):
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     seed()
@@ -27,7 +27,7 @@ def qwen2(dtype=torch.float32, train=True):
                 max_position_embeddings=256,
                 tie_word_embeddings=False,
                 use_cache=False,
-                attn_implementation="sdpa",
+                attn_implementation=attention,
             )
         )
         .to(dtype)

@@ -1,15 +1,15 @@
 """The device `npu` of tests (tests/npu_backend): a torch backend whose memory the host cannot touch.
 
-Import it before anything is put on the device. The programs of a test import it, the test itself need not.
+For the programs of tests: a process that has loaded it has it for good.
 """
 
 import dataclasses
+import pathlib
 import types
 
 import torch
-from harness.processes import REPOSITORY
 
-LIBRARY = REPOSITORY / "build" / "tests" / "libnpu_backend.so"
+LIBRARY = pathlib.Path(__file__).resolve().parents[3] / "build" / "tests" / "libnpu_backend.so"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,7 @@ def load():
     module.set_device = lambda device: None
     module.is_initialized = lambda: True
     module._is_in_bad_fork = lambda: False
+    module.manual_seed_all = lambda seed: None
     module.get_amp_supported_dtype = lambda: [torch.bfloat16, torch.float16]
     module.synchronize = lambda device=None: torch.accelerator.synchronize(device)
     torch._register_device_module("npu", module)

@@ -1,0 +1,193 @@
+"""Capture on a device (tests/npu_backend): asynchronous, with memory that kills the host that touches it."""
+
+import json
+import math
+
+import pytest
+from harness.dumps import embedded_data_directory, exported_steps, rank_directory, read_dump, write_config
+from harness.processes import PROGRAMS, run, run_program, servers_of, wait_until
+
+STEPS = 2
+LEVELS = ("L0", "L1", "mix")
+# Sums are taken in floats on the device and in doubles on the host. A mean's error is one of the elements' size.
+ROUNDING = 1e-5
+
+
+def train(directory, *arguments, agent=True, timeout=100, **configuration):
+    """Runs on_device.py; gives what it printed and its dump_path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    more = ["--agent", "off"]
+    if agent:
+        more = ["--config", write_config(directory / "config.json", directory / "dump", **configuration)]
+    out = directory / "out.json"
+    run_program(PROGRAMS / "on_device.py", *more, "--steps", STEPS, "--out", out, *arguments, timeout=timeout)
+    return json.loads(out.read_text()), directory / "dump"
+
+
+@pytest.fixture(scope="module")
+def off(tmp_path_factory):
+    """off(*arguments): what the program computes without the agent; each once."""
+    known = {}
+
+    def get(*arguments):
+        if arguments not in known:
+            known[arguments], _ = train(tmp_path_factory.mktemp("off"), *arguments, agent=False)
+        return known[arguments]
+
+    return get
+
+
+def computed(found):
+    return found["losses"], found["states"]
+
+
+def leaves(value, place=()):
+    """Every tensor of a record, with where it stands."""
+    if isinstance(value, dict) and "Max" in value:
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*place, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*place, index))
+
+
+def close(ours, theirs, scale):
+    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (ours, theirs)):
+        return repr(ours) == repr(theirs)
+    return abs(ours - theirs) <= ROUNDING * scale
+
+
+def differences(ours, theirs, exact=True):
+    """Of two tensors' numbers: extremes exact (or not), sums within rounding."""
+    count = math.prod(theirs["shape"])
+    norm = theirs["Norm"]
+    size = norm / math.sqrt(count) if norm is not None and math.isfinite(norm) and count else 0
+    found = {key: (ours[key], theirs[key]) for key in ("dtype", "shape") if ours[key] != theirs[key]}
+    scales = {"Max": 0 if exact else size, "Min": 0 if exact else size, "Mean": size, "Norm": abs(norm or 0)}
+    for key, scale in scales.items():
+        if not close(ours[key], theirs[key], scale):
+            found[key] = (ours[key], theirs[key])
+    return found
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("net", "level"), [("mlp", "L0"), ("mlp", "L1"), ("mlp", "mix"), ("qwen2", "mix")])
+def test_the_numbers_are_those_of_the_host(tmp_path, level, net):
+    _, there = train(tmp_path / "npu", "--net", net, level=level)
+    _, here = train(tmp_path / "cpu", "--net", net, "--device", "cpu", level=level)
+    assert exported_steps(there) == exported_steps(here) == list(range(STEPS))
+    for step in range(STEPS):
+        ours, theirs = (read_dump(rank_directory(path, step))["data"] for path in (there, here))
+        assert list(ours) == list(theirs)
+        numbers = dict(leaves(ours))
+        assert numbers.keys() == dict(leaves(theirs)).keys()
+        # Some of Qwen2's operators are, on this device, compositions of others than the host's.
+        exact = net != "qwen2"
+        wrong = {place: differences(numbers[place], host, exact) for place, host in leaves(theirs)}
+        assert not {place: what for place, what in wrong.items() if what}
+        assert len(numbers) > 20
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_nobody_waits_for_the_device(tmp_path, level, task, off):
+    # Held from start() to stop(): the program could not go on if anything waited for a kernel.
+    found, dump_path = train(tmp_path, "--hold", level=level, task=task)
+    assert exported_steps(dump_path) == list(range(STEPS))
+    assert computed(found) == computed(off())
+    counters = found["counters"]
+    for step in counters:
+        assert (step["synchronizations"], step["waiting_device_to_host"], step["host_to_device"]) == (0, 0, 0)
+    plain = off()["counters"]
+    # The slab and scratch memory is allocated in the first step, and nothing later.
+    assert [step["allocations"] for step in counters][1:] == [step["allocations"] for step in plain][1:]
+    records = sum(len(read_dump(rank_directory(dump_path, step))["data"]) for step in range(STEPS))
+    copies = sum(step["device_to_host"] for step in counters)
+    tensors = sum(len(list(leaves(read_dump(rank_directory(dump_path, step))["data"]))) for step in range(STEPS))
+    assert records >= 6 * STEPS
+    if task == "statistics":
+        # A slab holds 16,384 tensors' numbers or 1 MiB; one is also submitted when it is 20 ms old.
+        assert copies < tensors / 2
+    assert copies < tensors
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("arguments", [("--stream",), ("--threads", 3)], ids=["a stream of its own", "three threads"])
+def test_streams_and_threads(tmp_path, arguments, off):
+    found, dump_path = train(tmp_path / "npu", *arguments, level="mix")
+    assert computed(found) == computed(off(*arguments))
+    assert [step["synchronizations"] for step in found["counters"]] == [0] * STEPS
+    assert exported_steps(dump_path) == list(range(STEPS))
+    if "--stream" in arguments:
+        _, here = train(tmp_path / "cpu", "--device", "cpu", level="mix")
+        for step in range(STEPS):
+            ours, theirs = (dict(leaves(read_dump(rank_directory(path, step))["data"])) for path in (dump_path, here))
+            assert not [place for place in theirs if differences(ours[place], theirs[place])]
+    else:
+        # Models, batches and all are the same in each thread.
+        data = read_dump(rank_directory(dump_path, 1))["data"]
+        first = {name: record for name, record in data.items() if name.startswith("Functional.gelu.0.forward")}
+        others = [data[f"Functional.gelu.{1_000_000 * thread}.forward"] for thread in (1, 2)]
+        assert first
+        assert all(other == next(iter(first.values())) for other in others)
+
+
+@pytest.mark.timeout(200)
+def test_tensors_and_checksums(tmp_path):
+    import torch
+
+    section = {"summary_mode": "md5"}
+    _, there = train(tmp_path / "npu", level="mix", task="tensor", section=section)
+    _, here = train(tmp_path / "cpu", "--device", "cpu", level="mix", task="tensor", section=section)
+    for step in range(STEPS):
+        ours, theirs = (rank_directory(path, step) for path in (there, here))
+        numbers = dict(leaves(read_dump(ours)["data"]))
+        checked = 0
+        for place, host in leaves(read_dump(theirs)["data"]):
+            assert {**numbers[place]} == {**host}, place
+            checked += 1
+            assert torch.equal(
+                torch.load(ours / "dump_tensor_data" / host["data_name"], map_location={"npu:0": "cpu"}),
+                torch.load(theirs / "dump_tensor_data" / host["data_name"]),
+            )
+        assert checked > 90
+
+
+def numbers_of(leaf):
+    """Name and value of each number of an extended record."""
+    for key, value in leaf["extended"].items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{inner}", number) for inner, number in value.items())
+        else:
+            yield key, value
+
+
+@pytest.mark.timeout(120)
+def test_every_type_and_layout(tmp_path, dump_path, ask, client):
+    config = write_config(tmp_path / "config.json", dump_path, level="debug")
+    run_program(PROGRAMS / "on_device_values.py", "--config", config)
+    wait_until(lambda: not servers_of(dump_path), 60, "the server has left its directory to the client's")
+    data_dir = embedded_data_directory(dump_path)
+    (row,) = ask("runs", data_dir=data_dir)
+    run([client, "--data_dir", data_dir, "export", row["run"], "--output", tmp_path / "out", "--extended"])
+    data = json.loads(next((tmp_path / "out" / "step0").glob("*/debug.json")).read_text())["data"]
+    wrong, checked = {}, 0
+    for name, record in data.items():
+        if "_npu." not in name:
+            continue
+        checked += 1
+        ((_, ours),) = leaves(record)
+        ((_, theirs),) = leaves(data[name.replace("_npu.", "_cpu.")])
+        assert (ours["extended"].pop("device"), theirs["extended"].pop("device")) == ("npu:0", "cpu")
+        expected = dict(numbers_of(theirs))
+        assert dict(numbers_of(ours)).keys() == expected.keys()
+        for key, number in numbers_of(ours):
+            inexact = key.rpartition(".")[2] in ("Mean", "Norm", "Variance")
+            scale = abs(expected[key]) if inexact and expected[key] is not None else 0
+            if not close(number, expected[key], scale):
+                wrong[f"{name} {key}"] = (number, expected[key])
+    assert not wrong
+    assert checked == len(data) / 2 > 80
