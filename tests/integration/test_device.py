@@ -2,6 +2,8 @@
 
 import json
 import math
+import signal
+import sys
 
 import pytest
 from harness.dumps import embedded_data_directory, exported_steps, rank_directory, read_dump, write_config
@@ -133,6 +135,20 @@ def test_streams_and_threads(tmp_path, arguments, off):
         others = [data[f"Functional.gelu.{1_000_000 * thread}.forward"] for thread in (1, 2)]
         assert first
         assert all(other == next(iter(first.values())) for other in others)
+
+
+@pytest.mark.timeout(100)
+def test_a_kill_loses_what_had_not_come_back(tmp_path):
+    arguments = ("--hold", "--killed-in", 1, "--steps", STEPS, "--out", tmp_path / "out.json")
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", level="mix")
+    done = run([sys.executable, PROGRAMS / "on_device.py", "--config", config, *arguments], check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    wait_until(lambda: not servers_of(tmp_path / "dump"), 60, "the server has exported what it had")
+    whole = rank_directory(tmp_path / "dump", 0)
+    assert not (whole / "INCOMPLETE").exists()
+    assert all(leaf["Max"] is not None for _, leaf in leaves(read_dump(whole)["data"]))
+    # The device had begun nothing of step 1.
+    assert exported_steps(tmp_path / "dump") == [0] or (rank_directory(tmp_path / "dump", 1) / "INCOMPLETE").exists()
 
 
 @pytest.mark.timeout(200)

@@ -10,7 +10,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
+import signal
 import threading
 
 import nets
@@ -132,6 +134,8 @@ def train(options, device):
                 for thread in threads:
                     thread.join()
             agent.stop()
+            if step == options.killed_in:
+                os.kill(os.getpid(), signal.SIGKILL)
             if device.type == "npu":
                 found["counters"].append(dataclasses.asdict(npu.counters()))
         agent.step()
@@ -150,6 +154,9 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--hold", action="store_true")
     parser.add_argument("--stream", action="store_true")
+    parser.add_argument(
+        "--killed-in", type=int, help="kill -9 of itself at the end of this step, before it is released"
+    )
     parser.add_argument("--out", required=True, type=pathlib.Path)
     options = parser.parse_args()
     nets.seed()
