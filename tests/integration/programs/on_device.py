@@ -95,6 +95,9 @@ class Agent:
         if self._debugger:
             self._debugger.step()
 
+    def wait(self):
+        assert self._debugger.wait()
+
 
 def on_own_stream(options, body):
     """Runs body on a stream of its own where that was asked for, behind what the default stream was given."""
@@ -139,6 +142,8 @@ def train(options, device):
             if device.type == "npu":
                 found["counters"].append(dataclasses.asdict(npu.counters()))
         agent.step()
+        if options.killed_in == step + 1:
+            agent.wait()
         found["losses"].append([loss.item().hex() for loss in losses])
         found["states"].append([training.state() for training in trainings])
     return found
@@ -155,7 +160,9 @@ def main():
     parser.add_argument("--hold", action="store_true")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument(
-        "--killed-in", type=int, help="kill -9 of itself at the end of this step, before it is released"
+        "--killed-in",
+        type=int,
+        help="kill -9 of itself at the end of this step, while the device is held; what came before has arrived",
     )
     parser.add_argument("--out", required=True, type=pathlib.Path)
     options = parser.parse_args()
