@@ -94,7 +94,7 @@ SUITES = {
     suite.name: suite
     for suite in (
         ctest("unit", "build", (ninja("build"),), 1500, {}),
-        pytest("client", "client_py/tests", 600),
+        pytest("client", "client_py/tests", 900),
         pytest("agent", "agent/python/tests", 900),
         pytest("integration", "tests/integration", 1200),
         pytest("interop", "tests/interop", 1500),

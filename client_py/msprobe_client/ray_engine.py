@@ -74,7 +74,6 @@ class RayEngine:
     def __enter__(self) -> RayEngine:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of failures there is one line, ours
         self._ray = extra("ray", "ray")
         _must_listen(self._address or os.environ.get("RAY_ADDRESS", ""))
         try:

@@ -269,3 +269,41 @@ def test_an_interruption_cancels_the_work(binary: str, tmp_path: Path) -> None:
     assert process.returncode == 130 and "interrupted" in errors
     assert '"step": 199' not in output
     assert time.monotonic() - begun < 15
+
+
+def test_names_are_mapped_by_files_on_either_command(compare: Run, binary: str, tmp_path: Path) -> None:
+    module = {"a": "Module.net.fc1.Linear.forward.0", "b": "Module.net.fc2.Linear.forward.0"}
+    api = {"a": "Torch.mul.0.forward", "b": "Torch.mm.0.forward"}
+    sides = [dump(tmp_path / side, {api[side]: call(tensor()), module[side]: call(tensor())}) for side in ("a", "b")]
+    (tmp_path / "rows.yaml").write_text(f"{api['a']}.output.0: {api['b']}.output.0\n")
+    (tmp_path / "cells.yaml").write_text("fc1: fc2\n")
+    for ours, old, name, paired in (
+        ("--data-mapping", "-dm", "rows.yaml", api["a"]),
+        ("--cell-mapping", "-cm", "cells.yaml", module["a"]),
+    ):
+        result = compare(*sides, "--all", "--format", "json", ours, tmp_path / name)
+        assert [row["name"] for row in rows(result) if row["verdict"] == "equal"] == [f"{paired}.output.0"]
+        output = tmp_path / name.removesuffix(".yaml")
+        files = [str(side / "dump.json") for side in sides]
+        command = ["compare", "-tp", files[0], "-gp", files[1], "-o", str(output), old, str(tmp_path / name)]
+        program = "from msprobe_client.legacy import main; main()"
+        environment = {**os.environ, "MSPROBE_SERVER_BINARY": binary}
+        subprocess.run([sys.executable, "-c", program, *command], env=environment, check=True, capture_output=True)
+        (table,) = output.glob("compare_result_*.csv")
+        with table.open(newline="") as file:
+            matched = [row["NPU Name"] for row in csv.DictReader(file) if row["Bench Name"] != "N/A"]
+        assert matched == [f"{paired}.output.0"]
+    wrong = compare(*sides, "--data-mapping", tmp_path / "rows.yaml", "--cell-mapping", "builtin")
+    assert wrong.returncode == USAGE and "data and cell mapping at once" in " ".join(wrong.stderr.split())
+
+
+def test_a_policy_sets_tolerances_by_name(compare: Run, tmp_path: Path) -> None:
+    a = dump(tmp_path / "a", {f"Torch.{name}.0.forward": call(tensor(2.0)) for name in ("mul", "add")})
+    b = dump(tmp_path / "b", {f"Torch.{name}.0.forward": call(tensor(2.02)) for name in ("mul", "add")})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("tolerances:\n  - {name: 'Torch.mul*', rtol: 0.02}\n")
+    result = compare(a, b, "--policy", policy, "--all", "--order", "execution", "--format", "json")
+    assert [row["verdict"] for row in rows(result)] == ["within", "differs"]
+    policy.write_text("tolerances:\n  - {name: 'Torch.mul*', rtol: -1}\n")
+    wrong = compare(a, b, "--policy", policy)
+    assert wrong.returncode == USAGE and "rtol -1 is not allowed" in " ".join(wrong.stderr.split())
