@@ -2,10 +2,15 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "server/analysis/comparison.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_sources.h"
@@ -35,43 +40,115 @@ v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const
   return message;
 }
 
-}  // namespace
+// How often a run that goes on is looked at.
+constexpr absl::Duration kLook = absl::Milliseconds(250);
 
-absl::Status Overflow(const AnalysisContext& context, const v1::OverflowRequest& request,
-                      const std::function<bool()>& cancelled, const Send<v1::OverflowResponse>& send) {
-  auto source = AnalysisSource::Open(request.source(), context);
-  if (!source.ok()) return source.status();
-  auto places = PlacesIn(*source, request.scope());
-  if (!places.ok()) return places.status();
-  v1::OverflowResponse response;
-  std::optional<v1::Overflow> first;
-  uint64_t done = 0;
-  for (const AnalysisSource::Place& place : *places) {
-    if (cancelled()) return PeerGone();
-    auto step = source->Read(place, {.stacks = true, .construct = true});
+class Search {
+ public:
+  Search(const AnalysisContext& context, const v1::OverflowRequest& request, const std::function<bool()>& cancelled,
+         const Send<v1::OverflowResponse>& send)
+      : context_(context), request_(request), cancelled_(cancelled), send_(send) {}
+
+  absl::Status Run() {
+    auto source = AnalysisSource::Open(request_.source(), context_);
+    if (!source.ok()) return source.status();
+    auto places = PlacesIn(*source, request_.scope());
+    if (!places.ok()) return places.status();
+    total_ = places->size();
+    for (const AnalysisSource::Place& place : *places) {
+      if (absl::Status status = Look(*source, place); !status.ok()) return status;
+    }
+    if (!first_) return absl::OkStatus();
+    v1::OverflowResponse response;
+    *response.mutable_overflow() = *std::move(first_);
+    response.mutable_overflow()->set_first(true);
+    return send_(response) ? absl::OkStatus() : PeerGone();
+  }
+
+  absl::Status Follow() {
+    if (request_.source().kind_case() != v1::Source::kRun) {
+      return absl::InvalidArgumentError("follow: only a run goes on; the source is a path");
+    }
+    for (bool last = false; !last;) {
+      // Asked before the steps are: what an open session may still complete is looked at next time.
+      auto open = HasOpenSession();
+      if (!open.ok()) return open.status();
+      last = !*open;
+      if (absl::Status status = LookAtNew(last); !status.ok()) return status;
+      for (absl::Duration waited; !last && waited < kLook; waited += kLook / 5) {
+        if (cancelled_()) return PeerGone();
+        absl::SleepFor(kLook / 5);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<bool> HasOpenSession() const {
+    auto run = context_.store->FindRun(request_.source().run());
+    if (!run.ok()) return run.status();
+    auto sessions = context_.store->Sessions(run->number());
+    if (!sessions.ok()) return sessions.status();
+    return std::any_of(sessions->begin(), sessions->end(),
+                       [](const storage::SessionRow& session) { return session.state() == storage::SessionRow::OPEN; });
+  }
+
+  // Steps that have ended since the last time; those that have not, too, where nothing comes any more.
+  absl::Status LookAtNew(bool unfinished) {
+    auto source = AnalysisSource::Open(request_.source(), context_);
+    if (!source.ok()) return source.status();
+    auto places = PlacesIn(*source, request_.scope());
+    if (absl::IsNotFound(places.status())) return absl::OkStatus();
+    if (!places.ok()) return places.status();
+    total_ = places->size();
+    for (const AnalysisSource::Place& place : *places) {
+      if (looked_at_.contains(place) || (!unfinished && source->IsOpen(place))) continue;
+      looked_at_.insert(place);
+      if (absl::Status status = Look(*source, place); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Look(const AnalysisSource& source, const AnalysisSource::Place& place) {
+    if (cancelled_()) return PeerGone();
+    auto step = source.Read(place, {.stacks = true, .construct = true});
     if (!step.ok()) return step.status();
     const StepTable& table = (*step)->table();
+    v1::OverflowResponse response;
     uint32_t sent = 0;
     for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
       const std::string name(table.entries[origin.entry].name);
-      const std::string& glob = request.scope().name_glob();
+      const std::string& glob = request_.scope().name_glob();
       if (!glob.empty() && fnmatch(glob.c_str(), name.c_str(), 0) != 0) continue;
-      if (request.limit() != 0 && ++sent > request.limit()) break;
+      if (request_.limit() != 0 && ++sent > request_.limit()) break;
       *response.mutable_overflow() = Message(origin, table, place);
       const auto earliness = [](const v1::Overflow& found) {
         return std::tuple(found.step(), found.collectives_before());
       };
-      if (!first || earliness(response.overflow()) < earliness(*first)) first = response.overflow();
-      if (!send(response)) return PeerGone();
+      if (!first_ || earliness(response.overflow()) < earliness(*first_)) first_ = response.overflow();
+      if (!send_(response)) return PeerGone();
     }
-    response.mutable_progress()->set_steps_done(++done);
-    response.mutable_progress()->set_steps_total(places->size());
-    if (!send(response)) return PeerGone();
+    response.mutable_progress()->set_steps_done(++done_);
+    response.mutable_progress()->set_steps_total(total_);
+    return send_(response) ? absl::OkStatus() : PeerGone();
   }
-  if (!first) return absl::OkStatus();
-  first->set_first(true);
-  *response.mutable_overflow() = *std::move(first);
-  return send(response) ? absl::OkStatus() : PeerGone();
+
+  const AnalysisContext& context_;
+  const v1::OverflowRequest& request_;
+  const std::function<bool()>& cancelled_;
+  const Send<v1::OverflowResponse>& send_;
+  std::set<AnalysisSource::Place> looked_at_;
+  std::optional<v1::Overflow> first_;
+  uint64_t done_ = 0;
+  uint64_t total_ = 0;
+};
+
+}  // namespace
+
+absl::Status Overflow(const AnalysisContext& context, const v1::OverflowRequest& request,
+                      const std::function<bool()>& cancelled, const Send<v1::OverflowResponse>& send) {
+  Search search(context, request, cancelled, send);
+  return request.follow() ? search.Follow() : search.Run();
 }
 
 }  // namespace msprobe::server

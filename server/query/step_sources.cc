@@ -135,6 +135,7 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
       const v1::Rank rank = RankOfCode(step.key.rank);
       opened.places_.push_back({step.key.step, {rank.kind(), rank.number()}});
       opened.stored_.emplace(opened.places_.back(), step.key);
+      if (step.row.state() == v1::StepSummary::OPEN) opened.open_.insert(opened.places_.back());
     }
   } else if (source.kind_case() == v1::Source::kPath) {
     if (!context.paths_allowed) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,10 +32,13 @@ class AnalysisSource {
   // In order of step, then rank (ranks before processes are not guaranteed).
   const std::vector<Place>& places() const { return places_; }
   absl::StatusOr<std::unique_ptr<StepSource>> Read(const Place& place, const DumpReading& reading) const;
+  // Whether more of the step may come.
+  bool IsOpen(const Place& place) const { return open_.contains(place); }
 
  private:
   const AnalysisContext* context_ = nullptr;
   std::map<Place, StepKey> stored_;       // of a run
+  std::set<Place> open_;                  // of these
   std::map<Place, DumpStepFiles> files_;  // of a directory
   std::vector<Place> places_;
 };
