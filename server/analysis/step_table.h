@@ -137,6 +137,9 @@ struct StepTable {
   std::vector<ExtendedStatistics> extended;
   std::vector<std::vector<std::string>> stacks;  // lines, innermost first
 
+  // By row, of steps joined from several ranks: "joined along axis 1 from 4 ranks"; otherwise empty.
+  std::vector<std::string> layouts;
+
   // Of tables that were filled alike: equal and not null means equal entries and row names, none of which stands twice.
   // Whoever changes entries or rows sets it to null.
   const void* layout = nullptr;

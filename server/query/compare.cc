@@ -151,17 +151,17 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   auto golden = AnalysisSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
-  auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);
+  auto pairs = PairLayouts(*target, *golden, request.scope(), request.across_layouts(), unpaired);
   if (!pairs.ok()) return pairs.status();
 
   std::map<std::pair<int, uint32_t>, VerdictTally> ranks;
   std::map<uint32_t, VerdictTally> steps_total;
   VerdictTally run;
   uint64_t done = 0;
-  for (const PlacePair& pair : *pairs) {
+  for (const LayoutPair& layouts : *pairs) {
     if (cancelled()) return PeerGone();
-    auto steps =
-        ReadPair(*target, *golden, pair, {.stacks = stacks, .construct = true}, {.stacks = stacks, .construct = true});
+    const PlacePair pair = layouts.shown();
+    auto steps = ReadLayouts(*target, *golden, layouts, {.stacks = stacks, .construct = true}, options);
     if (!steps.ok()) return steps.status();
     auto comparison = CompareStep(*steps->target, *steps->golden, options);
     if (!comparison.ok()) return comparison.status();

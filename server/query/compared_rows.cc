@@ -126,6 +126,11 @@ void FillComparedTensor(const StepTable& target, const StepTable& golden, const 
     out.set_golden_dtype(text(golden.text(b->dtype)));
     out.set_golden_shape(text(golden.text(b->shape)));
   }
+  const auto layout = [](const StepTable& table, int32_t at) {
+    return at == kNoRow || table.layouts.empty() ? std::string() : table.layouts[static_cast<size_t>(at)];
+  };
+  out.set_layout(layout(target, row.target));
+  if (out.layout().empty()) out.set_layout(layout(golden, row.golden));
   out.set_excess(row.excess);
   out.set_statistic(text(row.statistic));
   out.set_target_value(row.target_value);

@@ -71,7 +71,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   auto golden = AnalysisSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
-  auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);
+  auto pairs = PairLayouts(*target, *golden, request.scope(), request.across_layouts(), unpaired);
   if (!pairs.ok()) return pairs.status();
   v1::FirstDivergenceResponse response;
   for (v1::UnpairedStep& lonely : unpaired) {
@@ -83,17 +83,17 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   constexpr DumpReading kWhole{.stacks = true, .construct = true};
   const auto search = [&](size_t index) -> absl::StatusOr<std::optional<v1::Divergence>> {
     if (cancelled()) return PeerGone();
-    const PlacePair& pair = (*pairs)[index];
-    auto steps = ReadPair(*target, *golden, pair, kWhole, kWhole, threads == 1);
+    const LayoutPair& pair = (*pairs)[index];
+    auto steps = ReadLayouts(*target, *golden, pair, kWhole, options.comparison, threads == 1);
     if (!steps.ok()) return steps.status();
     auto found = FindFirstDivergence(*steps->target, *steps->golden, options);
     if (!found.ok()) return found.status();
     if (!*found) return std::nullopt;
-    return Message(**found, *steps, pair);
+    return Message(**found, *steps, pair.shown());
   };
   std::optional<v1::Divergence> first;
   const auto take = [&](size_t index, std::optional<v1::Divergence> found) -> absl::StatusOr<bool> {
-    if (first && first->step() != (*pairs)[index].target.first) return false;
+    if (first && first->step() != (*pairs)[index].target.front().first) return false;
     if (found) {
       if (!first || Earliness(*found) < Earliness(*first)) first = *found;
       *response.mutable_divergence() = *std::move(found);

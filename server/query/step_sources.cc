@@ -5,6 +5,7 @@
 #include <system_error>
 #include <thread>
 
+#include "server/analysis/joined_step.h"
 #include "server/format/cat.h"
 #include "server/importer/file_source.h"
 #include "server/query/run_step.h"
@@ -245,6 +246,77 @@ absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSo
   if (!ours.ok()) return ours.status();
   if (!theirs.ok()) return theirs.status();
   return StepPair{*std::move(ours), *std::move(theirs)};
+}
+
+absl::StatusOr<std::vector<LayoutPair>> PairLayouts(const AnalysisSource& target, const AnalysisSource& golden,
+                                                    const v1::Scope& scope, bool across_layouts,
+                                                    std::vector<v1::UnpairedStep>& unpaired) {
+  const auto by_step = [&](const AnalysisSource& source) {
+    std::map<uint32_t, std::vector<AnalysisSource::Place>> steps;
+    for (const auto& place : source.places()) {
+      if (InScope(place, scope)) steps[place.first].push_back(place);
+    }
+    return steps;
+  };
+  std::vector<LayoutPair> layouts;
+  if (!across_layouts) {
+    auto pairs = PairPlaces(target, golden, scope, unpaired);
+    if (!pairs.ok()) return pairs.status();
+    for (const PlacePair& pair : *pairs) layouts.push_back({{pair.target}, {pair.golden}});
+    return layouts;
+  }
+  const auto ours = by_step(target);
+  const auto theirs = by_step(golden);
+  const auto lonely = [&](const std::vector<AnalysisSource::Place>& places, bool in_target) {
+    for (const auto& place : places) {
+      v1::UnpairedStep& added = unpaired.emplace_back();
+      added.set_in_target(in_target);
+      added.set_step(place.first);
+      *added.mutable_rank() = RankOfPlace(place);
+    }
+  };
+  for (const auto& [step, places] : ours) {
+    const auto found = theirs.find(step);
+    if (found == theirs.end()) {
+      lonely(places, true);
+    } else if (found->second.size() != places.size()) {
+      layouts.push_back({places, found->second});
+    } else {
+      for (size_t i = 0; i < places.size(); ++i) layouts.push_back({{places[i]}, {found->second[i]}});
+    }
+  }
+  for (const auto& [step, places] : theirs) {
+    if (!ours.contains(step)) lonely(places, false);
+  }
+  if (layouts.empty()) {
+    return absl::InvalidArgumentError(Cat("there is no step that both sides have: the target has ",
+                                          PlacesText(target.places()), "; the golden side has ",
+                                          PlacesText(golden.places())));
+  }
+  return layouts;
+}
+
+absl::StatusOr<StepPair> ReadLayouts(const AnalysisSource& target, const AnalysisSource& golden, const LayoutPair& pair,
+                                     const DumpReading& reading, const ComparisonOptions& options, bool parallel) {
+  if (pair.target.size() == 1 && pair.golden.size() == 1) {
+    return ReadPair(target, golden, pair.shown(), reading, reading, parallel);
+  }
+  const auto read = [&](const AnalysisSource& source, const std::vector<AnalysisSource::Place>& places)
+      -> absl::StatusOr<std::vector<std::unique_ptr<StepSource>>> {
+    std::vector<std::unique_ptr<StepSource>> steps;
+    for (const auto& place : places) {
+      auto step = source.Read(place, reading);
+      if (!step.ok()) return step.status();
+      steps.push_back(*std::move(step));
+    }
+    return steps;
+  };
+  auto ours = read(target, pair.target);
+  if (!ours.ok()) return ours.status();
+  auto theirs = read(golden, pair.golden);
+  if (!theirs.ok()) return theirs.status();
+  JoinedSides joined = JoinLayouts(*std::move(ours), *std::move(theirs), options);
+  return StepPair{std::move(joined.target), std::move(joined.golden)};
 }
 
 }  // namespace msprobe::server

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
+#include "server/analysis/comparison.h"
 #include "server/analysis/step_source.h"
 #include "server/importer/dump_layout.h"
 #include "server/query/analysis_context.h"
@@ -57,6 +58,18 @@ struct PlacePair {
 absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, const AnalysisSource& golden,
                                                   const v1::Scope& scope, std::vector<v1::UnpairedStep>& unpaired);
 
+// Steps of both sides, each with those of its ranks that are compared together: one with one, or all of a step where
+// the sides have different numbers of ranks. Errors as PairPlaces.
+struct LayoutPair {
+  std::vector<AnalysisSource::Place> target;
+  std::vector<AnalysisSource::Place> golden;
+  // Under which answers stand.
+  PlacePair shown() const { return {target.front(), golden.front()}; }
+};
+absl::StatusOr<std::vector<LayoutPair>> PairLayouts(const AnalysisSource& target, const AnalysisSource& golden,
+                                                    const v1::Scope& scope, bool across_layouts,
+                                                    std::vector<v1::UnpairedStep>& unpaired);
+
 // Reads both sides of a pair, side by side where `parallel`.
 struct StepPair {
   std::unique_ptr<StepSource> target;
@@ -65,5 +78,10 @@ struct StepPair {
 absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSource& golden, const PlacePair& pair,
                                   const DumpReading& target_reading, const DumpReading& golden_reading,
                                   bool parallel = true);
+
+// The same of all ranks of a pair, joined where there are several.
+absl::StatusOr<StepPair> ReadLayouts(const AnalysisSource& target, const AnalysisSource& golden, const LayoutPair& pair,
+                                     const DumpReading& reading, const ComparisonOptions& options,
+                                     bool parallel = true);
 
 }  // namespace msprobe::server
