@@ -15,13 +15,20 @@ def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Mark
     del mark
     writer = csv.writer(to, lineterminator="\n")
     writer.writerow([column.name for column in columns])
-    writer.writerows([cell(row[column.name]) for column in columns] for row in rows)
+    names = [column.name for column in columns]
+    # Most cells of a wide table are text already, or empty, which csv writes as nothing.
+    writer.writerows(
+        [value if value is None or value.__class__ is str else cell(value) for value in map(row.__getitem__, names)]
+        for row in rows
+    )
 
 
 def cell(value: Any) -> str:
     """The value as text of one cell."""
     if value is None:
         return ""
+    if isinstance(value, str):
+        return value
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else not_finite(value)
     if isinstance(value, list | tuple):
