@@ -210,7 +210,8 @@ class _Show:
             if self._worst_first:
                 tensors = compared_rows.worst_first(tensors, self._asked["limit"])
             rows = map(compared_rows.tensor_row, tensors)
-            write(self._format, compared_rows.TENSOR_COLUMNS, rows, self._output, compared_rows.mark_tensor)
+            columns = compared_rows.tensor_columns(layouts=self._asked["across_layouts"])
+            write(self._format, columns, rows, self._output, compared_rows.mark_tensor)
         for _ in found:  # what comes after the last row
             pass
         assert self._total is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from msprobe_client.comparison import HARMLESS, VERDICTS, ComparedTensor, RollUp, UnpairedStep
@@ -69,7 +70,7 @@ TENSOR_COLUMNS = (
     Column("target_shape", "SHAPE", kind="text"),
     Column("golden_shape", "", in_table=False, kind="text"),
     *(Column(metric, "", in_table=False, kind="int" if metric in _COUNTS else "float") for metric in METRICS),
-    Column("layout", "", in_table=False, kind="text"),
+    Column("layout", "LAYOUT", in_table=False, kind="text"),
     Column("message", "MESSAGE", kind="text"),
 )
 ROLL_UP_COLUMNS = (
@@ -133,6 +134,13 @@ def mark_tensor(row: Row) -> Mark:
 
 def mark_roll_up(row: Row) -> Mark:
     return "bad" if row["differences"] else ""
+
+
+def tensor_columns(*, layouts: bool) -> list[Column]:
+    """layouts: how shards were joined stands in a table, too."""
+    return [
+        replace(column, in_table=True) if layouts and column.name == "layout" else column for column in TENSOR_COLUMNS
+    ]
 
 
 def worst_first(items: Iterable[ComparedTensor], most: int) -> Iterator[ComparedTensor]:

@@ -46,16 +46,16 @@ def run(
         from msprobe_client.output import Column, Format, progress, write
 
         columns = (
-            Column("origin", "ORIGIN"),
-            Column("tensor", "TENSOR"),
+            Column("origin", "ORIGIN", width=11),
+            Column("tensor", "TENSOR", width=60),
             Column("op", "", in_table=False),
             Column("step", "STEP", right=True),
-            Column("rank", "RANK"),
+            Column("rank", "RANK", width=6),
             Column("token", "", in_table=False),
             Column("nan", "NaN", _mark),
             Column("infinity", "Inf", _mark),
-            Column("dtype", "DTYPE"),
-            Column("shape", "SHAPE"),
+            Column("dtype", "DTYPE", width=14),
+            Column("shape", "SHAPE", width=16),
             Column("module", "MODULE"),
         )
         with progress.bar("overflow", "files") as advance:
@@ -82,6 +82,8 @@ def run(
         if anomalies is not None:
             _write_anomalies(client, source, every, anomalies)
     if chosen == Format.table:
+        if follow:
+            first = every[:1]
         for item in first:
             print(f"first: {item}")
             for line in item.stack[:8]:

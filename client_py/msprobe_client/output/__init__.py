@@ -26,7 +26,7 @@ class Column:
     show: Callable[[Any], str] = str  # in a table
     right: bool = False
     in_table: bool = True
-    width: int = 0  # in a table: not taken from the first rows, which are not waited for
+    width: int = 0  # in a table that is live, where no rows are waited for
     # What parquet holds; nothing: what the first rows have.
     kind: Literal["int", "float", "text", ""] = ""
 
@@ -40,10 +40,6 @@ class Format(str, Enum):
 
 
 BINARY = frozenset({Format.xlsx, Format.parquet})
-
-
-# Of a column whose later cells are not known.
-_LIVE_WIDTH = 12
 
 
 def _live(rows: Iterable[Row], stream: IO[Any]) -> Iterator[Row]:
@@ -84,7 +80,7 @@ def write(
             rows = gone_before(rows)
         if live:
             rows = _live(rows, stream)
-            columns = [replace(column, width=_LIVE_WIDTH) for column in columns]
+        columns = [replace(column, width=max(column.width, 1) if live else 0) for column in columns]
         writer(columns, rows, sys.stdout.buffer if chosen in BINARY and to is None else stream, mark)
         return
     from msprobe_client.output.whole_file import whole_file
