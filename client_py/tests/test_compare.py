@@ -307,3 +307,17 @@ def test_a_policy_sets_tolerances_by_name(compare: Run, tmp_path: Path) -> None:
     policy.write_text("tolerances:\n  - {name: 'Torch.mul*', rtol: -1}\n")
     wrong = compare(a, b, "--policy", policy)
     assert wrong.returncode == USAGE and "rtol -1 is not allowed" in " ".join(wrong.stderr.split())
+
+
+def test_joined_shards_say_so_in_the_table(compare: Run, tmp_path: Path) -> None:
+    for rank in (0, 1):
+        shard = tensor(3.0, shape=[2, 4])
+        dump(tmp_path / "a" / "step0" / f"rank{rank}", {"Torch.mm.0.forward": call(shard, inputs=(tensor(2.0),))})
+    whole = tensor(18**0.5, shape=[4, 4])
+    dump(tmp_path / "b" / "step0" / "rank0", {"Torch.mm.0.forward": call(whole, inputs=(tensor(2.0),))})
+    sides = tmp_path / "a", tmp_path / "b"
+    assert compare(*sides).returncode == DIFFERS
+    result = compare(*sides, "--across-layouts", "--all")
+    assert result.returncode == EQUAL, result.stdout
+    assert "LAYOUT" in result.stdout.splitlines()[0]
+    assert "joined along axis 0 from 2 ranks" in result.stdout and "replicated on 2 ranks" in result.stdout
