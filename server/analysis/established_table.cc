@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
-#include <cstdio>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "server/analysis/dump_table.h"
+#include "server/analysis/established_cells.h"
+#include "server/analysis/established_rows.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -17,7 +16,6 @@ namespace {
 using Kind = Cell::Kind;
 
 constexpr size_t kChunk = 1 << 20;
-constexpr std::string_view kNotAvailable = "N/A";
 constexpr std::string_view kCommon =
     "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,NPU Requires_grad,"
     "Bench Requires_grad,";
@@ -25,153 +23,10 @@ constexpr std::string_view kStatisticsColumns =
     "NPU max,NPU min,NPU mean,NPU l2norm,Bench max,Bench min,Bench mean,Bench l2norm,";
 constexpr std::string_view kTail = "Requires_grad Consistent,Result,Err_message";
 
-// --- spelling ---------------------------------------------------------------------------------------------------
-
-void AppendReal(double value, std::string& out) {
-  if (std::isnan(value)) {
-    out += "nan";
-    return;
-  }
-  if (std::isinf(value)) {
-    out += value > 0 ? "inf" : "-inf";
-    return;
-  }
-  char digits[400];
-  const double magnitude = std::fabs(value);
-  const bool scientific = magnitude != 0 && (magnitude < 1e-4 || magnitude >= 1e16);  // where Python's repr changes
-  const auto end = std::to_chars(digits, digits + sizeof(digits), value,
-                                 scientific ? std::chars_format::scientific : std::chars_format::fixed)
-                       .ptr;
-  const std::string_view text(digits, static_cast<size_t>(end - digits));
-  out += text;
-  if (!scientific && text.find('.') == std::string_view::npos) out += ".0";
-}
-
-void AppendInteger(int64_t value, std::string& out) {
-  char digits[24];
-  out.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
-}
-
-// csv's minimal quoting.
-void AppendQuoted(std::string_view text, std::string& out) {
-  if (text.find_first_of(",\"\n") == std::string_view::npos) {
-    out += text;
-    return;
-  }
-  out += '"';
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c;
-  }
-  out += '"';
-}
-
-// Twelve decimals, then the shortest digits.
-double Rounded(double value, const char* format = "%.12f") {
-  if (!std::isfinite(value)) return value;
-  char digits[400];
-  std::snprintf(digits, sizeof(digits), format, value);
-  return std::strtod(digits, nullptr);
-}
-
-// --- kinds of values, as they decide about differences ------------------------------------------------------------
-
-enum class ValueKind { kNumber, kNaN, kInfinity, kMinusInfinity, kDevice, kAbsent, kOther };
-
-std::optional<double> NumberOfText(std::string_view text) {
-  text = StdView(absl::StripAsciiWhitespace(AbslView(text)));
-  if (text.starts_with('+')) text.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
-
-ValueKind KindOf(const Cell& cell) {
-  switch (cell.kind) {
-    case Kind::kReal:
-      return std::isnan(cell.real)      ? ValueKind::kNaN
-             : std::isfinite(cell.real) ? ValueKind::kNumber
-             : cell.real > 0            ? ValueKind::kInfinity
-                                        : ValueKind::kMinusInfinity;
-    case Kind::kInteger:
-      return ValueKind::kNumber;
-    case Kind::kBoolean:
-    case Kind::kNone:
-      return ValueKind::kOther;
-    case Kind::kText:
-      break;
-  }
-  const std::string lower = absl::AsciiStrToLower(AbslView(cell.view()));
-  if (lower == "nan") return ValueKind::kNaN;
-  if (lower == "inf") return ValueKind::kInfinity;
-  if (lower == "-inf") return ValueKind::kMinusInfinity;
-  if (NumberOfText(cell.view())) return ValueKind::kNumber;
-  for (const char* device : {"npu", "cpu", "cuda"}) {
-    if (absl::StrContains(lower, device)) return ValueKind::kDevice;
-  }
-  return ValueKind::kOther;
-}
-
-double NumberOf(const Cell& cell) {
-  return cell.kind == Kind::kText ? NumberOfText(cell.view()).value_or(0) : cell.number();
-}
-
-bool IsNonFinite(const Cell* cell) {
-  if (cell == nullptr) return false;
-  const ValueKind kind = KindOf(*cell);
-  return kind == ValueKind::kNaN || kind == ValueKind::kInfinity || kind == ValueKind::kMinusInfinity;
-}
-
-// Python's ==.
-bool SameScalar(const Cell* a, const Cell* b) {
-  if (a == nullptr || b == nullptr) return a == b;
-  const bool numeric_a = a->kind != Kind::kText && a->kind != Kind::kNone;
-  const bool numeric_b = b->kind != Kind::kText && b->kind != Kind::kNone;
-  if (numeric_a != numeric_b) return false;
-  if (numeric_a) return a->number() == b->number() || (std::isnan(a->number()) && std::isnan(b->number()));
-  if (a->kind != b->kind) return false;
-  return a->kind == Kind::kNone || a->view() == b->view();
-}
-
-// --- rows ---------------------------------------------------------------------------------------------------------
-
-enum class Severity : uint8_t { kPass, kWarning, kError };
-
-// A cell of a computed column: a number, or one of the words.
-struct Figure {
-  bool is_number = false;
-  double number = 0;
-  std::string_view word;
-  static Figure Number(double value) {
-    if (std::isnan(value)) return Word("Nan");
-    return {true, value, {}};
-  }
-  static Figure Word(std::string_view word) { return {false, 0, word}; }
-};
-
-struct Difference {
-  enum class Spelling : uint8_t { kZero, kNumber, kWord } spelling = Spelling::kZero;
-  double difference = 0;
-  double percent = 0;
-  bool by_zero = false;  // golden is 0: the relative error is the word inf
-  std::string_view word;
-};
-
-struct TableRow {
-  int32_t target = kNoRow;
-  int32_t golden = kNoRow;
-  const ContentResult* content = nullptr;
-  std::array<Difference, 4> differences;
-  std::array<Figure, 6> figures;
-  Severity severity = Severity::kPass;
-  std::vector<std::string_view> messages;
-};
-
-class Writer {
+class Writer : public EstablishedRows {
  public:
   Writer(const EstablishedTable& table, absl::FunctionRef<absl::Status(std::string_view)> write)
-      : table_(table), target_(*table.target), golden_(*table.golden), mode_(table.mode), write_(write) {}
+      : EstablishedRows(*table.target, *table.golden), table_(table), mode_(table.mode), write_(write) {}
 
   absl::StatusOr<VerdictCounts> Write() {
     SurveyColumns();
@@ -201,28 +56,6 @@ class Writer {
   }
 
  private:
-  const Row& TargetRow(const TableRow& row) const { return target_.rows[static_cast<size_t>(row.target)]; }
-  const Row* GoldenRow(const TableRow& row) const {
-    return row.golden == kNoRow ? nullptr : &golden_.rows[static_cast<size_t>(row.golden)];
-  }
-  static std::string_view DType(const StepTable& table, const Row& row) {
-    return row.is_null ? kNotAvailable : table.text(row.dtype);
-  }
-  static std::string_view Shape(const StepTable& table, const Row& row) {
-    return row.is_null ? kNotAvailable : table.text(row.shape);
-  }
-  static std::string_view Grad(const Row& row) {
-    return row.requires_grad == Row::Grad::kAbsent ? kNotAvailable
-           : row.requires_grad == Row::Grad::kTrue ? "True"
-                                                   : "False";
-  }
-  static std::string_view Checksum(const Row& row) {
-    if (row.is_null) return kNotAvailable;
-    // What Python takes for false (the xor of a 0-D tensor that is 0) counts as none, and none as that of no text.
-    const bool none = row.checksum.empty() || row.checksum == "0" || row.checksum == "0.0" || row.checksum == "-0.0";
-    return none ? "00000000" : row.checksum;
-  }
-
   int32_t Partner(size_t pair) const {
     const auto [target, golden] = table_.match->pairs[pair];
     if (golden == kNoRow || !table_.check_dtypes) return golden;
@@ -291,9 +124,9 @@ class Writer {
   absl::Status Flush(const Entry& entry, std::vector<TableRow>& group) {
     for (TableRow& row : group) {
       if (mode_ == StepTable::Mode::kStatistics) Differences(row);
-      if (mode_ == StepTable::Mode::kTensor) Figures(row);
+      if (mode_ == StepTable::Mode::kTensor) FillFigures(*this, row);
     }
-    Judge(group);
+    JudgeEstablished(target_, golden_, mode_, group);
     for (const TableRow& row : group) {
       ++counts_.rows;
       counts_.warnings += row.severity == Severity::kWarning;
@@ -360,214 +193,6 @@ class Writer {
     }
     if (x == ValueKind::kDevice && y == ValueKind::kDevice) return word(kNotAvailable);
     return word("Diff");
-  }
-
-  // --- tensors
-  void Figures(TableRow& row) {
-    const Row* const golden = GoldenRow(row);
-    const auto all = [&row](std::string_view text) { row.figures.fill(Figure::Word(text)); };
-    if (row.content == nullptr || golden == nullptr) return all("unsupported");
-    const ContentResult& content = *row.content;
-    if (content.kind == ContentResult::Kind::kNoFile || content.kind == ContentResult::Kind::kUnreadable ||
-        content.kind == ContentResult::Kind::kUnsupported || content.empty) {
-      return all("unsupported");
-    }
-    if (!content.squeezed_shapes_equal) return all("shape unmatched");
-    const ElementwiseMetrics::Established& numbers = content.metrics.established;
-    if (content.squeezed_scalar) {
-      all("unsupported");
-      row.figures[2] = Figure::Number(Rounded(ScalarDifference(row, *golden)));
-      const double relative = ScalarRelative(content);
-      row.figures[3] = Figure::Number(Rounded(relative));
-      return;
-    }
-    if (numbers.masks_differ) return all(kNotAvailable);
-    constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
-    const double a = std::sqrt(numbers.target_squares);
-    const double b = std::sqrt(numbers.golden_squares);
-    if (a <= kEpsilon && b <= kEpsilon) {
-      row.figures[0] = Figure::Number(1.0);
-    } else if (a <= kEpsilon || b <= kEpsilon) {
-      row.figures[0] = Figure::Word("Nan");
-    } else {
-      double cosine = Rounded(numbers.cosine_dot / (a * b));
-      if (cosine > 0.9999) cosine = Rounded(cosine, "%.6f");
-      row.figures[0] = Figure::Number(cosine);
-    }
-    const auto elements = static_cast<double>(content.metrics.elements);
-    row.figures[1] = Figure::Number(std::sqrt(numbers.distance_squares));
-    row.figures[2] = Figure::Number(Rounded(numbers.max_abs));
-    row.figures[3] = Figure::Number(Rounded(numbers.max_rel));
-    row.figures[4] = Figure::Number(Rounded(static_cast<double>(numbers.under_thousandth) / elements));
-    row.figures[5] = Figure::Number(Rounded(static_cast<double>(numbers.under_five_thousandths) / elements));
-  }
-
-  // Of tensors of one element, in the arithmetic of their dtype.
-  double ScalarDifference(const TableRow& row, const Row& golden) const {
-    const ContentResult& content = *row.content;
-    const auto is_single = [](std::string_view dtype) { return dtype == "torch.float32" || dtype == "torch.bfloat16"; };
-    if (is_single(DType(target_, TargetRow(row))) && is_single(DType(golden_, golden))) {
-      return std::fabs(static_cast<float>(content.scalar_target) - static_cast<float>(content.scalar_golden));
-    }
-    return std::fabs(content.scalar_target - content.scalar_golden);
-  }
-
-  static double ScalarRelative(const ContentResult& content) {
-    if (std::isfinite(content.scalar_target) && std::isfinite(content.scalar_golden)) {
-      return content.metrics.established.max_rel;
-    }
-    return std::fabs((content.scalar_target - content.scalar_golden) / content.scalar_golden);
-  }
-
-  // --- verdicts
-  static void Mark(TableRow& row, Severity severity, std::string_view message) {
-    row.severity = std::max(row.severity, severity);
-    row.messages.push_back(message);
-  }
-
-  // As a ratio where it is a percentage; nothing for words.
-  static std::optional<double> RatioOf(const Difference& difference) {
-    if (difference.spelling != Difference::Spelling::kNumber || difference.by_zero) return std::nullopt;
-    return difference.percent / 100;
-  }
-
-  static double Largest(const std::vector<TableRow*>& rows) {
-    double largest = 0;
-    for (const TableRow* row : rows) largest = std::max(largest, RatioOf(row->differences[3]).value_or(0));
-    return largest;
-  }
-
-  static double Smallest(const std::vector<TableRow*>& rows, size_t figure) {
-    double smallest = 1;
-    for (const TableRow* row : rows) {
-      if (row->figures[figure].is_number) smallest = std::min(smallest, row->figures[figure].number);
-    }
-    return smallest;
-  }
-
-  void Judge(std::vector<TableRow>& group) {
-    std::vector<TableRow*> inputs;
-    std::vector<TableRow*> outputs;
-    for (TableRow& row : group) {
-      (absl::StrContains(AbslView(TargetRow(row).name), ".output.") ? outputs : inputs).push_back(&row);
-    }
-    std::vector<TableRow*> all = inputs;
-    all.insert(all.end(), outputs.begin(), outputs.end());
-    bool with_inputs = true;
-    if (!inputs.empty()) {
-      const std::string_view name = TargetRow(*inputs.front()).name;
-      const size_t begin = name.find('.');
-      const std::string_view api =
-          begin == std::string_view::npos ? "" : name.substr(begin + 1, name.find('.', begin + 1) - begin - 1);
-      for (std::string_view uninitialised : {"empty", "empty_like", "numpy", "to", "__setitem__", "empty_with_format",
-                                             "new_empty_strided", "new_empty", "empty_strided"}) {
-        if (api == uninitialised) return;
-      }
-      for (std::string_view collective :
-           {"_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"}) {
-        if (api == collective) {
-          with_inputs = false;
-          all = outputs;
-        }
-      }
-    }
-    if (mode_ == StepTable::Mode::kChecksum) {
-      for (TableRow* row : all) JudgeChecksum(*row);
-      return;
-    }
-    for (TableRow* row : all) {
-      const Row* const golden = GoldenRow(*row);
-      const Row& target = TargetRow(*row);
-      if (golden != nullptr && (IsNonFinite(&golden->statistics[0]) || IsNonFinite(&golden->statistics[1]))) continue;
-      if (IsNonFinite(&target.statistics[0]) || IsNonFinite(&target.statistics[1])) {
-        Mark(*row, Severity::kError, "error: There is nan/inf/-inf in the maximum or minimum value of NPU.");
-      }
-    }
-    if (with_inputs && mode_ == StepTable::Mode::kStatistics) JudgeNormOfOutputs(inputs, outputs);
-    if (with_inputs && mode_ == StepTable::Mode::kTensor && !outputs.empty() && Smallest(inputs, 4) > 0.9 &&
-        Smallest(outputs, 4) < 0.1) {
-      Mark(*outputs.front(), Severity::kError,
-           "error: The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6.");
-    }
-    for (TableRow* row : all) {
-      const Row* const golden = GoldenRow(*row);
-      if (golden != nullptr && Grad(TargetRow(*row)) != Grad(*golden)) {
-        Mark(*row, Severity::kError, "error: The Required_Grad of NPU and Bench are inconsistent");
-      }
-    }
-    if (with_inputs) {
-      for (TableRow* row : inputs) JudgeScalar(*row);
-    }
-    for (TableRow* row : all) {
-      const Row* const golden = GoldenRow(*row);
-      if (golden == nullptr || absl::StrContains(AbslView(golden->name), "qkv") ||
-          absl::StrContains(AbslView(golden->name), "gate_up")) {
-        continue;
-      }
-      if (DType(target_, TargetRow(*row)) != DType(golden_, *golden)) {
-        Mark(*row, Severity::kError, "error: The dtype of NPU and Bench are inconsistent.");
-      }
-    }
-    for (TableRow* row : all) {
-      const Row* const golden = GoldenRow(*row);
-      if (golden != nullptr && Shape(target_, TargetRow(*row)) != Shape(golden_, *golden)) {
-        Mark(*row, Severity::kError, "error: The shape of NPU and Bench are inconsistent.");
-      }
-    }
-    if (!with_inputs || outputs.empty()) return;
-    if (mode_ == StepTable::Mode::kStatistics) {
-      const double in = Largest(inputs);
-      const double out = Largest(outputs);
-      if (in == 0 ? out > 0.1 : out / in > 10) {
-        Mark(*outputs.front(), Severity::kWarning,
-             "warning: The norm relative error of output is 10 times that of input.");
-      }
-    } else {
-      const double in = Smallest(inputs, 0);
-      if (in > 0.9 && in - Smallest(outputs, 0) > 0.1) {
-        Mark(*outputs.front(), Severity::kWarning,
-             "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1");
-      }
-    }
-  }
-
-  void JudgeNormOfOutputs(const std::vector<TableRow*>& inputs, const std::vector<TableRow*>& outputs) {
-    if (!(Largest(inputs) < 0.1)) return;
-    for (TableRow* row : outputs) {
-      const Difference& difference = row->differences[3];
-      bool large = false;
-      if (difference.spelling == Difference::Spelling::kNumber) {
-        large = difference.by_zero || difference.percent / 100 > 0.5;
-      } else if (difference.spelling == Difference::Spelling::kWord) {
-        large = difference.word == "inf" || difference.word == "-inf";
-      }
-      if (large) Mark(*row, Severity::kError, "error: The NormRelativeErr of output is greater than 0.5.");
-    }
-  }
-
-  void JudgeScalar(TableRow& row) {
-    const Row* const golden = GoldenRow(row);
-    const Row& target = TargetRow(row);
-    if (golden == nullptr || !absl::StrContains(AbslView(DType(target_, target)), "class") ||
-        !absl::StrContains(AbslView(DType(golden_, *golden)), "class") || Shape(target_, target) != "[]") {
-      return;
-    }
-    if (!SameScalar(&target.statistics[0], &golden->statistics[0])) {
-      Mark(row, Severity::kError, "error: The scalar parameters of NPU and Bench are inconsistent.");
-    }
-  }
-
-  void JudgeChecksum(TableRow& row) {
-    const Row* const golden = GoldenRow(row);
-    const std::string_view a = Checksum(TargetRow(row));
-    const std::string_view b = golden == nullptr ? kNotAvailable : Checksum(*golden);
-    if (a == b) return;
-    const auto none = [](std::string_view text) { return text.empty() || text == kNotAvailable || text == "Nan"; };
-    if (none(a) || none(b)) {
-      Mark(row, Severity::kWarning, "warning: The parameter of NPU does not match the bench.");
-    } else {
-      Mark(row, Severity::kError, "error: The CRC-32 value of NPU differs from that of the bench.");
-    }
   }
 
   // --- writing
@@ -748,8 +373,6 @@ class Writer {
   }
 
   const EstablishedTable& table_;
-  const StepTable& target_;
-  const StepTable& golden_;
   const StepTable::Mode mode_;
   absl::FunctionRef<absl::Status(std::string_view)> write_;
   bool integers_as_reals_[2][4] = {};
