@@ -161,15 +161,12 @@ def _cell(cells: dict[str, Any], metric: str) -> Any:
 
 
 def _write(results: list[RankResult], output: Path) -> Path:
-    from msprobe_client.output.extras import extra
     from msprobe_client.output.whole_file import whole_file
-    from msprobe_client.output.xlsx_rows import put
+    from msprobe_client.output.xlsx_rows import put, workbook
 
-    xlsxwriter = extra("xlsxwriter", "xlsx")
     path = output / f"multi_ranks_compare_merge_{time.strftime('%Y%m%d%H%M%S')}.xlsx"
     names = sorted({name for result in results for name in result.tensors})
-    with whole_file(path) as scratch:
-        book = xlsxwriter.Workbook(str(scratch), {"constant_memory": True})
+    with whole_file(path) as scratch, workbook(str(scratch)) as book:
         for metric in results[0].metrics:
             sheet = book.add_worksheet(metric)
             for column, title in enumerate(["NPU Name", *(f"rank{result.rank}" for result in results)]):
@@ -178,5 +175,4 @@ def _write(results: list[RankResult], output: Path) -> Path:
                 sheet.write_string(at, 0, name)
                 for column, result in enumerate(results, 1):
                     put(sheet, at, column, result.tensors.get(name, {}).get(metric), None)
-        book.close()
     return path

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msprobe_client.output.extras import extra
 from msprobe_client.output.whole_file import whole_file
-from msprobe_client.output.xlsx_rows import COLOURS, put
+from msprobe_client.output.xlsx_rows import COLOURS, put, workbook
 from msprobe_client.result_table import BENCH_STATISTICS, NPU_STATISTICS, Cell, ResultTable, number, typed
 
 _NAMES = ("NPU Name", "Bench Name", "NPU Dtype", "Bench Dtype", "NPU Tensor Shape", "Bench Tensor Shape")
@@ -56,9 +55,7 @@ class OlderResult:
         found = ResultTable.open(table)
         header = _header(found, self._stacks)
         first: tuple[int, OlderRow] | None = None
-        with whole_file(target) as scratch:
-            xlsxwriter = extra("xlsxwriter", "xlsx")
-            book = xlsxwriter.Workbook(str(scratch), {"constant_memory": True})
+        with whole_file(target) as scratch, workbook(str(scratch)) as book:
             fills = {name: book.add_format({"bg_color": colour, "pattern": 1}) for name, colour in COLOURS.items()}
             sheet = book.add_worksheet("Sheet")
             for column, name in enumerate(header):
@@ -68,7 +65,6 @@ class OlderResult:
                     first = (at, row)
                 for column, name in enumerate(header):
                     put(sheet, at + 1, column, _shown(row.cells[name]), fills.get(row.colour))
-            book.close()
         if self._advice:
             _advise(target, first)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from msprobe_client.output.extras import extra
 from msprobe_client.output.whole_file import whole_file
-from msprobe_client.output.xlsx_rows import COLOURS, put
+from msprobe_client.output.xlsx_rows import COLOURS, put, workbook
 from msprobe_client.result_table import ResultTable
 
 # Rows of a sheet; longer tables are divided evenly into sheets part_0, part_1, ...
@@ -36,22 +35,20 @@ class ResultXlsx:
             self._write(found, scratch, sheets)
 
     def _write(self, table: ResultTable, scratch: Path, sheets: int) -> None:
-        xlsxwriter = extra("xlsxwriter", "xlsx")
-        book = xlsxwriter.Workbook(str(scratch), {"constant_memory": True})
-        fills = {
-            result: book.add_format({"bg_color": COLOURS[name], "pattern": 1})
-            for result, name in (("error", "bad"), ("warning", "doubtful"))
-        }
-        result = table.header.index("Result")
-        rows = table.rows()
-        total = sum(1 for _ in table.texts()) if sheets > 1 else 0
-        for number in range(sheets):
-            sheet = book.add_worksheet("Sheet1" if sheets == 1 else f"part_{number}")
-            for column, name in enumerate(table.header):
-                sheet.write_string(0, column, name)
-            most = -(-total // sheets) if sheets > 1 else SHEET_ROWS
-            for at, cells in zip(range(1, most + 1), rows, strict=False):
-                fill = fills.get(str(cells[result])) if self._coloured else None
-                for column, value in enumerate(cells):
-                    put(sheet, at, column, value, fill)
-        book.close()
+        with workbook(str(scratch)) as book:
+            fills = {
+                result: book.add_format({"bg_color": COLOURS[name], "pattern": 1})
+                for result, name in (("error", "bad"), ("warning", "doubtful"))
+            }
+            result = table.header.index("Result")
+            rows = table.rows()
+            total = sum(1 for _ in table.texts()) if sheets > 1 else 0
+            for number in range(sheets):
+                sheet = book.add_worksheet("Sheet1" if sheets == 1 else f"part_{number}")
+                for column, name in enumerate(table.header):
+                    sheet.write_string(0, column, name)
+                most = -(-total // sheets) if sheets > 1 else SHEET_ROWS
+                for at, cells in zip(range(1, most + 1), rows, strict=False):
+                    fill = fills.get(str(cells[result])) if self._coloured else None
+                    for column, value in enumerate(cells):
+                        put(sheet, at, column, value, fill)

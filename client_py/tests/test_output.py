@@ -80,7 +80,11 @@ def test_long_texts_and_many_rows_fit_into_excel(tmp_path: Path, monkeypatch: py
     assert len(str(book.worksheets[0]["A2"].value)) == 32767
 
 
-def test_a_failure_leaves_no_part_of_a_file(tmp_path: Path) -> None:
+def test_a_failure_leaves_no_part_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+
     def rows() -> Any:
         yield ROWS[0]
         raise KeyboardInterrupt
@@ -88,7 +92,7 @@ def test_a_failure_leaves_no_part_of_a_file(tmp_path: Path) -> None:
     for chosen in Format:
         with pytest.raises(KeyboardInterrupt):
             write(chosen, COLUMNS, rows(), tmp_path / f"rows.{chosen.value}")
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [temporary] and list(temporary.iterdir()) == []
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:

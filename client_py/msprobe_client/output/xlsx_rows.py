@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 from msprobe_client.output import Column, Marker, Row
@@ -17,22 +19,30 @@ CELL_CHARACTERS = 32767
 
 
 def write(columns: Sequence[Column], rows: Iterable[Row], to: BinaryIO, mark: Marker) -> None:
+    with workbook(to) as book:
+        fills = {name: book.add_format({"bg_color": colour, "pattern": 1}) for name, colour in COLOURS.items()}
+        bold = book.add_format({"bold": True})
+        sheet = None
+        at = SHEET_ROWS
+        for row in rows:
+            if at == SHEET_ROWS:
+                sheet, at = _sheet(book, columns, bold), 1
+            fill = fills.get(mark(row))
+            for index, column in enumerate(columns):
+                put(sheet, at, index, row[column.name], fill)
+            at += 1
+        if sheet is None:
+            _sheet(book, columns, bold)
+
+
+@contextmanager
+def workbook(to: str | BinaryIO) -> Iterator[Any]:
+    """An XlsxWriter workbook that is written when the context is left without an exception, and leaves nothing else."""
     xlsxwriter = extra("xlsxwriter", "xlsx")
-    book = xlsxwriter.Workbook(to, {"constant_memory": True})
-    fills = {name: book.add_format({"bg_color": colour, "pattern": 1}) for name, colour in COLOURS.items()}
-    bold = book.add_format({"bold": True})
-    sheet = None
-    at = SHEET_ROWS
-    for row in rows:
-        if at == SHEET_ROWS:
-            sheet, at = _sheet(book, columns, bold), 1
-        fill = fills.get(mark(row))
-        for index, column in enumerate(columns):
-            put(sheet, at, index, row[column.name], fill)
-        at += 1
-    if sheet is None:
-        _sheet(book, columns, bold)
-    book.close()
+    with tempfile.TemporaryDirectory(prefix="msprobe-xlsx-") as scratch:
+        book = xlsxwriter.Workbook(to, {"constant_memory": True, "tmpdir": scratch})
+        yield book
+        book.close()
 
 
 def put(sheet: Any, row: int, column: int, value: Any, fill: Any) -> None:
