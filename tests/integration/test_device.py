@@ -117,6 +117,14 @@ def test_nobody_waits_for_the_device(tmp_path, level, task, off):
 
 
 @pytest.mark.timeout(200)
+def test_no_profiler_sees_what_the_agent_launches(tmp_path, off):
+    found, _ = train(tmp_path, "--profile", level="mix")
+    assert computed(found) == computed(off("--profile"))
+    assert found["operators"] == off("--profile")["operators"]
+    assert all(len(operators) > 50 for operators in found["operators"])
+
+
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("arguments", [("--stream",), ("--threads", 3)], ids=["a stream of its own", "three threads"])
 def test_streams_and_threads(tmp_path, arguments, off):
     found, dump_path = train(tmp_path / "npu", *arguments, level="mix")

@@ -18,6 +18,7 @@ import threading
 import nets
 import npu
 import torch
+from torch.autograd import profiler
 
 
 def digest(tensors):
@@ -99,6 +100,12 @@ class Agent:
         assert self._debugger.wait()
 
 
+def operators_of(profile):
+    """Names of the operators that threads of the program ran, in order."""
+    events = [event for event in profile.function_events if event.name.startswith("aten::")]
+    return [event.name for event in sorted(events, key=lambda event: event.time_range.start)]
+
+
 def on_own_stream(options, body):
     """Runs body on a stream of its own where that was asked for, behind what the default stream was given."""
     if not options.stream and options.threads == 1:
@@ -115,7 +122,7 @@ def on_own_stream(options, body):
 def train(options, device):
     trainings = [Training(options.net, device) for _ in range(options.threads)]
     agent = Agent(options)
-    found = {"losses": [], "states": [], "counters": []}
+    found = {"losses": [], "states": [], "counters": [], "operators": []}
     for step in range(options.steps):
         batches = [training.batch(step) for training in trainings]
         losses = [None] * options.threads
@@ -128,7 +135,11 @@ def train(options, device):
             npu.reset()
         with npu.Held() if options.hold else contextlib.nullcontext():
             agent.start(trainings[0].model)
-            if options.threads == 1:
+            if options.profile:
+                with profiler.profile(use_kineto=True) as profile:
+                    work(0)
+                found["operators"].append(operators_of(profile))
+            elif options.threads == 1:
                 work(0)
             else:
                 threads = [threading.Thread(target=work, args=(index,)) for index in range(options.threads)]
@@ -158,6 +169,7 @@ def main():
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--hold", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="print the operators that ran, too")
     parser.add_argument("--stream", action="store_true")
     parser.add_argument(
         "--killed-in",
