@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <cstring>
 #include <utility>
@@ -164,7 +165,9 @@ void DeviceLane::Submit() {
 
 bool DeviceLane::Close(Clock::time_point before) noexcept {
   core::MutexLock lock(&mu_);
-  if (open_ != nullptr && open_->opened_ <= before) Submit();
+  // What is launched while a stream is captured goes into the graph.
+  const bool captured = c10::impl::VirtualGuardImpl(stream_.device_type()).isStreamCapturing(stream_);
+  if (open_ != nullptr && open_->opened_ <= before && !captured) Submit();
   return open_ != nullptr;
 }
 

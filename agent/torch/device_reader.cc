@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -26,6 +27,15 @@ constexpr std::chrono::seconds kStopBound(2);
 
 std::atomic<DeviceReader*> the_reader{nullptr};
 std::atomic<pid_t> the_process{0};
+
+// CUDA takes what any thread asks while another one captures a graph for a fault of that graph, unless the thread that
+// asks has said that it has no part in it. Nothing where there is no CUDA.
+void StandAsideOfGraphCapture() {
+  using Exchange = int (*)(int* mode);
+  const auto exchange = reinterpret_cast<Exchange>(dlsym(RTLD_DEFAULT, "cudaThreadExchangeStreamCaptureMode"));
+  int mode = 2;  // cudaStreamCaptureModeRelaxed
+  if (exchange != nullptr) exchange(&mode);
+}
 
 // A type of the same size that every backend can copy.
 at::Tensor AsCommonType(const at::Tensor& tensor) {
@@ -164,13 +174,13 @@ void DeviceReader::Await(core::Leaf& leaf) {
 DeviceLane& DeviceReader::LaneOf(const c10::Stream& stream) {
   core::MutexLock lock(&mu_);
   if (!running_) StartThread();
-  std::unique_ptr<DeviceLane>& lane = lanes_[{stream.device(), stream.id()}];
+  std::unique_ptr<DeviceLane>& lane = lanes_[KeyOf(stream)];
   if (lane == nullptr) {
     lane = std::make_unique<DeviceLane>(
         stream,
         [this, stream](std::unique_ptr<DeviceBatch> batch) {
           core::MutexLock inner(&mu_);
-          submitted_.push_back({lanes_.find({stream.device(), stream.id()})->second.get(), std::move(batch)});
+          submitted_.push_back({lanes_.find(KeyOf(stream))->second.get(), std::move(batch)});
           changed_.SignalAll();
         },
         [this] {
@@ -220,6 +230,7 @@ void DeviceReader::Stop() {
 }
 
 void DeviceReader::Run() {
+  StandAsideOfGraphCapture();
   const QuietDispatch quiet;
   std::deque<Submitted> under_way;
   bool open = false;
@@ -251,7 +262,7 @@ void DeviceReader::Run() {
   for (Submitted& submitted : under_way) static_cast<void>(submitted.batch.release());
 }
 
-bool DeviceReader::Look(std::deque<Submitted>& under_way) {
+void DeviceReader::Look(std::deque<Submitted>& under_way) {
   std::erase_if(under_way, [this](Submitted& submitted) {
     try {
       if (!submitted.batch->Arrived()) return false;
@@ -263,7 +274,6 @@ bool DeviceReader::Look(std::deque<Submitted>& under_way) {
     }
     return true;
   });
-  return !under_way.empty();
 }
 
 }  // namespace msprobe::capture

@@ -6,14 +6,14 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <span>
 #include <thread>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "agent/core/config.h"
 #include "agent/core/log.h"
 #include "agent/core/mutex.h"
@@ -73,8 +73,8 @@ class DeviceReader {
   void Stop();
   void StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
-  // Settles what has arrived; true when something is left.
-  bool Look(std::deque<Submitted>& under_way);
+  // Settles what has arrived.
+  void Look(std::deque<Submitted>& under_way);
 
   const core::Log log_;
   core::Mutex mu_;
@@ -84,8 +84,10 @@ class DeviceReader {
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   bool something_open_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<Submitted> submitted_ ABSL_GUARDED_BY(mu_);
-  // By device type and index, and stream. Lanes live as long as the reader.
-  absl::flat_hash_map<std::pair<c10::Device, c10::StreamId>, std::unique_ptr<DeviceLane>> lanes_ ABSL_GUARDED_BY(mu_);
+  // By device type, device index and stream. Lanes live as long as the reader.
+  using LaneKey = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::StreamId>;
+  static LaneKey KeyOf(const c10::Stream& stream) { return {stream.device_type(), stream.device_index(), stream.id()}; }
+  std::map<LaneKey, std::unique_ptr<DeviceLane>> lanes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace msprobe::capture

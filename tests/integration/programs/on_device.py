@@ -1,6 +1,7 @@
-"""Trains a net on --device cpu or npu and prints, as JSON, what it computed and what the device was asked for.
+"""Trains a net on --device cpu, npu or cuda and prints, as JSON, what it computed and what the device was asked for.
 
---hold: the device begins no kernel between start() and stop(): whoever waits for it there waits for good.
+--hold: npu begins no kernel between start() and stop(): whoever waits for it there waits for good; cuda raises where
+somebody waits.
 --stream: each step runs on a stream of its own. --threads N: N models in as many threads, of which each has its own
 stream. --agent off: msprobe is not imported.
 """
@@ -119,6 +120,17 @@ def on_own_stream(options, body):
     return result
 
 
+@contextlib.contextmanager
+def nobody_may_wait(device):
+    if device.type == "npu":
+        with npu.Held():
+            yield
+    else:
+        torch.cuda.set_sync_debug_mode("error")
+        yield
+        torch.cuda.set_sync_debug_mode("default")
+
+
 def train(options, device):
     trainings = [Training(options.net, device) for _ in range(options.threads)]
     agent = Agent(options)
@@ -133,7 +145,7 @@ def train(options, device):
         if device.type == "npu":
             torch.accelerator.synchronize()
             npu.reset()
-        with npu.Held() if options.hold else contextlib.nullcontext():
+        with nobody_may_wait(device) if options.hold else contextlib.nullcontext():
             agent.start(trainings[0].model)
             if options.profile:
                 with profiler.profile(use_kineto=True) as profile:
@@ -164,7 +176,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config")
     parser.add_argument("--agent", choices=("off", "on"), default="on")
-    parser.add_argument("--device", choices=("cpu", "npu"), default="npu")
+    parser.add_argument("--device", choices=("cpu", "npu", "cuda"), default="npu")
     parser.add_argument("--net", choices=("mlp", "qwen2"), default="mlp")
     parser.add_argument("--steps", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
@@ -179,7 +191,7 @@ def main():
     parser.add_argument("--out", required=True, type=pathlib.Path)
     options = parser.parse_args()
     nets.seed()
-    device = npu.load() if options.device == "npu" else torch.device("cpu")
+    device = npu.load() if options.device == "npu" else torch.device(options.device)
     options.out.write_text(json.dumps(train(options, device)))
 
 
