@@ -76,7 +76,7 @@ class DeviceReader {
   // Settles what has arrived.
   void Look(std::deque<Submitted>& under_way);
 
-  const core::Log log_;
+  const core::Log log_{};
   core::Mutex mu_;
   core::CondVar changed_;
   std::thread thread_ ABSL_GUARDED_BY(mu_);

@@ -103,17 +103,17 @@ def test_nobody_waits_for_the_device(tmp_path, level, task, off):
     counters = found["counters"]
     for step in counters:
         assert (step["synchronizations"], step["waiting_device_to_host"], step["host_to_device"]) == (0, 0, 0)
-    plain = off()["counters"]
-    # The slab and scratch memory is allocated in the first step, and nothing later.
-    assert [step["allocations"] for step in counters][1:] == [step["allocations"] for step in plain][1:]
+    # Held, the device gives no slab back: at most one is new for each copy, none for a tensor. In the first step there
+    # is scratch memory, too: three tensors for each stream.
+    more = [on["allocations"] - plain["allocations"] for on, plain in zip(counters, off()["counters"], strict=True)]
+    assert more[0] <= counters[0]["device_to_host"] + 3
+    assert more[1] <= counters[1]["device_to_host"]
     records = sum(len(read_dump(rank_directory(dump_path, step))["data"]) for step in range(STEPS))
     copies = sum(step["device_to_host"] for step in counters)
     tensors = sum(len(list(leaves(read_dump(rank_directory(dump_path, step))["data"]))) for step in range(STEPS))
     assert records >= 6 * STEPS
-    if task == "statistics":
-        # A slab holds 16,384 tensors' numbers or 1 MiB; one is also submitted when it is 20 ms old.
-        assert copies < tensors / 2
-    assert copies < tensors
+    # A slab is copied once, when it is full or 20 ms old: how many there are depends on the machine's speed.
+    assert copies < tensors if task == "statistics" else copies <= tensors
 
 
 @pytest.mark.timeout(200)
