@@ -84,10 +84,16 @@ void Outbox::StoredUnlessMissing(uint64_t durable_through, const std::vector<std
   for (const std::string& hash : stored) Stored(hash);
 }
 
+bool Outbox::Intact(const std::string& hash) const {
+  const auto it = payloads_.find(hash);
+  return it == payloads_.end() || it->second.memory == nullptr || it->second.memory->intact();
+}
+
 absl::StatusOr<Outbox::Content> Outbox::PayloadContent(const std::string& hash) const {
   const auto it = payloads_.find(hash);
   if (it == payloads_.end()) return absl::NotFoundError("the payload is not held");
   if (it->second.memory != nullptr) {
+    if (!it->second.memory->intact()) return absl::DataLossError("the tensor was changed before it was sent");
     const std::span<std::byte> bytes = it->second.memory->bytes();
     return Content{.owner = it->second.memory,
                    .bytes = std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
@@ -116,7 +122,8 @@ uint64_t Outbox::SequenceOfEntry(uint64_t entry) const {
 
 bool Outbox::SpillPayload(const std::string& hash) {
   const auto it = payloads_.find(hash);
-  if (it == payloads_.end() || it->second.memory == nullptr) return true;
+  // What is not a copy needs no memory of ours.
+  if (it == payloads_.end() || it->second.memory == nullptr || !it->second.memory->counted()) return true;
   const std::span<std::byte> bytes = it->second.memory->bytes();
   absl::StatusOr<Spool::Place> place =
       spool_->Append(hash, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));

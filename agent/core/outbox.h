@@ -58,6 +58,8 @@ class Outbox {
     std::string_view bytes;
   };
   absl::StatusOr<Content> PayloadContent(const std::string& hash) const;
+  // Whether what PayloadContent gave is still what was captured.
+  bool Intact(const std::string& hash) const;
   void DropPayload(const std::string& hash) { Stored(hash); }
 
   // Payloads held that batches up to `sequence` announced first.

@@ -114,8 +114,10 @@ void Packer::AddLeaf(Leaf& leaf) {
   if (leaf.payload != nullptr) {
     flags |= v1::LEAF_PAYLOAD;
     v1::PayloadRef* const reference = block_->add_payload();
-    reference->set_hash(PayloadHash(leaf.payload->bytes()));
-    reference->set_size(leaf.payload->bytes().size());
+    PayloadName& name = *leaf.payload->name();
+    if (name.hash().empty()) name.Set(PayloadHash(leaf.payload->bytes()));
+    reference->set_hash(std::string(name.hash()));
+    reference->set_size(leaf.payload->size());
     packed_.payloads.push_back({reference->hash(), std::move(leaf.payload)});
     leaf.payload.reset();
     bytes_ += 24;

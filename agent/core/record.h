@@ -1,11 +1,14 @@
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace msprobe::core {
@@ -57,11 +60,39 @@ using StructureId = uint32_t;
 using StackId = uint32_t;   // 0: no stack
 using ParentId = uint32_t;  // 0: the parent is null
 
-// Host bytes of one tensor, counted against the session's memory ceiling until they are durable.
+// The content hash of a payload's bytes, known once the sender has computed it. Threads: any; Set once.
+class PayloadName {
+ public:
+  void Set(std::string_view hash) {
+    hash_ = hash;
+    is_set_.store(true, std::memory_order_release);
+  }
+  std::string_view hash() const {
+    return is_set_.load(std::memory_order_acquire) ? std::string_view(hash_) : std::string_view();
+  }
+
+ private:
+  std::string hash_;
+  std::atomic<bool> is_set_{false};
+};
+
+// Host bytes of one tensor. A copy, counted against the session's memory ceiling until it is durable; or the tensor's
+// own memory, of bytes whose hash is known already: then they are looked at only if the server does not have them.
 class Payload {
  public:
+  Payload() : Payload(std::make_shared<PayloadName>()) {}
+  explicit Payload(std::shared_ptr<PayloadName> name) : name_(std::move(name)) {}
   virtual ~Payload() = default;
   virtual std::span<std::byte> bytes() = 0;
+  virtual size_t size() { return bytes().size(); }
+  // Whether it is a copy, counted against the ceiling.
+  virtual bool counted() const { return true; }
+  // Whether bytes() are still what was captured.
+  virtual bool intact() { return true; }
+  const std::shared_ptr<PayloadName>& name() const { return name_; }
+
+ private:
+  const std::shared_ptr<PayloadName> name_;
 };
 
 // Numbers, a checksum or bytes of one tensor that are on their way from a device. A fragment with such a leaf stands in

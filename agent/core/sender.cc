@@ -430,7 +430,14 @@ bool Sender::SendChunk() {
   }
   Sent(content.size());
   upload_->offset += content.size();
-  if (last) upload_.reset();
+  if (last) {
+    // The server has refused it already, by its hash.
+    if (!outbox_.Intact(upload_->hash)) {
+      ++parts_.counters->payloads_dropped;
+      outbox_.DropPayload(upload_->hash);
+    }
+    upload_.reset();
+  }
   return true;
 }
 

@@ -15,6 +15,7 @@
 #include "agent/core/fragment_queue.h"
 #include "agent/core/log.h"
 #include "agent/core/memory_budget.h"
+#include "agent/core/payload_pool.h"
 #include "agent/core/process_identity.h"
 #include "agent/core/sender.h"
 #include "agent/core/server_address.h"
@@ -93,6 +94,7 @@ struct Parts {
       : bell(std::make_shared<Doorbell>()),
         budget(std::make_shared<MemoryBudget>(options.memory_ceiling_bytes, options.loss_policy, options.stall_bound,
                                               [bell = bell] { bell->Ring(); })),
+        pool(std::make_shared<PayloadPool>(budget)),
         queue(bell.get()) {
     v1::Hello hello = MakeHello(options);
     Spool spool(SpoolDirectory(options), ToHex(hello.session()), options.spool_quota_bytes);
@@ -104,6 +106,7 @@ struct Parts {
 
   const std::shared_ptr<Doorbell> bell;
   const std::shared_ptr<MemoryBudget> budget;
+  const std::shared_ptr<PayloadPool> pool;
   Log log;
   Dictionary dictionary;
   FragmentQueue queue;
@@ -135,24 +138,14 @@ class StreamingSession : public Session {
   }
 
   std::shared_ptr<Payload> AllocatePayload(size_t size) override {
-    return AllocatePayload(size, [](size_t bytes) {
-      return std::shared_ptr<std::byte>(new (std::nothrow) std::byte[bytes], std::default_delete<std::byte[]>());
-    });
+    return Allocate(size, [&] { return parts_->pool->Make(size); });
   }
   std::shared_ptr<Payload> AllocatePayload(size_t size, const PayloadMemory& allocate) override {
-    if (abandoned_ || closed_) return nullptr;
-    const Outcome outcome = parts_->budget->Acquire(size);
-    if (outcome == Outcome::kGranted) {
+    return Allocate(size, [&]() -> std::shared_ptr<Payload> {
       std::shared_ptr<std::byte> bytes = allocate(std::max<size_t>(size, 1));
-      if (bytes != nullptr) return std::make_shared<HeapPayload>(std::move(bytes), size, parts_->budget);
-      parts_->budget->Release(size);
-    }
-    ++parts_->counters.payloads_dropped;
-    Loss loss;
-    loss.payloads = 1;
-    loss.reason = outcome == Outcome::kGranted ? Gap::DROPPED : Reason(outcome);
-    parts_->queue.AddLoss(loss);
-    return nullptr;
+      if (bytes == nullptr) return nullptr;
+      return std::make_shared<HeapPayload>(std::move(bytes), size, parts_->budget);
+    });
   }
 
   void Emit(const Fragment& fragment) override {
@@ -253,6 +246,23 @@ class StreamingSession : public Session {
   }
 
  private:
+  // Room in the budget, and the payload that `make` gives for it; null: none, which is counted.
+  template <typename Make>
+  std::shared_ptr<Payload> Allocate(size_t size, Make&& make) {
+    if (abandoned_ || closed_) return nullptr;
+    const Outcome outcome = parts_->budget->Acquire(size);
+    if (outcome == Outcome::kGranted) {
+      if (std::shared_ptr<Payload> payload = make()) return payload;
+      parts_->budget->Release(size);
+    }
+    ++parts_->counters.payloads_dropped;
+    Loss loss;
+    loss.payloads = 1;
+    loss.reason = outcome == Outcome::kGranted ? Gap::DROPPED : Reason(outcome);
+    parts_->queue.AddLoss(loss);
+    return nullptr;
+  }
+
   Gap::Reason Reason(Outcome outcome) const {
     if (outcome == Outcome::kTooLarge) return Gap::PAYLOAD_TOO_LARGE;
     if (outcome == Outcome::kDropped) return Gap::DROPPED;

@@ -8,6 +8,8 @@
 #include <iterator>
 #include <utility>
 
+#include "agent/torch/watched_payload.h"
+
 namespace msprobe::capture {
 namespace {
 
@@ -80,7 +82,7 @@ bool RememberedStatistics::Arm(Region& region) {
     if (found->memory.data() + found->memory.size() > region.memory.data()) Disarm(*found);
   }
   region.entries.clear();
-  region.generation = ++generations_;
+  *region.generation = ++generations_;
   region.armed = watch_->Arm(region.memory, &region.range);
   if (region.armed) armed_[region.memory.data()] = &region;
   return region.armed;
@@ -116,7 +118,7 @@ RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tenso
   const Key key = KeyOf(view);
   const auto entry =
       std::find_if(region.entries.begin(), region.entries.end(), [&](const Entry& each) { return each.key == key; });
-  Place place{.storage = storage, .generation = region.generation};
+  Place place{.storage = storage, .generation = *region.generation};
   if (entry == region.entries.end()) return place;
   CopyNumbers(entry->numbers, leaf);
   leaf->reused = true;
@@ -129,11 +131,11 @@ void RememberedStatistics::Remember(const Place& place, const stats::TensorView&
   if (place.storage == nullptr || place.known) return;
   absl::MutexLock lock(&mu_);
   const auto found = regions_.find(place.storage);
-  if (found == regions_.end() || !found->second->armed || found->second->generation != place.generation) return;
+  if (found == regions_.end() || !found->second->armed || *found->second->generation != place.generation) return;
   // One storage of very many views (a cache cut anew at each call) would only cost.
   constexpr size_t kMostViews = 64;
   if (found->second->entries.size() >= kMostViews) found->second->entries.clear();
-  Entry entry{.key = KeyOf(view), .numbers = {}};
+  Entry entry{.key = KeyOf(view), .numbers = {}, .name = {}};
   CopyNumbers(leaf, &entry.numbers);
   entry.numbers.shape = {};
   found->second->entries.push_back(std::move(entry));
@@ -144,7 +146,7 @@ bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& v
   if (SameNumbers(recalled, read)) return true;
   absl::MutexLock lock(&mu_);
   const auto found = regions_.find(place.storage);
-  if (found == regions_.end() || found->second->generation != place.generation ||
+  if (found == regions_.end() || *found->second->generation != place.generation ||
       watch_->Written(found->second->range, Reach(view))) {
     return true;  // it was written just now
   }
@@ -153,6 +155,36 @@ bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& v
   for (auto& [storage, region] : regions_) Disarm(*region);
   regions_.clear();
   return false;
+}
+
+RememberedStatistics::Entry* RememberedStatistics::FindEntry(const Place& place, const stats::TensorView& view) {
+  if (place.storage == nullptr) return nullptr;
+  const auto found = regions_.find(place.storage);
+  if (found == regions_.end() || !found->second->armed || *found->second->generation != place.generation)
+    return nullptr;
+  const Key key = KeyOf(view);
+  std::vector<Entry>& entries = found->second->entries;
+  const auto entry = std::find_if(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
+  return entry == entries.end() ? nullptr : &*entry;
+}
+
+std::shared_ptr<core::Payload> RememberedStatistics::RecallBytes(const Place& place, const stats::TensorView& view) {
+  if (!view.is_contiguous() || view.conjugate || view.negative) return nullptr;
+  absl::MutexLock lock(&mu_);
+  const Entry* const entry = FindEntry(place, view);
+  if (entry == nullptr || entry->name == nullptr || entry->name->hash().empty()) return nullptr;
+  const Region& region = *regions_.at(place.storage);
+  return std::make_shared<WatchedPayload>(entry->name, region.storage, Reach(view), watch_, region.range,
+                                          region.generation);
+}
+
+void RememberedStatistics::NameBytes(const Place& place, const stats::TensorView& view,
+                                     const std::shared_ptr<core::PayloadName>& name) {
+  absl::MutexLock lock(&mu_);
+  Entry* const entry = FindEntry(place, view);
+  // Copied after they were looked up: written in between, they are not what is remembered.
+  if (entry == nullptr || watch_->Written(regions_.at(place.storage)->range, Reach(view))) return;
+  entry->name = name;
 }
 
 void RememberedStatistics::EndStep() {

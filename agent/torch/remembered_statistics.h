@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -44,7 +45,7 @@ class RememberedStatistics {
   static constexpr uint64_t kVerifyEvery = 256;
 
   // watch: null remembers nothing.
-  explicit RememberedStatistics(std::unique_ptr<stats::WriteWatch> watch) : watch_(std::move(watch)) {}
+  explicit RememberedStatistics(std::shared_ptr<const stats::WriteWatch> watch) : watch_(std::move(watch)) {}
   ~RememberedStatistics();
 
   // What to do with the numbers of one tensor, as Recall says.
@@ -62,6 +63,11 @@ class RememberedStatistics {
   void Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf);
   // Compares what was read with what Recall had given. False: they differ and nothing was written.
   bool Verify(const Place& place, const stats::TensorView& view, const core::Leaf& recalled, const core::Leaf& read);
+
+  // Bytes that were sent before and are the same still, in place of a copy; null: copy them, and tell NameBytes.
+  std::shared_ptr<core::Payload> RecallBytes(const Place& place, const stats::TensorView& view);
+  // The sender will set the name of these bytes.
+  void NameBytes(const Place& place, const stats::TensorView& view, const std::shared_ptr<core::PayloadName>& name);
 
   void EndStep();
 
@@ -83,6 +89,7 @@ class RememberedStatistics {
   struct Entry {
     Key key;
     core::Leaf numbers;
+    std::shared_ptr<core::PayloadName> name;  // of its bytes, where they were sent
   };
   // A storage that was seen, from when it was first until it is freed.
   struct Region {
@@ -91,7 +98,8 @@ class RememberedStatistics {
     uint64_t first_step = 0;
     uint64_t next_arm_step = 0;
     uint64_t patience = kPatience;
-    uint64_t generation = 0;  // of the arming: entries are of the present one
+    // Of the arming: entries are of the present one.
+    std::shared_ptr<std::atomic<uint64_t>> generation = std::make_shared<std::atomic<uint64_t>>(0);
     bool armed = false;
     stats::WriteWatch::Range range;
     std::vector<Entry> entries;
@@ -99,11 +107,12 @@ class RememberedStatistics {
   using Regions = absl::flat_hash_map<c10::StorageImpl*, std::unique_ptr<Region>>;
 
   static Key KeyOf(const stats::TensorView& view);
+  Entry* FindEntry(const Place& place, const stats::TensorView& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Region* Find(c10::StorageImpl* storage, std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Arm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Disarm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const std::unique_ptr<stats::WriteWatch> watch_;
+  const std::shared_ptr<const stats::WriteWatch> watch_;
 
   mutable absl::Mutex mu_;
   bool trusted_ ABSL_GUARDED_BY(mu_) = true;

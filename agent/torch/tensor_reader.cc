@@ -182,16 +182,14 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
     }
   }
 
-  SetLeaf(tensor, view, reading.leaf);
-  if (save) {
-    reading.leaf.payload = session_->AllocatePayload(static_cast<size_t>(count) * stats::ElementSize(view.dtype));
-    if (reading.leaf.payload != nullptr) stats::CopyContiguous(view, reading.leaf.payload->bytes().data());
-  }
+  const RememberedStatistics::Place place = SetLeaf(tensor, view, reading.leaf);
+  if (save) reading.leaf.payload = KeepBytes(place, view);
 }
 
-void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const {
+RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
+                                                  core::Leaf& leaf) const {
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
-  if (place.known && !place.verify) return;
+  if (place.known && !place.verify) return place;
   bytes_read_.fetch_add(static_cast<uint64_t>(view.element_count()) * stats::ElementSize(view.dtype),
                         std::memory_order_relaxed);
   core::Leaf read;
@@ -206,6 +204,18 @@ void TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& vi
   }
   remembered_->Remember(place, view, read);
   leaf = std::move(read);
+  return place;
+}
+
+std::shared_ptr<core::Payload> TensorReader::KeepBytes(const RememberedStatistics::Place& place,
+                                                       const stats::TensorView& view) const {
+  if (std::shared_ptr<core::Payload> payload = remembered_->RecallBytes(place, view)) return payload;
+  std::shared_ptr<core::Payload> payload =
+      session_->AllocatePayload(static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype));
+  if (payload == nullptr) return nullptr;
+  stats::CopyContiguous(view, payload->bytes().data());
+  remembered_->NameBytes(place, view, payload->name());
+  return payload;
 }
 
 void TensorReader::ReadDevice(const at::Tensor& tensor, bool save, TensorReading& reading) const {

@@ -48,7 +48,9 @@ class TensorReader {
   void ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const;
   void ReadDevice(const at::Tensor& tensor, bool save, TensorReading& reading) const;
   // The numbers of host memory, read or remembered.
-  void SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const;
+  RememberedStatistics::Place SetLeaf(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf& leaf) const;
+  std::shared_ptr<core::Payload> KeepBytes(const RememberedStatistics::Place& place,
+                                           const stats::TensorView& view) const;
 
   const core::SummaryMode summary_mode_;
   const std::vector<core::SliceRule> slice_;

@@ -4,8 +4,10 @@ import json
 import platform
 import re
 import sys
+import zlib
 
 import pytest
+import torch
 from harness.dumps import read_dump, write_config
 from harness.processes import PROGRAMS, Background, free_port, run
 
@@ -79,6 +81,18 @@ def test_a_weight_that_nobody_writes_is_read_once(tmp_path):
 def test_off_reads_every_time(tmp_path):
     true, seen, count = run_hazards(tmp_path, "unchanged", reuse="off")
     assert seen == true and count == 0
+
+
+def test_saved_tensors_are_the_bytes_at_the_call(tmp_path):
+    """Bytes that nobody wrote since they were sent are not sent again; the server still has the right ones of each."""
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", task="tensor")
+    names = ("unchanged", "data write", "fused SGD", "resize")
+    output = run([sys.executable, PROGRAMS / "remembered.py", config, *names]).stdout
+    for hazard, checksums in json.loads(re.search("TRUE (.*)", output)[1]).items():
+        for key, checksum in checksums.items():
+            step, call = key.split()
+            (file,) = (tmp_path / "dump" / f"step{step}").glob(f"*/*/Functional.linear.{call}.forward.input.1.pt")
+            assert f"{zlib.crc32(torch.load(file).numpy().tobytes()):08x}" == checksum, f"{hazard} {key}"
 
 
 def ranks(directory, kind, reuse):

@@ -1,4 +1,4 @@
-"""Runs the three nets for --steps and prints, as JSON, everything that an invisible agent must not change.
+"""Runs the nets for --steps and prints, as JSON, everything that an invisible agent must not change.
 
 --agent off: msprobe is not imported. constructed: a debugger exists and was never started. stopped: it dumped one step
 of another net before, then was stopped. on: every step is dumped.
@@ -75,8 +75,10 @@ def watch(agent, model, steps, body):
     }
 
 
-def train_qwen2(agent, steps):
+def train_qwen2(agent, steps, checkpointing=False):
     model = nets.qwen2()
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
     # Dropout draws random numbers: an extra draw anywhere would show.
     model.config.attention_dropout = 0.1
     for module in model.modules():
@@ -113,6 +115,41 @@ def train_two_path(agent, steps):
     return watch(agent, model, steps, body)
 
 
+def train_conv(agent, steps):
+    model = nets.conv_net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+    def body(step):
+        x = torch.randn(2, 3, 8, 8)
+        optimizer.zero_grad()
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        gradients = [parameter.grad.clone() for parameter in model.parameters()]
+        optimizer.step()
+        return loss, gradients
+
+    return watch(agent, model, steps, body)
+
+
+def decode(agent, count=64):
+    """As many tokens in one step, sampled, so that one bit or one random number more would show."""
+    model = nets.qwen2(train=False)
+
+    def body(step):
+        tokens = model.generate(
+            nets.tokens(),
+            attention_mask=torch.ones(1, 8),
+            max_new_tokens=count,
+            min_new_tokens=count,
+            do_sample=True,
+            use_cache=True,
+            pad_token_id=0,
+        )
+        return tokens.double().sum(), [tokens]
+
+    return watch(agent, model, 1, body)
+
+
 def run_encoder(agent, steps):
     model = nets.encoder_layer()
 
@@ -138,6 +175,9 @@ def main():
         "qwen2": train_qwen2(agent, options.steps),
         "two_path": train_two_path(agent, options.steps),
         "encoder": run_encoder(agent, options.steps),
+        "qwen2 checkpointing": train_qwen2(agent, options.steps, checkpointing=True),
+        "conv": train_conv(agent, options.steps),
+        "decode": decode(agent),
     }
     pathlib.Path(options.out).write_text(json.dumps(found))
 

@@ -68,6 +68,25 @@ def two_path():
     return TwoPathNet()
 
 
+class ConvNet(torch.nn.Module):
+    """Running statistics, which are written without a word, and an activation that is overwritten in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(8)
+        self.relu = torch.nn.ReLU(inplace=True)
+        self.head = torch.nn.Linear(8 * 8 * 8, 4)
+
+    def forward(self, x):
+        return self.head(self.relu(self.norm(self.conv(x))).flatten(1))
+
+
+def conv_net():
+    seed()
+    return ConvNet()
+
+
 def encoder_layer():
     seed()
     return torch.nn.TransformerEncoderLayer(d_model=32, nhead=4, dim_feedforward=64, batch_first=True).eval()

@@ -1,0 +1,78 @@
+#include "agent/core/payload_pool.h"
+
+#include <bit>
+#include <new>
+#include <utility>
+
+namespace msprobe::core {
+namespace {
+
+constexpr size_t kSmallest = 4096;
+
+size_t Capacity(size_t size) {
+  if (size <= kSmallest) return kSmallest;
+  const size_t step = std::bit_floor(size - 1) / 8;
+  return (size + step - 1) / step * step;
+}
+
+}  // namespace
+
+class PayloadPool::Pooled final : public Payload {
+ public:
+  Pooled(std::shared_ptr<PayloadPool> pool, Bytes bytes, size_t size)
+      : pool_(std::move(pool)), bytes_(std::move(bytes)), size_(size) {}
+  ~Pooled() override { pool_->Return(std::move(bytes_), size_); }
+  std::span<std::byte> bytes() override { return {bytes_.get(), size_}; }
+
+ private:
+  const std::shared_ptr<PayloadPool> pool_;
+  Bytes bytes_;
+  const size_t size_;
+};
+
+std::shared_ptr<Payload> PayloadPool::Make(size_t size) {
+  const size_t capacity = Capacity(size);
+  Bytes bytes;
+  {
+    MutexLock lock(&mu_);
+    const auto found = idle_.find(capacity);
+    if (found != idle_.end() && !found->second.empty()) {
+      bytes = std::move(found->second.back());
+      found->second.pop_back();
+      idle_bytes_ -= capacity;
+    } else {
+      MakeRoom(0);
+    }
+  }
+  if (bytes == nullptr) bytes.reset(new (std::nothrow) std::byte[capacity]);
+  if (bytes == nullptr) return nullptr;
+  return std::make_shared<Pooled>(shared_from_this(), std::move(bytes), size);
+}
+
+void PayloadPool::Return(Bytes bytes, size_t size) {
+  budget_->Release(size);
+  const size_t capacity = Capacity(size);
+  MutexLock lock(&mu_);
+  MakeRoom(capacity);
+  if (idle_bytes_ + capacity + budget_->used() > budget_->ceiling()) return;
+  idle_[capacity].push_back(std::move(bytes));
+  idle_bytes_ += capacity;
+}
+
+void PayloadPool::MakeRoom(size_t more) {
+  while (!idle_.empty() && idle_bytes_ + more + budget_->used() > budget_->ceiling()) {
+    const auto largest = std::prev(idle_.end());
+    if (!largest->second.empty()) {
+      largest->second.pop_back();
+      idle_bytes_ -= largest->first;
+    }
+    if (largest->second.empty()) idle_.erase(largest);
+  }
+}
+
+size_t PayloadPool::idle_bytes() const {
+  MutexLock lock(&mu_);
+  return idle_bytes_;
+}
+
+}  // namespace msprobe::core
