@@ -31,9 +31,11 @@ class Depth {
 
 }  // namespace
 
-Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe)
+Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe,
+                 ObjectReference thread_lane)
     : recorder_(std::move(recorder)),
       describe_(std::move(describe)),
+      thread_lane_(std::move(thread_lane)),
       call_stack_(std::shared_ptr<core::Session>(recorder_, &recorder_->session()), std::move(own_directory)),
       parameter_gradients_(recorder_) {}
 
@@ -46,6 +48,20 @@ bool Capture::Wants() {
   return !TorchDispatchModeTLS::any_modes_set() || (!TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FAKE) &&
                                                     !TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::PROXY) &&
                                                     !TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL));
+}
+
+ThreadState& Capture::Thread() {
+  ThreadState& thread = ThreadState::Get();
+  const uint32_t epoch = recorder_->lanes_epoch();
+  if (thread.lane_epoch == epoch) return thread;
+  const KeptError error;
+  const Depth unrecorded(thread.suppressed);
+  const ObjectReference lane = ObjectReference::Steal(PyObject_CallFunction(thread_lane_.get(), "I", epoch));
+  const long number = lane ? PyLong_AsLong(lane.get()) : -1;
+  PyErr_Clear();
+  thread.lane = number < 0 ? 0 : static_cast<uint32_t>(number);
+  thread.lane_epoch = epoch;
+  return thread;
 }
 
 core::StackId Capture::Stack(PyObject* entered) {
@@ -72,10 +88,11 @@ void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> argumen
 void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
                          PyObject* result, PyObject* module, PyObject* entered) {
   const bool was_wanted = record.wanted;
+  const bool was_selected = record.selected;
   recorder_->Recheck(record, api != nullptr, api == nullptr ? core::RiskLevel::kAll : api->risk);
   recorder_->Contain(record, [&] {
     if (!record.wanted && !was_wanted) {
-      return recorder_->EmitConstructOnly(record, record.selected ? Stack(entered) : 0);
+      return recorder_->EmitConstructOnly(record, was_selected || record.selected ? Stack(entered) : 0);
     }
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(record, builder);
@@ -127,7 +144,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
                            Original original) {
   // The capture may be replaced while the call runs; the recorder stays until its own records are finished.
   const std::shared_ptr<Recorder> recorder = recorder_;
-  ThreadState& thread = ThreadState::Get();
+  ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
   OpenRecord record = recorder->BeginApi(api, thread);
   EnterFields(record, arguments, keywords, &api, nullptr);
@@ -209,7 +226,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
   const ObjectReference module = found->second.object;
   const std::shared_ptr<const std::string> name = found->second.name;
-  ThreadState& thread = ThreadState::Get();
+  ThreadState& thread = Thread();
   const auto call = std::make_shared<ModuleCall>(recorder, recorder->BeginModule(name, thread));
   OpenRecord& record = call->forward();
   ModuleInputs::Call loaded;

@@ -23,7 +23,10 @@ namespace msprobe::capture {
 // unchanged.
 class Capture {
  public:
-  Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe);
+  // describe: encodes the rare values of a call (_describe.py). thread_lane(epoch): the calling thread's place among
+  // those that record in a step (_thread_lanes.py).
+  Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe,
+          ObjectReference thread_lane);
 
   Recorder& recorder() { return *recorder_; }
 
@@ -78,6 +81,8 @@ class Capture {
   // Whether `result` is a Work or a list of them. Then the record is completed by Waited.
   bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
                       PyObject* keywords, PyObject* result);
+  // The calling thread, placed among those of the step.
+  ThreadState& Thread();
   core::StackId Stack(PyObject* entered);
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
                    PyObject* entered);
@@ -89,6 +94,7 @@ class Capture {
 
   const std::shared_ptr<Recorder> recorder_;
   const ObjectReference describe_;
+  const ObjectReference thread_lane_;
   CallStack call_stack_;
   ParameterGradients parameter_gradients_;
   std::unique_ptr<ModuleInputs> module_inputs_;

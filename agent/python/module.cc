@@ -49,8 +49,10 @@ class Agent {
  public:
   Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
         const std::string& server_binary, const std::string& framework_version, const std::string& program,
-        std::string own_directory, py::object describe)
-      : own_directory_(std::move(own_directory)), describe_(std::move(describe)) {
+        std::string own_directory, py::object describe, py::object thread_lane)
+      : own_directory_(std::move(own_directory)),
+        describe_(std::move(describe)),
+        thread_lane_(std::move(thread_lane)) {
     core::SessionOptions options;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
@@ -79,6 +81,11 @@ class Agent {
     if (tokens) range = TokenWindow::Range{tokens->first, tokens->second};
     Capture::SetActive(capture_.get());
     recorder_->Start(step, range);
+  }
+
+  void GoOn(uint32_t step) {
+    Capture::SetActive(capture_.get());
+    recorder_->GoOn(step);
   }
 
   // Captures by another configuration from now on; between two steps. The session stays.
@@ -192,11 +199,13 @@ class Agent {
  private:
   void MakeCapture(const Config& config) {
     recorder_ = std::make_shared<Recorder>(config, session_);
-    capture_ = std::make_unique<Capture>(recorder_, own_directory_, ObjectReference::Borrow(describe_.ptr()));
+    capture_ = std::make_unique<Capture>(recorder_, own_directory_, ObjectReference::Borrow(describe_.ptr()),
+                                         ObjectReference::Borrow(thread_lane_.ptr()));
   }
 
   const std::string own_directory_;
   const py::object describe_;
+  const py::object thread_lane_;
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<Capture> capture_;
@@ -336,10 +345,12 @@ PYBIND11_MODULE(_agent, module) {
 
   py::class_<Agent>(module, "Agent")
       .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&,
-                    const std::string&, const std::string&, std::string, py::object>(),
+                    const std::string&, const std::string&, std::string, py::object, py::object>(),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
-           py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"))
+           py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"),
+           py::arg("thread_lane"))
       .def("start", &Agent::Start, py::arg("step"), py::arg("tokens") = py::none())
+      .def("go_on", &Agent::GoOn, py::arg("step"))
       .def("reconfigure", &Agent::Reconfigure)
       .def("set_request_rows", &Agent::SetRequestRows)
       .def("set_bench", &Agent::SetBench)

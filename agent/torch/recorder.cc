@@ -62,6 +62,7 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session)
       reader_(config_, session_.get(), config_.request_id.empty() ? nullptr : &request_rows_),
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       generation_(NextGeneration()),
+      lanes_epoch_(NextGeneration()),
       filter_(config_) {}
 
 void Recorder::Start(uint32_t step, std::optional<TokenWindow::Range> tokens) {
@@ -71,6 +72,11 @@ void Recorder::Start(uint32_t step, std::optional<TokenWindow::Range> tokens) {
     window_.Open(tokens);
     inside_.store(window_.inside(), std::memory_order_relaxed);
   }
+  watching_.store(true, std::memory_order_release);
+}
+
+void Recorder::GoOn(uint32_t step) {
+  step_.store(step, std::memory_order_relaxed);
   watching_.store(true, std::memory_order_release);
 }
 
@@ -94,7 +100,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   next_ordinal_ = 0;
   token_ = 0;
   token_seen_ = false;
-  lanes_.clear();
+  lanes_epoch_.store(NextGeneration(), std::memory_order_relaxed);
   counts_.clear();
   gradient_counts_.clear();
   modules_with_backward_.clear();
@@ -147,8 +153,7 @@ bool Recorder::Saves(const OpenRecord& record) const {
 
 uint32_t Recorder::NextCount(const std::string& name, const ThreadState& thread, bool recompute) {
   // What is computed again counts on where the first forward was, whichever thread runs the backward pass.
-  const uint32_t lane =
-      recompute ? 0 : lanes_.try_emplace(thread.number, static_cast<uint32_t>(lanes_.size())).first->second;
+  const uint32_t lane = recompute ? 0 : thread.lane;
   if (lane >= counts_.size()) counts_.resize(lane + 1);
   return lane * kThreadStride + counts_[lane][name]++;
 }
@@ -326,13 +331,15 @@ void Recorder::StartFragment(const OpenRecord& record, FragmentBuilder& builder)
 
 void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack) {
   if (record.step != step()) return;  // its step has ended while the call was under way
-  // A record whose first fields come late stands where they came.
-  const bool moves = (flags & core::kExit) != 0 && !builder.empty() &&
-                     (record.kind != core::RecordKind::kApi || ((flags & core::kEnter) == 0 && !record.entered));
-  if (moves && (flags & core::kEnter) == 0) {
+  // Modules and parameters stand where they were updated last. So does an API whose first fields come late.
+  const bool ends = (flags & core::kExit) != 0 && !builder.empty();
+  const bool whole = (flags & core::kEnter) != 0;  // its begin was not wanted: a scope opened since
+  const bool moves = ends && (whole ? record.kind == core::RecordKind::kModule
+                                    : record.kind != core::RecordKind::kApi || !record.entered);
+  if (moves) {
     absl::MutexLock lock(&mu_);
     record.ordinal = next_ordinal_++;
-    flags |= core::kUpdate;
+    if (!whole) flags |= core::kUpdate;
   }
   if ((flags & core::kEnter) != 0 && !builder.empty()) record.entered = true;
   if (diff_check_ != nullptr && record.save) CompareBeforeEmit(record, builder, flags);

@@ -73,6 +73,8 @@ struct ThreadState {
   };
   const uint32_t number;            // small, from 0, in order of first use
   uint32_t generation = 0;          // of the recorder whose modules are listed
+  uint32_t lane = 0;                // its place among the threads that record in the step
+  uint32_t lane_epoch = 0;          // the Recorder::lanes_epoch() of which `lane` is
   int api_depth = 0;                // inside a recorded API: what it calls is its own business
   int suppressed = 0;               // inside something that is never recorded (printing a tensor)
   std::vector<OpenModule> modules;  // forward and backward, innermost last
@@ -95,10 +97,15 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   core::Session& session() { return *session_; }
   const TensorReader& reader() const { return reader_; }
   uint32_t generation() const { return generation_; }
+  // Another number in each step of each recorder. The caller of BeginApi and BeginModule has set ThreadState::lane to
+  // the thread's place in it.
+  uint32_t lanes_epoch() const { return lanes_epoch_.load(std::memory_order_relaxed); }
 
   bool capturing() const { return watching() && inside_.load(std::memory_order_relaxed); }
   // tokens: only these forward passes of the root; capturing() is false outside of them, watching() until Stop.
   void Start(uint32_t step, std::optional<TokenWindow::Range> tokens = std::nullopt);
+  // Captures into `step` as well, forward passes counted on.
+  void GoOn(uint32_t step);
   void Stop();
   bool watching() const { return watching_.load(std::memory_order_acquire); }
   // Ends `step` (or forgets it), and resets counts, ordinals and tokens.
@@ -161,9 +168,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
 
  private:
   bool WantsDirection(core::Direction direction) const;  // by data_mode
-  // The place of a call among those of its name in this step. Calls of one thread are numbered by themselves, so that
-  // numbers do not depend on how threads interleave: of the n-th thread that records in the step from n *
-  // kThreadStride.
+  // The place of a call among those of its name in this step. Calls of one thread are numbered by themselves, from
+  // lane * kThreadStride, so that numbers do not depend on how threads interleave.
   uint32_t NextCount(const std::string& name, const ThreadState& thread, bool recompute)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   core::ParentId ParentOf(const ThreadState& thread) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -182,6 +188,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const std::unique_ptr<DiffCheck> diff_check_;
   const core::Log log_;
   const uint32_t generation_;
+  std::atomic<uint32_t> lanes_epoch_;
   std::atomic<bool> watching_{false};
   std::atomic<bool> inside_{true};  // of window_
   std::atomic<uint32_t> step_{0};
@@ -193,7 +200,6 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   uint64_t next_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t token_ ABSL_GUARDED_BY(mu_) = 0;
   bool token_seen_ ABSL_GUARDED_BY(mu_) = false;
-  absl::flat_hash_map<uint32_t, uint32_t> lanes_ ABSL_GUARDED_BY(mu_);  // thread number -> its place among threads
   std::vector<absl::flat_hash_map<std::string, uint32_t>> counts_ ABSL_GUARDED_BY(mu_);  // by lane
   absl::flat_hash_map<const void*, std::shared_ptr<const std::string>> api_names_ ABSL_GUARDED_BY(mu_);
   core::ParentId phase_ ABSL_GUARDED_BY(mu_) = 0;

@@ -158,6 +158,15 @@ def test_token_range_is_that_of_the_established_tool(switched, oracle_python):
 
 
 @TIMEOUT
+def test_token_range_counts_on_through_a_step_without_stop(switched, oracle_python):
+    ours = switched("tokens_of_steps", {"level": "mix"})[0]
+    theirs = switched("tokens_of_steps", {"level": "mix"}, python=oracle_python)[0]
+    assert alike(ours[0], theirs[0])
+    assert [record["input_args"][0]["Min"] for name, record in ours[0].items() if "first.Linear" in name] == [1.0, 2.0]
+    assert sorted(ours) == [0], "what is past the range is not captured, in whatever step"
+
+
+@TIMEOUT
 def test_request_id_keeps_the_rows_of_one_request(switched, oracle_python):
     config = {"task": "tensor", "level": "L1", "tensor": {"request_id": "b"}}
     ours, tensors, output, _ = switched("requests", config)

@@ -53,18 +53,13 @@ def of_main_thread(data):
     return [name for name in data if all(int(part) < 1_000_000 for part in name.split(".") if part.isdigit())]
 
 
-def without_thread(name):
-    """A name whose count is that inside its thread: which number a thread has is decided when it first calls."""
-    return tuple(int(part) % 1_000_000 if part.isdigit() else part for part in name.split("."))
-
-
 @pytest.mark.timeout(400)
 def test_steps_are_numbered_alike(dumps):
     for rank in range(RANKS):
         first, second = (of_main_thread(data) for data in dumps[rank])
         assert first == second
-        ours, later = (collections.Counter(map(without_thread, data)) for data in dumps[rank])
-        assert ours == later
+        ours, later = (set(data) for data in dumps[rank])
+        assert ours == later, "which of the threads calls first is not the same in both steps"
     for data in zip(*(dumps[rank] for rank in range(RANKS)), strict=True):
         sharded = [[name for name in each if ".sharded." in name] for each in data]
         assert sharded[0] and all(each == sharded[0] for each in sharded)
@@ -103,6 +98,8 @@ def test_every_call_of_every_thread_is_there_in_its_order(dumps):
             for name, entry in of_threads(data).items():
                 calls[name.split(".")[2]].append((int(name.rsplit(".", 1)[1]), entry["input_args"][0]["Max"]))
             assert sorted(calls) == [str(number) for number in range(THREADS)]
+            lanes = [{count // 1_000_000 for count, _ in calls[str(number)]} for number in range(THREADS)]
+            assert lanes == [{number + 1} for number in range(THREADS)], "numbered in the order they were started"
             for number, made in calls.items():
                 values = [value for _, value in sorted(made)]
                 assert values == [float(int(number) * CALLS + call) for call in range(CALLS)], json.dumps(made)

@@ -26,21 +26,8 @@ def test_every_pair_is_there():
             assert wanted <= seen, (a, b)
 
 
-# What the agent has yet to do as the established tool does, by the settings that show it.
-PENDING = {
-    ("mix", "scope"): "a module that began before the scope and ends in it stands first, not where it ended",
-    ("L1", "scope", "backward output"): "the scope's last name is missing in stack.json",
-}
-
-
-def marked(pairs):
-    for name, case in pairs.items():
-        reasons = [reason for settings, reason in PENDING.items() if set(settings) <= set(map(str, case.values()))]
-        yield pytest.param(name, marks=[pytest.mark.xfail(reason=reasons[0], strict=True)] if reasons else [])
-
-
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("name", [*marked(PAIRS)])
+@pytest.mark.parametrize("name", PAIRS)
 def test_same_dump(name, side_by_side):
     case = PAIRS[name]
     pair = side_by_side.case(name)

@@ -63,6 +63,18 @@ def tokens():
     tool.step()
 
 
+def tokens_of_steps():
+    """Two steps of three forward passes without a stop between them; passes 1 to 2 are asked for, once."""
+    model, tool = net(), debugger()
+    batches = [rows(2, index) for index in range(3)]
+    tool.start(model, token_range=[1, 2])
+    for _ in range(2):
+        for batch in batches:
+            model(batch)
+        tool.step()
+    tool.stop()
+
+
 def requests():
     """Three steps of batches of requests a, b and c; b is missing in the second."""
     model, tool = net(), debugger()
@@ -148,4 +160,4 @@ def module():
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (train, tokens, requests, shifted, infinite, dtypes, reload, module)}[sys.argv[1]]()
+    {f.__name__: f for f in (train, tokens, tokens_of_steps, requests, shifted, infinite, dtypes, reload, module)}[sys.argv[1]]()

@@ -21,6 +21,7 @@ from msprobe.pytorch._errors import MsprobeError
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._saving import Saver
+from msprobe.pytorch._thread_lanes import ThreadLanes
 from msprobe.pytorch.interception import Interception
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -330,7 +331,7 @@ class PrecisionDebugger:
         if goes_on and self._running:
             service.current_iter = service.loop + service.init_step
             self._find_bench()
-            self._agent.start(service.current_iter)
+            self._agent.go_on(service.current_iter)
             self._step_has_records = True
 
     # dump_enable: the configuration is read again when its file has changed.
@@ -473,6 +474,7 @@ class PrecisionDebugger:
                 program=program,
                 own_directory=str(_PACKAGE),
                 describe=describe,
+                thread_lane=ThreadLanes().current,
             )
         except ValueError as error:
             raise MsprobeError(str(error)) from None
