@@ -50,9 +50,7 @@ class Agent {
   Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
         const std::string& server_binary, const std::string& framework_version, const std::string& program,
         std::string own_directory, py::object describe, py::object thread_lane)
-      : own_directory_(std::move(own_directory)),
-        describe_(std::move(describe)),
-        thread_lane_(std::move(thread_lane)) {
+      : own_directory_(std::move(own_directory)), describe_(std::move(describe)), thread_lane_(std::move(thread_lane)) {
     core::SessionOptions options;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};

@@ -160,4 +160,5 @@ def module():
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (train, tokens, tokens_of_steps, requests, shifted, infinite, dtypes, reload, module)}[sys.argv[1]]()
+    programs = (train, tokens, tokens_of_steps, requests, shifted, infinite, dtypes, reload, module)
+    {program.__name__: program for program in programs}[sys.argv[1]]()
