@@ -28,6 +28,7 @@ constexpr std::array<std::string_view, 3> kRiskLevels = {"CORE", "FOCUS", "ALL"}
 constexpr std::array<std::string_view, 2> kPrecisions = {"low", "high"};
 constexpr std::array<std::string_view, 3> kLossPolicies = {"spool", "stall", "drop"};
 constexpr std::array<std::string_view, 2> kCaptures = {"listed", "all"};
+constexpr std::array<std::string_view, 2> kBackwards = {"observed", "exact"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
 
 // A member that is absent or null is null.
@@ -367,6 +368,7 @@ class Reader {
           ReadNumber(Find(root_, "spool_quota_mb"), "spool_quota_mb", 0, 1 << 24, &quota),
           ReadNumber(Find(root_, "stall_bound_s"), "stall_bound_s", 0, 86400, &config_.stall_bound_seconds),
           ReadChoice(Find(root_, "capture"), "capture", kCaptures, &capture),
+          ReadChoice(Find(root_, "backward"), "backward", kBackwards, &backward),
           ReadBool(Find(root_, "linear_weight_grad"), "linear_weight_grad", &config_.linear_weight_grad),
           ReadChoice(Find(root_, "reuse"), "reuse", kReuses, &reuse)}) {
       if (!status.ok()) return status;
@@ -383,6 +385,7 @@ class Reader {
     config_.memory_ceiling_bytes = static_cast<uint64_t>(ceiling * (1 << 20));
     config_.spool_quota_bytes = static_cast<uint64_t>(quota * (1 << 20));
     config_.capture_all = capture == 1;
+    config_.exact_backward = backward == 1;
     return absl::OkStatus();
   }
 

@@ -73,6 +73,7 @@ struct Config {
   double stall_bound_seconds = 30;
   bool capture_all = false;  // "capture": "all"
   Reuse reuse = Reuse::kParameters;
+  bool exact_backward = false;        // "backward": "exact"
   bool linear_weight_grad = false;    // the weight's gradient in the backward record of a linear
   std::string json;                   // as read, for CaptureSettings.config_json
   std::vector<std::string> warnings;  // unknown fields and the like, for the log

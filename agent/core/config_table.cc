@@ -9,7 +9,7 @@
 namespace msprobe::core {
 namespace {
 
-constexpr std::array<std::string_view, 28> kTopFields = {"task",
+constexpr std::array<std::string_view, 29> kTopFields = {"task",
                                                          "dump_path",
                                                          "rank",
                                                          "step",
@@ -26,6 +26,7 @@ constexpr std::array<std::string_view, 28> kTopFields = {"task",
                                                          "spool_quota_mb",
                                                          "stall_bound_s",
                                                          "capture",
+                                                         "backward",
                                                          "reuse",
                                                          "memory_ceiling_mb",
                                                          "custom_op_namespaces",

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "agent/python/value_walker.h"
+#include "agent/torch/exact_backward.h"
 #include "agent/torch/weight_gradient.h"
 
 namespace msprobe::capture {
@@ -31,11 +32,9 @@ class Depth {
 
 }  // namespace
 
-Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe,
-                 ObjectReference thread_lane)
+Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, Callbacks callbacks)
     : recorder_(std::move(recorder)),
-      describe_(std::move(describe)),
-      thread_lane_(std::move(thread_lane)),
+      callbacks_(std::move(callbacks)),
       call_stack_(std::shared_ptr<core::Session>(recorder_, &recorder_->session()), std::move(own_directory)),
       parameter_gradients_(recorder_) {}
 
@@ -56,7 +55,7 @@ ThreadState& Capture::Thread() {
   if (thread.lane_epoch == epoch) return thread;
   const KeptError error;
   const Depth unrecorded(thread.suppressed);
-  const ObjectReference lane = ObjectReference::Steal(PyObject_CallFunction(thread_lane_.get(), "I", epoch));
+  const ObjectReference lane = ObjectReference::Steal(PyObject_CallFunction(callbacks_.thread_lane.get(), "I", epoch));
   const long number = lane ? PyLong_AsLong(lane.get()) : -1;
   PyErr_Clear();
   thread.lane = number < 0 ? 0 : static_cast<uint32_t>(number);
@@ -75,7 +74,7 @@ void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> argumen
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(record, builder);
     if (recorder_->WantsInput(core::Direction::kForward)) {
-      ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
+      ValueWalker walker(recorder_->reader(), builder, callbacks_.describe.get(), record.save);
       builder.Key("input_args");
       walker.WalkArguments(arguments, api == nullptr ? std::span<const int>() : api->ignored_inputs);
       builder.Key("input_kwargs");
@@ -97,7 +96,7 @@ void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject*
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(record, builder);
     if (record.wanted && recorder_->WantsOutput(core::Direction::kForward)) {
-      ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
+      ValueWalker walker(recorder_->reader(), builder, callbacks_.describe.get(), record.save);
       const std::span<const int> ignored = api == nullptr ? std::span<const int>() : api->ignored_outputs;
       builder.Key("output");
       if (api != nullptr && api->is_distributed) {
@@ -213,6 +212,27 @@ void Capture::Waited(PyObject* work) {
   ExitFields(wait->record, wait->api, arguments, wait->keywords.get(), wait->result.get(), nullptr, nullptr);
 }
 
+ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass pass) {
+  const KeptError error;
+  ObjectReference passed;
+  recorder_->Contain(record, [&] {
+    std::vector<at::Tensor> tensors;
+    CollectGradientTensors(value, tensors);
+    const std::vector<at::Tensor> behind = pass(tensors);
+    if (behind.empty()) return;
+    const ObjectReference list = ObjectReference::Steal(PyList_New(static_cast<Py_ssize_t>(behind.size())));
+    for (size_t i = 0; list && i < behind.size(); ++i) {
+      PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(behind[i]));
+    }
+    const Depth unrecorded(ThreadState::Get().suppressed);
+    passed =
+        ObjectReference::Steal(PyObject_CallFunctionObjArgs(callbacks_.with_tensors.get(), value, list.get(), nullptr));
+    if (!passed) recorder_->Fault(record, "the module's tensors cannot be replaced: its backward is not recorded");
+  });
+  PyErr_Clear();
+  return passed ? std::move(passed) : ObjectReference::Borrow(value);
+}
+
 PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
   const auto found = PyTuple_GET_SIZE(arguments) > 0 ? modules_.find(PyTuple_GET_ITEM(arguments, 0)) : modules_.end();
   if (found == modules_.end() || !recorder_->watching() || ThreadState::Get().suppressed > 0) {
@@ -241,11 +261,19 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   const std::span<PyObject* const> inputs(items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1));
   EnterFields(record, inputs, keywords, nullptr, entered_code);
   recorder->PushModule(thread, call, record);
-  recorder->Contain(record, [&] {
-    std::vector<at::Tensor> tensors;
-    for (PyObject* input : inputs) CollectGradientTensors(input, tensors);
-    call->Enter(tensors);
-  });
+  std::shared_ptr<ExactBackward> exact;
+  ObjectReference passed;
+  if (recorder->config().exact_backward && at::GradMode::is_enabled()) {
+    exact = std::make_shared<ExactBackward>(recorder, record);
+    passed = Behind(record, arguments, [&](const auto& tensors) { return exact->PassInputs(tensors); });
+    arguments = passed.get();
+  } else {
+    recorder->Contain(record, [&] {
+      std::vector<at::Tensor> tensors;
+      for (PyObject* input : inputs) CollectGradientTensors(input, tensors);
+      call->Enter(tensors);
+    });
+  }
   PyObject* result = PyObject_Call(original, arguments, keywords);
   if (result == nullptr) {
     if (active_ == this) Raised(record);
@@ -265,10 +293,15 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
         }
       }
       PyErr_Clear();
+      if (exact != nullptr) return;
       std::vector<at::Tensor> tensors;
       CollectGradientTensors(result, tensors);
       parameter_gradients_.NoteUses(call->Exit(tensors, has_parameters));
     });
+    if (exact != nullptr) {
+      const ObjectReference plain = ObjectReference::Steal(result);
+      result = Behind(record, result, [&](const auto& tensors) { return exact->PassOutputs(tensors); }).release();
+    }
   }
   recorder->PopModule(thread, record);
   return result;
@@ -288,7 +321,7 @@ void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
   recorder_->Contain(record, [&] {
     FragmentBuilder builder;
     Recorder::StartFragment(record, builder);
-    ValueWalker walker(recorder_->reader(), builder, describe_.get(), record.save);
+    ValueWalker walker(recorder_->reader(), builder, callbacks_.describe.get(), record.save);
     builder.Key("value");
     walker.Walk(value);
     recorder_->Emit(record, builder, core::kEnter | core::kExit);

@@ -25,8 +25,13 @@ class Capture {
  public:
   // describe: encodes the rare values of a call (_describe.py). thread_lane(epoch): the calling thread's place among
   // those that record in a step (_thread_lanes.py).
-  Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, ObjectReference describe,
-          ObjectReference thread_lane);
+  // with_tensors(value, tensors): `value` with its tensors that require grad replaced (_with_tensors.py).
+  struct Callbacks {
+    ObjectReference describe;
+    ObjectReference thread_lane;
+    ObjectReference with_tensors;
+  };
+  Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, Callbacks callbacks);
 
   Recorder& recorder() { return *recorder_; }
 
@@ -89,12 +94,14 @@ class Capture {
   void ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
                   PyObject* result, PyObject* module, PyObject* entered);
   void Raised(OpenRecord& record);
+  // `value` with its tensors that require grad behind a node of `pass`; `value` itself where there are none.
+  using Pass = absl::FunctionRef<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+  ObjectReference Behind(const OpenRecord& record, PyObject* value, Pass pass);
 
   static inline Capture* active_ = nullptr;
 
   const std::shared_ptr<Recorder> recorder_;
-  const ObjectReference describe_;
-  const ObjectReference thread_lane_;
+  const Callbacks callbacks_;
   CallStack call_stack_;
   ParameterGradients parameter_gradients_;
   std::unique_ptr<ModuleInputs> module_inputs_;

@@ -49,8 +49,11 @@ class Agent {
  public:
   Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
         const std::string& server_binary, const std::string& framework_version, const std::string& program,
-        std::string own_directory, py::object describe, py::object thread_lane)
-      : own_directory_(std::move(own_directory)), describe_(std::move(describe)), thread_lane_(std::move(thread_lane)) {
+        std::string own_directory, py::object describe, py::object thread_lane, py::object with_tensors)
+      : own_directory_(std::move(own_directory)),
+        describe_(std::move(describe)),
+        thread_lane_(std::move(thread_lane)),
+        with_tensors_(std::move(with_tensors)) {
     core::SessionOptions options;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
@@ -197,13 +200,15 @@ class Agent {
  private:
   void MakeCapture(const Config& config) {
     recorder_ = std::make_shared<Recorder>(config, session_);
-    capture_ = std::make_unique<Capture>(recorder_, own_directory_, ObjectReference::Borrow(describe_.ptr()),
-                                         ObjectReference::Borrow(thread_lane_.ptr()));
+    const auto borrow = [](const py::object& callback) { return ObjectReference::Borrow(callback.ptr()); };
+    capture_ = std::make_unique<Capture>(
+        recorder_, own_directory_, Capture::Callbacks{borrow(describe_), borrow(thread_lane_), borrow(with_tensors_)});
   }
 
   const std::string own_directory_;
   const py::object describe_;
   const py::object thread_lane_;
+  const py::object with_tensors_;
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<Capture> capture_;
@@ -343,10 +348,10 @@ PYBIND11_MODULE(_agent, module) {
 
   py::class_<Agent>(module, "Agent")
       .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&,
-                    const std::string&, const std::string&, std::string, py::object, py::object>(),
+                    const std::string&, const std::string&, std::string, py::object, py::object, py::object>(),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
            py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"),
-           py::arg("thread_lane"))
+           py::arg("thread_lane"), py::arg("with_tensors"))
       .def("start", &Agent::Start, py::arg("step"), py::arg("tokens") = py::none())
       .def("go_on", &Agent::GoOn, py::arg("step"))
       .def("reconfigure", &Agent::Reconfigure)

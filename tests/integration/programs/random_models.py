@@ -255,7 +255,14 @@ class Captured:
 
 
 class Plain:
+    """Notes in which order gradients are accumulated: the order of a parameters_grad entry's keys."""
+
+    def __init__(self):
+        self.accumulated = []  # ids of parameters
+
     def __call__(self, model):
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(lambda each: self.accumulated.append(id(each)))
         return self
 
     def __enter__(self):
@@ -265,25 +272,27 @@ class Plain:
         pass
 
 
-def parameter_gradients(model, tracer, encoder):
+def parameter_gradients(model, tracer, encoder, accumulated):
     called = {full.split(".forward.")[0] for full in tracer.parents}
     found = {}
     for module in model.modules():
         name = tracer.names.get(id(module))
         own = dict(module.named_parameters(recurse=False))
         if own and f"Module.{name}" in called and all(each.grad is not None for each in own.values()):
-            grads = {key: [encoder.value(each.grad)] for key, each in own.items()}
+            by_time = sorted(own.items(), key=lambda item: accumulated.index(id(item[1])))
+            grads = {key: [encoder.value(each.grad)] for key, each in by_time}
             found[f"Module.{name}.parameters_grad.0"] = grads
     return found
 
 
 def run(debugger, step, encoder):
-    plain, tracer, model = one_pass(step["tree"], step, encoder, Plain())
+    around = Plain()
+    plain, tracer, model = one_pass(step["tree"], step, encoder, around)
     traced, _, _ = one_pass(step["tree"], step, None, Captured(debugger))
     return {
         "expected": tracer.entries,
         "backward": tracer.backward,
-        "parameters_grad": parameter_gradients(model, tracer, encoder),
+        "parameters_grad": parameter_gradients(model, tracer, encoder, around.accumulated),
         "parents": tracer.parents,
         "changed": [name for name in plain if plain[name] != traced[name]],
     }

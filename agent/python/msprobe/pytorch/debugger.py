@@ -22,6 +22,7 @@ from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._saving import Saver
 from msprobe.pytorch._thread_lanes import ThreadLanes
+from msprobe.pytorch._with_tensors import with_tensors
 from msprobe.pytorch.interception import Interception
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -475,6 +476,7 @@ class PrecisionDebugger:
                 own_directory=str(_PACKAGE),
                 describe=describe,
                 thread_lane=ThreadLanes().current,
+                with_tensors=with_tensors,
             )
         except ValueError as error:
             raise MsprobeError(str(error)) from None
