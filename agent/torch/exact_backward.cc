@@ -1,0 +1,110 @@
+#include "agent/torch/exact_backward.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "agent/torch/autograd_hooks.h"
+
+namespace msprobe::capture {
+namespace {
+
+using torch::autograd::variable_list;
+
+// Gives what it is given: the same memory, which autograd does not take for a view, so in-place changes stay allowed.
+struct Passage : public torch::autograd::Function<Passage> {
+  static variable_list forward(torch::autograd::AutogradContext*, at::TensorList tensors) {
+    variable_list same;
+    for (const at::Tensor& tensor : tensors) same.push_back(tensor.detach());
+    return same;
+  }
+  static variable_list backward(torch::autograd::AutogradContext*, const variable_list& gradients) { return gradients; }
+};
+
+class PreHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit PreHook(std::function<void(const variable_list&)> look) : look_(std::move(look)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    look_(gradients);
+    return gradients;
+  }
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {}
+
+ private:
+  const std::function<void(const variable_list&)> look_;
+};
+
+}  // namespace
+
+ExactBackward::ExactBackward(std::shared_ptr<Recorder> recorder, OpenRecord forward)
+    : recorder_(std::move(recorder)), forward_(std::move(forward)) {}
+
+std::vector<at::Tensor> ExactBackward::PassInputs(const std::vector<at::Tensor>& inputs) {
+  if (inputs.empty()) return {};
+  std::vector<at::Tensor> passed = Passage::apply(at::TensorList(inputs));
+  inputs_ = inputs.size();
+  passed.front().grad_fn()->add_post_hook(std::make_unique<PostHook>(
+      [call = shared_from_this()](const variable_list& leaving, const variable_list&) { call->Left(leaving); }));
+  return passed;
+}
+
+std::vector<at::Tensor> ExactBackward::PassOutputs(const std::vector<at::Tensor>& outputs) {
+  if (outputs.empty()) return {};
+  std::vector<at::Tensor> passed = Passage::apply(at::TensorList(outputs));
+  passed.front().grad_fn()->add_pre_hook(std::make_unique<PreHook>(
+      [call = shared_from_this()](const variable_list& arriving) { call->Arrived(arriving); }));
+  return passed;
+}
+
+void ExactBackward::Arrived(const std::vector<at::Tensor>& gradients) {
+  if (!recorder_->capturing()) return;
+  const std::lock_guard lock(mu_);
+  recorder_->Contain(forward_, [&] {
+    ThreadState& thread = ThreadState::Get();
+    backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
+    recorder_->PushModule(thread, nullptr, backward_);
+    open_ = true;
+    if (backward_.wanted) {
+      Recorder::StartFragment(backward_, thread.builder);
+      if (recorder_->WantsInput(core::Direction::kBackward)) {
+        thread.builder.Key("input");
+        AddGradients(ReadGradients(recorder_->reader(), backward_.save, gradients), thread.builder);
+      }
+      recorder_->Emit(backward_, thread.builder, core::kEnter);
+    }
+    if (inputs_ == 0) return Complete({});
+    // What needs no gradient of the inputs (autograd.grad of parameters alone) never comes to them.
+    torch::autograd::Engine::get_default_engine().queue_callback([call = shared_from_this()] {
+      const std::lock_guard lock(call->mu_);
+      call->recorder_->Contain(call->forward_, [&] {
+        if (call->open_) call->Complete(GradientReadings(call->inputs_));
+      });
+    });
+  });
+}
+
+void ExactBackward::Left(const std::vector<at::Tensor>& gradients) {
+  if (!recorder_->capturing()) return;
+  const std::lock_guard lock(mu_);
+  recorder_->Contain(forward_, [&] {
+    if (!open_) return;  // flows to the input without passing the outputs
+    Complete(backward_.wanted ? ReadGradients(recorder_->reader(), backward_.save, gradients) : GradientReadings());
+  });
+}
+
+void ExactBackward::Complete(const GradientReadings& left) {
+  open_ = false;
+  ThreadState& thread = ThreadState::Get();
+  if (backward_.wanted) {
+    Recorder::StartFragment(backward_, thread.builder);
+    if (recorder_->WantsOutput(core::Direction::kBackward)) {
+      thread.builder.Key("output");
+      AddGradients(left, thread.builder);
+    }
+    recorder_->Emit(backward_, thread.builder, core::kExit);
+  } else {
+    recorder_->EmitConstructOnly(backward_);
+  }
+  recorder_->PopModule(thread, backward_);
+}
+
+}  // namespace msprobe::capture
