@@ -12,7 +12,8 @@ using torch::autograd::variable_list;
 
 // Gives what it is given: the same memory, which autograd does not take for a view, so in-place changes stay allowed.
 struct Passage : public torch::autograd::Function<Passage> {
-  static variable_list forward(torch::autograd::AutogradContext*, at::TensorList tensors) {
+  static variable_list forward(torch::autograd::AutogradContext* context, at::TensorList tensors) {
+    context->set_materialize_grads(false);
     variable_list same;
     for (const at::Tensor& tensor : tensors) same.push_back(tensor.detach());
     return same;

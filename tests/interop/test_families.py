@@ -48,3 +48,12 @@ def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side):
     found = [item for item in found if not item.entry.startswith("Tensor.view_as.") and "order" not in item.key]
     left, _ = judged(case, found)
     assert not left, parity.summary(left)
+
+
+@pytest.mark.timeout(500)
+@pytest.mark.parametrize("case", [f"{name}_exact_{level}" for name in families.EXACT for level in ("L0", "mix")])
+def test_exact_gradients_are_those_of_full_backward_hooks(case, side_by_side):
+    pair = side_by_side.case(case)
+    found = parity.compare_rank_directories(pair.ours, pair.real, parity.Rules(signed_zeros=False))
+    left, _ = judged(case, found)
+    assert not left, parity.summary(left)
