@@ -58,10 +58,10 @@ class ConfigFile:
         except ValueError as error:
             raise MsprobeError(str(error)) from None
 
-    def asked(self) -> dict[str, Any]:
-        """Field -> value, as the file and the arguments have them; empty for what is no JSON object."""
+    def asked(self, text: str | None = None) -> dict[str, Any]:
+        """Field -> value, as the text (or what was read first) and the arguments have them; empty for no object."""
         try:
-            fields = json.loads(self.text)
+            fields = json.loads(self.text if text is None else text)
         except ValueError:
             return {}
         if not isinstance(fields, dict):

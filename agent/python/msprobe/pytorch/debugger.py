@@ -18,6 +18,7 @@ from msprobe.pytorch._custom_apis import CustomApis
 from msprobe.pytorch._describe import describe
 from msprobe.pytorch._earlier_dump import rank_directory
 from msprobe.pytorch._errors import MsprobeError
+from msprobe.pytorch._followed_config import FollowedConfig
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._saving import Saver
@@ -88,7 +89,8 @@ class PrecisionDebugger:
             return
         try:
             self._file = ConfigFile(config_path, task, dump_path, level, step)
-            self.config = self._file.parse()
+            self._followed = FollowedConfig(self._file)
+            self.config = self._followed.config
         except MsprobeError:
             type(self)._instance = None
             raise
@@ -105,8 +107,6 @@ class PrecisionDebugger:
         self._saver = Saver(lambda: self._agent, lambda: self.service.loop + self.service.init_step)
         self._loaded = self._make_inputs()
         self._bench_step: int | None = None  # the step that a bench was looked for
-        self._enabled = self.config.dump_enable is not False
-        self._pending: str | None = None  # a changed configuration that waits for the step's end
         self._running = False
         self._step_has_records = False
         self._ended = False
@@ -222,7 +222,7 @@ class PrecisionDebugger:
         service = self.service
         service.current_iter = service.loop + service.init_step
         self._follow_file()
-        if not self._enabled or self.config.level == "debug" or self._ended:
+        if not self._followed.enabled or self.config.level == "debug" or self._ended:
             return
         self._models += [
             model for model in models if not any(model is known or model == known for known in self._models)
@@ -335,43 +335,16 @@ class PrecisionDebugger:
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
 
-    # dump_enable: the configuration is read again when its file has changed.
-
     def _follow_file(self) -> None:
-        if self.config.dump_enable is None:
-            return
-        text = self._file.poll()
-        if text is not None:
-            try:
-                config = self._parse_again(text)
-            except MsprobeError as error:
-                _log.warning(
-                    f"{self._file.path} has changed and is refused, so nothing is captured until it is right: {error}"
-                )
-                self._pending, self._enabled = None, False
-            else:
-                self._pending = text
-                if config.dump_enable is not None:
-                    self._enabled = config.dump_enable
-            if not self._enabled and self._running:
-                self._stop_capture()
-        if self._pending is not None and not self._step_has_records:
-            self._reconfigure(self._pending)
-            self._pending = None
+        self._followed.look()
+        if not self._followed.enabled and self._running:
+            self._stop_capture()
+        if not self._step_has_records and self._followed.take():
+            self._reconfigure()
 
-    def _parse_again(self, text: str) -> Any:
-        """The changed configuration. Where the records of this process go is settled with the first of them."""
-        if self._agent is None:
-            return self._file.parse(text)
-        return self._file.parse(text, dump_path=self.config.dump_path)
-
-    def _reconfigure(self, text: str) -> None:
-        config = self._parse_again(text)
-        if self._agent is not None:
-            self._warn_of_settled(text, config)
-        for each in config.warnings:
-            _log.warning(each)
-        self.config, self.task, self._ended = config, config.task, False
+    def _reconfigure(self) -> None:
+        config = self.config = self._followed.config
+        self.task, self._ended = config.task, False
         was_running = self._running
         self._stop_capture()
         self._loaded = self._make_inputs()
@@ -379,28 +352,12 @@ class PrecisionDebugger:
         if self._agent is not None:
             self._agent.reconfigure(config)
             self._registered = 0
-        if was_running and self._enabled and config.level != "debug" and not self._loads_only:
+        if was_running and self._followed.enabled and config.level != "debug" and not self._loads_only:
             self._register_models()
             self._load_inputs()
             self._interception.set_phase = self._agent.set_phase
             self._install()
             self._running = True
-        _log.info(f"{self._file.path} has changed and was read again: dump_enable is {str(self._enabled).lower()}")
-
-    def _warn_of_settled(self, text: str, config: Any) -> None:
-        asked = ConfigFile(None, None, None, None, None)
-        asked.text, asked.overrides = text, self._file.overrides
-        path = asked.asked().get("dump_path")
-        if isinstance(path, str) and Path(path).absolute() != Path(self.config.dump_path):
-            _log.warning(
-                f"dump_path stays {self.config.dump_path}, as records were already sent there; start again to change it"
-            )
-        for name in ("server", "run"):
-            if getattr(config, name) != getattr(self.config, name):
-                _log.warning(
-                    f"{name} stays {getattr(self.config, name)!r}, as records were already sent; "
-                    "start again to change it"
-                )
 
     # load and bench_path: what an earlier dump has of this step.
 
@@ -480,6 +437,7 @@ class PrecisionDebugger:
             )
         except ValueError as error:
             raise MsprobeError(str(error)) from None
+        self._followed.settle()
 
     def _update_rank(self, rank_id: int | None) -> None:
         rank = rank_id if rank_id is not None else _distributed_rank()
@@ -518,7 +476,11 @@ class PrecisionDebugger:
     def _save(self, variable: Any, name: str, save_backward: bool) -> None:
         service = self.service
         step = service.current_iter = service.loop + service.init_step
-        if self.config.level != "debug" or not self._enabled or (self.config.step and step not in self.config.step):
+        if (
+            self.config.level != "debug"
+            or not self._followed.enabled
+            or (self.config.step and step not in self.config.step)
+        ):
             return
         if not Saver.accepts(variable, name, save_backward):
             return
