@@ -62,10 +62,10 @@ def run_program(program, *arguments, python=sys.executable, **options):
     return run([python, program, *arguments], **options)
 
 
-def run_with(python, program, *arguments):
+def run_with(python, program, *arguments, **env):
     """Runs a program with this Python, or with another one that has its own packages and is not to see ours."""
     ours = {} if str(python) == sys.executable else {"PYTHONPATH": None}
-    return run([python, program, *arguments], **ours)
+    return run([python, program, *arguments], **ours, **env)
 
 
 class Background:

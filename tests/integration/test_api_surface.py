@@ -18,8 +18,8 @@ TIMEOUT = pytest.mark.timeout(120)
 def surface(dump_path):
     """surface(name): what the program told, by name (a list of the values told under it), and its output."""
 
-    def call(name, python=sys.executable, path=dump_path):
-        done = run_with(python, PROGRAM, name, path)
+    def call(name, python=sys.executable, path=dump_path, **env):
+        done = run_with(python, PROGRAM, name, path, **env)
         told = {}
         for line in done.stdout.splitlines():
             if line.startswith('{"name"'):
@@ -139,6 +139,18 @@ def test_a_custom_api_is_recorded_until_it_is_restored(surface, dump_path):
     assert names == ["Mine.twice.0.forward", "Tensor.__mul__.0.forward"], names
     assert told["restored"] == [{"same": True}]
     assert "Custom api registered: Ops.twice" in output and "Custom api restored: Ops.twice" in output
+
+
+@TIMEOUT
+def test_apis_listed_in_a_file_are_recorded(surface, dump_path, tmp_path):
+    listed = tmp_path / "custom_wrap_ops.yaml"
+    listed.write_text("colorsys: [rgb_to_yiq, later]\nno.such.package: absent\n3: [x]\n")
+    _, output = surface("listed_apis", MSPROBE_CUSTOM_WRAP_OPS=listed)
+    assert list(entries(dump_path, 0)) == ["colorsys.rgb_to_yiq.0.forward"]
+    assert "colorsys.later.0.forward" in entries(dump_path, 2)
+    assert output.count("colorsys.later is not recorded: colorsys has none of that name") == 1
+    assert output.count("no.such.package.absent is not recorded: No module named 'no'") == 1
+    assert output.count("3 should be the name of a module") == 1
 
 
 @TIMEOUT

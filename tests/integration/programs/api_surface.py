@@ -146,6 +146,24 @@ def custom_api():
     tool.step()
 
 
+def listed_apis():
+    """APIs listed in $MSPROBE_CUSTOM_WRAP_OPS, one of which comes to be between two steps."""
+    import colorsys
+
+    tool = debugger()
+    for _ in range(2):
+        tool.start()
+        colorsys.rgb_to_yiq(0.5, 0.25, 0.125)
+        tool.stop()
+        tool.step()
+        if not hasattr(colorsys, "later"):
+            colorsys.later = torch.nn.Identity()
+    tool.start()
+    colorsys.later(torch.ones(2))
+    tool.stop()
+    tool.step()
+
+
 def saving():
     tool = debugger(level="debug", task="tensor")
     weight = torch.ones(2, requires_grad=True)

@@ -23,7 +23,7 @@ def _replaced(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
         items = {key: _replaced(item, tensors) for key, item in value.items()}
         if all(items[key] is item for key, item in value.items()):
             return value
-        made = copy.copy(value)
+        made: Any = copy.copy(value)
         for key, item in items.items():
             made[key] = item
         return made

@@ -19,6 +19,7 @@ from msprobe.pytorch._describe import describe
 from msprobe.pytorch._earlier_dump import rank_directory
 from msprobe.pytorch._errors import MsprobeError
 from msprobe.pytorch._followed_config import FollowedConfig
+from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._saving import Saver
@@ -104,6 +105,7 @@ class PrecisionDebugger:
         self._models: list[Any] = []
         self._registered = 0  # so many of _models are known to the agent
         self._custom_apis = CustomApis()
+        self._listed_apis = ListedApis(self._custom_apis)
         self._saver = Saver(lambda: self._agent, lambda: self.service.loop + self.service.init_step)
         self._loaded = self._make_inputs()
         self._bench_step: int | None = None  # the step that a bench was looked for
@@ -280,6 +282,8 @@ class PrecisionDebugger:
 
     def _install(self) -> None:
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
+        if with_apis:
+            self._listed_apis.register()
         self._interception.install(
             with_apis=with_apis, namespaces=self.config.custom_op_namespaces, everything=self.config.capture_all
         )
