@@ -4,14 +4,23 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "agent/core/str_cat.h"
 
 namespace msprobe::core {
+namespace {
+
+constexpr absl::string_view kBatchKey = "batch ";  // the sequence follows; other keys are hashes of payloads
+
+}  // namespace
 
 Outbox::Outbox(MemoryBudget* budget, Spool* spool) : budget_(budget), spool_(spool) {}
 
 Outbox::~Outbox() {
-  for (Batch& batch : batches_) Forget(batch);
+  for (const Batch& batch : batches_) {
+    if (batch.bytes != nullptr) budget_->Release(batch.bytes->size());
+  }
 }
 
 void Outbox::Append(PackedBatch packed) {
@@ -28,6 +37,39 @@ void Outbox::Append(PackedBatch packed) {
     batch.announced_first.push_back(std::move(announced.hash));
   }
   batches_.push_back(std::move(batch));
+}
+
+void Outbox::Restore(const std::vector<Spool::Found>& entries, uint64_t last_entry) {
+  std::vector<std::string> announced;  // since the last batch
+  bool whole = true;
+  for (const Spool::Found& entry : entries) {
+    uint64_t sequence = 0;
+    const bool is_batch = absl::StartsWith(entry.key, kBatchKey) &&
+                          absl::SimpleAtoi(absl::string_view(entry.key).substr(kBatchKey.size()), &sequence);
+    if (!is_batch) {
+      const auto [it, inserted] = payloads_.try_emplace(entry.key);
+      if (!inserted) {
+        spool_->Release(entry.place);
+      } else {
+        it->second.place = entry.place;
+        announced.push_back(entry.key);
+      }
+      continue;
+    }
+    if (batches_.empty() && sequence > 0) freed_through_ = spilled_through_ = sequence - 1;
+    whole = whole && sequence == last_sequence() + 1;
+    if (!whole) {
+      spool_->Release(entry.place);
+      continue;
+    }
+    Batch batch;
+    batch.place = entry.place;
+    batch.last_entry = last_entry;
+    for (const std::string& hash : announced) payloads_[hash].first_announced = sequence;
+    batch.announced_first = std::exchange(announced, {});
+    batches_.push_back(std::move(batch));
+    spilled_through_ = sequence;
+  }
 }
 
 void Outbox::Forget(Batch& batch) {
@@ -133,6 +175,14 @@ bool Outbox::SpillPayload(const std::string& hash) {
   return true;
 }
 
+bool Outbox::SpillAll() {
+  while (SpillOldest()) {
+  }
+  if (spilled_through_ < last_sequence()) return false;
+  // Of batches that are durable already.
+  return std::all_of(payloads_.begin(), payloads_.end(), [this](const auto& each) { return SpillPayload(each.first); });
+}
+
 bool Outbox::SpillOldest() {
   if (spilled_through_ >= last_sequence()) return false;
   const uint64_t sequence = spilled_through_ + 1;
@@ -144,7 +194,7 @@ bool Outbox::SpillOldest() {
     }
   }
   if (batch.bytes != nullptr) {
-    absl::StatusOr<Spool::Place> place = spool_->Append(Cat("batch ", sequence), *batch.bytes);
+    absl::StatusOr<Spool::Place> place = spool_->Append(Cat(kBatchKey, sequence), *batch.bytes);
     if (!place.ok()) {
       spool_full_ = true;
       return false;

@@ -30,6 +30,9 @@ class Outbox {
   ~Outbox();
 
   void Append(PackedBatch batch);
+  // Holds what an earlier process spooled, entries in its order, all covered by the queue's entry `last_entry`. Batches
+  // behind a missing one are let go. Only while nothing is held.
+  void Restore(const std::vector<Spool::Found>& entries, uint64_t last_entry);
   void Acknowledge(uint64_t durable_through);
 
   uint64_t freed_through() const { return freed_through_; }
@@ -71,6 +74,8 @@ class Outbox {
   // Moves the oldest batch that is in memory, and what it announced first, to the spool. False: nothing moved, because
   // nothing is left in memory or the spool took no more.
   bool SpillOldest();
+  // Moves everything. False: the spool took only a part, from the oldest on.
+  bool SpillAll();
   bool spool_full() const { return spool_full_; }
 
  private:

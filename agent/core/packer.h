@@ -49,6 +49,9 @@ class Packer {
   bool Add(const Fragment& fragment, std::vector<Leaf>& leaves);
   void AddMarker(const v1::Marker& marker);
 
+  // The next batch has this sequence. Only while nothing was cut.
+  void ContinueAt(uint64_t sequence) { next_sequence_ = sequence; }
+
   bool empty() const { return batch_->items_size() == 0; }
   bool full() const { return packed_.fragments >= kMaxFragments || bytes_ >= kMaxBytes; }
 

@@ -34,6 +34,13 @@ Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, S
 
 Sender::~Sender() { Stop(absl::ZeroDuration()); }
 
+void Sender::Restore(const std::vector<Spool::Found>& entries) {
+  packed_entries_ = 1;
+  outbox_.Restore(entries, packed_entries_);
+  packer_.ContinueAt(outbox_.last_sequence() + 1);
+  next_to_send_ = outbox_.freed_through() + 1;
+}
+
 void Sender::Start() {
   // Signals are for the threads of the program; gRPC's threads inherit this mask, too.
   sigset_t all, before;
@@ -494,8 +501,14 @@ void Sender::Publish() {
 void Sender::CloseStream() {
   Publish();
   if (!outbox_.empty() || outbox_.payloads() > 0) {
-    parts_.log->Warning(Cat("msprobe: the session ends with ", outbox_.last_sequence() - outbox_.freed_through(),
-                            " batches and ", outbox_.payloads(), " tensors that no server has."));
+    const bool whole = may_spill_ && outbox_.SpillAll();
+    if (may_spill_) spool_.Keep();
+    parts_.log->Warning(Cat(
+        "msprobe: the session ends with ", outbox_.last_sequence() - outbox_.freed_through(), " batches and ",
+        outbox_.payloads(), " tensors that no server has.",
+        whole        ? Cat(" They wait in ", spool_.directory(), " for the next program with this dump_path.")
+        : may_spill_ ? Cat(" What had room waits in ", spool_.directory(), " for the next program with this dump_path.")
+                     : std::string()));
   }
   const Clock::time_point deadline = Clock::now() + close_timeout_;
   if (stream_ != nullptr) {

@@ -64,6 +64,9 @@ class Sender {
          absl::Duration reading_bound);
   ~Sender();
 
+  // Before Start: sends what an earlier process spooled, as entry 1 of the queue.
+  void Restore(const std::vector<Spool::Found>& entries);
+
   void Start();
   void Stop(absl::Duration timeout);  // what is not sent is lost. Idempotent.
 

@@ -13,6 +13,7 @@
 #include "agent/core/dictionary.h"
 #include "agent/core/embedded_server.h"
 #include "agent/core/fragment_queue.h"
+#include "agent/core/left_sessions.h"
 #include "agent/core/log.h"
 #include "agent/core/memory_budget.h"
 #include "agent/core/payload_pool.h"
@@ -30,6 +31,8 @@ using Gap = v1::Marker::Gap;
 
 constexpr char kAgentVersion[] = "0.1.0";
 constexpr size_t kLongestFault = 4096;
+// How long the end of a process waits for what processes before it have left.
+constexpr absl::Duration kLeftSessions = absl::Seconds(10);
 
 class HeapPayload : public Payload {
  public:
@@ -97,10 +100,16 @@ struct Parts {
         pool(std::make_shared<PayloadPool>(budget)),
         queue(bell.get()) {
     v1::Hello hello = MakeHello(options);
-    Spool spool(SpoolDirectory(options), ToHex(hello.session()), options.spool_quota_bytes);
-    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters}, std::move(hello),
-                   Connector(std::move(target), std::move(embedded), bell, &log), std::move(spool),
-                   options.loss_policy == LossPolicy::kSpool, options.reading_bound);
+    const std::string directory = SpoolDirectory(options);
+    const std::string session = hello.SerializeAsString();
+    const LeftSessions::Connect connect = [this, target = std::move(target),
+                                           embedded = std::move(embedded)](std::shared_ptr<Doorbell> own_bell) {
+      return Connector(target, embedded, std::move(own_bell), &log);
+    };
+    Spool spool(directory, ToHex(hello.session()), options.spool_quota_bytes, session);
+    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters}, std::move(hello), connect(bell),
+                   std::move(spool), options.loss_policy == LossPolicy::kSpool, options.reading_bound);
+    left_sessions.emplace(directory, connect, &log);
     log.SetRank(options.rank);
   }
 
@@ -112,6 +121,7 @@ struct Parts {
   FragmentQueue queue;
   AtomicCounters counters;
   std::optional<Sender> sender;
+  std::optional<LeftSessions> left_sessions;
 };
 
 class StreamingSession : public Session {
@@ -223,6 +233,7 @@ class StreamingSession : public Session {
       status = parts_->sender->Wait(parts_->queue.Flush(), timeout);
     }
     parts_->sender->Stop(deadline - absl::Now());
+    parts_->left_sessions->Stop(std::min(deadline - absl::Now(), kLeftSessions));
     return status;
   }
 
@@ -301,6 +312,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
     embedded = *std::move(prepared);
   }
   auto parts = std::make_unique<Parts>(options, std::move(target), std::move(embedded));
+  parts->left_sessions->Start();
   try {
     parts->sender->Start();
   } catch (const std::system_error& error) {

@@ -321,6 +321,35 @@ TEST_F(SessionTest, SpoolTakesWhatMemoryCannotAndIsDrainedInOrder) {
   EXPECT_TRUE(std::filesystem::is_empty(options_.spool_directory));
 }
 
+TEST_F(SessionTest, WhatOneSessionCouldNotSendIsSentByTheNext) {
+  options_.memory_ceiling_bytes = 1'000'000;
+  Open();
+  uint32_t count = 0;
+  for (int i = 0; i < 20; ++i) {
+    Emit(0, count++, MakePayload(100'000, i));
+    for (int j = 0; j < 100; ++j) Emit(0, count++);
+  }
+  session_->EndStep(0);
+  EXPECT_EQ(session_->Close(true, absl::Milliseconds(100)).code(), absl::StatusCode::kDeadlineExceeded);
+  session_.reset();
+  ASSERT_FALSE(std::filesystem::is_empty(options_.spool_directory));
+
+  Open();  // without a server: nothing is lost by looking
+  session_.reset();
+  ASSERT_FALSE(std::filesystem::is_empty(options_.spool_directory));
+
+  fake_.Start();
+  Open();
+  EXPECT_TRUE(Eventually([&] { return std::filesystem::is_empty(options_.spool_directory); }));
+  ExpectCounts(0, count);
+  EXPECT_EQ(fake_.payloads().size(), 20);
+  EXPECT_EQ(fake_.hellos().size(), 1) << "the session that has said nothing is not there";
+  const std::vector<v1::Marker> markers = Markers(fake_.batches());
+  ASSERT_EQ(markers.size(), 2);
+  EXPECT_TRUE(markers[0].has_step_end());
+  EXPECT_TRUE(markers[1].session_end().clean());
+}
+
 TEST_F(SessionTest, AFullSpoolStallsUpToTheBoundThenDropsWithAGap) {
   options_.memory_ceiling_bytes = 300'000;
   options_.spool_quota_bytes = 300'000;

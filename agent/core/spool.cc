@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <libdeflate.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -10,14 +11,30 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "agent/core/str_cat.h"
 
 namespace msprobe::core {
 namespace {
 
 constexpr uint32_t kMagic = 0x4C50534D;  // "MSPL"
+constexpr std::string_view kSessionKey = "session";
+constexpr std::string_view kSuffix = ".spool";
+
+// Name and number of a segment's file; nothing for other files.
+std::optional<std::pair<std::string, uint32_t>> SegmentOf(const std::filesystem::path& path) {
+  if (path.extension() != kSuffix) return std::nullopt;
+  const std::string stem = path.stem().string();
+  const size_t dash = stem.rfind('-');
+  uint32_t number = 0;
+  if (dash == std::string::npos || !absl::SimpleAtoi(stem.substr(dash + 1), &number)) return std::nullopt;
+  return std::pair(stem.substr(0, dash), number);
+}
 
 struct Header {
   uint32_t magic;
@@ -61,6 +78,16 @@ int ReadAll(int descriptor, char* out, size_t size, uint64_t offset) {
   return 0;
 }
 
+// 0, or what errno says.
+int WriteEntry(int descriptor, std::string_view key, std::string_view content, uint64_t offset) {
+  Header header{.magic = kMagic, .crc = 0, .length = content.size(), .key_length = key.size()};
+  header.crc = Crc(header, key, content);
+  std::string head(reinterpret_cast<const char*>(&header), sizeof(header));
+  head += key;
+  const int error = WriteAll(descriptor, head, offset);
+  return error != 0 ? error : WriteAll(descriptor, content, offset + head.size());
+}
+
 absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
   Header header;
   if (limit < sizeof(header)) return absl::DataLossError(Cat("cut off entry in ", path, " at ", offset));
@@ -88,14 +115,33 @@ absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, 
 
 }  // namespace
 
-Spool::Spool(std::string directory, std::string name, uint64_t quota_bytes)
+Spool::Spool(std::string directory, std::string name, uint64_t quota_bytes, std::string session)
     : directory_(std::move(directory)),
       name_(std::move(name)),
       quota_(quota_bytes),
-      segment_bytes_(std::clamp<uint64_t>(quota_bytes / 8, 1 << 16, uint64_t{64} << 20)) {}
+      segment_bytes_(std::clamp<uint64_t>(quota_bytes / 8, 1 << 16, uint64_t{64} << 20)),
+      session_(std::move(session)) {}
+
+Spool::Spool(Spool&& other) noexcept
+    : directory_(other.directory_),
+      name_(other.name_),
+      quota_(other.quota_),
+      segment_bytes_(other.segment_bytes_),
+      session_(other.session_),
+      keep_(other.keep_),
+      segments_(std::exchange(other.segments_, {})),
+      next_segment_(other.next_segment_),
+      held_bytes_(std::exchange(other.held_bytes_, 0)) {}
 
 Spool::~Spool() {
-  while (!segments_.empty()) Remove(segments_.begin());
+  while (!segments_.empty()) {
+    if (!keep_) {
+      Remove(segments_.begin());
+    } else {
+      close(segments_.begin()->second.descriptor);
+      segments_.erase(segments_.begin());
+    }
+  }
 }
 
 absl::Status Spool::OpenSegment() {
@@ -106,27 +152,31 @@ absl::Status Spool::OpenSegment() {
   segment.path = Cat(directory_, "/", name_, "-", next_segment_, ".spool");
   segment.descriptor = open(segment.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (segment.descriptor < 0) return Failure("make", segment.path, errno);
+  flock(segment.descriptor, LOCK_EX | LOCK_NB);
+  if (!session_.empty()) {
+    if (const int failed = WriteEntry(segment.descriptor, kSessionKey, session_, 0)) {
+      close(segment.descriptor);
+      unlink(segment.path.c_str());
+      return Failure("write", segment.path, failed);
+    }
+    segment.size = sizeof(Header) + kSessionKey.size() + session_.size();
+    held_bytes_ += segment.size;
+  }
   segments_.emplace(next_segment_++, std::move(segment));
   return absl::OkStatus();
 }
 
 absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_view content) {
-  Header header{.magic = kMagic, .crc = 0, .length = content.size(), .key_length = key.size()};
-  const uint64_t size = sizeof(header) + key.size() + content.size();
+  const uint64_t size = sizeof(Header) + key.size() + content.size();
   if (held_bytes_ + size > quota_) {
     return absl::ResourceExhaustedError(Cat("the spool in ", directory_, " is full: ", quota_, " bytes"));
   }
-  header.crc = Crc(header, key, content);
   if (segments_.empty() || segments_.rbegin()->second.size >= segment_bytes_) {
     if (absl::Status status = OpenSegment(); !status.ok()) return status;
   }
   const auto newest = std::prev(segments_.end());
   Segment& segment = newest->second;
-  std::string head(reinterpret_cast<const char*>(&header), sizeof(header));
-  head += key;
-  int error = WriteAll(segment.descriptor, head, segment.size);
-  if (error == 0) error = WriteAll(segment.descriptor, content, segment.size + head.size());
-  if (error != 0) {
+  if (const int error = WriteEntry(segment.descriptor, key, content, segment.size)) {
     [[maybe_unused]] const int ignored = ftruncate(segment.descriptor, static_cast<off_t>(segment.size));
     const absl::Status status = Failure("write", segment.path, error);
     if (segment.live == 0) Remove(newest);
@@ -155,6 +205,63 @@ void Spool::Remove(std::map<uint32_t, Segment>::iterator segment) {
   close(segment->second.descriptor);
   unlink(segment->second.path.c_str());
   segments_.erase(segment);
+}
+
+std::vector<std::string> Spool::Names(const std::string& directory) {
+  std::set<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    if (const auto segment = SegmentOf(it->path())) names.insert(segment->first);
+  }
+  return {names.begin(), names.end()};
+}
+
+absl::StatusOr<Spool::Left> Spool::TakeOver(const std::string& directory, const std::string& name) {
+  std::map<uint32_t, std::string> paths;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const auto segment = SegmentOf(it->path());
+    if (segment && segment->first == name) paths.emplace(segment->second, it->path().string());
+  }
+  Left left{.spool = Spool(directory, name, std::numeric_limits<uint64_t>::max()), .session = {}, .entries = {}};
+  left.spool.Keep();
+  for (const auto& [number, path] : paths) {
+    if (absl::Status status = left.spool.Adopt(number, path, &left); !status.ok()) return status;
+  }
+  if (left.session.empty()) return absl::DataLossError(Cat(directory, "/", name, "-*.spool do not say whose they are"));
+  return left;
+}
+
+absl::Status Spool::Adopt(uint32_t number, const std::string& path, Left* left) {
+  Segment segment;
+  segment.path = path;
+  segment.descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (segment.descriptor < 0) return Failure("open", path, errno);
+  if (flock(segment.descriptor, LOCK_EX | LOCK_NB) != 0) {
+    close(segment.descriptor);
+    return absl::UnavailableError(Cat(path, " is in use"));
+  }
+  struct stat status {};
+  fstat(segment.descriptor, &status);
+  const auto size = static_cast<uint64_t>(status.st_size);
+  while (segment.size < size) {
+    absl::StatusOr<Entry> entry = ReadEntry(segment.descriptor, path, segment.size, size - segment.size);
+    if (!entry.ok()) break;  // what a crash left unfinished
+    const uint64_t length = sizeof(Header) + entry->key.size() + entry->content.size();
+    if (entry->key == kSessionKey) {
+      left->session = std::move(entry->content);
+    } else {
+      left->entries.push_back({std::move(entry->key), {.segment = number, .offset = segment.size, .size = length}});
+      ++segment.live;
+    }
+    segment.size += length;
+  }
+  const bool foreign = segment.size == 0 && size > 0;
+  held_bytes_ += segment.size;
+  next_segment_ = number + 1;
+  const auto added = segments_.emplace(number, std::move(segment)).first;
+  if (added->second.live == 0 && !foreign) Remove(added);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Spool::Entry>> Spool::ReadSegment(const std::string& path) {

@@ -16,7 +16,8 @@ namespace msprobe::core {
 //
 // On disk a segment is entries one behind the other, each
 //   magic "MSPL" | crc32 of everything after this field | length u64 | key length u64 | key | content   (little-endian)
-// An entry is whole or, at the end of what a crash left, recognisably not: ReadSegment stops there. A segment is
+// An entry is whole or, at the end of what a crash left, recognisably not: ReadSegment stops there. The first entry of
+// each segment, under the key "session", says whose it is. A segment is locked (flock) while its process lives, and
 // deleted when everything in it is released; the quota is over what the segments hold together.
 //
 // Threads: one.
@@ -32,13 +33,28 @@ class Spool {
   };
 
   // Nothing is made before the first Append. Segments are `directory`/`name`-N.spool.
-  Spool(std::string directory, std::string name, uint64_t quota_bytes);
-  ~Spool();  // deletes the segments
+  Spool(std::string directory, std::string name, uint64_t quota_bytes, std::string session = {});
+  Spool(Spool&& other) noexcept;
+  ~Spool();  // deletes the segments, but for Keep
 
   // ResourceExhausted: the quota, or the disk, is full; the spool is as before.
   absl::StatusOr<Place> Append(std::string_view key, std::string_view content);
   absl::StatusOr<Entry> Read(const Place& place) const;
   void Release(const Place& place);
+
+  // What is not released stays on disk for TakeOver by a later process.
+  void Keep() { keep_ = true; }
+
+  // An entry that was found on disk.
+  struct Found {
+    std::string key;
+    Place place;
+  };
+  struct Left;
+  // Names of the spools in `directory` of which segments are left, of living processes too.
+  static std::vector<std::string> Names(const std::string& directory);
+  // The spool that a process which is gone left. Unavailable: it is in use. DataLoss: it does not say whose it is.
+  static absl::StatusOr<Left> TakeOver(const std::string& directory, const std::string& name);
 
   uint64_t held_bytes() const { return held_bytes_; }
   const std::string& directory() const { return directory_; }
@@ -55,15 +71,25 @@ class Spool {
   };
 
   absl::Status OpenSegment();
+  // Takes over the segment at `path`, and adds what is whole in it.
+  absl::Status Adopt(uint32_t number, const std::string& path, Left* left);
   void Remove(std::map<uint32_t, Segment>::iterator segment);
 
   const std::string directory_;
   const std::string name_;
   const uint64_t quota_;
   const uint64_t segment_bytes_;  // a segment is left for a new one beyond this
+  const std::string session_;
+  bool keep_ = false;
   std::map<uint32_t, Segment> segments_;
   uint32_t next_segment_ = 0;
   uint64_t held_bytes_ = 0;
+};
+
+struct Spool::Left {
+  Spool spool;
+  std::string session;         // as its maker gave it
+  std::vector<Found> entries;  // in the order they were appended
 };
 
 }  // namespace msprobe::core

@@ -93,5 +93,41 @@ TEST_F(SpoolTest, ADirectoryThatCannotBeMadeIsAnError) {
   EXPECT_EQ(spool.held_bytes(), 0);
 }
 
+TEST_F(SpoolTest, IsTakenOverFromAProcessThatIsGone) {
+  const std::string kept = directory_.string() + "/kept";
+  std::filesystem::create_directories(kept);
+  {
+    Spool spool(directory_, "s", 1 << 20, "whose");
+    const Spool::Place released = *spool.Append("a", "one");
+    ASSERT_TRUE(spool.Append("b", std::string(100, 'b')).ok());
+    ASSERT_TRUE(spool.Append("c", std::string(100, 'c')).ok());
+    spool.Release(released);
+    EXPECT_EQ(Spool::TakeOver(directory_, "s").status().code(), absl::StatusCode::kUnavailable) << "it lives";
+    // As a crash in the middle of a write leaves it.
+    std::filesystem::copy(directory_ / "s-0.spool", kept + "/s-0.spool");
+    std::filesystem::resize_file(kept + "/s-0.spool", std::filesystem::file_size(kept + "/s-0.spool") - 1);
+  }
+  EXPECT_EQ(Spool::Names(kept), std::vector<std::string>{"s"});
+  {
+    const absl::StatusOr<Spool::Left> left = Spool::TakeOver(kept, "s");
+    ASSERT_TRUE(left.ok()) << left.status();
+    EXPECT_EQ(left->session, "whose");
+    ASSERT_EQ(left->entries.size(), 2) << "what was released too, as its segment is there";
+    EXPECT_EQ(left->entries[0].key, "a");
+    EXPECT_EQ(left->spool.Read(left->entries[1].place)->content, std::string(100, 'b'));
+  }
+  absl::StatusOr<Spool::Left> again = Spool::TakeOver(kept, "s");
+  ASSERT_TRUE(again.ok()) << "what is not released stays: " << again.status();
+  for (const Spool::Found& entry : again->entries) again->spool.Release(entry.place);
+  EXPECT_TRUE(Spool::Names(kept).empty());
+}
+
+TEST_F(SpoolTest, SegmentsThatSayNobodysNameAreLeftAlone) {
+  std::filesystem::create_directories(directory_);
+  std::ofstream(directory_ / "s-0.spool") << "no spool";
+  EXPECT_EQ(Spool::TakeOver(directory_, "s").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(Spool::Names(directory_).size(), 1);
+}
+
 }  // namespace
 }  // namespace msprobe::core

@@ -69,6 +69,27 @@ def test_a_server_that_comes_later_gets_the_records(tmp_path, running, ask, addr
             assert len({row["records"] for row in steps}) == 1
 
 
+@pytest.mark.timeout(240)
+def test_what_a_killed_process_had_spooled_is_sent_by_the_next(tmp_path, dump_path, running, traced, ask, address):
+    progress, spool = tmp_path / "progress", dump_path / ".msprobe" / "spool"
+    config = {"task": "tensor", "server": f"unix:{address}", "memory_ceiling_mb": 1, "stall_bound_s": 60}
+    arguments = ("--steps", 4, "--progress", progress, "--hold-after", 3, "--go", tmp_path / "never")
+    with running("train_steps.py", *arguments, run=RUN, **config) as program:
+        program.wait_for(lambda: progress.exists() and progress.read_text() == "3", 120, "four steps without a server")
+        program.kill()
+    assert list(spool.glob("*.spool"))
+    with external_server(address, tmp_path / "data", tmp_path / "server.log"):
+        done = traced("train_steps.py", "--steps", 1, run="next", **config)
+        assert "sending what process" in done.stdout + done.stderr
+        wait_until(lambda: not list(spool.glob("*.spool")), 60, "the spool is empty")
+        found = {row["step"]: row for row in ask("steps", RUN, server=f"unix:{address}")}
+        (whole,) = ask("steps", "next", server=f"unix:{address}")
+        assert sorted(found) == list(range(len(found))) and len(found) > 1, "a prefix"
+        for step in range(len(found) - 1):
+            assert found[step]["state"].lower() == "complete"
+            assert found[step]["records"] == whole["records"], "no hole, nothing twice"
+
+
 @pytest.mark.timeout(120)
 def test_environment_names_server_and_run(tmp_path, traced, ask, address):
     with external_server(address, tmp_path / "data", tmp_path / "server.log"):
