@@ -358,7 +358,7 @@ class Reader {
     if (!config_.server.empty()) {
       if (absl::Status status = ParseServerAddress(config_.server).status(); !status.ok()) return status;
     }
-    size_t loss = 0, capture = 0;
+    size_t loss = 0, capture = 0, backward = 0;
     auto reuse = static_cast<size_t>(config_.reuse);
     double ceiling = static_cast<double>(config_.memory_ceiling_bytes >> 20);
     double quota = static_cast<double>(config_.spool_quota_bytes >> 20);
