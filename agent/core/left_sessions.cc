@@ -73,7 +73,7 @@ absl::Status LeftSessions::Send(Spool::Left left) {
   const Dictionary dictionary;
   AtomicCounters counters;
   Sender sender(SenderParts{&queue, &dictionary, budget, bell, log_, &counters}, std::move(hello), connect_(bell),
-                std::move(left.spool), true);
+                std::move(left.spool), true, absl::ZeroDuration());
   sender.Restore(left.entries);
   sender.Start();
   while (!stop_ && !sender.Wait(1, kLook).ok()) {
