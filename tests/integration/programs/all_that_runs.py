@@ -4,6 +4,7 @@ import argparse
 import threading
 
 import torch
+from say import say
 from torch.utils.checkpoint import checkpoint
 
 
@@ -74,7 +75,7 @@ def linears(debugger):
         torch.nn.functional.linear(
             torch.arange(float(torch.Size(shape).numel())).reshape(shape), weight
         ).sum().backward()
-        print("WEIGHT", weight.grad.max().item(), weight.grad.min().item())
+        say("WEIGHT", weight.grad.max().item(), weight.grad.min().item())
 
 
 def main():

@@ -10,10 +10,11 @@ import random
 import sys
 
 import torch
+from say import say
 
 
 def tell(name, **values):
-    print(json.dumps({"name": name, **values}), flush=True)
+    say(json.dumps({"name": name, **values}))
 
 
 def attempt(name, call):

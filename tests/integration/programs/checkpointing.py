@@ -4,6 +4,7 @@ import sys
 
 import nets
 import torch
+from say import say
 
 
 def main():
@@ -23,7 +24,7 @@ def main():
         optimizer.step()
         debugger.stop()
         debugger.step()
-    print("DONE")
+    say("DONE")
 
 
 if __name__ == "__main__":

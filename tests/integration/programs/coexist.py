@@ -7,6 +7,8 @@ import concurrent.futures
 import importlib
 import sys
 
+from say import say
+
 
 def serve():
     import grpc
@@ -51,7 +53,7 @@ def main():
     debugger.wait()
     assert call(target, b"after") == b"echo after"
     server.stop(None)
-    print("TOGETHER", *order)
+    say("TOGETHER", *order)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 
 import torch
+from say import say
 
 
 def main():
@@ -31,7 +32,7 @@ def main():
         debugger.stop()
     debugger.step()
     assert torch.equal(y, expected)
-    print("EQUAL")
+    say("EQUAL")
 
 
 if __name__ == "__main__":

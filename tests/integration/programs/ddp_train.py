@@ -4,6 +4,7 @@ import sys
 
 import torch
 import torch.distributed
+from say import say
 
 
 def main():
@@ -30,7 +31,7 @@ def main():
         debugger.stop()
         debugger.step()
     torch.distributed.destroy_process_group()
-    print("TRAINED", rank, total.item())
+    say("TRAINED", rank, total.item())
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import argparse
 import os
 
 import torch
+from say import say
 from torch import relu as bound_early
 
 
@@ -44,7 +45,7 @@ def main():
     model(torch.ones(2, 4)).sum().backward()
     debugger.stop()
     debugger.step()
-    print("ENDED")
+    say("ENDED")
 
 
 if __name__ == "__main__":

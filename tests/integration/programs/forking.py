@@ -4,6 +4,7 @@ import os
 import sys
 
 import torch
+from say import say
 
 
 class Squares(torch.utils.data.Dataset):
@@ -33,17 +34,17 @@ def main():
     for status in (None, 3):
         process = os.fork()
         if process == 0:
-            print("CHILD", os.getpid(), flush=True)
+            say("CHILD", os.getpid())
             child(status)
         _, ended = os.waitpid(process, 0)
-        print("CHILD ENDED", os.waitstatus_to_exitcode(ended), flush=True)
+        say("CHILD ENDED", os.waitstatus_to_exitcode(ended))
     loaded = list(torch.utils.data.DataLoader(Squares(), batch_size=4, num_workers=2, multiprocessing_context="fork"))
-    print("LOADED", torch.cat(loaded).tolist(), flush=True)
+    say("LOADED", torch.cat(loaded).tolist())
     torch.neg(torch.ones(2))
     debugger.stop()
     debugger.step()
     debugger.wait()
-    print("PARENT DONE", flush=True)
+    say("PARENT DONE")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import sys
 import time
 
 import torch
+from say import say
 
 BLOCKS, EDGE = 200, 20
 
@@ -27,8 +28,8 @@ def main() -> None:
     debugger.stop()
     counters = debugger._agent.counters()
     assert counters["fragments_dropped"] == 0
-    print("EMITTED", counters["fragments_emitted"])
-    print("FIRST", statistics.median(took[:EDGE]), "LAST", statistics.median(took[-EDGE:]))
+    say("EMITTED", counters["fragments_emitted"])
+    say("FIRST", statistics.median(took[:EDGE]), "LAST", statistics.median(took[-EDGE:]))
 
 
 if __name__ == "__main__":

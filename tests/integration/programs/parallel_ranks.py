@@ -9,6 +9,7 @@ import threading
 
 import torch
 import torch.distributed as dist
+from say import say
 from torch.distributed.fsdp import fully_shard
 
 THREADS, CALLS = 8, 25
@@ -97,13 +98,13 @@ def main():
         debugger.start(model=model)
         train_sharded(model, step)
         run_pipeline(model)
-        print("LOADED", load())
+        say("LOADED", load())
         call_from_threads(model)
         debugger.stop()
         debugger.step()
         dist.barrier()
     dist.destroy_process_group()
-    print("ENDED")
+    say("ENDED")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import encoding
 import random_models
 import random_values
 import torch
+from say import say
 
 
 def take(*args, **kwargs):
@@ -86,7 +87,7 @@ def main():
             run(request)
             return
         _, status = os.waitpid(child, 0)
-        print(json.dumps({"code": os.waitstatus_to_exitcode(status)}), flush=True)
+        say(json.dumps({"code": os.waitstatus_to_exitcode(status)}))
 
 
 if __name__ == "__main__":

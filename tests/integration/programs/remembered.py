@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy
 import torch
+from say import say
 
 STEPS = 6
 SIDE = 256  # 256 KiB of float32
@@ -197,8 +198,8 @@ def main() -> None:
             else:
                 true[hazard] = changing_weight(debugger, first, HAZARDS[hazard](), parameter)
     counters = debugger._agent.counters()
-    print("TRUE", json.dumps(true))
-    print("RECALLED", counters["statistics_recalled"])
+    say("TRUE", json.dumps(true))
+    say("RECALLED", counters["statistics_recalled"])
     assert counters["statistics_wrong"] == 0
 
 

@@ -7,6 +7,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from say import say
 
 
 def main() -> None:
@@ -60,7 +61,7 @@ def main() -> None:
             local[:1] = rank  # one row, or none
             dist.broadcast(local, src=1)
         capture(train=False)
-    print("RECALLED", debugger._agent.counters()["statistics_recalled"])
+    say("RECALLED", debugger._agent.counters()["statistics_recalled"])
     assert debugger._agent.counters()["statistics_wrong"] == 0
     dist.destroy_process_group()
 

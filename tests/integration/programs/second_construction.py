@@ -3,6 +3,7 @@
 import sys
 
 import torch
+from say import say
 
 
 def main():
@@ -12,10 +13,10 @@ def main():
     try:
         PrecisionDebugger.start()
     except Exception as error:  # whatever it is, the test reads it
-        print("BEFORE CONSTRUCTION", type(error).__name__, error)
+        say("BEFORE CONSTRUCTION", type(error).__name__, error)
     first = PrecisionDebugger(config_path=sys.argv[1])
     second = PrecisionDebugger(config_path=sys.argv[2])
-    print("SAME", first is second, flush=True)
+    say("SAME", first is second)
     # Step 0: two pairs.
     PrecisionDebugger.start()
     torch.abs(torch.ones(2))

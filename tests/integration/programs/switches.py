@@ -9,6 +9,7 @@ import sys
 import time
 
 import torch
+from say import say
 
 
 class Net(torch.nn.Module):
@@ -45,7 +46,7 @@ def train():
     model, tool = net(), debugger()
     for step in range(2):
         tool.start(model)
-        print("OUTPUT", model(rows(2, step)).sum().item(), flush=True)
+        say("OUTPUT", model(rows(2, step)).sum().item())
         model(rows(2, step)).sum().backward()
         tool.stop()
         tool.step()
@@ -95,7 +96,7 @@ def shifted():
     out.sum().backward()
     tool.stop()
     tool.step()
-    print("OUTPUT", out.sum().item(), "INPUT GRADIENT", x.grad is not None, flush=True)
+    say("OUTPUT", out.sum().item(), "INPUT GRADIENT", x.grad is not None)
 
 
 def infinite():

@@ -12,6 +12,7 @@ import time
 
 import nets
 import torch
+from say import say
 
 
 def report(path, text):
@@ -66,7 +67,7 @@ def main():
     if options.wait:
         debugger.wait()
         dump_path = pathlib.Path(json.loads(pathlib.Path(options.config).read_text())["dump_path"])
-        print("WAITED", json.dumps(sorted(str(path.relative_to(dump_path)) for path in dump_path.glob("step*/*/*"))))
+        say("WAITED", json.dumps(sorted(str(path.relative_to(dump_path)) for path in dump_path.glob("step*/*/*"))))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,10 @@ def set_rank(rank: int | None) -> None:
 
 
 def log(level: str, text: str) -> None:
-    """Prints one line to stdout, unless MSPROBE_LOG_LEVEL (0 debug .. 3 error, default 1) is above its level."""
+    """Writes one line to stdout, unless MSPROBE_LOG_LEVEL (0 debug .. 3 error, default 1) is above its level.
+
+    Any thread. A line is one write, so that lines of other threads stay whole.
+    """
     try:
         threshold = int(os.environ.get("MSPROBE_LOG_LEVEL", "1"))
     except ValueError:
@@ -26,7 +29,8 @@ def log(level: str, text: str) -> None:
     rank = f" [rank {_rank}]" if _rank is not None else ""
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     with contextlib.suppress(OSError, ValueError):  # stdout may be closed: the run goes on
-        print(f"{now} ({os.getpid()}){rank} [{level}] {text}", file=sys.stdout, flush=True)
+        sys.stdout.write(f"{now} ({os.getpid()}){rank} [{level}] {text}\n")
+        sys.stdout.flush()
 
 
 def info(text: str) -> None:
