@@ -29,7 +29,7 @@ build: cpp wheels ## install what is missing, build the C++, make and install th
 test: build oracle ## every test: C++, Python, integration, interop with the established tool, sanitizers
 	@$(RUN) scripts/run_suites.py
 
-bench: build oracle benchmarks ## what capture costs (docs/overhead.md), comparisons, microbenchmarks; forty minutes
+bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; fifty minutes
 	@$(RUN) tests/bench/bench.py
 
 lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy
@@ -53,7 +53,7 @@ cpp: venv
 	@ninja -C build -j $(JOBS) --quiet msprobe-server _agent
 
 benchmarks: cpp
-	@ninja -C build -j $(JOBS) --quiet msprobe_benchmarks
+	@ninja -C build -j $(JOBS) --quiet msprobe_benchmarks load_generator
 
 # Debian packages are looked up at every call (50 ms), since they can go without any file here changing.
 debian:

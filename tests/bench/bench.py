@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Everything that is measured: what capture costs (overhead.py), comparisons (compare.py), and the microbenchmarks.
+"""Everything that is measured: what capture costs (overhead.py), many ranks on one server (load.py),
+comparisons (compare.py), and the microbenchmarks.
 
-bench.py                  all of it, beside the established tool; about forty minutes. Writes docs/overhead.md
+bench.py                  all of it, beside the established tool; fifty minutes. Writes docs/overhead.md, docs/load.md
 bench.py --pairs 10       fewer pairs of steps a row
-bench.py --only micro     one part: overhead, compare or micro
+bench.py --only micro     one part: overhead, load, compare or micro
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PARTS = ("overhead", "compare", "micro")
+PARTS = ("overhead", "load", "compare", "micro")
 MICRO_SECONDS = 300
 
 
@@ -40,7 +41,7 @@ def main() -> None:
         if part == "micro":
             code = microbenchmarks()
         else:
-            more = ["--write", "--pairs", str(options.pairs)] if part == "overhead" else []
+            more = {"overhead": ["--write", "--pairs", str(options.pairs)], "load": ["--write"]}.get(part, [])
             code = subprocess.run([sys.executable, str(HERE / f"{part}.py"), *more], check=False).returncode
         if code != 0:
             failed.append(part)

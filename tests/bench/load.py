@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""Load of many ranks on one server, both on this machine: what was sent, stored and dropped, and what it took.
+
+load.py                       every scenario, about four minutes; prints a table
+load.py --write               and writes build/bench/load.json and docs/load.md
+load.py --only ranks64        one of them (may be given several times); --list names them
+load.py --seconds 5           how long each emits (10 s; overload: --overload-seconds, 60 s)
+load.py --server-flag X       one more flag of the server (may be given several times)
+
+Server and load share the machine's cores, so a number is of both together. Beside them stand the physical limits of the
+disk, measured just before: synced 4 KiB writes a second and MB/s of a synced sequential write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+REFERENCE = Path(os.environ.get("MSPROBE_REFERENCE", ROOT.parent / "shared" / "reference"))
+DUMP = REFERENCE / "dump" / "train_statistics_mix" / "step0" / "proc0"
+GENERATOR = ROOT / "build" / "tests" / "bench" / "load_generator"
+SAMPLE_S = 0.1
+TICKS = os.sysconf("SC_CLK_TCK")
+SERVER_S = 60
+DRAIN_S = 180
+
+# Rows of docs/load.md: key, heading, how it is printed.
+COLUMNS = (
+    ("tensors_emitted", "sent", "{:,}"),
+    ("tensors_stored", "stored", "{:,}"),
+    ("tensors_dropped", "dropped", "{:,}"),
+    ("tensors_a_second", "durable/s", "{:,.0f}"),
+    ("ack_p50_ms", "ack p50 ms", "{:.0f}"),
+    ("ack_p99_ms", "ack p99 ms", "{:.0f}"),
+    ("server_cpu_average", "server CPU avg %", "{:.0f}"),
+    ("server_cpu_max", "max %", "{:.0f}"),
+    ("generator_cpu_average", "load CPU avg %", "{:.0f}"),
+    ("server_rss_average_mb", "server RSS avg MB", "{:.0f}"),
+    ("server_rss_max_mb", "max MB", "{:.0f}"),
+    ("wire_bytes_a_tensor", "wire B/tensor", "{:.1f}"),
+    ("payload_mb_a_second", "payload MB/s", "{:.0f}"),
+    ("longest_step_emit_seconds", "longest hold s", "{:.2f}"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    name: str
+    what: str
+    ranks: int
+    flags: tuple[str, ...] = ()
+    overload: float = 0.0  # times what `ranks64` reached; 0: as fast as it is taken
+    long: bool = False  # emits for --overload-seconds
+
+
+SCENARIOS = (
+    Scenario("ranks64", "64 ranks, statistics and checksum", 64),
+    Scenario("shapes64", "64 ranks, another token count each step", 64, ("--varying_shapes=true",)),
+    Scenario("ranks256", "256 ranks", 256, ("--memory_mb=4",)),
+    Scenario("half64", "64 ranks, at half of what `ranks64` reached", 64, overload=0.5),
+    Scenario("overload_stall", "64 ranks at twice that, policy stall", 64, ("--policy=stall",), 2.0, True),
+    Scenario("overload_drop", "64 ranks at twice that, policy drop", 64, ("--policy=drop", "--memory_mb=2"), 2.0, True),
+    Scenario("payloads_new", "8 ranks, payloads of 1 MiB, each new", 8, ("--payload_bytes=1048576", "--memory_mb=64")),
+    Scenario(
+        "payloads_repeated",
+        "8 ranks, payloads of 1 MiB, the same again",
+        8,
+        ("--payload_bytes=1048576", "--repeated_payloads=true", "--memory_mb=64"),
+    ),
+)
+
+
+class Usage:
+    """CPU and memory of one process, sampled from /proc while the block runs."""
+
+    def __init__(self, process_id: int) -> None:
+        self._stat = Path(f"/proc/{process_id}/stat")
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self.cpu: list[float] = []  # per cent of one core, a sample
+        self.rss: list[float] = []  # MB
+        self.cpu_seconds = 0.0
+
+    def _read(self) -> tuple[float, float]:
+        fields = self._stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * resource.getpagesize() / 1e6
+
+    def _sample(self) -> None:
+        before, at = self._read()[0], time.monotonic()
+        first = before
+        while not self._stop.wait(SAMPLE_S):
+            try:
+                cpu, rss = self._read()
+            except OSError:
+                return
+            now = time.monotonic()
+            self.cpu.append(100 * (cpu - before) / (now - at))
+            self.rss.append(rss)
+            before, at = cpu, now
+            self.cpu_seconds = cpu - first
+
+    def __enter__(self) -> Usage:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def average(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def disk_limits(directory: Path) -> dict[str, float]:
+    path = directory / "disk_limit"
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        block, writes, start = os.urandom(4096), 0, time.monotonic()
+        while time.monotonic() - start < 1:
+            os.write(descriptor, block)
+            os.fdatasync(descriptor)
+            writes += 1
+        syncs = writes / (time.monotonic() - start)
+        block, start = os.urandom(1 << 20), time.monotonic()
+        for _ in range(256):
+            os.write(descriptor, block)
+        os.fdatasync(descriptor)
+        return {"syncs_a_second": syncs, "sequential_mb_a_second": 256 * 1.048576 / (time.monotonic() - start)}
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def stored(address: str, run: str) -> tuple[int, int, int]:
+    """Tensors, lost fragments and payload bytes of the run, as the server answers."""
+    from msprobe_client.client import Client
+
+    with Client(address) as client:
+        steps = client.steps(run)
+        summary = next(item for item in client.runs() if item.run == run)
+    lost = sum(gap.fragments for step in steps for gap in step.gaps)
+    return sum(step.tensors for step in steps), lost, summary.payload_bytes
+
+
+def server_binary() -> str:
+    return os.environ.get("MSPROBE_SERVER_BINARY") or str(ROOT / "build" / "server" / "msprobe-server")
+
+
+def measure(scenario: Scenario, options: argparse.Namespace, reached: float) -> dict[str, float]:
+    directory = Path(tempfile.mkdtemp(prefix="msload", dir=options.directory))
+    address = f"unix:{directory}/s"
+    command = [server_binary(), f"--listen={address}", f"--data_dir={directory}/data", *options.server_flag]
+    seconds = options.overload_seconds if scenario.long else options.seconds
+    try:
+        limits = disk_limits(directory)
+        with (directory / "log").open("wb") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            deadline = time.monotonic() + SERVER_S
+            while not (directory / "s").exists():
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"load: the server did not start: {(directory / 'log').read_text()[-2000:]}")
+                time.sleep(0.02)
+            load = [
+                *(str(GENERATOR), f"--server={address}", f"--dump={DUMP}", f"--ranks={scenario.ranks}"),
+                *(f"--seconds={seconds}", f"--spool={directory}/spool", f"--drain={DRAIN_S}", *scenario.flags),
+                *((f"--rate={scenario.overload * reached}",) if scenario.overload else ()),
+            ]
+            with Usage(server.pid) as usage:
+                done = subprocess.run(load, stdout=subprocess.PIPE, text=True, timeout=seconds + 2 * DRAIN_S)
+            if done.returncode != 0:
+                raise SystemExit(f"load: {scenario.name}: the load generator ended with {done.returncode}")
+            found = json.loads(done.stdout)
+            tensors, lost, payload_bytes = stored(address, "load")
+            size = sum(path.stat().st_size for path in (directory / "data").rglob("*") if path.is_file())
+        finally:
+            server.send_signal(signal.SIGTERM)
+            try:
+                server.wait(SERVER_S)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+        return {
+            **found,
+            **limits,
+            "tensors_stored": tensors,
+            "tensors_dropped": found["tensors_emitted"] - tensors,
+            "fragments_in_gaps": lost,
+            "tensors_a_second": tensors / found["seconds"],
+            "payload_mb_a_second": payload_bytes / 1e6 / found["seconds"],
+            "disk_bytes": size,
+            "disk_bytes_a_tensor": size / max(tensors, 1),
+            "wire_bytes_a_tensor": found["bytes_sent"] / max(found["tensors_emitted"], 1),
+            "server_cpu_seconds": usage.cpu_seconds,
+            "server_cpu_average": average(usage.cpu),
+            "server_cpu_max": max(usage.cpu, default=0.0),
+            "server_rss_average_mb": average(usage.rss),
+            "server_rss_max_mb": max(usage.rss, default=0.0),
+            "generator_cpu_average": 100 * found["generator_cpu_seconds"] / found["seconds"],
+        }
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def table(results: dict[str, dict[str, float]]) -> str:
+    names = [scenario for scenario in SCENARIOS if scenario.name in results]
+    lines = [
+        "| | " + " | ".join(heading for _, heading, _ in COLUMNS) + " |",
+        "|---|" + "---:|" * len(COLUMNS),
+    ]
+    for scenario in names:
+        cells = (form.format(results[scenario.name][key]) for key, _, form in COLUMNS)
+        lines.append(f"| {scenario.what} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def document(results: dict[str, dict[str, float]], cores: int) -> str:
+    first = next(iter(results.values()))
+    return f"""# Load
+
+Written by `tests/bench/load.py --write` (a part of `make bench`). The load generator has the agent's own
+transport; server and load share the machine's {cores} cores. Each rank replays one training step of a small
+Qwen2 recorded with the established tool ({first["tensors_a_step"]} tensors in API calls and modules, forward
+and backward), with other numbers every time, and asks for durability that survives power loss. A tensor counts
+when the server has said that it is durable. `ack` runs from handing a batch to the transport until its
+durability is known at the sender; without a rate limit a sender always has a full queue, so it is the queue
+that it measures. 100 % CPU is one core. `longest hold` is the longest time in which one step of one rank was
+emitted: it contains every wait that the loss policy made.
+
+Of the disk just before the first run: {first["syncs_a_second"]:,.0f} synced writes of 4 KiB a second,
+{first["sequential_mb_a_second"]:,.0f} MB/s written and synced in one piece.
+
+{table(results)}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=[scenario.name for scenario in SCENARIOS])
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--overload-seconds", type=float, default=60)
+    parser.add_argument("--server-flag", action="append", default=[])
+    parser.add_argument("--directory", help="where data directories are made (default: the temporary directory)")
+    parser.add_argument("--rate", type=float, help="what ranks64 reached, where it is not run")
+    options = parser.parse_args()
+    if options.list:
+        for scenario in SCENARIOS:
+            print(f"{scenario.name:<18} {scenario.what}")
+        return
+    if not DUMP.is_dir():
+        raise SystemExit(f"load: no recorded dump at {DUMP}: set MSPROBE_REFERENCE")
+    results: dict[str, dict[str, float]] = {}
+    reached = options.rate or 0.0
+    for scenario in SCENARIOS:
+        if options.only and scenario.name not in options.only:
+            continue
+        if scenario.overload and not reached:
+            raise SystemExit(f"load: {scenario.name} needs ranks64, or --rate")
+        results[scenario.name] = measure(scenario, options, reached)
+        if scenario.name == "ranks64":
+            reached = options.rate or results[scenario.name]["tensors_a_second"]
+        print(json.dumps({scenario.name: results[scenario.name]}), file=sys.stderr, flush=True)
+    print(table(results))
+    if options.write:
+        out = ROOT / "build" / "bench"
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "load.json").write_text(json.dumps(results, indent=1) + "\n")
+        (ROOT / "docs" / "load.md").write_text(document(results, os.cpu_count() or 1))
+    short = [name for name, each in results.items() if each["tensors_dropped"] and "drop" not in name]
+    if short or any(each["undrained_ranks"] for each in results.values()):
+        raise SystemExit(f"load: lost without being asked to: {', '.join(short) or 'not drained in time'}")
+
+
+if __name__ == "__main__":
+    main()
