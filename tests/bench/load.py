@@ -181,9 +181,9 @@ def measure(scenario: Scenario, options: argparse.Namespace, reached: float) -> 
                 *((f"--rate={scenario.overload * reached}",) if scenario.overload else ()),
             ]
             with Usage(server.pid) as usage:
-                done = subprocess.run(load, stdout=subprocess.PIPE, text=True, timeout=seconds + 2 * DRAIN_S)
+                done = subprocess.run(load, capture_output=True, text=True, timeout=seconds + 2 * DRAIN_S)
             if done.returncode != 0:
-                raise SystemExit(f"load: {scenario.name}: the load generator ended with {done.returncode}")
+                raise SystemExit(f"load: {scenario.name} ended with {done.returncode}\n{done.stderr[-2000:]}")
             found = json.loads(done.stdout)
             tensors, lost, payload_bytes = stored(address, "load")
             size = sum(path.stat().st_size for path in (directory / "data").rglob("*") if path.is_file())

@@ -131,6 +131,7 @@ int Main() {
     for (std::thread& producer : producers) producer.join();
     emitting = Since(start);
   }
+  std::fprintf(stderr, "emitted\n");
   const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                         std::chrono::duration<double>(absl::GetFlag(FLAGS_drain)));
   uint64_t undrained = 0;
