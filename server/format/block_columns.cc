@@ -72,18 +72,6 @@ absl::Status CheckLeafIndexes(const v1::Block& block) {
   return absl::OkStatus();
 }
 
-// Adds to `next` what one leaf takes.
-void TakeLeaf(uint32_t flags, FragmentColumns& next) {
-  ++next.leaf;
-  if (flags & v1::LEAF_STATISTICS) ++next.statistics;
-  if (TakesNarrow(flags)) ++next.narrow;
-  if (TakesWide(flags)) ++next.wide;
-  if (TakesInteger(flags)) ++next.integer;
-  if (flags & v1::LEAF_CRC32) ++next.crc32;
-  if (flags & v1::LEAF_XOR) ++next.xor64;
-  if (flags & v1::LEAF_PAYLOAD) ++next.payload;
-}
-
 absl::Status CheckEnds(const v1::Block& block, const FragmentColumns& end) {
   return Lengths({{"shape", static_cast<uint64_t>(block.shape_size()), end.leaf},
                   {"zero_count", static_cast<uint64_t>(block.zero_count_size()), end.statistics},

@@ -39,6 +39,18 @@ inline bool TakesNarrow(uint32_t leaf_flags) {
   return (leaf_flags & v1::LEAF_STATISTICS) && !(leaf_flags & (v1::LEAF_INTEGER | v1::LEAF_WIDE));
 }
 
+// Moves the columns of a leaf behind one that has these flags.
+inline void TakeLeaf(uint32_t flags, FragmentColumns& next) {
+  ++next.leaf;
+  if (flags & v1::LEAF_STATISTICS) ++next.statistics;
+  if (TakesNarrow(flags)) ++next.narrow;
+  if (TakesWide(flags)) ++next.wide;
+  if (TakesInteger(flags)) ++next.integer;
+  if (flags & v1::LEAF_CRC32) ++next.crc32;
+  if (flags & v1::LEAF_XOR) ++next.xor64;
+  if (flags & v1::LEAF_PAYLOAD) ++next.payload;
+}
+
 // Null when the id is unknown.
 using SummaryLookup = absl::FunctionRef<const StructureSummary*(uint64_t structure_id)>;
 using StackLookup = absl::FunctionRef<bool(uint64_t stack_id)>;
