@@ -9,6 +9,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
+#include "absl/strings/numbers.h"
 #include "server/control/server.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
@@ -26,6 +27,10 @@ ABSL_FLAG(std::string, dump_path, "", "With --embedded: directory into which fin
 ABSL_FLAG(std::string, advertise, "", "With --embedded: file that says where this server listens.");
 ABSL_FLAG(double, idle_exit_seconds, 5, "With --embedded: how long it stays without sessions and requests.");
 ABSL_FLAG(int, export_threads, 2, "Steps exported side by side, 1 to 64.");
+ABSL_FLAG(
+    std::string, memory_limit, "1GiB",
+    "About how much memory the server may use: a number with MiB or GiB, at least 256MiB. Senders wait when it is "
+    "used up.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.");
 
 namespace msprobe::server {
@@ -64,6 +69,17 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   if (!(options.idle_exit >= absl::ZeroDuration())) {
     return BadFlag("idle_exit_seconds", Cat(absl::GetFlag(FLAGS_idle_exit_seconds)), "it must be 0 or more");
   }
+  const std::string memory = absl::GetFlag(FLAGS_memory_limit);
+  uint64_t mebibytes = 0;
+  std::string_view number = memory;
+  const bool gibibytes = memory.ends_with("GiB");
+  if (gibibytes || memory.ends_with("MiB")) number.remove_suffix(3);
+  if (number.size() == memory.size() ||
+      !absl::SimpleAtoi(absl::string_view(number.data(), number.size()), &mebibytes) || mebibytes > (1u << 24) ||
+      (gibibytes ? mebibytes * 1024 : mebibytes) < 256) {
+    return BadFlag("memory_limit", memory, "allowed are numbers with MiB or GiB from 256MiB on, e.g. 1GiB");
+  }
+  options.memory_limit = (gibibytes ? mebibytes * 1024 : mebibytes) << 20;
   if (!options.embedded && !options.dump_path.empty()) {
     return BadFlag("dump_path", options.dump_path, "it is for --embedded only");
   }

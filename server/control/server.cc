@@ -2,6 +2,7 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/resource_quota.h>
 
 #include <algorithm>
 #include <chrono>
@@ -52,9 +53,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   StoreOptions store;
   store.directory = given.data_dir;
   store.durability = given.durability;
+  store.write_buffer_bytes = given.memory_limit / 4;
+  store.block_cache_bytes = given.memory_limit / 8;
   auto opened = Store::Open(store);
   if (!opened.ok()) return opened.status();
   server->store_ = *std::move(opened);
+  server->tiler_ = std::make_unique<Tiler>(server->store_.get());
 
   SessionsOptions sessions;
   sessions.version = given.version;
@@ -72,6 +76,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   }
   if (absl::Status status = server->sessions_->Recover(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
+  server->tiler_->Start();
 
   server->metrics_.Set(Metric::kBuildInfo, 1, {given.version});
   if (!given.metrics_listen.empty()) {
@@ -98,6 +103,10 @@ absl::Status Server::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  // Where it is used up, streams are read more slowly, which their senders feel.
+  grpc::ResourceQuota messages("messages");
+  messages.Resize(options_.memory_limit / 4);
+  builder.SetResourceQuota(messages);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   // Two servers on one port would share its connections without anybody noticing.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
@@ -138,8 +147,25 @@ v1::ServerInfo Server::Info() const {
   return info;
 }
 
+void Server::PublishStore() {
+  const Tiler::Counters now = tiler_->counters();
+  const auto add = [&](Metric metric, uint64_t value, uint64_t before, std::initializer_list<std::string> labels = {}) {
+    if (value > before) metrics_.Add(metric, static_cast<double>(value - before), labels);
+  };
+  add(Metric::kTileSets, now.sets, published_.sets);
+  add(Metric::kTiledPasses, now.passes, published_.passes);
+  add(Metric::kTilingBytes, now.row_bytes, published_.row_bytes, {"rows"});
+  add(Metric::kTilingBytes, now.tile_bytes, published_.tile_bytes, {"tiles"});
+  add(Metric::kTilingFailures, now.failures, published_.failures);
+  metrics_.Add(Metric::kTilingSeconds, absl::ToDoubleSeconds(now.busy - published_.busy));
+  metrics_.Set(Metric::kStepsWaiting, static_cast<double>(now.waiting));
+  metrics_.Set(Metric::kWriteBufferBytes, static_cast<double>(store_->write_buffer_usage()));
+  published_ = now;
+}
+
 bool Server::Tick() {
   sessions_->Tick();
+  PublishStore();
   if (drain_requested_) return false;
   return !options_.embedded || !NothingLeft();
 }
@@ -172,6 +198,7 @@ void Server::Stop() {
       if (!address.unix_path.empty()) std::filesystem::remove(address.unix_path, error);
     }
   }
+  if (tiler_ != nullptr) tiler_->Stop();
   // Sessions may still tell it of steps; it no longer listens.
   if (exports_ != nullptr) exports_->Stop();
   if (store_ != nullptr) {

@@ -18,6 +18,7 @@
 #include "server/query/analysis_service.h"
 #include "server/query/query_service.h"
 #include "server/store/store.h"
+#include "server/store/tiler.h"
 
 namespace msprobe::server {
 
@@ -35,6 +36,9 @@ struct ServerOptions {
   absl::Duration idle_exit = absl::Seconds(5);
   absl::Duration first_visit = absl::Seconds(30);  // how long an embedded server waits for its first session
   int export_threads = 2;
+  // Of the whole server, about: a quarter for what is not yet in files, an eighth for the cache, a quarter for messages
+  // on their way in; the rest is that of sessions, queries and the tiler.
+  size_t memory_limit = size_t{1} << 30;
 };
 
 // The whole server. Start, then Tick about every 200 ms until it says that the work is over, then Stop.
@@ -62,6 +66,7 @@ class Server {
   absl::Status Listen();
   v1::ServerInfo Info() const;
   bool NothingLeft();
+  void PublishStore();
 
   const ServerOptions options_;
   const absl::Time started_;
@@ -73,6 +78,8 @@ class Server {
   // In order of dependence: the later know the earlier.
   Metrics metrics_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<Tiler> tiler_;
+  Tiler::Counters published_;
   Activity activity_;
   std::unique_ptr<StepExports> exports_;
   std::unique_ptr<Sessions> sessions_;

@@ -91,17 +91,23 @@ std::string RowKey::ToString() const {
 
 std::string TileKey::Encode() const {
   std::string key;
-  for (uint32_t part : {run, rank, pass_tile, entry_tile}) AppendU32(key, part);
+  for (uint32_t part : {run, rank, epoch, set, tile}) AppendU32(key, part);
+  return key;
+}
+
+std::string TileKey::SetPrefix(uint32_t run, uint32_t rank, uint32_t epoch, uint32_t set) {
+  std::string key = TileKey{run, rank, epoch, set, 0}.Encode();
+  key.resize(key.size() - sizeof(uint32_t));
   return key;
 }
 
 absl::StatusOr<TileKey> TileKey::Decode(std::string_view key) {
   if (key.size() != kBytes) return WrongLength("tile", kBytes, key);
-  return TileKey{ReadU32(key, 0), ReadU32(key, 4), ReadU32(key, 8), ReadU32(key, 12)};
+  return TileKey{ReadU32(key, 0), ReadU32(key, 4), ReadU32(key, 8), ReadU32(key, 12), ReadU32(key, 16)};
 }
 
 std::string TileKey::ToString() const {
-  return Cat("run=", run, " rank=", CodeName(rank), " pass_tile=", pass_tile, " entry_tile=", entry_tile);
+  return Cat("run=", run, " rank=", CodeName(rank), " epoch=", epoch, " set=", set, " tile=", tile);
 }
 
 std::string ChunkKey::Prefix(std::string_view hash, uint32_t run, uint32_t epoch) {
@@ -127,8 +133,8 @@ std::string ChunkKey::ToString() const {
   return Cat("hash=", Hex(hash), " run=", run, " epoch=", epoch, " index=", index);
 }
 
-std::string StepKey::Encode() const {
-  std::string key = Space(MetaSpace::kStep);
+std::string StepKey::Encode(MetaSpace space) const {
+  std::string key = Space(space);
   for (uint32_t part : {run, rank, step, epoch}) AppendU32(key, part);
   return key;
 }
@@ -181,6 +187,13 @@ std::string EpochKey(uint32_t run, uint32_t epoch) {
   return key;
 }
 
+std::string TileSetKey(uint32_t run, uint32_t rank, uint32_t epoch, uint32_t set) {
+  std::string key = MetaPrefix(MetaSpace::kTileSet, run, rank);
+  AppendU32(key, epoch);
+  AppendU32(key, set);
+  return key;
+}
+
 std::string PrefixEnd(std::string_view prefix) {
   std::string end(prefix);
   while (!end.empty() && static_cast<uint8_t>(end.back()) == 0xff) end.pop_back();
@@ -219,10 +232,20 @@ std::string MetaKeyToString(std::string_view key) {
       return rest.size() == kIdBytes ? Cat("session ", Hex(rest)) : unknown();
     case MetaSpace::kDefinition:
       return rest.size() == 12 ? Cat("definition run=", ReadU32(rest, 0), " id=", Hex(rest.substr(4))) : unknown();
-    case MetaSpace::kStep: {
+    case MetaSpace::kStep:
+    case MetaSpace::kUntiled:
+    case MetaSpace::kTiled: {
       auto step = StepKey::Decode(key);
-      return step.ok() ? Cat("step ", step->ToString()) : unknown();
+      const auto space = static_cast<MetaSpace>(key[0]);
+      const char* const name = space == MetaSpace::kStep      ? "step "
+                               : space == MetaSpace::kUntiled ? "untiled "
+                                                              : "tiled ";
+      return step.ok() ? Cat(name, step->ToString()) : unknown();
     }
+    case MetaSpace::kTileSet:
+      return rest.size() == 16 ? Cat("tile_set run=", ReadU32(rest, 0), " rank=", CodeName(ReadU32(rest, 4)),
+                                     " epoch=", ReadU32(rest, 8), " set=", ReadU32(rest, 12))
+                               : unknown();
     case MetaSpace::kPayload:
       return rest.size() == kIdBytes ? Cat("payload ", Hex(rest)) : unknown();
     case MetaSpace::kPending:

@@ -44,17 +44,20 @@ struct RowKey {
   friend bool operator==(const RowKey&, const RowKey&) = default;
 };
 
-// Column family "tiles", reserved: 48 passes by 24 entries, entry-major inside. Nothing writes it yet.
+// Column family "tiles": some passes of one session by some fragments, entry-major inside. A set is the tiles of the
+// same passes; sets of a session are counted from 0.
 struct TileKey {
-  static constexpr uint32_t kPasses = 48;
-  static constexpr uint32_t kEntries = 24;
+  static constexpr uint32_t kPasses = 48;   // of a full set
+  static constexpr uint32_t kEntries = 24;  // tensors of a tile, about
   uint32_t run = 0;
-  uint32_t rank = 0;
-  uint32_t pass_tile = 0;   // index of the pass divided by kPasses
-  uint32_t entry_tile = 0;  // index of the entry divided by kEntries
+  uint32_t rank = 0;  // RankCode
+  uint32_t epoch = 0;
+  uint32_t set = 0;
+  uint32_t tile = 0;  // in order of fragments
 
-  static constexpr size_t kBytes = 16;
+  static constexpr size_t kBytes = 20;
   std::string Encode() const;
+  static std::string SetPrefix(uint32_t run, uint32_t rank, uint32_t epoch, uint32_t set);
   static absl::StatusOr<TileKey> Decode(std::string_view key);
   std::string ToString() const;
   friend bool operator==(const TileKey&, const TileKey&) = default;
@@ -89,6 +92,9 @@ enum class MetaSpace : uint8_t {
   kReferrer = 10,   // hash | run -> empty
   kFault = 11,      // run | rank | step | epoch | n -> Marker.Fault
   kEpoch = 12,      // run | epoch -> session id, bare
+  kUntiled = 13,    // run | rank | step | epoch -> empty: finished, and its rows wait for tiles
+  kTiled = 14,      // run | rank | step | epoch -> TiledRow
+  kTileSet = 15,    // run | rank | epoch | set -> TileSetRow
 };
 
 // Which session's view of which step of which rank.
@@ -98,7 +104,8 @@ struct StepKey {
   uint32_t step = 0;
   uint32_t epoch = 0;
 
-  std::string Encode() const;
+  // In kStep, or in another space of the same form.
+  std::string Encode(MetaSpace space = MetaSpace::kStep) const;
   static absl::StatusOr<StepKey> Decode(std::string_view key);
   std::string ToString() const;
   friend bool operator==(const StepKey&, const StepKey&) = default;
@@ -115,6 +122,7 @@ std::string ReferenceKey(uint32_t run, std::string_view hash);
 std::string ReferrerKey(std::string_view hash, uint32_t run);
 std::string FaultKey(const StepKey& step, uint32_t n);
 std::string EpochKey(uint32_t run, uint32_t epoch);
+std::string TileSetKey(uint32_t run, uint32_t rank, uint32_t epoch, uint32_t set);
 
 // Prefixes for iteration.
 std::string MetaPrefix(MetaSpace space);

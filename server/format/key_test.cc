@@ -44,10 +44,13 @@ TEST(RowKey, OrderOfBytesIsOrderOfNumbers) {
 }
 
 TEST(TileKey, GoldenBytes) {
-  const TileKey key{1, 2, 3, 4};
-  EXPECT_EQ(Hex(key.Encode()), "00000001000000020000000300000004");
+  const TileKey key{1, 2, 3, 4, 5};
+  EXPECT_EQ(Hex(key.Encode()), "0000000100000002000000030000000400000005");
+  EXPECT_EQ(key.Encode().substr(0, 16), TileKey::SetPrefix(1, 2, 3, 4));
   EXPECT_EQ(*TileKey::Decode(key.Encode()), key);
-  EXPECT_EQ(key.ToString(), "run=1 rank=rank2 pass_tile=3 entry_tile=4");
+  EXPECT_EQ(key.ToString(), "run=1 rank=rank2 epoch=3 set=4 tile=5");
+  EXPECT_EQ(MetaKeyToString(TileSetKey(1, 2, 3, 4)), "tile_set run=1 rank=rank2 epoch=3 set=4");
+  EXPECT_EQ(MetaKeyToString(StepKey{1, 2, 3, 4}.Encode(MetaSpace::kTiled)), "tiled run=1 rank=rank2 step=3 epoch=4");
 }
 
 TEST(ChunkKey, GoldenBytes) {

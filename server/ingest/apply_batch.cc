@@ -270,7 +270,9 @@ absl::Status LiveSession::FinishStaging(StagedBatch& staged) {
                                          return row.status();
                                        });
       if (!status.ok()) return status;
-      changes.Delete(Family::kMeta, moved.Encode());
+      for (MetaSpace space : {MetaSpace::kStep, MetaSpace::kUntiled, MetaSpace::kTiled}) {
+        changes.Delete(Family::kMeta, moved.Encode(space));
+      }
     }
   }
 
@@ -296,11 +298,27 @@ absl::Status LiveSession::FinishStaging(StagedBatch& staged) {
       } else if (!owed) {
         row.set_state(v1::StepSummary::COMPLETE);
       }
-      if (row.state() != v1::StepSummary::OPEN) staged.finished.emplace_back(step, row.state());
+      if (row.state() != v1::StepSummary::OPEN) {
+        staged.finished.emplace_back(step, row.state());
+        key.step = step;
+        changes.Put(Family::kMeta, key.Encode(MetaSpace::kUntiled), "");
+      }
     }
     key.step = step;
     changes.PutMeta(key.Encode(), row);
   }
+  std::set<uint32_t> open;
+  for (const auto& [step, known] : steps_) open.insert(step);
+  for (uint32_t step : staged.discarded) open.erase(step);
+  for (const auto& [step, row] : staged.steps) {
+    if (row.state() == v1::StepSummary::OPEN) {
+      open.insert(step);
+    } else {
+      open.erase(step);
+    }
+  }
+  staged.session.mutable_open_steps()->Assign(open.begin(), open.end());
+  staged.session.set_knows_open_steps(true);
   changes.PutMeta(SessionKey(row_.session()), staged.session);
   return absl::OkStatus();
 }

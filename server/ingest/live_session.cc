@@ -1,5 +1,6 @@
 #include "server/ingest/live_session.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -7,6 +8,7 @@
 #include "server/ingest/record_identity.h"
 #include "server/ingest/staged_batch.h"
 #include "server/metrics/log.h"
+#include "server/store/stored_step.h"
 
 namespace msprobe::server {
 
@@ -29,8 +31,20 @@ absl::StatusOr<std::shared_ptr<LiveSession>> LiveSession::Load(const SessionCont
   return session;
 }
 
+absl::StatusOr<std::vector<Store::Step>> LiveSession::StepsToLoad() const {
+  if (!row_.knows_open_steps()) return context_.store->Steps(row_.run());
+  std::vector<Store::Step> steps;
+  for (uint32_t step : row_.open_steps()) {
+    const StepKey key = KeyOf(step);
+    auto row = context_.store->Find<storage::StepRow>(key.Encode());
+    if (!row.ok()) return row.status();
+    if (row->has_value()) steps.emplace_back(key, **row);
+  }
+  return steps;
+}
+
 absl::Status LiveSession::LoadSteps(bool reopen) {
-  auto steps = context_.store->Steps(row_.run());
+  auto steps = StepsToLoad();
   if (!steps.ok()) return steps.status();
   for (auto& [key, row] : *steps) {
     if (key.epoch != row_.epoch()) continue;
@@ -50,21 +64,16 @@ absl::Status LiveSession::LoadSteps(bool reopen) {
 }
 
 absl::Status LiveSession::CountStoredRecords(uint32_t step, OpenStep& open) {
-  const StepKey key = KeyOf(step);
-  return context_.store->ForEach(
-      Family::kRows, RowKey::StepPrefix(key.run, key.rank, key.step),
-      [&](std::string_view bytes, std::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
-        auto row = RowKey::Decode(bytes);
-        if (!row.ok() || row->epoch != key.epoch) return row.status();
-        auto block = DecodeAs<v1::Block>(value);
-        if (!block.ok()) return block.status();
-        for (int i = 0; i < block->structure_size(); ++i) {
-          if (block->fragment_flags(i) & v1::FRAGMENT_CONSTRUCT_ONLY) continue;
-          const StructureSummary* structure = Structure(block->structures(static_cast<int>(block->structure(i))));
-          if (structure != nullptr) open.records.insert(RecordIdentity(*structure, block->count(i)));
-        }
-        return absl::OkStatus();
-      });
+  auto blocks = ReadStoredBlocks(*context_.store, KeyOf(step));
+  if (!blocks.ok()) return blocks.status();
+  for (const auto& block : *blocks) {
+    for (int i = 0; i < block->structure_size(); ++i) {
+      if (block->fragment_flags(i) & v1::FRAGMENT_CONSTRUCT_ONLY) continue;
+      const StructureSummary* structure = Structure(block->structures(static_cast<int>(block->structure(i))));
+      if (structure != nullptr) open.records.insert(RecordIdentity(*structure, block->count(i)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status LiveSession::LoadPending() {
@@ -135,6 +144,10 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
     absl::ReaderMutexLock deletion(&context_.store->deletion_mutex());
     StagedBatch staged;
     absl::Status status = Stage(batch, staged);
+    std::optional<absl::ReaderMutexLock> tiling;
+    if (!staged.discarded.empty() || RankCode(row_.hello().rank()) != RankCode(staged.session.hello().rank())) {
+      tiling.emplace(&context_.store->tiling_mutex());
+    }
     if (status.ok()) status = FinishStaging(staged);
     if (status.ok()) status = context_.store->Write(staged.changes);
     if (!status.ok()) {
@@ -265,6 +278,7 @@ absl::Status LiveSession::Lose() {
       storage::StepRow lost = open.row;
       lost.set_state(v1::StepSummary::INCOMPLETE);
       changes.PutMeta(KeyOf(step).Encode(), lost);
+      changes.Put(Family::kMeta, KeyOf(step).Encode(MetaSpace::kUntiled), "");
       durable.finished.emplace_back(step, v1::StepSummary::INCOMPLETE);
     }
     if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;

@@ -93,6 +93,8 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   };
 
   LiveSession(const SessionContext& context, storage::SessionRow row) : context_(context), row_(std::move(row)) {}
+  // Those that may be unfinished, without a look at the others of the run.
+  absl::StatusOr<std::vector<Store::Step>> StepsToLoad() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadSteps(bool reopen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CountStoredRecords(uint32_t step, OpenStep& open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -104,6 +104,7 @@ absl::Status LiveSession::FinishPayload(const std::string& hash, ChangeSet chang
     storage::StepRow& complete = completed[step] = open->second.row;
     complete.set_state(v1::StepSummary::COMPLETE);
     changes.PutMeta(KeyOf(step).Encode(), complete);
+    changes.Put(Family::kMeta, KeyOf(step).Encode(MetaSpace::kUntiled), "");
     durable.finished.emplace_back(step, v1::StepSummary::COMPLETE);
   }
   if (absl::Status status = context_.store->Write(changes); !status.ok()) {

@@ -25,6 +25,13 @@ enum class Metric : uint8_t {
   kPayloadsRefused,
   kGaps,
   kExports,
+  kTileSets,
+  kTiledPasses,
+  kTilingBytes,
+  kTilingSeconds,
+  kTilingFailures,
+  kStepsWaiting,
+  kWriteBufferBytes,
   kBuildInfo,
   kCount,
 };

@@ -5,6 +5,7 @@
 #include "server/format/cat.h"
 #include "server/store/store.h"
 #include "server/store/stored_step.h"
+#include "server/store/tiled_passes.h"
 
 namespace msprobe::server {
 namespace {
@@ -73,6 +74,11 @@ absl::StatusOr<std::vector<storage::RunRow>> Store::Runs() const {
 }
 
 absl::StatusOr<storage::RunRow> Store::FindRun(const std::string& name) const {
+  if (auto number = Get(Family::kMeta, RunByNameKey(name)); number.ok() && number->has_value()) {
+    auto row = Find<storage::RunRow>(RunKey(ReadU32(**number, 0)));
+    if (!row.ok()) return row.status();
+    if (row->has_value()) return **row;
+  }
   auto runs = Runs();
   if (!runs.ok()) return runs.status();
   std::vector<std::string> names;
@@ -128,9 +134,22 @@ absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& r
                                                             const v1::Rank& rank, std::optional<uint32_t> epoch) const {
   auto run = FindRun(run_name);
   if (!run.ok()) return run.status();
+  std::optional<Step> there;  // epochs grow: the last one stays
+  std::string prefix = MetaPrefix(MetaSpace::kStep, run->number(), RankCode(rank));
+  AppendU32(prefix, step);
+  absl::Status looked = ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view value) {
+    auto found = StepKey::Decode(key);
+    if (!found.ok() || (epoch.has_value() && found->epoch != *epoch)) return found.status();
+    auto row = DecodeAs<storage::StepRow>(value);
+    if (row.ok()) there = {*found, *std::move(row)};
+    return row.status();
+  });
+  if (!looked.ok()) return looked;
+  if (there.has_value()) return OpenStoredStep(*this, *run, there->first, there->second);
+
+  // It is not there: the message says what is.
   auto steps = Steps(run->number());
   if (!steps.ok()) return steps.status();
-  const Step* found = nullptr;
   std::vector<std::string> ranks, epochs, all_steps;
   for (const Step& candidate : *steps) {
     const std::string name = RankName(RankOfCode(candidate.first.rank));
@@ -140,9 +159,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& r
       all_steps.push_back(Cat(candidate.first.step));
     if (candidate.first.step != step) continue;
     epochs.push_back(Cat(candidate.first.epoch));
-    if (!epoch.has_value() || candidate.first.epoch == *epoch) found = &candidate;  // epochs grow: the last one stays
   }
-  if (found != nullptr) return OpenStoredStep(*this, *run, found->first, found->second);
   auto listed = [](std::vector<std::string>& names) {
     if (names.empty()) return std::string("none");
     if (names.size() > 20) {
@@ -164,6 +181,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& r
 }
 
 absl::Status Store::AddStepDeletion(const StepKey& step, ChangeSet& changes) const {
+  ++deletions_;
   absl::Status status = ForEach(Family::kRows, RowKey::StepPrefix(step.run, step.rank, step.step),
                                 [&](std::string_view key, std::string_view) {
                                   auto row = RowKey::Decode(key);
@@ -172,7 +190,10 @@ absl::Status Store::AddStepDeletion(const StepKey& step, ChangeSet& changes) con
                                   return row.status();
                                 });
   if (!status.ok()) return status;
+  if (status = AddPassDeletion(*this, step, changes); !status.ok()) return status;
   changes.Delete(Family::kMeta, step.Encode());
+  changes.Delete(Family::kMeta, step.Encode(MetaSpace::kUntiled));
+  changes.Delete(Family::kMeta, step.Encode(MetaSpace::kTiled));
   std::string faults = FaultKey(step, 0);
   faults.resize(faults.size() - 4);
   changes.DeletePrefix(Family::kMeta, faults);
@@ -180,7 +201,8 @@ absl::Status Store::AddStepDeletion(const StepKey& step, ChangeSet& changes) con
 }
 
 absl::Status Store::AddRankMove(uint32_t run, uint32_t epoch, uint32_t from, uint32_t to, ChangeSet& changes) const {
-  // Each of the three key spaces has run | rank | step | ... | epoch somewhere behind `skip` bytes.
+  ++deletions_;
+  // Each of these key spaces has run | rank behind `skip` bytes, and the epoch somewhere.
   auto move = [&](Family family, const std::string& prefix, size_t skip, size_t epoch_at) {
     return ForEach(family, prefix, [&](std::string_view key, std::string_view value) {
       if (key.size() < epoch_at + 4 || ReadU32(key, epoch_at) != epoch) return absl::OkStatus();
@@ -193,7 +215,11 @@ absl::Status Store::AddRankMove(uint32_t run, uint32_t epoch, uint32_t from, uin
     });
   };
   absl::Status status = move(Family::kRows, RowKey::RankPrefix(run, from), 0, 16);
-  if (status.ok()) status = move(Family::kMeta, MetaPrefix(MetaSpace::kStep, run, from), 1, 13);
+  for (MetaSpace space : {MetaSpace::kStep, MetaSpace::kUntiled, MetaSpace::kTiled}) {
+    if (status.ok()) status = move(Family::kMeta, MetaPrefix(space, run, from), 1, 13);
+  }
+  if (status.ok()) status = move(Family::kTiles, RowKey::RankPrefix(run, from), 0, 8);
+  if (status.ok()) status = move(Family::kMeta, MetaPrefix(MetaSpace::kTileSet, run, from), 1, 9);
   if (status.ok()) status = move(Family::kMeta, MetaPrefix(MetaSpace::kFault, run, from), 1, 13);
   return status;
 }

@@ -57,6 +57,8 @@ absl::StatusOr<uint64_t> Store::ReferencedBytes(uint32_t run) const {
 absl::StatusOr<Store::Deleted> Store::DeleteRun(const std::string& name) {
   absl::MutexLock deletion(&deletion_mutex_);
   absl::MutexLock registry(&registry_mutex_);
+  absl::ReaderMutexLock tiling(&tiling_mutex_);
+  ++deletions_;
   auto run = FindRun(name);
   if (!run.ok()) return run.status();
   auto sessions = Sessions(run->number());
@@ -109,7 +111,9 @@ absl::StatusOr<Store::Deleted> Store::DeleteRun(const std::string& name) {
   std::string rows;
   AppendU32(rows, run->number());
   changes.DeletePrefix(Family::kRows, rows);
-  for (MetaSpace space : {MetaSpace::kDefinition, MetaSpace::kStep, MetaSpace::kFault, MetaSpace::kEpoch}) {
+  changes.DeletePrefix(Family::kTiles, rows);
+  for (MetaSpace space : {MetaSpace::kDefinition, MetaSpace::kStep, MetaSpace::kFault, MetaSpace::kEpoch,
+                          MetaSpace::kUntiled, MetaSpace::kTiled, MetaSpace::kTileSet}) {
     changes.DeletePrefix(Family::kMeta, MetaPrefix(space, run->number()));
   }
   changes.Delete(Family::kMeta, RunKey(run->number()));

@@ -80,6 +80,29 @@ absl::Status Store::Write(const ChangeSet& changes) {
   return FromRocks(database_->db->Write(rocksdb::WriteOptions(), &batch));
 }
 
+uint64_t Store::write_buffer_usage() const {
+  uint64_t bytes = 0;
+  database_->db->GetAggregatedIntProperty("rocksdb.cur-size-all-mem-tables", &bytes);
+  return bytes;
+}
+
+absl::Status Store::Compact() {
+  for (rocksdb::ColumnFamilyHandle* family : database_->handles) {
+    rocksdb::Status status = database_->db->Flush(rocksdb::FlushOptions(), family);
+    if (status.ok()) status = database_->db->CompactRange(rocksdb::CompactRangeOptions(), family, nullptr, nullptr);
+    if (!status.ok()) return FromRocks(status);
+  }
+  return absl::OkStatus();
+}
+
+uint64_t Store::FileBytes(Family family) const {
+  uint64_t tables = 0;
+  uint64_t blobs = 0;
+  database_->db->GetIntProperty(database_->Handle(family), "rocksdb.total-sst-files-size", &tables);
+  database_->db->GetIntProperty(database_->Handle(family), "rocksdb.total-blob-file-size", &blobs);
+  return tables + blobs;
+}
+
 void Store::WhenDurable(std::function<void(absl::Status)> callback) { database_->sync->Await(std::move(callback)); }
 
 bool Store::in_place() const { return database_->lock.InPlace(); }
@@ -113,6 +136,8 @@ absl::Status Store::ForEach(Family family, std::string_view prefix,
   const std::string end = PrefixEnd(prefix);
   const rocksdb::Slice upper(end);
   rocksdb::ReadOptions read;
+  // Steps are read once and whole: the cache is for what is read again.
+  read.fill_cache = family == Family::kMeta;
   if (!end.empty()) read.iterate_upper_bound = &upper;
   std::unique_ptr<rocksdb::Iterator> at(database_->db->NewIterator(read, database_->Handle(family)));
   for (at->Seek(Slice(prefix)); at->Valid(); at->Next()) {

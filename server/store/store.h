@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,7 +32,9 @@ struct StoreOptions {
   absl::Duration sync_interval = absl::Seconds(1);  // DURABILITY_INTERVAL only
   size_t block_cache_bytes = size_t{64} << 20;
   size_t memtable_bytes = size_t{32} << 20;  // of each of rows and payloads
-  std::function<absl::Time()> now;           // empty: the wall clock
+  // Of what is written and not yet in files, over all families; a writer waits when it is reached.
+  size_t write_buffer_bytes = size_t{256} << 20;
+  std::function<absl::Time()> now;  // empty: the wall clock
 };
 
 // Everything the server keeps, in one RocksDB. The only class (with its parts beside it) that knows RocksDB.
@@ -41,6 +44,8 @@ struct StoreOptions {
 //    those whose WhenDurable callback has run.
 // 2. A process that holds a Store holds the lock of its directory; a second Open anywhere fails with AlreadyExists.
 // 3. Whoever adds references to payloads that are already there holds deletion_mutex() shared from looking to writing.
+// 4. Whoever deletes or moves steps (AddStepDeletion, AddRankMove) holds tiling_mutex() shared from before that call to
+//    behind the write: it keeps the tiler from writing what is being deleted. Taken after deletion_mutex().
 class Store {
  public:
   static absl::StatusOr<std::unique_ptr<Store>> Open(StoreOptions options);
@@ -95,7 +100,8 @@ class Store {
   // Sum of the sizes of the distinct payloads that a run refers to.
   absl::StatusOr<uint64_t> ReferencedBytes(uint32_t run) const;
 
-  // Adds what forgets a step: rows, step row, faults. References of its payloads stay with the run.
+  // Adds what forgets a step: rows or its part of tiles, step row, faults. Tiles go with the last of their passes.
+  // References of its payloads stay with the run.
   absl::Status AddStepDeletion(const StepKey& step, ChangeSet& changes) const;
   // Adds what moves all that a session stored from one rank to another.
   absl::Status AddRankMove(uint32_t run, uint32_t epoch, uint32_t from, uint32_t to, ChangeSet& changes) const;
@@ -117,6 +123,16 @@ class Store {
   absl::StatusOr<Deleted> DeleteRun(const std::string& name);
 
   absl::Mutex& deletion_mutex() const { return deletion_mutex_; }
+  absl::Mutex& tiling_mutex() const { return tiling_mutex_; }
+  // Changes with every deletion and move of steps.
+  uint64_t deletions() const { return deletions_; }
+
+  // Bytes in memory that are not yet in files, over all families.
+  uint64_t write_buffer_usage() const;
+  // Moves everything into files and merges them. For measurements and maintenance: it takes as long as it takes.
+  absl::Status Compact();
+  // Bytes of the files of a family.
+  uint64_t FileBytes(Family family) const;
 
  private:
   struct Database;
@@ -129,6 +145,8 @@ class Store {
   storage::ServerRow server_;  // next_run is guarded by registry_mutex_, the rest constant after Open
   absl::Mutex registry_mutex_;
   mutable absl::Mutex deletion_mutex_ ABSL_ACQUIRED_BEFORE(registry_mutex_);
+  mutable absl::Mutex tiling_mutex_ ABSL_ACQUIRED_AFTER(deletion_mutex_);
+  mutable std::atomic<uint64_t> deletions_ = 0;
 };
 
 }  // namespace msprobe::server

@@ -5,6 +5,7 @@
 
 #include "server/format/cat.h"
 #include "server/format/record_assembler.h"
+#include "server/store/tiled_passes.h"
 
 namespace msprobe::server {
 namespace {
@@ -78,7 +79,7 @@ class StoredStep : public StepReader {
 }  // namespace
 
 absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> ReadStoredBlocks(const Store& store, const StepKey& key) {
-  std::vector<std::pair<uint32_t, std::shared_ptr<v1::Block>>> numbered;
+  NumberedBlocks numbered;
   absl::Status status = store.ForEach(Family::kRows, RowKey::StepPrefix(key.run, key.rank, key.step),
                                       [&](std::string_view row_key, std::string_view value) -> absl::Status {
                                         auto row = RowKey::Decode(row_key);
@@ -88,8 +89,13 @@ absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> ReadStoredBlocks(c
                                         return DecodeValue(value, *numbered.back().second);
                                       });
   if (!status.ok()) return status;
+  // Rows first: what becomes tiles meanwhile is found twice rather than not at all.
+  if (status = ReadTiledBlocks(store, key, numbered); !status.ok()) return status;
   // Keys are in order of token; fragments join in order of arrival.
   std::sort(numbered.begin(), numbered.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  numbered.erase(
+      std::unique(numbered.begin(), numbered.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+      numbered.end());
   std::vector<std::shared_ptr<const v1::Block>> blocks;
   blocks.reserve(numbered.size());
   for (auto& [number, block] : numbered) blocks.push_back(std::move(block));
