@@ -1,5 +1,6 @@
 // Values of dump.json as cells, and as Python prints them.
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
@@ -29,6 +30,15 @@ void AppendPythonRepr(std::string_view text, std::string& out) {
   const bool twice = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = twice ? '"' : '\'';
   out += quote;
+  const bool plain = std::none_of(text.begin(), text.end(), [&](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return c == quote || c == '\\' || byte < 0x20 || byte == 0x7F;
+  });
+  if (plain) {
+    out += text;
+    out += quote;
+    return;
+  }
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == quote || c == '\\') {

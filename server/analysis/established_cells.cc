@@ -52,14 +52,24 @@ void AppendInteger(int64_t value, std::string& out) {
 }
 
 void AppendQuoted(std::string_view text, std::string& out) {
-  if (text.find_first_of(",\"\n") == std::string_view::npos) {
+  bool special = false;
+  bool quote = false;
+  for (const char c : text) {  // find_first_of would call memchr for each
+    special |= c == ',' || c == '\n' || c == '"';
+    quote |= c == '"';
+  }
+  if (!special) {
     out += text;
     return;
   }
   out += '"';
-  for (const char c : text) {
-    if (c == '"') out += '"';
-    out += c;
+  if (!quote) {
+    out += text;
+  } else {
+    for (const char c : text) {
+      if (c == '"') out += '"';
+      out += c;
+    }
   }
   out += '"';
 }

@@ -4,10 +4,12 @@
 #include <array>
 #include <cmath>
 
+#include "absl/base/call_once.h"
 #include "absl/strings/match.h"
 #include "server/analysis/dump_table.h"
 #include "server/analysis/established_cells.h"
 #include "server/analysis/established_rows.h"
+#include "server/analysis/in_order.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -15,7 +17,7 @@ namespace {
 
 using Kind = Cell::Kind;
 
-constexpr size_t kChunk = 1 << 20;
+constexpr size_t kRowsOfAPart = 1024;  // about 1 MiB
 constexpr std::string_view kCommon =
     "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,NPU Requires_grad,"
     "Bench Requires_grad,";
@@ -23,22 +25,38 @@ constexpr std::string_view kStatisticsColumns =
     "NPU max,NPU min,NPU mean,NPU l2norm,Bench max,Bench min,Bench mean,Bench l2norm,";
 constexpr std::string_view kTail = "Requires_grad Consistent,Result,Err_message";
 
+// The part of a table that one thread writes: whole entries, given by their pairs.
+struct Range {
+  size_t first = 0;
+  size_t end = 0;
+};
+
+// What all parts of a table share.
+struct Shared {
+  // By side and column: how its integers are spelled.
+  bool integers_as_reals[2][4] = {};
+  bool all_integers[2][4] = {};
+  // Of a stack, quoted; many entries share one.
+  std::vector<std::string> stack_texts;
+  std::vector<absl::once_flag> stack_made;
+};
+
 class Writer : public EstablishedRows {
  public:
-  Writer(const EstablishedTable& table, absl::FunctionRef<absl::Status(std::string_view)> write)
-      : EstablishedRows(*table.target, *table.golden), table_(table), mode_(table.mode), write_(write) {}
+  Writer(const EstablishedTable& table, Shared& shared)
+      : EstablishedRows(*table.target, *table.golden), table_(table), mode_(table.mode), shared_(shared) {}
 
-  absl::StatusOr<VerdictCounts> Write() {
-    SurveyColumns();
-    Header();
+  void Write(Range range) {
     const auto& pairs = table_.match->pairs;
+    if (range.first == 0) Header();
+    if (range.first == range.end) return;
     std::vector<TableRow> group;
-    size_t entry = 0;
-    for (size_t i = 0; i < pairs.size(); ++i) {
-      const auto row = static_cast<uint32_t>(pairs[i].first);
-      if (row >= target_.entries[entry].first_row + target_.entries[entry].rows) {
-        if (absl::Status status = Flush(target_.entries[entry], group); !status.ok()) return status;
-        while (row >= target_.entries[entry].first_row + target_.entries[entry].rows) ++entry;
+    auto entry = std::upper_bound(target_.entries.begin(), target_.entries.end(), RowOf(pairs, range.first), EndsAfter);
+    for (size_t i = range.first; i < range.end; ++i) {
+      const uint32_t row = RowOf(pairs, i);
+      if (row >= entry->first_row + entry->rows) {
+        Flush(*entry, group);
+        while (row >= entry->first_row + entry->rows) ++entry;
       }
       TableRow added;
       added.target = pairs[i].first;
@@ -46,24 +64,24 @@ class Writer : public EstablishedRows {
       if (table_.contents != nullptr) added.content = &(*table_.contents)[i];
       group.push_back(std::move(added));
     }
-    if (!group.empty()) {
-      if (absl::Status status = Flush(target_.entries[entry], group); !status.ok()) return status;
-    }
-    if (!out_.empty()) {
-      if (absl::Status status = write_(out_); !status.ok()) return status;
-    }
-    return counts_;
+    if (!group.empty()) Flush(*entry, group);
   }
 
- private:
-  int32_t Partner(size_t pair) const {
-    const auto [target, golden] = table_.match->pairs[pair];
-    if (golden == kNoRow || !table_.check_dtypes) return golden;
-    const Row& a = target_.rows[static_cast<size_t>(target)];
-    const Row& b = golden_.rows[static_cast<size_t>(golden)];
-    const auto match = table_.across_frameworks ? DTypesMatchAcrossFrameworks : DTypesMatch;
-    return match(DType(target_, a), DType(golden_, b)) ? golden : kNoRow;
+  std::vector<Range> Ranges() const {
+    const auto& pairs = table_.match->pairs;
+    std::vector<Range> ranges = {{}};
+    auto entry = target_.entries.begin();
+    for (size_t i = 0; i < pairs.size(); ++i) {
+      const bool next = RowOf(pairs, i) >= entry->first_row + entry->rows;
+      while (RowOf(pairs, i) >= entry->first_row + entry->rows) ++entry;
+      if (next && i - ranges.back().first >= kRowsOfAPart) ranges.push_back({i, i});
+      ranges.back().end = i + 1;
+    }
+    return ranges;
   }
+
+  std::string& text() { return out_; }
+  const VerdictCounts& counts() const { return counts_; }
 
   // A column of integers and floats without any word becomes one of floats in the established tool's tables, and 31 is
   // spelled 31.0.
@@ -94,10 +112,27 @@ class Writer : public EstablishedRows {
       const bool any_word = has_word[0] || has_word[1] || has_word[2] || has_word[3];
       const bool any_real = has_real[0] || has_real[1] || has_real[2] || has_real[3];
       for (int column = 0; column < 4; ++column) {
-        integers_as_reals_[side][column] = has_word[column] ? false : has_real[column] || (!any_word && any_real);
-        all_integers_[side][column] = !has_word[column] && has_integer[column] && !integers_as_reals_[side][column];
+        shared_.integers_as_reals[side][column] =
+            has_word[column] ? false : has_real[column] || (!any_word && any_real);
+        shared_.all_integers[side][column] =
+            !has_word[column] && has_integer[column] && !shared_.integers_as_reals[side][column];
       }
     }
+  }
+
+ private:
+  static uint32_t RowOf(const std::vector<std::pair<int32_t, int32_t>>& pairs, size_t pair) {
+    return static_cast<uint32_t>(pairs[pair].first);
+  }
+  static bool EndsAfter(uint32_t row, const Entry& entry) { return row < entry.first_row + entry.rows; }
+
+  int32_t Partner(size_t pair) const {
+    const auto [target, golden] = table_.match->pairs[pair];
+    if (golden == kNoRow || !table_.check_dtypes) return golden;
+    const Row& a = target_.rows[static_cast<size_t>(target)];
+    const Row& b = golden_.rows[static_cast<size_t>(golden)];
+    const auto match = table_.across_frameworks ? DTypesMatchAcrossFrameworks : DTypesMatch;
+    return match(DType(target_, a), DType(golden_, b)) ? golden : kNoRow;
   }
 
   void Header() {
@@ -121,7 +156,7 @@ class Writer : public EstablishedRows {
     out_ += '\n';
   }
 
-  absl::Status Flush(const Entry& entry, std::vector<TableRow>& group) {
+  void Flush(const Entry& entry, std::vector<TableRow>& group) {
     for (TableRow& row : group) {
       if (mode_ == StepTable::Mode::kStatistics) Differences(row);
       if (mode_ == StepTable::Mode::kTensor) FillFigures(*this, row);
@@ -135,10 +170,6 @@ class Writer : public EstablishedRows {
       Put(entry, row);
     }
     group.clear();
-    if (out_.size() < kChunk) return absl::OkStatus();
-    absl::Status status = write_(out_);
-    out_.clear();
-    return status;
   }
 
   // --- statistics
@@ -151,8 +182,8 @@ class Writer : public EstablishedRows {
   }
 
   bool SameSpelling(const Cell& a, const Cell& b, size_t column) const {
-    const bool real_a = a.kind == Kind::kReal || (a.kind == Kind::kInteger && integers_as_reals_[0][column]);
-    const bool real_b = b.kind == Kind::kReal || (b.kind == Kind::kInteger && integers_as_reals_[1][column]);
+    const bool real_a = a.kind == Kind::kReal || (a.kind == Kind::kInteger && shared_.integers_as_reals[0][column]);
+    const bool real_b = b.kind == Kind::kReal || (b.kind == Kind::kInteger && shared_.integers_as_reals[1][column]);
     if (real_a && real_b) {
       const double x = a.number();
       const double y = b.number();
@@ -211,7 +242,7 @@ class Writer : public EstablishedRows {
         out += cell.integer != 0 ? "True" : "False";
         return;
       case Kind::kInteger:
-        if (integers_as_reals_[side][column]) {
+        if (shared_.integers_as_reals[side][column]) {
           AppendReal(static_cast<double>(cell.integer), out);
         } else {
           AppendInteger(cell.integer, out);
@@ -239,7 +270,7 @@ class Writer : public EstablishedRows {
         out_ += difference.word;
         break;
       case Difference::Spelling::kNumber:
-        if (all_integers_[0][column] && all_integers_[1][column]) {
+        if (shared_.all_integers[0][column] && shared_.all_integers[1][column]) {
           AppendInteger(static_cast<int64_t>(difference.difference), out_);
         } else {
           AppendReal(difference.difference, out_);
@@ -356,11 +387,9 @@ class Writer : public EstablishedRows {
     AppendQuoted(messages, out_);
   }
 
-  // Of a stack, quoted; many entries share one.
   const std::string& StackText(size_t stack) {
-    if (stack_texts_.empty()) stack_texts_.resize(target_.stacks.size());
-    std::string& text = stack_texts_[stack];
-    if (text.empty()) {
+    std::string& text = shared_.stack_texts[stack];
+    absl::call_once(shared_.stack_made[stack], [&] {
       std::string lines = "[";
       for (const std::string& line : target_.stacks[stack]) {
         if (lines.size() > 1) lines += ", ";
@@ -368,16 +397,13 @@ class Writer : public EstablishedRows {
       }
       lines += ']';
       AppendQuoted(lines, text);
-    }
+    });
     return text;
   }
 
   const EstablishedTable& table_;
   const StepTable::Mode mode_;
-  absl::FunctionRef<absl::Status(std::string_view)> write_;
-  bool integers_as_reals_[2][4] = {};
-  bool all_integers_[2][4] = {};
-  std::vector<std::string> stack_texts_;
+  Shared& shared_;
   std::string out_;
   VerdictCounts counts_;
 };
@@ -385,8 +411,33 @@ class Writer : public EstablishedRows {
 }  // namespace
 
 absl::StatusOr<VerdictCounts> WriteEstablishedCsv(const EstablishedTable& table,
-                                                  absl::FunctionRef<absl::Status(std::string_view chunk)> write) {
-  return Writer(table, write).Write();
+                                                  absl::FunctionRef<absl::Status(std::string& chunk)> write) {
+  Shared shared;
+  shared.stack_texts.resize(table.target->stacks.size());
+  shared.stack_made = std::vector<absl::once_flag>(table.target->stacks.size());
+  Writer survey(table, shared);
+  survey.SurveyColumns();
+  const std::vector<Range> ranges = survey.Ranges();
+  struct Part {
+    std::string text;
+    VerdictCounts counts;
+  };
+  const auto format = [&](size_t index) -> absl::StatusOr<Part> {
+    Writer writer(table, shared);
+    writer.Write(ranges[index]);
+    return Part{std::move(writer.text()), writer.counts()};
+  };
+  VerdictCounts counts;
+  const auto take = [&](size_t, Part part) -> absl::StatusOr<bool> {
+    counts.rows += part.counts.rows;
+    counts.warnings += part.counts.warnings;
+    counts.errors += part.counts.errors;
+    counts.target_only += part.counts.target_only;
+    if (absl::Status status = write(part.text); !status.ok()) return status;
+    return true;
+  };
+  if (absl::Status status = InOrder<Part>::Run(ranges.size(), table.threads, format, take); !status.ok()) return status;
+  return counts;
 }
 
 }  // namespace msprobe::server

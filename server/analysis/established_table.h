@@ -45,6 +45,7 @@ struct EstablishedTable {
   StepTable::Mode mode = StepTable::Mode::kStatistics;
   bool check_dtypes = true;        // false with a data mapping
   bool across_frameworks = false;  // MindSpore's against PyTorch's
+  int threads = 1;                 // that write parts of it
 };
 
 struct VerdictCounts {
@@ -54,8 +55,9 @@ struct VerdictCounts {
   uint64_t target_only = 0;
 };
 
-// The csv, header first, in chunks of about 1 MiB. Stops at the first status that is not OK.
+// The csv, header first, in chunks of about 1 MiB, which `write` may take away. Stops at the first status that is not
+// OK.
 absl::StatusOr<VerdictCounts> WriteEstablishedCsv(const EstablishedTable& table,
-                                                  absl::FunctionRef<absl::Status(std::string_view chunk)> write);
+                                                  absl::FunctionRef<absl::Status(std::string& chunk)> write);
 
 }  // namespace msprobe::server

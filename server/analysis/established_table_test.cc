@@ -45,7 +45,7 @@ std::string Csv(const StepSource& target, const StepSource& golden, const RowMat
     table.contents = &contents;
   }
   std::string csv;
-  auto counts = WriteEstablishedCsv(table, [&](std::string_view chunk) {
+  auto counts = WriteEstablishedCsv(table, [&](std::string& chunk) {
     csv += chunk;
     return absl::OkStatus();
   });

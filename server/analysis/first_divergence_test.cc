@@ -3,29 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/analysis/dump_table.h"
+#include "server/analysis/memory_step.h"
 
 namespace msprobe::server {
 namespace {
 
 using testing::ElementsAre;
 using testing::Pair;
-
-class MemoryStep : public StepSource {
- public:
-  explicit MemoryStep(const std::vector<std::pair<std::string, std::string>>& entries) {
-    DumpTableBuilder builder(&table_);
-    for (const auto& [name, json] : entries) EXPECT_TRUE(builder.AddEntry(name, json, 0).ok());
-  }
-  const StepTable& table() const override { return table_; }
-  StepTable& mutable_table() override { return table_; }
-  absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row&) const override {
-    return absl::NotFoundError("no contents");
-  }
-
- private:
-  StepTable table_;
-};
 
 std::string Call(double input, double output) {
   const auto leaf = [](double value) {

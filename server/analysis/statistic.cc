@@ -89,4 +89,36 @@ std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statis
   return std::nullopt;
 }
 
+std::optional<StatisticBounds> BoundsOf(const StepTable& table, const Row& row, Statistic statistic) {
+  if (const auto exact = StatisticOf(table, row, statistic)) return StatisticBounds{*exact, *exact};
+  if (statistic == Statistic::kZeroShare) {
+    const auto zeros = BoundsOf(table, row, Statistic::kZero);
+    const auto elements = StatisticOf(table, row, Statistic::kElements);
+    if (!zeros || !elements || *elements == 0) return std::nullopt;
+    return StatisticBounds{zeros->least / *elements, zeros->most / *elements};
+  }
+  const auto max = StatisticOf(table, row, Statistic::kMax);
+  const auto min = StatisticOf(table, row, Statistic::kMin);
+  const auto elements = StatisticOf(table, row, Statistic::kElements);
+  if (!max || !min || !elements) return std::nullopt;
+  const bool has_nan = std::isnan(*max) || std::isnan(*min);
+  switch (statistic) {
+    case Statistic::kNan:
+      return has_nan ? StatisticBounds{1, *elements} : StatisticBounds{0, 0};
+    case Statistic::kInf: {
+      if (has_nan) return StatisticBounds{0, *elements - 1};
+      const bool positive = std::isinf(*max) || std::isinf(*min);
+      const bool both = std::isinf(*max) && std::isinf(*min) && *max != *min;
+      return positive ? StatisticBounds{both ? 2.0 : 1.0, *elements} : StatisticBounds{0, 0};
+    }
+    case Statistic::kZero:
+      if (has_nan) return StatisticBounds{0, *elements - 1};
+      if (*min > 0 || *max < 0) return StatisticBounds{0, 0};
+      if (*min == 0 && *max == 0) return StatisticBounds{*elements, *elements};
+      return StatisticBounds{*min == 0 || *max == 0 ? 1.0 : 0.0, *elements - 1};
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace msprobe::server

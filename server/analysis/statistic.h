@@ -30,6 +30,14 @@ constexpr int kStatistics = 14;
 // Nothing: it was not captured, or the tensor has none. Of a row that is no tensor: nothing.
 std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statistic statistic);
 
+// What a statistic surely lies in. Dumps of the established tool have no counts, but Max and Min say of them: where
+// these are finite there is no NaN and no infinity; where Max is NaN there is at least one. Nothing: no bound is known.
+struct StatisticBounds {
+  double least = 0;
+  double most = 0;
+};
+std::optional<StatisticBounds> BoundsOf(const StepTable& table, const Row& row, Statistic statistic);
+
 // Of a shape as tables print it: "[2, 16]".
 double ElementsOf(std::string_view shape);
 

@@ -35,6 +35,14 @@ bool Holds(double value, Relation relation, double limit) {
   return false;
 }
 
+// Of a value that may be any number within the bounds: whether it surely holds.
+bool SurelyHolds(const StatisticBounds& bounds, Relation relation, double limit) {
+  if (relation == Relation::kNotEqual && !std::isnan(bounds.least)) {
+    return !(bounds.least <= limit && limit <= bounds.most);
+  }
+  return Holds(bounds.least, relation, limit) && Holds(bounds.most, relation, limit);
+}
+
 std::string PlainDType(std::string_view dtype) {
   return absl::AsciiStrToLower(AbslView(dtype.substr(dtype.rfind('.') + 1)));
 }
@@ -129,8 +137,8 @@ bool TensorFilter::Takes(const StepTable& table, const Entry& entry, const Row& 
   }
   if (with_shape_ && !ShapeFits(table.text(row.shape))) return false;
   return std::all_of(question_.predicates.begin(), question_.predicates.end(), [&](const StatisticPredicate& each) {
-    const std::optional<double> value = StatisticOf(table, row, each.statistic);
-    return value.has_value() && Holds(*value, each.relation, each.value);
+    const std::optional<StatisticBounds> bounds = BoundsOf(table, row, each.statistic);
+    return bounds.has_value() && SurelyHolds(*bounds, each.relation, each.value);
   });
 }
 

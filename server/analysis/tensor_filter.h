@@ -18,7 +18,7 @@ namespace msprobe::server {
 
 enum class Relation : uint8_t { kLess = 1, kLessOrEqual, kEqual, kNotEqual, kGreaterOrEqual, kGreater };
 
-// A statistic that was not captured fulfils nothing.
+// A statistic that was not captured fulfils what its bounds (BoundsOf) leave no doubt of, and nothing else.
 struct StatisticPredicate {
   Statistic statistic = Statistic::kMax;
   Relation relation = Relation::kGreater;

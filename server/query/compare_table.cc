@@ -58,6 +58,7 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
   table.golden = &steps.golden->table();
   table.match = &match;
   table.mode = target_mode;
+  table.threads = context.threads;
   table.check_dtypes = !mapping.ignores_dtypes();
   table.across_frameworks =
       steps.target->table().framework != "pytorch" && steps.golden->table().framework == "pytorch";
@@ -75,8 +76,8 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
   chunk.set_step(pair.target.first);
   *chunk.mutable_rank() = RankOfPlace(pair.target);
   chunk.set_debug(steps.target->table().debug);
-  auto counts = WriteEstablishedCsv(table, [&](std::string_view content) -> absl::Status {
-    chunk.set_content(content.data(), content.size());
+  auto counts = WriteEstablishedCsv(table, [&](std::string& content) -> absl::Status {
+    chunk.mutable_content()->swap(content);
     return send(chunk) ? absl::OkStatus() : PeerGone();
   });
   if (!counts.ok()) return counts.status();

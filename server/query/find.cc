@@ -2,10 +2,10 @@
 #include <utility>
 
 #include "server/analysis/comparison.h"
+#include "server/analysis/in_order.h"
 #include "server/analysis/tensor_filter.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
-#include "server/query/in_order.h"
 #include "server/query/step_sources.h"
 
 namespace msprobe::server {

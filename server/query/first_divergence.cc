@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "server/analysis/in_order.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
-#include "server/query/in_order.h"
 #include "server/query/step_sources.h"
 
 namespace msprobe::server {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/in_order.h"
 #include "server/analysis/statistic.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
-#include "server/query/in_order.h"
 #include "server/query/step_sources.h"
 
 namespace msprobe::server {

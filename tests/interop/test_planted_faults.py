@@ -267,7 +267,7 @@ ORIGINS = {
 }
 
 
-@pytest.mark.parametrize("task", ["statistics", "md5"])
+@pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("fault", ORIGINS)
 def test_the_origin_of_what_is_not_finite_is_found(client, tmp_path, fault, task):
     Network(fault).write(tmp_path / "dump", task)
@@ -277,6 +277,159 @@ def test_the_origin_of_what_is_not_finite_is_found(client, tmp_path, fault, task
 
 
 @pytest.mark.parametrize("fault", ["", "weight", "computation"])
-def test_finite_runs_raise_no_alarm(client, tmp_path, fault):
-    Network(fault).write(tmp_path / "dump", "statistics")
+@pytest.mark.parametrize("task", TASKS)
+def test_finite_runs_raise_no_alarm(client, tmp_path, fault, task):
+    Network(fault).write(tmp_path / "dump", task)
     assert list(client.overflow(tmp_path / "dump")) == []
+
+
+def leaf(max_value, min_value, grad=False):
+    numbers = {"Max": max_value, "Min": min_value, "Mean": min_value, "Norm": float("inf")}
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4, 4], "requires_grad": grad, **numbers}
+
+
+def test_masks_and_memory_that_nobody_set_raise_no_alarm(client, tmp_path):
+    """What attention in every transformer does, and buffers before they are filled."""
+    lowest, infinity = -3.4028234663852886e38, float("inf")
+    fill = {"type": "float", "value": -infinity}
+    data = {
+        "Torch.full.0.forward": ([{"type": "float", "value": lowest}], [leaf(lowest, lowest)]),
+        "Torch.triu.0.forward": ([leaf(lowest, lowest)], [leaf(0.0, lowest)]),
+        "Tensor.__add__.0.forward": ([leaf(3.0, -3.0), leaf(0.0, lowest)], [leaf(3.0, lowest)]),
+        "Tensor.masked_fill.0.forward": ([leaf(3.0, -3.0), fill], [leaf(3.0, -infinity)]),
+        "Functional.softmax.0.forward": ([leaf(3.0, -infinity)], [leaf(1.0, 0.0)]),
+        "Torch.empty.0.forward": ([], [leaf(float("nan"), float("nan"))]),
+        "Distributed.recv.0.forward": ([leaf(float("nan"), float("nan"))], [leaf(2.0, -2.0)]),
+        "Torch.relu.0.forward": ([leaf(2.0, -2.0)], [leaf(2.0, 0.0)]),
+    }
+    entries = {name: {"input_args": given, "output": made} for name, (given, made) in data.items()}
+    (tmp_path / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": entries}))
+    assert list(client.overflow(tmp_path / "dump.json")) == []
+
+
+def write_ranks(root, fault_of, steps=(0, 1, 2), ranks=(0, 1), task="statistics"):
+    for step in steps:
+        for rank in ranks:
+            directory = root / f"step{step}" / f"rank{rank}"
+            Network(fault_of(step, rank), seed=step * 10 + rank).write(directory, task)
+
+
+def test_the_step_and_rank_of_the_first_overflow_are_found(client, tmp_path):
+    write_ranks(tmp_path, lambda step, rank: "nan in activation" if (step, rank) in {(1, 1), (2, 0)} else "")
+    found = list(client.overflow(tmp_path))
+    assert {(item.step, str(item.rank)) for item in found} == {(1, "rank1"), (2, "rank0")}
+    assert found[-1].first and (found[-1].step, str(found[-1].rank)) == (1, "rank1")
+
+
+# fault of the target: the row that carries it, and its verdict.
+VERDICTS = {
+    "weight": ("Functional.linear.1.forward.input.1", "differs"),
+    "nan in weight": ("Functional.linear.1.forward.input.1", "non-finite"),
+    "inf in weight": ("Functional.linear.1.forward.input.1", "non-finite"),
+    "input": ("Functional.linear.0.forward.input.0", "differs"),
+    "computation": ("Functional.linear.1.forward.output.0", "differs"),
+    "nan in activation": ("Functional.relu.1.forward.output.0", "non-finite"),
+    "inf in activation": ("Functional.relu.1.forward.output.0", "non-finite"),
+    "nan in gradient": ("Functional.linear.1.backward.output.0", "non-finite"),
+    "argument": ("Functional.relu.1.forward.input.1", "scalar"),
+    "one call more": ("Functional.linear.3.forward.output.0", "target only"),
+    "one operation less": ("Functional.relu.2.forward.output.0", "golden only"),
+    "2**53+1": ("Torch.arange.0.forward.output.0", "differs"),
+}
+
+
+def compared(client, target, golden, **options):
+    return [row for row in client.compare(target, golden, **options) if hasattr(row, "verdict")]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("fault", VERDICTS)
+def test_the_verdict_of_the_row_that_carries_the_fault(client, tmp_path, fault, task):
+    name, verdict = VERDICTS[fault]
+    Network(fault).write(tmp_path / "target", task)
+    Network().write(tmp_path / "golden", task)
+    rows = {row.name: row.verdict for row in compared(client, tmp_path / "target", tmp_path / "golden", rows="all")}
+    assert rows[name] == verdict
+    everything = compared(client, tmp_path / "target", tmp_path / "golden", rows="all", order="execution")
+    before = [row.name for row in everything]
+    before = before[: before.index(name)] if fault not in ("one call more", "one operation less") else []
+    assert {rows[each] for each in before} <= {"equal"}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_another_dtype_is_told_or_compared_with_its_tolerance(client, tmp_path, task):
+    Network("dtype").write(tmp_path / "target", task)
+    Network().write(tmp_path / "golden", task)
+    rows = {row.name: row for row in compared(client, tmp_path / "target", tmp_path / "golden", rows="all")}
+    found = rows["Functional.linear.1.forward.output.0"]
+    assert (found.target_dtype, found.golden_dtype) == ("torch.float16", "torch.float32")
+    assert found.verdict == "within"  # of float16
+    assert rows["Functional.relu.1.forward.output.0"].is_difference  # of float32, by 1e-3
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_sign_of_infinity_is_a_verdict(client, tmp_path, task):
+    Network("inf in activation").write(tmp_path / "target", task)
+    Network("minus inf in activation").write(tmp_path / "golden", task)
+    rows = {row.name: row.verdict for row in compared(client, tmp_path / "target", tmp_path / "golden", rows="all")}
+    assert rows["Functional.relu.1.forward.output.0"] == "non-finite"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "junk"])
+def test_damaged_content_is_a_verdict_of_its_own(client, tmp_path, damage):
+    for side in ("target", "golden"):
+        Network().write(tmp_path / side, "tensor")
+    name = "Functional.linear.1.forward.output.0"
+    file = tmp_path / "golden" / "dump_tensor_data" / f"{name}.npy"
+    if damage == "deleted":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-8] if damage == "truncated" else b"junk" * 25)
+    rows = compared(client, tmp_path / "target", tmp_path / "golden")
+    assert [(row.name, row.verdict) for row in rows] == [(name, "unreadable")]
+    assert rows[0].message
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_clean_pairs_have_no_difference(client, tmp_path, task):
+    for side in ("target", "golden"):
+        Network().write(tmp_path / side, task)
+    assert compared(client, tmp_path / "target", tmp_path / "golden") == []
+
+
+def test_shifted_counts_match_without_their_numbers(client, tmp_path):
+    """As after a warm-up that was not recorded: every number of a call is another one."""
+    shifted = Network()
+    numbered = {f"Functional.{op}.{i}.": f"Functional.{op}.{i + 7}." for op in ("linear", "relu") for i in range(3)}
+
+    def renamed(name):
+        return next((new + name.removeprefix(old) for old, new in numbered.items() if name.startswith(old)), name)
+
+    shifted.data = {renamed(name): value for name, value in shifted.data.items()}
+    shifted.construct = {renamed(name): parent for name, parent in shifted.construct.items()}
+    shifted.write(tmp_path / "target", "statistics")
+    Network().write(tmp_path / "golden", "statistics")
+    exact = compared(client, tmp_path / "target", tmp_path / "golden")
+    assert {row.verdict for row in exact} == {"target only", "golden only"}
+    assert compared(client, tmp_path / "target", tmp_path / "golden", matching="fuzzy") == []
+
+
+def test_only_the_rank_and_the_step_that_differ_are_told(client, tmp_path):
+    write_ranks(tmp_path / "target", lambda step, rank: "weight" if (step, rank) == (1, 1) else "")
+    write_ranks(tmp_path / "golden", lambda step, rank: "")
+    rows = compared(client, tmp_path / "target", tmp_path / "golden")
+    assert rows and {(row.step, str(row.rank)) for row in rows} == {(1, "rank1")}
+
+
+def test_a_step_and_a_rank_that_one_side_lacks_are_told(client, tmp_path):
+    from msprobe_client.comparison import UnpairedStep
+
+    write_ranks(tmp_path / "target", lambda step, rank: "", steps=(0, 1))
+    write_ranks(tmp_path / "golden", lambda step, rank: "", steps=(0, 1), ranks=(0, 1, 2))
+    found = [
+        item for item in client.compare(tmp_path / "target", tmp_path / "golden") if isinstance(item, UnpairedStep)
+    ]
+    assert [(item.side, item.step, str(item.rank)) for item in found] == [
+        ("golden", 0, "rank2"),
+        ("golden", 1, "rank2"),
+    ]
