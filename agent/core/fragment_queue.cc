@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -150,7 +151,7 @@ void Encode(const Fragment& fragment, const Sizes& sizes, char* out, Chunk* chun
   for (std::string_view text : fragment.strings) out = Put(out, text.data(), text.size());
 }
 
-// Chunks are arrays of char from operator new[], aligned for every type here, and entries are multiples of eight.
+// Chunks begin at a page, aligned for every type here, and entries are multiples of eight.
 template <typename T>
 std::span<const T> View(const char** at, size_t count) {
   const std::span<const T> view(reinterpret_cast<const T*>(*at), count);
@@ -164,7 +165,7 @@ size_t EncodedSize(const Fragment& fragment) { return Measure(fragment).total; }
 
 char* FragmentQueue::Reserve(size_t size) {
   const bool was_empty = full_.empty() && open_.entries == 0;
-  if (open_.capacity - open_.size < size) {
+  if (open_.memory.size() - open_.size < size) {
     if (open_.entries > 0) {
       full_.push_back(std::move(open_));
       urgent_ = true;
@@ -175,15 +176,15 @@ char* FragmentQueue::Reserve(size_t size) {
       open_ = std::move(spare_.back());
       spare_.pop_back();
     } else {
-      open_.capacity = std::max(size, kChunkBytes);
-      open_.bytes = std::make_unique_for_overwrite<char[]>(open_.capacity);
+      open_.memory = MappedMemory::Allocate(std::max(size, kChunkBytes));
+      if (open_.memory.empty()) throw std::bad_alloc();
     }
   }
   if (was_empty) {
     oldest_ = Clock::now();
     bell_->Ring();
   }
-  char* const at = open_.bytes.get() + open_.size;
+  char* const at = open_.bytes() + open_.size;
   open_.size += size;
   ++open_.entries;
   ++appended_;
@@ -272,7 +273,7 @@ std::vector<Chunk> FragmentQueue::Take() {
 }
 
 void FragmentQueue::Recycle(Chunk chunk) {
-  if (chunk.capacity != kChunkBytes) return;
+  if (chunk.memory.size() != kChunkBytes) return;
   chunk.size = 0;
   chunk.charged = 0;
   chunk.entries = 0;
@@ -284,7 +285,7 @@ void FragmentQueue::Recycle(Chunk chunk) {
 
 bool ChunkReader::Next() {
   if (offset_ >= chunk_->size) return false;
-  const char* at = chunk_->bytes.get() + offset_;
+  const char* at = chunk_->bytes() + offset_;
   const Header& header = View<Header>(&at, 1)[0];
   offset_ += header.size;
   is_marker_ = header.is_marker != 0;

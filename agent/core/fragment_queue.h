@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/core/doorbell.h"
+#include "agent/core/mapped_memory.h"
 #include "agent/core/mutex.h"
 #include "agent/core/record.h"
 #include "msprobe/v1/ingest.pb.h"
@@ -16,9 +17,9 @@ namespace msprobe::core {
 
 // A piece of the queue: entries one behind the other, each a multiple of eight bytes.
 struct Chunk {
-  std::unique_ptr<char[]> bytes;
-  size_t capacity = 0;
+  MappedMemory memory;
   size_t size = 0;
+  char* bytes() const { return reinterpret_cast<char*>(memory.get()); }
   size_t charged = 0;  // of fragments, which the budget was asked for; markers are free
   uint64_t entries = 0;
   std::vector<std::shared_ptr<Payload>> payloads;         // of the leaves that have one, in order

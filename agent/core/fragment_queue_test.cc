@@ -174,11 +174,11 @@ TEST(FragmentQueueTest, ChunksAreUsedAgain) {
   FragmentQueue queue(&bell);
   queue.Append(Numbered(0, 0));
   std::vector<Chunk> chunks = queue.Take();
-  const char* const bytes = chunks[0].bytes.get();
+  const char* const bytes = chunks[0].bytes();
   queue.Recycle(std::move(chunks[0]));
   queue.Append(Numbered(0, 1));
   chunks = queue.Take();
-  EXPECT_EQ(chunks[0].bytes.get(), bytes);
+  EXPECT_EQ(chunks[0].bytes(), bytes);
   EXPECT_EQ(chunks[0].entries, 1);
 }
 

@@ -131,19 +131,24 @@ bool Outbox::Intact(const std::string& hash) const {
   return it == payloads_.end() || it->second.memory == nullptr || it->second.memory->intact();
 }
 
-absl::StatusOr<Outbox::Content> Outbox::PayloadContent(const std::string& hash) const {
+absl::StatusOr<Outbox::PayloadPart> Outbox::ReadPayload(const std::string& hash, uint64_t offset, size_t size) const {
   const auto it = payloads_.find(hash);
   if (it == payloads_.end()) return absl::NotFoundError("the payload is not held");
   if (it->second.memory != nullptr) {
     if (!it->second.memory->intact()) return absl::DataLossError("the tensor was changed before it was sent");
     const std::span<std::byte> bytes = it->second.memory->bytes();
-    return Content{.owner = it->second.memory,
-                   .bytes = std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
+    if (offset > bytes.size()) return absl::DataLossError("the tensor is gone");
+    const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string_view part = whole.substr(offset, size);
+    return PayloadPart{.owner = it->second.memory, .bytes = part, .last = offset + part.size() == whole.size()};
   }
-  absl::StatusOr<Spool::Entry> entry = spool_->Read(*it->second.place);
-  if (!entry.ok()) return entry.status();
-  const auto content = std::make_shared<const std::string>(std::move(entry->content));
-  return Content{.owner = content, .bytes = *content};
+  if (offset == 0) {
+    if (absl::Status status = spool_->Verify(*it->second.place); !status.ok()) return status;
+  }
+  absl::StatusOr<Spool::Part> read = spool_->ReadPart(*it->second.place, offset, size);
+  if (!read.ok()) return read.status();
+  const auto part = std::make_shared<const std::string>(std::move(read->bytes));
+  return PayloadPart{.owner = part, .bytes = *part, .last = read->last};
 }
 
 uint64_t Outbox::PayloadsThrough(uint64_t sequence) const {

@@ -55,13 +55,15 @@ class Outbox {
   bool Holds(const std::string& hash) const { return payloads_.contains(hash); }
   // After a reconnection: what durable batches announced and the server does not miss is stored.
   void StoredUnlessMissing(uint64_t durable_through, const std::vector<std::string>& missing);
-  // NotFound: not held. Otherwise as BatchBytes; the payload stays alive as long as what is given.
-  struct Content {
+  // Up to `size` bytes from `offset` on; what is spooled is read piece by piece, and verified with the first. NotFound:
+  // not held. Otherwise as BatchBytes; the bytes stay alive as long as their owner.
+  struct PayloadPart {
     std::shared_ptr<const void> owner;
     std::string_view bytes;
+    bool last = false;
   };
-  absl::StatusOr<Content> PayloadContent(const std::string& hash) const;
-  // Whether what PayloadContent gave is still what was captured.
+  absl::StatusOr<PayloadPart> ReadPayload(const std::string& hash, uint64_t offset, size_t size) const;
+  // Whether what ReadPayload gave is still what was captured.
   bool Intact(const std::string& hash) const;
   void DropPayload(const std::string& hash) { Stored(hash); }
 

@@ -72,10 +72,10 @@ TEST_F(OutboxTest, EqualContentIsHeldOnceUntilStored) {
   EXPECT_EQ(outbox_.payloads(), 1);
   EXPECT_EQ(outbox_.PayloadsThrough(1), 1);
   outbox_.Acknowledge(2);
-  EXPECT_EQ(outbox_.PayloadContent("hash of content")->bytes, "content");
+  EXPECT_EQ(outbox_.ReadPayload("hash of content", 0, 1 << 20)->bytes, "content");
   outbox_.Stored("hash of content");
   EXPECT_EQ(budget_.used(), 0);
-  EXPECT_EQ(outbox_.PayloadContent("hash of content").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(outbox_.ReadPayload("hash of content", 0, 1 << 20).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(OutboxTest, SpilledOnesAreOutOfMemoryAndComeBackAsTheyWere) {
@@ -87,7 +87,11 @@ TEST_F(OutboxTest, SpilledOnesAreOutOfMemoryAndComeBackAsTheyWere) {
   EXPECT_EQ(budget_.used(), 0);
   EXPECT_EQ(**outbox_.BatchBytes(1), "bytes of 1");
   EXPECT_EQ(**outbox_.BatchBytes(2), "bytes of 2");
-  EXPECT_EQ(outbox_.PayloadContent("hash of two")->bytes, "two");
+  EXPECT_EQ(outbox_.ReadPayload("hash of two", 0, 1 << 20)->bytes, "two");
+  EXPECT_EQ(outbox_.ReadPayload("hash of two", 0, 2)->bytes, "tw");
+  EXPECT_FALSE(outbox_.ReadPayload("hash of two", 0, 2)->last);
+  EXPECT_EQ(outbox_.ReadPayload("hash of two", 2, 2)->bytes, "o");
+  EXPECT_TRUE(outbox_.ReadPayload("hash of two", 2, 2)->last);
   Append(3);
   EXPECT_EQ(**outbox_.BatchBytes(3), "bytes of 3");
   outbox_.Acknowledge(3);
@@ -104,7 +108,7 @@ TEST_F(OutboxTest, AFullSpoolKeepsTheRestInMemory) {
   EXPECT_TRUE(outbox_.SpillOldest());
   EXPECT_FALSE(outbox_.SpillOldest());
   EXPECT_TRUE(outbox_.spool_full());
-  EXPECT_EQ(outbox_.PayloadContent("hash of " + std::string(10, 'b'))->bytes.size(), 40'000);
+  EXPECT_EQ(outbox_.ReadPayload("hash of " + std::string(10, 'b'), 0, 1 << 20)->bytes.size(), 40'000);
   outbox_.Acknowledge(1);
   outbox_.Stored("hash of " + std::string(10, 'a'));
   EXPECT_FALSE(outbox_.spool_full());

@@ -1,7 +1,6 @@
 #include "agent/core/payload_pool.h"
 
 #include <bit>
-#include <new>
 #include <utility>
 
 namespace msprobe::core {
@@ -12,50 +11,51 @@ constexpr size_t kSmallest = 4096;
 size_t Capacity(size_t size) {
   if (size <= kSmallest) return kSmallest;
   const size_t step = std::bit_floor(size - 1) / 8;
-  return (size + step - 1) / step * step;
+  return MappedMemory::Rounded((size + step - 1) / step * step);
 }
 
 }  // namespace
 
 class PayloadPool::Pooled final : public Payload {
  public:
-  Pooled(std::shared_ptr<PayloadPool> pool, Bytes bytes, size_t size)
-      : pool_(std::move(pool)), bytes_(std::move(bytes)), size_(size) {}
-  ~Pooled() override { pool_->Return(std::move(bytes_), size_); }
-  std::span<std::byte> bytes() override { return {bytes_.get(), size_}; }
+  Pooled(std::shared_ptr<PayloadPool> pool, MappedMemory memory, size_t size)
+      : pool_(std::move(pool)), memory_(std::move(memory)), size_(size) {}
+  ~Pooled() override { pool_->Return(std::move(memory_)); }
+  std::span<std::byte> bytes() override { return {memory_.get(), size_}; }
 
  private:
   const std::shared_ptr<PayloadPool> pool_;
-  Bytes bytes_;
+  MappedMemory memory_;
   const size_t size_;
 };
 
 std::shared_ptr<Payload> PayloadPool::Make(size_t size) {
   const size_t capacity = Capacity(size);
-  Bytes bytes;
+  MappedMemory memory;
   {
     MutexLock lock(&mu_);
     const auto found = idle_.find(capacity);
     if (found != idle_.end() && !found->second.empty()) {
-      bytes = std::move(found->second.back());
+      memory = std::move(found->second.back());
       found->second.pop_back();
       idle_bytes_ -= capacity;
     } else {
-      MakeRoom(0);
+      MakeRoom(capacity - size);
     }
   }
-  if (bytes == nullptr) bytes.reset(new (std::nothrow) std::byte[capacity]);
-  if (bytes == nullptr) return nullptr;
-  return std::make_shared<Pooled>(shared_from_this(), std::move(bytes), size);
+  if (memory.empty()) memory = MappedMemory::Allocate(capacity);
+  if (memory.empty()) return nullptr;
+  budget_->Charge(capacity - size);
+  return std::make_shared<Pooled>(shared_from_this(), std::move(memory), size);
 }
 
-void PayloadPool::Return(Bytes bytes, size_t size) {
-  budget_->Release(size);
-  const size_t capacity = Capacity(size);
+void PayloadPool::Return(MappedMemory memory) {
+  const size_t capacity = memory.size();
+  budget_->Release(capacity);
   MutexLock lock(&mu_);
   MakeRoom(capacity);
   if (idle_bytes_ + capacity + budget_->used() > budget_->ceiling()) return;
-  idle_[capacity].push_back(std::move(bytes));
+  idle_[capacity].push_back(std::move(memory));
   idle_bytes_ += capacity;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "agent/core/mapped_memory.h"
 #include "agent/core/memory_budget.h"
 #include "agent/core/mutex.h"
 #include "agent/core/record.h"
@@ -15,8 +16,8 @@ namespace msprobe::core {
 // Memory for payloads, used again: fresh memory of this size comes from the kernel page by page, and each page's first
 // touch costs more than copying it.
 //
-// Sizes are rounded up to one of eight steps an octave. What lies idle here and what the budget has granted are
-// together at most the budget's ceiling.
+// Sizes are rounded up to whole pages and one of eight steps an octave, which the budget is charged for as well. What
+// lies idle here and what the budget has granted are together at most its ceiling.
 //
 // Threads: any. Payloads share the pool, so it lives as long as they.
 class PayloadPool : public std::enable_shared_from_this<PayloadPool> {
@@ -29,17 +30,16 @@ class PayloadPool : public std::enable_shared_from_this<PayloadPool> {
   size_t idle_bytes() const;
 
  private:
-  using Bytes = std::unique_ptr<std::byte[]>;
   class Pooled;
 
-  void Return(Bytes bytes, size_t size);
+  void Return(MappedMemory memory);
   // Gives idle memory back until `more` bytes fit below the ceiling, the largest first.
   void MakeRoom(size_t more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<MemoryBudget> budget_;
 
   mutable Mutex mu_;
-  std::map<size_t, std::vector<Bytes>> idle_ ABSL_GUARDED_BY(mu_);  // by capacity
+  std::map<size_t, std::vector<MappedMemory>> idle_ ABSL_GUARDED_BY(mu_);  // by capacity
   size_t idle_bytes_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

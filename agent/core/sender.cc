@@ -417,27 +417,27 @@ bool Sender::SendBatch() {
 }
 
 bool Sender::SendChunk() {
-  while (!upload_.has_value()) {
-    if (wanted_.empty()) return false;
-    std::string hash = std::move(wanted_.front());
-    wanted_.pop_front();
-    if (!outbox_.Holds(hash)) continue;
-    absl::StatusOr<Outbox::Content> content = outbox_.PayloadContent(hash);
-    if (content.ok()) {
-      upload_ = Upload{.hash = std::move(hash), .content = *std::move(content)};
-    } else {
-      ++parts_.counters->payloads_dropped;
-      outbox_.DropPayload(hash);
+  absl::StatusOr<Outbox::PayloadPart> part = absl::NotFoundError("nothing is wanted");
+  while (!part.ok()) {
+    if (!upload_.has_value()) {
+      if (wanted_.empty()) return false;
+      upload_ = Upload{.hash = std::move(wanted_.front())};
+      wanted_.pop_front();
+      if (!outbox_.Holds(upload_->hash)) {
+        upload_.reset();
+        continue;
+      }
     }
+    part = outbox_.ReadPayload(upload_->hash, upload_->offset, max_chunk_bytes_);
+    if (part.ok()) break;
+    ++parts_.counters->payloads_dropped;
+    outbox_.DropPayload(upload_->hash);
+    upload_.reset();
   }
-  const std::string_view content = upload_->content.bytes.substr(upload_->offset, max_chunk_bytes_);
-  const bool last = upload_->offset + content.size() == upload_->content.bytes.size();
-  if (!stream_->Write(ChunkMessage(upload_->hash, upload_->offset, content, last, upload_->content.owner))) {
-    return false;
-  }
-  Sent(content.size());
-  upload_->offset += content.size();
-  if (last) {
+  if (!stream_->Write(ChunkMessage(upload_->hash, upload_->offset, part->bytes, part->last, part->owner))) return false;
+  Sent(part->bytes.size());
+  upload_->offset += part->bytes.size();
+  if (part->last) {
     // The server has refused it already, by its hash.
     if (!outbox_.Intact(upload_->hash)) {
       ++parts_.counters->payloads_dropped;

@@ -91,8 +91,7 @@ class Sender {
   };
   struct Upload {
     std::string hash;
-    Outbox::Content content;
-    size_t offset = 0;
+    uint64_t offset = 0;
   };
 
   void Run();

@@ -91,12 +91,19 @@ std::string SpoolDirectory(const SessionOptions& options) {
   return Cat(TemporaryDirectory(), "/msprobe-", geteuid(), "/spool");
 }
 
+// What is left of the ceiling for records and payloads: the rest is for what has no account of its own (libraries,
+// threads, messages under way; 15 to 20 MiB when measured).
+size_t BudgetOf(size_t ceiling) {
+  constexpr size_t kOwn = size_t{24} << 20;
+  return ceiling < 2 * kOwn ? ceiling : ceiling - kOwn;
+}
+
 // What a session consists of, in one place so that a forked child can leave it alone.
 struct Parts {
   Parts(const SessionOptions& options, std::string target, std::optional<EmbeddedServer> embedded)
       : bell(std::make_shared<Doorbell>()),
-        budget(std::make_shared<MemoryBudget>(options.memory_ceiling_bytes, options.loss_policy, options.stall_bound,
-                                              [bell = bell] { bell->Ring(); })),
+        budget(std::make_shared<MemoryBudget>(BudgetOf(options.memory_ceiling_bytes), options.loss_policy,
+                                              options.stall_bound, [bell = bell] { bell->Ring(); })),
         pool(std::make_shared<PayloadPool>(budget)),
         queue(bell.get()) {
     v1::Hello hello = MakeHello(options);

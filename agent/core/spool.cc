@@ -88,7 +88,7 @@ int WriteEntry(int descriptor, std::string_view key, std::string_view content, u
   return error != 0 ? error : WriteAll(descriptor, content, offset + head.size());
 }
 
-absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
+absl::StatusOr<Header> ReadHeader(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
   Header header;
   if (limit < sizeof(header)) return absl::DataLossError(Cat("cut off entry in ", path, " at ", offset));
   if (int error = ReadAll(descriptor, reinterpret_cast<char*>(&header), sizeof(header), offset)) {
@@ -98,6 +98,13 @@ absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, 
   if (header.magic != kMagic || header.key_length > rest || header.length > rest - header.key_length) {
     return absl::DataLossError(Cat("damaged entry in ", path, " at ", offset));
   }
+  return header;
+}
+
+absl::StatusOr<Spool::Entry> ReadEntry(int descriptor, const std::string& path, uint64_t offset, uint64_t limit) {
+  const absl::StatusOr<Header> found = ReadHeader(descriptor, path, offset, limit);
+  if (!found.ok()) return found.status();
+  const Header& header = *found;
   Spool::Entry entry;
   entry.key.resize(header.key_length);
   entry.content.resize(header.length);
@@ -193,6 +200,40 @@ absl::StatusOr<Spool::Entry> Spool::Read(const Place& place) const {
   const auto it = segments_.find(place.segment);
   if (it == segments_.end()) return absl::NotFoundError("the spooled entry was released");
   return ReadEntry(it->second.descriptor, it->second.path, place.offset, place.size);
+}
+
+absl::Status Spool::Verify(const Place& place) const {
+  const auto it = segments_.find(place.segment);
+  if (it == segments_.end()) return absl::NotFoundError("the spooled entry was released");
+  const auto& [descriptor, path, size, live] = it->second;
+  const absl::StatusOr<Header> header = ReadHeader(descriptor, path, place.offset, place.size);
+  if (!header.ok()) return header.status();
+  uint32_t crc = libdeflate_crc32(0, &header->length, sizeof(header->length) + sizeof(header->key_length));
+  constexpr uint64_t kPiece = 1 << 18;
+  std::string piece;
+  const uint64_t end = place.offset + sizeof(Header) + header->key_length + header->length;
+  for (uint64_t at = place.offset + sizeof(Header); at < end; at += piece.size()) {
+    piece.resize(std::min(kPiece, end - at));
+    if (int error = ReadAll(descriptor, piece.data(), piece.size(), at)) return Failure("read", path, error);
+    crc = libdeflate_crc32(crc, piece.data(), piece.size());
+  }
+  if (crc != header->crc) return absl::DataLossError(Cat("wrong checksum in ", path, " at ", place.offset));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Spool::Part> Spool::ReadPart(const Place& place, uint64_t from, size_t size) const {
+  const auto it = segments_.find(place.segment);
+  if (it == segments_.end()) return absl::NotFoundError("the spooled entry was released");
+  const auto& [descriptor, path, segment_size, live] = it->second;
+  const absl::StatusOr<Header> header = ReadHeader(descriptor, path, place.offset, place.size);
+  if (!header.ok()) return header.status();
+  if (from > header->length) return absl::OutOfRangeError(Cat("the entry in ", path, " ends before ", from));
+  Part part;
+  part.bytes.resize(std::min<uint64_t>(size, header->length - from));
+  part.last = from + part.bytes.size() == header->length;
+  const uint64_t at = place.offset + sizeof(Header) + header->key_length + from;
+  if (int error = ReadAll(descriptor, part.bytes.data(), part.bytes.size(), at)) return Failure("read", path, error);
+  return part;
 }
 
 void Spool::Release(const Place& place) {

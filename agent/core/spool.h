@@ -40,6 +40,14 @@ class Spool {
   // ResourceExhausted: the quota, or the disk, is full; the spool is as before.
   absl::StatusOr<Place> Append(std::string_view key, std::string_view content);
   absl::StatusOr<Entry> Read(const Place& place) const;
+  // Reads an entry of any size a piece at a time. DataLoss: it is not what was appended.
+  absl::Status Verify(const Place& place) const;
+  // Up to `size` bytes of its content from `from` on; only Verify looks at its checksum.
+  struct Part {
+    std::string bytes;
+    bool last = false;
+  };
+  absl::StatusOr<Part> ReadPart(const Place& place, uint64_t from, size_t size) const;
   void Release(const Place& place);
 
   // What is not released stays on disk for TakeOver by a later process.

@@ -56,6 +56,11 @@ TEST_F(SpoolTest, TheQuotaHoldsAndReleasedSegmentsMakeRoom) {
   spool.Release(places[1]);
   EXPECT_TRUE(spool.Append("k", content).ok());
   EXPECT_EQ(spool.Read(places[6])->content, content);
+  EXPECT_TRUE(spool.Verify(places[6]).ok());
+  EXPECT_EQ(spool.ReadPart(places[6], 1, 2)->bytes, content.substr(1, 2));
+  EXPECT_FALSE(spool.ReadPart(places[6], 1, 2)->last);
+  EXPECT_EQ(spool.ReadPart(places[6], 1, content.size())->bytes, content.substr(1));
+  EXPECT_TRUE(spool.ReadPart(places[6], 1, content.size())->last);
   for (size_t i = 2; i < places.size(); ++i) spool.Release(places[i]);
 }
 
@@ -85,6 +90,7 @@ TEST_F(SpoolTest, DamageIsFoundAndACutOffTailEndsTheSegment) {
   file.put('X');
   file.close();
   EXPECT_EQ(spool.Read(second).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(spool.Verify(second).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(SpoolTest, ADirectoryThatCannotBeMadeIsAnError) {

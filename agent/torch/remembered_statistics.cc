@@ -62,6 +62,7 @@ RememberedStatistics::Region* RememberedStatistics::Find(c10::StorageImpl* stora
     return region.get();
   }
   if (region != nullptr) Disarm(*region);
+  young_.push_back(storage);
   region = std::make_unique<Region>(Region{
       .storage = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
       .memory = memory,
@@ -69,6 +70,24 @@ RememberedStatistics::Region* RememberedStatistics::Find(c10::StorageImpl* stora
       .range = {},
       .entries = {}});
   return region.get();
+}
+
+void RememberedStatistics::ForgetDead() {
+  constexpr int kAtOnce = 4;
+  for (int i = 0; i < kAtOnce && !young_.empty(); ++i) {
+    if (next_young_ >= young_.size()) next_young_ = 0;
+    const auto found = regions_.find(young_[next_young_]);
+    if (found != regions_.end() && !found->second->storage.expired()) {
+      ++next_young_;
+      continue;
+    }
+    if (found != regions_.end()) {
+      Disarm(*found->second);
+      regions_.erase(found);
+    }
+    young_[next_young_] = young_.back();
+    young_.pop_back();
+  }
 }
 
 bool RememberedStatistics::Arm(Region& region) {
@@ -105,6 +124,7 @@ RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tenso
 
   absl::MutexLock lock(&mu_);
   if (!trusted_) return {};
+  ForgetDead();
   Region& region = *Find(storage, {static_cast<const std::byte*>(storage->data()), storage->nbytes()});
   if (region.armed && watch_->Written(region.range, Reach(view))) {
     Disarm(region);
@@ -154,6 +174,7 @@ bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& v
   trusted_ = false;
   for (auto& [storage, region] : regions_) Disarm(*region);
   regions_.clear();
+  young_.clear();
   return false;
 }
 
@@ -190,6 +211,7 @@ void RememberedStatistics::NameBytes(const Place& place, const stats::TensorView
 void RememberedStatistics::EndStep() {
   absl::MutexLock lock(&mu_);
   ++step_;
+  young_.clear();
   for (auto it = regions_.begin(); it != regions_.end();) {
     const auto next = std::next(it);
     if (it->second->storage.expired()) {

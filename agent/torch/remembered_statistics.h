@@ -109,6 +109,9 @@ class RememberedStatistics {
   static Key KeyOf(const stats::TensorView& view);
   Entry* FindEntry(const Place& place, const stats::TensorView& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Region* Find(c10::StorageImpl* storage, std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Lets go of a few storages that are gone: a freed storage's object, kept for our reference to it, would otherwise
+  // lie on the program's heap until the step ends, in the way of its next tensors.
+  void ForgetDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool Arm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Disarm(Region& region) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -120,6 +123,8 @@ class RememberedStatistics {
   uint64_t generations_ ABSL_GUARDED_BY(mu_) = 0;
   Counts counts_ ABSL_GUARDED_BY(mu_);
   Regions regions_ ABSL_GUARDED_BY(mu_);
+  std::vector<c10::StorageImpl*> young_ ABSL_GUARDED_BY(mu_);       // seen in this step for the first time
+  size_t next_young_ ABSL_GUARDED_BY(mu_) = 0;                      // to be looked at by ForgetDead
   std::map<const std::byte*, Region*> armed_ ABSL_GUARDED_BY(mu_);  // by where they begin; no two overlap
 };
 
