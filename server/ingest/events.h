@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/query.pb.h"
 
@@ -15,6 +16,8 @@ class SessionListener {
  public:
   virtual ~SessionListener() = default;
   virtual void OnDurable(uint64_t durable_through) = 0;
+  // What was received is not durable and nobody knows when it will be; the agent sends it again.
+  virtual void OnSyncFailed(const absl::Status& status) = 0;
   // Payloads that this session still owed came from another one.
   virtual void OnStored(const std::vector<std::string>& hashes) = 0;
   virtual void OnStepExported(const v1::StepExported& exported) = 0;

@@ -104,6 +104,14 @@ void IngestStream::SendVerdict(v1::PayloadVerdict verdict) {
 
 void IngestStream::OnDurable(uint64_t) { Acknowledge(); }
 
+void IngestStream::OnSyncFailed(const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
+  if (!hopeless_) LogError("a sync failed, nothing of it is acknowledged: {}", status.ToString());
+  hopeless_ = true;
+  EndLocked(ToGrpc(status));
+  Pump();
+}
+
 void IngestStream::OnStored(const std::vector<std::string>& hashes) {
   v1::ServerMessage message;
   for (const std::string& hash : hashes) message.mutable_payload_verdict()->add_stored(hash);
@@ -159,7 +167,7 @@ void IngestStream::Pump() {
     service_->metrics_->Add(Metric::kAcks, 1);
   } else {
     // While a sync is under way, its OnDurable comes back here.
-    if (ending_ && (session_ == nullptr || IsDone(*session_))) {
+    if (ending_ && (session_ == nullptr || hopeless_ || IsDone(*session_))) {
       finished_ = true;
       Finish(end_);
     }

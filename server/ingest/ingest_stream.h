@@ -33,6 +33,7 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void OnDone() override;
 
   void OnDurable(uint64_t durable_through) override;
+  void OnSyncFailed(const absl::Status& status) override;
   void OnStored(const std::vector<std::string>& hashes) override;
   void OnStepExported(const v1::StepExported& exported) override;
   void OnReplaced() override;
@@ -55,6 +56,7 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   bool acknowledge_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;    // Finish follows when everything is written
+  bool hopeless_ ABSL_GUARDED_BY(mu_) = false;  // what was received is not awaited to be durable
   bool finished_ ABSL_GUARDED_BY(mu_) = false;  // Finish was called
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
 };

@@ -137,6 +137,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
       context_.metrics->Add(Metric::kIngestDuplicates, 1);
       return verdict;
     }
+    if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
     if (batch.batch_sequence() != row_.watermark() + 1) {
       return absl::OutOfRangeError(
           Cat("batch_sequence is ", batch.batch_sequence(), ", the next one is ", row_.watermark() + 1));
@@ -169,7 +170,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
 void LiveSession::WhenDurable(uint64_t through, Durable durable) {
   context_.store->WhenDurable([self = shared_from_this(), through, durable = std::move(durable)](absl::Status status) {
     if (!status.ok()) {
-      LogError("a sync failed, nothing is acknowledged: {}", status.ToString());
+      if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
       return;
     }
     {
@@ -205,6 +206,11 @@ uint64_t LiveSession::durable_through() const {
 }
 
 absl::Status LiveSession::AwaitDurable(absl::Duration timeout) { return context_.store->AwaitDurable(timeout); }
+
+void LiveSession::NoteDurable(uint64_t through) {
+  absl::MutexLock lock(&mu_);
+  durable_ = std::max(durable_, through);
+}
 
 void LiveSession::Attach(std::weak_ptr<SessionListener> listener) {
   std::shared_ptr<SessionListener> replaced;

@@ -70,6 +70,8 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   absl::Status SkipTo(uint64_t freed_through);
   // Unfinished steps become incomplete, the session lost.
   absl::Status Lose();
+  // A sync that this session did not ask for covers batches up to here.
+  void NoteDurable(uint64_t through);
   // A payload came from elsewhere.
   absl::Status ResolvePayload(const std::string& hash);
   // Files of a step are in place (or not: exported.error()): tells the listener, and remembers it where the step was

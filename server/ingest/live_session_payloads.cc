@@ -41,6 +41,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
       return verdict;
     }
     PendingPayload& pending = found->second;
+    if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
     ChangeSet changes;
     if (chunk.offset() == 0) {
       if (pending.upload == nullptr && uploads_ >= context_.max_uploads) {

@@ -65,7 +65,10 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenSession(const v1::Hello& 
 absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& hello,
                                                               std::weak_ptr<SessionListener> listener) {
   if (absl::Status status = CheckHello(hello); !status.ok()) return status;
-  // A session that is read from the store is durable as far as it is read.
+  if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+  // What was received before is durable from here on: read from the store, or in memory after a sync that failed.
+  uint64_t received = 0;
+  if (auto known = Find(hello.session()); known != nullptr) received = known->received_through();
   if (absl::Status status = context_.store->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
   std::shared_ptr<LiveSession> session;
   {
@@ -90,6 +93,7 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
       session = sessions_[hello.session()] = *loaded;
     }
     any_ever_ = true;
+    session->NoteDurable(received);
     session->Attach(std::move(listener));
   }
   std::shared_ptr<Session> handle(session.get(), [session](Session*) { session->Detach(); });

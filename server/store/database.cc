@@ -1,7 +1,9 @@
 #include "server/store/database.h"
 
 #include <rocksdb/cache.h>
+#include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
+#include <rocksdb/listener.h>
 #include <rocksdb/table.h>
 #include <rocksdb/write_buffer_manager.h>
 
@@ -40,12 +42,30 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
   return result;
 }
 
+// Hears of what goes wrong in RocksDB's own threads, and in writes and syncs.
+class ErrorListener : public rocksdb::EventListener {
+ public:
+  explicit ErrorListener(std::shared_ptr<DiskState> disk) : disk_(std::move(disk)) {}
+  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* error) override {
+    disk_->Failed(FromRocks(*error));
+  }
+  bool ShouldBeNotifiedOnFileIO() override { return true; }
+  void OnIOError(const rocksdb::IOErrorInfo& error) override {
+    if (error.operation != rocksdb::FileOperationType::kAppend || !error.file_path.ends_with(".log")) return;
+    disk_->LogFailed(FromRocks(error.io_status));
+  }
+
+ private:
+  const std::shared_ptr<DiskState> disk_;
+};
+
 }  // namespace
 
 absl::Status FromRocks(const rocksdb::Status& status) {
   if (status.ok()) return absl::OkStatus();
   if (status.IsNotFound()) return absl::NotFoundError(status.ToString());
   if (status.IsNoSpace()) return absl::ResourceExhaustedError(status.ToString());
+  if (status.IsIOError()) return absl::UnavailableError(status.ToString());
   if (status.IsCorruption()) return absl::DataLossError(status.ToString());
   return absl::InternalError(status.ToString());
 }
@@ -53,6 +73,7 @@ absl::Status FromRocks(const rocksdb::Status& status) {
 absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const StoreOptions& options,
                                                                        DirectoryLock lock) {
   rocksdb::DBOptions db_options;
+  if (options.env != nullptr) db_options.env = options.env;
   db_options.create_if_missing = true;
   db_options.create_missing_column_families = true;
   db_options.max_background_jobs = 2;
@@ -76,6 +97,8 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
       {"payloads", FamilyOptions(Family::kPayloads, options, cache)}};
 
   std::unique_ptr<Database> database(new Database(std::move(lock)));
+  database->disk = std::make_shared<DiskState>(options.reserve_bytes);
+  db_options.listeners.push_back(std::make_shared<ErrorListener>(database->disk));
   rocksdb::DB* db = nullptr;
   rocksdb::Status status = rocksdb::DB::Open(db_options, options.directory + "/store", families, &database->owned, &db);
   if (!status.ok()) {
@@ -84,8 +107,14 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
   }
   database->db.reset(db);
   for (size_t i = 0; i < database->handles.size(); ++i) database->handles[i] = database->owned[i + 1];
-  database->sync =
-      std::make_unique<GroupSync>(options.durability, options.sync_interval, [db] { return FromRocks(db->SyncWAL()); });
+  database->disk->Connect({
+      .free_bytes = [db, path = options.directory](
+                        uint64_t* bytes) { return FromRocks(db->GetEnv()->GetFreeSpace(path, bytes)); },
+      .resume = [db] { return FromRocks(db->Resume()); },
+  });
+  database->sync = std::make_unique<GroupSync>(options.durability, options.sync_interval, [db, disk = database->disk] {
+    return disk->SyncLog([db] { return FromRocks(db->SyncWAL()); });
+  });
   return database;
 }
 

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "server/store/directory_lock.h"
+#include "server/store/disk_state.h"
 #include "server/store/group_sync.h"
 #include "server/store/store.h"
 
@@ -26,6 +27,7 @@ struct Store::Database {
   rocksdb::ColumnFamilyHandle* Handle(Family family) const { return handles[static_cast<size_t>(family)]; }
 
   DirectoryLock lock;  // released last
+  std::shared_ptr<DiskState> disk;  // shared with the listener that RocksDB holds
   std::unique_ptr<rocksdb::DB> db;
   std::array<rocksdb::ColumnFamilyHandle*, 4> handles{};
   std::vector<rocksdb::ColumnFamilyHandle*> owned;

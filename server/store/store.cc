@@ -105,6 +105,11 @@ uint64_t Store::FileBytes(Family family) const {
 
 void Store::WhenDurable(std::function<void(absl::Status)> callback) { database_->sync->Await(std::move(callback)); }
 
+absl::Status Store::Writable() const { return database_->disk->Check(); }
+absl::Status Store::broken() const { return database_->disk->final(); }
+uint64_t Store::free_bytes() const { return database_->disk->free_bytes(); }
+void Store::Tend() { database_->disk->Tend(); }
+
 bool Store::in_place() const { return database_->lock.InPlace(); }
 
 absl::Status Store::AwaitDurable(absl::Duration timeout) {

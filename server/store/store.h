@@ -23,6 +23,10 @@
 #include "server/store/change_set.h"
 #include "server/store/step_reader.h"
 
+namespace rocksdb {
+class Env;
+}
+
 namespace msprobe::server {
 
 struct StoreOptions {
@@ -35,6 +39,8 @@ struct StoreOptions {
   // Of what is written and not yet in files, over all families; a writer waits when it is reached.
   size_t write_buffer_bytes = size_t{256} << 20;
   std::function<absl::Time()> now;  // empty: the wall clock
+  uint64_t reserve_bytes = 0;       // kept free on the disk: see DiskState
+  rocksdb::Env* env = nullptr;      // borrowed; null: the operating system's files. For tests: CrashDisk
 };
 
 // Everything the server keeps, in one RocksDB. The only class (with its parts beside it) that knows RocksDB.
@@ -62,6 +68,15 @@ class Store {
   void WhenDurable(std::function<void(absl::Status)> callback);
   // Blocks until everything written before this call is durable.
   absl::Status AwaitDurable(absl::Duration timeout);
+
+  // --- the disk (DiskState says what it promises) -----------------------------------------------------------------
+  // Whether new content may be written: ResourceExhausted while the disk is full. Cheap.
+  absl::Status Writable() const;
+  // What ended all writing for this process: a failed sync, damage. OK: nothing.
+  absl::Status broken() const;
+  uint64_t free_bytes() const;
+  // Looks at the disk, resumes writing where there is room again. Call about every 200 ms.
+  void Tend();
 
   // --- reading by key -------------------------------------------------------------------------------------------
   absl::StatusOr<std::optional<std::string>> Get(Family family, std::string_view key) const;

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include "server/ingest/scripted_load.h"
+
+namespace msprobe::server {
+
+// For tests: what every golden data directory holds. Never changed: the directories of released formats are of it.
+inline constexpr uint64_t kGoldenBatches = 13;  // two whole steps of five batches, and three of an open one
+
+inline std::vector<ScriptedLoad> GoldenLoads() {
+  std::vector<ScriptedLoad> loads;
+  loads.reserve(2);
+  for (uint32_t rank : {0u, 1u}) loads.emplace_back("golden", rank, 20'261'121 + rank);
+  return loads;
+}
+
+}  // namespace msprobe::server

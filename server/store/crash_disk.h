@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace rocksdb {
+class Env;
+}
+
+namespace msprobe::server {
+
+// For tests: a disk that loses what was not synced, under RocksDB (StoreOptions::env).
+//
+// 1. Bytes appended and not synced live in this process. A kill -9 of it, or Crash, loses them, but for a part that is
+//    written back by chance, as an operating system may: any prefix, not only whole records.
+// 2. A file whose directory was not synced after it was made is gone after a crash. After a kill -9 the next CrashDisk
+//    of that directory removes it; after Crash it is gone at once.
+// 3. A sync that fails loses its bytes for good: zeros stand in their place, whatever is synced later.
+// 4. Destruction without Crash is a clean end of the machine: everything is written.
+// What is renamed or deleted is so at once: the order of such changes to a directory is not modelled.
+// Threads: every method from any thread. Outlives the Store that uses it.
+class CrashDisk {
+ public:
+  // `directory`: the data directory; its contents are as an earlier kill -9 left them. `seed`: of what is written back.
+  CrashDisk(std::string directory, uint64_t seed);
+  ~CrashDisk();
+
+  rocksdb::Env* env() const;
+
+  // Unsynced bytes are lost, and from now on every change is refused: nothing that is still running reaches the disk.
+  void Crash();
+  // How many bytes can still be written before the disk is full; absent: any number. A write that does not fit writes
+  // what does and fails.
+  void SetRoom(std::optional<uint64_t> bytes);
+  void FailSyncs(bool fail);
+  uint64_t lost_bytes() const;  // by Crash so far
+  uint64_t syncs() const;       // of files
+
+ private:
+  class FileSystem;
+  std::shared_ptr<FileSystem> files_;
+  std::unique_ptr<rocksdb::Env> env_;
+};
+
+}  // namespace msprobe::server

@@ -1,0 +1,226 @@
+// The store and its sessions over a disk that loses what was not synced.
+
+#include "server/store/crash_disk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "server/ingest/scripted_load.h"
+#include "server/ingest/sessions.h"
+#include "server/store/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::IsEmpty;
+
+constexpr uint32_t kRanks = 3;
+
+class CrashTest : public testing::Test {
+ protected:
+  void Start(v1::Durability durability = v1::DURABILITY_SYNC, absl::Duration interval = absl::Seconds(1)) {
+    disk_ = std::make_unique<CrashDisk>(directory_ / "data", ++seed_);
+    Open(disk_->env(), durability, interval);
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
+    ASSERT_TRUE(sessions_->Recover().ok());
+  }
+  void Open(rocksdb::Env* env, v1::Durability durability, absl::Duration interval) {
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    options.durability = durability;
+    options.sync_interval = interval;
+    options.memtable_bytes = 64 << 10;  // flushes and compactions happen, too
+    options.env = env;
+    auto store = Store::Open(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+  }
+  void Stop() {
+    sessions_.reset();
+    store_.reset();
+    disk_.reset();
+  }
+
+  // What a rank knows of the server's promises.
+  struct Rank {
+    explicit Rank(uint32_t number) : load("job", number, 1000 + number) {}
+    ScriptedLoad load;
+    uint64_t durable = 0;
+    std::set<std::string> stored;
+    std::shared_ptr<Session> session;
+  };
+  // Sends from where the server stands until something is refused.
+  void Drive(Rank& rank, uint64_t batches) {
+    rank.load.hello().set_freed_through(rank.durable);
+    auto session = sessions_->OpenSession(rank.load.hello());
+    if (!session.ok()) return;
+    rank.session = *session;
+    const v1::Welcome welcome = rank.session->welcome();
+    for (const std::string& hash : welcome.missing_payloads()) {
+      if (!Upload(rank, hash)) return;
+    }
+    uint64_t sequence = welcome.durable_through();
+    for (uint64_t n = 0; n < batches; ++n) {
+      auto verdict = rank.session->Apply(rank.load.Batch(++sequence));
+      if (!verdict.ok()) return;
+      rank.stored.insert(verdict->stored().begin(), verdict->stored().end());
+      for (const std::string& hash : verdict->wanted()) {
+        if (!Upload(rank, hash)) return;
+      }
+    }
+  }
+  bool Upload(Rank& rank, const std::string& hash) {
+    const std::string content = rank.load.Content(hash);
+    constexpr size_t kChunk = 8000;
+    for (size_t at = 0; at < content.size(); at += kChunk) {
+      const bool last = at + kChunk >= content.size();
+      if (!rank.session->AddPayload(ScriptedAgent::Chunk(hash, at, content.substr(at, kChunk), last)).ok())
+        return false;
+    }
+    return true;
+  }
+  void NoteDurable(Rank& rank) {
+    if (rank.session != nullptr) rank.durable = std::max(rank.durable, rank.session->durable_through());
+    rank.session.reset();
+  }
+  std::vector<std::string> CheckAll() {
+    std::vector<std::string> wrong;
+    for (Rank& rank : ranks_) {
+      for (std::string& line : rank.load.Check(*store_, rank.durable, {})) wrong.push_back(std::move(line));
+    }
+    return wrong;
+  }
+
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  uint64_t seed_ = 0;
+  std::unique_ptr<CrashDisk> disk_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Sessions> sessions_;
+  std::vector<Rank> ranks_;
+};
+
+TEST_F(CrashTest, SyncKeepsAllThatWasAcknowledgedThroughAnyCrash) {
+  for (uint32_t rank = 0; rank < kRanks; ++rank) ranks_.emplace_back(rank);
+  std::mt19937_64 random(7);
+  uint64_t lost = 0, kept = 0;
+  for (int crash = 0; crash < 20; ++crash) {
+    Start();
+    ASSERT_THAT(CheckAll(), IsEmpty()) << "after crash " << crash;
+    const uint64_t wanted = random() % 400;
+    std::vector<std::thread> threads;
+    std::atomic<uint64_t> done = 0;
+    for (Rank& rank : ranks_) {
+      threads.emplace_back([&] {
+        Drive(rank, 150);
+        ++done;
+      });
+    }
+    // Somewhere under load: when so many batches of all are applied, or all are through.
+    const double before = metrics_.Value(Metric::kIngestBatches);
+    while (done < kRanks && metrics_.Value(Metric::kIngestBatches) - before < static_cast<double>(wanted)) {
+      std::this_thread::yield();
+    }
+    disk_->Crash();
+    lost += disk_->lost_bytes();
+    for (std::thread& thread : threads) thread.join();
+    for (Rank& rank : ranks_) NoteDurable(rank);
+    Stop();
+  }
+  Start();
+  EXPECT_THAT(CheckAll(), IsEmpty());
+  for (Rank& rank : ranks_) kept += rank.durable;
+  EXPECT_GT(lost, 0u) << "no crash came between a write and its sync: this test tests nothing";
+  EXPECT_GT(kept, 0u);
+  Stop();
+}
+
+TEST_F(CrashTest, AStoreThatDoesNotSyncLosesWhatItAcknowledgedButLeavesNoHole) {
+  uint64_t acknowledged = 0, found = 0;
+  for (int crash = 0; crash < 5; ++crash) {
+    ranks_.clear();
+    for (uint32_t rank = 0; rank < kRanks; ++rank) ranks_.emplace_back(100 * crash + rank);
+    Start(v1::DURABILITY_OS);
+    std::vector<std::thread> threads;
+    for (Rank& rank : ranks_) threads.emplace_back([&] { Drive(rank, 100); });
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    disk_->Crash();
+    for (Rank& rank : ranks_) {
+      NoteDurable(rank);
+      acknowledged += std::exchange(rank.durable, 0);
+    }
+    Stop();
+    Start(v1::DURABILITY_OS);
+    EXPECT_THAT(CheckAll(), IsEmpty());
+    for (Rank& rank : ranks_) found += rank.load.watermark(*store_);
+    Stop();
+  }
+  EXPECT_LT(found, acknowledged) << "a power failure took nothing: the double does not lose what was not synced";
+}
+
+TEST_F(CrashTest, AnIntervalKeepsAllButTheLastOne) {
+  ranks_.emplace_back(0);
+  Start(v1::DURABILITY_INTERVAL, absl::Milliseconds(20));
+  Drive(ranks_[0], 40);
+  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  NoteDurable(ranks_[0]);
+  ASSERT_EQ(ranks_[0].durable, 40u);
+  const uint64_t syncs = disk_->syncs();
+  while (disk_->syncs() < syncs + 2) absl::SleepFor(absl::Milliseconds(5));  // two intervals of the store's own
+  disk_->Crash();
+  Stop();
+  Start();
+  EXPECT_THAT(CheckAll(), IsEmpty());
+  Stop();
+}
+
+TEST_F(CrashTest, AProcessThatDiesLosesNothingWhateverTheDurability) {
+  // kill -9 leaves what was written with the operating system: a disk without a double.
+  for (v1::Durability durability : {v1::DURABILITY_OS, v1::DURABILITY_INTERVAL}) {
+    ranks_.clear();
+    ranks_.emplace_back(static_cast<uint32_t>(durability));
+    Start(durability);
+    Drive(ranks_[0], 60);
+    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    NoteDurable(ranks_[0]);
+    EXPECT_EQ(ranks_[0].durable, 60u);
+    Stop();  // without Crash: everything written reaches the disk, synced or not
+    Start(durability);
+    EXPECT_THAT(CheckAll(), IsEmpty());
+    Stop();
+  }
+}
+
+TEST_F(CrashTest, ASyncThatFailsAcknowledgesNothing) {
+  ranks_.emplace_back(0);
+  Start();
+  Drive(ranks_[0], 10);
+  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  NoteDurable(ranks_[0]);
+  ASSERT_EQ(ranks_[0].durable, 10u);
+
+  disk_->FailSyncs(true);
+  Drive(ranks_[0], 10);
+  EXPECT_FALSE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  NoteDurable(ranks_[0]);
+  EXPECT_EQ(ranks_[0].durable, 10u);
+
+  // The disk works again; what its failed sync took must not become durable by a later one.
+  disk_->FailSyncs(false);
+  store_->Tend();
+  Drive(ranks_[0], 10);
+  absl::Status status = store_->AwaitDurable(absl::Seconds(20));
+  NoteDurable(ranks_[0]);
+  disk_->Crash();
+  Stop();
+  Start();
+  EXPECT_THAT(CheckAll(), IsEmpty()) << status;
+  Stop();
+}
+
+}  // namespace
+}  // namespace msprobe::server
