@@ -2,7 +2,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "absl/flags/flag.h"
@@ -13,6 +15,9 @@
 #include "server/control/server.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
+#ifdef MSPROBE_CRASH_DISK
+#include "server/store/crash_disk.h"
+#endif
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "Addresses to serve on: host:port or unix:/path, separated by commas.");
@@ -21,6 +26,9 @@ ABSL_FLAG(std::string, metrics_listen, "", "host:port of the Prometheus endpoint
 ABSL_FLAG(std::string, durability, "sync",
           "What durable means: sync (survives power loss), interval (but for the last second), os (survives the "
           "server's death, not the machine's).");
+ABSL_FLAG(int64_t, reserve_disk_mib, 64,
+          "MiB to keep free on the disk of data_dir, 0 or more. With less, nothing new is taken until there is room; "
+          "reading and deleting go on.");
 ABSL_FLAG(bool, insecure, false, "Serve plain TCP on addresses that other machines can reach.");
 ABSL_FLAG(bool, embedded, false, "Leave when there is nothing left to do; leave quietly if data_dir is in use.");
 ABSL_FLAG(std::string, dump_path, "", "With --embedded: directory into which finished steps are exported.");
@@ -63,6 +71,10 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
     return BadFlag("durability", durability, "allowed are sync, interval and os");
   }
   if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
+  const int64_t reserve = absl::GetFlag(FLAGS_reserve_disk_mib);
+  if (reserve < 0 || reserve > (int64_t{1} << 30))
+    return BadFlag("reserve_disk_mib", Cat(reserve), "it must be 0 or more");
+  options.reserve_bytes = static_cast<uint64_t>(reserve) << 20;
   if (options.export_threads < 1 || options.export_threads > 64) {
     return BadFlag("export_threads", Cat(options.export_threads), "allowed are 1 to 64");
   }
@@ -105,6 +117,11 @@ int Main() {
     return 2;
   }
   StartLog(absl::GetFlag(FLAGS_log_level));
+#ifdef MSPROBE_CRASH_DISK
+  const char* seed = std::getenv("MSPROBE_CRASH_SEED");
+  CrashDisk disk(options->data_dir, seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
+  options->env = disk.env();
+#endif
 
   // Before any thread is started: signals wait for the loop below.
   sigset_t signals;
@@ -128,6 +145,11 @@ int Main() {
   while ((*server)->Tick()) {
     if (!(*server)->data_dir_in_place()) {
       LogError("the data directory was removed or replaced while it was in use; this server ends");
+      _exit(1);
+    }
+    if (absl::Status status = (*server)->broken(); !status.ok()) {
+      // What the system still holds of unsynced bytes is unknown; what was acknowledged is on the disk.
+      LogError("the disk of the data directory failed, this server ends: {}", status.ToString());
       _exit(1);
     }
     if (sigtimedwait(&signals, nullptr, &period) > 0) break;

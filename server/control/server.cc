@@ -53,6 +53,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   StoreOptions store;
   store.directory = given.data_dir;
   store.durability = given.durability;
+  store.reserve_bytes = given.reserve_bytes;
+  store.env = given.env;
   store.write_buffer_bytes = given.memory_limit / 4;
   store.block_cache_bytes = given.memory_limit / 8;
   auto opened = Store::Open(store);
@@ -160,10 +162,13 @@ void Server::PublishStore() {
   metrics_.Add(Metric::kTilingSeconds, absl::ToDoubleSeconds(now.busy - published_.busy));
   metrics_.Set(Metric::kStepsWaiting, static_cast<double>(now.waiting));
   metrics_.Set(Metric::kWriteBufferBytes, static_cast<double>(store_->write_buffer_usage()));
+  metrics_.Set(Metric::kDiskFreeBytes, static_cast<double>(store_->free_bytes()));
+  metrics_.Set(Metric::kStoreRefusing, store_->Writable().ok() ? 0 : 1);
   published_ = now;
 }
 
 bool Server::Tick() {
+  store_->Tend();
   sessions_->Tick();
   PublishStore();
   if (drain_requested_) return false;

@@ -36,6 +36,9 @@ struct ServerOptions {
   absl::Duration idle_exit = absl::Seconds(5);
   absl::Duration first_visit = absl::Seconds(30);  // how long an embedded server waits for its first session
   int export_threads = 2;
+  // Kept free on the disk of data_dir: below it nothing new is taken.
+  uint64_t reserve_bytes = uint64_t{64} << 20;
+  rocksdb::Env* env = nullptr;  // borrowed; null: the operating system's. For tests
   // Of the whole server, about: a quarter for what is not yet in files, an eighth for the cache, a quarter for messages
   // on their way in; the rest is that of sessions, queries and the tiler.
   size_t memory_limit = size_t{1} << 30;
@@ -53,6 +56,8 @@ class Server {
   bool Tick();
   // False: the data directory is gone or another's. Then the process must end at once, without Stop.
   bool data_dir_in_place() const { return store_->in_place(); }
+  // Not OK: the disk failed in a way that only a new start can judge. Then, too, the process must end at once.
+  absl::Status broken() const { return store_->broken(); }
   void RequestDrain() { drain_requested_ = true; }
 
   // Takes no new session, acknowledges what is applied, finishes exports, makes everything durable. Idempotent.

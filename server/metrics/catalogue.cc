@@ -50,6 +50,10 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Finished steps that are rows and may become tiles; up to 47 of each session in good order."},
     {Metric::kWriteBufferBytes, "msprobe_write_buffer_bytes", MetricType::kGauge, "bytes", "",
      "Written and not yet in files. At a quarter of --memory_limit, writers wait."},
+    {Metric::kDiskFreeBytes, "msprobe_disk_free_bytes", MetricType::kGauge, "bytes", "",
+     "Free on the disk of the data directory."},
+    {Metric::kStoreRefusing, "msprobe_store_refusing", MetricType::kGauge, "", "",
+     "1 while new content is refused because the disk is full or failed, else 0."},
     {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));

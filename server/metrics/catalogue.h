@@ -32,6 +32,8 @@ enum class Metric : uint8_t {
   kTilingFailures,
   kStepsWaiting,
   kWriteBufferBytes,
+  kDiskFreeBytes,
+  kStoreRefusing,
   kBuildInfo,
   kCount,
 };

@@ -11,6 +11,7 @@
 #include "server/ingest/scripted_load.h"
 #include "server/ingest/sessions.h"
 #include "server/store/scratch_directory.h"
+#include "server/store/tiler.h"
 
 namespace msprobe::server {
 namespace {
@@ -26,6 +27,8 @@ class CrashTest : public testing::Test {
     Open(disk_->env(), durability, interval);
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
     ASSERT_TRUE(sessions_->Recover().ok());
+    tiler_ = std::make_unique<Tiler>(store_.get(), TilerOptions{.fewest_passes = 2});
+    tiler_->Start();
   }
   void Open(rocksdb::Env* env, v1::Durability durability, absl::Duration interval) {
     StoreOptions options;
@@ -39,6 +42,7 @@ class CrashTest : public testing::Test {
     store_ = *std::move(store);
   }
   void Stop() {
+    tiler_.reset();
     sessions_.reset();
     store_.reset();
     disk_.reset();
@@ -100,6 +104,7 @@ class CrashTest : public testing::Test {
   std::unique_ptr<CrashDisk> disk_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Tiler> tiler_;
   std::vector<Rank> ranks_;
 };
 

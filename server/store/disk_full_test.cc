@@ -1,0 +1,142 @@
+// The disk full at any write.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/time/clock.h"
+#include "server/ingest/scripted_load.h"
+#include "server/ingest/sessions.h"
+#include "server/store/crash_disk.h"
+#include "server/store/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class DiskFullTest : public testing::TestWithParam<uint64_t> {
+ protected:
+  void Start(uint64_t reserve) {
+    disk_ = std::make_unique<CrashDisk>(directory_ / "data", ++seed_);
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    options.memtable_bytes = 64 << 10;  // the full disk meets flushes, too
+    options.reserve_bytes = reserve;
+    options.env = disk_->env();
+    auto store = Store::Open(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
+    ASSERT_TRUE(sessions_->Recover().ok());
+  }
+  void TearDown() override { Stop(); }
+  void Stop() {
+    session_.reset();
+    sessions_.reset();
+    store_.reset();
+    disk_.reset();
+  }
+  absl::Status Open() {
+    load_.hello().set_freed_through(durable_);
+    auto session = sessions_->OpenSession(load_.hello());
+    if (session.ok()) session_ = *session;
+    return session.status();
+  }
+  // Everything that the server stands before, and so many batches more.
+  absl::Status Send(uint64_t batches) {
+    const v1::Welcome welcome = session_->welcome();
+    for (const std::string& hash : welcome.missing_payloads()) {
+      if (absl::Status status = Upload(hash); !status.ok()) return status;
+    }
+    uint64_t sequence = welcome.durable_through();
+    for (uint64_t n = 0; n < batches; ++n) {
+      auto verdict = session_->Apply(load_.Batch(++sequence));
+      if (!verdict.ok()) return verdict.status();
+      for (const std::string& hash : verdict->wanted()) {
+        if (absl::Status status = Upload(hash); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Upload(const std::string& hash) {
+    return session_->AddPayload(ScriptedAgent::Chunk(hash, 0, load_.Content(hash), true)).status();
+  }
+  void NoteDurable() {
+    store_->AwaitDurable(absl::Seconds(10)).IgnoreError();
+    if (session_ != nullptr) durable_ = std::max(durable_, session_->durable_through());
+  }
+  // As the server's tick: a few times, as resuming may meet RocksDB's own attempt.
+  bool TendUntilWritable() {
+    for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
+      store_->Tend();
+      if (store_->Writable().ok()) return true;
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    return false;
+  }
+
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  uint64_t seed_ = 0;
+  ScriptedLoad load_{"job", 0, 5};
+  uint64_t durable_ = 0;
+  std::unique_ptr<CrashDisk> disk_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Sessions> sessions_;
+  std::shared_ptr<Session> session_;
+};
+
+// The parameter: bytes that still fit. Different ones end in the log, in a table, in a blob file, in the manifest.
+TEST_P(DiskFullTest, RefusesThenReadsThenGoesOnAndLosesNothing) {
+  Start(0);
+  ASSERT_TRUE(Open().ok());
+  ASSERT_TRUE(Send(20).ok());
+  NoteDurable();
+  ASSERT_EQ(durable_, 20u);
+
+  disk_->SetRoom(GetParam());
+  absl::Status status = Send(400);
+  for (int again = 0; again < 20 && status.ok(); ++again) {  // a flush that fails is noticed by a later write
+    NoteDurable();
+    status = Send(50);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  NoteDurable();
+  EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty()) << "reading goes on";
+  EXPECT_EQ(Open().code(), absl::StatusCode::kResourceExhausted) << "an agent is told before it sends";
+
+  disk_->SetRoom(std::nullopt);
+  ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
+  ASSERT_TRUE(store_->broken().ok());
+  ASSERT_TRUE(Open().ok());
+  EXPECT_TRUE((status = Send(40)).ok()) << status;
+  NoteDurable();
+  EXPECT_EQ(durable_, session_->received_through()) << "everything received is acknowledged in the end";
+  EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty());
+
+  disk_->Crash();
+  Stop();
+  Start(0);
+  EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty()) << "after a crash";
+}
+
+INSTANTIATE_TEST_SUITE_P(AnyWrite, DiskFullTest,
+                         testing::Values(0, 1, 100, 3000, 10'000, 40'000, 70'000, 100'000, 200'000, 400'000));
+
+TEST_F(DiskFullTest, KeepsItsReserveFree) {
+  Start(1 << 20);
+  ASSERT_TRUE(Open().ok());
+  ASSERT_TRUE(Send(5).ok());
+  NoteDurable();
+  disk_->SetRoom((1 << 20) - 1);
+  store_->Tend();
+  EXPECT_THAT(std::string(Send(1).message()), HasSubstr("the disk of the data directory is full: 0 MiB are free, 1"));
+  EXPECT_THAT(load_.Check(*store_, 5, {}), IsEmpty());
+  disk_->SetRoom(std::nullopt);
+  store_->Tend();
+  EXPECT_TRUE(Send(5).ok()) << "no connection was needed for it to go on";
+}
+
+}  // namespace
+}  // namespace msprobe::server
