@@ -1,4 +1,5 @@
 #include <benchmark/benchmark.h>
+#include <zlib.h>
 
 #include <cstring>
 #include <random>
@@ -107,6 +108,15 @@ void BM_Checksum(benchmark::State& state, std::vector<int64_t> sizes, std::vecto
   CountBytes(state, subject.view);
 }
 
+// What a checksum is measured against.
+void BM_ZlibCrc32(benchmark::State& state) {
+  const std::vector<char>& memory = Memory(DType::kFloat32);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(crc32(0, reinterpret_cast<const Bytef*>(memory.data()), static_cast<uInt>(memory.size())));
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(memory.size()));
+}
+
 const bool kRegistered = [] {
   const struct {
     const char* name;
@@ -134,6 +144,7 @@ const bool kRegistered = [] {
   const std::vector<int64_t> transposed = {1, 2048}, columns = {4096, 2};
   benchmark::RegisterBenchmark("layout/fp32/transposed", BM_Statistics, best, DType::kFloat32, square, transposed);
   benchmark::RegisterBenchmark("layout/fp32/every_second", BM_Statistics, best, DType::kFloat32, square, columns);
+  benchmark::RegisterBenchmark("checksum/zlib", BM_ZlibCrc32);
   benchmark::RegisterBenchmark("checksum/crc32", BM_Checksum<&Crc32>, std::vector<int64_t>{kLarge},
                                std::vector<int64_t>{1});
   benchmark::RegisterBenchmark("checksum/crc32/transposed", BM_Checksum<&Crc32>, square, transposed);

@@ -1,0 +1,30 @@
+# The NEON kernels, compiled for aarch64 and tested under qemu-user wherever both are installed (scripts/debian_packages.txt):
+# the tests of the statistics that know nothing of the machine, in one static program, GoogleTest from Debian's sources.
+
+find_program(MSPROBE_AARCH64_CXX aarch64-linux-gnu-g++)
+find_program(MSPROBE_AARCH64_QEMU NAMES qemu-aarch64-static qemu-aarch64)
+set(googletest /usr/src/googletest/googletest)
+if(NOT MSPROBE_AARCH64_CXX OR NOT MSPROBE_AARCH64_QEMU OR NOT EXISTS ${googletest}
+   OR CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" OR MSPROBE_SANITIZE)
+  message(STATUS "No cross compiler for aarch64, qemu-user or sources of GoogleTest: the NEON kernels are not tested")
+  return()
+endif()
+
+set(sources decode.cc kernels.cc kernels_neon.cc kernels_portable.cc layout.cc statistics.cc tensor_view.cc
+            decode_test.cc kernels_test.cc layout_test.cc statistics_test.cc tensor_view_test.cc)
+list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)
+# The headers of this machine's libraries that hold no code of its own (Abseil's containers) come behind the cross
+# compiler's.
+set(flags -std=c++20 -O3 -fno-math-errno -fno-trapping-math -I${CMAKE_SOURCE_DIR} -I${googletest}
+          -I${googletest}/include -idirafter /usr/include)
+set(program ${CMAKE_CURRENT_BINARY_DIR}/neon/stats_neon_test)
+set(gtest ${CMAKE_CURRENT_BINARY_DIR}/neon/gtest.o)
+file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/neon)
+add_custom_command(OUTPUT ${gtest} COMMENT "Compiling GoogleTest for aarch64"
+  COMMAND ${MSPROBE_AARCH64_CXX} ${flags} -c ${googletest}/src/gtest-all.cc -o ${gtest} VERBATIM)
+add_custom_command(OUTPUT ${program} DEPENDS ${sources} ${headers} ${gtest} COMMENT "Compiling the NEON kernels and their tests"
+  COMMAND ${MSPROBE_AARCH64_CXX} ${flags} -static ${sources} ${gtest} ${googletest}/src/gtest_main.cc -o ${program}
+          -Wl,--no-warnings VERBATIM)
+add_custom_target(stats_neon_test ALL DEPENDS ${program})
+add_test(NAME stats_neon_test COMMAND ${MSPROBE_AARCH64_QEMU} ${program})
