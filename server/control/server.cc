@@ -98,8 +98,11 @@ absl::Status Server::Listen() {
   ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_);
   query_ = std::make_unique<QueryService>(
       QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, Cat(options_.data_dir, "/incoming")});
-  analysis_ = std::make_unique<AnalysisService>(AnalysisContext{
-      .store = store_.get(), .activity = &activity_, .paths_allowed = options_.embedded, .threads = AnalysisThreads()});
+  analysis_ = std::make_unique<AnalysisService>(AnalysisContext{.store = store_.get(),
+                                                                .activity = &activity_,
+                                                                .metrics = &metrics_,
+                                                                .paths_allowed = options_.embedded,
+                                                                .threads = AnalysisThreads()});
   control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); });
 
   grpc::EnableDefaultHealthCheckService(true);

@@ -54,6 +54,10 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Free on the disk of the data directory."},
     {Metric::kStoreRefusing, "msprobe_store_refusing", MetricType::kGauge, "", "",
      "1 while new content is refused because the disk is full or failed, else 0."},
+    {Metric::kAnalyses, "msprobe_analyses_total", MetricType::kCounter, "requests", "kind,result",
+     "Comparisons and other questions answered; result is ok, cancelled (the client went away) or error."},
+    {Metric::kAnalysesUnderWay, "msprobe_analyses_under_way", MetricType::kGauge, "requests", "",
+     "Comparisons and other questions that are being answered."},
     {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));

@@ -34,6 +34,8 @@ enum class Metric : uint8_t {
   kWriteBufferBytes,
   kDiskFreeBytes,
   kStoreRefusing,
+  kAnalyses,
+  kAnalysesUnderWay,
   kBuildInfo,
   kCount,
 };

@@ -13,6 +13,7 @@ namespace msprobe::server {
 struct AnalysisContext {
   const Store* store = nullptr;
   Activity* activity = nullptr;
+  Metrics* metrics = nullptr;
   StepLayouts* layouts = nullptr;
   bool paths_allowed = false;  // whether Source.path may be read
   int threads = 2;

@@ -4,58 +4,61 @@
 
 namespace msprobe::server {
 
+grpc::Status AnalysisService::Answer(const char* kind, absl::FunctionRef<absl::Status()> work) {
+  Activity::Scope busy(context_.activity);
+  context_.metrics->Set(Metric::kAnalysesUnderWay, ++under_way_);
+  const absl::Status status = work();
+  context_.metrics->Set(Metric::kAnalysesUnderWay, --under_way_);
+  context_.metrics->Add(Metric::kAnalyses, 1,
+                        {kind, status.ok()                 ? "ok"
+                               : absl::IsCancelled(status) ? "cancelled"
+                                                           : "error"});
+  return ToGrpc(status);
+}
+
+template <typename Request, typename Response>
+grpc::Status AnalysisService::Stream(const char* kind, Handler<Request, Response> handler, grpc::ServerContext* call,
+                                     const Request& request, grpc::ServerWriter<Response>* writer) {
+  return Answer(kind, [&] {
+    return handler(
+        context_, request, [call] { return call->IsCancelled(); },
+        [writer](const Response& response) { return writer->Write(response); });
+  });
+}
+
 grpc::Status AnalysisService::Compare(grpc::ServerContext* call, const v1::CompareRequest* request,
                                       grpc::ServerWriter<v1::CompareResponse>* writer) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::Compare(
-      context_, *request, [call] { return call->IsCancelled(); },
-      [writer](const v1::CompareResponse& response) { return writer->Write(response); }));
+  return Stream("compare", server::Compare, call, *request, writer);
 }
 
 grpc::Status AnalysisService::CompareTable(grpc::ServerContext* call, const v1::CompareTableRequest* request,
                                            grpc::ServerWriter<v1::TableChunk>* writer) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::CompareTable(
-      context_, *request, [call] { return call->IsCancelled(); },
-      [writer](const v1::TableChunk& chunk) { return writer->Write(chunk); }));
+  return Stream("compare_table", server::CompareTable, call, *request, writer);
 }
 
 grpc::Status AnalysisService::FirstDivergence(grpc::ServerContext* call, const v1::FirstDivergenceRequest* request,
                                               grpc::ServerWriter<v1::FirstDivergenceResponse>* writer) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::FirstDivergence(
-      context_, *request, [call] { return call->IsCancelled(); },
-      [writer](const v1::FirstDivergenceResponse& response) { return writer->Write(response); }));
+  return Stream("first_divergence", server::FirstDivergence, call, *request, writer);
 }
 
 grpc::Status AnalysisService::Overflow(grpc::ServerContext* call, const v1::OverflowRequest* request,
                                        grpc::ServerWriter<v1::OverflowResponse>* writer) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::Overflow(
-      context_, *request, [call] { return call->IsCancelled(); },
-      [writer](const v1::OverflowResponse& response) { return writer->Write(response); }));
+  return Stream("overflow", server::Overflow, call, *request, writer);
 }
 
 grpc::Status AnalysisService::Trend(grpc::ServerContext* call, const v1::TrendRequest* request,
                                     grpc::ServerWriter<v1::TrendResponse>* writer) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::Trend(
-      context_, *request, [call] { return call->IsCancelled(); },
-      [writer](const v1::TrendResponse& response) { return writer->Write(response); }));
+  return Stream("trend", server::Trend, call, *request, writer);
 }
 
 grpc::Status AnalysisService::Find(grpc::ServerContext* call, const v1::FindRequest* request,
                                    grpc::ServerWriter<v1::FindResponse>* writer) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::Find(
-      context_, *request, [call] { return call->IsCancelled(); },
-      [writer](const v1::FindResponse& response) { return writer->Write(response); }));
+  return Stream("find", server::Find, call, *request, writer);
 }
 
 grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext*, const v1::PreviewTensorRequest* request,
                                             v1::TensorPreview* response) {
-  Activity::Scope busy(context_.activity);
-  return ToGrpc(server::PreviewTensor(context_, *request, *response));
+  return Answer("preview_tensor", [&] { return server::PreviewTensor(context_, *request, *response); });
 }
 
 }  // namespace msprobe::server

@@ -2,12 +2,16 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <functional>
+
+#include "absl/functional/function_ref.h"
 #include "msprobe/v1/analysis.grpc.pb.h"
 #include "server/query/analysis_context.h"
 
 namespace msprobe::server {
 
-// msprobe.v1.Analysis: translates between gRPC and the handlers.
+// msprobe.v1.Analysis: translates between gRPC and the handlers, and counts what is asked.
 class AnalysisService final : public v1::Analysis::Service {
  public:
   explicit AnalysisService(AnalysisContext context) : context_(context) { context_.layouts = &layouts_; }
@@ -28,8 +32,19 @@ class AnalysisService final : public v1::Analysis::Service {
                              v1::TensorPreview* response) override;
 
  private:
+  template <typename Request, typename Response>
+  using Handler = absl::Status (*)(const AnalysisContext& context, const Request& request,
+                                   const std::function<bool()>& cancelled, const Send<Response>& send);
+
+  // Counts it, under its kind and how it ended.
+  grpc::Status Answer(const char* kind, absl::FunctionRef<absl::Status()> work);
+  template <typename Request, typename Response>
+  grpc::Status Stream(const char* kind, Handler<Request, Response> handler, grpc::ServerContext* call,
+                      const Request& request, grpc::ServerWriter<Response>* writer);
+
   StepLayouts layouts_;
   AnalysisContext context_;  // constant after construction
+  std::atomic<int> under_way_ = 0;
 };
 
 }  // namespace msprobe::server

@@ -127,7 +127,10 @@ class Background:
 
 
 def find_binary(name):
-    """A program of this project: beside the Python executable, else on PATH."""
+    """A program of this project: the server that MSPROBE_SERVER_BINARY names, or beside Python, or on PATH."""
+    named = os.environ.get("MSPROBE_SERVER_BINARY") if name == "msprobe-server" else None
+    if named:
+        return named
     beside = pathlib.Path(sys.executable).parent / name
     return str(beside) if beside.exists() else shutil.which(name)
 
