@@ -1,6 +1,6 @@
 """Measures comparisons beside the established tool: wall time, CPU time and peak memory of the whole process tree.
 
-    .venv/bin/python tests/bench/compare.py                # everything, the real tool too (two minutes)
+    .venv/bin/python tests/bench/compare.py                # everything, the real tool too (four minutes)
     .venv/bin/python tests/bench/compare.py --ours         # without it
     .venv/bin/python tests/bench/compare.py --only help,3k
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import pathlib
 import shutil
@@ -131,6 +132,7 @@ def cases(root: pathlib.Path, oracle: pathlib.Path | None, wanted: Callable[[str
         pathlib.Path(os.environ.get("MSPROBE_REFERENCE", REPOSITORY.parent / "shared" / "reference")) / "compare"
     )
     ours = [sys.executable, "-c", "from msprobe_client.legacy import main; main()", "compare"]
+    client = [sys.executable, "-m", "msprobe_client"]
     theirs = [str(oracle / "bin" / "msprobe"), "compare"] if oracle else None
     found = []
 
@@ -144,17 +146,22 @@ def cases(root: pathlib.Path, oracle: pathlib.Path | None, wanted: Callable[[str
         return ["-tp", str(root / name / "target" / "step0"), "-gp", str(root / name / "golden" / "step0")]
 
     if wanted("help"):
-        add("help", "compare -h", ["-h"], (0.3, 60))
+        add("help", "msprobe compare -h", ["-h"], (0.3, 60))
+        found.append(Case("client", "msprobe-client --help", [*client, "--help"], None, 0.3, 60))
+        found.append(Case("client", "msprobe-client compare -h", [*client, "compare", "-h"], None, 0.3, 60))
     if wanted("3k"):
         entries = repeat_pair(reference, root / "3k", 19)
         add("3k", f"{entries} entries to csv", sides("3k"), (0.5, 200))
     if wanted("30k") or wanted("fuzzy") or wanted("runs"):
         entries = repeat_pair(reference, root / "30k", 186)
-    if wanted("30k"):
+    if wanted("30k") or wanted("fuzzy"):
         add("30k", f"{entries} entries to csv", sides("30k"), (1.0, 200))
     if wanted("fuzzy"):
+        # Its limit is twice what "30k" took. The real tool is quadratic: it gets a tenth of the entries.
         repeat_pair(reference, root / "shifted", 186, shifted=True)
-        add("fuzzy", f"{entries} entries shifted, -fm", [*sides("shifted"), "-fm"], (2.0, 200), real=False)
+        add("fuzzy", f"{entries} entries shifted, -fm", [*sides("shifted"), "-fm"], (math.inf, 200), real=False)
+        tenth = repeat_pair(reference, root / "shifted3k", 19, shifted=True)
+        add("fuzzy3k", f"{tenth} entries shifted, -fm", [*sides("shifted3k"), "-fm"], (1.0, 200))
     if wanted("tensor"):
         tensor_pair(root / "tensor")
         torch_files(root / "tensor")
@@ -201,6 +208,26 @@ def questions(client: Client, root: pathlib.Path, wanted: Callable[[str], bool])
         yield Question("divergence", f"{ranks} ranks x {steps} steps x {records}", divergence, 2.0)
 
 
+def running_on(directory: pathlib.Path) -> list[int]:
+    """The processes whose command line names the directory: the server that keeps it."""
+    found = []
+    for each in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if str(directory).encode() in each.read_bytes():
+                found.append(int(each.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def processor_seconds(pids: list[int]) -> float:
+    ticks = 0
+    for pid in pids:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def ask_all(root: pathlib.Path, wanted: Callable[[str], bool], repeat: int) -> Iterator[str]:
     """Prints a row a question; gives the names of those over their limit."""
     from msprobe_client.client import Client
@@ -208,11 +235,15 @@ def ask_all(root: pathlib.Path, wanted: Callable[[str], bool], repeat: int) -> I
     with Client(data_dir=root / "data", create=True) as client:
         for question in questions(client, root, wanted):
             walls = []
+            pids = [os.getpid(), *running_on(root / "data")]
+            before = processor_seconds(pids)
             for _ in range(repeat):
                 begun = time.monotonic()
                 question.ask()
                 walls.append(time.monotonic() - begun)
-            print(f"{question.name:<11}{question.what:<30}{'ours':>6}{min(walls):>9.2f}{question.wall_limit:>34.1f} s")
+            spent = (processor_seconds(pids) - before) / repeat
+            row = f"{question.name:<11}{question.what:<30}{'ours':>6}{min(walls):>9.3f}{spent:>9.3f}"
+            print(f"{row}{question.wall_limit:>26.1f} s")
             if min(walls) > question.wall_limit:
                 yield question.name
 
@@ -230,6 +261,7 @@ def main() -> int:
     has_oracle = (oracle / "bin" / "msprobe").exists() and not arguments.ours
     root = pathlib.Path(tempfile.mkdtemp(prefix="msprobe_bench_"))
     over = []
+    walls: dict[str, float] = {}
     try:
         real_environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
@@ -237,11 +269,13 @@ def main() -> int:
         for case in cases(root, oracle if has_oracle else None, lambda name: name in names):
             runs = [measure(case.ours, dict(os.environ)) for _ in range(arguments.repeat)]
             best = min(runs, key=lambda cost: cost.wall)
+            walls[case.name] = best.wall
+            wall_limit = 2 * walls["30k"] if case.name == "fuzzy" else case.wall_limit
             assert all(cost.code == 0 for cost in runs), f"{case.name} failed: {' '.join(case.ours)}"
-            limit = f"{case.wall_limit:.1f} s {case.peak_limit:.0f} MiB"
+            limit = f"{wall_limit:.1f} s {case.peak_limit:.0f} MiB"
             row = f"{case.name:<11}{case.what:<30}{'ours':>6}{best.wall:>9.2f}{best.cpu:>9.2f}{best.peak_mib:>10.0f}"
             print(f"{row}{limit:>18}")
-            if best.wall > case.wall_limit or best.peak_mib > case.peak_limit:
+            if best.wall > wall_limit or best.peak_mib > case.peak_limit:
                 over.append(case.name)
             if case.theirs:
                 real = measure(case.theirs, real_environment)
