@@ -14,8 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How long a record may lie in the queue for others to join its batch, unless they fill a chunk; also what a kill -9 may
-// lose. A batch costs both sides about a millisecond of CPU however small it is: ten a second are a percent or two.
+// How long a record may lie in the queue for others to join its batch, unless they fill a chunk; also what a kill -9
+// may lose. A batch costs both sides about a millisecond of CPU however small it is: ten a second are a percent or two.
 constexpr milliseconds kLinger(100);
 constexpr seconds kWelcomeTimeout(10);
 constexpr size_t kChunkBytes = size_t{1} << 20;

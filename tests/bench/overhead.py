@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """What capture costs a model's step: the table of docs/overhead.md.
 
-    overhead.py                       every row, ours and the established tool; about half an hour
+    overhead.py                       every row, ours and the established tool; under twenty minutes on a quiet machine
+    overhead.py --quick               fewer pairs; under eight minutes
     overhead.py --only "mix" --pairs 10 --ours
     overhead.py --write               also writes docs/overhead.md's table and build/overhead.json
 
 In each case plain and captured steps alternate A B B A in one process (overhead_worker.py), whose main thread has a
 core for itself; its other threads and the server have the other cores. A ratio is that of the medians of wall times;
-"spread" is that of the two halves of the plain steps. CPU is of the process and its server together, so nothing hides
+"spread" is that of the two halves of the plain steps. A first step is the first of a process, so it is the median of
+several processes, each against its own plain steps. CPU is of the process and its server together, so nothing hides
 on another core. The floor is what reading the tensors at the memory bandwidth of the same run costs, and the target of
-a row whose floor is above its limit is 1.3 times the floor's part.
+a row whose floor is above its limit is 1.3 times the floor's part. The microbenchmarks are those of
+agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and against zlib.
 """
 
 from __future__ import annotations
@@ -47,6 +50,19 @@ class Case:
     first_limit: float | None
     arguments: tuple[str, ...]
     own_server: bool = False
+
+    @property
+    def tensors(self) -> bool:
+        return self.own_server
+
+    @property
+    def memory_limit(self) -> int:
+        return 256 if self.tensors else 64
+
+    @property
+    def cpu_limit(self) -> float:
+        """Of all CPU, as a multiple of what the caller's thread pays."""
+        return 4 if self.tensors else 1.5
 
 
 def cases() -> list[Case]:
@@ -138,12 +154,16 @@ def row_of(case: Case, result: dict[str, Any]) -> dict[str, Any]:
         "ratio": median(captured) / base,
         "thread_ratio": median(captured, "thread") / median(plain, "thread"),
         "spread": median(plain[::2]) / median(plain[1::2]),
+        "pairs": count,
         "first": result["first"]["wall"] / base,
         "first_limit": case.first_limit,
         "caller_cpu_ms": thread * 1e3,
         "all_cpu_ms": (own + result["whole"]["server"]) / count * 1e3,
         "server_cpu_ms": result["whole"]["server"] / count * 1e3,
+        "cpu_ratio": (own + result["whole"]["server"]) / count / thread,
+        "cpu_limit": case.cpu_limit,
         "memory_mib": result["memory_mib"],
+        "memory_limit": case.memory_limit,
     }
     if "bytes_read" in result:
         row["bytes_read"] = result["bytes_read"]
@@ -153,6 +173,58 @@ def row_of(case: Case, result: dict[str, Any]) -> dict[str, Any]:
         if row["floor"] > case.limit:
             row["limit"] = 1 + 1.3 * (row["floor"] - 1)
     return row
+
+
+def first_steps(case: Case, processes: int) -> dict[str, Any]:
+    """What the first captured step of a process costs it: the median of fresh processes."""
+    found = []
+    for _ in range(processes):
+        result = work(True, (*case.arguments, "--mode", "first", "--pairs", "10"), case.own_server)
+        base = median(result["plain"])
+        floor = 1 + result["bytes_read"] / result["bandwidth"] / base
+        found.append((result["first"]["wall"] / base, floor))
+    ratios = sorted(ratio for ratio, _ in found)
+    floor = statistics.median(floor for _, floor in found)
+    limit = case.first_limit
+    if limit is not None:
+        limit = max(limit, 1 + 1.3 * (floor - 1)) if floor > limit else limit
+    return {
+        "first": statistics.median(ratios),
+        "first_least": ratios[0],
+        "first_most": ratios[-1],
+        "first_floor": floor,
+        "first_limit": limit,
+        "first_processes": processes,
+    }
+
+
+def micro() -> list[dict[str, Any]]:
+    """Statistics of 16M elements against a plain sum of the same bytes, and CRC-32 against zlib's."""
+    binary = ROOT / "build" / "benchmarks" / "stats_benchmark"
+    if not binary.exists():
+        return []
+    wanted = "(plain_sum|statistics)/(fp32|bf16|fp16)(/|$)|checksum/(zlib|crc32)$"
+    command = [str(binary), f"--benchmark_filter={wanted}", "--benchmark_format=json", "--benchmark_min_time=0.2"]
+    command += ["--benchmark_repetitions=5", "--benchmark_enable_random_interleaving=true"]
+    done = subprocess.run(command, text=True, capture_output=True, check=True, timeout=RUN_SECONDS)
+    speeds = {
+        each["run_name"]: each["bytes_per_second"]
+        for each in json.loads(done.stdout)["benchmarks"]
+        if each.get("aggregate_name") == "median"
+    }
+    rows = []
+    for name, speed in speeds.items():
+        kind, dtype, *level = name.split("/")
+        if kind == "statistics":
+            ratio = speeds[f"plain_sum/{dtype}"] / speed
+            # The sum takes the widest registers there are.
+            limit = None if level[0] != "avx512" else 1.25 if dtype == "fp32" else 1.6
+            rows.append({"case": f"statistics of 16M elements, {dtype}, {level[0]}", "ratio": ratio, "limit": limit})
+            rows[-1] |= {"gigabytes": speed / 1e9, "against": "time of a plain sum of the same bytes"}
+    zlib, ours = speeds["checksum/zlib"], speeds["checksum/crc32"]
+    rows.append({"case": "CRC-32 of 64 MiB", "ratio": ours / zlib, "limit": 3, "gigabytes": ours / 1e9})
+    rows[-1]["against"] = "speed of zlib's, at least"
+    return rows
 
 
 def stopped(ours: bool, turns: int, arguments: tuple[str, ...]) -> dict[str, float]:
@@ -203,6 +275,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     if not real:
         console.print("the established tool is left out" if options.ours else f"no established tool at {python(False)}")
     tools = [True, False] if real else [True]
+    begun = time.monotonic()
     found: dict[str, Any] = {"rows": [], "machine": machine(), "load": os.getloadavg()[0]}
 
     def wanted(name: str) -> bool:
@@ -214,9 +287,11 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         row: dict[str, Any] = {}
         for ours in tools:
             pairs = options.pairs if ours else options.real_pairs
-            if "tensors" in case.name:
+            if case.tensors and ours:
                 pairs = min(pairs, options.tensor_pairs)
             result = row_of(case, work(ours, (*case.arguments, "--pairs", str(pairs)), case.own_server))
+            if ours and case.first_limit is not None:
+                result |= first_steps(case, options.first_processes)
             row["ours" if ours else "real"] = result
         found["rows"].append(row)
         console.print(line(row))
@@ -232,6 +307,10 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     if wanted("flat"):
         found["flat"] = records(True, 200, True)
         console.print(found["flat"])
+    if wanted("micro"):
+        found["micro"] = micro()
+        console.print(found["micro"] or "no build/benchmarks/stats_benchmark: run `make benchmarks`")
+    found["seconds"] = time.monotonic() - begun
     return found
 
 
@@ -247,45 +326,72 @@ def line(row: dict[str, Any]) -> str:
         f"{ours['case']}: ours {ours['ratio']:.3f} (CPU of the thread {ours['thread_ratio']:.3f}, limit "
         f"{ours['limit']:.2f}, floor {ours['floor']:.3f}), first {ours['first']:.2f}, real {theirs}, "
         f"plain {ours['plain_ms']:.1f} ms, spread {ours['spread']:.3f}, caller +{ours['caller_cpu_ms']:.1f} ms, all "
-        f"+{ours['all_cpu_ms']:.1f} ms CPU (server {ours['server_cpu_ms']:.1f}), +{ours['memory_mib']:.0f} MiB"
+        f"+{ours['all_cpu_ms']:.1f} ms CPU (server {ours['server_cpu_ms']:.1f}; {ours['cpu_ratio']:.1f} of the "
+        f"caller's), +{ours['memory_mib']:.0f} MiB"
+    )
+
+
+def against(value: float, limit: float | None, shown: str) -> str:
+    """With its limit, in bold where it is over."""
+    if limit is None:
+        return shown
+    text = f"{shown} of {limit:.4g}"
+    return f"**{text}**" if value > limit else text
+
+
+def case_cells(row: dict[str, Any]) -> tuple[str, ...]:
+    ours, real = row["ours"], row.get("real")
+    first = against(ours["first"], ours["first_limit"], f"{ours['first']:.2f}")
+    if "first_floor" in ours:
+        first += f" ({ours['first_least']:.2f} to {ours['first_most']:.2f}; floor {ours['first_floor']:.2f})"
+    return (
+        ours["case"],
+        f"{ours['pairs']}" + (f", {real['pairs']}" if real else ""),
+        f"{ours['plain_ms']:.1f}",
+        f"{ours['spread']:.3f}",
+        f"{real['ratio']:.2f}" if real else "",
+        against(ours["ratio"], ours["limit"], f"{ours['ratio']:.3f}") + f" ({ours['thread_ratio']:.3f})",
+        f"{ours['floor']:.3f}",
+        first,
+        f"{ours['caller_cpu_ms']:.1f}",
+        f"{ours['all_cpu_ms'] - ours['server_cpu_ms'] - ours['caller_cpu_ms']:.1f}",
+        f"{ours['server_cpu_ms']:.1f}",
+        against(ours["cpu_ratio"], ours["cpu_limit"], f"{ours['cpu_ratio']:.1f}"),
+        f"{real['all_cpu_ms']:.0f}" if real else "",
+        against(ours["memory_mib"], ours["memory_limit"], f"{ours['memory_mib']:.0f}"),
+        f"{real['memory_mib']:.0f}" if real else "",
     )
 
 
 def markdown(found: dict[str, Any]) -> str:
     lines = [
-        f"Measured on {found['machine']}, one torch thread, load average {found['load']:.1f} at the end of the run. "
-        "Ratios of wall times; in brackets of the caller's CPU time.",
+        f"Measured on {found['machine']}, one torch thread, load average {found['load']:.1f} when it began; it took "
+        f"{found['seconds'] / 60:.0f} minutes. Ratios of wall times, in brackets of the caller's CPU time. "
+        "*x of y*: measured, and what is aimed at; bold where it is over. First steps: the median of fresh processes, "
+        "and their range.",
         "",
-        "| case | plain ms | plain / plain | real tool | ours | limit | floor | first step "
-        "| CPU ms a step: caller, all | server | memory MiB |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| case | pairs: ours, real | plain ms | plain / plain | real tool | ours | floor | first step "
+        "| CPU ms a step: caller | rest of the process | server | all / caller | real tool's CPU ms "
+        "| MiB | real tool's MiB |",
+        "|" + "---|" * 15,
     ]
-    for row in found["rows"]:
-        ours, real = row["ours"], row.get("real")
-        first = f"{ours['first']:.2f}" + (f" (limit {ours['first_limit']})" if ours["first_limit"] else "")
-        cells = (
-            ours["case"],
-            f"{ours['plain_ms']:.1f}",
-            f"{ours['spread']:.3f}",
-            f"{real['ratio']:.2f}" if real else "",
-            f"{ours['ratio']:.3f} ({ours['thread_ratio']:.3f})",
-            f"{ours['limit']:.2f}",
-            f"{ours['floor']:.3f}",
-            first,
-            f"{ours['caller_cpu_ms']:.1f}, {ours['all_cpu_ms']:.1f}",
-            f"{ours['server_cpu_ms']:.1f}",
-            f"{ours['memory_mib']:.0f}",
-        )
-        lines.append("| " + " | ".join(cells) + " |")
-    lines.append("")
+    lines += ["| " + " | ".join(case_cells(row)) + " |" for row in found["rows"]]
+    lines += ["", "| what | measured | aimed at |", "|---|---|---|"]
     for name, ratio in found.get("stopped", {}).items():
         lines.append(
-            f"- debugger stopped, {name}: {ratio['ratio']:.3f} of a process without; two without: {ratio['spread']:.3f}"
+            f"| debugger stopped, {name}: step's time against a process without | {ratio['ratio']:.3f} | within what "
+            f"two without differ by: {ratio['spread']:.3f} |"
         )
+    aims = {"ours": "5", "ours, no stacks": "3", "real": ""}
     for name, cost in found.get("record", {}).items():
-        lines.append(f"- one record of 16 elements, {name}: {cost['us']:.2f} us of the caller's CPU")
+        lines.append(f"| one record of 16 elements, {name}: us of the caller's CPU | {cost['us']:.2f} | {aims[name]} |")
     if "flat" in found:
-        lines.append(f"- 200,000 records in one step: last 20 blocks of 1,000 / first 20 = {found['flat']['flat']:.2f}")
+        flat = found["flat"]["flat"]
+        lines.append(f"| 200,000 records in one step: last 20 blocks of 1,000 / first 20 | {flat:.2f} | 1.25 |")
+    for row in found.get("micro", []):
+        measured = f"{row['ratio']:.2f} ({row['gigabytes']:.1f} GB/s)"
+        aim = f"{row['limit']:.2f}" if row["limit"] else ""
+        lines.append(f"| {row['case']}, against the {row['against']} | {measured} | {aim} |")
     return "\n".join(lines) + "\n"
 
 
@@ -316,12 +422,18 @@ def write(found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--tensor-pairs", type=int, default=8, help="each writes up to a gigabyte")
+    parser.add_argument("--tensor-pairs", type=int, default=40, help="each writes up to 100 MB")
     parser.add_argument("--real-pairs", type=int, default=6, help="of the established tool")
-    parser.add_argument("--only", default="", help="a regular expression: these rows")
+    parser.add_argument("--first-processes", type=int, default=5, help="whose first steps are measured, a row")
+    parser.add_argument("--quick", action="store_true", help="12 pairs, 6 with tensors, 2 of the established tool")
+    parser.add_argument(
+        "--only", default="", help="a regular expression: these rows; also stopped, record, flat, micro"
+    )
     parser.add_argument("--ours", action="store_true", help="without the established tool")
     parser.add_argument("--write", action="store_true", help="write docs/overhead.md and build/overhead.json")
     options = parser.parse_args()
+    if options.quick:
+        options.pairs, options.tensor_pairs, options.real_pairs, options.first_processes = 12, 6, 2, 3
     console = Console(width=160)
     found = measure(options, console)
     table(found, console)

@@ -94,6 +94,16 @@ def pin() -> None:
         os.sched_setaffinity(thread, {cores[-1]} if thread == os.getpid() else set(cores[:-1]))
 
 
+def settle(marks: list[str]) -> None:
+    """Until the server has nothing left to do of what came before, at most 20 s."""
+    used = server_cpu(marks)
+    for _ in range(40):
+        time.sleep(0.5)
+        before, used = used, server_cpu(marks)
+        if used - before <= 2 / TICKS:
+            return
+
+
 def status_mib(field: str) -> float:
     for line in pathlib.Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
@@ -171,6 +181,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     first = timed(captured, True)
     pin()
     timed(captured, True)
+    settle(marks)
     times: dict[str, list[dict[str, float]]] = {"plain": [], "captured": []}
     whole = Clocks(marks)
     read = debugger._agent.counters()["tensor_bytes_read"] if ours else 0
@@ -185,6 +196,32 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         counters = debugger._agent.counters()
         result["bytes_read"] = (counters["tensor_bytes_read"] - read) / count
         result["faults"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
+    return result
+
+
+def first(options: argparse.Namespace) -> dict[str, Any]:
+    """The first captured step of this process, and plain ones before."""
+    model, step = build(options)
+    reads_at = bandwidth()
+    for _ in range(3):
+        step()
+    plain = []
+    for _ in range(options.pairs):
+        clocks = Clocks([])
+        step()
+        plain.append(clocks.since())
+    from msprobe.pytorch import PrecisionDebugger
+
+    debugger = PrecisionDebugger(config_path=write_config(options))
+    clocks = Clocks([])
+    debugger.start(model=model)
+    step()
+    debugger.stop()
+    debugger.step()
+    result = {"plain": plain, "first": clocks.since(), "bandwidth": reads_at}
+    if hasattr(debugger, "wait"):
+        result["bytes_read"] = debugger._agent.counters()["tensor_bytes_read"]
+        debugger.wait(120)
     return result
 
 
@@ -242,7 +279,7 @@ def idle(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", default="steps", choices=("steps", "records", "base", "stopped"))
+    parser.add_argument("--mode", default="steps", choices=("steps", "first", "records", "base", "stopped"))
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--level", default="L1")
     parser.add_argument("--task", default="statistics")
@@ -262,4 +299,5 @@ if __name__ == "__main__":
     if chosen.mode in ("base", "stopped"):
         idle(chosen)
     else:
-        print(json.dumps(steps(chosen) if chosen.mode == "steps" else records(chosen)), file=result_stream, flush=True)
+        measure = {"steps": steps, "first": first, "records": records}[chosen.mode]
+        print(json.dumps(measure(chosen)), file=result_stream, flush=True)
