@@ -135,7 +135,7 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
     for (const ShownStep& step : *steps) {
       const v1::Rank rank = RankOfCode(step.key.rank);
       opened.places_.push_back({step.key.step, {rank.kind(), rank.number()}});
-      opened.stored_.emplace(opened.places_.back(), step.key);
+      opened.stored_.emplace(opened.places_.back(), Stored{step.key, step.row.next_block()});
       if (step.row.state() == v1::StepSummary::OPEN) opened.open_.insert(opened.places_.back());
     }
   } else if (source.kind_case() == v1::Source::kPath) {
@@ -158,7 +158,7 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
 
 absl::StatusOr<std::unique_ptr<StepSource>> AnalysisSource::Read(const Place& place, const DumpReading& reading) const {
   if (const auto found = stored_.find(place); found != stored_.end()) {
-    return ReadStoredStep(*context_->store, found->second, reading, *context_->layouts);
+    return ReadStoredStep(*context_->store, found->second.key, reading, *context_->layouts);
   }
   return ReadDumpStep(files_.at(place), reading);
 }

@@ -35,10 +35,19 @@ class AnalysisSource {
   absl::StatusOr<std::unique_ptr<StepSource>> Read(const Place& place, const DumpReading& reading) const;
   // Whether more of the step may come.
   bool IsOpen(const Place& place) const { return open_.contains(place); }
+  // Of a run: where the step is stored, and how many blocks it has. Null: of a directory.
+  struct Stored {
+    StepKey key;
+    uint32_t blocks = 0;
+  };
+  const Stored* FindStored(const Place& place) const {
+    const auto found = stored_.find(place);
+    return found == stored_.end() ? nullptr : &found->second;
+  }
 
  private:
   const AnalysisContext* context_ = nullptr;
-  std::map<Place, StepKey> stored_;       // of a run
+  std::map<Place, Stored> stored_;        // of a run
   std::set<Place> open_;                  // of these
   std::map<Place, DumpStepFiles> files_;  // of a directory
   std::vector<Place> places_;

@@ -9,11 +9,13 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/clock.h"
 #include "server/analysis/in_order.h"
 #include "server/analysis/statistic.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_sources.h"
+#include "server/query/tiled_trend.h"
 
 namespace msprobe::server {
 namespace {
@@ -22,6 +24,7 @@ using Place = AnalysisSource::Place;
 
 constexpr uint32_t kDefaultLimit = 1000;
 constexpr int kPointsAMessage = 20'000;
+constexpr absl::Duration kTellEvery = absl::Milliseconds(20);
 const double kNone = std::numeric_limits<double>::quiet_NaN();
 
 // A step of one side or of both.
@@ -71,14 +74,14 @@ class Trends {
     }
     auto stops = StopsOf(*target, golden);
     if (!stops.ok()) return stops.status();
+    total_ = stops->size();
+    if (!golden) {
+      if (absl::Status status = ReadTiles(*target, *stops); !status.ok()) return status;
+    }
     const auto read = [&](size_t index) { return ReadStop(*target, golden, (*stops)[index]); };
     const auto take = [&](size_t index, std::vector<Sample> samples) -> absl::StatusOr<bool> {
-      for (Sample& sample : samples) Keep((*stops)[index].shown(), std::move(sample));
-      v1::TrendResponse response;
-      response.mutable_progress()->set_steps_done(index + 1);
-      response.mutable_progress()->set_steps_total(stops->size());
-      if (!send_(response)) return PeerGone();
-      return true;
+      for (size_t i = 0; i < samples.size(); ++i) Keep((*stops)[index].shown(), i, std::move(samples[i]));
+      return Progress(1);
     };
     absl::Status status = InOrder<std::vector<Sample>>::Run(stops->size(), context_.threads, read, take);
     return status.ok() ? SendSeries() : status;
@@ -86,9 +89,71 @@ class Trends {
 
  private:
   struct Series {
-    v1::TrendSeries message;  // its head
+    v1::TrendSeries message;          // its head
+    std::tuple<Place, size_t> first;  // where it was seen first: step and rank, row
     std::vector<std::tuple<uint32_t, uint32_t, double, double>> points;
   };
+
+  // Takes from the stops those that it answers from their tiles.
+  absl::Status ReadTiles(const AnalysisSource& target, std::vector<Stop>& stops) {
+    std::vector<TiledTrend::Step> steps;
+    for (const Stop& stop : stops) {
+      const AnalysisSource::Stored* const stored = target.FindStored(stop.shown());
+      if (stored == nullptr) return absl::OkStatus();
+      steps.push_back({stored->key, stored->blocks});
+    }
+    auto tiled = TiledTrend::Make(context_, steps, request_.scope().name_glob());
+    if (!tiled.ok()) return tiled.status();
+    const TiledTrend& trend = **tiled;
+    const auto read = [&](size_t part) -> absl::StatusOr<StepTable> {
+      if (cancelled_()) return PeerGone();
+      return trend.Read(part);
+    };
+    const auto take = [&](size_t part, const StepTable& table) -> absl::StatusOr<bool> {
+      KeepPart(stops, trend.passes(part), table);
+      return Progress(trend.passes(part).size());
+    };
+    absl::Status status = InOrder<StepTable>::Run(trend.parts(), context_.threads, read, take);
+    std::vector<Stop> rest;
+    for (size_t i = 0; i < stops.size(); ++i) {
+      if (!trend.taken()[i]) rest.push_back(stops[i]);
+    }
+    stops = std::move(rest);
+    done_ = total_ - stops.size();
+    return status;
+  }
+
+  // Rows of one set: all of its passes have the same tensors in the same order.
+  void KeepPart(const std::vector<Stop>& stops, const std::vector<TiledTrend::Pass>& passes, const StepTable& table) {
+    const size_t rows = table.rows.size() / passes.size();
+    for (size_t row = 0; row < rows; ++row) {
+      for (size_t i = 0; i < statistics_.size(); ++i) {
+        Series* series = nullptr;
+        for (size_t pass = 0; pass < passes.size(); ++pass) {
+          const Row& at = table.rows[pass * rows + row];
+          const Place& place = stops[passes[pass].step].shown();
+          if (pass == 0) {
+            series = SeriesOf(place, row, i, std::string(at.name), table.text(at.dtype), table.text(at.shape));
+            if (series == nullptr) break;
+          }
+          series->points.emplace_back(place.first, passes[pass].token,
+                                      StatisticOf(table, at, statistics_[i]).value_or(kNone), kNone);
+        }
+      }
+    }
+  }
+
+  absl::StatusOr<bool> Progress(size_t steps) {
+    done_ += steps;
+    const absl::Time now = absl::Now();
+    if (now - told_ < kTellEvery && done_ != total_) return true;
+    told_ = now;
+    v1::TrendResponse response;
+    response.mutable_progress()->set_steps_done(done_);
+    response.mutable_progress()->set_steps_total(total_);
+    if (!send_(response)) return PeerGone();
+    return true;
+  }
 
   absl::StatusOr<std::vector<Stop>> StopsOf(const AnalysisSource& target, const std::optional<AnalysisSource>& golden) {
     std::vector<Stop> stops;
@@ -183,28 +248,47 @@ class Trends {
     return sample;
   }
 
-  void Keep(const Place& place, Sample sample) {
-    for (size_t i = 0; i < statistics_.size(); ++i) {
-      const auto key = std::tuple(sample.name, place.second, i);
-      auto found = index_.find(key);
-      if (found == index_.end()) {
-        if (series_.size() == (request_.limit() == 0 ? kDefaultLimit : request_.limit())) {
-          truncated_ = true;
-          return;
-        }
-        found = index_.emplace(key, series_.size()).first;
-        v1::TrendSeries& head = series_.emplace_back().message;
-        head.set_name(sample.name);
-        *head.mutable_rank() = RankOfPlace(place);
-        head.set_statistic(static_cast<v1::Statistic>(statistics_[i]));
-        head.set_dtype(sample.dtype);
-        head.set_shape(sample.shape);
+  // Null: there are as many as were asked for.
+  Series* SeriesOf(const Place& place, size_t row, size_t statistic, const std::string& name, std::string_view dtype,
+                   std::string_view shape) {
+    const auto key = std::tuple(name, place.second, statistic);
+    const std::tuple<Place, size_t> seen(place, row * statistics_.size() + statistic);
+    auto found = index_.find(key);
+    if (found == index_.end()) {
+      if (series_.size() == (request_.limit() == 0 ? kDefaultLimit : request_.limit())) {
+        truncated_ = true;
+        return nullptr;
       }
-      series_[found->second].points.emplace_back(place.first, sample.token, sample.values[i], sample.golden[i]);
+      found = index_.emplace(key, series_.size()).first;
+      Series& added = series_.emplace_back();
+      added.first = seen;
+      v1::TrendSeries& head = added.message;
+      head.set_name(name);
+      *head.mutable_rank() = RankOfPlace(place);
+      head.set_statistic(static_cast<v1::Statistic>(statistics_[statistic]));
+      head.set_dtype(std::string(dtype));
+      head.set_shape(std::string(shape));
+    }
+    Series& series = series_[found->second];
+    if (seen < series.first) {
+      series.first = seen;
+      series.message.set_dtype(std::string(dtype));
+      series.message.set_shape(std::string(shape));
+    }
+    return &series;
+  }
+
+  void Keep(const Place& place, size_t row, const Sample& sample) {
+    for (size_t i = 0; i < statistics_.size(); ++i) {
+      Series* const series = SeriesOf(place, row, i, sample.name, sample.dtype, sample.shape);
+      if (series == nullptr) return;
+      series->points.emplace_back(place.first, sample.token, sample.values[i], sample.golden[i]);
     }
   }
 
   absl::Status SendSeries() {
+    std::stable_sort(series_.begin(), series_.end(),
+                     [](const Series& a, const Series& b) { return a.first < b.first; });
     for (size_t i = 0; i < series_.size(); ++i) {
       Series& series = series_[i];
       std::stable_sort(series.points.begin(), series.points.end(), [](const auto& a, const auto& b) {
@@ -243,6 +327,9 @@ class Trends {
   std::map<std::tuple<std::string, std::pair<int, uint32_t>, size_t>, size_t> index_;
   std::vector<Series> series_;
   bool truncated_ = false;
+  size_t done_ = 0;
+  size_t total_ = 0;
+  absl::Time told_ = absl::InfinitePast();
 };
 
 }  // namespace

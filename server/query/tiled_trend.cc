@@ -1,0 +1,204 @@
+#include "server/query/tiled_trend.h"
+
+#include <fnmatch.h>
+
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "server/format/cat.h"
+#include "server/format/structure_summary.h"
+#include "server/format/tile_reader.h"
+#include "server/query/step_layouts.h"
+#include "server/store/stored_step.h"
+
+namespace msprobe::server {
+
+absl::StatusOr<std::unique_ptr<TiledTrend>> TiledTrend::Make(const AnalysisContext& context,
+                                                             const std::vector<Step>& steps,
+                                                             const std::string& name_glob) {
+  std::unique_ptr<TiledTrend> trend(new TiledTrend(context));
+  trend->taken_.resize(steps.size());
+  std::map<std::pair<uint32_t, uint32_t>, std::vector<size_t>> sessions;
+  for (size_t i = 0; i < steps.size(); ++i) sessions[{steps[i].key.rank, steps[i].key.epoch}].push_back(i);
+  for (const auto& [session, of] : sessions) {
+    if (absl::Status status = trend->AddSession(steps, of, name_glob); !status.ok()) return status;
+  }
+  return trend;
+}
+
+absl::Status TiledTrend::AddSession(const std::vector<Step>& steps, const std::vector<size_t>& of,
+                                    const std::string& name_glob) {
+  const StepKey session = steps[of[0]].key;
+  absl::flat_hash_map<uint32_t, size_t> wanted;
+  wanted.reserve(of.size());
+  for (size_t index : of) wanted.emplace(steps[index].key.step, index);
+  std::string prefix = TileSetKey(session.run, session.rank, session.epoch, 0);
+  prefix.resize(prefix.size() - sizeof(uint32_t));
+  return context_.store->ForEach(Family::kMeta, prefix,
+                                 [&](std::string_view key, std::string_view value) -> absl::Status {
+                                   auto row = std::make_shared<storage::TileSetRow>();
+                                   if (absl::Status status = DecodeValue(value, *row); !status.ok()) return status;
+                                   std::map<uint64_t, Part> parts;
+                                   for (int i = 0; i < row->passes_size(); ++i) {
+                                     const storage::TileSetRow::Pass& pass = row->passes(i);
+                                     const auto step = wanted.find(pass.step());
+                                     if (pass.forgotten() || step == wanted.end()) continue;
+                                     if (static_cast<uint32_t>(pass.blocks_size()) != steps[step->second].blocks)
+                                       continue;
+                                     Part& part = parts[pass.layout()];
+                                     part.passes.push_back({static_cast<uint32_t>(i), pass.token(), step->second});
+                                   }
+                                   for (auto& [layout, part] : parts) {
+                                     std::unique_ptr<Choice>& choice = choices_[{session.rank, session.epoch, layout}];
+                                     if (choice == nullptr) {
+                                       auto chosen = Choose(steps[part.passes[0].step].key, name_glob);
+                                       if (!chosen.ok()) return chosen.status();
+                                       choice = *std::move(chosen);
+                                     }
+                                     if (choice->rows.size() > kMostTensors) continue;
+                                     for (const Pass& pass : part.passes) taken_[pass.step] = true;
+                                     part.session = session;
+                                     part.set = ReadU32(key, prefix.size());
+                                     part.row = row;
+                                     part.choice = choice.get();
+                                     if (!choice->rows.empty()) parts_.push_back(std::move(part));
+                                   }
+                                   return absl::OkStatus();
+                                 });
+}
+
+absl::StatusOr<std::unique_ptr<TiledTrend::Choice>> TiledTrend::Choose(const StepKey& step,
+                                                                       const std::string& name_glob) const {
+  const Store& store = *context_.store;
+  auto session = store.SessionOfEpoch(step.run, step.epoch);
+  if (!session.ok()) return session.status();
+  auto blocks = ReadStoredBlocks(store, step);
+  if (!blocks.ok()) return blocks.status();
+  const v1::CaptureSettings& settings = session->hello().settings();
+  const auto structure = [&](uint64_t id) { return StoredStructure(store, step.run, id); };
+  auto layout =
+      context_.layouts->Get(LayoutKey(settings, *blocks), [&] { return MakeStepLayout(settings, *blocks, structure); });
+  if (!layout.ok()) return layout.status();
+
+  auto choice = std::make_unique<Choice>();
+  choice->layout = *std::move(layout);
+  const StepTable& table = choice->layout->table;
+  std::vector<int32_t> chosen(table.rows.size(), -1);
+  for (size_t i = 0; i < table.rows.size(); ++i) {
+    const Row& row = table.rows[i];
+    if (!row.is_tensor || fnmatch(name_glob.c_str(), std::string(row.name).c_str(), 0) != 0) continue;
+    chosen[i] = static_cast<int32_t>(choice->rows.size());
+    choice->rows.push_back(i);
+  }
+  absl::flat_hash_map<uint64_t, uint32_t> leaves_of;
+  size_t leaf = 0;
+  uint32_t fragment = 0;
+  for (const auto& block : *blocks) {
+    for (uint32_t index : block->structure()) {
+      const uint64_t id = block->structures(static_cast<int>(index));
+      auto known = leaves_of.find(id);
+      if (known == leaves_of.end()) {
+        auto read = structure(id);
+        if (!read.ok()) return read.status();
+        auto summary = Summarize(*read);
+        if (!summary.ok()) return absl::DataLossError(Cat("a stored structure: ", StdView(summary.status().message())));
+        known = leaves_of.emplace(id, summary->leaves).first;
+      }
+      for (uint32_t i = 0; i < known->second && leaf < choice->layout->leaves.size(); ++i, ++leaf) {
+        const int32_t row = choice->layout->leaves[leaf].row;
+        if (row >= 0 && chosen[static_cast<size_t>(row)] >= 0) {
+          choice->leaves.push_back({fragment, i, chosen[static_cast<size_t>(row)]});
+          choice->layout_leaves.push_back(leaf);
+        }
+      }
+      ++fragment;
+    }
+  }
+  if (leaf != choice->layout->leaves.size()) {
+    return absl::DataLossError(Cat(step.ToString(), " has other leaves than its layout"));
+  }
+  return choice;
+}
+
+std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t passes) {
+  absl::MutexLock lock(&choice.mu);
+  std::shared_ptr<const StepLayout>& known = choice.repeated[passes];
+  if (known != nullptr) return known;
+  const StepLayout& from = *choice.layout;
+  auto layout = std::make_shared<StepLayout>();
+  StepTable& table = layout->table;
+  table.texts = from.table.texts;
+  table.interned = from.table.interned;
+  table.framework = from.table.framework;
+  table.task = from.table.task;
+  table.level = from.table.level;
+  table.mode = from.table.mode;
+  table.debug = from.table.debug;
+  table.borrowed = choice.layout;
+  layout->crc32 = from.crc32;
+  layout->xor_checksum = from.xor_checksum;
+  for (size_t pass = 0; pass < passes; ++pass) {
+    const auto first = static_cast<int32_t>(table.rows.size());
+    for (size_t row : choice.rows) {
+      table.rows.push_back(from.table.rows[row]);
+      if (table.rows.back().extended < 0) continue;
+      table.rows.back().extended = static_cast<int32_t>(table.extended.size());
+      table.extended.emplace_back();
+    }
+    for (size_t i = 0; i < choice.leaves.size(); ++i) {
+      layout->leaves.push_back(from.leaves[choice.layout_leaves[i]]);
+      layout->leaves.back().row = first + choice.leaves[i].row;
+    }
+  }
+  return known = std::move(layout);
+}
+
+absl::StatusOr<StepTable> TiledTrend::Read(size_t index) const {
+  const Part& part = parts_[index];
+  const std::vector<LeafPlace>& leaves = part.choice->leaves;
+  struct Tile {
+    std::string bytes;
+    std::optional<TileReader> reader;
+    uint32_t first = 0;  // its first fragment
+  };
+  std::map<uint32_t, Tile> tiles;
+  std::vector<Tile*> tile_of;
+  uint32_t number = 0;
+  uint32_t first = 0;
+  for (const LeafPlace& leaf : leaves) {  // in order of fragments
+    while (number < static_cast<uint32_t>(part.row->tile_fragments_size()) &&
+           leaf.fragment >= first + part.row->tile_fragments(static_cast<int>(number))) {
+      first += part.row->tile_fragments(static_cast<int>(number++));
+    }
+    Tile& tile = tiles[number];
+    if (!tile.reader.has_value()) {
+      const TileKey key{part.session.run, part.session.rank, part.session.epoch, part.set, number};
+      auto bytes = context_.store->Get(Family::kTiles, key.Encode());
+      if (!bytes.ok()) return bytes.status();
+      if (!bytes->has_value()) return absl::NotFoundError(Cat("tile ", key.ToString(), " was deleted"));
+      tile.bytes = **std::move(bytes);
+      auto reader = TileReader::Open(tile.bytes);
+      if (!reader.ok()) return reader.status();
+      tile.reader = *std::move(reader);
+      tile.first = first;
+    }
+    tile_of.push_back(&tile);
+  }
+  BlockBuilder builder;
+  builder.Begin(0, 0);
+  for (const Pass& pass : part.passes) {
+    for (size_t i = 0; i < leaves.size(); ++i) {
+      absl::Status status =
+          tile_of[i]->reader->AppendLeaf(leaves[i].fragment - tile_of[i]->first, leaves[i].leaf, pass.number, builder);
+      if (!status.ok()) return status;
+    }
+  }
+  StepTable table;
+  StoredContents contents;
+  absl::Status status = FillStepTable(Repeated(*part.choice, part.passes.size()),
+                                      {std::make_shared<const v1::Block>(builder.Take())}, table, contents, nullptr);
+  if (!status.ok()) return status;
+  return table;
+}
+
+}  // namespace msprobe::server
