@@ -16,7 +16,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr int kLowestPriority = 19;
 // About 200 bytes each.
 constexpr size_t kMostStructures = 100'000;
 
@@ -101,7 +100,7 @@ Tiler::Counters Tiler::counters() const {
 
 void Tiler::Loop() {
   // Of this thread alone: Linux takes thread ids here.
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), kLowestPriority);
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), options_.niceness);
   while (true) {
     {
       absl::MutexLock lock(&mu_);

@@ -24,7 +24,8 @@ namespace msprobe::server {
 
 struct TilerOptions {
   absl::Duration period = absl::Seconds(1);  // between looks at what has finished
-  double duty = 0.5;                         // most of one core's time that it takes, at the lowest priority
+  double duty = 0.5;                         // most of one core's time that it takes
+  int niceness = 19;                         // of its thread: the lowest priority
   uint32_t passes = TileKey::kPasses;        // of a full set
   // A set is full, too, when its rows reach this: bounds the memory of the tiler (about five times as much) and of one
   // write.

@@ -272,7 +272,7 @@ TEST_F(TilerTest, ALeafTakesLessThanFortyBytesOnDisk) {
 // The tiler at work beside a session that writes, one that deletes, and a reader that must find whole steps only.
 TEST_F(TilerTest, ReadersFindWholeStepsWhileTilesAreMade) {
   const RepeatedPass pass({.calls = 20, .variety = true});
-  Tiler tiler(store_.get(), {.period = absl::ZeroDuration(), .duty = 1, .passes = 8});
+  Tiler tiler(store_.get(), {.period = absl::ZeroDuration(), .duty = 1, .niceness = 0, .passes = 8});
   tiler.Start();
   std::atomic<uint32_t> written = 0;
   std::atomic<bool> done = false;
