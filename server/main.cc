@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -29,7 +30,16 @@ ABSL_FLAG(std::string, durability, "sync",
 ABSL_FLAG(int64_t, reserve_disk_mib, 64,
           "MiB to keep free on the disk of data_dir, 0 or more. With less, nothing new is taken until there is room; "
           "reading and deleting go on.");
-ABSL_FLAG(bool, insecure, false, "Serve plain TCP on addresses that other machines can reach.");
+ABSL_FLAG(bool, insecure, false, "Serve plain TCP, and metrics, on addresses that other machines can reach.");
+ABSL_FLAG(std::string, tls_cert, "", "PEM file with the server's certificate chain; with --tls_key, TCP is TLS.");
+ABSL_FLAG(std::string, tls_key, "", "PEM file with its private key.");
+ABSL_FLAG(std::string, tls_client_ca, "", "PEM file: clients have to show a certificate signed by one of these.");
+ABSL_FLAG(int, tls_reload_seconds, 60, "How often the three files are looked at again, 1 to 86400.");
+ABSL_FLAG(
+    std::string, tokens, "",
+    "File of bearer tokens, a line each: ROLE[,ROLE...] NAME TOKEN; roles are write, read, control, admin. Empty: "
+    "no token is asked for.");
+ABSL_FLAG(std::string, socket_mode, "600", "Permissions of unix sockets, octal.");
 ABSL_FLAG(bool, embedded, false, "Leave when there is nothing left to do; leave quietly if data_dir is in use.");
 ABSL_FLAG(std::string, dump_path, "", "With --embedded: directory into which finished steps are exported.");
 ABSL_FLAG(std::string, advertise, "", "With --embedded: file that says where this server listens.");
@@ -54,7 +64,21 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   options.listen = absl::GetFlag(FLAGS_listen);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
-  options.insecure = absl::GetFlag(FLAGS_insecure);
+  options.security = {.tls_cert = absl::GetFlag(FLAGS_tls_cert),
+                      .tls_key = absl::GetFlag(FLAGS_tls_key),
+                      .tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca),
+                      .tls_reload_seconds = absl::GetFlag(FLAGS_tls_reload_seconds),
+                      .tokens = absl::GetFlag(FLAGS_tokens),
+                      .insecure = absl::GetFlag(FLAGS_insecure)};
+  const std::string mode = absl::GetFlag(FLAGS_socket_mode);
+  const auto [end, error] = std::from_chars(mode.data(), mode.data() + mode.size(), options.security.socket_mode, 8);
+  if (error != std::errc() || end != mode.data() + mode.size() || options.security.socket_mode < 0 ||
+      options.security.socket_mode > 0777) {
+    return BadFlag("socket_mode", mode, "it is an octal number from 0 to 777, for example 660");
+  }
+  if (options.security.tls_reload_seconds < 1 || options.security.tls_reload_seconds > 86400) {
+    return BadFlag("tls_reload_seconds", Cat(options.security.tls_reload_seconds), "allowed are 1 to 86400");
+  }
   options.embedded = absl::GetFlag(FLAGS_embedded);
   options.dump_path = absl::GetFlag(FLAGS_dump_path);
   options.advertise = absl::GetFlag(FLAGS_advertise);

@@ -9,7 +9,7 @@
 namespace msprobe::core {
 namespace {
 
-constexpr std::array<std::string_view, 29> kTopFields = {"task",
+constexpr std::array<std::string_view, 33> kTopFields = {"task",
                                                          "dump_path",
                                                          "rank",
                                                          "step",
@@ -21,6 +21,10 @@ constexpr std::array<std::string_view, 29> kTopFields = {"task",
                                                          "risk_level",
                                                          "load",
                                                          "server",
+                                                         "server_ca",
+                                                         "server_cert",
+                                                         "server_key",
+                                                         "server_token_file",
                                                          "run",
                                                          "loss_policy",
                                                          "spool_quota_mb",

@@ -18,10 +18,11 @@ constexpr seconds kLongestServerStartPause(20);
 
 }  // namespace
 
-Connector::Connector(std::string target, std::optional<EmbeddedServer> embedded, std::shared_ptr<Doorbell> bell,
-                     const Log* log)
+Connector::Connector(std::string target, std::optional<EmbeddedServer> embedded, ServerAccess access,
+                     std::shared_ptr<Doorbell> bell, const Log* log)
     : configured_target_(std::move(target)),
       embedded_(std::move(embedded)),
+      access_(std::move(access)),
       bell_(std::move(bell)),
       log_(log),
       server_start_pause_(kFirstServerStartPause) {}
@@ -31,7 +32,10 @@ std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
   if (attempts_++ == 0) first_attempt_ = now;
   if (!embedded_.has_value()) {
     target_ = configured_target_;
-    return IngestStream::Start(target_, bell_);
+    const absl::StatusOr<ServerAccess::Opened> access = access_.Open();
+    if (access.ok()) return IngestStream::Start(target_, *access, bell_);
+    Failed(now, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(access.status().message())));
+    return nullptr;
   }
   const std::optional<std::string> advertised = embedded_->AdvertisedAddress();
   if (!advertised.has_value() || (target_failed_ && *advertised == target_)) StartServer(now);
@@ -40,7 +44,7 @@ std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
     return nullptr;
   }
   target_ = *advertised;
-  return IngestStream::Start(target_, bell_);
+  return IngestStream::Start(target_, {grpc::InsecureChannelCredentials(), {}}, bell_);
 }
 
 void Connector::StartServer(Clock::time_point now) {

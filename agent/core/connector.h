@@ -8,6 +8,7 @@
 #include "agent/core/embedded_server.h"
 #include "agent/core/ingest_stream.h"
 #include "agent/core/log.h"
+#include "agent/core/server_access.h"
 
 namespace msprobe::core {
 
@@ -18,8 +19,9 @@ class Connector {
  public:
   using Clock = Doorbell::Clock;
 
-  // `target` of ParseServerAddress, or an embedded server.
-  Connector(std::string target, std::optional<EmbeddedServer> embedded, std::shared_ptr<Doorbell> bell, const Log* log);
+  // `target` of ParseServerAddress, or an embedded server, which asks for nothing.
+  Connector(std::string target, std::optional<EmbeddedServer> embedded, ServerAccess access,
+            std::shared_ptr<Doorbell> bell, const Log* log);
 
   // A stream that has just been started; null before next_attempt() and where there is no address yet.
   std::unique_ptr<IngestStream> TryStart(Clock::time_point now);
@@ -35,6 +37,7 @@ class Connector {
 
   const std::string configured_target_;
   const std::optional<EmbeddedServer> embedded_;
+  const ServerAccess access_;
   const std::shared_ptr<Doorbell> bell_;
   const Log* const log_;
 

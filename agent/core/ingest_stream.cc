@@ -17,7 +17,8 @@ namespace {
 
 constexpr char kMethod[] = "/msprobe.v1.Ingest/Stream";
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target,
+                                           const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   // Never given back: the last shutdown of gRPC 1.51 can wait 10 s for a poller that has nothing left to poll.
   static std::once_flag held;
   std::call_once(held, grpc_init);
@@ -31,7 +32,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   // TCP_USER_TIMEOUT, which notices a dead network while something is being sent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 310'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 template <typename Owner>
@@ -43,8 +44,9 @@ grpc::Slice BorrowedSlice(std::string_view bytes, Owner owner) {
 
 }  // namespace
 
-std::unique_ptr<IngestStream> IngestStream::Start(const std::string& target, std::shared_ptr<Doorbell> bell) {
-  std::unique_ptr<IngestStream> stream(new IngestStream(target, std::move(bell)));
+std::unique_ptr<IngestStream> IngestStream::Start(const std::string& target, const ServerAccess::Opened& access,
+                                                  std::shared_ptr<Doorbell> bell) {
+  std::unique_ptr<IngestStream> stream(new IngestStream(target, access, std::move(bell)));
   stream->stub_.PrepareBidiStreamingCall(&stream->context_, kMethod, grpc::StubOptions(), stream.get());
   stream->AddHold();  // for writes, which start outside the reactor's callbacks
   stream->StartRead(&stream->incoming_);
@@ -52,8 +54,11 @@ std::unique_ptr<IngestStream> IngestStream::Start(const std::string& target, std
   return stream;
 }
 
-IngestStream::IngestStream(const std::string& target, std::shared_ptr<Doorbell> bell)
-    : bell_(std::move(bell)), stub_(MakeChannel(target)) {}
+IngestStream::IngestStream(const std::string& target, const ServerAccess::Opened& access,
+                           std::shared_ptr<Doorbell> bell)
+    : bell_(std::move(bell)), stub_(MakeChannel(target, access.credentials)) {
+  if (!access.token.empty()) context_.AddMetadata("authorization", "Bearer " + access.token);
+}
 
 bool IngestStream::Write(grpc::ByteBuffer message) {
   MutexLock lock(&mu_);

@@ -8,6 +8,7 @@
 
 #include "agent/core/doorbell.h"
 #include "agent/core/mutex.h"
+#include "agent/core/server_access.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -25,7 +26,8 @@ namespace msprobe::core {
 // Threads: any.
 class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ServerMessage> {
  public:
-  static std::unique_ptr<IngestStream> Start(const std::string& target, std::shared_ptr<Doorbell> bell);
+  static std::unique_ptr<IngestStream> Start(const std::string& target, const ServerAccess::Opened& access,
+                                             std::shared_ptr<Doorbell> bell);
 
   // One write at a time: false while one is under way or the stream is over. The bell rings when it is done.
   bool Write(grpc::ByteBuffer message);
@@ -39,7 +41,7 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
   void Cancel() { context_.TryCancel(); }
 
  private:
-  IngestStream(const std::string& target, std::shared_ptr<Doorbell> bell);
+  IngestStream(const std::string& target, const ServerAccess::Opened& access, std::shared_ptr<Doorbell> bell);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;

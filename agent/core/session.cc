@@ -19,6 +19,7 @@
 #include "agent/core/payload_pool.h"
 #include "agent/core/process_identity.h"
 #include "agent/core/sender.h"
+#include "agent/core/server_access.h"
 #include "agent/core/server_address.h"
 #include "agent/core/str_cat.h"
 #include "agent/core/utf8.h"
@@ -100,7 +101,7 @@ size_t BudgetOf(size_t ceiling) {
 
 // What a session consists of, in one place so that a forked child can leave it alone.
 struct Parts {
-  Parts(const SessionOptions& options, std::string target, std::optional<EmbeddedServer> embedded)
+  Parts(const SessionOptions& options, std::string target, std::optional<EmbeddedServer> embedded, ServerAccess access)
       : bell(std::make_shared<Doorbell>()),
         budget(std::make_shared<MemoryBudget>(BudgetOf(options.memory_ceiling_bytes), options.loss_policy,
                                               options.stall_bound, [bell = bell] { bell->Ring(); })),
@@ -109,9 +110,9 @@ struct Parts {
     v1::Hello hello = MakeHello(options);
     const std::string directory = SpoolDirectory(options);
     const std::string session = hello.SerializeAsString();
-    const LeftSessions::Connect connect = [this, target = std::move(target),
-                                           embedded = std::move(embedded)](std::shared_ptr<Doorbell> own_bell) {
-      return Connector(target, embedded, std::move(own_bell), &log);
+    const LeftSessions::Connect connect = [this, target = std::move(target), embedded = std::move(embedded),
+                                           access = std::move(access)](std::shared_ptr<Doorbell> own_bell) {
+      return Connector(target, embedded, access, std::move(own_bell), &log);
     };
     Spool spool(directory, ToHex(hello.session()), options.spool_quota_bytes, session);
     sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters}, std::move(hello), connect(bell),
@@ -305,10 +306,15 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
   if (options.run.empty()) return absl::InvalidArgumentError("run is invalid: it must not be empty");
   std::string target;
   std::optional<EmbeddedServer> embedded;
+  ServerAccess access;
   if (!options.server.empty()) {
     absl::StatusOr<std::string> parsed = ParseServerAddress(options.server);
     if (!parsed.ok()) return parsed.status();
     target = *std::move(parsed);
+    // The configuration as read: paths only, what they hold is nobody else's to see.
+    absl::StatusOr<ServerAccess> read = ReadServerAccess(options.settings.config_json);
+    if (!read.ok()) return read.status();
+    access = *std::move(read);
   } else {
     if (options.settings.dump_path.empty()) {
       return absl::InvalidArgumentError("without a server the session needs a dump_path for the embedded one");
@@ -318,7 +324,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
     if (!prepared.ok()) return prepared.status();
     embedded = *std::move(prepared);
   }
-  auto parts = std::make_unique<Parts>(options, std::move(target), std::move(embedded));
+  auto parts = std::make_unique<Parts>(options, std::move(target), std::move(embedded), std::move(access));
   parts->left_sessions->Start();
   try {
     parts->sender->Start();

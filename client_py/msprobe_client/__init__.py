@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from msprobe_client.access import Access as Access
     from msprobe_client.client import Client as Client
+    from msprobe_client.errors import AccessDenied as AccessDenied
     from msprobe_client.errors import DataError as DataError
     from msprobe_client.errors import FailedPrecondition as FailedPrecondition
     from msprobe_client.errors import InvalidArgument as InvalidArgument
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "client": ("Client",),
+    "access": ("Access",),
     "errors": (
+        "AccessDenied",
         "DataError",
         "FailedPrecondition",
         "InvalidArgument",

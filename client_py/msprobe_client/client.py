@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, overload
 import grpc
 
 from msprobe_client import analysis_client, background_call, decode, dump_files, model, tensor_questions
+from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
 from msprobe_client.comparison import Divergence, Overflow, TableReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
+    AccessDenied,
     DataError,
     FailedPrecondition,
     InvalidArgument,
@@ -69,10 +71,18 @@ class Client:
 
     address: "host:port" or "unix:/path". data_dir: start a server of one's own on this directory instead, ended by
     close(); create makes the directory. Neither: the environment variable MSPROBE_SERVER.
+    access: certificates and token for a server that asks for them; None: those of the environment, if any.
     Calls connect when first needed and raise MsprobeError only.
     """
 
-    def __init__(self, address: str | None = None, *, data_dir: PathLike | None = None, create: bool = False) -> None:
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        data_dir: PathLike | None = None,
+        create: bool = False,
+        access: Access | None = None,
+    ) -> None:
         if address is not None and data_dir is not None:
             raise InvalidArgument("a server address and a data directory exclude each other; give one of them")
         self._closed = False
@@ -85,7 +95,9 @@ class Client:
             raise InvalidArgument(f"no server: give an address, a data directory, or set {ENVIRONMENT}")
         self.address = address
         target = target_of(address)
-        channel = grpc.insecure_channel(target, options=_CHANNEL_OPTIONS)
+        # A server of one's own asks for nothing.
+        shown = Access() if data_dir is not None else (access or Access()).resolved()
+        channel = shown.channel(target, _CHANNEL_OPTIONS)
         self._cleanup.callback(channel.close)
         # A server of one's own reads the directories of this machine.
         self._local = data_dir is not None
@@ -539,6 +551,8 @@ class Client:
                 f"{at} cannot be reached ({details}); check that it runs and that the address is right, "
                 "or read a data directory with --data_dir DIR"
             )
+        if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return AccessDenied(f"{at} refused: {details}")
         if code == grpc.StatusCode.NOT_FOUND:
             return NotFound(f"{at}: {details}")
         if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE):

@@ -18,6 +18,10 @@ class ServerError(MsprobeError):
     """The server failed at a request that is right."""
 
 
+class AccessDenied(MsprobeError):
+    """The server wants a token that it knows, with the role of the request."""
+
+
 class NotFound(MsprobeError):
     """The run, step, rank or record does not exist."""
 

@@ -39,12 +39,16 @@ absl::StatusOr<std::vector<ListenAddress>> ParseListen(const std::string& value)
           port > 65535) {
         return Bad(value, Cat("\"", part, "\" is not host:port with a port of 0 to 65535"));
       }
-      const std::string host = part.substr(0, colon);
-      address.loopback = host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
+      address.loopback = IsLoopback(part);
     }
     addresses.push_back(std::move(address));
   }
   return addresses;
+}
+
+bool IsLoopback(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host == "localhost" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
 bool IsServed(const std::string& unix_path) {

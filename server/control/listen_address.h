@@ -17,6 +17,9 @@ struct ListenAddress {
 // Splits at commas. InvalidArgument names the flag, the value and what is allowed.
 absl::StatusOr<std::vector<ListenAddress>> ParseListen(const std::string& value);
 
+// Of host:port: whether only this machine reaches it.
+bool IsLoopback(const std::string& address);
+
 // Whether somebody answers on a unix socket.
 bool IsServed(const std::string& unix_path);
 

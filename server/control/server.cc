@@ -3,6 +3,7 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/resource_quota.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "server/control/advertisement.h"
+#include "server/control/authorizer.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
 
@@ -42,12 +44,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   auto addresses = ParseListen(given.listen);
   if (!addresses.ok()) return addresses.status();
   server->listen_ = *std::move(addresses);
-  for (const ListenAddress& address : server->listen_) {
-    if (!address.loopback && !given.insecure) {
-      return absl::InvalidArgumentError(Cat("--listen=", address.address,
-                                            " is reachable from other machines without encryption; add --insecure if "
-                                            "the network is trusted, or listen on 127.0.0.1 or unix:/path"));
-    }
+  absl::Status secure = CheckSecurity(given.security, server->listen_, given.metrics_listen);
+  if (!secure.ok()) return secure;
+  if (!given.security.tokens.empty()) {
+    auto tokens = Tokens::Load(given.security.tokens);
+    if (!tokens.ok()) return tokens.status();
+    server->tokens_ = *std::move(tokens);
   }
 
   StoreOptions store;
@@ -120,19 +122,30 @@ absl::Status Server::Listen() {
     if (!listen_[i].unix_path.empty() && IsServed(listen_[i].unix_path)) {
       return absl::UnavailableError(Cat("--listen=", listen_[i].address, ": another server answers there"));
     }
-    builder.AddListeningPort(listen_[i].address, grpc::InsecureServerCredentials(), &ports[i]);
+    std::shared_ptr<grpc::ServerCredentials> credentials = CredentialsOf(options_.security, listen_[i]);
+    if (tokens_ != nullptr) {
+      credentials->SetAuthMetadataProcessor(std::make_shared<Authorizer>(tokens_.get(), &metrics_));
+    }
+    builder.AddListeningPort(listen_[i].address, credentials, &ports[i]);
   }
   builder.RegisterService(ingest_.get());
   builder.RegisterService(query_.get());
   builder.RegisterService(analysis_.get());
   builder.RegisterService(control_.get());
+  // No moment at which others could connect to a socket that is not for them.
+  const mode_t before = umask(0177);
   grpc_ = builder.BuildAndStart();
+  umask(before);
   if (grpc_ == nullptr) {
     return absl::UnavailableError(
         Cat("--listen=", options_.listen, ": cannot listen there; the address is in use or not of this machine"));
   }
   for (size_t i = 0; i < listen_.size(); ++i) {
     const std::string& address = listen_[i].address;
+    const std::string& path = listen_[i].unix_path;
+    if (!path.empty() && chmod(path.c_str(), static_cast<mode_t>(options_.security.socket_mode)) != 0) {
+      return absl::UnavailableError(Cat("--socket_mode: cannot set the mode of ", path));
+    }
     addresses_.push_back(listen_[i].unix_path.empty() ? Cat(address.substr(0, address.rfind(':')), ":", ports[i])
                                                       : address);
   }

@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 #include "server/control/control_service.h"
 #include "server/control/listen_address.h"
+#include "server/control/listen_security.h"
 #include "server/control/step_exports.h"
+#include "server/control/tokens.h"
 #include "server/ingest/ingest_service.h"
 #include "server/ingest/sessions.h"
 #include "server/metrics/metrics.h"
@@ -28,7 +30,7 @@ struct ServerOptions {
   std::string data_dir;
   std::string metrics_listen;  // empty: no metrics port
   v1::Durability durability = v1::DURABILITY_SYNC;
-  bool insecure = false;  // plain TCP beyond this machine is wanted
+  SecurityOptions security;
   // Leaves by itself when it has nothing to do; knows the processes of this machine.
   bool embedded = false;
   std::string dump_path;  // embedded: where finished steps are written; empty: nowhere
@@ -82,6 +84,7 @@ class Server {
 
   // In order of dependence: the later know the earlier.
   Metrics metrics_;
+  std::unique_ptr<Tokens> tokens_;  // null: none are asked for
   std::unique_ptr<Store> store_;
   std::unique_ptr<Tiler> tiler_;
   Tiler::Counters published_;

@@ -58,6 +58,8 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Comparisons and other questions answered; result is ok, cancelled (the client went away) or error."},
     {Metric::kAnalysesUnderWay, "msprobe_analyses_under_way", MetricType::kGauge, "requests", "",
      "Comparisons and other questions that are being answered."},
+    {Metric::kCallsDenied, "msprobe_calls_denied_total", MetricType::kCounter, "calls", "reason",
+     "Calls without a token that is known (unauthenticated) or whose token lacks the role (permission_denied)."},
     {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));

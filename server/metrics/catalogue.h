@@ -36,6 +36,7 @@ enum class Metric : uint8_t {
   kStoreRefusing,
   kAnalyses,
   kAnalysesUnderWay,
+  kCallsDenied,
   kBuildInfo,
   kCount,
 };

@@ -86,13 +86,13 @@ def test_a_policy_does_what_it_says(ill, policy, tmp_path, reference, short_dire
             with external_server(address, data, log):
                 counts, steps = outcome(program, ask, address)
     else:
-        with external_server(address, data, log) as server:
-            with (
-                {"frozen": frozen, "slow": slow}[ill](server),
-                load(tmp_path, reference, address, policy) as program,
-            ):
-                emitted(program)
-                server.process.send_signal(signal.SIGCONT)
-                counts, steps = outcome(program, ask, address)
+        with (
+            external_server(address, data, log) as server,
+            {"frozen": frozen, "slow": slow}[ill](server),
+            load(tmp_path, reference, address, policy) as program,
+        ):
+            emitted(program)
+            server.process.send_signal(signal.SIGCONT)
+            counts, steps = outcome(program, ask, address)
     # A slow server may be fast enough for a stall.
     check(policy, counts, steps, may_be_whole=ill == "slow")

@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from msprobe_client import __version__
-from msprobe_client.commands.options import Common, DataDir, OutputFormat, Server
+from msprobe_client.access import Access
+from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
 from msprobe_client.errors import MsprobeError
 from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED
 
@@ -71,6 +72,10 @@ def _root(
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
+    ca: Ca = None,
+    cert: Cert = None,
+    key: Key = None,
+    token_file: TokenFile = None,
     version: Annotated[
         bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version and exit")
     ] = False,
@@ -80,7 +85,7 @@ def _root(
     The server is --server ADDRESS, else $MSPROBE_SERVER, or with --data_dir DIR one that is started for the command.
     """
     del version
-    context.obj = Common(server, data_dir, output_format)
+    context.obj = Common(server, data_dir, output_format, Access(ca, cert, key, token_file))
 
 
 def application() -> typer.Typer:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 
 import typer
 
+from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT
 from msprobe_client.errors import InvalidArgument, NotFound
 from msprobe_client.output import Format
@@ -25,6 +26,36 @@ Server = Annotated[
         "--server",
         metavar="ADDRESS",
         help=f"host:port or unix:/path of a msprobe-server. Default: ${ENVIRONMENT}",
+        show_default=False,
+    ),
+]
+Ca = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        help="The server is TLS, and its certificate's authority in this PEM file; system: this machine's roots. "
+        "Default: $MSPROBE_SERVER_CA",
+        show_default=False,
+    ),
+]
+Cert = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--cert", metavar="FILE", help="Certificate to show. Default: $MSPROBE_SERVER_CERT", show_default=False
+    ),
+]
+Key = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--key", metavar="FILE", help="Its private key. Default: $MSPROBE_SERVER_KEY", show_default=False),
+]
+TokenFile = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option(
+        "--token_file",
+        "--token-file",
+        metavar="FILE",
+        help="File with the token to show. Default: $MSPROBE_SERVER_TOKEN_FILE",
         show_default=False,
     ),
 ]
@@ -63,15 +94,18 @@ _UINT32_MAX = 2**32 - 1
 class Common:
     """--server, --data_dir and --format: before the subcommand or after it; after it wins."""
 
-    def __init__(self, server: str | None, data_dir: Path | None, chosen: Format | None) -> None:
+    def __init__(
+        self, server: str | None, data_dir: Path | None, chosen: Format | None, access: Access | None = None
+    ) -> None:
         self.server = server
         self.data_dir = data_dir
         self.format = chosen
+        self.access = access
 
     def overridden(self, server: str | None, data_dir: Path | None, chosen: Format | None) -> Common:
         if server is not None or data_dir is not None:
-            return Common(server, data_dir, chosen or self.format)
-        return Common(self.server, self.data_dir, chosen or self.format)
+            return Common(server, data_dir, chosen or self.format, self.access)
+        return Common(self.server, self.data_dir, chosen or self.format, self.access)
 
     def connect(self, *, create: bool = False) -> Client:
         if self.server is not None and self.data_dir is not None:
@@ -86,7 +120,7 @@ class Common:
         address = None if self.data_dir is not None else self.server or os.environ[ENVIRONMENT]
         if address is not None:
             usage(target_of, address, "--server" if self.server else ENVIRONMENT)
-        return Client(address, data_dir=self.data_dir, create=create)
+        return Client(address, data_dir=self.data_dir, create=create, access=self.access)
 
 
 def common(context: typer.Context, server: str | None, data_dir: Path | None, chosen: Format | None = None) -> Common:

@@ -1,0 +1,81 @@
+"""How a client shows a server that it may ask, and knows that it is the right one.
+
+The files are those that an agent names, by the same variables. Imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_client.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import grpc
+
+SYSTEM = "system"
+_VARIABLES = {
+    "ca": "MSPROBE_SERVER_CA",
+    "cert": "MSPROBE_SERVER_CERT",
+    "key": "MSPROBE_SERVER_KEY",
+    "token_file": "MSPROBE_SERVER_TOKEN_FILE",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """ca: PEM file with the authority of the server's certificate, which makes the connection TLS; "system": this
+    machine's roots. cert and key: PEM, where the server wants to know the client. token_file: its first word is the
+    token. A path that is None is the environment's."""
+
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    token_file: str | None = None
+
+    def resolved(self) -> Access:
+        """With the environment in the place of what is None; InvalidArgument for what does not go together."""
+        found = {name: getattr(self, name) or os.environ.get(variable) for name, variable in _VARIABLES.items()}
+        access = Access(**found)
+        if (access.cert is None) != (access.key is None):
+            raise InvalidArgument("a certificate and its key go together: give cert and key, or neither")
+        if access.cert is not None and access.ca is None:
+            raise InvalidArgument("cert needs ca, the file with the authority of the server's certificate")
+        return access
+
+    def channel(self, target: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
+        """Of a resolved one. The token is read at each call."""
+        import grpc
+
+        if self.ca is None or target.startswith("unix:"):
+            channel = grpc.insecure_channel(target, options=options)
+        else:
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=None if self.ca == SYSTEM else _read("ca", self.ca),
+                private_key=_read("key", self.key) if self.key else None,
+                certificate_chain=_read("cert", self.cert) if self.cert else None,
+            )
+            channel = grpc.secure_channel(target, credentials, options=options)
+        if self.token_file is None:
+            return channel
+        self.token()
+        from msprobe_client.bearer import Bearer
+
+        return grpc.intercept_channel(channel, Bearer(self.token))
+
+    def token(self) -> str:
+        assert self.token_file is not None
+        words = _read("token_file", self.token_file).decode(errors="replace").split()
+        if not words:
+            raise InvalidArgument(f"token_file {self.token_file} is empty; it should hold the token")
+        return words[0]
+
+
+def _read(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"{name} {path} cannot be read: {error.strerror}") from None

@@ -1,0 +1,57 @@
+#include "server/control/roles.h"
+
+#include <array>
+
+namespace msprobe::server {
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames = {"write", "read", "control", "admin"};
+
+constexpr std::array kRoles = std::to_array<MethodRole>({
+    {"/msprobe.v1.Ingest/Stream", Role::kWrite},
+    {"/msprobe.v1.Query/ListRuns", Role::kRead},
+    {"/msprobe.v1.Query/ListSteps", Role::kRead},
+    {"/msprobe.v1.Query/ReadRecords", Role::kRead},
+    {"/msprobe.v1.Query/ReadTensor", Role::kRead},
+    {"/msprobe.v1.Query/Export", Role::kRead},
+    {"/msprobe.v1.Query/Import", Role::kWrite},
+    {"/msprobe.v1.Query/DeleteRun", Role::kAdmin},
+    {"/msprobe.v1.Analysis/Compare", Role::kRead},
+    {"/msprobe.v1.Analysis/CompareTable", Role::kRead},
+    {"/msprobe.v1.Analysis/FirstDivergence", Role::kRead},
+    {"/msprobe.v1.Analysis/Overflow", Role::kRead},
+    {"/msprobe.v1.Analysis/Trend", Role::kRead},
+    {"/msprobe.v1.Analysis/Find", Role::kRead},
+    {"/msprobe.v1.Analysis/PreviewTensor", Role::kRead},
+    {"/msprobe.v1.Control/GetServerInfo", Role::kRead},
+    {"/msprobe.v1.Control/Drain", Role::kAdmin},
+    // A probe of Kubernetes has no token, and learns only whether the server serves.
+    {"/grpc.health.v1.Health/*", std::nullopt},
+    {"/grpc.reflection.v1alpha.ServerReflection/*", Role::kRead},
+});
+
+bool Matches(std::string_view pattern, std::string_view method) {
+  return pattern.ends_with('*') ? method.starts_with(pattern.substr(0, pattern.size() - 1)) : method == pattern;
+}
+
+}  // namespace
+
+std::string_view RoleName(Role role) { return kNames[static_cast<size_t>(role)]; }
+
+std::optional<Role> RoleOfName(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) return static_cast<Role>(i);
+  }
+  return std::nullopt;
+}
+
+std::span<const MethodRole> MethodRoles() { return kRoles; }
+
+const MethodRole* FindMethodRole(std::string_view method) {
+  for (const MethodRole& row : kRoles) {
+    if (Matches(row.method, method)) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,52 @@
+#include "server/control/roles.h"
+
+#include <google/protobuf/descriptor.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "msprobe/v1/analysis.pb.h"
+#include "msprobe/v1/control.pb.h"
+#include "msprobe/v1/ingest.pb.h"
+#include "msprobe/v1/query.pb.h"
+
+namespace msprobe::server {
+namespace {
+
+TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
+  // A file's descriptor is there once one of its messages is.
+  v1::CompareRequest().GetDescriptor();
+  v1::ServerInfo().GetDescriptor();
+  v1::Hello().GetDescriptor();
+  v1::RunSummary().GetDescriptor();
+  int methods = 0;
+  for (const auto& file : std::filesystem::directory_iterator(MSPROBE_PROTO_DIRECTORY)) {
+    const std::string name = "msprobe/v1/" + file.path().filename().string();
+    const auto* descriptor = google::protobuf::DescriptorPool::generated_pool()->FindFileByName(name);
+    ASSERT_NE(descriptor, nullptr) << name;
+    for (int i = 0; i < descriptor->service_count(); ++i) {
+      for (int k = 0; k < descriptor->service(i)->method_count(); ++k) {
+        const auto* method = descriptor->service(i)->method(k);
+        const std::string path = "/" + method->service()->full_name() + "/" + method->name();
+        const MethodRole* row = FindMethodRole(path);
+        ASSERT_NE(row, nullptr) << path << " has no line in server/control/roles.cc";
+        EXPECT_TRUE(row->role.has_value()) << path << " is open to everybody";
+        ++methods;
+      }
+    }
+  }
+  EXPECT_GE(methods, 17);
+}
+
+TEST(RolesTest, WhatIsNotInTheTableIsNobodys) {
+  EXPECT_EQ(FindMethodRole("/msprobe.v1.Query/ListRunsAndMore"), nullptr);
+  EXPECT_EQ(FindMethodRole(""), nullptr);
+}
+
+TEST(RolesTest, NamesComeBack) {
+  for (const char* name : {"write", "read", "control", "admin"}) EXPECT_EQ(RoleName(*RoleOfName(name)), name);
+  EXPECT_FALSE(RoleOfName("root").has_value());
+}
+
+}  // namespace
+}  // namespace msprobe::server

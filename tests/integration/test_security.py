@@ -1,0 +1,211 @@
+"""A server that is closed to strangers: TLS, mutual TLS, tokens and roles, sockets, what it does not listen on."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+
+import pytest
+from harness.processes import REPOSITORY, Background, external_server, find_binary, free_port, run, wait_until
+
+GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
+FAILED = 3  # what msprobe-client ends with
+TOKENS = {"read": "r" * 20, "write": "w" * 20, "control": "c" * 20, "admin": "a" * 20}
+
+
+def openssl(*arguments, cwd):
+    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, capture_output=True)
+
+
+class Authority:
+    """A certificate authority and what it signs."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.mkdir()
+        subject = ["-subj", f"/CN={directory.name}"]
+        openssl(
+            *"req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.pem".split(), *subject, cwd=directory
+        )
+        self.ca = directory / "ca.pem"
+
+    def sign(self, name):
+        at = self.directory
+        openssl(*f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}".split(), cwd=at)
+        (at / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.pem"
+        openssl(*signing.split(), "-extfile", "names", cwd=at)
+        return at / f"{name}.pem", at / f"{name}.key"
+
+
+@pytest.fixture(scope="module")
+def authorities(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make certificates with")
+    directory = tmp_path_factory.mktemp("certificates")
+    return Authority(directory / "one"), Authority(directory / "other")
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    """The file of the server, and one a role for its clients."""
+    path = tmp_path / "tokens"
+    path.write_text("".join(f"{role} the-{role} {token}\n" for role, token in TOKENS.items()))
+    for role, token in TOKENS.items():
+        (tmp_path / role).write_text(token + "\n")
+    return path
+
+
+@contextlib.contextmanager
+def tcp_server(tmp_path, *flags):
+    address = f"localhost:{free_port()}"
+    log = tmp_path / "server.log"
+    binary = find_binary("msprobe-server")
+    with Background([binary, f"--listen={address}", f"--data_dir={tmp_path / 'data'}", *flags], log) as server:
+        server.wait_for(lambda: " on localhost:" in server.output, 30, "the server listens")
+        yield address
+
+
+def asks(client, address, *flags, **environment):
+    """Exit code and what is said."""
+    done = run([client, "--server", address, *flags, "--format", "json", "runs"], check=False, **environment)
+    return done.returncode, done.stderr
+
+
+def send(reference, address, patience, environment):
+    dump = reference / "dump" / "train_statistics_mix" / "step0" / "proc0"
+    flags = [f"--server={address}", f"--dump={dump}", "--ranks=1", "--steps=1", "--records=5", f"--drain={patience}"]
+    done = run([GENERATOR, *flags, "--policy=drop"], **environment)
+    return json.loads(done.stdout.splitlines()[-1])["undrained_ranks"] == 0, done.stdout
+
+
+def streams(reference, address, **environment):
+    """Whether an agent gets its records to the server."""
+    return send(reference, address, 60, environment)[0]
+
+
+def is_refused(reference, address, **environment):
+    arrived, said = send(reference, address, 2, environment)
+    return not arrived and "cannot be reached" in said
+
+
+@pytest.mark.timeout(120)
+def test_tls_serves_who_knows_its_authority_and_new_certificates_without_a_restart(
+    tmp_path, client, reference, authorities
+):
+    one, other = authorities
+    served = tmp_path / "served"
+    served.mkdir()
+
+    def serve(authority):
+        for source, name in zip(authority.sign("server"), ("cert", "key"), strict=True):
+            shutil.copy(source, served / f"{name}.new")
+            (served / f"{name}.new").replace(served / name)
+
+    serve(one)
+    flags = [f"--tls_cert={served}/cert", f"--tls_key={served}/key", "--tls_reload_seconds=1"]
+    with tcp_server(tmp_path, *flags) as address:
+        assert asks(client, address, "--ca", one.ca) == (0, "")
+        assert asks(client, address, MSPROBE_SERVER_CA=one.ca) == (0, "")
+        assert asks(client, address, "--ca", other.ca)[0] == FAILED
+        assert asks(client, address)[0] == FAILED, "plain"
+        assert streams(reference, address, MSPROBE_SERVER_CA=one.ca)
+        assert is_refused(reference, address, MSPROBE_SERVER_CA=other.ca)
+        serve(other)
+        wait_until(lambda: asks(client, address, "--ca", other.ca)[0] == 0, 30, "the new certificate is served")
+        assert asks(client, address, "--ca", one.ca)[0] == FAILED
+        assert streams(reference, address, MSPROBE_SERVER_CA=other.ca)
+
+
+@pytest.mark.timeout(120)
+def test_mutual_tls_serves_who_shows_a_certificate_of_its_authority(tmp_path, client, reference, authorities):
+    one, other = authorities
+    (cert, key), (ours, our_key), (theirs, their_key) = one.sign("server"), one.sign("client"), other.sign("client")
+    with tcp_server(tmp_path, f"--tls_cert={cert}", f"--tls_key={key}", f"--tls_client_ca={one.ca}") as address:
+        assert asks(client, address, "--ca", one.ca, "--cert", ours, "--key", our_key) == (0, "")
+        assert asks(client, address, "--ca", one.ca, "--cert", theirs, "--key", their_key)[0] == FAILED
+        assert asks(client, address, "--ca", one.ca)[0] == FAILED
+        shown = {"MSPROBE_SERVER_CA": one.ca, "MSPROBE_SERVER_CERT": ours, "MSPROBE_SERVER_KEY": our_key}
+        assert streams(reference, address, **shown)
+        assert is_refused(reference, address, MSPROBE_SERVER_CA=one.ca)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["unix", "loopback", "tls"])
+def test_a_token_opens_what_its_role_may(kind, tmp_path, client, reference, short_directory, tokens, request):
+    flags, environment = [f"--tokens={tokens}"], {}
+    with contextlib.ExitStack() as stack:
+        if kind == "unix":
+            address = f"unix:{short_directory}/s"
+            stack.enter_context(
+                external_server(short_directory / "s", tmp_path / "data", tmp_path / "server.log", *flags)
+            )
+        else:
+            if kind == "tls":
+                one, _ = request.getfixturevalue("authorities")
+                cert, key = one.sign("server")
+                flags += [f"--tls_cert={cert}", f"--tls_key={key}"]
+                environment["MSPROBE_SERVER_CA"] = one.ca
+            address = stack.enter_context(tcp_server(tmp_path, *flags))
+
+        def tell(role, *command):
+            shown = ["--token_file", tmp_path / role] if role else []
+            return run([client, "--server", address, *shown, *command], check=False, **environment)
+
+        code, said = asks(client, address, **environment)
+        assert (code, "wants a token" in said) == (FAILED, True)
+        code, said = asks(client, address, "--token_file", tokens, **environment)
+        assert (code, "does not know the token" in said) == (FAILED, True)
+        writer = {**environment, "MSPROBE_SERVER_TOKEN_FILE": tmp_path / "write"}
+        assert streams(reference, address, **writer)
+        reader = {**environment, "MSPROBE_SERVER_TOKEN_FILE": tmp_path / "read"}
+        assert is_refused(reference, address, **reader)
+        for role, allowed in {"read": True, "admin": True, "write": False, "control": False}.items():
+            done = tell(role, "steps", "load")
+            assert (done.returncode == 0) == allowed, done.stderr
+            assert allowed or f'"the-{role}" does not have the role read' in done.stderr
+        assert tell("read", "delete", "load", "--yes").returncode == FAILED
+        assert tell("admin", "delete", "load", "--yes").returncode == 0
+
+
+@pytest.mark.timeout(60)
+def test_tokens_follow_their_file(tmp_path, client, short_directory, tokens):
+    address = f"unix:{short_directory}/s"
+    (tmp_path / "new").write_text("n" * 20)
+    with external_server(short_directory / "s", tmp_path / "data", tmp_path / "server.log", f"--tokens={tokens}"):
+        assert asks(client, address, "--token_file", tmp_path / "new")[0] == FAILED
+        tokens.write_text(f"read late {'n' * 20}\n")
+        wait_until(
+            lambda: asks(client, address, "--token_file", tmp_path / "new")[0] == 0, 20, "the new token is known"
+        )
+        assert asks(client, address, "--token_file", tmp_path / "read")[0] == FAILED
+
+
+@pytest.mark.timeout(60)
+def test_a_socket_has_the_mode_that_was_asked_for(tmp_path, short_directory):
+    for flags, mode in (((), 0o600), (("--socket_mode=660",), 0o660)):
+        with external_server(short_directory / "s", tmp_path / "data", tmp_path / "server.log", *flags):
+            assert (short_directory / "s").stat().st_mode & 0o777 == mode
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--listen=0.0.0.0:0"], "--tls_cert and --tls_key"),
+        (["--listen=[::]:0"], "--insecure"),
+        (["--listen=0.0.0.0:0", "--insecure", "--tokens=TOKENS"], "readable by all"),
+        (["--listen=127.0.0.1:0", "--metrics_listen=0.0.0.0:0"], "metrics have neither encryption nor tokens"),
+        (["--listen=127.0.0.1:0", "--tls_cert=/nowhere"], "go together"),
+        (["--listen=127.0.0.1:0", "--tls_cert=/nowhere", "--tls_key=/nowhere"], "--tls_cert=/nowhere cannot be read"),
+        (["--listen=127.0.0.1:0", "--tls_client_ca=/nowhere"], "needs --tls_cert"),
+        (["--listen=127.0.0.1:0", "--tokens=/nowhere"], "cannot be read"),
+        (["--listen=127.0.0.1:0", "--socket_mode=9"], "octal"),
+    ],
+)
+def test_what_is_open_to_strangers_is_refused_with_what_to_do(flags, says, tmp_path, tokens):
+    command = [find_binary("msprobe-server"), f"--data_dir={tmp_path / 'data'}"]
+    done = run([*command, *(flag.replace("TOKENS", str(tokens)) for flag in flags)], check=False, timeout=30)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
