@@ -32,6 +32,9 @@ test: build oracle ## every test: C++, Python, integration, interop with the est
 bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; fifty minutes
 	@$(RUN) tests/bench/bench.py
 
+fuzz: venv lint-packages ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)
+	@$(RUN) tests/fuzz/run.py --seconds $(or $(SECONDS_EACH),600)
+
 lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy
 	@$(RUN) scripts/lint.py
 
@@ -41,8 +44,9 @@ sanitize: venv ## C++ unit tests under the address and undefined-behaviour sanit
 wheels: cpp ## the three wheels in dist/
 	@$(RUN) scripts/make_wheels.py
 
-nightly: build oracle benchmarks ## what is too long for every change: sanitizers, then the chaos suite, then bench
+nightly: build oracle benchmarks ## what is too long for every change: sanitizers, the chaos suite, fuzzers, bench
 	@$(RUN) scripts/run_suites.py sanitize chaos
+	@$(MAKE) fuzz
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay
@@ -82,4 +86,4 @@ $(ORACLE)/.requirements: scripts/requirements-oracle.txt scripts/requirements-to
 	$(ORACLE)/bin/python -m pip install --quiet -r $<
 	@touch $@
 
-.PHONY: help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks
+.PHONY: fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks

@@ -22,6 +22,10 @@ if(MSPROBE_SANITIZE)
   add_link_options(-fsanitize=${MSPROBE_SANITIZE})
 endif()
 
+if(MSPROBE_FUZZ)
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
+
 # Warnings are errors in our own sources; generated code does not link this.
 add_library(msprobe_warnings INTERFACE)
 target_compile_options(msprobe_warnings INTERFACE -Wall -Wextra -Werror)

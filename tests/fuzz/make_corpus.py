@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Writes the first files of corpus/: small, valid ones of each kind, from which a fuzzer begins. What it found is added by hand."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+import zlib
+from pathlib import Path
+
+import numpy
+import torch
+import xxhash
+from msprobe_client.proto import ingest_pb2, record_pb2
+
+CORPUS = Path(__file__).resolve().parent / "corpus"
+DUMP = """{"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": null, "data": {
+"Torch.add.0.forward": {"input_args": [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "Max": 1.5,
+"Min": -Infinity, "Mean": NaN, "Norm": null, "requires_grad": true, "md5": "0badcafe"}, {"type": "int", "value": 7},
+{"type": "slice", "value": [null, 1, null]}], "input_kwargs": {"alpha": {"type": "float", "value": 0.5}}, "output": [null]},
+"Module.a.Linear.forward.0": {"input_args": [], "input_kwargs": {}, "output": [{"type": "torch.Tensor",
+"dtype": "torch.int64", "shape": [], "Max": 3, "Min": 3, "Mean": null, "Norm": null, "requires_grad": false}],
+"parameters": {}}, "Module.a.Linear.parameters_grad.0": {"weight": [null]}}}"""
+STACK = (
+    '{"0": [["Torch.add.0.forward"], ["File /a.py, line 3, in f, \\n y = x + 1", "File b.py, line 1, in <module>"]]}'
+)
+CONSTRUCT = '{"Torch.add.0.forward": "Module.a.Linear.forward.0", "Module.a.Linear.forward.0": null}'
+DEBUG = '{"task": "tensor", "level": "debug", "data": {"x.0.debug": {"a": [1, 2.5, "b", true, null]}}}'
+
+
+def write(target: str, name: str, content: bytes) -> None:
+    path = CORPUS / target / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def batch() -> bytes:
+    slot = record_pb2.Node(tensor=record_pb2.Node.TensorSlot(type="torch.Tensor", dtype=2, device="cpu"))
+    items = [slot, record_pb2.Node(slot=3), record_pb2.Node(slot=4), record_pb2.Node(slot=5), record_pb2.Node(slot=2)]
+    entry = record_pb2.Node.Entry(key="input_args", value=record_pb2.Node(list=record_pb2.Node.List(items=items)))
+    structure = record_pb2.Structure(
+        name="Torch.add", kind=1, fields=record_pb2.Node(dict=record_pb2.Node.Dict(entries=[entry]))
+    ).SerializeToString()
+    identity = xxhash.xxh3_64_intdigest(structure)
+    block = record_pb2.Block(
+        step=1,
+        structures=[identity],
+        parents=["Module.a.A.forward.0"],
+        shapes=[record_pb2.Shape(dims=[2, 3])],
+        structure=[0],
+        count=[0],
+        ordinal_delta=[1],
+        fragment_flags=[3],
+        stack=[0],
+        parent=[1],
+        shape=[0],
+        leaf_flags=[1 | 8 | 32],
+        narrow=[1, 0, 0.5, 2, 0.25],
+        zero_count=[1],
+        non_finite=[record_pb2.NonFinite(leaf=0, nan_count=2, finite_max=1.0)],
+        crc32=[7],
+        payload=[record_pb2.PayloadRef(hash=bytes(16), size=24)],
+        integers=[3],
+        floats=[0.5],
+        strings=["text"],
+        booleans=[True],
+    )
+    marker = ingest_pb2.Marker(step_end=ingest_pb2.Marker.StepEnd(step=1))
+    message = ingest_pb2.Batch(
+        session=bytes(16),
+        batch_sequence=1,
+        definitions=[record_pb2.Definition(id=identity, structure=structure)],
+        items=[ingest_pb2.Item(block=block), ingest_pb2.Item(marker=marker)],
+    )
+    write("storage_value", "block", b"\x01\x01" + block.SerializeToString())
+    write("storage_value", "definition", b"\x02T" + structure)
+    return ingest_pb2.AgentMessage(batch=message).SerializeToString()
+
+
+def tensors() -> None:
+    values = {
+        "floats": torch.arange(6, dtype=torch.float32).reshape(2, 3),
+        "halves": torch.ones(3, dtype=torch.bfloat16),
+        "scalar": torch.tensor(True),
+        "strided": torch.arange(12).reshape(3, 4).t()[1:],
+        "parameter": torch.nn.Parameter(torch.zeros(2)),
+    }
+    for name, value in values.items():
+        file = io.BytesIO()
+        torch.save(value, file)
+        write("pt_file", name, file.getvalue())
+    arrays = {
+        "floats": numpy.arange(6, dtype="<f4").reshape(2, 3),
+        "fortran": numpy.asfortranarray(numpy.arange(6, dtype=">i8").reshape(2, 3)),
+        "complex": numpy.ones(2, dtype="complex64"),
+        "scalar": numpy.array(True),
+        "objects": numpy.array([None], dtype=object),
+    }
+    for name, value in arrays.items():
+        file = io.BytesIO()
+        numpy.save(file, value, allow_pickle=True)
+        write("npy_file", name, file.getvalue())
+
+
+def entry(key: bytes, content: bytes) -> bytes:
+    covered = struct.pack("<QQ", len(content), len(key)) + key + content
+    return struct.pack("<II", 0x4C50534D, zlib.crc32(covered)) + covered
+
+
+def main() -> None:
+    write("wire_batch", "batch", batch())
+    write("storage_value", "key", b"\x03" + bytes(range(29)))
+    for which, text in enumerate((DUMP, STACK, CONSTRUCT, DEBUG)):
+        write("dump_directory", ("dump", "stack", "construct", "debug")[which], bytes([which]) + text.encode())
+    tensors()
+    write("spool_segment", "two", entry(b"session", b"who") + entry(b"batch 1", bytes(40)))
+    write("spool_segment", "torn", entry(b"session", b"who") + entry(b"batch 1", bytes(40))[:30])
+    print(f"{sum(1 for path in CORPUS.rglob('*') if path.is_file())} files in {CORPUS}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
