@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the first files of corpus/: small, valid ones of each kind, from which a fuzzer begins. What it found is added by hand."""
+"""Writes the first files of corpus/: small ones of each kind. What a fuzzer found is added by hand."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 DUMP = """{"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": null, "data": {
 "Torch.add.0.forward": {"input_args": [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "Max": 1.5,
 "Min": -Infinity, "Mean": NaN, "Norm": null, "requires_grad": true, "md5": "0badcafe"}, {"type": "int", "value": 7},
-{"type": "slice", "value": [null, 1, null]}], "input_kwargs": {"alpha": {"type": "float", "value": 0.5}}, "output": [null]},
+{"type": "slice", "value": [null, 1, null]}], "input_kwargs": {"alpha": {"type": "float", "value": 0.5}},
+"output": [null]},
 "Module.a.Linear.forward.0": {"input_args": [], "input_kwargs": {}, "output": [{"type": "torch.Tensor",
 "dtype": "torch.int64", "shape": [], "Max": 3, "Min": 3, "Mean": null, "Norm": null, "requires_grad": false}],
 "parameters": {}}, "Module.a.Linear.parameters_grad.0": {"weight": [null]}}}"""
-STACK = (
-    '{"0": [["Torch.add.0.forward"], ["File /a.py, line 3, in f, \\n y = x + 1", "File b.py, line 1, in <module>"]]}'
-)
+STACK = '{"0": [["Torch.add.0.forward"], ["File /a.py, line 3, in f, \\n y = x + 1", "File b.py, line 1, in <m>"]]}'
 CONSTRUCT = '{"Torch.add.0.forward": "Module.a.Linear.forward.0", "Module.a.Linear.forward.0": null}'
 DEBUG = '{"task": "tensor", "level": "debug", "data": {"x.0.debug": {"a": [1, 2.5, "b", true, null]}}}'
 

@@ -5,8 +5,9 @@ run.py                     ten minutes each
 run.py --seconds 30        half a minute each
 run.py --only pt_file      one of them
 
-Builds them first, in build-fuzz, with clang and its address and undefined-behaviour sanitizers. Inputs that were found to be
-new lie in build-fuzz/corpus; what broke a decoder in build-fuzz/found, and belongs into tests/fuzz/corpus once it is mended.
+Builds them first, in build-fuzz, with clang and its address and undefined-behaviour sanitizers. What a fuzzer adds
+to its corpus lies in build-fuzz/corpus; what broke a decoder lies in build-fuzz/found, and belongs into
+tests/fuzz/corpus once it is mended.
 """
 
 from __future__ import annotations
