@@ -479,7 +479,9 @@ ElementwiseMetrics ElementwiseComparison::Finish() {
       if (reached < rank) continue;
       const uint64_t middle =
           (static_cast<uint64_t>(bucket) << (52 - kBucketBits)) | (uint64_t{1} << (51 - kBucketBits));
-      metrics.percentiles[i] = std::min(std::bit_cast<double>(middle), metrics.max_abs);
+      // In the last bucket, that of infinite differences, the middle is NaN.
+      const double value = std::bit_cast<double>(middle);
+      metrics.percentiles[i] = value < metrics.max_abs ? value : metrics.max_abs;
       break;
     }
   }

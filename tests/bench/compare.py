@@ -200,6 +200,8 @@ def questions(client: Client, root: pathlib.Path, wanted: Callable[[str], bool])
         stream(client.address, "first", Plan(ranks, steps, records, drawn()))
         stream(client.address, "second", Plan(ranks, steps, records, drawn(1e-7, wrong)))
 
+        await_rest(root / "data")
+
         def divergence() -> object:
             found = list(client.first_divergence("run:second", "run:first"))
             assert [each.step for each in found] == [steps - 1] * 2, found
@@ -226,6 +228,19 @@ def processor_seconds(pids: list[int]) -> float:
         fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def await_rest(directory: pathlib.Path, seconds: float = 120) -> None:
+    """Until the server is done with what it does in the background after steps came: half a second without work."""
+    pids = running_on(directory)
+    end = time.monotonic() + seconds
+    spent = processor_seconds(pids)
+    while time.monotonic() < end:
+        time.sleep(0.5)
+        before, spent = spent, processor_seconds(pids)
+        if spent - before < 0.03:
+            return
+    print(f"the server still works after {seconds:.0f} s; what follows is measured beside that", file=sys.stderr)
 
 
 def ask_all(root: pathlib.Path, wanted: Callable[[str], bool], repeat: int) -> Iterator[str]:
