@@ -49,6 +49,7 @@ ABSL_FLAG(
     std::string, memory_limit, "1GiB",
     "About how much memory the server may use: a number with MiB or GiB, at least 256MiB. Senders wait when it is "
     "used up.");
+ABSL_FLAG(int, max_sessions, 4096, "Sessions that may be open at once, 1 to 1000000; one more is refused.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.");
 
 namespace msprobe::server {
@@ -94,6 +95,10 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   } else {
     return BadFlag("durability", durability, "allowed are sync, interval and os");
   }
+  if (absl::GetFlag(FLAGS_max_sessions) < 1 || absl::GetFlag(FLAGS_max_sessions) > 1000000) {
+    return BadFlag("max_sessions", Cat(absl::GetFlag(FLAGS_max_sessions)), "allowed are 1 to 1000000");
+  }
+  options.max_sessions = static_cast<size_t>(absl::GetFlag(FLAGS_max_sessions));
   if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
   const int64_t reserve = absl::GetFlag(FLAGS_reserve_disk_mib);
   if (reserve < 0 || reserve > (int64_t{1} << 30))

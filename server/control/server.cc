@@ -23,6 +23,8 @@ namespace {
 
 // A batch of max_batch_bytes and its framing fit.
 constexpr int kMaxMessageBytes = 16 << 20;
+// Further ones wait at the client.
+constexpr int kMostCallsOfAConnection = 256;
 constexpr absl::Duration kStreamsEnd = absl::Seconds(10);
 constexpr absl::Duration kExportsEnd = absl::Seconds(60);
 constexpr absl::Duration kRequestsEnd = absl::Seconds(5);
@@ -66,6 +68,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
 
   SessionsOptions sessions;
   sessions.version = given.version;
+  sessions.most_open = given.max_sessions;
   if (given.embedded) sessions.probe = ProbeProcess;
   if (given.embedded && !given.dump_path.empty()) {
     sessions.capabilities.push_back("export");
@@ -97,7 +100,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
 }
 
 absl::Status Server::Listen() {
-  ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_);
+  ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, 2 * options_.max_sessions);
   query_ = std::make_unique<QueryService>(
       QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, Cat(options_.data_dir, "/incoming")});
   analysis_ = std::make_unique<AnalysisService>(AnalysisContext{.store = store_.get(),
@@ -115,6 +118,7 @@ absl::Status Server::Listen() {
   messages.Resize(options_.memory_limit / 4);
   builder.SetResourceQuota(messages);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostCallsOfAConnection);
   // Two servers on one port would share its connections without anybody noticing.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   std::vector<int> ports(listen_.size(), 0);

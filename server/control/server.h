@@ -31,6 +31,7 @@ struct ServerOptions {
   std::string metrics_listen;  // empty: no metrics port
   v1::Durability durability = v1::DURABILITY_SYNC;
   SecurityOptions security;
+  size_t max_sessions = 4096;
   // Leaves by itself when it has nothing to do; knows the processes of this machine.
   bool embedded = false;
   std::string dump_path;  // embedded: where finished steps are written; empty: nowhere

@@ -5,16 +5,17 @@
 namespace msprobe::server {
 namespace {
 
-absl::Status Count(const v1::Node& node, StructureSummary& summary) {
+absl::Status Count(const v1::Node& node, int depth, StructureSummary& summary) {
+  if (depth > kDeepestNode) return absl::InvalidArgumentError(Cat("values nest more than ", kDeepestNode, " deep"));
   switch (node.kind_case()) {
     case v1::Node::kList:
       for (const v1::Node& item : node.list().items()) {
-        if (absl::Status status = Count(item, summary); !status.ok()) return status;
+        if (absl::Status status = Count(item, depth + 1, summary); !status.ok()) return status;
       }
       return absl::OkStatus();
     case v1::Node::kDict:
       for (const v1::Node::Entry& entry : node.dict().entries()) {
-        if (absl::Status status = Count(entry.value(), summary); !status.ok()) return status;
+        if (absl::Status status = Count(entry.value(), depth + 1, summary); !status.ok()) return status;
       }
       return absl::OkStatus();
     case v1::Node::kTensor:
@@ -51,6 +52,10 @@ absl::Status Count(const v1::Node& node, StructureSummary& summary) {
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
   StructureSummary summary{structure.name(), structure.kind(), structure.direction()};
   if (summary.name.empty()) return absl::InvalidArgumentError("the structure has no name");
+  if (summary.name.size() > kLongestName) {
+    return absl::InvalidArgumentError(Cat("the structure ", summary.name.substr(0, 40), "... has a name of ",
+                                          summary.name.size(), " bytes, at most ", kLongestName));
+  }
   if (summary.kind < v1::RECORD_API || summary.kind > v1::RECORD_DEBUG) {
     return absl::InvalidArgumentError(
         Cat("the structure of ", summary.name, " has kind ", static_cast<int>(summary.kind), ", allowed are 1 to 4"));
@@ -59,7 +64,7 @@ absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
     return absl::InvalidArgumentError(Cat("the fields of ", summary.name, " are not a dict"));
   }
   if (structure.has_fields()) {
-    if (absl::Status status = Count(structure.fields(), summary); !status.ok()) {
+    if (absl::Status status = Count(structure.fields(), 0, summary); !status.ok()) {
       return absl::InvalidArgumentError(Cat("in the structure of ", summary.name, ": ", status.message()));
     }
   }

@@ -21,7 +21,11 @@ struct StructureSummary {
   uint32_t strings = 0;  // STRING and JSON slots together
 };
 
-// InvalidArgument: no name, no kind, fields that are not a dict, a node that is nothing.
+inline constexpr size_t kLongestName = 4096;  // bytes of a structure's name
+inline constexpr int kDeepestNode = 32;       // lists and dicts around a value
+
+// InvalidArgument: no name or one that is too long, no kind, fields that are not a dict or too deep, a node that is
+// nothing.
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
 
 // {name}.{count}.{direction}, {name}.{direction}.{count}, {name}.parameters_grad.{count} or {name}.{count}.debug.

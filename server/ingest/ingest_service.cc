@@ -15,9 +15,16 @@ IngestService::~IngestService() = default;
 
 grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* IngestService::Stream(grpc::CallbackServerContext*) {
   auto stream = std::make_shared<IngestStream>(this);
+  bool full = false;
   {
     absl::MutexLock lock(&mu_);
     streams_.insert(stream);
+    full = streams_.size() > most_streams_;
+  }
+  if (full) {
+    metrics_->Add(Metric::kIngestRefused, 1, {"resource_exhausted"});
+    stream->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "this server has as many streams as it takes"));
+    return stream.get();
   }
   stream->Begin();
   return stream.get();

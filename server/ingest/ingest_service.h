@@ -19,8 +19,9 @@ class IngestStream;
 // that a stream holds one message and gRPC's flow control stops the agent.
 class IngestService final : public v1::Ingest::CallbackService {
  public:
-  IngestService(Sessions* sessions, Store* store, Metrics* metrics)
-      : sessions_(sessions), store_(store), metrics_(metrics) {}
+  // Beyond `most_streams` at once a stream is refused with RESOURCE_EXHAUSTED.
+  IngestService(Sessions* sessions, Store* store, Metrics* metrics, size_t most_streams = 8192)
+      : sessions_(sessions), store_(store), metrics_(metrics), most_streams_(most_streams) {}
   ~IngestService() override;
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* Stream(grpc::CallbackServerContext* context) override;
@@ -35,6 +36,7 @@ class IngestService final : public v1::Ingest::CallbackService {
   Sessions* const sessions_;
   Store* const store_;
   Metrics* const metrics_;
+  const size_t most_streams_;
   absl::Mutex mu_;
   std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mu_);
 };

@@ -281,5 +281,34 @@ TEST_F(IngestServiceTest, ManySessionsAtOnceKeepTheirOrder) {
   for (const auto& [key, row] : *steps) EXPECT_EQ(row.records(), static_cast<uint64_t>(kBatches));
 }
 
+TEST_F(IngestServiceTest, OneStreamTooManyIsRefusedAndCounted) {
+  IngestService narrow(sessions_.get(), store_.get(), &metrics_, 1);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&narrow);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub = v1::Ingest::NewStub(server->InProcessChannel({}));
+  {
+    grpc::ClientContext first_context, second_context;
+    ScriptedAgent agent("a");
+    const auto first = stub->Stream(&first_context);
+    v1::AgentMessage hello;
+    *hello.mutable_hello() = agent.hello();
+    first->Write(hello);
+    v1::ServerMessage welcome;
+    ASSERT_TRUE(first->Read(&welcome));
+    const auto second = stub->Stream(&second_context);
+    v1::ServerMessage none;
+    EXPECT_FALSE(second->Read(&none));
+    EXPECT_EQ(second->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(metrics_.Value(Metric::kIngestRefused, {"resource_exhausted"}), 1);
+    first->WritesDone();
+    while (first->Read(&none)) {
+    }
+    EXPECT_TRUE(first->Finish().ok());
+  }
+  server->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+  server->Wait();
+}
+
 }  // namespace
 }  // namespace msprobe::server

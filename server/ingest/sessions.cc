@@ -1,5 +1,7 @@
 #include "server/ingest/sessions.h"
 
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "server/format/cat.h"
@@ -9,6 +11,8 @@ namespace msprobe::server {
 namespace {
 
 constexpr size_t kLongestRunName = 255;
+constexpr size_t kLongestText = 4096;
+constexpr size_t kLongestConfig = size_t{1} << 20;
 
 absl::Status CheckHello(const v1::Hello& hello) {
   if (hello.protocol() != 1) {
@@ -20,6 +24,18 @@ absl::Status CheckHello(const v1::Hello& hello) {
   if (hello.run().empty() || hello.run().size() > kLongestRunName) {
     return absl::InvalidArgumentError(
         Cat("hello.run has ", hello.run().size(), " bytes, allowed are 1 to ", kLongestRunName));
+  }
+  for (const auto& [field, text, longest] :
+       {std::tuple("host", &hello.host(), kLongestText),
+        {"boot_id", &hello.boot_id(), kLongestText},
+        {"agent_version", &hello.agent_version(), kLongestText},
+        {"framework_version", &hello.framework_version(), kLongestText},
+        {"program", &hello.program(), kLongestText},
+        {"settings.dump_path", &hello.settings().dump_path(), kLongestText},
+        {"settings.config_json", &hello.settings().config_json(), kLongestConfig}}) {
+    if (text->size() > longest) {
+      return absl::InvalidArgumentError(Cat("hello.", field, " has ", text->size(), " bytes, at most ", longest));
+    }
   }
   if (!RankFits(hello.rank())) {
     return absl::InvalidArgumentError(Cat("hello.rank.number is ", hello.rank().number(), ", at most 2147483647"));
@@ -86,6 +102,10 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
       }
       session = found->second;
     } else {
+      if (sessions_.size() >= options_.most_open) {
+        return absl::ResourceExhaustedError(
+            Cat("this server has ", sessions_.size(), " open sessions, which is its limit (--max_sessions)"));
+      }
       auto row = context_.store->RegisterSession(hello);
       if (!row.ok()) return row.status();
       auto loaded = LiveSession::Load(context_, *std::move(row), true);

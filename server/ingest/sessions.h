@@ -17,6 +17,8 @@ struct SessionsOptions {
   std::vector<std::string> capabilities;
   // How long a session without a transport may come back, where nothing is known of its process.
   absl::Duration grace = absl::Seconds(60);
+  // Sessions that have neither ended nor been lost; one more is refused with RESOURCE_EXHAUSTED.
+  size_t most_open = 4096;
   // Empty: nothing is known of any process.
   ProcessProbe probe;
 };

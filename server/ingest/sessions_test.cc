@@ -519,5 +519,51 @@ TEST_F(SessionsTest, EndedSessionThatOwesPayloadsLosesItsStepAndGetsItBack) {
   EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
 }
 
+TEST_F(SessionsTest, OneSessionTooManyIsRefusedUntilAnotherEnds) {
+  SessionsOptions options;
+  options.most_open = 1;
+  Sessions narrow(store_.get(), &metrics_, nullptr, options);
+  ScriptedAgent first("first"), second("second");
+  {
+    auto session = narrow.OpenSession(first.hello());
+    ASSERT_TRUE(session.ok()) << session.status();
+    const absl::Status refused = narrow.OpenSession(second.hello()).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_THAT(refused.ToString(), HasSubstr("--max_sessions"));
+    EXPECT_TRUE(narrow.OpenSession(first.hello()).ok()) << "the same again is none more";
+    ASSERT_TRUE((*session)->Apply(first.End().Take()).ok());
+    ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
+  }
+  narrow.Tick();
+  EXPECT_TRUE(narrow.OpenSession(second.hello()).ok());
+}
+
+TEST_F(SessionsTest, TextsOfAHelloAreBounded) {
+  ScriptedAgent agent("a");
+  agent.hello().set_program(std::string(4096, 'x'));
+  EXPECT_TRUE(sessions_->OpenSession(agent.hello()).ok());
+  agent.hello().set_program(std::string(4097, 'x'));
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("hello.program has 4097 bytes"));
+  agent.hello().clear_program();
+  agent.hello().mutable_settings()->set_config_json(std::string((1 << 20) + 1, 'x'));
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("settings.config_json"));
+}
+
+TEST(StructureLimitsTest, NamesAndNestingAreBounded) {
+  v1::Structure structure;
+  structure.set_name(std::string(4096, 'n'));
+  structure.set_kind(v1::RECORD_API);
+  v1::Node* node = structure.mutable_fields()->mutable_dict()->add_entries()->mutable_value();
+  for (int depth = 1; depth < 32; ++depth) node = node->mutable_list()->add_items();
+  node->set_slot(v1::Node::NONE);
+  EXPECT_TRUE(Summarize(structure).ok()) << Summarize(structure).status();
+  v1::Structure deeper = structure;
+  node->clear_kind();
+  node->mutable_list()->add_items()->mutable_list()->add_items()->set_slot(v1::Node::NONE);
+  EXPECT_THAT(Summarize(structure).status().ToString(), HasSubstr("more than 32 deep"));
+  deeper.set_name(std::string(4097, 'n'));
+  EXPECT_THAT(Summarize(deeper).status().ToString(), HasSubstr("4097 bytes"));
+}
+
 }  // namespace
 }  // namespace msprobe::server
