@@ -15,6 +15,9 @@ AGENTS = {
     "L0": ("on", "L0", {}),
     "L1": ("on", "L1", {}),
     "mix": ("on", "mix", {}),
+    "L0 tensor": ("on", "L0", {"task": "tensor"}),
+    "L1 tensor": ("on", "L1", {"task": "tensor"}),
+    "mix tensor": ("on", "mix", {"task": "tensor"}),
     "mix md5 tensor": ("on", "mix", {"task": "tensor", "section": {"summary_mode": "md5"}}),
 }
 NETS = ("qwen2", "two_path", "encoder", "qwen2 checkpointing", "conv", "decode")
@@ -41,8 +44,8 @@ def trace(directory, name):
     steps = STEPS
     if name != "off":
         mode, level, more = AGENTS[name]
-        if more:
-            steps = 3  # of full tensors, three steps will do
+        if "section" in more:
+            steps = 3  # beside all of those without checksums, three steps will do
         config = write_config(directory / "config.json", directory / "dump", level=level, **more)
         arguments = ["--agent", mode, "--config", config]
     run([sys.executable, PROGRAMS / "bit_identity.py", *arguments, "--steps", steps, "--out", out], timeout=280)
