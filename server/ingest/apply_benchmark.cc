@@ -1,11 +1,13 @@
 // What a tensor record costs between the arrival of its bytes and its durable acknowledgement, without a network.
 
 #include <benchmark/benchmark.h>
+#include <xxhash.h>
 
-#include <thread>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "server/format/repeated_pass.h"
+#include "server/format/scripted_block.h"
 #include "server/ingest/sessions.h"
 #include "server/store/scratch_directory.h"
 
@@ -84,6 +86,71 @@ BENCHMARK(Apply)
     ->Unit(benchmark::kMillisecond)
     ->MeasureProcessCPUTime()
     ->UseRealTime();
+
+constexpr size_t kPayloadBytes = 1 << 20;
+constexpr int kPayloads = 256;
+
+// The number `n` is in the content, so that none is like another.
+std::string Content(uint64_t n) {
+  std::string content(kPayloadBytes, 'x');
+  for (size_t i = 0; i + sizeof(n) <= content.size(); i += sizeof(n)) {
+    n = n * 6364136223846793005 + 1442695040888963407;
+    std::memcpy(content.data() + i, &n, sizeof(n));
+  }
+  return content;
+}
+
+// Payloads of 1 MiB, each new, durable at the end: as the store writes blobs by itself (0) or as a session takes them
+// in (1), which hashes them and keeps account.
+void Payloads(benchmark::State& state) {
+  const bool session = state.range(0) != 0;
+  uint64_t n = 0;
+  uint64_t bytes = 0;
+  for (auto _ : state) {
+    state.PauseTiming();
+    Place place;
+    auto opened = *place.sessions->OpenSession(HelloOf(0));
+    std::vector<v1::PayloadChunk> chunks;
+    v1::Batch batch;
+    batch.set_session(HelloOf(0).session());
+    batch.set_batch_sequence(1);
+    const v1::Structure structure = TensorStructure("Torch.add", v1::RECORD_API, {"input_args"});
+    batch.add_definitions()->set_id(IdOf(structure));
+    batch.mutable_definitions(0)->set_structure(structure.SerializeAsString());
+    BlockScript script(0, 0);
+    for (int i = 0; i < kPayloads; ++i) {
+      v1::PayloadChunk& chunk = chunks.emplace_back();
+      chunk.set_content(Content(++n));
+      const XXH128_hash_t hash = XXH3_128bits(chunk.content().data(), chunk.content().size());
+      XXH128_canonical_t canonical;
+      XXH128_canonicalFromHash(&canonical, hash);
+      chunk.set_hash(std::string(reinterpret_cast<const char*>(canonical.digest), sizeof(canonical.digest)));
+      chunk.set_last(true);
+      script.Fragment(structure, static_cast<uint32_t>(i), static_cast<uint64_t>(i), v1::FRAGMENT_ENTER, {1},
+                      chunk.hash(), kPayloadBytes);
+    }
+    *batch.add_items()->mutable_block() = script.block();
+    bool ok = opened->Apply(batch).ok();
+    state.ResumeTiming();
+    for (const v1::PayloadChunk& chunk : chunks) {
+      if (session) {
+        ok = opened->AddPayload(chunk).ok() && ok;
+      } else {
+        ChangeSet changes;
+        changes.Put(Family::kPayloads, ChunkKey{chunk.hash(), 1, 0, 0}.Encode(), chunk.content());
+        ok = place.store->Write(changes).ok() && ok;
+      }
+      bytes += chunk.content().size();
+    }
+    ok = place.store->AwaitDurable(absl::Seconds(60)).ok() && ok;
+    if (!ok) state.SkipWithError("not stored");
+    state.PauseTiming();
+    opened.reset();
+    state.ResumeTiming();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(bytes));
+}
+BENCHMARK(Payloads)->ArgName("session")->Arg(0)->Arg(1)->Iterations(4)->Unit(benchmark::kMillisecond)->UseRealTime();
 
 }  // namespace
 }  // namespace msprobe::server
