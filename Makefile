@@ -15,6 +15,7 @@ export MSPROBE_ORACLE ?= $(CURDIR)/.oracle
 
 VENV := .venv
 ORACLE := .oracle
+VLLM := .venv-vllm
 RUN := $(VENV)/bin/python
 
 help: ## list the targets
@@ -26,8 +27,11 @@ demo: build ## run the main job: a model through agent, server and store, and a 
 build: cpp wheels ## install what is missing, build the C++, make and install the three wheels
 	@$(RUN) scripts/make_wheels.py --install
 
-test: build oracle ## every test: C++, Python, integration, interop with the established tool, sanitizers
+test: build oracle vllm ## every test: C++, Python, integration, interop with the established tool, vLLM, sanitizers
 	@$(RUN) scripts/run_suites.py
+
+test-vllm: build vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
+	@$(RUN) scripts/run_suites.py vllm
 
 bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; fifty minutes
 	@$(RUN) tests/bench/bench.py
@@ -86,4 +90,16 @@ $(ORACLE)/.requirements: scripts/requirements-oracle.txt scripts/requirements-to
 	$(ORACLE)/bin/python -m pip install --quiet -r $<
 	@touch $@
 
-.PHONY: fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks
+# vLLM and our wheels live in one environment; the established tool, whose package has our name, in a folder of its own there.
+$(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.txt scripts/requirements-oracle.txt | debian
+	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet -r scripts/requirements-torch.txt
+	$(VLLM)/bin/python -m pip install --quiet --no-deps -r $<
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --upgrade --target $(VLLM)/established \
+	  "$$(grep ^mindstudio-probe scripts/requirements-oracle.txt)"
+	@touch $@
+
+vllm: build $(VLLM)/.requirements
+	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
+
+.PHONY: fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks test-vllm vllm

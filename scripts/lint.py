@@ -25,7 +25,13 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 CLEAN = BUILD / "lint"
 ROOMS = ("agent", "server")
-PYTHON = ("agent/python/msprobe", "scripts", "demo", "tests/bench")  # the other tests are untyped
+PYTHON = (
+    "agent/python/msprobe",
+    "agent/python/msprobe_vllm",
+    "scripts",
+    "demo",
+    "tests/bench",
+)  # the other tests are untyped
 INCLUDE = re.compile(r'^\s*#\s*include\s+"((?:agent|server)/[^"]+)"', re.MULTILINE)
 JOBS = int(os.environ.get("JOBS", os.cpu_count() or 1))
 

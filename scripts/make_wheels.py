@@ -58,7 +58,12 @@ WHEELS = (
     Wheel(
         "msprobe_agent",
         "agent",
-        ("agent/pyproject.toml", "agent/python/msprobe/**/*", "build/python/msprobe/_agent*.so"),
+        (
+            "agent/pyproject.toml",
+            "agent/python/msprobe/**/*",
+            "agent/python/msprobe_vllm/*.py",
+            "build/python/msprobe/_agent*.so",
+        ),
         "extension",
     ),
 )

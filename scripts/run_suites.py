@@ -99,11 +99,12 @@ SUITES = {
         pytest("integration", "tests/integration", 1200),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
+        pytest("vllm", "tests/vllm", 900),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
         pytest("chaos", "tests/chaos", 1800),
     )
 }
-DEFAULT = ("unit", "client", "agent", "integration", "interop", "sanitize")
+DEFAULT = ("unit", "client", "agent", "integration", "interop", "vllm", "sanitize")
 
 
 def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:

@@ -208,6 +208,19 @@ class StreamingSession : public Session {
     FillSettings(settings, marker.mutable_settings_changed()->mutable_settings());
     Mark(marker);
   }
+  void NoteTokens(uint32_t step, uint32_t token, const TokenSpan& span) override {
+    if (parts_->budget->used() >= parts_->budget->ceiling()) return;  // as for faults
+    v1::Marker marker;
+    v1::Marker::TokenSpan* out = marker.mutable_token_span();
+    out->set_step(step);
+    out->set_token(token);
+    out->set_request(ToUtf8(span.request));
+    out->set_first_position(span.first_position);
+    out->set_last_position(span.last_position);
+    out->set_first_row(span.first_row);
+    out->set_counted(span.counted);
+    Mark(marker);
+  }
   void ReportFault(uint32_t step, std::string_view where, std::string_view message) override {
     if (abandoned_) return;
     ++parts_->counters.faults;

@@ -92,6 +92,14 @@ class Session {
   virtual void ExportOpenStep(uint32_t step) = 0;
   virtual void SetRank(RankLabel rank) = 0;
   virtual void SetSettings(const CaptureSettings& settings) = 0;
+  // What pass `token` of `step` holds of a request that a server serves: positions first to last, in rows first_row and
+  // on of the batch. counted: as Marker.TokenSpan says.
+  struct TokenSpan {
+    std::string_view request;
+    uint64_t first_position = 0, last_position = 0, first_row = 0;
+    bool counted = false;
+  };
+  virtual void NoteTokens(uint32_t step, uint32_t token, const TokenSpan& span) = 0;
   virtual void ReportFault(uint32_t step, std::string_view where, std::string_view message) = 0;
 
   // Waits until all that was emitted before is durable and, where the server exports, the ended steps are in place.

@@ -233,19 +233,39 @@ ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass 
   return passed ? std::move(passed) : ObjectReference::Borrow(value);
 }
 
+bool Capture::BeginPass(PyObject* keywords) {
+  if (std::exchange(root_raised_, false)) {
+    const ObjectReference done = ObjectReference::Steal(PyObject_CallNoArgs(callbacks_.pass_failed.get()));
+    PyErr_Clear();
+    if (active_ != this || !recorder_->watching()) return false;
+  }
+  const uint32_t token = recorder_->BeginToken();
+  if (!serving_ || !recorder_->capturing()) return true;
+  PyObject* positions = keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, "positions");
+  const bool is_tensor = positions != nullptr && THPVariable_Check(positions);
+  batch_.NotePass(recorder_->session(), recorder_->step(), token, is_tensor ? &THPVariable_Unpack(positions) : nullptr);
+  return true;
+}
+
+PyObject* Capture::EndPass(PyObject* result) {
+  if (result == nullptr) root_raised_ = serving_;
+  return result;
+}
+
 PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
   const auto found = PyTuple_GET_SIZE(arguments) > 0 ? modules_.find(PyTuple_GET_ITEM(arguments, 0)) : modules_.end();
   if (found == modules_.end() || !recorder_->watching() || ThreadState::Get().suppressed > 0) {
     return PyObject_Call(original, arguments, keywords);
   }
   const std::shared_ptr<Recorder> recorder = recorder_;
-  if (found->second.is_root) {
-    recorder->BeginToken();
-    if (found->second.name->empty()) return PyObject_Call(original, arguments, keywords);
-  }
-  if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
+  const bool is_root = found->second.is_root;
   const ObjectReference module = found->second.object;
   const std::shared_ptr<const std::string> name = found->second.name;
+  if (is_root) {
+    if (!BeginPass(keywords)) return PyObject_Call(original, arguments, keywords);
+    if (name->empty()) return EndPass(PyObject_Call(original, arguments, keywords));
+  }
+  if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
   ThreadState& thread = Thread();
   const auto call = std::make_shared<ModuleCall>(recorder, recorder->BeginModule(name, thread));
   OpenRecord& record = call->forward();
@@ -276,6 +296,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   }
   PyObject* result = PyObject_Call(original, arguments, keywords);
   if (result == nullptr) {
+    if (is_root) EndPass(nullptr);
     if (active_ == this) Raised(record);
     recorder->PopModule(thread, record);
     return nullptr;

@@ -14,6 +14,7 @@
 #include "agent/torch/module_call.h"
 #include "agent/torch/parameter_gradients.h"
 #include "agent/torch/recorder.h"
+#include "agent/torch/served_batch.h"
 
 namespace msprobe::capture {
 
@@ -25,11 +26,13 @@ class Capture {
  public:
   // describe: encodes the rare values of a call (_describe.py). thread_lane(epoch): the calling thread's place among
   // those that record in a step (_thread_lanes.py).
+  // pass_failed(): a forward pass of a served batch raised, and another begins though nobody ended the step.
   // with_tensors(value, tensors): `value` with its tensors that require grad replaced (_with_tensors.py).
   struct Callbacks {
     ObjectReference describe;
     ObjectReference thread_lane;
     ObjectReference with_tensors;
+    ObjectReference pass_failed;
   };
   Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, Callbacks callbacks);
 
@@ -58,6 +61,12 @@ class Capture {
   void AddModule(PyObject* module, const std::string& name, bool is_root);
   void RemoveModule(PyObject* module);
   void ForgetModules();
+  // The requests whose tokens the forward passes hold from now on; none: nobody says.
+  void SetBatch(std::vector<ServedBatch::Request> requests) {
+    serving_ = !requests.empty();
+    root_raised_ = false;
+    batch_.Set(std::move(requests));
+  }
   // load: what replaces the arguments of modules from now on; null: nothing does.
   void SetModuleInputs(std::unique_ptr<ModuleInputs> inputs) { module_inputs_ = std::move(inputs); }
 
@@ -86,6 +95,10 @@ class Capture {
   // Whether `result` is a Work or a list of them. Then the record is completed by Waited.
   bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
                       PyObject* keywords, PyObject* result);
+  // The root is called: the next forward pass begins. False: nothing is captured any more.
+  bool BeginPass(PyObject* keywords);
+  // What calling a root gave.
+  PyObject* EndPass(PyObject* result);
   // The calling thread, placed among those of the step.
   ThreadState& Thread();
   core::StackId Stack(PyObject* entered);
@@ -104,6 +117,9 @@ class Capture {
   const Callbacks callbacks_;
   CallStack call_stack_;
   ParameterGradients parameter_gradients_;
+  ServedBatch batch_;
+  bool serving_ = false;      // batch_ has requests
+  bool root_raised_ = false;  // the last pass of a served batch did
   std::unique_ptr<ModuleInputs> module_inputs_;
   absl::flat_hash_map<PyObject*, std::shared_ptr<Wait>> waits_;  // by Work
   absl::flat_hash_map<PyObject*, Module> modules_;

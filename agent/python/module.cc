@@ -49,11 +49,13 @@ class Agent {
  public:
   Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
         const std::string& server_binary, const std::string& framework_version, const std::string& program,
-        std::string own_directory, py::object describe, py::object thread_lane, py::object with_tensors)
+        std::string own_directory, py::object describe, py::object thread_lane, py::object with_tensors,
+        py::object pass_failed)
       : own_directory_(std::move(own_directory)),
         describe_(std::move(describe)),
         thread_lane_(std::move(thread_lane)),
-        with_tensors_(std::move(with_tensors)) {
+        with_tensors_(std::move(with_tensors)),
+        pass_failed_(std::move(pass_failed)) {
     core::SessionOptions options;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
@@ -106,6 +108,9 @@ class Agent {
       recorder_->request_rows().Clear();
     }
   }
+
+  // (request id, tokens) of the requests in the batch, in its order.
+  void SetBatch(std::vector<ServedBatch::Request> requests) { capture_->SetBatch(std::move(requests)); }
 
   // The dump.json that this step is compared with; empty: none.
   void SetBench(const std::string& dump_json) {
@@ -202,13 +207,15 @@ class Agent {
     recorder_ = std::make_shared<Recorder>(config, session_);
     const auto borrow = [](const py::object& callback) { return ObjectReference::Borrow(callback.ptr()); };
     capture_ = std::make_unique<Capture>(
-        recorder_, own_directory_, Capture::Callbacks{borrow(describe_), borrow(thread_lane_), borrow(with_tensors_)});
+        recorder_, own_directory_,
+        Capture::Callbacks{borrow(describe_), borrow(thread_lane_), borrow(with_tensors_), borrow(pass_failed_)});
   }
 
   const std::string own_directory_;
   const py::object describe_;
   const py::object thread_lane_;
   const py::object with_tensors_;
+  const py::object pass_failed_;
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<Capture> capture_;
@@ -348,14 +355,16 @@ PYBIND11_MODULE(_agent, module) {
 
   py::class_<Agent>(module, "Agent")
       .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&,
-                    const std::string&, const std::string&, std::string, py::object, py::object, py::object>(),
+                    const std::string&, const std::string&, std::string, py::object, py::object, py::object,
+                    py::object>(),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
            py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"),
-           py::arg("thread_lane"), py::arg("with_tensors"))
+           py::arg("thread_lane"), py::arg("with_tensors"), py::arg("pass_failed"))
       .def("start", &Agent::Start, py::arg("step"), py::arg("tokens") = py::none())
       .def("go_on", &Agent::GoOn, py::arg("step"))
       .def("reconfigure", &Agent::Reconfigure)
       .def("set_request_rows", &Agent::SetRequestRows)
+      .def("set_batch", &Agent::SetBatch)
       .def("set_bench", &Agent::SetBench)
       .def("diff_check_done", &Agent::DiffCheckDone)
       .def("load_module_inputs", &Agent::LoadModuleInputs, py::arg("names"), py::arg("replace"))

@@ -119,12 +119,13 @@ bool Recorder::WantsOutput(core::Direction direction) const {
   return config_.task != core::Task::kStructure && config_.output && WantsDirection(direction);
 }
 
-void Recorder::BeginToken() {
+uint32_t Recorder::BeginToken() {
   absl::MutexLock lock(&mu_);
   if (token_seen_) ++token_;
   token_seen_ = true;
   window_.BeginPass();
   inside_.store(window_.inside(), std::memory_order_relaxed);
+  return token_;
 }
 
 core::ParentId Recorder::ParentOf(const ThreadState& thread) const {

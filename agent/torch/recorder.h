@@ -120,8 +120,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   bool WantsInput(core::Direction direction) const;
   bool WantsOutput(core::Direction direction) const;
 
-  // The root module was called: the next forward pass of the step begins.
-  void BeginToken();
+  // The root module was called: the next forward pass of the step begins. Gives its token.
+  uint32_t BeginToken();
 
   // Begins the forward record of an API call or module, and counts it. Modules also go on the thread's stack
   // (through PushModule, by the caller).

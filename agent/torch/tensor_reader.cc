@@ -161,12 +161,13 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
   view.strides = strides;
   view.conjugate = tensor.is_conj();
   view.negative = tensor.is_neg();
-  const int64_t count = view.element_count();
-  if (count == 0) {
+  const auto* memory = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
+  if (view.element_count() == 0) {
     if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
+    // No bytes, but a part of some memory: the established tool saves such, and not those that never had memory.
+    if (save && memory != nullptr) reading.leaf.payload = session_->AllocatePayload(0);
     return;
   }
-  const auto* memory = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
   if (memory == nullptr || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()}, strides)) return;
   view.data = memory + (impl->storage_offset() + offset) * static_cast<int64_t>(impl->itemsize());
 

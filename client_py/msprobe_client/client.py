@@ -127,10 +127,16 @@ class Client:
         response = self._result(lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()))
         return [decode.run_summary(item) for item in response.runs]
 
-    def steps(self, run: str) -> list[model.StepSummary]:
-        """In order of step, then rank."""
-        request = query_pb2.ListStepsRequest(run=run)
-        return [decode.step_summary(item) for item in self._items(lambda: self._query.ListSteps(request))]
+    def steps(self, run: str, *, request: str | None = None, position: int | None = None) -> list[model.StepSummary]:
+        """In order of step, then rank.
+
+        request: only steps in which a served model was given tokens of this request, with token_spans; position: only
+        those of this position of it, 0 being its first token.
+        """
+        asked = query_pb2.ListStepsRequest(run=run, request=request or "")
+        if position is not None:
+            asked.position = position
+        return [decode.step_summary(item) for item in self._items(lambda: self._query.ListSteps(asked))]
 
     def records(
         self,

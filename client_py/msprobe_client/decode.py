@@ -92,6 +92,12 @@ def step_summary(message: query_pb2.StepSummary) -> model.StepSummary:
         epoch=message.epoch,
         earlier_epochs=tuple(message.earlier_epochs),
         faults=message.faults,
+        token_spans=tuple(
+            model.TokenSpan(
+                span.token, span.request, span.first_position, span.last_position, span.first_row, span.counted
+            )
+            for span in message.token_spans
+        ),
     )
 
 

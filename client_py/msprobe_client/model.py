@@ -80,6 +80,18 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """What forward pass `token` of a step holds of a request: positions, and the rows of the batch they stand in."""
+
+    token: int
+    request: str
+    first_position: int
+    last_position: int  # included
+    first_row: int
+    counted: bool  # from the first captured token of the request on, since its positions lay on a device
+
+
+@dataclass(frozen=True, slots=True)
 class StepSummary:
     step: int
     rank: Rank
@@ -95,6 +107,7 @@ class StepSummary:
     epoch: int
     earlier_epochs: tuple[int, ...]
     faults: int
+    token_spans: tuple[TokenSpan, ...] = ()  # of the request that was asked for
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,35 @@
 #include "server/query/shown_steps.h"
 
 namespace msprobe::server {
+namespace {
+
+// Adds the spans of the request that was asked for. False: the step holds none.
+bool AddSpans(const v1::ListStepsRequest& request, const storage::StepRow& row, v1::StepSummary& summary) {
+  for (const v1::Marker::TokenSpan& span : row.token_spans()) {
+    if (span.request() != request.request()) continue;
+    if (request.has_position() &&
+        (request.position() < span.first_position() || request.position() > span.last_position())) {
+      continue;
+    }
+    *summary.add_token_spans() = span;
+  }
+  return summary.token_spans_size() > 0;
+}
+
+}  // namespace
 
 absl::Status ListSteps(const QueryContext& context, const v1::ListStepsRequest& request,
                        const Send<v1::StepSummary>& send) {
+  if (request.has_position() && request.request().empty()) {
+    return absl::InvalidArgumentError("ListSteps has a position but no request whose position it is");
+  }
   auto run = context.store->FindRun(request.run());
   if (!run.ok()) return run.status();
   auto steps = ShownSteps(*context.store, run->number());
   if (!steps.ok()) return steps.status();
   for (const ShownStep& step : *steps) {
     v1::StepSummary summary;
+    if (!request.request().empty() && !AddSpans(request, step.row, summary)) continue;
     summary.set_step(step.key.step);
     *summary.mutable_rank() = RankOfCode(step.key.rank);
     summary.set_state(step.row.state());

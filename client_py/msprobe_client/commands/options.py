@@ -75,6 +75,10 @@ OutputFormat = Annotated[
         "--format", help="table (default), json: one object to a line, csv, xlsx, parquet", show_default=False
     ),
 ]
+Request = Annotated[
+    Optional[str],  # noqa: UP045
+    typer.Option("--request", metavar="ID", help="Only forward passes that held tokens of this request"),
+]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="Name of the run", show_default=False)]
 Steps = Annotated[
     Optional[list[str]],  # noqa: UP045

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, RunName, Selection, Server, Steps, common
+from msprobe_client.commands.options import (
+    DataDir,
+    OutputFormat,
+    Ranks,
+    Request,
+    RunName,
+    Selection,
+    Server,
+    Steps,
+    common,
+)
 from msprobe_client.commands.tensor_filters import (
     Dtypes,
     Module,
@@ -19,6 +29,7 @@ from msprobe_client.commands.tensor_filters import (
     found_row,
     predicate,
 )
+from msprobe_client.errors import NotFound
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
@@ -36,8 +47,9 @@ def run(
     ] = None,
     token: Annotated[
         Optional[int],  # noqa: UP045
-        typer.Option("--token", min=0, help="Only this forward pass of the step"),
+        typer.Option("--token", min=0, help="Only this forward pass of the step; with --request, this token of it"),
     ] = None,
+    request: Request = None,
     regex: Regex = None,
     dtype: Dtypes = None,
     shape: Shape = None,
@@ -63,6 +75,8 @@ def run(
         "stack": stack_text,
     }
     given = {key: value for key, value in filters.items() if value}
+    if given and request is not None:
+        raise typer.BadParameter("cannot be combined with filters of tensors; use --name", param_hint="--request")
     if given:
         if stack:
             raise typer.BadParameter(
@@ -100,7 +114,10 @@ def run(
     chosen = options.format or Format.table
     rows_of = _record_row if chosen == Format.json else _tensor_rows
     with options.connect() as client:
-        found = _records(client, run, selection, name, token, stack)
+        if request is None:
+            found = _records(client, run, selection, name, token, stack)
+        else:
+            found = _records_of_request(client, run, selection, name, request, token, stack)
         write(chosen, columns, (row for record in found for row in rows_of(record)))
 
 
@@ -111,6 +128,21 @@ def _records(
     places = [single] if single else [(item.step, item.rank) for item in selection.of(run, client.steps(run))]
     for step, rank in places:
         yield from client.records(run, step=step, rank=rank, name=name, token=token, with_stack=stack)
+
+
+def _records_of_request(
+    client: Client, run: str, selection: Selection, name: str | None, request: str, position: int | None, stack: bool
+) -> Iterator[Record]:
+    """Of each forward pass that held the request (and the position), whole: other requests of the batch too."""
+    steps = client.steps(run, request=request, position=position)
+    if not steps:
+        token = "a token" if position is None else f"token {position}"
+        raise NotFound(f"run {run} has no forward pass that held {token} of request {request!r}")
+    for item in selection.of(run, steps):
+        for token in dict.fromkeys(span.token for span in item.token_spans):
+            yield from client.records(
+                run, step=item.step, rank=item.rank, name=name, token=token, with_stack=stack, epoch=item.epoch
+            )
 
 
 def _note(record: Record) -> str:

@@ -146,7 +146,8 @@ class PrecisionDebugger:
         token_range: [first, last], both captured: forward passes of the (first) model, counted from 0 at each start.
         rank_id: names the rank where torch.distributed does not.
         scheduled_tokens: request id -> number of its tokens in the batch, in the batch's order; with request_id in the
-        configuration only that request's rows are kept, and a step without it is skipped.
+        configuration only that request's rows are kept, and a step without it is skipped. Which positions of which
+        request each forward pass holds is recorded, so that a token of a request can be asked for.
         """
         cls._the()._start(
             _arguments.models(model),
@@ -265,6 +266,7 @@ class PrecisionDebugger:
                 return
         self._open()
         self._agent.set_request_rows(rows)
+        self._agent.set_batch(list((scheduled or {}).items()))
         self._find_bench()
         self._register_models()
         self._load_inputs()
@@ -338,6 +340,17 @@ class PrecisionDebugger:
             self._find_bench()
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
+
+    def _after_failed_pass(self) -> None:
+        """A served batch raised, its step was never ended, and the next batch begins, of which nothing was said."""
+        _log.warning(
+            f"the forward pass of step {self.service.current_iter} raised and nobody ended the step: it ends here, "
+            "and the next batch is the next step"
+        )
+        self._end_step(True)
+        self._agent.set_batch([])
+        if self.config.request_id:  # whose rows nobody has told
+            self._stop_capture()
 
     def _follow_file(self) -> None:
         self._followed.look()
@@ -438,6 +451,7 @@ class PrecisionDebugger:
                 describe=describe,
                 thread_lane=ThreadLanes().current,
                 with_tensors=with_tensors,
+                pass_failed=self._after_failed_pass,
             )
         except ValueError as error:
             raise MsprobeError(str(error)) from None

@@ -1,0 +1,128 @@
+"""The window of a vLLM runner in which a step is captured: from a known batch to the end of sampling."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+_WINDOW = "_msprobe_window"
+
+
+class RunnerWindow:
+    """Calls the debugger where vllm-ascend's runner calls it, around the methods of one GPUModelRunner.
+
+    1. It opens when the batch of execute_model is known and not empty, with the requests in the batch's order.
+    2. It closes when sample_tokens (pool, for a pooling model of the newer runner) has ended, or execute_model where
+       nothing is sampled: an encoder, a pipeline stage before the last, a pooling model. Drafting lies inside.
+    3. Dummy runs (profiling, warm-up, an idle rank) never open it.
+    4. An exception closes it: what was captured of the failed step is kept, and the next begins anew.
+    Threads: the runner's own.
+    """
+
+    def __init__(self, runner: Any, debugger: Any) -> None:
+        self._runner = runner
+        self._debugger = debugger
+        self._open = False
+        self._executing = False
+
+    @staticmethod
+    def of(runner: Any) -> "RunnerWindow | None":
+        return getattr(runner, _WINDOW, None)
+
+    def status(self) -> dict[str, Any]:
+        service = self._debugger.service
+        return {
+            "capturing": True,
+            "dump_path": self._debugger.config.dump_path,
+            "next_step": service.loop + service.init_step,
+        }
+
+    def open(self) -> None:
+        """Puts itself around the runner's methods, those that this version of the runner has."""
+        setattr(self._runner, _WINDOW, self)
+        self._around("execute_model", self._execute)
+        self._around("sample_tokens", self._ending)
+        self._around("pool", self._ending)
+        self._around("_dummy_run", self._dummy)
+        self._around("_update_states", self._updated)
+        self._around("gather_batch_req_state", self._gathered)
+
+    def _around(self, name: str, wrap: Callable[..., Any]) -> None:
+        original = getattr(self._runner, name, None)
+        if original is not None:
+            setattr(self._runner, name, lambda *arguments, **keywords: wrap(original, *arguments, **keywords))
+
+    def _execute(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        self._close()  # of a step whose sampling never came
+        self._executing = not keywords.get("dummy_run", False)
+        result = None
+        try:
+            result = original(*arguments, **keywords)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            self._executing = False
+        if result is not None:
+            self._close()
+        return result
+
+    def _ending(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        try:
+            return original(*arguments, **keywords)
+        finally:
+            self._close()
+
+    def _dummy(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        executing, self._executing = self._executing, False
+        try:
+            return original(*arguments, **keywords)
+        finally:
+            self._executing = executing
+            self._close(dump=False)
+
+    def _updated(self, original: Callable[..., Any], scheduler_output: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = original(scheduler_output, *arguments, **keywords)
+        if self._executing:
+            self._start(scheduler_output.num_scheduled_tokens, self._runner.input_batch.req_ids)
+        return result
+
+    def _gathered(self, original: Callable[..., Any], scheduler_output: Any, *arguments: Any, **keywords: Any) -> Any:
+        result = original(scheduler_output, *arguments, **keywords)
+        if self._executing and result is not None:
+            self._start(scheduler_output.num_scheduled_tokens, result.req_ids)
+        return result
+
+    def _start(self, scheduled: dict[str, int], order: Iterable[str | None]) -> None:
+        batch = {request: scheduled[request] for request in order if request is not None and scheduled.get(request)}
+        if self._open or not batch:
+            return
+        self._open = True
+        self._contained(lambda: self._debugger.start(self._runner.model, scheduled_tokens=self._as_asked(batch)))
+
+    def _close(self, dump: bool = True) -> None:
+        if not self._open:
+            return
+        self._open = False
+        self._contained(self._debugger.stop)
+        self._contained(lambda: self._debugger.step(dump=dump))
+
+    def _as_asked(self, batch: dict[str, int]) -> dict[str, int]:
+        """The request that the configuration's request_id means, under that name.
+
+        vLLM makes ``cmpl-ID-0-1a2b3c4d`` of the ID that a client sends as X-Request-Id.
+        """
+        asked = self._debugger.config.request_id
+        if not asked or asked in batch:
+            return batch
+        meant = re.compile(rf"(?:[a-z]+-)?{re.escape(asked)}(?:-\d+)?(?:-[0-9a-f]{{8}})?")
+        found = next((request for request in batch if meant.fullmatch(request)), None)
+        return {asked if request == found else request: tokens for request, tokens in batch.items()}
+
+    @staticmethod
+    def _contained(call: Callable[[], Any]) -> None:
+        try:
+            call()
+        except Exception as error:  # the engine goes on
+            from msprobe.pytorch import _log
+
+            _log.warning(f"msprobe: {error}; this step is not captured")
