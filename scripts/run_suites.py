@@ -101,7 +101,7 @@ SUITES = {
         pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 900),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
-        pytest("chaos", "tests/chaos", 1800),
+        pytest("chaos", "tests/chaos", 5400),
     )
 }
 DEFAULT = ("unit", "client", "agent", "integration", "interop", "vllm", "sanitize")

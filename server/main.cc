@@ -14,6 +14,7 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/numbers.h"
 #include "server/control/server.h"
+#include "server/control/store_check.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
 #ifdef MSPROBE_CRASH_DISK
@@ -40,6 +41,15 @@ ABSL_FLAG(
     "File of bearer tokens, a line each: ROLE[,ROLE...] NAME TOKEN; roles are write, read, control, admin. Empty: "
     "no token is asked for.");
 ABSL_FLAG(std::string, socket_mode, "600", "Permissions of unix sockets, octal.");
+ABSL_FLAG(double, retain_days, 0,
+          "Remove runs whose latest session began longer ago. 0: no limit. Pinned and open runs are never removed.");
+ABSL_FLAG(int64_t, retain_mib, 0, "Remove the oldest runs while all together have more MiB. 0: no limit.");
+ABSL_FLAG(int64_t, retain_runs, 0, "Remove the oldest runs while there are more. 0: no limit.");
+ABSL_FLAG(int64_t, run_quota_mib, 0,
+          "MiB that one run may take; beyond, its agents are refused and their loss policy applies. 0: no limit.");
+ABSL_FLAG(bool, check, false,
+          "Read everything in data_dir, say what is damaged (run, rank, step or payload), and end: 0 where nothing is, "
+          "else 1.");
 ABSL_FLAG(bool, embedded, false, "Leave when there is nothing left to do; leave quietly if data_dir is in use.");
 ABSL_FLAG(std::string, dump_path, "", "With --embedded: directory into which finished steps are exported.");
 ABSL_FLAG(std::string, advertise, "", "With --embedded: file that says where this server listens.");
@@ -103,6 +113,17 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   const int64_t reserve = absl::GetFlag(FLAGS_reserve_disk_mib);
   if (reserve < 0 || reserve > (int64_t{1} << 30))
     return BadFlag("reserve_disk_mib", Cat(reserve), "it must be 0 or more");
+  const double days = absl::GetFlag(FLAGS_retain_days);
+  if (!(days >= 0)) return BadFlag("retain_days", Cat(days), "it must be 0 or more");
+  if (days > 0) options.retention.age = absl::Hours(24) * days;
+  for (const auto& [flag, value] : {std::pair("retain_mib", absl::GetFlag(FLAGS_retain_mib)),
+                                    std::pair("retain_runs", absl::GetFlag(FLAGS_retain_runs)),
+                                    std::pair("run_quota_mib", absl::GetFlag(FLAGS_run_quota_mib))}) {
+    if (value < 0 || value > (int64_t{1} << 31)) return BadFlag(flag, Cat(value), "allowed are 0 to 2147483648");
+  }
+  options.retention.bytes = static_cast<uint64_t>(absl::GetFlag(FLAGS_retain_mib)) << 20;
+  options.retention.runs = static_cast<uint32_t>(absl::GetFlag(FLAGS_retain_runs));
+  options.retention.run_quota = static_cast<uint64_t>(absl::GetFlag(FLAGS_run_quota_mib)) << 20;
   options.reserve_bytes = static_cast<uint64_t>(reserve) << 20;
   if (options.export_threads < 1 || options.export_threads > 64) {
     return BadFlag("export_threads", Cat(options.export_threads), "allowed are 1 to 64");
@@ -137,6 +158,22 @@ absl::Status CheckLogLevel(const std::string& level) {
   return BadFlag("log_level", level, "allowed are debug, info, warning, error and off");
 }
 
+int Check(const ServerOptions& server) {
+  StoreOptions options;
+  options.directory = server.data_dir;
+  auto store = Store::Open(options);
+  absl::StatusOr<CheckReport> report = store.ok() ? CheckStore(**store) : store.status();
+  if (!report.ok()) {
+    std::fprintf(stderr, "msprobe-server: %s\n", std::string(report.status().message()).c_str());
+    return 1;
+  }
+  for (const Damage& damage : report->damages) std::printf("%s: %s\n", damage.where.c_str(), damage.what.c_str());
+  std::printf("%s\n", Cat(report->runs, " runs, ", report->steps, " steps, ", report->records, " records, ",
+                          report->payloads, " payloads; damaged: ", report->damages.size())
+                          .c_str());
+  return report->damages.empty() ? 0 : 1;
+}
+
 int Main() {
   absl::StatusOr<ServerOptions> options = OptionsOfFlags();
   absl::Status status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
@@ -151,6 +188,8 @@ int Main() {
   CrashDisk disk(options->data_dir, seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
   options->env = disk.env();
 #endif
+
+  if (absl::GetFlag(FLAGS_check)) return Check(*options);
 
   // Before any thread is started: signals wait for the loop below.
   sigset_t signals;

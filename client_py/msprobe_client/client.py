@@ -16,6 +16,8 @@ from msprobe_client import analysis_client, background_call, decode, dump_files,
 from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
+from msprobe_client.backup import BackupReport
+from msprobe_client.backup import write as write_backup
 from msprobe_client.comparison import Divergence, Overflow, TableReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
@@ -122,6 +124,15 @@ class Client:
         return decode.server_info(
             self._result(lambda: self._control.GetServerInfo.future(control_pb2.GetServerInfoRequest()))
         )
+
+    def pin(self, run: str, *, pinned: bool = True) -> None:
+        """A pinned run is not removed by the server's retention."""
+        self._result(lambda: self._control.PinRun.future(control_pb2.PinRunRequest(run=run, pinned=pinned)))
+
+    def backup(self, directory: PathLike) -> BackupReport:
+        """Everything the server holds, as of one moment, into a new directory. See backup.restore."""
+        with _disk(directory):
+            return write_backup(self._items(lambda: self._control.Backup(control_pb2.BackupRequest())), Path(directory))
 
     def runs(self) -> list[model.RunSummary]:
         response = self._result(lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()))

@@ -62,6 +62,7 @@ def run_summary(message: query_pb2.RunSummary) -> model.RunSummary:
         payload_bytes=message.payload_bytes,
         open_sessions=message.open_sessions,
         settings=settings(message.settings),
+        pinned=message.pinned,
     )
 
 

@@ -67,6 +67,7 @@ class RunSummary:
     payload_bytes: int
     open_sessions: int
     settings: CaptureSettings
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

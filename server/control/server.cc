@@ -66,7 +66,11 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   server->store_ = *std::move(opened);
   server->tiler_ = std::make_unique<Tiler>(server->store_.get());
 
+  RemoveLeftBackups(Cat(given.data_dir, "/backups"));
+  server->retention_ = std::make_unique<Retention>(server->store_.get(), &server->metrics_, given.retention);
+
   SessionsOptions sessions;
+  sessions.admit = [retention = server->retention_.get()](uint32_t run) { return retention->Admit(run); };
   sessions.version = given.version;
   sessions.most_open = given.max_sessions;
   if (given.embedded) sessions.probe = ProbeProcess;
@@ -84,6 +88,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   if (absl::Status status = server->sessions_->Recover(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   server->tiler_->Start();
+  server->retention_->Start();
 
   server->metrics_.Set(Metric::kBuildInfo, 1, {given.version});
   if (!given.metrics_listen.empty()) {
@@ -108,7 +113,8 @@ absl::Status Server::Listen() {
                                                                 .metrics = &metrics_,
                                                                 .paths_allowed = options_.embedded,
                                                                 .threads = AnalysisThreads()});
-  control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); });
+  control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); }, store_.get(),
+                                              Cat(options_.data_dir, "/backups"));
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -224,6 +230,7 @@ void Server::Stop() {
     }
   }
   if (tiler_ != nullptr) tiler_->Stop();
+  if (retention_ != nullptr) retention_->Stop();
   // Sessions may still tell it of steps; it no longer listens.
   if (exports_ != nullptr) exports_->Stop();
   if (store_ != nullptr) {

@@ -12,6 +12,7 @@
 #include "server/control/control_service.h"
 #include "server/control/listen_address.h"
 #include "server/control/listen_security.h"
+#include "server/control/retention.h"
 #include "server/control/step_exports.h"
 #include "server/control/tokens.h"
 #include "server/ingest/ingest_service.h"
@@ -41,6 +42,7 @@ struct ServerOptions {
   int export_threads = 2;
   // Kept free on the disk of data_dir: below it nothing new is taken.
   uint64_t reserve_bytes = uint64_t{64} << 20;
+  RetentionOptions retention;
   rocksdb::Env* env = nullptr;  // borrowed; null: the operating system's. For tests
   // Of the whole server, about: a quarter for what is not yet in files, an eighth for the cache, a quarter for messages
   // on their way in; the rest is that of sessions, queries and the tiler.
@@ -88,6 +90,7 @@ class Server {
   std::unique_ptr<Tokens> tokens_;  // null: none are asked for
   std::unique_ptr<Store> store_;
   std::unique_ptr<Tiler> tiler_;
+  std::unique_ptr<Retention> retention_;
   Tiler::Counters published_;
   Activity activity_;
   std::unique_ptr<StepExports> exports_;

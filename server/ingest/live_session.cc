@@ -138,6 +138,9 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
       return verdict;
     }
     if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+    if (context_.admit) {
+      if (absl::Status status = context_.admit(row_.run()); !status.ok()) return status;
+    }
     if (batch.batch_sequence() != row_.watermark() + 1) {
       return absl::OutOfRangeError(
           Cat("batch_sequence is ", batch.batch_sequence(), ", the next one is ", row_.watermark() + 1));

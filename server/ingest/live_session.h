@@ -29,6 +29,7 @@ struct SessionContext {
   Metrics* metrics = nullptr;
   SessionObserver* observer = nullptr;                           // may be null
   std::function<void(const std::string& hash)> payload_arrived;  // tells the other sessions
+  std::function<absl::Status(uint32_t run)> admit;               // empty: everything; see SessionsOptions
   std::vector<std::string> capabilities;
   std::string version;
   uint32_t max_batch_bytes = 8u << 20;

@@ -52,6 +52,7 @@ Sessions::Sessions(Store* store, Metrics* metrics, SessionObserver* observer, Se
   context_.observer = observer;
   context_.capabilities = options_.capabilities;
   context_.version = options_.version;
+  context_.admit = options_.admit;
   context_.payload_arrived = [this](const std::string& hash) { PayloadArrived(hash); };
 }
 
@@ -113,6 +114,9 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
       session = sessions_[hello.session()] = *loaded;
     }
     any_ever_ = true;
+    if (options_.admit) {
+      if (absl::Status status = options_.admit(session->row().run()); !status.ok()) return status;
+    }
     session->NoteDurable(received);
     session->Attach(std::move(listener));
   }

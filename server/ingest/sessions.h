@@ -19,6 +19,8 @@ struct SessionsOptions {
   absl::Duration grace = absl::Seconds(60);
   // Sessions that have neither ended nor been lost; one more is refused with RESOURCE_EXHAUSTED.
   size_t most_open = 4096;
+  // Whether a run may take more. Empty: always. Called often: it must be cheap.
+  std::function<absl::Status(uint32_t run)> admit;
   // Empty: nothing is known of any process.
   ProcessProbe probe;
 };

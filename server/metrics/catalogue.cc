@@ -50,6 +50,8 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Finished steps that are rows and may become tiles; up to 47 of each session in good order."},
     {Metric::kWriteBufferBytes, "msprobe_write_buffer_bytes", MetricType::kGauge, "bytes", "",
      "Written and not yet in files. At a quarter of --memory_limit, writers wait."},
+    {Metric::kRunsRemoved, "msprobe_runs_removed_total", MetricType::kCounter, "runs", "",
+     "Runs that retention removed; what users delete is not counted."},
     {Metric::kDiskFreeBytes, "msprobe_disk_free_bytes", MetricType::kGauge, "bytes", "",
      "Free on the disk of the data directory."},
     {Metric::kStoreRefusing, "msprobe_store_refusing", MetricType::kGauge, "", "",

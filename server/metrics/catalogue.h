@@ -32,6 +32,7 @@ enum class Metric : uint8_t {
   kTilingFailures,
   kStepsWaiting,
   kWriteBufferBytes,
+  kRunsRemoved,
   kDiskFreeBytes,
   kStoreRefusing,
   kAnalyses,

@@ -15,6 +15,7 @@ absl::Status ListRuns(const QueryContext& context, v1::ListRunsResponse& respons
     v1::RunSummary& summary = *response.add_runs();
     summary.set_run(run.name());
     summary.set_created_unix_us(run.created_unix_us());
+    summary.set_pinned(run.pinned());
     std::set<uint32_t> ranks, steps;
     auto all = store.Steps(run.number());
     if (!all.ok()) return all.status();

@@ -26,7 +26,7 @@ struct Store::Database {
 
   rocksdb::ColumnFamilyHandle* Handle(Family family) const { return handles[static_cast<size_t>(family)]; }
 
-  DirectoryLock lock;  // released last
+  DirectoryLock lock;               // released last
   std::shared_ptr<DiskState> disk;  // shared with the listener that RocksDB holds
   std::unique_ptr<rocksdb::DB> db;
   std::array<rocksdb::ColumnFamilyHandle*, 4> handles{};

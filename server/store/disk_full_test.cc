@@ -121,8 +121,7 @@ TEST_P(DiskFullTest, RefusesThenReadsThenGoesOnAndLosesNothing) {
   EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty()) << "after a crash";
 }
 
-INSTANTIATE_TEST_SUITE_P(AnyWrite, DiskFullTest,
-                         testing::Values(0, 1, 100, 3000, 10'000, 40'000, 70'000, 100'000, 200'000, 400'000));
+INSTANTIATE_TEST_SUITE_P(AnyWrite, DiskFullTest, testing::Values(0, 3000, 100'000, 400'000));
 
 TEST_F(DiskFullTest, KeepsItsReserveFree) {
   Start(1 << 20);

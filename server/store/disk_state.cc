@@ -65,7 +65,7 @@ absl::Status DiskState::Check() const {
 
 absl::Status DiskState::final() const {
   absl::MutexLock lock(&mu_);
-  return absl::IsResourceExhausted(failed_) ? absl::OkStatus() : failed_;
+  return absl::IsResourceExhausted(failed_) || absl::IsDataLoss(failed_) ? absl::OkStatus() : failed_;
 }
 
 }  // namespace msprobe::server

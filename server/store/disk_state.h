@@ -16,9 +16,8 @@ namespace msprobe::server {
 //
 // 1. New content is refused while less than `reserve` bytes are free: deleting and compacting need room themselves.
 // 2. A write or flush that found the disk full stops all writing until Tend sees room again and resumes.
-// 3. A failed sync, or damage, is final: what the system holds of unsynced bytes is unknown, and only a new start,
-// which
-//    reads the files again, can tell. Reading goes on until then.
+// 3. A failed sync is final: what the system holds of unsynced bytes is unknown, and only a new start, which reads the
+//    files again, can tell. Damage that a compaction meets ends all writing, too; reading goes on.
 // 4. The log is not synced after an append to it failed, until writing resumes: RocksDB takes such a call for a mistake
 //    of ours and aborts.
 // Threads: every method from any thread.
@@ -42,7 +41,7 @@ class DiskState {
 
   // OK, ResourceExhausted (says what is free and what is needed) or what was final. Cheap.
   absl::Status Check() const;
-  // What was final; OK: nothing.
+  // What only a new start can judge; OK: nothing.
   absl::Status final() const;
   uint64_t free_bytes() const { return free_; }
 

@@ -72,7 +72,7 @@ class Store {
   // --- the disk (DiskState says what it promises) -----------------------------------------------------------------
   // Whether new content may be written: ResourceExhausted while the disk is full. Cheap.
   absl::Status Writable() const;
-  // What ended all writing for this process: a failed sync, damage. OK: nothing.
+  // A failed sync: this process must end. OK: nothing.
   absl::Status broken() const;
   uint64_t free_bytes() const;
   // Looks at the disk, resumes writing where there is room again. Call about every 200 ms.
@@ -136,6 +136,18 @@ class Store {
   };
   // NotFound as FindRun. FailedPrecondition: a session of the run is open.
   absl::StatusOr<Deleted> DeleteRun(const std::string& name);
+  // Counts DeleteRun: what it deleted takes up disk until ReclaimSpace.
+  uint64_t runs_deleted() const { return runs_deleted_; }
+  // Gives the disk what was deleted: files that hold nothing else go, others are rewritten where at least half of them
+  // is garbage. Takes as long as it takes; reading and writing go on.
+  absl::Status ReclaimSpace();
+
+  // NotFound as FindRun.
+  absl::Status SetPinned(const std::string& name, bool pinned);
+
+  // Everything written before this call, as a store of its own in a new directory: a data directory, but for the lock.
+  // Files that never change are linked where the file system can. Reading and writing go on.
+  absl::Status Checkpoint(const std::string& directory) const;
 
   absl::Mutex& deletion_mutex() const { return deletion_mutex_; }
   absl::Mutex& tiling_mutex() const { return tiling_mutex_; }
@@ -162,6 +174,7 @@ class Store {
   mutable absl::Mutex deletion_mutex_ ABSL_ACQUIRED_BEFORE(registry_mutex_);
   mutable absl::Mutex tiling_mutex_ ABSL_ACQUIRED_AFTER(deletion_mutex_);
   mutable std::atomic<uint64_t> deletions_ = 0;
+  std::atomic<uint64_t> runs_deleted_ = 0;
 };
 
 }  // namespace msprobe::server

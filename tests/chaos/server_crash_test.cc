@@ -91,6 +91,7 @@ TEST_P(ServerCrashTest, FindsAPrefixOfEveryRankAndAllThatWasAcknowledged) {
       const uint64_t until = acknowledged() + 1 + random() % (kRanks * 150);
       while (over < kRanks && acknowledged() < until) absl::SleepFor(absl::Milliseconds(1));
       server.Kill();
+      for (auto& rank : ranks) rank->Cancel();
       for (std::thread& thread : threads) thread.join();
       progress = acknowledged();
     }

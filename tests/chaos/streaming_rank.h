@@ -23,8 +23,6 @@ class StreamingRank {
 
   // Until the stream breaks or `most` batches are sent and acknowledged as durable.
   void Run(const std::string& address, uint64_t most) {
-    wanted_.clear();
-    over_ = welcomed_ = false;
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // a new connection, without an earlier one's backoff
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
@@ -33,6 +31,13 @@ class StreamingRank {
     auto stub = v1::Ingest::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
+    {
+      absl::MutexLock lock(&mu_);
+      wanted_.clear();
+      over_ = welcomed_ = false;
+      context_ = &context;
+      if (cancelled_) context.TryCancel();
+    }
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     auto stream = stub->Stream(&context);
     v1::AgentMessage hello;
@@ -74,6 +79,16 @@ class StreamingRank {
     stream->WritesDone();
     reader.join();
     status_ = stream->Finish();
+    absl::MutexLock lock(&mu_);
+    context_ = nullptr;
+    cancelled_ = false;
+  }
+
+  // The server is gone for good: a Run under way, or about to begin, ends.
+  void Cancel() {
+    absl::MutexLock lock(&mu_);
+    cancelled_ = true;
+    if (context_ != nullptr) context_->TryCancel();
   }
 
   uint64_t acknowledged() const {
@@ -113,7 +128,8 @@ class StreamingRank {
   std::deque<std::string> wanted_;
   std::set<std::string> stored_;
   uint64_t durable_ = 0;
-  bool welcomed_ = false, over_ = false;
+  bool welcomed_ = false, over_ = false, cancelled_ = false;
+  grpc::ClientContext* context_ = nullptr;
   grpc::Status status_;
 };
 

@@ -33,6 +33,7 @@ COMMANDS = (
     ("trend", "trend"),
     ("find", "find"),
     ("delete", "delete"),
+    ("server", "server"),
 )
 
 
@@ -99,7 +100,11 @@ def application() -> typer.Typer:
     )
     app.callback()(_root)
     for module, name in COMMANDS:
-        app.command(name)(importlib.import_module(f"{__name__}.{module}").run)
+        loaded = importlib.import_module(f"{__name__}.{module}")
+        if hasattr(loaded, "app"):  # subcommands of its own
+            app.add_typer(loaded.app, name=name)
+        else:
+            app.command(name)(loaded.run)
     return app
 
 

@@ -27,6 +27,7 @@ def run(
         Column("row_bytes", "", in_table=False),
         Column("payload_bytes", "", in_table=False),
         Column("open_sessions", "", in_table=False),
+        Column("pinned", "", in_table=False),
     )
     with options.connect() as client:
         rows = [
@@ -43,6 +44,7 @@ def run(
                 "row_bytes": item.row_bytes,
                 "payload_bytes": item.payload_bytes,
                 "open_sessions": item.open_sessions,
+                "pinned": item.pinned,
                 "settings": item.settings,
             }
             for item in client.runs()

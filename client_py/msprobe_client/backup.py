@@ -1,0 +1,148 @@
+"""Backups of a server's data directory: written from a stream of files, checked, and restored.
+
+A backup is a directory: the files of a data directory, and backup.json, which is written last and names each of them
+with its size and SHA-256. A directory without it is no backup (it was interrupted).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol
+
+from msprobe_client.errors import DataError, FailedPrecondition, NotFound
+
+MANIFEST = "backup.json"
+LOCK = "msprobe-server.lock"
+_BLOCK = 1 << 20
+
+
+class Chunk(Protocol):
+    path: str
+    content: bytes
+    last: bool
+    server_id: str
+    storage_format: int
+
+
+@dataclass(frozen=True)
+class BackupReport:
+    directory: Path
+    files: int
+    bytes: int
+    server_id: str
+
+
+def write(chunks: Iterable[Chunk], directory: Path) -> BackupReport:
+    """Refuses a directory that is not empty. Files are synced before the manifest names them."""
+    _make_empty(directory)
+    entries: dict[str, dict[str, int | str]] = {}
+    server_id, storage_format = "", 0
+    with contextlib.ExitStack() as open_file:
+        file: BinaryIO | None = None
+        digest, path, size = hashlib.sha256(), "", 0
+        for chunk in chunks:
+            server_id = chunk.server_id or server_id
+            storage_format = chunk.storage_format or storage_format
+            if chunk.path:
+                path, digest, size = _checked(chunk.path), hashlib.sha256(), 0
+                (directory / path).parent.mkdir(parents=True, exist_ok=True)
+                file = open_file.enter_context((directory / path).open("xb"))
+            if file is None:
+                raise DataError("the server sent content that belongs to no file")
+            file.write(chunk.content)
+            digest.update(chunk.content)
+            size += len(chunk.content)
+            if chunk.last:
+                file.flush()
+                os.fsync(file.fileno())
+                open_file.close()
+                file = None
+                entries[path] = {"bytes": size, "sha256": digest.hexdigest()}
+        if file is not None or not entries:
+            raise DataError("the backup ended in the middle")
+    manifest = {"server_id": server_id, "storage_format": storage_format, "files": entries}
+    scratch = directory / f"{MANIFEST}.partial"
+    scratch.write_text(json.dumps(manifest, indent=1))
+    scratch.rename(directory / MANIFEST)
+    return BackupReport(directory, len(entries), sum(int(entry["bytes"]) for entry in entries.values()), server_id)
+
+
+def restore(backup: Path, data_dir: Path) -> BackupReport:
+    """Refuses a data directory that is not empty or in use, and a backup of which one byte is wrong."""
+    manifest = _manifest(backup)
+    entries = manifest["files"]
+    with _locked_empty(data_dir):
+        for path, entry in entries.items():
+            target = data_dir / _checked(path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            digest, size = hashlib.sha256(), 0
+            with (backup / path).open("rb") as source, target.open("xb") as copy:
+                while block := source.read(_BLOCK):
+                    copy.write(block)
+                    digest.update(block)
+                    size += len(block)
+                copy.flush()
+                os.fsync(copy.fileno())
+            if (size, digest.hexdigest()) != (entry["bytes"], entry["sha256"]):
+                shutil.rmtree(data_dir / "store", ignore_errors=True)
+                raise DataError(
+                    f"{backup / path} is damaged: {size} bytes with the hash {digest.hexdigest()[:12]}..., "
+                    f"{entry['bytes']} with {entry['sha256'][:12]}... were written; nothing was restored"
+                )
+    return BackupReport(
+        data_dir, len(entries), sum(int(entry["bytes"]) for entry in entries.values()), manifest["server_id"]
+    )
+
+
+def _make_empty(directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    if any(directory.iterdir()):
+        raise FailedPrecondition(f"{directory} is not empty; a backup needs a directory of its own")
+
+
+def _checked(path: str) -> str:
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts or not parts.parts:
+        raise DataError(f"a backup names the file {path!r}, which lies outside of it")
+    return path
+
+
+def _manifest(backup: Path) -> dict[str, Any]:
+    file = backup / MANIFEST
+    if not backup.is_dir():
+        raise NotFound(f"there is no backup {backup}")
+    if not file.is_file():
+        raise FailedPrecondition(f"{backup} is not a backup, or one that was interrupted: it has no {MANIFEST}")
+    try:
+        manifest: dict[str, Any] = json.loads(file.read_text())
+        for path, entry in manifest["files"].items():
+            _checked(path)
+            if not (backup / path).is_file():
+                raise DataError(f"the backup {backup} lacks {path}")
+            int(entry["bytes"]), str(entry["sha256"])
+        str(manifest["server_id"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{file} is not what a backup writes: {error}") from None
+    return manifest
+
+
+@contextlib.contextmanager
+def _locked_empty(data_dir: Path) -> Iterator[None]:
+    """As a server would hold it: no server can start there meanwhile."""
+    data_dir.mkdir(parents=True, exist_ok=True)
+    with (data_dir / LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FailedPrecondition(f"{data_dir} is in use by a msprobe-server; end it first") from None
+        if names := sorted(entry.name for entry in data_dir.iterdir() if entry.name != LOCK):
+            raise FailedPrecondition(f"{data_dir} is not empty (it has {names[0]}); restore into a new directory")
+        yield

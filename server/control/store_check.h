@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// One thing that cannot be read: "run job, rank0, step 3: ..." or "run job, payload 00ff...: ...".
+struct Damage {
+  std::string where;
+  std::string what;
+};
+
+struct CheckReport {
+  uint64_t runs = 0, steps = 0, records = 0, payloads = 0;
+  std::vector<Damage> damages;
+};
+
+// Reads everything that is stored, and hashes every payload. A payload that has not arrived yet is no damage.
+// An error: not even the list of runs can be read.
+absl::StatusOr<CheckReport> CheckStore(const Store& store);
+
+}  // namespace msprobe::server
