@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,32 @@ def test_delete(binary: str, recorded: Path, tmp_path: Path, monkeypatch: pytest
         with pytest.raises(NotFound, match="first"):
             client.steps("first")
         assert client.server_info().embedded
+
+
+def test_a_backup_is_restored_with_its_pins_and_checked(
+    binary: str, recorded: Path, tmp_path: Path, run_client: Run
+) -> None:
+    environment = {"MSPROBE_SERVER_BINARY": binary}
+    store, backup, restored = tmp_path / "store", tmp_path / "backup", tmp_path / "restored"
+    case = "fwd_statistics_L1"
+    assert run_client("import", recorded / case, "--run", "r", "--data_dir", store, **environment).returncode == 0
+    result = run_client("server", "pin", "r", "--data_dir", store, **environment)
+    assert result.returncode == 0, result.stderr
+    assert "no run" in run_client("server", "pin", "other", "--data_dir", store, **environment).stderr
+
+    result = run_client("server", "backup", backup, "--data_dir", store, **environment)
+    assert result.returncode == 0, result.stderr
+    result = run_client("server", "restore", backup, restored)
+    assert result.returncode == 0, result.stderr
+    assert "not empty" in run_client("server", "restore", backup, restored).stderr
+
+    def listed(directory: Path) -> list[dict[str, Any]]:
+        result = run_client("runs", "--data_dir", directory, "--format", "json", **environment)
+        return [json.loads(line) for line in result.stdout.splitlines()]
+
+    assert listed(restored) == listed(store)
+    assert listed(restored)[0]["pinned"] is True
+    checked = subprocess.run([binary, "--check", "--data_dir", restored], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout
+    assert checked.stdout.strip().endswith("damaged: 0")
+    assert checked.stdout.startswith("1 runs, 1 steps, ")

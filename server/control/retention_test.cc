@@ -86,7 +86,9 @@ class RetentionTest : public testing::Test {
   }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
-    for (const storage::RunRow& run : *store_->Runs()) names.push_back(run.name());
+    const auto runs = store_->Runs();
+    if (!runs.ok()) return {runs.status().ToString()};
+    for (const storage::RunRow& run : *runs) names.push_back(run.name());
     return names;
   }
   uint64_t DiskBytes() {
@@ -142,7 +144,7 @@ TEST_F(RetentionTest, AQuotaRefusesItsRunAlone) {
   auto refused = sessions_->OpenSession(ScriptedAgent("another", "big").hello());
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("its quota is 2 MiB"));
-  EXPECT_TRUE(sessions_->OpenSession(ScriptedAgent("another", "small").hello()).ok());
+  EXPECT_TRUE(sessions_->OpenSession(ScriptedAgent("one more", "small").hello()).ok());
 }
 
 TEST_F(RetentionTest, ABackupUnderLoadIsAPrefixAndAnAgentAheadOfItGoesOnWithAGap) {

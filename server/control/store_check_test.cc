@@ -18,7 +18,7 @@ namespace msprobe::server {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ElementsAre;
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
@@ -46,7 +46,8 @@ class DamageTest : public testing::Test {
       }
     }
     ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(20)).ok());
-    if (files) ASSERT_TRUE(store_->Compact().ok());
+    const absl::Status compacted = files ? store_->Compact() : absl::OkStatus();
+    ASSERT_TRUE(compacted.ok()) << compacted;
   }
   std::set<fs::path> Files(const std::string& extension) {
     std::set<fs::path> found;
@@ -112,28 +113,29 @@ TEST_F(DamageTest, ADamagedTableOfRowsIsNamedStepByStep) {
   const std::set<fs::path> before = Files(".sst");
   Write(second, 40, false);
   store_.reset();
-  // One block of the first run's rows: its key is in it.
-  std::string key = RowKey{1, 0, 0, 0, 0, 0}.Encode();
-  bool damaged = false;
+  uint32_t named = 0;
   for (const fs::path& path : before) {
-    std::string content = Content(path);
-    if (content.find("Torch.op") != std::string::npos || content.size() < 2000) continue;
-    if (content.find(std::string_view(key).substr(0, 8)) == std::string::npos) continue;
+    const std::string sound = Content(path);
+    std::string content = sound;
     content[content.size() / 3] = static_cast<char>(content[content.size() / 3] ^ 1);
     std::ofstream(path, std::ios::binary) << content;
-    damaged = true;
-    break;
+    absl::Status opened = Open();
+    auto report = opened.ok() ? CheckStore(*store_) : absl::StatusOr<CheckReport>(opened);
+    if (!report.ok()) {
+      // What says which runs there are is damaged itself.
+      EXPECT_THAT(std::string(report.status().message()), HasSubstr(path.filename().string()));
+    } else {
+      uint32_t steps = 0;
+      for (const struct Damage& damage : report->damages) {
+        EXPECT_THAT(damage.where, AnyOf(HasSubstr("run first, rank0, step "), HasSubstr(", payload "))) << damage.what;
+        steps += damage.where.find(", step ") != std::string::npos;
+      }
+      named += steps > 0;
+    }
+    store_.reset();
+    std::ofstream(path, std::ios::binary) << sound;
   }
-  if (!damaged) GTEST_SKIP() << "no table holds rows alone: where they lie is the store's choice";
-  absl::Status opened = Open();
-  ASSERT_TRUE(opened.ok()) << opened;
-  auto report = CheckStore(*store_);
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_FALSE(report->damages.empty());
-  for (const struct Damage& damage : report->damages) {
-    EXPECT_THAT(damage.where, HasSubstr("run first")) << damage.what;
-  }
-  EXPECT_THAT(second.Check(*store_, 40, second.hashes()), IsEmpty()) << "the other run is whole";
+  EXPECT_GE(named, 1u) << "no table held rows: this test tests nothing";
 }
 
 TEST_F(DamageTest, ACutLogLeavesAPrefixAndTheAgentFillsTheGap) {
