@@ -96,10 +96,10 @@ SUITES = {
         ctest("unit", "build", (ninja("build"),), 1500, {}),
         pytest("client", "client_py/tests", 900),
         pytest("agent", "agent/python/tests", 900),
-        pytest("integration", "tests/integration", 1200),
+        pytest("integration", "tests/integration", 1800),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
-        pytest("vllm", "tests/vllm", 900),
+        pytest("vllm", "tests/vllm", 1200),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
         pytest("chaos", "tests/chaos", 5400),
     )

@@ -92,7 +92,10 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   // --- of one file ----------------------------------------------------------------------------------------------
   IOStatus Append(OpenFile& file, const rocksdb::Slice& bytes) {
     absl::MutexLock lock(&mu_);
-    if (crashed_) return Gone();
+    if (crashed_) {
+      file.size += bytes.size();
+      return IOStatus::OK();
+    }
     const size_t fits = room_.has_value() ? std::min<uint64_t>(*room_, bytes.size()) : bytes.size();
     file.unsynced.append(bytes.data(), fits);
     file.size += fits;
@@ -103,7 +106,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   }
   IOStatus Sync(OpenFile& file) {
     absl::MutexLock lock(&mu_);
-    if (crashed_) return Gone();
+    if (crashed_) return IOStatus::OK();
     if (fail_syncs_) {
       file.unsynced.assign(file.unsynced.size(), '\0');
       return IOStatus::IOError("the test's disk fails to sync");

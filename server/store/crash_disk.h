@@ -29,7 +29,9 @@ class CrashDisk {
 
   rocksdb::Env* env() const;
 
-  // Unsynced bytes are lost, and from now on every change is refused: nothing that is still running reaches the disk.
+  // Unsynced bytes are lost. From now on nothing that is still running reaches the disk: what it appends and syncs
+  // vanishes, and nobody is told, as nobody is after a power failure (an error would be handled, or meet one of
+  // RocksDB's assertions). So what is acknowledged after this call means nothing. Other changes are refused.
   void Crash();
   // How many bytes can still be written before the disk is full; absent: any number. A write that does not fit writes
   // what does and fails.

@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/synchronization/mutex.h"
 #include "server/ingest/scripted_load.h"
 #include "server/ingest/sessions.h"
 #include "server/store/scratch_directory.h"
@@ -42,6 +43,7 @@ class CrashTest : public testing::Test {
     store_ = *std::move(store);
   }
   void Stop() {
+    for (Rank& rank : ranks_) rank.session.reset();
     tiler_.reset();
     sessions_.reset();
     store_.reset();
@@ -54,6 +56,7 @@ class CrashTest : public testing::Test {
     ScriptedLoad load;
     uint64_t durable = 0;
     std::set<std::string> stored;
+    std::unique_ptr<absl::Mutex> mu = std::make_unique<absl::Mutex>();  // of the pointer
     std::shared_ptr<Session> session;
   };
   // Sends from where the server stands until something is refused.
@@ -61,7 +64,10 @@ class CrashTest : public testing::Test {
     rank.load.hello().set_freed_through(rank.durable);
     auto session = sessions_->OpenSession(rank.load.hello());
     if (!session.ok()) return;
-    rank.session = *session;
+    {
+      absl::MutexLock lock(rank.mu.get());
+      rank.session = *session;
+    }
     const v1::Welcome welcome = rank.session->welcome();
     for (const std::string& hash : welcome.missing_payloads()) {
       if (!Upload(rank, hash)) return;
@@ -86,9 +92,10 @@ class CrashTest : public testing::Test {
     }
     return true;
   }
+  // What is acknowledged by now. To be called before Crash.
   void NoteDurable(Rank& rank) {
+    absl::MutexLock lock(rank.mu.get());
     if (rank.session != nullptr) rank.durable = std::max(rank.durable, rank.session->durable_through());
-    rank.session.reset();
   }
   std::vector<std::string> CheckAll() {
     std::vector<std::string> wrong;
@@ -129,10 +136,10 @@ TEST_F(CrashTest, SyncKeepsAllThatWasAcknowledgedThroughAnyCrash) {
     while (done < kRanks && metrics_.Value(Metric::kIngestBatches) - before < static_cast<double>(wanted)) {
       std::this_thread::yield();
     }
+    for (Rank& rank : ranks_) NoteDurable(rank);
     disk_->Crash();
     lost += disk_->lost_bytes();
     for (std::thread& thread : threads) thread.join();
-    for (Rank& rank : ranks_) NoteDurable(rank);
     Stop();
   }
   Start();
@@ -153,11 +160,11 @@ TEST_F(CrashTest, AStoreThatDoesNotSyncLosesWhatItAcknowledgedButLeavesNoHole) {
     for (Rank& rank : ranks_) threads.emplace_back([&] { Drive(rank, 100); });
     for (std::thread& thread : threads) thread.join();
     ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
-    disk_->Crash();
     for (Rank& rank : ranks_) {
       NoteDurable(rank);
       acknowledged += std::exchange(rank.durable, 0);
     }
+    disk_->Crash();
     Stop();
     Start(v1::DURABILITY_OS);
     EXPECT_THAT(CheckAll(), IsEmpty());

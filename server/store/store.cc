@@ -141,8 +141,8 @@ absl::Status Store::ForEach(Family family, std::string_view prefix,
   const std::string end = PrefixEnd(prefix);
   const rocksdb::Slice upper(end);
   rocksdb::ReadOptions read;
-  // Steps are read once and whole: the cache is for what is read again.
-  read.fill_cache = family == Family::kMeta;
+  // Rows of a step are read once and whole: the cache is for what is read again. A tile is, by each of its passes.
+  read.fill_cache = family == Family::kMeta || family == Family::kTiles;
   if (!end.empty()) read.iterate_upper_bound = &upper;
   std::unique_ptr<rocksdb::Iterator> at(database_->db->NewIterator(read, database_->Handle(family)));
   for (at->Seek(Slice(prefix)); at->Valid(); at->Next()) {
