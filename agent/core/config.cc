@@ -351,6 +351,11 @@ class Reader {
   absl::Status ReadOwn() {
     if (absl::Status status = ReadString(Find(root_, "server"), "server", &config_.server); !status.ok()) return status;
     if (absl::Status status = ReadString(Find(root_, "run"), "run", &config_.run); !status.ok()) return status;
+    // The session takes these from the text, at every connection (ReadServerAccess).
+    for (const char* field : {"server_ca", "server_cert", "server_key", "server_token_file"}) {
+      std::string checked;
+      if (absl::Status status = ReadString(Find(root_, field), field, &checked); !status.ok()) return status;
+    }
     for (const auto& [out, name] : {std::pair(&config_.server, "MSPROBE_SERVER"), {&config_.run, "MSPROBE_RUN"}}) {
       const char* const environment = std::getenv(name);
       if (out->empty() && environment != nullptr) *out = environment;
