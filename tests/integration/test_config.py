@@ -6,6 +6,7 @@ import re
 import sys
 
 import pytest
+import torch  # noqa: F401  (msprobe._agent needs its libraries in the process)
 from harness.dumps import entries, exported_steps, rank_directory, read_dump
 from harness.processes import PROGRAMS, REPOSITORY, run_with
 
