@@ -64,12 +64,13 @@ void Outbox::Restore(const std::vector<Spool::Found>& entries, uint64_t last_ent
     }
     Batch batch;
     batch.place = entry.place;
-    batch.last_entry = last_entry;
     for (const std::string& hash : announced) payloads_[hash].first_announced = sequence;
     batch.announced_first = std::exchange(announced, {});
     batches_.push_back(std::move(batch));
     spilled_through_ = sequence;
   }
+  // Which entry each of them ended with is not known any more: `last_entry` is durable with the last of them.
+  if (!batches_.empty()) batches_.back().last_entry = last_entry;
 }
 
 void Outbox::Forget(Batch& batch) {

@@ -135,5 +135,20 @@ TEST_F(OutboxTest, EntriesMapToTheBatchThatHoldsThem) {
   EXPECT_EQ(outbox_.SequenceOfEntry(30), 3);
 }
 
+TEST_F(OutboxTest, WhatIsRestoredIsDurableWithItsLastBatch) {
+  std::vector<Spool::Found> found;
+  for (int sequence = 4; sequence <= 6; ++sequence) {
+    for (const std::string& key : {Cat("hash ", sequence), Cat("batch ", sequence)}) {
+      found.push_back({key, *spool_.Append(key, "content")});
+    }
+  }
+  outbox_.Restore(found, 1);
+  EXPECT_EQ(outbox_.last_sequence(), 6);
+  EXPECT_EQ(outbox_.SequenceOfEntry(1), 6);
+  outbox_.Acknowledge(4);
+  EXPECT_EQ(outbox_.SequenceOfEntry(1), 6) << "two more are to be sent";
+  EXPECT_EQ(outbox_.PayloadsThrough(6), 3);
+}
+
 }  // namespace
 }  // namespace msprobe::core

@@ -1,0 +1,171 @@
+"""What is done to a server and its agents, for as long as the caller says, and what must be true afterwards.
+
+The short forms are tests/integration/test_under_fire.py, the long ones tests/chaos/test_long.py.
+"""
+
+import contextlib
+import random
+import time
+
+from harness import fire
+from harness.fire import PlannedAgent
+from harness.processes import accepts_connections, external_server, wait_until
+
+RANKS = 2
+# A rank's memory holds about ten steps: what is held up goes through the spool.
+MEMORY_MB = 2
+# What a loaded machine may add to a bound that the agent keeps.
+SCHEDULING_MS = 2000
+
+
+def _agents(stack, directory, server, **flags):
+    return [
+        stack.enter_context(PlannedAgent(directory, server, rank=rank, memory_mb=MEMORY_MB, **flags))
+        for rank in range(RANKS)
+    ]
+
+
+def _pause_ms(seconds):
+    """About a thousand steps of each rank, however long it takes: 200 MB of content."""
+    return max(20, round(seconds))
+
+
+def _all_there(agents, data_dir):
+    for rank, agent in enumerate(agents):
+        fire.check(data_dir, rank=rank, steps=agent.emitted)
+
+
+def network_gone(directory, seconds):
+    """The cable is pulled while ranks emit: nobody is held up, and everything arrives once it is back."""
+    pause = _pause_ms(seconds)
+    steps = round(seconds * 1000 / pause) + 50
+    with contextlib.ExitStack() as stack:
+        there = stack.enter_context(fire.network())
+        server = stack.enter_context(fire.server_in(there, directory / "data", directory / "server.log"))
+        prefix = there.within(there.near)
+        agents = _agents(stack, directory, there.address, prefix=prefix, steps=steps, pause_ms=pause)
+        for agent in agents:
+            agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
+        there.plugged(False)
+        before = [(agent.emitted, agent.durable) for agent in agents]
+        time.sleep(seconds)
+        for agent, (emitted, durable) in zip(agents, before, strict=True):
+            assert agent.emitted > emitted + 5, "the agents went on"
+            # What was on its way when the cable was pulled may count.
+            assert agent.durable - durable < agent.emitted - emitted, "something arrived without a network"
+        there.plugged(True)
+        for agent in agents:
+            outcome = agent.outcome()
+            assert (outcome["fragments_dropped"], outcome["payloads_dropped"], outcome["faults"]) == (0, 0, 0)
+        fire.end(server)
+        _all_there(agents, directory / "data")
+
+
+def server_frozen(directory, address, seconds, policy):
+    """The server stands still: the policy alone says what is held up and what is lost, and both are bounded."""
+    bound = 1
+    pause = _pause_ms(seconds)
+    steps = round(seconds * 1000 / pause) + 50
+    data = directory / "data"
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(external_server(address, data, directory / "server.log"))
+        flags = {"steps": steps, "pause_ms": pause, "policy": policy, "stall_bound": bound}
+        agents = _agents(stack, directory, f"unix:{address}", **flags)
+        for agent in agents:
+            agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
+        with fire.frozen(server):
+            time.sleep(seconds)
+        outcomes = [agent.outcome() for agent in agents]
+        fire.end(server)
+        held = 1000 * bound if policy == "stall" else 0
+        for rank, (agent, outcome) in enumerate(zip(agents, outcomes, strict=True)):
+            assert outcome["held_ms"] <= held + SCHEDULING_MS
+            if policy == "spool":
+                assert (outcome["fragments_dropped"], outcome["payloads_dropped"]) == (0, 0)
+            fire.check(data, rank=rank, steps=agent.emitted, gaps=policy != "spool")
+        return outcomes
+
+
+def agent_frozen(directory, address, seconds):
+    """An agent stands still in mid-stream; the other one does not notice, and it goes on where it stood."""
+    steps = round(seconds * 1000 / _pause_ms(seconds)) + 50
+    data = directory / "data"
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(external_server(address, data, directory / "server.log"))
+        agents = _agents(stack, directory, f"unix:{address}", steps=steps, pause_ms=_pause_ms(seconds))
+        for agent in agents:
+            agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
+        with agents[0].frozen():
+            durable = agents[1].durable
+            agents[1].wait_for(lambda: agents[1].durable > durable, 60, "the other agent's steps become durable")
+            time.sleep(seconds)
+        for agent in agents:
+            agent.outcome()
+        fire.end(server)
+        _all_there(agents, data)
+
+
+def agents_killed(directory, address, kills, seed=1):
+    """kill -9 of agents at random moments, every third with a server that stands still, so that the spool holds what
+    the next process has to send. Of each a prefix is found, with all that was acknowledged."""
+    chance = random.Random(seed)
+    data = directory / "data"
+    acknowledged, spooled = [], 0
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(external_server(address, data, directory / "server.log"))
+        for kill in range(kills):
+            flags = {"run_name": f"job{kill}", "memory_mb": MEMORY_MB, "pause_ms": 5}
+            with PlannedAgent(directory, f"unix:{address}", **flags) as agent:
+                agent.reaches(1)
+                with fire.frozen(server) if kill % 3 == 2 else contextlib.nullcontext():
+                    agent.reaches(agent.emitted + chance.randrange(60))
+                    time.sleep(chance.random() * 0.05)
+                    agent.kill()
+                    spooled += kill % 3 == 2 and fire.spooled_bytes(directory / "spool0") > 0
+            acknowledged.append(agent.durable)
+
+        def drained():
+            with PlannedAgent(directory, f"unix:{address}", run_name="last", steps=1) as agent:
+                agent.outcome()
+            return fire.spooled_bytes(directory / "spool0") == 0
+
+        wait_until(drained, 120, "what the killed processes left was sent")
+        fire.end(server)
+    found = [fire.check(data, run_name=f"job{kill}", acknowledged=acknowledged[kill]) for kill in range(kills)]
+    assert spooled >= kills // 6, "hardly anything was left in a spool: this tests too little"
+    drained_steps = sum(found[kill] - acknowledged[kill] for kill in range(2, kills, 3))
+    assert drained_steps > 0, "nothing of what was spooled arrived"
+    return found
+
+
+def disk_full(directory, address, reserve_mib, ask):
+    """A file system without room: new content is refused, reading goes on, and with room again everything arrives."""
+    with contextlib.ExitStack() as stack:
+        disk = stack.enter_context(fire.small_disk(directory / "disk", 400))
+        flags = [f"--reserve_disk_mib={reserve_mib}", "--log_level=info"]
+        server = stack.enter_context(external_server(address, disk / "data", directory / "server.log", *flags))
+        agents = _agents(stack, directory, f"unix:{address}", steps=300, pause_ms=10)
+        for agent in agents:
+            agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+            while True:
+                stream.write(b"\0" * (1 << 20))
+
+        def standing():
+            before = [agent.durable for agent in agents]
+            time.sleep(1)
+            return [agent.durable for agent in agents] == before
+
+        wait_until(standing, 60, "nothing new becomes durable")
+        assert server.alive(), server.output[-4000:]
+        durable = [agent.durable for agent in agents]
+        rows = ask("steps", "job", server=f"unix:{address}")
+        complete = [row for row in rows if row["state"].lower() == "complete"]
+        assert len(complete) >= sum(durable), "what was acknowledged is read while the disk is full"
+        ballast.unlink()
+        for agent in agents:
+            agent.outcome()
+        assert accepts_connections(address)
+        fire.end(server)
+        _all_there(agents, disk / "data")
