@@ -94,11 +94,10 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
                                                     bool& incomplete) {
   const v1::Rank& rank = session.hello().rank();
   const std::string directory = Cat(dump_path_, "/", StepDirectory(step, rank));
-  auto steps = store_->Steps(session.run());
+  auto steps = store_->Steps(session.run(), rank, step);
   if (!steps.ok()) return steps.status();
   for (const auto& [key, row] : *steps) {
-    const bool later = key.rank == RankCode(rank) && key.step == step && key.epoch > session.epoch();
-    if (later && row.exported()) {
+    if (key.epoch > session.epoch() && row.exported()) {
       finished = true;
       return directory;
     }

@@ -18,6 +18,8 @@
 namespace msprobe::server {
 namespace {
 
+constexpr size_t kBufferBytes = 64 << 10;
+
 absl::Status CheckRelative(std::string_view path) {
   std::string_view rest = path;
   while (true) {
@@ -50,7 +52,8 @@ DirectorySink::DirectorySink(DirectorySink&& other) noexcept
     : directory_(std::move(other.directory_)),
       temporary_(std::exchange(other.temporary_, {})),
       file_(std::move(other.file_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      buffer_(std::move(other.buffer_)) {}
 
 DirectorySink::~DirectorySink() {
   if (descriptor_ >= 0) close(descriptor_);
@@ -78,6 +81,7 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory) {
 
 absl::Status DirectorySink::Begin(std::string_view path) {
   if (absl::Status status = CheckRelative(path); !status.ok()) return status;
+  buffer_.clear();
   file_ = Cat(temporary_, "/", path);
   for (int attempt = 0; attempt < 2; ++attempt) {
     descriptor_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -90,16 +94,24 @@ absl::Status DirectorySink::Begin(std::string_view path) {
 }
 
 absl::Status DirectorySink::Write(std::string_view content) {
+  buffer_ += content;
+  return buffer_.size() < kBufferBytes ? absl::OkStatus() : Flush();
+}
+
+absl::Status DirectorySink::Flush() {
+  std::string_view content = buffer_;
   while (!content.empty()) {
     const ssize_t count = write(descriptor_, content.data(), content.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return SystemError("write", file_);
     content.remove_prefix(static_cast<size_t>(count));
   }
+  buffer_.clear();
   return absl::OkStatus();
 }
 
 absl::Status DirectorySink::End() {
+  if (absl::Status status = Flush(); !status.ok()) return status;
   const int descriptor = std::exchange(descriptor_, -1);
   if (close(descriptor) != 0) return SystemError("write", file_);
   return absl::OkStatus();

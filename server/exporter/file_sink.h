@@ -48,11 +48,13 @@ class DirectorySink : public FileSink {
 
  private:
   DirectorySink(std::string directory, std::string temporary);
+  absl::Status Flush();
 
   std::string directory_;
   std::string temporary_;  // empty: committed or moved from
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;
+  std::string buffer_;  // of that file, not written yet
 };
 
 // Sends each file as FileChunk messages: the first of a file carries `prefix` + path, the last has `last` set.

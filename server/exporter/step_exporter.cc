@@ -81,11 +81,14 @@ class Export {
 
   // First reading: names, parents, stacks, and which tensors have files.
   absl::Status Survey() {
-    return reader_.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
+    absl::Status status = reader_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
       if (!debug_ && settings_.stack_and_construct()) structure_.Add(record, stack_id);
+      if (InDump(record)) ++summary_.records;
+      return absl::OkStatus();
+    });
+    if (!status.ok() || options_.omit_tensors || !reader_.may_have_payloads()) return status;
+    return reader_.ForEachRecord([&](const v1::Record& record, uint64_t) {
       if (!InDump(record)) return absl::OkStatus();
-      ++summary_.records;
-      if (options_.omit_tensors) return absl::OkStatus();
       return ForEachTensor(record, [&](std::span<const std::string> path, const v1::TensorLeaf& leaf) {
         if (!leaf.has_payload()) return absl::OkStatus();
         std::string file = Cat(TensorFileName(record.full_name(), path), suffix_);

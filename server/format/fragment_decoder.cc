@@ -3,8 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "server/format/cat.h"
+#include "server/format/dtype_name.h"
 
 namespace msprobe::server {
 namespace {
@@ -154,20 +153,18 @@ std::string DTypeName(const v1::Node::TensorSlot& slot) {
   if (slot.dtype() == v1::DTYPE_OTHER || slot.dtype() == v1::DTYPE_UNSPECIFIED || !v1::DType_IsValid(slot.dtype())) {
     return slot.dtype_name();
   }
-  constexpr size_t kPrefix = sizeof("DTYPE_") - 1;
-  std::string name = absl::AsciiStrToLower(v1::DType_Name(slot.dtype()).substr(kPrefix));
-  return slot.type() == "numpy.ndarray" ? name : Cat("torch.", name);
+  const std::string_view name = TorchDTypeName(slot.dtype());
+  constexpr size_t kPrefix = sizeof("torch.") - 1;
+  return std::string(slot.type() == "numpy.ndarray" ? name.substr(kPrefix) : name);
 }
 
-v1::Value DecodeFields(const v1::Structure& structure, const v1::Block& block, FragmentColumns start,
-                       const absl::flat_hash_map<uint32_t, int>& non_finite) {
-  v1::Value value;
-  value.mutable_dict();
-  if (structure.has_fields()) Decoder(block, start, non_finite).Decode(structure.fields(), value);
-  return value;
+void DecodeFields(const v1::Structure& structure, const v1::Block& block, FragmentColumns start,
+                  const absl::flat_hash_map<uint32_t, int>& non_finite, v1::Value& fields) {
+  fields.mutable_dict();
+  if (structure.has_fields()) Decoder(block, start, non_finite).Decode(structure.fields(), fields);
 }
 
-void MergeValue(v1::Value& target, v1::Value addition) {
+void MergeValue(v1::Value& target, v1::Value&& addition) {
   if (target.has_dict() && addition.has_dict()) {
     auto* entries = target.mutable_dict()->mutable_entries();
     // The usual case adds new keys only; the number of keys is small.

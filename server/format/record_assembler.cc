@@ -4,10 +4,16 @@
 #include <numeric>
 #include <utility>
 
+#include "google/protobuf/arena.h"
 #include "server/format/cat.h"
 #include "server/format/fragment_decoder.h"
 
 namespace msprobe::server {
+namespace {
+
+constexpr size_t kArenaBytes = 32 << 10;
+
+}  // namespace
 
 RecordAssembler::RecordAssembler(uint32_t step, v1::Rank rank, StructureSource structures)
     : step_(step), rank_(std::move(rank)), source_(std::move(structures)) {}
@@ -78,36 +84,59 @@ void RecordAssembler::AddFragment(uint32_t block_index, uint32_t index) {
   entry.last = added;
 }
 
-uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
-  record.Clear();
-  const auto kind = static_cast<v1::RecordKind>(entry.key.kind);
-  const auto direction = static_cast<v1::Direction>(entry.key.direction);
-  record.set_full_name(FullName(names_[entry.key.name], kind, direction, entry.key.count));
-  record.set_kind(kind);
-  record.set_direction(direction);
-  record.set_step(step_);
-  *record.mutable_rank() = rank_;
-  record.set_ordinal(entry.ordinal);
-  record.set_flags(entry.flags);
-  record.mutable_fields()->mutable_dict();
+std::string RecordAssembler::NameOf(const Entry& entry) const {
+  return FullName(names_[entry.key.name], static_cast<v1::RecordKind>(entry.key.kind),
+                  static_cast<v1::Direction>(entry.key.direction), entry.key.count);
+}
 
-  uint64_t stack = 0;
+void RecordAssembler::ForEachFragment(const Entry& entry,
+                                      absl::FunctionRef<void(const StoredBlock& block, int fragment)> visit) const {
   for (bool entering : {true, false}) {
     for (int32_t at = entry.first; at >= 0; at = fragments_[at].next) {
       const StoredBlock& stored = *blocks_[fragments_[at].block];
       const int i = static_cast<int>(fragments_[at].index);
-      if (((stored.block.fragment_flags(i) & v1::FRAGMENT_ENTER) != 0) != entering) continue;
-      const KnownStructure& known = *stored.structures[stored.block.structure(i)];
-      MergeValue(*record.mutable_fields(),
-                 DecodeFields(known.structure, stored.block, stored.fragments[i], stored.non_finite));
-      if (stack == 0 && stored.block.stack(i) != 0) stack = stored.block.stacks(stored.block.stack(i) - 1);
-      if (record.parent().empty() && stored.block.parent(i) != 0) {
-        record.set_parent(stored.block.parents(stored.block.parent(i) - 1));
-      }
+      if (((stored.block.fragment_flags(i) & v1::FRAGMENT_ENTER) != 0) == entering) visit(stored, i);
     }
   }
+}
+
+uint64_t RecordAssembler::BuildHead(const Entry& entry, v1::Record& record) const {
+  record.set_full_name(NameOf(entry));
+  record.set_kind(static_cast<v1::RecordKind>(entry.key.kind));
+  record.set_direction(static_cast<v1::Direction>(entry.key.direction));
+  record.set_step(step_);
+  *record.mutable_rank() = rank_;
+  record.set_ordinal(entry.ordinal);
+  record.set_flags(entry.flags);
   record.set_token(blocks_[fragments_[entry.first].block]->block.token());
+  uint64_t stack = 0;
+  ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
+    if (stack == 0 && stored.block.stack(i) != 0) stack = stored.block.stacks(stored.block.stack(i) - 1);
+    if (record.parent().empty() && stored.block.parent(i) != 0) {
+      record.set_parent(stored.block.parents(stored.block.parent(i) - 1));
+    }
+  });
   return stack;
+}
+
+uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
+  v1::Value& fields = *record.mutable_fields();
+  fields.mutable_dict();
+  ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
+    v1::Value& addition = *google::protobuf::Arena::CreateMessage<v1::Value>(record.GetArena());
+    DecodeFields(stored.structures[stored.block.structure(i)]->structure, stored.block, stored.fragments[i],
+                 stored.non_finite, addition);
+    MergeValue(fields, std::move(addition));
+  });
+  return BuildHead(entry, record);
+}
+
+std::vector<uint32_t> RecordAssembler::Order() const {
+  std::vector<uint32_t> order(records_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return records_[a].ordinal < records_[b].ordinal; });
+  return order;
 }
 
 absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
@@ -116,20 +145,34 @@ absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::R
 
 absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
-  std::vector<uint32_t> order(records_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return records_[a].ordinal < records_[b].ordinal; });
-  v1::Record record;
-  for (uint32_t index : order) {
+  // A record is a tree of many small messages: on an arena they cost no allocation each.
+  std::vector<char> first_block(kArenaBytes);
+  google::protobuf::Arena arena(first_block.data(), first_block.size());
+  for (uint32_t index : Order()) {
     const Entry& entry = records_[index];
-    const std::string name = FullName(names_[entry.key.name], static_cast<v1::RecordKind>(entry.key.kind),
-                                      static_cast<v1::Direction>(entry.key.direction), entry.key.count);
-    if (!wanted(name, blocks_[fragments_[entry.first].block]->block.token())) continue;
+    if (!wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block.token())) continue;
+    arena.Reset();
+    v1::Record& record = *google::protobuf::Arena::CreateMessage<v1::Record>(&arena);
     const uint64_t stack = Build(entry, record);
     if (absl::Status status = visit(record, stack); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::Status RecordAssembler::ForEachHead(
+    absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) const {
+  v1::Record head;
+  for (uint32_t index : Order()) {
+    head.Clear();
+    const uint64_t stack = BuildHead(records_[index], head);
+    if (absl::Status status = visit(head, stack); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+bool RecordAssembler::has_payloads() const {
+  return std::any_of(blocks_.begin(), blocks_.end(),
+                     [](const auto& stored) { return stored->block.payload_size() != 0; });
 }
 
 }  // namespace msprobe::server

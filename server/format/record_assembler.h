@@ -46,6 +46,12 @@ class RecordAssembler {
   absl::Status ForEachNamed(absl::FunctionRef<bool(const std::string& full_name, uint32_t token)> wanted,
                             absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
 
+  // As ForEach, without the records' fields, which are not decoded.
+  absl::Status ForEachHead(absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) const;
+
+  // Whether a leaf of any record refers to a payload.
+  bool has_payloads() const;
+
  private:
   struct KnownStructure {
     v1::Structure structure;
@@ -86,7 +92,13 @@ class RecordAssembler {
 
   absl::StatusOr<const KnownStructure*> Known(uint64_t id);
   void AddFragment(uint32_t block_index, uint32_t index);
+  // Both give the record's stack. The head is all but the fields.
+  uint64_t BuildHead(const Entry& entry, v1::Record& record) const;
   uint64_t Build(const Entry& entry, v1::Record& record) const;
+  // Of the first fragments that enter, then of the others.
+  void ForEachFragment(const Entry& entry, absl::FunctionRef<void(const StoredBlock& block, int fragment)> visit) const;
+  std::string NameOf(const Entry& entry) const;
+  std::vector<uint32_t> Order() const;
 
   const uint32_t step_;
   const v1::Rank rank_;

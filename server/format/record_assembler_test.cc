@@ -184,7 +184,8 @@ TEST(DecodeFields, GivesNumbersTheirKind) {
     block.add_integer_extremes(c.stored);
     for (int i = 0; i < 3; ++i) block.add_integer_moments(i);
     block.add_zero_count(6);
-    const v1::Value value = DecodeFields(structure, block, {}, {});
+    v1::Value value;
+    DecodeFields(structure, block, {}, {}, value);
     const v1::TensorLeaf& leaf = value.dict().entries(0).value().list().items(0).tensor();
     EXPECT_EQ(leaf.max().ShortDebugString(), c.expected.ShortDebugString());
     EXPECT_EQ(leaf.zero_count(), 6u);
@@ -201,7 +202,8 @@ TEST(DecodeFields, NonFiniteLeafHasItsCountsAndFiniteNumbers) {
   entry->set_leaf(1);
   entry->set_nan_count(3);
   entry->set_finite_max(0);
-  const v1::Value value = DecodeFields(structure, script.block(), {}, {{1, 0}});
+  v1::Value value;
+  DecodeFields(structure, script.block(), {}, {{1, 0}}, value);
   EXPECT_EQ(value.dict().entries(0).value().list().items(0).tensor().nan_count(), 0u);
   const v1::TensorLeaf& leaf = value.dict().entries(1).value().list().items(0).tensor();
   EXPECT_EQ(leaf.nan_count(), 3u);
@@ -229,7 +231,7 @@ TEST(MergeValue, FillsWhatWasNull) {
   addition.mutable_list()->add_items()->set_integer(5);
   addition.mutable_list()->add_items()->set_none(true);
   addition.mutable_list()->add_items()->set_text("new");
-  MergeValue(target, addition);
+  MergeValue(target, std::move(addition));
   EXPECT_EQ(target.list().items(0).integer(), 5);
   EXPECT_EQ(target.list().items(1).integer(), 1) << "a later null takes nothing away";
   EXPECT_EQ(target.list().items(2).text(), "new");

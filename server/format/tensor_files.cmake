@@ -3,9 +3,9 @@ find_package(ZLIB REQUIRED)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 msprobe_library(msprobe_tensor_files
-  SOURCES byte_source.cc dtype_name.cc npy_file.cc pt_file.cc strided_content.cc tensor_pickle.cc widen.cc
+  SOURCES byte_source.cc npy_file.cc pt_file.cc strided_content.cc tensor_pickle.cc widen.cc
           zip_reader.cc zip_writer.cc
-  DEPS msprobe_proto absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
+  DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
        absl::str_format ZLIB::ZLIB PkgConfig::XXHASH)
 
 # JSON as Python's json module writes it: RapidJSON is header-only.

@@ -116,16 +116,26 @@ absl::StatusOr<StoredDefinition> Store::Definition(uint32_t run, uint64_t id) co
 }
 
 absl::StatusOr<std::vector<Store::Step>> Store::Steps(uint32_t run) const {
+  return StepsUnder(MetaPrefix(MetaSpace::kStep, run));
+}
+
+absl::StatusOr<std::vector<Store::Step>> Store::Steps(uint32_t run, const v1::Rank& rank, uint32_t step) const {
+  std::string prefix = MetaPrefix(MetaSpace::kStep, run, RankCode(rank));
+  AppendU32(prefix, step);
+  return StepsUnder(prefix);
+}
+
+absl::StatusOr<std::vector<Store::Step>> Store::StepsUnder(const std::string& prefix) const {
   std::vector<Step> steps;
-  absl::Status status = ForEach(Family::kMeta, MetaPrefix(MetaSpace::kStep, run),
-                                [&](std::string_view key, std::string_view value) -> absl::Status {
-                                  auto step = StepKey::Decode(key);
-                                  if (!step.ok()) return step.status();
-                                  auto row = DecodeAs<storage::StepRow>(value);
-                                  if (!row.ok()) return row.status();
-                                  steps.emplace_back(*step, *std::move(row));
-                                  return absl::OkStatus();
-                                });
+  absl::Status status =
+      ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view value) -> absl::Status {
+        auto step = StepKey::Decode(key);
+        if (!step.ok()) return step.status();
+        auto row = DecodeAs<storage::StepRow>(value);
+        if (!row.ok()) return row.status();
+        steps.emplace_back(*step, *std::move(row));
+        return absl::OkStatus();
+      });
   if (!status.ok()) return status;
   return steps;
 }

@@ -8,6 +8,7 @@
 #include <rocksdb/write_buffer_manager.h>
 
 #include "server/format/cat.h"
+#include "server/store/crc32c.h"
 
 namespace msprobe::server {
 namespace {
@@ -38,8 +39,7 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
     result.min_blob_size = kMinBlobBytes;
     result.enable_blob_garbage_collection = true;
     result.blob_compression_type = rocksdb::kNoCompression;
-    // Each compaction also copies the oldest quarter of the blobs, with checksums that the distribution's RocksDB
-    // computes without the processor's instruction: at the default of 4 that was half of what storing tensors cost.
+    // Each compaction also copies the oldest quarter of the blobs: rarely, then.
     result.level0_file_num_compaction_trigger = 16;
     result.level0_slowdown_writes_trigger = 32;
     result.level0_stop_writes_trigger = 48;
@@ -77,6 +77,7 @@ absl::Status FromRocks(const rocksdb::Status& status) {
 
 absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const StoreOptions& options,
                                                                        DirectoryLock lock) {
+  if (!RocksUsesCrc32c()) return absl::InternalError("RocksDB computes checksums by table: crc32c.h was linked wrong");
   rocksdb::DBOptions db_options;
   if (options.env != nullptr) db_options.env = options.env;
   db_options.create_if_missing = true;

@@ -51,6 +51,15 @@ class StepReader {
     });
   }
 
+  // As ForEachRecord for who does not look at Record.fields: they may be left empty, which is cheaper.
+  virtual absl::Status ForEachRecordHead(
+      absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) {
+    return ForEachRecord(visit);
+  }
+
+  // False: no record refers to a payload.
+  virtual bool may_have_payloads() { return true; }
+
   // Innermost frame first. NotFound: the run has no stack of that id.
   virtual absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) = 0;
 

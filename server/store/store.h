@@ -109,6 +109,8 @@ class Store {
   using Step = std::pair<StepKey, storage::StepRow>;
   // Of a run, in order of rank, step, epoch.
   absl::StatusOr<std::vector<Step>> Steps(uint32_t run) const;
+  // What each session of a rank, in order of epoch, left of one step.
+  absl::StatusOr<std::vector<Step>> Steps(uint32_t run, const v1::Rank& rank, uint32_t step) const;
   // Epoch absent: the latest that has the step. NotFound names what does exist.
   absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(const std::string& run, uint32_t step, const v1::Rank& rank,
                                                        std::optional<uint32_t> epoch = std::nullopt) const;
@@ -165,6 +167,7 @@ class Store {
   struct Database;
 
   explicit Store(StoreOptions options);
+  absl::StatusOr<std::vector<Step>> StepsUnder(const std::string& prefix) const;
   absl::Status LoadServerRow();
 
   StoreOptions options_;

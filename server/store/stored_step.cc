@@ -54,6 +54,12 @@ class StoredStep : public StepReader {
     return assembler_.ForEachNamed(wanted, visit);
   }
 
+  absl::Status ForEachRecordHead(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
+    return assembler_.ForEachHead(visit);
+  }
+
+  bool may_have_payloads() override { return assembler_.has_payloads(); }
+
   absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) override {
     return StoredStack(store_, key_.run, stack_id);
   }
