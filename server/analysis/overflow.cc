@@ -50,6 +50,18 @@ bool GivesForeignMemory(std::string_view entry) {
   return IsCommunication(entry);
 }
 
+// Of a backward call, or what it left in a parameter.
+bool IsGradient(std::string_view entry) {
+  for (int part = 0; part < 2; ++part) {
+    const size_t dot = entry.rfind('.');
+    const std::string_view last = entry.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    if (last == "backward" || last == "parameters_grad") return true;
+    if (dot == std::string_view::npos || last.find_first_not_of("0123456789") != std::string_view::npos) return false;
+    entry = entry.substr(0, dot);
+  }
+  return false;
+}
+
 std::string Key(const StepTable& table, const Row& row) {
   std::string key = Cat(table.text(row.dtype), table.text(row.shape), row.checksum);
   for (const Cell& cell : row.statistics) {
@@ -66,6 +78,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
   absl::flat_hash_set<std::string> made;  // tensors that are not finite, which operations have given or been given
   std::vector<std::string_view> modules;  // of origins
   uint64_t collectives = 0;
+  bool went_forward = false;  // an origin was no gradient: all gradients of the step follow from its loss
   for (size_t i = 0; i < table.entries.size(); ++i) {
     const Entry& entry = table.entries[i];
     const Row* weight = nullptr;
@@ -106,7 +119,9 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
           return module.empty() || inner == module ||
                  (inner.starts_with(module) && inner.size() > module.size() && inner[module.size()] == '.');
         });
-    if (!foreign) {
+    const bool gradient = IsGradient(entry.name);
+    const size_t before = origins.size();
+    if (!foreign && !(gradient && went_forward)) {
       if (weight != nullptr) {
         add(*weight, Origin::kWeight);
       } else if (input != nullptr) {
@@ -115,6 +130,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
         add(*output, Origin::kComputation);
       }
     }
+    went_forward = went_forward || (!gradient && origins.size() > before);
     collectives += IsCommunication(entry.name);
   }
   return origins;

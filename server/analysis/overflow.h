@@ -27,7 +27,8 @@ struct OverflowOrigin {
 // The origins of NaN and infinity in one step, in order of execution; what passes them on is none. Tells by Max and
 // Min, and by counts where a dump has them: the mean of an attention mask of -3.4e38 overflows, its elements do not. No
 // origins: operations that give uninitialised memory (empty and its kind) or what another rank sent; operations that
-// were given an infinite or NaN argument; modules around an operation that is one.
+// were given an infinite or NaN argument; modules around an operation that is one; gradients, where an operation of the
+// same step that is none was an origin before them.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
 }  // namespace msprobe::server

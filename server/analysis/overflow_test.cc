@@ -53,6 +53,29 @@ TEST(OverflowTest, WeightsAndInputsAreOriginsOnce) {
               testing::ElementsAre("Torch.add.0.forward.input.0 input inf"));
 }
 
+TEST(OverflowTest, GradientsAfterAnOriginOfTheForwardPassFollowFromIt) {
+  const auto backward = [](const std::string& given, const std::string& made) {
+    return R"({"input":[)" + given + R"(],"output":[)" + made + "]}";
+  };
+  const std::string weights = R"({"weight":[)" + Leaf("NaN") + "]}";
+  const std::pair<std::string, std::string> overflow = {"Torch.exp.0.forward", Call(Leaf("100.0"), Leaf("Infinity"))};
+  const std::pair<std::string, std::string> fine = {"Torch.exp.0.forward", Call(Leaf("1.0"), Leaf("2.0"))};
+  const std::vector<std::pair<std::string, std::string>> gradients = {
+      {"Functional.cross_entropy.0.backward", backward(Leaf("1.0"), Leaf("NaN"))},
+      {"Module.a.Linear.backward.0", backward(Leaf("1.0"), Leaf("Infinity"))},
+      {"Module.a.Linear.parameters_grad.0", weights}};
+  auto entries = gradients;
+  entries.insert(entries.begin(), overflow);
+  EXPECT_THAT(Origins(entries), testing::ElementsAre("Torch.exp.0.forward.output.0 computation inf"));
+  entries[0] = fine;
+  EXPECT_THAT(Origins(entries), testing::Contains("Functional.cross_entropy.0.backward.output.0 computation nan"))
+      << "a gradient that overflows by itself is one";
+  const std::pair<std::string, std::string> recomputed = {"Torch.exp.1.forward", Call(Leaf("1.0"), Leaf("NaN"))};
+  entries.push_back(recomputed);
+  EXPECT_THAT(Origins(entries), testing::Contains("Torch.exp.1.forward.output.0 computation nan"))
+      << "what runs forward after it is another one";
+}
+
 TEST(OverflowTest, MasksAndUninitialisedMemoryRaiseNoAlarm) {
   const std::string mask = Leaf("-3.4028234663852886e+38", false, "-Infinity");
   const std::string infinite = R"({"type":"float","value":-Infinity})";

@@ -48,15 +48,31 @@ std::string PlainDType(std::string_view dtype) {
 }
 
 std::vector<std::string> DimensionsOf(std::string_view shape) {
-  absl::string_view inside = AbslView(shape);
+  absl::string_view inside = absl::StripAsciiWhitespace(AbslView(shape));
   absl::ConsumePrefix(&inside, "[");
   absl::ConsumeSuffix(&inside, "]");
   std::vector<std::string> dimensions;
+  if (absl::StripAsciiWhitespace(inside).empty()) return dimensions;
   for (absl::string_view part : absl::StrSplit(inside, ',')) {
-    part = absl::StripAsciiWhitespace(part);
-    if (!part.empty()) dimensions.emplace_back(part);
+    dimensions.emplace_back(absl::StripAsciiWhitespace(part));
   }
   return dimensions;
+}
+
+// A bracket without its other one, or nothing between two commas: "[4,", "4]", "[4,,2]".
+absl::Status CheckShape(std::string_view given) {
+  const std::string_view shape = StdView(absl::StripAsciiWhitespace(AbslView(given)));
+  const auto refused = [&](std::string_view why) {
+    return absl::InvalidArgumentError(Cat("shape \"", given, "\" ", why, "; write [2, *, 16] or [..., 128]"));
+  };
+  if (shape.starts_with('[') != shape.ends_with(']') || shape == "[") return refused("has one bracket of two");
+  for (const std::string& part : DimensionsOf(shape)) {
+    if (part.empty()) return refused("has a dimension without a size");
+    const bool digits = part.find_first_not_of("0123456789") == std::string::npos;
+    if (part != "*" && part != "..." && !digits)
+      return refused(Cat("has ", part, ", which is neither a size nor * nor ..."));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -90,12 +106,10 @@ absl::StatusOr<TensorFilter> TensorFilter::Make(TensorQuestion question) {
     }
   }
   filter.with_shape_ = !filter.question_.shape.empty();
+  if (filter.with_shape_) {
+    if (absl::Status status = CheckShape(filter.question_.shape); !status.ok()) return status;
+  }
   for (std::string& part : DimensionsOf(filter.question_.shape)) {
-    const bool digits = part.find_first_not_of("0123456789") == std::string::npos;
-    if (part != "*" && part != "..." && !digits) {
-      return absl::InvalidArgumentError(Cat("shape \"", filter.question_.shape, "\": ", part,
-                                            " is neither a size nor * nor ...; write [2, *, 16] or [..., 128]"));
-    }
     filter.shape_.push_back({part == "*", part == "...", std::move(part)});
   }
   const auto rests =

@@ -145,7 +145,11 @@ TEST(TensorFilterTest, WhatCannotBeReadIsRefusedByName) {
   EXPECT_THAT(Refusal(question), HasSubstr("name_regex \"(\""));
   question = {};
   question.shape = "[2, x]";
-  EXPECT_THAT(Refusal(question), HasSubstr("x is neither a size"));
+  EXPECT_THAT(Refusal(question), HasSubstr("has x, which is neither a size"));
+  for (const char* shape : {"[4,", "[4", "4]", "[", "[4,,2]", "[4,]", ",", "[4][2]"}) {
+    question.shape = shape;
+    EXPECT_THAT(Refusal(question), HasSubstr(std::string("shape \"") + shape + "\" has ")) << shape;
+  }
   question.shape = "[..., 2, ...]";
   EXPECT_THAT(Refusal(question), HasSubstr("more than once"));
   question = {};
