@@ -41,9 +41,8 @@ void AppendReal(double value, std::string& out) {
   const auto end = std::to_chars(digits, digits + sizeof(digits), value,
                                  scientific ? std::chars_format::scientific : std::chars_format::fixed)
                        .ptr;
-  const std::string_view text(digits, static_cast<size_t>(end - digits));
-  out += text;
-  if (!scientific && text.find('.') == std::string_view::npos) out += ".0";
+  out.append(digits, static_cast<size_t>(end - digits));
+  if (!scientific && value == std::trunc(value)) out += ".0";
 }
 
 void AppendInteger(int64_t value, std::string& out) {

@@ -17,7 +17,8 @@ namespace {
 
 using Kind = Cell::Kind;
 
-constexpr size_t kRowsOfAPart = 1024;  // about 1 MiB
+constexpr size_t kRowsOfAPart = 1024;
+constexpr size_t kBytesOfAPart = size_t{1} << 20;  // about: so that a part seldom moves while it grows
 constexpr std::string_view kCommon =
     "NPU Name,Bench Name,NPU Dtype,Bench Dtype,NPU Tensor Shape,Bench Tensor Shape,NPU Requires_grad,"
     "Bench Requires_grad,";
@@ -48,6 +49,7 @@ class Writer : public EstablishedRows {
 
   void Write(Range range) {
     const auto& pairs = table_.match->pairs;
+    out_.reserve(kBytesOfAPart);
     if (range.first == 0) Header();
     if (range.first == range.end) return;
     std::vector<TableRow> group;
@@ -294,8 +296,13 @@ class Writer : public EstablishedRows {
   }
 
   void PutPair(std::string_view target, std::string_view golden) {
+    const size_t start = out_.size();
     AppendQuoted(target, out_);
     out_ += ',';
+    if (target == golden) {  // what was looked through once need not be again
+      out_.append(out_, start, out_.size() - start);
+      return;
+    }
     AppendQuoted(golden, out_);
     out_ += ',';
   }
@@ -313,8 +320,14 @@ class Writer : public EstablishedRows {
       PutPair(Checksum(target), golden == nullptr ? kNotAvailable : Checksum(*golden));
     } else {
       if (mode_ == StepTable::Mode::kStatistics) {
-        for (size_t i = 0; i < 4; ++i) PutDifference(row.differences[i], i);
-        for (const Difference& difference : row.differences) PutRelative(difference);
+        if (std::all_of(row.differences.begin(), row.differences.end(), [](const Difference& difference) {
+              return difference.spelling == Difference::Spelling::kZero;
+            })) {
+          out_ += "0,0,0,0,0,0,0,0,";
+        } else {
+          for (size_t i = 0; i < 4; ++i) PutDifference(row.differences[i], i);
+          for (const Difference& difference : row.differences) PutRelative(difference);
+        }
       } else {
         for (const Figure& figure : row.figures) {
           if (figure.is_number) {
