@@ -139,10 +139,17 @@ void DumpTableBuilder::FinishEntry(std::string_view name, uint32_t token) {
   entry.name = table_->arena.Add(name);
   entry.first_row = static_cast<uint32_t>(table_->rows.size());
   entry.token = token;
-  for (std::vector<Row>& rows : pending_) {
+  for (size_t section = 0; section < kSections; ++section) {
+    std::vector<Row>& rows = pending_[section];
+    for (auto& [of, message] : pending_messages_) {
+      if (of != section) continue;
+      table_->messages.push_back(message);
+      table_->messages.back().row += static_cast<uint32_t>(table_->rows.size());
+    }
     table_->rows.insert(table_->rows.end(), rows.begin(), rows.end());
     rows.clear();
   }
+  pending_messages_.clear();
   entry.rows = static_cast<uint32_t>(table_->rows.size()) - entry.first_row;
   table_->entries.push_back(entry);
 }
@@ -203,24 +210,33 @@ bool DumpTableBuilder::ObjectLeaf(JsonCursor& json, RowState state) {
   if (!json.EnterObject()) return true;
   std::string_view key;
   bool leaf = false;
-  size_t peer = 0;
+  bool message = false;
+  bool tensor = false;
+  PointToPoint found;
   while (!leaf && json.NextKey(key)) {
-    if (key == "type" && json.Peek() == Type::kString) {
+    const Type kind = json.Peek();
+    if (key == "type" && kind == Type::kString && !message) {
       leaf = true;
-    } else if (key == "class_type" && json.Peek() == Type::kString) {
-      if (json.String() == "torch.distributed.P2POp") peer = 1;
-    } else if (peer != 0 && key == "tensor" && json.Peek() == Type::kObject) {
+    } else if (key == "class_type" && kind == Type::kString) {
+      message = json.String() == "torch.distributed.P2POp" || message;
+    } else if (message && key == "tensor" && kind == Type::kObject && !tensor) {
       // A point to point operation is the row of its tensor.
+      found.row = static_cast<uint32_t>(pending_[section_].size());
+      tensor = true;
       Leaf(json, state);
-      while (json.NextKey(key)) json.Skip();
-      return true;
+    } else if (message && key == "op" && kind == Type::kString) {
+      found.op = table_->arena.Add(json.String());
+    } else if (message && key == "peer" && kind == Type::kNumber) {
+      const Cell peer = CellOf(json);
+      found.peer = peer.kind == Cell::Kind::kInteger ? peer.integer : -1;
     } else {
       json.Skip();
     }
   }
   if (!json.ok()) return true;
-  if (peer != 0 && !leaf) {
-    NullRow(state);
+  if (message) {
+    if (!tensor) NullRow(state);
+    if (tensor && !found.op.empty()) pending_messages_.emplace_back(section_, found);
     return true;
   }
   json.Return(start);

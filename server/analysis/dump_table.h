@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -55,6 +56,7 @@ class DumpTableBuilder {
   static constexpr size_t kSections = 6;
   size_t section_ = 0;
   std::vector<Row> pending_[kSections];
+  std::vector<std::pair<size_t, PointToPoint>> pending_messages_;  // by section; rows count from its first
   absl::flat_hash_map<std::string_view, uint32_t> entry_index_;
 };
 

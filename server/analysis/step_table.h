@@ -102,6 +102,13 @@ struct Entry {
   int32_t stack = -1;  // StepTable.stacks
 };
 
+// A send or receive that an argument describes (torch.distributed.P2POp); its row is that of its tensor.
+struct PointToPoint {
+  uint32_t row = 0;  // StepTable.rows
+  std::string_view op;
+  int64_t peer = 0;
+};
+
 // One step of one rank as analysis sees it, wherever it came from: entries in order of execution, their rows, texts.
 //
 // Threads: one at a time while it is filled, any number afterwards. Movable; views stay valid.
@@ -136,6 +143,8 @@ struct StepTable {
   std::vector<Row> rows;
   std::vector<ExtendedStatistics> extended;
   std::vector<std::vector<std::string>> stacks;  // lines, innermost first
+
+  std::vector<PointToPoint> messages;  // in order of rows
 
   // By row, of steps joined from several ranks: "joined along axis 1 from 4 ranks"; otherwise empty.
   std::vector<std::string> layouts;

@@ -47,6 +47,22 @@ absl::Status Count(const v1::Node& node, int depth, StructureSummary& summary) {
   }
 }
 
+void AddTensorSlots(const v1::Node& node, std::vector<const v1::Node::TensorSlot*>& slots) {
+  switch (node.kind_case()) {
+    case v1::Node::kList:
+      for (const v1::Node& item : node.list().items()) AddTensorSlots(item, slots);
+      return;
+    case v1::Node::kDict:
+      for (const v1::Node::Entry& entry : node.dict().entries()) AddTensorSlots(entry.value(), slots);
+      return;
+    case v1::Node::kTensor:
+      slots.push_back(&node.tensor());
+      return;
+    default:
+      return;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
@@ -69,6 +85,12 @@ absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
     }
   }
   return summary;
+}
+
+std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& structure) {
+  std::vector<const v1::Node::TensorSlot*> slots;
+  AddTensorSlots(structure.fields(), slots);
+  return slots;
 }
 
 std::string FullName(std::string_view name, v1::RecordKind kind, v1::Direction direction, uint32_t count) {

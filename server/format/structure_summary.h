@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "msprobe/v1/record.pb.h"
@@ -27,6 +28,9 @@ inline constexpr int kDeepestNode = 32;       // lists and dicts around a value
 // InvalidArgument: no name or one that is too long, no kind, fields that are not a dict or too deep, a node that is
 // nothing.
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
+
+// In the order in which a fragment takes the columns of its leaves. Borrowed from the structure.
+std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& structure);
 
 // {name}.{count}.{direction}, {name}.{direction}.{count}, {name}.parameters_grad.{count} or {name}.{count}.debug.
 std::string FullName(std::string_view name, v1::RecordKind kind, v1::Direction direction, uint32_t count);

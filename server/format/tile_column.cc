@@ -59,4 +59,22 @@ uint64_t IntegerAt(ByteCursor& in, uint64_t count, uint64_t index) {
   return found;
 }
 
+void ReadIntegers(ByteCursor& in, uint64_t count, std::vector<uint64_t>& values) {
+  values.resize(count);
+  if (count == 0) return;
+  const uint8_t mode = in.Byte();
+  if (mode == kConstant || mode == kLinear) {
+    const uint64_t first = UnZigZag(in.Varint());
+    const uint64_t step = mode == kLinear ? UnZigZag(in.Varint()) : 0;
+    for (uint64_t i = 0; i < count; ++i) values[i] = first + step * i;
+    return;
+  }
+  uint64_t last = 0;
+  for (uint64_t& value : values) {
+    value = UnZigZag(in.Varint());
+    if (mode == kDeltas) value += last;
+    last = value;
+  }
+}
+
 }  // namespace msprobe::server

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "server/format/byte_cursor.h"
 
@@ -17,6 +18,8 @@ namespace msprobe::server {
 void AppendIntegers(std::string& out, std::span<const uint64_t> values);
 // Reads a column of `count` values to its end; gives the one at `index` (0 where index is count or more).
 uint64_t IntegerAt(ByteCursor& in, uint64_t count, uint64_t index);
+// The same, all of them. No more values than a tile has passes.
+void ReadIntegers(ByteCursor& in, uint64_t count, std::vector<uint64_t>& values);
 
 // The same of numbers as they are in memory: 0 constant, 1 all.
 template <typename Number>

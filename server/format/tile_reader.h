@@ -52,6 +52,11 @@ class TileReader {
   uint32_t passes() const { return passes_; }
   uint32_t fragments() const { return static_cast<uint32_t>(sections_.size()); }
 
+  // For TiledFragment: the bytes of a fragment, and the tables that its columns point into.
+  std::string_view section(uint32_t fragment) const { return sections_[fragment]; }
+  const std::vector<uint64_t>& structures() const { return structures_; }
+  const std::vector<std::vector<int64_t>>& shapes() const { return shapes_; }
+
   // Fragments [first, first + count) of a pass, whole.
   absl::Status AppendFragments(uint32_t first, uint32_t count, uint32_t pass, BlockBuilder& out);
   // One leaf only, as if its fragment had no other: columns of leaves alone.

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <limits>
 #include <memory>
 
@@ -8,6 +9,7 @@
 #include "server/format/tile_column.h"
 #include "server/format/tile_reader.h"
 #include "server/format/tile_writer.h"
+#include "server/format/tiled_fragment.h"
 
 namespace msprobe::server {
 namespace {
@@ -93,6 +95,54 @@ class TileTest : public testing::Test {
           at += count;
         }
         ExpectSame(builder.Take(), wanted);
+      }
+    }
+  }
+
+  // Every column of every leaf and scalar, whole, against the passes one by one.
+  void ExpectColumnsHoldThePasses() {
+    const std::string bytes = EncodeTile(passes_, 0, passes_[0].fragments(), Lookup());
+    auto tile = TileReader::Open(bytes);
+    ASSERT_TRUE(tile.ok()) << tile.status();
+    BlockBuilder builder;
+    TiledFragment fragment;
+    const auto expect = [](const auto& columns, size_t pass, const auto& wanted, int first) {
+      for (size_t i = 0; i < columns.size(); ++i) {
+        auto value = wanted.Get(first + static_cast<int>(i));
+        ASSERT_EQ(std::memcmp(&columns[i][pass], &value, sizeof(value)), 0) << i;
+      }
+    };
+    for (uint32_t i = 0; i < tile->fragments(); ++i) {
+      ASSERT_TRUE(fragment.Read(*tile, i).ok());
+      for (uint32_t pass = 0; pass < passes_.size(); ++pass) {
+        builder.Begin(0, 0);
+        ASSERT_TRUE(tile->AppendFragments(i, 1, pass, builder).ok());
+        const v1::Block block = builder.Take();
+        ASSERT_EQ(fragment.structure(), block.structures(0));
+        expect(fragment.integers(), pass, block.integers(), 0);
+        expect(fragment.floats(), pass, block.floats(), 0);
+        ASSERT_EQ(fragment.leaves(), static_cast<size_t>(block.shape_size()));
+        FragmentColumns at;
+        for (int leaf = 0; leaf < block.shape_size(); ++leaf) {
+          const TiledFragment::Leaf& got = fragment.leaf(static_cast<size_t>(leaf));
+          const uint32_t flags = block.leaf_flags(leaf);
+          ASSERT_EQ(got.flags[pass], flags);
+          const auto& dims = block.shapes(static_cast<int>(block.shape(leaf))).dims();
+          ASSERT_THAT(tile->shapes()[got.shape[pass]], testing::ElementsAreArray(dims));
+          if (TakesNarrow(flags)) expect(got.narrow, pass, block.narrow(), static_cast<int>(at.narrow * 5));
+          if (TakesWide(flags)) expect(got.wide, pass, block.wide(), static_cast<int>(at.wide * 5));
+          if (TakesInteger(flags)) {
+            expect(got.extremes, pass, block.integer_extremes(), static_cast<int>(at.integer * 2));
+            expect(got.moments, pass, block.integer_moments(), static_cast<int>(at.integer * 3));
+          }
+          if (flags & v1::LEAF_CRC32) {
+            ASSERT_EQ(got.crc32[pass], block.crc32(static_cast<int>(at.crc32)));
+          }
+          if (flags & v1::LEAF_XOR) {
+            ASSERT_EQ(got.xor64[pass], block.xor64(static_cast<int>(at.xor64)));
+          }
+          TakeLeaf(flags, at);
+        }
       }
     }
   }
@@ -215,6 +265,31 @@ TEST_F(TileTest, PassesOfOtherStructuresHaveAnotherSignature) {
   const uint64_t before = passes_[0].signature();
   Make();
   EXPECT_NE(passes_[0].signature(), before);
+}
+
+TEST_F(TileTest, FragmentsAreReadColumnByColumn) {
+  Fill(RepeatedPass({.calls = 60, .variety = true, .varying_shapes = true}), 17);
+  ExpectColumnsHoldThePasses();
+}
+
+TEST_F(TileTest, ColumnsThatAreCutOffAreRefused) {
+  Fill(RepeatedPass({.calls = 3, .variety = true}), 5);
+  const std::string bytes = EncodeTile(passes_, 0, passes_[0].fragments(), Lookup());
+  TiledFragment fragment;
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (const char flip : {1, 7, -128}) {
+      std::string broken = bytes;
+      broken[at] = static_cast<char>(broken[at] ^ flip);
+      auto tile = TileReader::Open(broken);
+      if (!tile.ok()) continue;
+      for (uint32_t i = 0; i < tile->fragments(); ++i) {
+        if (!fragment.Read(*tile, i).ok()) continue;
+        for (size_t leaf = 0; leaf < fragment.leaves(); ++leaf) {
+          for (uint32_t shape : fragment.leaf(leaf).shape) ASSERT_LT(shape, tile->shapes().size());
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

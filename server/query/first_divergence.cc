@@ -3,14 +3,15 @@
 #include <fnmatch.h>
 
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "server/analysis/communication.h"
 #include "server/analysis/in_order.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
 #include "server/query/step_sources.h"
+#include "server/query/tiled_agreement.h"
 
 namespace msprobe::server {
 namespace {
@@ -45,9 +46,36 @@ v1::Divergence Message(const Divergence& found, const StepPair& steps, const Pla
   return message;
 }
 
-// Between two collectives ranks run on their own; what a collective brings was wrong before it on another rank.
-auto Earliness(const v1::Divergence& divergence) {
-  return std::tuple(divergence.collectives_before(), divergence.blame() == v1::BLAME_COMMUNICATION);
+// One rank's, with what places it among those of other ranks.
+struct Found {
+  v1::Divergence message;
+  RankDivergence place;
+};
+
+Found FoundIn(const Divergence& divergence, const StepPair& steps, const LayoutPair& pair) {
+  Found found{Message(divergence, steps, pair.shown()), {divergence.blame, divergence.collectives_before, {}, {}}};
+  const auto& [kind, rank] = pair.shown().target.second;
+  if (pair.target.size() != 1 || kind != v1::Rank::RANK || divergence.target_entry < 0) return found;
+  const StepTable& table = steps.target->table();
+  found.place.uses = UsesOfChannels(table, rank, divergence.target_entry);
+  if (divergence.blame == Blame::kCommunication) {
+    found.place.through = ChannelsOf(table, table.entries[static_cast<size_t>(divergence.target_entry)], rank);
+  }
+  return found;
+}
+
+// Of pairs of single steps that are stored.
+std::vector<std::optional<TiledAgreement::Pair>> StoredPairs(const AnalysisSource& target, const AnalysisSource& golden,
+                                                             const std::vector<LayoutPair>& pairs) {
+  std::vector<std::optional<TiledAgreement::Pair>> stored(pairs.size());
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (pairs[i].target.size() != 1 || pairs[i].golden.size() != 1) continue;
+    const AnalysisSource::Stored* const ours = target.FindStored(pairs[i].target[0]);
+    const AnalysisSource::Stored* const theirs = golden.FindStored(pairs[i].golden[0]);
+    if (ours == nullptr || theirs == nullptr) continue;
+    stored[i] = TiledAgreement::Pair{{ours->key, ours->blocks}, {theirs->key, theirs->blocks}};
+  }
+  return stored;
 }
 
 }  // namespace
@@ -78,25 +106,30 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     *response.mutable_unpaired() = std::move(lonely);
     if (!send(response)) return PeerGone();
   }
+  auto agreement = TiledAgreement::Make(context, StoredPairs(*target, *golden, *pairs), options.comparison);
+  if (!agreement.ok()) return agreement.status();
   // Several pairs: one thread a pair; otherwise one a side.
   const int threads = pairs->size() > 1 ? context.threads : 1;
   constexpr DumpReading kWhole{.stacks = true, .construct = true};
-  const auto search = [&](size_t index) -> absl::StatusOr<std::optional<v1::Divergence>> {
+  const auto search = [&](size_t index) -> absl::StatusOr<std::optional<Found>> {
     if (cancelled()) return PeerGone();
+    if (*agreement != nullptr && (*agreement)->Agree(index)) return std::nullopt;
     const LayoutPair& pair = (*pairs)[index];
     auto steps = ReadLayouts(*target, *golden, pair, kWhole, options.comparison, threads == 1);
     if (!steps.ok()) return steps.status();
     auto found = FindFirstDivergence(*steps->target, *steps->golden, options);
     if (!found.ok()) return found.status();
     if (!*found) return std::nullopt;
-    return Message(**found, *steps, pair.shown());
+    return FoundIn(**found, *steps, pair);
   };
-  std::optional<v1::Divergence> first;
-  const auto take = [&](size_t index, std::optional<v1::Divergence> found) -> absl::StatusOr<bool> {
-    if (first && first->step() != (*pairs)[index].target.front().first) return false;
+  std::vector<v1::Divergence> messages;
+  std::vector<RankDivergence> places;
+  const auto take = [&](size_t index, std::optional<Found> found) -> absl::StatusOr<bool> {
+    if (!messages.empty() && messages[0].step() != (*pairs)[index].target.front().first) return false;
     if (found) {
-      if (!first || Earliness(*found) < Earliness(*first)) first = *found;
-      *response.mutable_divergence() = *std::move(found);
+      messages.push_back(found->message);
+      places.push_back(std::move(found->place));
+      *response.mutable_divergence() = std::move(found->message);
       if (!send(response)) return PeerGone();
     }
     response.mutable_progress()->set_steps_done(index + 1);
@@ -104,13 +137,13 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     if (!send(response)) return PeerGone();
     return true;
   };
-  if (absl::Status status = InOrder<std::optional<v1::Divergence>>::Run(pairs->size(), threads, search, take);
-      !status.ok()) {
+  if (absl::Status status = InOrder<std::optional<Found>>::Run(pairs->size(), threads, search, take); !status.ok()) {
     return status;
   }
-  if (!first) return absl::OkStatus();
-  first->set_first(true);
-  *response.mutable_divergence() = *std::move(first);
+  if (messages.empty()) return absl::OkStatus();
+  v1::Divergence& first = messages[FirstAcrossRanks(places)];
+  first.set_first(true);
+  *response.mutable_divergence() = std::move(first);
   return send(response) ? absl::OkStatus() : PeerGone();
 }
 

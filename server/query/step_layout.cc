@@ -17,6 +17,7 @@
 #include "server/format/dtype_name.h"
 #include "server/format/fragment_decoder.h"
 #include "server/format/record_assembler.h"
+#include "server/format/structure_summary.h"
 
 namespace msprobe::server {
 namespace {
@@ -55,22 +56,6 @@ class Hash {
  private:
   std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
 };
-
-void TensorSlots(const v1::Node& node, std::vector<const v1::Node::TensorSlot*>& slots) {
-  switch (node.kind_case()) {
-    case v1::Node::kList:
-      for (const v1::Node& item : node.list().items()) TensorSlots(item, slots);
-      return;
-    case v1::Node::kDict:
-      for (const v1::Node::Entry& entry : node.dict().entries()) TensorSlots(entry.value(), slots);
-      return;
-    case v1::Node::kTensor:
-      slots.push_back(&node.tensor());
-      return;
-    default:
-      return;
-  }
-}
 
 StepLayout::Leaf LeafOf(const v1::Node::TensorSlot& slot, bool high_precision) {
   StepLayout::Leaf leaf;
@@ -140,9 +125,8 @@ class Maker {
     auto known = std::make_unique<KnownStructure>();
     known->structure = layout_->structures.back().get();
     known->summary = *std::move(summary);
-    std::vector<const v1::Node::TensorSlot*> slots;
-    TensorSlots(known->structure->fields(), slots);
-    for (const v1::Node::TensorSlot* slot : slots) known->leaves.push_back(LeafOf(*slot, settings_.high_precision()));
+    for (const v1::Node::TensorSlot* slot : TensorSlots(*known->structure))
+      known->leaves.push_back(LeafOf(*slot, settings_.high_precision()));
     return known_.emplace(id, std::move(known)).first->second.get();
   }
 
@@ -256,6 +240,10 @@ class Maker {
       const bool text = cell.kind == Cell::Kind::kText;
       if (integer && *integer < integers_) layout_->integers[*integer] = {at, text};
       if (real && *real < floats_) layout_->floats[*real] = {at, text};
+    }
+    for (size_t i = 0; i < table.messages.size(); ++i) {
+      const std::optional<uint64_t> integer = TaggedInteger(table.messages[i].peer);
+      if (integer && *integer < integers_) layout_->peers.emplace_back(*integer, i);
     }
     for (ExtendedStatistics& extended : table.extended) extended = {};
   }

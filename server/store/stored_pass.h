@@ -1,5 +1,8 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "server/format/repeated_pass.h"
 #include "server/store/store.h"
@@ -29,25 +32,32 @@ inline absl::Status PutRun(Store& store, const std::string& run, const RepeatedP
   return store.Write(changes);
 }
 
-// One finished step of one pass.
-inline absl::Status PutStep(Store& store, const RepeatedPass& pass, const StepKey& key,
-                            uint32_t calls_a_block = 1'000'000) {
+// One finished step that came in these blocks.
+inline absl::Status PutBlocks(Store& store, const std::vector<v1::Block>& blocks, const StepKey& key) {
   ChangeSet changes;
   storage::StepRow row;
-  for (const v1::Block& block : pass.Blocks(key.step, 0, calls_a_block)) {
-    changes.Put(Family::kRows, RowKey{key.run, key.rank, key.step, 0, key.epoch, row.next_block()}.Encode(),
+  uint64_t leaves = 0;
+  for (const v1::Block& block : blocks) {
+    changes.Put(Family::kRows, RowKey{key.run, key.rank, key.step, block.token(), key.epoch, row.next_block()}.Encode(),
                 EncodeValue(block));
     row.set_next_block(row.next_block() + 1);
+    row.set_tokens(block.token() + 1);
+    leaves += static_cast<uint64_t>(block.leaf_flags_size());
   }
   row.set_state(v1::StepSummary::COMPLETE);
-  row.set_records(pass.leaves() / 2);
-  row.set_tensors(pass.leaves());
-  row.set_tokens(1);
+  row.set_records(leaves / 2);
+  row.set_tensors(leaves);
   row.set_ended(true);
   row.set_clean(true);
   changes.PutMeta(key.Encode(), row);
   changes.Put(Family::kMeta, key.Encode(MetaSpace::kUntiled), "");
   return store.Write(changes);
+}
+
+// One finished step of one pass.
+inline absl::Status PutStep(Store& store, const RepeatedPass& pass, const StepKey& key,
+                            uint32_t calls_a_block = 1'000'000) {
+  return PutBlocks(store, pass.Blocks(key.step, 0, calls_a_block), key);
 }
 
 }  // namespace msprobe::server

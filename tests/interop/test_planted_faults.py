@@ -258,6 +258,72 @@ def test_the_first_step_and_the_rank_that_began_are_found(client, tmp_path):
     assert (other.op, other.blame) == ("Distributed.all_reduce.0.forward", "communication")
 
 
+def passed_on(wrong_on=None, batched=False):
+    """Ranks 0, 1, 2 in a pipeline: each adds, then gives what it has to the next. name -> entries, by rank."""
+    group = {"type": "torch.ProcessGroup", "group_ranks": [0, 3], "group_id": "1"}
+    value = 1.0
+    ranks = {}
+    for rank in (0, 1, 2):
+        entries = {}
+        if rank == 0:
+            for call in range(3):  # it has talked to others more often than those behind it ever do
+                entries[f"Distributed.all_reduce.{call}.forward"] = ([number(2.0)], [number(2.0)], {"group": group})
+        if rank > 0:
+            empty = number(0.0)
+            if batched:
+                name = "Distributed.batch_isend_irecv.0.forward"
+                entries[name] = ([[message("irecv", rank - 1, empty)]], [number(value)], {})
+            else:
+                peer = {"type": "int", "value": rank - 1}
+                entries["Distributed.recv.0.forward"] = ([number(value), peer], [number(value)], {})
+        before = value
+        value = value + 1.0 + (0.5 if rank == wrong_on else 0.0)
+        entries["Torch.add.0.forward"] = ([number(before)], [number(value)], {})
+        peer = {"type": "int", "value": rank + 1}
+        entries["Distributed.send.0.forward"] = ([number(value), peer], [], {})
+        ranks[rank] = {
+            name: {"input_args": given, "input_kwargs": keywords, "output": made}
+            for name, (given, made, keywords) in entries.items()
+        }
+    return ranks
+
+
+def number(value):
+    numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), value)
+    return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], "requires_grad": False, **numbers}
+
+
+def message(op, peer, tensor):
+    kind = "torch.distributed.P2POp"
+    return {"class_type": kind, "tensor": tensor, "op": op, "peer": peer, "tag": 0, "group_id": "1"}
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("batched", [False, True])
+@pytest.mark.parametrize("wrong_on", [0, 1, 2])
+def test_the_rank_that_began_is_found_through_sends_and_receives(client, tmp_path, wrong_on, batched, stored):
+    for side, fault in (("target", wrong_on), ("golden", None)):
+        for rank, data in passed_on(fault, batched).items():
+            directory = tmp_path / side / "step0" / f"rank{rank}"
+            directory.mkdir(parents=True)
+            document = {"task": "statistics", "level": "L1", "framework": "pytorch", "data": data}
+            (directory / "dump.json").write_text(json.dumps(document))
+    sides = [tmp_path / side for side in ("target", "golden")]
+    if stored:
+        for side in sides:
+            client.import_dump(side, f"{tmp_path.name}-{side.name}")
+        sides = [f"run:{tmp_path.name}-{side.name}" for side in sides]
+    found = list(client.first_divergence(*sides))
+    first = found[-1]
+    assert first.first and (str(first.rank), first.op, first.blame) == (
+        f"rank{wrong_on}",
+        "Torch.add.0.forward",
+        "computation",
+    )
+    others = {str(item.rank): item.blame for item in found[:-1] if item.rank != first.rank}
+    assert others == {f"rank{rank}": "communication" for rank in range(wrong_on + 1, 3)}
+
+
 ORIGINS = {
     "nan in weight": ("Functional.linear.1.forward", "weight"),
     "inf in weight": ("Functional.linear.1.forward", "weight"),
@@ -272,6 +338,7 @@ ORIGINS = {
 def test_the_origin_of_what_is_not_finite_is_found(client, tmp_path, fault, task):
     Network(fault).write(tmp_path / "dump", task)
     found = list(client.overflow(tmp_path / "dump"))
+    assert {item.op for item in found} == {ORIGINS[fault][0]}, "gradients and what follows are told apart"
     assert (found[-1].op, found[-1].origin) == ORIGINS[fault] and found[-1].first
     assert found[-1].nan == fault.startswith("nan")
 

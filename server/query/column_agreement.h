@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "server/analysis/comparison.h"
+#include "server/format/tile_reader.h"
+#include "server/format/tiled_fragment.h"
+
+namespace msprobe::server {
+
+// Tells passes that surely agree from those that perhaps do not, a tile of one side against that of the other, column
+// by column. Surely: JudgeRow would give no row of theirs a verdict that is a difference, given that the passes have
+// the same layout (storage::TileSetRow::Pass.layout) and that their sessions have the same settings. Contents are not
+// looked at.
+//
+// One thread at a time.
+class ColumnAgreement {
+ public:
+  // Passes that are compared: numbers in the set of the target and in that of the golden side.
+  struct Pass {
+    uint32_t target = 0;
+    uint32_t golden = 0;
+    bool sure = true;  // so far
+  };
+
+  struct Settings {
+    bool checksums_only = false;    // ComparisonMode::kChecksum
+    bool statistics_only = false;   // ComparisonMode::kStatistics
+    bool statistics_shown = false;  // without the mode "xor", which hides them
+  };
+
+  // The tolerances outlive it; they have no rules by name.
+  ColumnAgreement(const Tolerances* tolerances, Settings settings) : tolerances_(*tolerances), settings_(settings) {}
+
+  using Slots = absl::FunctionRef<absl::StatusOr<v1::Structure>(uint64_t structure)>;
+
+  // Clears `sure` of passes that perhaps differ in these tiles. Not OK: the tiles do not fit together.
+  absl::Status Compare(const TileReader& target, const TileReader& golden, Slots structure, std::vector<Pass>& passes);
+
+ private:
+  struct Leaf {
+    Tolerance tolerance;
+    bool summary = false;  // its statistics stand for it where checksums differ
+  };
+
+  absl::StatusOr<const std::vector<Leaf>*> LeavesOf(uint64_t structure, Slots lookup);
+  void CompareLeaf(const Leaf& leaf, const TileReader& target, const TiledFragment::Leaf& a, const TileReader& golden,
+                   const TiledFragment::Leaf& b, std::vector<Pass>& passes);
+  template <typename Number>
+  void CompareStatistics(const Leaf& leaf, const std::array<std::vector<Number>, 5>& a,
+                         const std::array<std::vector<Number>, 5>& b, const std::vector<double>& roots,
+                         std::vector<Pass>& passes) const;
+
+  const Tolerances& tolerances_;
+  const Settings settings_;
+  absl::flat_hash_map<uint64_t, std::vector<Leaf>> leaves_;  // by structure
+  TiledFragment target_;
+  TiledFragment golden_;
+  std::vector<double> roots_;  // of the number of elements, by pass
+};
+
+}  // namespace msprobe::server
