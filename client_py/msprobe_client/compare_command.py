@@ -18,8 +18,19 @@ _MODES = ("auto", "offline_data", "torchair", "offline_model", "atb")
 # Options that need devices or another tool's runs, with what to use.
 _ABSENT = {
     "consistent_check": "--consistent_check is not part of this version; map the names with -dm FILE",
-    "config": "--config is not part of this version; change the tensors before they are dumped",
+    "backend": "--backend is for --consistent_check, which is not part of this version",
 }
+# Options of the modes that are not here.
+_OF_OTHER_MODES = (
+    ("-fr", "--fusion_rule_file"),
+    ("-qfr", "--quant_fusion_rule_file"),
+    ("-cfr", "--close_fusion_rule_file"),
+    ("--input_data",),
+    ("--input_shape",),
+    ("--output_size",),
+    ("--dym_shape_range",),
+    ("-ofs", "--onnx_fusion_switch"),
+)
 _FRAMEWORK = re.compile(rb'"framework"\s*:\s*"(\w+)"')
 # It stands before "data", which is what is long.
 _HEAD_BYTES = 4096
@@ -48,7 +59,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--step", help="only this step")
     found.add_argument("--consistent_check", action="store_true", help=argparse.SUPPRESS)
     found.add_argument("--backend", help=argparse.SUPPRESS)
-    found.add_argument("--config", help=argparse.SUPPRESS)
+    found.add_argument("--config", metavar="YAML", help="matrices that tensors are multiplied by before")
+    for names in _OF_OTHER_MODES:
+        found.add_argument(*names, dest=names[-1].lstrip("-"), help=argparse.SUPPRESS)
     return found
 
 
@@ -57,6 +70,9 @@ def main(arguments: list[str]) -> NoReturn:
     given = parser().parse_args(arguments)
     if given.mode != "auto":
         fail("msprobe compare", f"mode {given.mode} is not part of this version; only auto is", EXIT_USAGE)
+    for names in _OF_OTHER_MODES:
+        if getattr(given, names[-1].lstrip("-")) is not None:
+            fail("msprobe compare", f"{names[-1]} is not for mode auto, the only one of this version", EXIT_USAGE)
     for name, message in _ABSENT.items():
         if getattr(given, name):
             fail("msprobe compare", message, EXIT_USAGE)
@@ -115,6 +131,7 @@ def _compare(given: argparse.Namespace) -> None:
         fuzzy=given.fuzzy_match,
         analyze=given.diff_analyze,
         mapping=mapping,
+        config=given.config,
         **where,
     ):
         print(f"The result file path is: {path}.")
@@ -129,6 +146,7 @@ def write_results(
     fuzzy: bool = False,
     analyze: bool = False,
     mapping: Any = None,
+    config: str | None = None,
     **where: Any,
 ) -> Iterator[str]:
     """Writes the result files; their paths as they are there. The dumps are read by a server of our own."""
@@ -138,7 +156,17 @@ def write_results(
     from msprobe_client.result_files import result_file_names
     from msprobe_client.result_xlsx import ResultXlsx
 
-    with tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch, Client(data_dir=scratch) as client:
+    with (
+        tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch,
+        tempfile.TemporaryDirectory(prefix="msprobe-calibrated-") as calibrated,
+        Client(data_dir=scratch) as client,
+    ):
+        if config:
+            from msprobe_client.calibration import Calibration
+
+            calibration = Calibration(config)
+            target = calibration.applied("target", target, Path(calibrated))
+            golden = calibration.applied("golden", golden, Path(calibrated))
         if analyze and target.is_dir():
             yield from write_first_difference(client, target, golden, output, fuzzy=fuzzy, mapping=mapping, **where)
             return

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msprobe_client.decode import rank as rank_of
 from msprobe_client.output.whole_file import whole_file
+from msprobe_client.point_to_point import Message, dump_of, messages_of
 from msprobe_client.result_files import result_file_names
 from msprobe_client.result_table import BENCH_STATISTICS, NPU_STATISTICS, ResultTable
 
@@ -29,7 +31,6 @@ _PASSED_OVER = {"npu_fusion_attention": (4, 5)}
 _IGNORED = ("Torch.empty", "Torch.fill", "Tensor.__setitem__")
 _COMMUNICATION = ("Distributed.", "MintDistributed.", "Communication.")
 _SHOWN = ("NPU max", "NPU min", "NPU mean", "NPU l2norm", "NPU MD5")
-_UNKNOWN_PEERS = dict.fromkeys(("NPU P2POp op", "Bench P2POp op", "NPU P2POp peer", "Bench P2POp peer"), "None")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +45,25 @@ class Differing:
 class _RankJson:
     """A table's form; keeps what differs first."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Path, golden: Path) -> None:
         self.first: Differing | None = None
+        self._sides = {"NPU": target, "Bench": golden}
+        self._messages: dict[str, dict[str, Message]] = {}
+        self._names = result_file_names("json")
+
+    def file_name(self, chunk: Any) -> str:
+        """Of the table that is written next; its peers are read."""
+        for side, directory in self._sides.items():
+            dump = dump_of(directory, chunk.step, rank_of(chunk.rank))
+            self._messages[side] = messages_of(dump) if dump is not None else {}
+        return self._names(chunk)
 
     def write(self, table: Path, target: Path) -> None:
         communications = 0
         found: dict[str, Any] = {}
         for name, rows in _operations(ResultTable.open(table)):
+            for row in rows:
+                row.update(self._peers(row))
             same = not _differs(name, rows)
             found[name] = {"is_same": same, "op_items": rows}
             if name.startswith(_COMMUNICATION):
@@ -60,18 +73,27 @@ class _RankJson:
         with whole_file(target) as scratch, scratch.open("w", encoding="utf-8") as file:
             json.dump(found, file, indent=4)
 
+    def _peers(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The sends and receives that the row's tensors stand for, each of its own row."""
+        peers: dict[str, Any] = {}
+        for what in Message._fields:
+            for side in self._sides:
+                message = self._messages[side].get(row[f"{side} Name"])
+                peers[f"{side} P2POp {what}"] = "None" if message is None else getattr(message, what)
+        return peers
+
 
 def write_first_difference(
     client: Client, target: Path, golden: Path, output: Path, *, fuzzy: bool, mapping: Any, **where: Any
 ) -> Iterator[str]:
     """Writes the files; their paths as they are there. Without a difference there is no diff_analyze file."""
-    form = _RankJson()
+    form = _RankJson(target, golden)
     first: dict[str, Differing] = {}
     for report in client.compare_tables(
         str(target),
         str(golden),
         output,
-        file_name=result_file_names("json"),
+        file_name=form.file_name,
         form=form,
         matching="fuzzy" if fuzzy else "exact",
         mapping=mapping,
@@ -122,7 +144,7 @@ def _item(row: dict[str, Any]) -> dict[str, Any]:
         verdict = dict.fromkeys(verdict, "")
     if row.get("Requires_grad Consistent") is False:
         verdict["Err_message"] += "Requires_grad inconsistent. "
-    return {**row, **verdict, "state": state, "api_origin_name": operation, **_UNKNOWN_PEERS}
+    return {**row, **verdict, "state": state, "api_origin_name": operation}
 
 
 def _gradient_operation(name: str) -> str:

@@ -44,13 +44,13 @@ def mapping(
         raise InvalidArgument(f"{' and '.join(given)} mapping at once are not possible; give one of them")
     made = analysis_pb2.NameMapping(cells=bool(cell), apis=bool(api))
     if data:
-        made.rows.extend(_names(_mapping_of(data), data))
+        made.rows.extend(_names(mapping_of(data), data))
     if cell and cell is not True:
-        made.cell_names.extend(_names(_mapping_of(cell), cell))
+        made.cell_names.extend(_names(mapping_of(cell), cell))
     if api and api is not True:
         made.api_names.extend(_apis(api))
     if layer:
-        for class_name, names in _mapping_of(layer).items():
+        for class_name, names in mapping_of(layer).items():
             if not isinstance(names, dict):
                 raise InvalidArgument(f"{os.fspath(layer)}: {class_name} is not a mapping of names to names")
             made.layers.add(class_name=str(class_name), names=_names(names, layer))
@@ -60,7 +60,7 @@ def mapping(
 def tolerance_policy(path: PathLike) -> list[ToleranceRule]:
     """The rules of a policy file, YAML or JSON: {tolerances: [{name, dtype, rtol, atol}, ...]}, the last one wins."""
     where = os.fspath(path)
-    rules = _mapping_of(path).get("tolerances")
+    rules = mapping_of(path).get("tolerances")
     if not isinstance(rules, list):
         raise InvalidArgument(f'{where}: it has no list "tolerances" of rules {{name, dtype, rtol, atol}}')
     return [_rule(rule, f"{where}: rule {number}") for number, rule in enumerate(rules, 1)]
@@ -95,7 +95,7 @@ def _document(path: PathLike) -> Any:
         raise InvalidArgument(f"{where} is not YAML: {' '.join(str(error).split())}") from None
 
 
-def _mapping_of(path: PathLike) -> dict[Any, Any]:
+def mapping_of(path: PathLike) -> dict[Any, Any]:
     found = _document(path)
     if not isinstance(found, dict):
         raise InvalidArgument(f"{os.fspath(path)}: it is not a mapping of names to names")

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy
 import openpyxl
 import pytest
 from harness.processes import run
@@ -288,6 +289,126 @@ def test_first_differences_are_the_same(pairs, oracle_python, binary, tmp_path):
         assert list(ours) == list(theirs)
         for name in theirs:
             assert comparable(ours[name]) == comparable(theirs[name])
+
+
+def exchanging(root, wrong):
+    """Two ranks that send each other a tensor in one call; what rank 1 computes before is wrong on one side."""
+    for rank in (0, 1):
+        values = (40.0, -40.0, 4.0, 40.0) if wrong and rank == 1 else (1.5, -2.25, 0.125, 3.0)
+        received = (40.0, -40.0, 4.0, 40.0) if wrong and rank == 0 else (1.5, -2.25, 0.125, 3.0)
+        peers = [
+            {
+                "class_type": "torch.distributed.P2POp",
+                "tensor": leaf(stats=stats),
+                "op": op,
+                "peer": 1 - rank,
+                "tag": 0,
+                "group_id": "9",
+            }
+            for op, stats in (("isend", values), ("irecv", (0.0, 0.0, 0.0, 0.0)))
+        ]
+        data = {
+            "Torch.mul.0.forward": entry([leaf()], [leaf(stats=values)]),
+            "Distributed.batch_isend_irecv.0.forward": entry([peers], [leaf(stats=received)]),
+            "Torch.add.0.forward": entry([leaf(stats=received)], [leaf(stats=received)]),
+        }
+        write_side(root / f"rank{rank}", data, "statistics")
+    return root
+
+
+def test_peers_of_sends_and_receives_are_told(oracle_python, binary, tmp_path):  # noqa: F811
+    target, golden = exchanging(tmp_path / "target", True), exchanging(tmp_path / "golden", False)
+    oracle(oracle_python, "compare", "-tp", target, "-gp", golden, "-o", tmp_path / "theirs", "-da")
+    msprobe("compare", "-tp", target, "-gp", golden, "-o", tmp_path / "ours", "-da", binary=binary)
+    for pattern in ("compare_result_rank0_*.json", "compare_result_rank1_*.json", "diff_analyze_*.json"):
+        ours, theirs = (json.loads(found(tmp_path / side, pattern).read_text()) for side in ("ours", "theirs"))
+        assert list(ours) == list(theirs)
+        assert json.dumps(ours, sort_keys=True) == json.dumps(theirs, sort_keys=True)
+    tables = json.loads(found(tmp_path / "ours", "compare_result_rank1_*.json").read_text())
+    sent, taken, answer = tables["Distributed.batch_isend_irecv.0.forward"]["op_items"]
+    assert (sent["NPU P2POp op"], sent["NPU P2POp peer"], sent["Bench P2POp peer"]) == ("isend", 0, 0)
+    assert (taken["NPU P2POp op"], answer["NPU P2POp op"], answer["NPU P2POp peer"]) == ("irecv", "None", "None")
+
+
+def calibrated_pair(root):
+    """Contents that differ, until each side is multiplied by what --config names."""
+    torch = pytest.importorskip("torch")
+    draw = torch.Generator().manual_seed(3)
+    matrix = torch.randn(4, 4, generator=draw)
+    value = torch.randn(3, 4, generator=draw)
+    root.mkdir()
+    torch.save(matrix, root / "matrix.pt")
+    numpy.save(root / "left.npy", numpy.diag([2.0, 1.0, 0.5]).astype(numpy.float32))
+    sides = {
+        "target": {"input.0": value, "output.0": value @ torch.linalg.inv(matrix), "output.1": value.bfloat16()},
+        "golden": {"input.0": value + 0.5, "output.0": value, "output.1": value.bfloat16()},
+    }
+    for side, tensors in sides.items():
+        name = "Torch.matmul.0.forward"
+        leaves = {part: leaf(f"{x.dtype}", x.shape, data_name=f"{name}.{part}.pt") for part, x in tensors.items()}
+        data = {name: entry([leaves["input.0"]], [leaves["output.0"], leaves["output.1"]])}
+        write_side(root / side / "step0" / "rank0", data, "tensor")
+        (root / side / "step0" / "rank0" / "dump_tensor_data").mkdir()
+        for part, x in tensors.items():
+            torch.save(x, root / side / "step0" / "rank0" / "dump_tensor_data" / f"{name}.{part}.pt")
+    maps = {
+        "right_matmul": {"target_tensor_map": {str(root / "matrix.pt"): ["Torch.matmul.0.forward.output.0.pt"]}},
+        "left_right_matmul": {
+            "left_golden_tensor_map": {str(root / "left.npy"): ["Torch.matmul.0.forward.output.1.pt"]},
+            "right_golden_tensor_map": {str(root / "matrix.pt"): ["Torch.matmul.0.forward.output.1.pt"]},
+        },
+    }
+    (root / "config.yaml").write_text(json.dumps(maps))
+    return maps
+
+
+def test_tensors_are_multiplied_before_they_are_compared(oracle_python, binary, tmp_path):  # noqa: F811
+    calibrated_pair(tmp_path / "pair")
+    target, golden = (tmp_path / "pair" / side / "step0" for side in ("target", "golden"))
+    config = tmp_path / "pair" / "config.yaml"
+    arguments = ["compare", "-tp", target, "-gp", golden, "--config", config]
+    oracle(oracle_python, *arguments, "-o", tmp_path / "theirs")
+    msprobe(*arguments, "-o", tmp_path / "ours", binary=binary)
+    msprobe(*arguments[:-2], "-o", tmp_path / "plain", binary=binary)
+    ours, theirs, plain = (
+        list(csv.DictReader(only(tmp_path / side).open(newline=""))) for side in ("ours", "theirs", "plain")
+    )
+    for row, other in zip(ours, theirs, strict=True):
+        for column in other:
+            exact = column not in ("Cosine", "EucDist", "MaxAbsErr", "MaxRelativeErr")
+            assert row[column] == other[column] if exact else close(row[column], other[column]), column
+    assert [row["Cosine"] for row in ours] != [row["Cosine"] for row in plain]
+    assert float(ours[1]["MaxAbsErr"]) < 1e-5 < float(plain[1]["MaxAbsErr"])
+    assert len(list((target / "rank0" / "dump_tensor_data").iterdir())) == 3, "the dump stays as it is"
+
+
+def close(ours, theirs):
+    """The products are those of two libraries."""
+    return ours == theirs or math.isclose(float(ours), float(theirs), rel_tol=1e-3, abs_tol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"middle_matmul": {}}, "middle_matmul is not known"),
+        ({"right_matmul": {"target": {}}}, "right_matmul has target; it can have target_tensor_map"),
+        ({"right_matmul": {"target_tensor_map": {"/nowhere.pt": []}}}, "/nowhere.pt does not exist"),
+        ({"right_matmul": {"target_tensor_map": {"MATRIX": "x"}}}, "not a list of file names"),
+        ({"right_matmul": {"target_tensor_map": {"MATRIX": ["other.pt"]}}}, "no tensor other.pt"),
+        ({"left_matmul": {"target_tensor_map": {"MATRIX": ["Torch.matmul.0.forward.output.0.pt"]}}}, "from the left"),
+    ],
+)
+def test_a_calibration_that_cannot_be_is_refused(binary, tmp_path, change, said):  # noqa: F811
+    calibrated_pair(tmp_path / "pair")
+    config = tmp_path / "pair" / "config.yaml"
+    config.write_text(json.dumps(change).replace("MATRIX", str(tmp_path / "pair" / "matrix.pt")))
+    target, golden = (tmp_path / "pair" / side / "step0" for side in ("target", "golden"))
+    program = "from msprobe_client.legacy import main; main()"
+    arguments = ["compare", "-tp", target, "-gp", golden, "--config", config, "-o", tmp_path / "out"]
+    ended = run([sys.executable, "-c", program, *arguments], MSPROBE_SERVER_BINARY=binary, check=False)
+    assert ended.returncode == 3, ended.stderr
+    assert said in ended.stderr and len(ended.stderr.splitlines()) == 1
+    assert not list(tmp_path.glob("out/*"))
 
 
 def comparable(value):
