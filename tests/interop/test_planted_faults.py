@@ -122,12 +122,12 @@ class Network:
         gradient = numpy.ones_like(x)
         for layer in reversed(range(3)):
             given, y = kept[layer]
-            passed = gradient * (y > 0)
+            passed = numpy.where(y > 0, gradient, numpy.float32(0))
             self.record("Functional.relu", "backward", [gradient], [passed])
             with numpy.errstate(all="ignore"):
                 gradient = passed @ self.weights[layer].T
-            if self.fault == "nan in gradient" and layer == 1:
-                gradient[0, 0] = numpy.nan
+            if self.fault in ("nan in gradient", "inf in gradient") and layer == 1:
+                gradient[0, 0] = float(self.fault[:3])
             self.record("Functional.linear", "backward", [passed], [gradient])
             name = f"Module.layers.{layer}.Block.parameters_grad.0"
             with numpy.errstate(all="ignore"):
@@ -165,6 +165,7 @@ FAULTS = {
     "nan in activation": ("Functional.relu.1.forward", "computation", "non-finite"),
     "inf in activation": ("Functional.relu.1.forward", "computation", "non-finite"),
     "nan in gradient": ("Functional.linear.1.backward", "computation", "non-finite"),
+    "inf in gradient": ("Functional.linear.1.backward", "computation", "non-finite"),
     "dtype": ("Functional.linear.1.forward", "computation", None),
     "argument": ("Functional.relu.1.forward", "argument", "scalar"),
     "one call more": ("Functional.linear.1.forward", "missing", None),
@@ -197,6 +198,14 @@ def test_the_fault_is_found_and_blamed(client, tmp_path, fault, task):
 
 
 @pytest.mark.parametrize("task", TASKS)
+def test_an_operation_that_the_target_has_and_the_golden_side_lacks_is_found(client, tmp_path, task):
+    Network().write(tmp_path / "target", task)
+    Network("one operation less").write(tmp_path / "golden", task)
+    (found,) = diverged(client, tmp_path / "target", tmp_path / "golden")
+    assert (found.op, found.blame, found.in_target) == ("Functional.relu.1.forward", "missing", True)
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_equal_runs_are_silent(client, tmp_path, task):
     for side in ("target", "golden"):
         Network("nan in activation").write(tmp_path / side, task)
@@ -221,11 +230,24 @@ def test_a_call_that_the_golden_side_lacks_does_not_shift_the_rest(client, tmp_p
     assert not found.in_target
 
 
+def as_torch_files(directory):
+    """The .npy of a dump as .pt, which is what torch programs leave."""
+    torch = pytest.importorskip("torch")
+    for file in (directory / "dump_tensor_data").glob("*.npy"):
+        torch.save(torch.from_numpy(numpy.load(file)), file.with_suffix(".pt"))
+        file.unlink()
+    dump = directory / "dump.json"
+    dump.write_text(dump.read_text().replace('.npy"', '.pt"'))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "pt"])
 @pytest.mark.parametrize("damage", ["deleted", "truncated"])
-def test_damaged_content_is_blamed_on_itself(client, tmp_path, damage):
+def test_damaged_content_is_blamed_on_itself(client, tmp_path, damage, suffix):
     for side in ("target", "golden"):
         Network().write(tmp_path / side, "tensor")
-    file = tmp_path / "target" / "dump_tensor_data" / "Functional.linear.1.forward.output.0.npy"
+        if suffix == "pt":
+            as_torch_files(tmp_path / side)
+    file = tmp_path / "target" / "dump_tensor_data" / f"Functional.linear.1.forward.output.0.{suffix}"
     if damage == "deleted":
         file.unlink()
     else:
@@ -330,6 +352,7 @@ ORIGINS = {
     "nan in activation": ("Functional.relu.1.forward", "computation"),
     "inf in activation": ("Functional.relu.1.forward", "computation"),
     "nan in gradient": ("Functional.linear.1.backward", "computation"),
+    "inf in gradient": ("Functional.linear.1.backward", "computation"),
 }
 
 
@@ -398,6 +421,7 @@ VERDICTS = {
     "nan in activation": ("Functional.relu.1.forward.output.0", "non-finite"),
     "inf in activation": ("Functional.relu.1.forward.output.0", "non-finite"),
     "nan in gradient": ("Functional.linear.1.backward.output.0", "non-finite"),
+    "inf in gradient": ("Functional.linear.1.backward.output.0", "non-finite"),
     "argument": ("Functional.relu.1.forward.input.1", "scalar"),
     "one call more": ("Functional.linear.3.forward.output.0", "target only"),
     "one operation less": ("Functional.relu.2.forward.output.0", "golden only"),
@@ -442,12 +466,15 @@ def test_the_sign_of_infinity_is_a_verdict(client, tmp_path, task):
     assert rows["Functional.relu.1.forward.output.0"] == "non-finite"
 
 
+@pytest.mark.parametrize("suffix", ["npy", "pt"])
 @pytest.mark.parametrize("damage", ["deleted", "truncated", "junk"])
-def test_damaged_content_is_a_verdict_of_its_own(client, tmp_path, damage):
+def test_damaged_content_is_a_verdict_of_its_own(client, tmp_path, damage, suffix):
     for side in ("target", "golden"):
         Network().write(tmp_path / side, "tensor")
+        if suffix == "pt":
+            as_torch_files(tmp_path / side)
     name = "Functional.linear.1.forward.output.0"
-    file = tmp_path / "golden" / "dump_tensor_data" / f"{name}.npy"
+    file = tmp_path / "golden" / "dump_tensor_data" / f"{name}.{suffix}"
     if damage == "deleted":
         file.unlink()
     else:
