@@ -13,6 +13,7 @@
 #include "agent/core/session.h"
 #include "agent/python/call_stack.h"
 #include "agent/python/capture.h"
+#include "agent/python/graph_binding.h"
 #include "agent/python/interceptor.h"
 #include "agent/python/method_swap.h"
 #include "agent/torch/device_reader.h"
@@ -157,6 +158,8 @@ class Agent {
   py::object Read(const py::object& tensor) {
     return py::reinterpret_steal<py::object>(capture_->Read(tensor.ptr()).release());
   }
+
+  std::shared_ptr<Recorder> recorder() const { return recorder_; }
 
   // Empty when done; else what is missing.
   std::string Wait(double seconds) {
@@ -380,6 +383,7 @@ PYBIND11_MODULE(_agent, module) {
       .def("wait", &Agent::Wait)
       .def("close", &Agent::Close, py::arg("clean"), py::arg("seconds"))
       .def("abandon", &Agent::Abandon)
+      .def_property_readonly("recorder", &Agent::recorder)
       .def("counters", &Agent::Counters);
 
   py::class_<Api, std::shared_ptr<Api>>(module, "Api").def_readonly("name", &Api::name);
@@ -420,5 +424,6 @@ PYBIND11_MODULE(_agent, module) {
          const py::object& operator_api) { return Intercept(original, kind, api, phase, operator_api); },
       py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "",
       py::arg("operator_api") = py::none());
+  BindGraphs(module);
   module.def("hide_code", [](const py::object& code) { CallStack::HideCode(code.ptr()); });
 }

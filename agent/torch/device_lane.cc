@@ -4,35 +4,18 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <cstring>
 #include <utility>
 
 #include "agent/core/str_cat.h"
 #include "agent/stats/checksum.h"
 #include "agent/stats/statistics.h"
+#include "agent/torch/device_pieces.h"
 #include "agent/torch/leaf_numbers.h"
 
 namespace msprobe::capture {
 namespace {
 
-constexpr size_t kRowStride = 64;
 constexpr size_t kSpareBatches = 4;
-static_assert(sizeof(DeviceRow) <= kRowStride);
-
-stats::Statistics Combine(const std::byte* rows, const std::vector<int64_t>& piece_elements, c10::ScalarType type,
-                          int64_t repeats) {
-  std::vector<DevicePiece> pieces(piece_elements.size());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    pieces[i].elements = piece_elements[i];
-    DeviceRow& row = pieces[i].row;
-    std::memcpy(&row, rows + i * kRowStride, sizeof(row));
-    if (type != c10::kInt) continue;
-    // The device wrote 32 bits.
-    row.integer_max = static_cast<int32_t>(row.integer_max);
-    row.integer_min = static_cast<int32_t>(row.integer_min);
-  }
-  return CombinePieces(pieces, RowKindOf(type), type == c10::kBool, repeats);
-}
 
 }  // namespace
 
@@ -42,7 +25,7 @@ void DeviceBatch::Settle() {
     const DeviceRequest& request = entry.request;
     core::Leaf numbers;
     if (!entry.piece_elements.empty()) {
-      SetNumbers(Combine(slab + entry.offset, entry.piece_elements, entry.type, request.repeats), numbers);
+      SetNumbers(CombineRows(slab + entry.offset, entry.piece_elements, entry.type, request.repeats), numbers);
     } else {
       const std::byte* const bytes = request.memory != nullptr ? request.memory->bytes().data() : slab + entry.offset;
       const stats::TensorView view{.data = bytes,

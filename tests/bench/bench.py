@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Everything that is measured: what capture costs (overhead.py), many ranks on one server (load.py),
-comparisons (compare.py), and the microbenchmarks.
+comparisons (compare.py), probes in compiled models (graph.py), and the microbenchmarks.
 
 bench.py                  all of it, beside the established tool; fifty minutes. Writes docs/overhead.md, docs/load.md
 bench.py --pairs 10       fewer pairs of steps a row
-bench.py --only micro     one part: overhead, load, compare or micro
+bench.py --only micro     one part: overhead, load, compare, graph or micro
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PARTS = ("overhead", "load", "compare", "micro")
+PARTS = ("overhead", "load", "compare", "graph", "micro")
 MICRO_SECONDS = 300
 
 

@@ -68,14 +68,6 @@ def test_upstream_vllm_needs_one_flag(way, tmp_path, generate, plain):
 
 
 @pytest.mark.timeout(200)
-def test_a_compiled_model_is_refused_with_what_to_do(tmp_path, generate):
-    config = configured(tmp_path, "dump")
-    done = generate(check=False, env={"MSPROBE_CONFIG": str(config)}, enforce_eager=False)
-    assert done.tokens is None
-    assert "Please enforce eager mode" in done.output and "--enforce-eager" in done.output
-
-
-@pytest.mark.timeout(200)
 def test_a_wrong_configuration_is_refused_by_name(tmp_path, generate):
     config = configured(tmp_path, "dump", level="L7")
     done = generate(check=False, env={"MSPROBE_CONFIG": str(config)})

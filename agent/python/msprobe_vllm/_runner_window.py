@@ -15,12 +15,15 @@ class RunnerWindow:
        nothing is sampled: an encoder, a pipeline stage before the last, a pooling model. Drafting lies inside.
     3. Dummy runs (profiling, warm-up, an idle rank) never open it.
     4. An exception closes it: what was captured of the failed step is kept, and the next begins anew.
+    5. A debugger without `stop` captures graphs: it is started once, when the model is loaded and not compiled yet, and
+       what a dummy run's replay has left is forgotten.
     Threads: the runner's own.
     """
 
     def __init__(self, runner: Any, debugger: Any) -> None:
         self._runner = runner
         self._debugger = debugger
+        self._graphs = not hasattr(debugger, "stop")
         self._open = False
         self._executing = False
 
@@ -39,6 +42,8 @@ class RunnerWindow:
     def open(self) -> None:
         """Puts itself around the runner's methods, those that this version of the runner has."""
         setattr(self._runner, _WINDOW, self)
+        if self._graphs:
+            self._around("load_model", self._loaded)
         self._around("execute_model", self._execute)
         self._around("sample_tokens", self._ending)
         self._around("pool", self._ending)
@@ -66,6 +71,11 @@ class RunnerWindow:
             self._close()
         return result
 
+    def _loaded(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        result = original(*arguments, **keywords)
+        self._contained(lambda: self._debugger.start(self._runner.model))
+        return result
+
     def _ending(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         try:
             return original(*arguments, **keywords)
@@ -78,6 +88,7 @@ class RunnerWindow:
             return original(*arguments, **keywords)
         finally:
             self._executing = executing
+            self._open = self._open or self._graphs
             self._close(dump=False)
 
     def _updated(self, original: Callable[..., Any], scheduler_output: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -97,13 +108,15 @@ class RunnerWindow:
         if self._open or not batch:
             return
         self._open = True
-        self._contained(lambda: self._debugger.start(self._runner.model, scheduled_tokens=self._as_asked(batch)))
+        if not self._graphs:
+            self._contained(lambda: self._debugger.start(self._runner.model, scheduled_tokens=self._as_asked(batch)))
 
     def _close(self, dump: bool = True) -> None:
         if not self._open:
             return
         self._open = False
-        self._contained(self._debugger.stop)
+        if not self._graphs:
+            self._contained(self._debugger.stop)
         self._contained(lambda: self._debugger.step(dump=dump))
 
     def _as_asked(self, batch: dict[str, int]) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Finds the model runner of each worker, as soon as there is one."""
 
 import functools
+import os
 from typing import Any
 
 from msprobe_vllm._runner_window import RunnerWindow
@@ -30,14 +31,15 @@ def watch(worker: Any) -> None:
     path = dump_config_path(worker.vllm_config.additional_config)
     if path is None:
         return
-    if not _is_eager(worker.vllm_config):
-        raise RuntimeError(
-            "Please enforce eager mode: what a compiled model computes is not captured. Start vLLM with "
-            "--enforce-eager (LLM(..., enforce_eager=True)), or without a dump configuration"
-        )
-    from msprobe.pytorch import PrecisionDebugger
+    from msprobe.pytorch import AclGraphDumper, PrecisionDebugger
 
-    RunnerWindow(worker.model_runner, PrecisionDebugger(path)).open()
+    if _is_eager(worker.vllm_config):
+        RunnerWindow(worker.model_runner, PrecisionDebugger(path)).open()
+        return
+    # A graph out of a cache was traced without probes.
+    os.environ["VLLM_USE_AOT_COMPILE"] = "0"
+    os.environ["VLLM_DISABLE_COMPILE_CACHE"] = "1"
+    RunnerWindow(worker.model_runner, AclGraphDumper(path)).open()
 
 
 def _is_eager(config: Any) -> bool:

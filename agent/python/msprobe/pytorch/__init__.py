@@ -10,14 +10,18 @@ check_environment(torch.__version__)
 
 from msprobe.pytorch._errors import MsprobeError  # noqa: E402  (the check gives the better error)
 from msprobe.pytorch._reproducible import random_save, seed_all  # noqa: E402
+from msprobe.pytorch.acl_save import acl_save  # noqa: E402
 from msprobe.pytorch.debugger import PrecisionDebugger  # noqa: E402
+from msprobe.pytorch.graph_dumper import AclGraphDumper  # noqa: E402
 
 module_dump = PrecisionDebugger.module_dump
 module_dump_end = PrecisionDebugger.module_dump_end
 
 __all__ = [
+    "AclGraphDumper",
     "MsprobeError",
     "PrecisionDebugger",
+    "acl_save",
     "compare",
     "compare_distributed",
     "module_dump",

@@ -2,55 +2,24 @@
 
 import atexit
 import os
-import shutil
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from msprobe import _agent
 from msprobe.pytorch import _arguments, _log
 from msprobe.pytorch._config_file import ConfigFile, differences
 from msprobe.pytorch._custom_apis import CustomApis
-from msprobe.pytorch._describe import describe
 from msprobe.pytorch._earlier_dump import rank_directory
 from msprobe.pytorch._errors import MsprobeError
 from msprobe.pytorch._followed_config import FollowedConfig
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
+from msprobe.pytorch._open_agent import EXIT_SECONDS, Service, distributed_rank, open_agent
 from msprobe.pytorch._saving import Saver
-from msprobe.pytorch._thread_lanes import ThreadLanes
-from msprobe.pytorch._with_tensors import with_tensors
 from msprobe.pytorch.interception import Interception
-
-_PACKAGE = Path(__file__).resolve().parent.parent
-_EXIT_SECONDS = 120.0  # how long a process waits at exit for its records to be durable and exported
-
-
-def _distributed_rank() -> int | None:
-    dist = torch.distributed
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
-
-
-def _server_binary() -> str:
-    beside = Path(sys.executable).parent / "msprobe-server"
-    return os.environ.get("MSPROBE_SERVER_BINARY") or (
-        str(beside) if beside.exists() else shutil.which("msprobe-server") or ""
-    )
-
-
-class _Service:
-    """What user code reads of ``debugger.service``."""
-
-    def __init__(self) -> None:
-        self.loop = 0
-        self.init_step = 0
-        self.current_iter = 0
-        self.data_collector = None
 
 
 class PrecisionDebugger:
@@ -97,7 +66,7 @@ class PrecisionDebugger:
             raise
         self._initialised = True
         self.task = self.config.task
-        self.service = _Service()
+        self.service = Service()
         self.module_dumper = ModuleDumper(self)
         self._agent: Any = None
         self._rank: int | None = None
@@ -437,28 +406,11 @@ class PrecisionDebugger:
     def _open(self) -> None:
         if self._agent is not None:
             return
-        program = Path(sys.argv[0] or "python").name
-        try:
-            self._agent = _agent.Agent(
-                config=self.config,
-                run=self.config.run or _agent.choose_run_name(program),
-                rank=self._rank,
-                process_id=os.getpid(),
-                server_binary=_server_binary(),
-                framework_version=torch.__version__,
-                program=program,
-                own_directory=str(_PACKAGE),
-                describe=describe,
-                thread_lane=ThreadLanes().current,
-                with_tensors=with_tensors,
-                pass_failed=self._after_failed_pass,
-            )
-        except ValueError as error:
-            raise MsprobeError(str(error)) from None
+        self._agent = open_agent(self.config, self._rank, self._after_failed_pass)
         self._followed.settle()
 
     def _update_rank(self, rank_id: int | None) -> None:
-        rank = rank_id if rank_id is not None else _distributed_rank()
+        rank = rank_id if rank_id is not None else distributed_rank()
         if rank is None or rank == self._rank:
             return
         self._rank = rank
@@ -513,7 +465,7 @@ class PrecisionDebugger:
         if self._agent is None or os.getpid() != self._pid:
             return
         self._stop_capture()
-        missing = self._agent.close(clean=True, seconds=_EXIT_SECONDS)
+        missing = self._agent.close(clean=True, seconds=EXIT_SECONDS)
         if missing:
             _log.warning(missing)
         self._agent = None

@@ -1,0 +1,47 @@
+"""vLLM's own compiled mode: no flag but the configuration, and AclGraphDumper captures what is traced."""
+
+import math
+
+import pytest
+from harness.dumps import exported_steps, read_dump, write_config
+
+TOKENS = 4  # a request, so as many steps
+CLOSE = 1e-4
+# The graph runs as it is traced: what inductor makes of it takes minutes to compile, and is tested without vLLM.
+ENVIRONMENT = {"VLLM_CPU_CI_ENV": "1"}
+
+
+def leaves(value, place=()):
+    if isinstance(value, dict) and "Max" in value:
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*place, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*place, index))
+
+
+@pytest.mark.timeout(500)
+def test_a_compiled_model_has_the_records_and_numbers_of_the_eager_one(tmp_path, generate, plain):
+    eager = write_config(tmp_path / "eager.json", tmp_path / "eager", level="L0")
+    graph = write_config(tmp_path / "graph.json", tmp_path / "graph", level="mix")
+    assert generate(env={"MSPROBE_CONFIG": str(eager)}).tokens == plain
+    done = generate(env={**ENVIRONMENT, "MSPROBE_CONFIG": str(graph)}, enforce_eager=False)
+    assert done.tokens == plain, done.output[-4000:]
+    # Neither profiling nor warm-up is a step.
+    assert exported_steps(tmp_path / "graph") == exported_steps(tmp_path / "eager") == list(range(TOKENS))
+    for step in range(TOKENS):
+        ours, theirs = (read_dump(tmp_path / side / f"step{step}" / "rank0")["data"] for side in ("graph", "eager"))
+        assert {record["runs"] for record in ours.values()} == {1}
+        assert set(theirs) <= set(ours)
+        assert any(name.startswith("Functional.") for name in ours)
+        for name in theirs:
+            numbers, expected = dict(leaves(ours[name])), dict(leaves(theirs[name]))
+            assert numbers, name
+            for place in numbers.keys() & expected.keys():
+                for key in ("Max", "Min", "Mean", "Norm"):
+                    one, other = numbers[place][key], expected[place][key]
+                    assert (one is None) == (other is None), (name, place, key)
+                    if one is not None:
+                        assert math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE), (name, place, key)
