@@ -21,8 +21,9 @@ class MemoryTensor : public TensorSource {
 
   const TensorDescription& description() const override { return description_; }
   absl::Status Read(ContentVisitor visit) override {
-    for (size_t at = 0; at < content_.size(); at += chunk_) {
-      absl::Status status = visit(std::string_view(content_).substr(at, chunk_));
+    const std::string_view content = content_;
+    for (size_t at = 0; at < content.size(); at += chunk_) {
+      absl::Status status = visit(content.substr(at, chunk_));
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

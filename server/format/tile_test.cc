@@ -1,9 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <limits>
 #include <memory>
+#include <string_view>
 
 #include "server/format/repeated_pass.h"
 #include "server/format/tile_column.h"
@@ -108,8 +108,11 @@ class TileTest : public testing::Test {
     TiledFragment fragment;
     const auto expect = [](const auto& columns, size_t pass, const auto& wanted, int first) {
       for (size_t i = 0; i < columns.size(); ++i) {
-        auto value = wanted.Get(first + static_cast<int>(i));
-        ASSERT_EQ(std::memcmp(&columns[i][pass], &value, sizeof(value)), 0) << i;
+        const auto value = wanted.Get(first + static_cast<int>(i));
+        const auto got = columns[i][pass];
+        ASSERT_EQ(std::string_view(reinterpret_cast<const char*>(&got), sizeof(got)),
+                  std::string_view(reinterpret_cast<const char*>(&value), sizeof(value)))
+            << i;
       }
     };
     for (uint32_t i = 0; i < tile->fragments(); ++i) {

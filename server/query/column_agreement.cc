@@ -1,8 +1,8 @@
 #include "server/query/column_agreement.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "server/format/dtype_name.h"
 #include "server/format/fragment_decoder.h"
@@ -14,10 +14,9 @@ namespace {
 // Flags that say which columns a leaf has.
 constexpr uint32_t kColumns = v1::LEAF_STATISTICS | v1::LEAF_WIDE | v1::LEAF_INTEGER | v1::LEAF_CRC32 | v1::LEAF_XOR;
 
-template <typename Number>
-bool SameBits(Number a, Number b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0;
-}
+bool SameBits(float a, float b) { return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b); }
+bool SameBits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
+bool SameBits(uint64_t a, uint64_t b) { return a == b; }
 
 template <typename Number>
 void CompareBits(const std::vector<Number>& a, const std::vector<Number>& b,

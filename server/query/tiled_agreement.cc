@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "server/format/tile_reader.h"
 #include "server/store/stored_step.h"
@@ -125,6 +126,7 @@ bool TiledAgreement::Agree(size_t pair) {
 }
 
 absl::Status TiledAgreement::Compare(Group& group) const {
+  std::vector<ColumnAgreement::Pass> passes = group.passes;
   const Store& store = *context_.store;
   const auto prefix = [](const Set& set) {
     const auto& [run, rank, epoch] = set.session;
@@ -144,20 +146,22 @@ absl::Status TiledAgreement::Compare(Group& group) const {
   if (theirs.size() != static_cast<size_t>(group.golden->row.tile_fragments_size())) return changed();
   ColumnAgreement columns(&options_.tolerances, group.settings);
   size_t at = 0;
-  status = store.ForEach(Family::kTiles, prefix(*group.target),
-                         [&](std::string_view, std::string_view value) -> absl::Status {
-                           if (at >= theirs.size()) return changed();
-                           auto target = TileReader::Open(value);
-                           if (!target.ok()) return target.status();
-                           auto golden = TileReader::Open(theirs[at++]);
-                           if (!golden.ok()) return golden.status();
-                           absl::Status compared = columns.Compare(*target, *golden, structure, group.passes);
-                           const bool any = std::any_of(group.passes.begin(), group.passes.end(),
-                                                        [](const ColumnAgreement::Pass& pass) { return pass.sure; });
-                           return any || !compared.ok() ? compared : absl::CancelledError("no pass is sure any more");
-                         });
+  status = store.ForEach(
+      Family::kTiles, prefix(*group.target), [&](std::string_view, std::string_view value) -> absl::Status {
+        if (at >= theirs.size()) return changed();
+        auto target = TileReader::Open(value);
+        if (!target.ok()) return target.status();
+        auto golden = TileReader::Open(theirs[at++]);
+        if (!golden.ok()) return golden.status();
+        absl::Status compared = columns.Compare(*target, *golden, structure, passes);
+        const bool any =
+            std::any_of(passes.begin(), passes.end(), [](const ColumnAgreement::Pass& pass) { return pass.sure; });
+        return any || !compared.ok() ? compared : absl::CancelledError("no pass is sure any more");
+      });
   if (!status.ok()) return status;
-  return at == theirs.size() && at == static_cast<size_t>(group.target->row.tile_fragments_size()) ? status : changed();
+  if (at != theirs.size() || at != static_cast<size_t>(group.target->row.tile_fragments_size())) return changed();
+  group.passes = std::move(passes);
+  return status;
 }
 
 }  // namespace msprobe::server
