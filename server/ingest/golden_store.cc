@@ -1,13 +1,47 @@
-// Writes the data directory that golden_store_test reads: golden_store DIRECTORY. Run it once when a format is released
-// and keep what it wrote as server/ingest/golden/format_N.tar.gz.
+// Writes the data directories that golden_store_test reads. Run it once when a format is released:
+//   golden_store DIRECTORY              becomes server/ingest/golden/format_N.tar.gz
+//   golden_store --tiles DIRECTORY      becomes server/ingest/golden/format_N_tiles.tar.gz
+// With --tiles, the first tile goes to stdout: a seed of the storage value fuzzer.
 
 #include <cstdio>
+#include <string_view>
+#include <utility>
 
 #include "server/ingest/golden_store.h"
 #include "server/ingest/sessions.h"
+#include "server/store/tiler.h"
 
 namespace msprobe::server {
 namespace {
+
+absl::Status WriteTiles(const std::string& directory) {
+  StoreOptions options;
+  options.directory = directory;
+  auto store = Store::Open(options);
+  if (!store.ok()) return store.status();
+  Metrics metrics;
+  Sessions sessions(store->get(), &metrics, nullptr, SessionsOptions());
+  ScriptedAgent agent("golden tiles", kGoldenTilesRun, 0);
+  auto session = sessions.OpenSession(agent.hello());
+  if (!session.ok()) return session.status();
+  for (uint32_t step = 0; step < kGoldenSteps; ++step) {
+    for (uint32_t call = 0; call < kGoldenCalls; ++call) {
+      agent.Call(step, "op", static_cast<float>(GoldenValue(step, call)), call);
+    }
+    agent.StepEnd(step);
+    if (step + 1 == kGoldenSteps) agent.End();
+    if (auto verdict = (*session)->Apply(agent.Take()); !verdict.ok()) return verdict.status();
+  }
+  if (absl::Status status = (*store)->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
+  if (absl::Status status = Tiler(store->get()).RunOnce(); !status.ok()) return status;
+  bool first = true;
+  absl::Status status = (*store)->ForEach(Family::kTiles, "", [&](std::string_view, std::string_view tile) {
+    if (std::exchange(first, false)) std::fwrite(tile.data(), 1, tile.size(), stdout);
+    return absl::OkStatus();
+  });
+  if (status.ok() && first) status = absl::InternalError("nothing became a tile");
+  return status.ok() ? (*store)->AwaitDurable(absl::Seconds(30)) : status;
+}
 
 absl::Status Write(const std::string& directory) {
   StoreOptions options;
@@ -35,11 +69,12 @@ absl::Status Write(const std::string& directory) {
 }  // namespace msprobe::server
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: golden_store DIRECTORY\n");
+  const bool tiles = argc == 3 && std::string_view(argv[1]) == "--tiles";
+  if (argc != 2 && !tiles) {
+    std::fprintf(stderr, "usage: golden_store [--tiles] DIRECTORY\n");
     return 2;
   }
-  absl::Status status = msprobe::server::Write(argv[1]);
+  absl::Status status = tiles ? msprobe::server::WriteTiles(argv[2]) : msprobe::server::Write(argv[1]);
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -16,4 +16,9 @@ inline std::vector<ScriptedLoad> GoldenLoads() {
   return loads;
 }
 
+// The directories named format_N_tiles: one rank whose steps are alike, so that all of them are tiles.
+inline constexpr uint32_t kGoldenSteps = 20, kGoldenCalls = 3;
+inline constexpr char kGoldenTilesRun[] = "tiles";
+inline int GoldenValue(uint32_t step, uint32_t call) { return static_cast<int>(1000 * call + step * step); }
+
 }  // namespace msprobe::server

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
+#include <memory>
 
 #include "server/format/cat.h"
 #include "server/ingest/sessions.h"
@@ -17,30 +17,36 @@ namespace {
 
 using testing::IsEmpty;
 
-std::string Archive(uint32_t format) {
-  return Cat(MSPROBE_SOURCE_DIR, "/server/ingest/golden/format_", format, ".tar.gz");
-}
+class GoldenStoreTest : public testing::TestWithParam<uint32_t> {
+ protected:
+  // The data directory of the parameter's format, and of this kind: "" or "_tiles".
+  std::unique_ptr<Store> Unpack(const std::string& kind) {
+    const std::string archive = Cat(MSPROBE_SOURCE_DIR, "/server/ingest/golden/format_", GetParam(), kind, ".tar.gz");
+    const std::string unpack = Cat("tar -xzf '", archive, "' -C '", directory_.path(), "'");
+    EXPECT_EQ(std::system(unpack.c_str()), 0) << unpack;
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    auto store = Store::Open(options);
+    EXPECT_TRUE(store.ok()) << store.status();
+    return store.ok() ? *std::move(store) : nullptr;
+  }
 
-class GoldenStoreTest : public testing::TestWithParam<uint32_t> {};
+  ScratchDirectory directory_;
+};
 
 TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
-  ScratchDirectory directory;
-  const std::string unpack = Cat("tar -xzf '", Archive(GetParam()), "' -C '", directory.path(), "'");
-  ASSERT_EQ(std::system(unpack.c_str()), 0) << unpack;
-  StoreOptions options;
-  options.directory = directory / "data";
-  auto store = Store::Open(options);
-  ASSERT_TRUE(store.ok()) << store.status();
+  const std::unique_ptr<Store> store = Unpack("");
+  ASSERT_NE(store, nullptr);
   std::vector<ScriptedLoad> loads = GoldenLoads();
   for (ScriptedLoad& load : loads) {
     load.Batch(kGoldenBatches);  // the load knows its payloads once it has made them
-    EXPECT_THAT(load.Check(**store, kGoldenBatches, load.hashes()), IsEmpty());
-    EXPECT_EQ(load.watermark(**store), kGoldenBatches);
+    EXPECT_THAT(load.Check(*store, kGoldenBatches, load.hashes()), IsEmpty());
+    EXPECT_EQ(load.watermark(*store), kGoldenBatches);
   }
 
   // What was stored then and what is stored now belong together: the open step is ended, and read as one.
   Metrics metrics;
-  Sessions sessions(store->get(), &metrics, nullptr, SessionsOptions());
+  Sessions sessions(store.get(), &metrics, nullptr, SessionsOptions());
   auto session = sessions.OpenSession(loads[0].hello());
   ASSERT_TRUE(session.ok()) << session.status();
   for (uint64_t sequence = kGoldenBatches + 1; sequence <= kGoldenBatches + 2; ++sequence) {
@@ -51,7 +57,35 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
     }
   }
   ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
-  EXPECT_THAT(loads[0].Check(**store, kGoldenBatches + 2, loads[0].hashes()), IsEmpty());
+  EXPECT_THAT(loads[0].Check(*store, kGoldenBatches + 2, loads[0].hashes()), IsEmpty());
+}
+
+TEST_P(GoldenStoreTest, TilesAreReadToTheLastRecord) {
+  const std::unique_ptr<Store> store = Unpack("_tiles");
+  ASSERT_NE(store, nullptr);
+  v1::Rank rank;
+  rank.set_kind(v1::Rank::RANK);
+  for (uint32_t step = 0; step < kGoldenSteps; ++step) {
+    auto reader = store->OpenStep(kGoldenTilesRun, step, rank);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    EXPECT_EQ((*reader)->state(), v1::StepSummary::COMPLETE);
+    std::vector<std::string> expected;
+    for (uint32_t call = 0; call < kGoldenCalls; ++call) {
+      expected.push_back(Cat("Torch.op.", call, ".forward=", GoldenValue(step, call)));
+    }
+    EXPECT_EQ(RecordsOf(**reader), expected) << "step " << step;
+  }
+  uint64_t tiles = 0, rows = 0;
+  auto count = [&](Family family, uint64_t& found) {
+    return store->ForEach(family, "", [&](std::string_view, std::string_view) {
+      ++found;
+      return absl::OkStatus();
+    });
+  };
+  ASSERT_TRUE(count(Family::kTiles, tiles).ok());
+  ASSERT_TRUE(count(Family::kRows, rows).ok());
+  EXPECT_GT(tiles, 0u);
+  EXPECT_EQ(rows, 0u) << "some steps are not tiles: this test tests too little";
 }
 
 std::vector<uint32_t> Formats() {
