@@ -174,6 +174,12 @@ int Check(const ServerOptions& server) {
   return report->damages.empty() ? 0 : 1;
 }
 
+// What the system still holds of unsynced bytes is unknown; what was acknowledged is on the disk.
+[[noreturn]] void EndForDisk(const absl::Status& status) {
+  LogError("the disk of the data directory failed, this server ends: {}", status.ToString());
+  _exit(1);
+}
+
 int Main() {
   absl::StatusOr<ServerOptions> options = OptionsOfFlags();
   absl::Status status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
@@ -187,6 +193,8 @@ int Main() {
   const char* seed = std::getenv("MSPROBE_CRASH_SEED");
   CrashDisk disk(options->data_dir, seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
   options->env = disk.env();
+  const char* syncs = std::getenv("MSPROBE_CRASH_SYNCS");
+  if (syncs != nullptr) disk.FailSyncsAfter(std::strtoull(syncs, nullptr, 10));
 #endif
 
   if (absl::GetFlag(FLAGS_check)) return Check(*options);
@@ -201,6 +209,7 @@ int Main() {
 
   // Never given back: the last shutdown of gRPC 1.51 can wait 10 s for a poller that has nothing left to poll.
   grpc_init();
+  options->on_log_lost = EndForDisk;
   const bool embedded = options->embedded;
   auto server = Server::Start(*std::move(options));
   if (!server.ok()) {
@@ -215,11 +224,7 @@ int Main() {
       LogError("the data directory was removed or replaced while it was in use; this server ends");
       _exit(1);
     }
-    if (absl::Status status = (*server)->broken(); !status.ok()) {
-      // What the system still holds of unsynced bytes is unknown; what was acknowledged is on the disk.
-      LogError("the disk of the data directory failed, this server ends: {}", status.ToString());
-      _exit(1);
-    }
+    if (absl::Status status = (*server)->broken(); !status.ok()) EndForDisk(status);
     if (sigtimedwait(&signals, nullptr, &period) > 0) break;
   }
   (*server)->Stop();

@@ -34,6 +34,11 @@ bool KeyedWorkers::idle() const {
   return waiting_.empty();
 }
 
+size_t KeyedWorkers::busy_keys() const {
+  absl::MutexLock lock(&mu_);
+  return waiting_.size();
+}
+
 bool KeyedWorkers::AwaitIdle(absl::Duration timeout) const {
   absl::MutexLock lock(&mu_);
   auto idle = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return waiting_.empty(); };

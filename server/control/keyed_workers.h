@@ -28,6 +28,8 @@ class KeyedWorkers {
   void Stop();
   // Nothing runs and nothing waits.
   bool idle() const;
+  // Keys of which a task runs or waits.
+  size_t busy_keys() const;
   bool AwaitIdle(absl::Duration timeout) const;
 
  private:

@@ -59,12 +59,14 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   store.durability = given.durability;
   store.reserve_bytes = given.reserve_bytes;
   store.env = given.env;
+  store.on_log_lost = given.on_log_lost;
   store.write_buffer_bytes = given.memory_limit / 4;
   store.block_cache_bytes = given.memory_limit / 8;
   auto opened = Store::Open(store);
   if (!opened.ok()) return opened.status();
   server->store_ = *std::move(opened);
   server->tiler_ = std::make_unique<Tiler>(server->store_.get());
+  server->store_meters_ = std::make_unique<StoreMeters>(server->store_.get(), &server->metrics_);
 
   RemoveLeftBackups(Cat(given.data_dir, "/backups"));
   server->retention_ = std::make_unique<Retention>(server->store_.get(), &server->metrics_, given.retention);
@@ -191,6 +193,8 @@ void Server::PublishStore() {
   metrics_.Set(Metric::kDiskFreeBytes, static_cast<double>(store_->free_bytes()));
   metrics_.Set(Metric::kStoreRefusing, store_->Writable().ok() ? 0 : 1);
   published_ = now;
+  store_meters_->Publish();
+  metrics_.Set(Metric::kExportsWaiting, exports_ == nullptr ? 0 : static_cast<double>(exports_->waiting()));
 }
 
 bool Server::Tick() {

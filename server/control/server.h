@@ -14,6 +14,7 @@
 #include "server/control/listen_security.h"
 #include "server/control/retention.h"
 #include "server/control/step_exports.h"
+#include "server/control/store_meters.h"
 #include "server/control/tokens.h"
 #include "server/ingest/ingest_service.h"
 #include "server/ingest/sessions.h"
@@ -44,6 +45,8 @@ struct ServerOptions {
   uint64_t reserve_bytes = uint64_t{64} << 20;
   RetentionOptions retention;
   rocksdb::Env* env = nullptr;  // borrowed; null: the operating system's. For tests
+  // See StoreOptions: it must end the process.
+  std::function<void(const absl::Status&)> on_log_lost;
   // Of the whole server, about: a quarter for what is not yet in files, an eighth for the cache, a quarter for messages
   // on their way in; the rest is that of sessions, queries and the tiler.
   size_t memory_limit = size_t{1} << 30;
@@ -91,6 +94,7 @@ class Server {
   std::unique_ptr<Store> store_;
   std::unique_ptr<Tiler> tiler_;
   std::unique_ptr<Retention> retention_;
+  std::unique_ptr<StoreMeters> store_meters_;
   Tiler::Counters published_;
   Activity activity_;
   std::unique_ptr<StepExports> exports_;

@@ -36,6 +36,8 @@ class StepExports : public SessionObserver {
   void Stop() { workers_.Stop(); }
 
   bool idle() const { return workers_.idle(); }
+  // Sessions with an export that runs or waits.
+  size_t waiting() const { return workers_.busy_keys(); }
   bool AwaitIdle(absl::Duration timeout) const { return workers_.AwaitIdle(timeout); }
 
  private:

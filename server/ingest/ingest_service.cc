@@ -20,6 +20,7 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* IngestService::Str
     absl::MutexLock lock(&mu_);
     streams_.insert(stream);
     full = streams_.size() > most_streams_;
+    metrics_->Set(Metric::kStreams, static_cast<double>(streams_.size()));
   }
   if (full) {
     metrics_->Add(Metric::kIngestRefused, 1, {"resource_exhausted"});
@@ -33,6 +34,7 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* IngestService::Str
 void IngestService::Remove(const std::shared_ptr<IngestStream>& stream) {
   absl::MutexLock lock(&mu_);
   streams_.erase(stream);
+  metrics_->Set(Metric::kStreams, static_cast<double>(streams_.size()));
 }
 
 bool IngestService::EndStreams(absl::Duration timeout) {

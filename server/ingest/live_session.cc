@@ -178,7 +178,10 @@ void LiveSession::WhenDurable(uint64_t through, Durable durable) {
     }
     {
       absl::MutexLock lock(&self->mu_);
-      self->durable_ = std::max(self->durable_, through);
+      if (through > self->durable_) {
+        self->context_.metrics->Add(Metric::kDurableBatches, static_cast<double>(through - self->durable_));
+        self->durable_ = through;
+      }
     }
     const std::string session = self->row().session();
     SessionObserver* observer = self->context_.observer;
@@ -206,6 +209,11 @@ uint64_t LiveSession::received_through() const {
 uint64_t LiveSession::durable_through() const {
   absl::MutexLock lock(&mu_);
   return durable_;
+}
+
+LiveSession::Backlog LiveSession::backlog() const {
+  absl::MutexLock lock(&mu_);
+  return {.batches = row_.watermark() - std::min<uint64_t>(row_.watermark(), durable_), .payloads = pending_.size()};
 }
 
 absl::Status LiveSession::AwaitDurable(absl::Duration timeout) { return context_.store->AwaitDurable(timeout); }

@@ -59,6 +59,11 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   // A transport or an import begins or ceases to use the session.
   void Attach(std::weak_ptr<SessionListener> listener);
   void Detach();
+  // Received and not durable, and payloads announced and not whole.
+  struct Backlog {
+    uint64_t batches = 0, payloads = 0;
+  };
+  Backlog backlog() const;
   // Number of users; since when there is none.
   int users() const;
   absl::Time detached_since() const;

@@ -156,8 +156,12 @@ std::vector<std::shared_ptr<LiveSession>> Sessions::All() const {
 
 void Sessions::Tick() {
   size_t open = 0;
+  LiveSession::Backlog backlog;
   for (const std::shared_ptr<LiveSession>& session : All()) {
     const storage::SessionRow row = session->row();
+    const LiveSession::Backlog mine = session->backlog();
+    backlog.batches += mine.batches;
+    backlog.payloads += mine.payloads;
     open += row.state() == storage::SessionRow::OPEN;
     if (session->users() > 0 || !session->unfinished()) continue;
     const ProcessState state = options_.probe ? options_.probe(row.hello()) : ProcessState::kUnknown;
@@ -169,6 +173,8 @@ void Sessions::Tick() {
     }
   }
   context_.metrics->Set(Metric::kOpenSessions, static_cast<double>(open));
+  context_.metrics->Set(Metric::kWaitingBatches, static_cast<double>(backlog.batches));
+  context_.metrics->Set(Metric::kPayloadsWaiting, static_cast<double>(backlog.payloads));
   absl::MutexLock lock(&mu_);
   for (auto at = sessions_.begin(); at != sessions_.end();) {
     // Held by this map alone, so nobody is about to use it.

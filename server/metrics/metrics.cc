@@ -68,6 +68,13 @@ Metrics::Metrics() : registry_(std::make_unique<Registry>()) {
     } else {
       family.gauge = &prometheus::BuildGauge().Name(name).Help(help).Register(*registry_->registry);
     }
+    if (!row.labels.empty()) continue;
+    // From the start: a counter that appears with its first event has no rate for it.
+    if (row.type == MetricType::kCounter) {
+      registry_->Counter(family, {});
+    } else {
+      registry_->Gauge(family, {});
+    }
   }
 }
 

@@ -79,6 +79,10 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
     absl::MutexLock lock(&mu_);
     fail_syncs_ = fail;
   }
+  void FailSyncsAfter(uint64_t syncs) {
+    absl::MutexLock lock(&mu_);
+    most_syncs_ = syncs;
+  }
   uint64_t lost_bytes() const {
     absl::MutexLock lock(&mu_);
     return lost_bytes_;
@@ -107,6 +111,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   IOStatus Sync(OpenFile& file) {
     absl::MutexLock lock(&mu_);
     if (crashed_) return IOStatus::OK();
+    if (syncs_ >= most_syncs_) fail_syncs_ = true;
     if (fail_syncs_) {
       file.unsynced.assign(file.unsynced.size(), '\0');
       return IOStatus::IOError("the test's disk fails to sync");
@@ -266,6 +271,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   bool crashed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t lost_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t syncs_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t most_syncs_ ABSL_GUARDED_BY(mu_) = UINT64_MAX;
 };
 
 namespace {
@@ -334,6 +340,8 @@ rocksdb::Env* CrashDisk::env() const { return env_.get(); }
 void CrashDisk::Crash() { files_->Crash(); }
 void CrashDisk::SetRoom(std::optional<uint64_t> bytes) { files_->SetRoom(bytes); }
 void CrashDisk::FailSyncs(bool fail) { files_->FailSyncs(fail); }
+
+void CrashDisk::FailSyncsAfter(uint64_t syncs) { files_->FailSyncsAfter(syncs); }
 uint64_t CrashDisk::lost_bytes() const { return files_->lost_bytes(); }
 uint64_t CrashDisk::syncs() const { return files_->syncs(); }
 

@@ -37,6 +37,8 @@ class CrashDisk {
   // what does and fails.
   void SetRoom(std::optional<uint64_t> bytes);
   void FailSyncs(bool fail);
+  // From so many syncs of files on, each fails.
+  void FailSyncsAfter(uint64_t syncs);
   uint64_t lost_bytes() const;  // by Crash so far
   uint64_t syncs() const;       // of files
 

@@ -7,6 +7,8 @@
 #include <rocksdb/table.h>
 #include <rocksdb/write_buffer_manager.h>
 
+#include <algorithm>
+
 #include "server/format/cat.h"
 #include "server/store/crc32c.h"
 
@@ -50,19 +52,45 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
 // Hears of what goes wrong in RocksDB's own threads, and in writes and syncs.
 class ErrorListener : public rocksdb::EventListener {
  public:
-  explicit ErrorListener(std::shared_ptr<DiskState> disk) : disk_(std::move(disk)) {}
+  ErrorListener(std::shared_ptr<DiskState> disk, std::function<void(const absl::Status&)> on_log_lost)
+      : disk_(std::move(disk)), on_log_lost_(std::move(on_log_lost)) {}
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* error) override {
     disk_->Failed(FromRocks(*error));
   }
   bool ShouldBeNotifiedOnFileIO() override { return true; }
   void OnIOError(const rocksdb::IOErrorInfo& error) override {
-    if (error.operation != rocksdb::FileOperationType::kAppend || !error.file_path.ends_with(".log")) return;
-    disk_->LogFailed(FromRocks(error.io_status));
+    using rocksdb::FileOperationType;
+    if (!error.file_path.ends_with(".log")) return;
+    const absl::Status status = FromRocks(error.io_status);
+    if (error.operation == FileOperationType::kAppend) {
+      disk_->LogFailed(status);
+    } else if (error.operation == FileOperationType::kSync || error.operation == FileOperationType::kFsync) {
+      disk_->LogLost(status);
+      if (on_log_lost_) on_log_lost_(status);
+    }
   }
 
  private:
   const std::shared_ptr<DiskState> disk_;
+  const std::function<void(const absl::Status&)> on_log_lost_;
 };
+
+// FailedPrecondition: there are families that only a later server knows; RocksDB's own words would not say so.
+absl::Status CheckFamilies(const rocksdb::DBOptions& options, const std::string& path,
+                           const std::vector<rocksdb::ColumnFamilyDescriptor>& known) {
+  std::vector<std::string> found;
+  if (!rocksdb::DB::ListColumnFamilies(options, path, &found).ok()) return absl::OkStatus();  // a new one, or damaged
+  for (const std::string& name : found) {
+    const bool is_known =
+        std::any_of(known.begin(), known.end(), [&](const auto& family) { return family.name == name; });
+    if (!is_known) {
+      return absl::FailedPreconditionError(Cat("data directory ", path,
+                                               " was written by a later msprobe-server: it has \"", name,
+                                               "\", which storage format ", kStorageFormat, " does not know"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -102,11 +130,13 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
       {"tiles", FamilyOptions(Family::kTiles, options, cache)},
       {"payloads", FamilyOptions(Family::kPayloads, options, cache)}};
 
+  const std::string path = options.directory + "/store";
+  if (absl::Status known = CheckFamilies(db_options, path, families); !known.ok()) return known;
   std::unique_ptr<Database> database(new Database(std::move(lock)));
   database->disk = std::make_shared<DiskState>(options.reserve_bytes);
-  db_options.listeners.push_back(std::make_shared<ErrorListener>(database->disk));
+  db_options.listeners.push_back(std::make_shared<ErrorListener>(database->disk, options.on_log_lost));
   rocksdb::DB* db = nullptr;
-  rocksdb::Status status = rocksdb::DB::Open(db_options, options.directory + "/store", families, &database->owned, &db);
+  rocksdb::Status status = rocksdb::DB::Open(db_options, path, families, &database->owned, &db);
   if (!status.ok()) {
     absl::Status failed = FromRocks(status);
     return absl::Status(failed.code(), Cat("cannot open data directory ", options.directory, ": ", failed.message()));

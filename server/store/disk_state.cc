@@ -26,6 +26,12 @@ void DiskState::LogFailed(const absl::Status& status) {
   absl::MutexLock lock(&sync_mu_);
 }
 
+void DiskState::LogLost(const absl::Status& status) {
+  log_failed_ = true;
+  // A disk that is full at a sync is as final as any other: what was written is in doubt.
+  Failed(absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status);
+}
+
 absl::Status DiskState::SyncLog(absl::FunctionRef<absl::Status()> sync) {
   absl::MutexLock lock(&sync_mu_);
   if (!log_failed_) return sync();

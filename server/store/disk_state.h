@@ -34,6 +34,8 @@ class DiskState {
   void Failed(const absl::Status& status);
   // Called by the thread whose append to the log failed, before RocksDB knows of it. Waits for a sync under way.
   void LogFailed(const absl::Status& status) ABSL_LOCKS_EXCLUDED(sync_mu_);
+  // Called by the thread whose sync of the log failed, from within SyncLog or not. Final.
+  void LogLost(const absl::Status& status);
   // Runs the sync, or gives why the log has failed.
   absl::Status SyncLog(absl::FunctionRef<absl::Status()> sync) ABSL_LOCKS_EXCLUDED(sync_mu_);
   // Looks at the disk, resumes where that may help. Call about every 200 ms.

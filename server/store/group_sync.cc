@@ -19,7 +19,21 @@ GroupSync::~GroupSync() {
 
 void GroupSync::Await(Callback callback) {
   absl::MutexLock lock(&mu_);
+  if (waiting_.empty()) waiting_since_ = absl::Now();
   waiting_.push_back(std::move(callback));
+}
+
+GroupSync::Counters GroupSync::counters() const {
+  absl::MutexLock lock(&mu_);
+  Counters counters = counters_;
+  const absl::Time now = absl::Now();
+  if (counters.waiting > 0) {
+    counters.lag = now - under_way_since_;
+  } else if (!waiting_.empty()) {
+    counters.lag = now - waiting_since_;
+  }
+  counters.waiting += waiting_.size();
+  return counters;
 }
 
 void GroupSync::Loop() {
@@ -37,12 +51,24 @@ void GroupSync::Loop() {
       }
       group.swap(waiting_);
       last = stopping_ && group.empty();
+      counters_.waiting = group.size();
+      under_way_since_ = waiting_since_;
     }
     absl::Status status;
     const bool due = durability_ == v1::DURABILITY_INTERVAL && absl::Now() >= next;
-    if (durability_ == v1::DURABILITY_SYNC || due || last) status = sync_();
+    if (durability_ == v1::DURABILITY_SYNC || due || last) {
+      const absl::Time start = absl::Now();
+      status = sync_();
+      absl::MutexLock lock(&mu_);
+      ++counters_.syncs;
+      counters_.busy += absl::Now() - start;
+    }
     if (due) next = absl::Now() + interval_;
     for (Callback& callback : group) callback(status);
+    {
+      absl::MutexLock lock(&mu_);
+      counters_.waiting = 0;
+    }
     if (last) return;
   }
 }

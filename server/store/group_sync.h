@@ -27,6 +27,14 @@ class GroupSync {
 
   void Await(Callback callback) ABSL_LOCKS_EXCLUDED(mu_);
 
+  struct Counters {
+    uint64_t syncs = 0;
+    absl::Duration busy;   // in these
+    uint64_t waiting = 0;  // callbacks, those of the sync under way included
+    absl::Duration lag;    // how long the oldest of them has waited
+  };
+  Counters counters() const ABSL_LOCKS_EXCLUDED(mu_);
+
  private:
   void Loop() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -34,8 +42,11 @@ class GroupSync {
   const absl::Duration interval_;
   const std::function<absl::Status()> sync_;
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::vector<Callback> waiting_ ABSL_GUARDED_BY(mu_);
+  absl::Time waiting_since_ ABSL_GUARDED_BY(mu_);    // the first of them
+  absl::Time under_way_since_ ABSL_GUARDED_BY(mu_);  // the first of those that the loop has taken
+  Counters counters_ ABSL_GUARDED_BY(mu_);           // waiting: taken by the loop; lag: unused
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };

@@ -77,7 +77,29 @@ absl::Status Store::Write(const ChangeSet& changes) {
     }
     if (!status.ok()) return FromRocks(status);
   }
-  return FromRocks(database_->db->Write(rocksdb::WriteOptions(), &batch));
+  const absl::Time start = absl::Now();
+  const rocksdb::Status written = database_->db->Write(rocksdb::WriteOptions(), &batch);
+  write_nanoseconds_ += absl::ToInt64Nanoseconds(absl::Now() - start);
+  if (written.ok()) written_bytes_ += batch.GetDataSize();
+  return FromRocks(written);
+}
+
+Store::Meters Store::meters() const {
+  const GroupSync::Counters sync = database_->sync->counters();
+  Meters meters{.syncs = sync.syncs,
+                .syncs_waiting = sync.waiting,
+                .sync_time = sync.busy,
+                .sync_lag = sync.lag,
+                .written_bytes = written_bytes_,
+                .write_time = absl::Nanoseconds(write_nanoseconds_.load())};
+  uint64_t stopped = 0, slowed = 0;
+  database_->db->GetIntProperty("rocksdb.is-write-stopped", &stopped);
+  database_->db->GetIntProperty("rocksdb.actual-delayed-write-rate", &slowed);
+  meters.write_stall = stopped > 0 ? 2 : slowed > 0 ? 1 : 0;
+  database_->db->GetAggregatedIntProperty("rocksdb.estimate-pending-compaction-bytes",
+                                          &meters.pending_compaction_bytes);
+  database_->db->GetIntProperty("rocksdb.block-cache-usage", &meters.block_cache_bytes);
+  return meters;
 }
 
 uint64_t Store::write_buffer_usage() const {

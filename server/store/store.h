@@ -41,6 +41,9 @@ struct StoreOptions {
   std::function<absl::Time()> now;  // empty: the wall clock
   uint64_t reserve_bytes = 0;       // kept free on the disk: see DiskState
   rocksdb::Env* env = nullptr;      // borrowed; null: the operating system's files. For tests: CrashDisk
+  // Called when a sync of the log failed, on the thread that met it and before any other can touch that log again,
+  // which would run into one of RocksDB's assertions. It must end the process. Empty: broken() says it.
+  std::function<void(const absl::Status&)> on_log_lost;
 };
 
 // Everything the server keeps, in one RocksDB. The only class (with its parts beside it) that knows RocksDB.
@@ -163,6 +166,17 @@ class Store {
   // Bytes of the files of a family.
   uint64_t FileBytes(Family family) const;
 
+  // What it is doing, for metrics. About 50 us.
+  struct Meters {
+    uint64_t syncs = 0, syncs_waiting = 0;
+    absl::Duration sync_time, sync_lag;
+    uint64_t written_bytes = 0;
+    absl::Duration write_time;
+    int write_stall = 0;  // 0 none, 1 slowed, 2 stopped, by RocksDB
+    uint64_t pending_compaction_bytes = 0, block_cache_bytes = 0;
+  };
+  Meters meters() const;
+
  private:
   struct Database;
 
@@ -178,6 +192,8 @@ class Store {
   mutable absl::Mutex tiling_mutex_ ABSL_ACQUIRED_AFTER(deletion_mutex_);
   mutable std::atomic<uint64_t> deletions_ = 0;
   std::atomic<uint64_t> runs_deleted_ = 0;
+  std::atomic<uint64_t> written_bytes_ = 0;
+  std::atomic<int64_t> write_nanoseconds_ = 0;
 };
 
 }  // namespace msprobe::server

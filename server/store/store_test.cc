@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
+#include <rocksdb/db.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -95,6 +95,30 @@ TEST_F(StoreTest, OtherStorageFormatIsRefused) {
   auto opened = Store::Open(options);
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr("format 99"));
+}
+
+TEST_F(StoreTest, ADirectoryOfALaterServerIsRefusedByItsFamilies) {
+  store_.reset();
+  const std::string path = directory_ / "data/store";
+  {
+    std::vector<std::string> names;
+    ASSERT_TRUE(rocksdb::DB::ListColumnFamilies(rocksdb::DBOptions(), path, &names).ok());
+    std::vector<rocksdb::ColumnFamilyDescriptor> families;
+    for (const std::string& name : names) families.emplace_back(name, rocksdb::ColumnFamilyOptions());
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    rocksdb::DB* db = nullptr;
+    ASSERT_TRUE(rocksdb::DB::Open(rocksdb::DBOptions(), path, families, &handles, &db).ok());
+    handles.emplace_back();
+    ASSERT_TRUE(db->CreateColumnFamily(rocksdb::ColumnFamilyOptions(), "mosaics", &handles.back()).ok());
+    for (rocksdb::ColumnFamilyHandle* handle : handles) db->DestroyColumnFamilyHandle(handle);
+    delete db;
+  }
+  StoreOptions options;
+  options.directory = directory_ / "data";
+  auto opened = Store::Open(options);
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(opened.status().message()),
+              HasSubstr("was written by a later msprobe-server: it has \"mosaics\""));
 }
 
 TEST_F(StoreTest, SessionsJoinRunsByNameAndGetEpochsInOrder) {

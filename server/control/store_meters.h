@@ -1,0 +1,29 @@
+#pragma once
+
+#include "absl/time/time.h"
+#include "server/metrics/metrics.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// Puts what the store and the process are doing into metrics.
+// Threads: one.
+class StoreMeters {
+ public:
+  // Both outlive this.
+  StoreMeters(const Store* store, Metrics* metrics) : store_(store), metrics_(metrics) {}
+
+  // Call as often as you like: it looks once a second.
+  void Publish();
+
+ private:
+  void PublishProcess();
+
+  const Store* const store_;
+  Metrics* const metrics_;
+  absl::Time next_ = absl::InfinitePast();
+  Store::Meters published_;
+  double cpu_seconds_ = 0;
+};
+
+}  // namespace msprobe::server
