@@ -48,8 +48,12 @@ void Latency::Run() {
 Latency::Result Latency::Stop() {
   stop_ = true;
   if (thread_.joinable()) thread_.join();
-  std::sort(milliseconds_.begin(), milliseconds_.end());
-  return {milliseconds_.size(), Percentile(milliseconds_, 0.5), Percentile(milliseconds_, 0.99)};
+  return Summarize(&milliseconds_);
+}
+
+Latency::Result Latency::Summarize(std::vector<float>* milliseconds) {
+  std::sort(milliseconds->begin(), milliseconds->end());
+  return {milliseconds->size(), Percentile(*milliseconds, 0.5), Percentile(*milliseconds, 0.99)};
 }
 
 }  // namespace msprobe::bench

@@ -23,6 +23,8 @@ class Latency {
     double p50_ms = 0, p99_ms = 0;
   };
   Result Stop();
+  // Sorts them.
+  static Result Summarize(std::vector<float>* milliseconds);
 
  private:
   void Run();

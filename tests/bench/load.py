@@ -36,6 +36,8 @@ SAMPLE_S = 0.1
 TICKS = os.sysconf("SC_CLK_TCK")
 SERVER_S = 60
 DRAIN_S = 180
+# --memory_limit of the server: its default, 1 GiB.
+MEMORY_LIMIT_MB = (1 << 30) / 1e6
 
 # Rows of docs/load.md: key, heading, how it is printed.
 COLUMNS = (
@@ -52,6 +54,8 @@ COLUMNS = (
     ("server_rss_max_mb", "max MB", "{:.0f}"),
     ("wire_bytes_a_tensor", "wire B/tensor", "{:.1f}"),
     ("payload_mb_a_second", "payload MB/s", "{:.0f}"),
+    ("read_p50_ms", "read p50 ms", "{:.1f}"),
+    ("read_p99_ms", "read p99 ms", "{:.1f}"),
     ("longest_step_emit_seconds", "longest hold s", "{:.2f}"),
 )
 
@@ -70,6 +74,7 @@ SCENARIOS = (
     Scenario("ranks64", "64 ranks, statistics and checksum", 64),
     Scenario("shapes64", "64 ranks, another token count each step", 64, ("--varying_shapes=true",)),
     Scenario("ranks256", "256 ranks", 256, ("--memory_mb=4",)),
+    Scenario("reads64", "64 ranks, and 50 point reads a second", 64, ("--reads=50",)),
     Scenario("half64", "64 ranks, at half of what `ranks64` reached", 64, overload=0.5),
     Scenario("overload_stall", "64 ranks at twice that, policy stall", 64, ("--policy=stall",), 2.0, True),
     Scenario("overload_drop", "64 ranks at twice that, policy drop", 64, ("--policy=drop", "--memory_mb=2"), 2.0, True),
@@ -223,7 +228,11 @@ def table(results: dict[str, dict[str, float]]) -> str:
         "|---|" + "---:|" * len(COLUMNS),
     ]
     for scenario in names:
-        cells = (form.format(results[scenario.name][key]) for key, _, form in COLUMNS)
+        found = results[scenario.name]
+        cells = (
+            "-" if key.startswith("read_") and not found["read_samples"] else form.format(found[key])
+            for key, _, form in COLUMNS
+        )
         lines.append(f"| {scenario.what} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -239,7 +248,8 @@ and backward), with other numbers every time, and asks for durability that survi
 when the server has said that it is durable. `ack` runs from handing a batch to the transport until its
 durability is known at the sender; without a rate limit a sender always has a full queue, so it is the queue
 that it measures. 100 % CPU is one core. `longest hold` is the longest time in which one step of one rank was
-emitted: it contains every wait that the loss policy made.
+emitted: it contains every wait that the loss policy made. `read` is a call for one record of one step of one
+rank, from the process of the ranks, while they emit as fast as they are let.
 
 Of the disk just before the first run: {first["syncs_a_second"]:,.0f} synced writes of 4 KiB a second,
 {first["sequential_mb_a_second"]:,.0f} MB/s written and synced in one piece.
@@ -283,6 +293,13 @@ def main() -> None:
         (out / "load.json").write_text(json.dumps(results, indent=1) + "\n")
         (ROOT / "docs" / "load.md").write_text(document(results, os.cpu_count() or 1))
     short = [name for name, each in results.items() if each["tensors_dropped"] and "drop" not in name]
+    large = [name for name, each in results.items() if each["server_rss_max_mb"] > MEMORY_LIMIT_MB]
+    if large:
+        raise SystemExit(
+            f"load: the server took more memory than it may ({MEMORY_LIMIT_MB:.0f} MB): {', '.join(large)}"
+        )
+    if any(each["reads_failed"] for each in results.values()):
+        raise SystemExit("load: some reads failed")
     if short or any(each["undrained_ranks"] for each in results.values()):
         raise SystemExit(f"load: lost without being asked to: {', '.join(short) or 'not drained in time'}")
 

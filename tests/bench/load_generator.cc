@@ -15,6 +15,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "tests/bench/latency.h"
+#include "tests/bench/point_reads.h"
 #include "tests/bench/simulated_rank.h"
 
 ABSL_FLAG(std::string, server, "", "host:port or unix:/path. Required.");
@@ -34,6 +35,7 @@ ABSL_FLAG(std::string, policy, "stall", "Loss policy: spool, stall or drop.");
 ABSL_FLAG(uint64_t, memory_mb, 16, "Memory ceiling of a rank.");
 ABSL_FLAG(double, stall_bound, 30, "Seconds.");
 ABSL_FLAG(std::string, spool, "", "Directory of spooled records.");
+ABSL_FLAG(double, reads, 0, "Point reads a second meanwhile: one record of one step of one rank.");
 ABSL_FLAG(double, drain, 120, "How long the end waits until all is durable, in seconds.");
 
 namespace msprobe::bench {
@@ -123,6 +125,7 @@ int Main() {
   const double cpu = CpuSeconds();
   double emitting = 0;
   Latency latency(ranks);
+  PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), &*step, &ranks, absl::GetFlag(FLAGS_reads));
   {
     std::vector<std::thread> producers;
     for (size_t i = 0; i < threads; ++i) {
@@ -131,6 +134,7 @@ int Main() {
     for (std::thread& producer : producers) producer.join();
     emitting = Since(start);
   }
+  const PointReads::Result read = reads.Stop();
   std::fprintf(stderr, "emitted\n");
   const Clock::time_point deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                         std::chrono::duration<double>(absl::GetFlag(FLAGS_drain)));
@@ -162,14 +166,17 @@ int Main() {
       "\"payloads_dropped\": %llu, \"faults\": %llu, \"batches_sent\": %llu, \"bytes_sent\": %llu, "
       "\"emitting_seconds\": %.4f, \"seconds\": %.4f, \"generator_cpu_seconds\": %.4f, \"undrained_ranks\": %llu, "
       "\"longest_step_emit_seconds\": %.6f, \"ack_samples\": %llu, \"ack_p50_ms\": %.3f, \"ack_p99_ms\": %.3f, "
-      "\"tensors_a_step\": %llu}\n",
+      "\"tensors_a_step\": %llu, \"read_samples\": %llu, \"read_p50_ms\": %.3f, \"read_p99_ms\": %.3f, "
+      "\"reads_missed\": %llu, \"reads_failed\": %llu}\n",
       ranks.size(), static_cast<unsigned long long>(emitted.load()),
       static_cast<unsigned long long>(sum.fragments_emitted), static_cast<unsigned long long>(sum.fragments_dropped),
       static_cast<unsigned long long>(sum.payloads_dropped), static_cast<unsigned long long>(sum.faults),
       static_cast<unsigned long long>(sum.batches_sent), static_cast<unsigned long long>(sum.bytes_sent), emitting,
       seconds, generator_cpu, static_cast<unsigned long long>(undrained), longest_step.load(),
       static_cast<unsigned long long>(latencies.samples), latencies.p50_ms, latencies.p99_ms,
-      static_cast<unsigned long long>(step->leaves()));
+      static_cast<unsigned long long>(step->leaves()), static_cast<unsigned long long>(read.latency.samples),
+      read.latency.p50_ms, read.latency.p99_ms, static_cast<unsigned long long>(read.missed),
+      static_cast<unsigned long long>(read.failed));
   return 0;
 }
 
