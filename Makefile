@@ -45,16 +45,23 @@ lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruf
 sanitize: venv ## C++ unit tests under the address and undefined-behaviour sanitizers
 	@$(RUN) scripts/run_suites.py sanitize
 
+tsan: venv ## unit tests of core, stats, store and ingest under ThreadSanitizer, with an Abseil built for it (build-tsan)
+	@$(RUN) scripts/run_suites.py tsan
+
+chaos: build chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes
+	@$(RUN) scripts/run_suites.py chaos
+
 wheels: cpp ## the three wheels in dist/
 	@$(RUN) scripts/make_wheels.py
 
-nightly: build oracle benchmarks ## what is too long for every change: sanitizers, the chaos suite, fuzzers, bench
-	@$(RUN) scripts/run_suites.py sanitize chaos
+nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, the chaos suite, fuzzers, bench
+	@$(RUN) scripts/run_suites.py sanitize tsan chaos
 	@$(MAKE) fuzz
+	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay
-	rm -rf build build-asan dist demo_out
+	rm -rf build build-asan build-tsan build-fuzz dist demo_out
 
 cpp: venv
 	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CMAKE_FLAGS)
@@ -62,6 +69,9 @@ cpp: venv
 
 benchmarks: cpp
 	@ninja -C build -j $(JOBS) --quiet msprobe_benchmarks load_generator
+
+chaos-programs: cpp
+	@ninja -C build -j $(JOBS) --quiet server_crash_test network_test planned_agent load_generator
 
 # Debian packages are looked up at every call (50 ms), since they can go without any file here changing.
 debian:
@@ -102,4 +112,4 @@ $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.
 vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
-.PHONY: fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks test-vllm vllm
+.PHONY: tsan chaos chaos-programs fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks test-vllm vllm

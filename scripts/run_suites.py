@@ -30,6 +30,15 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "test-results"
 JOBS = os.environ.get("JOBS", str(os.cpu_count() or 1))
 SANITIZE_BUILD = "build-asan"
+TSAN_BUILD = "build-tsan"
+TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
+# What shares memory between threads in agent/core, agent/stats, server/store and server/ingest.
+TSAN_TESTS = (
+    *("core_fragment_queue_test", "core_memory_budget_test", "core_outbox_test", "core_packer_test"),
+    *("core_payload_pool_test", "core_session_test", "core_spool_test"),
+    *("stats_checksum_test", "stats_kernels_test", "stats_statistics_test", "stats_write_watch_test"),
+    *("store_test", "tiler_test", "crash_disk_test", "disk_full_test", "sessions_test", "ingest_service_test"),
+)
 
 CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+$|^\d+% tests passed")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -73,14 +82,29 @@ def pytest(name: str, path: str, seconds: int, *options: str) -> Suite:
 
 
 def ctest(
-    name: str, build: str, before: tuple[tuple[str, ...], ...], seconds: int, environment: dict[str, str]
+    name: str,
+    build: str,
+    before: tuple[tuple[str, ...], ...],
+    seconds: int,
+    environment: dict[str, str],
+    only: tuple[str, ...] = (),
 ) -> Suite:
     run = ("ctest", "--test-dir", build, "-j", JOBS, "--output-on-failure", "--no-tests=error", "--timeout", "300")
-    return Suite(name, (*before, (*run, "--output-junit", str(RESULTS / f"{name}.xml"))), seconds, environment)
+    chosen = ("--tests-regex", f"^({'|'.join(only)})$") if only else ()
+    junit = ("--output-junit", str(RESULTS / f"{name}.xml"))
+    return Suite(name, (*before, (*run, *chosen, *junit)), seconds, environment)
 
 
-def ninja(build: str) -> tuple[str, ...]:
-    return ("ninja", "-C", build, "-j", JOBS, "--quiet")
+def ninja(build: str, *targets: str) -> tuple[str, ...]:
+    return ("ninja", "-C", build, "-j", JOBS, "--quiet", *targets)
+
+
+def configure_for_threads() -> tuple[str, ...]:
+    return (
+        *("cmake", "-S", ".", "-B", TSAN_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=thread"),
+        *("-DMSPROBE_BUILD_TORCH=OFF", f"-DCMAKE_PREFIX_PATH={TSAN_ABSEIL}"),
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -Wno-tsan",
+    )
 
 
 def configure_sanitized() -> tuple[str, ...]:
@@ -89,6 +113,12 @@ def configure_sanitized() -> tuple[str, ...]:
         *("-DMSPROBE_BUILD_TORCH=OFF", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1"),
     )
 
+
+THREAD_ENVIRONMENT = {
+    # The distribution's gRPC then uses the same Abseil.
+    "LD_LIBRARY_PATH": str(TSAN_ABSEIL / "lib"),
+    "TSAN_OPTIONS": f"suppressions={ROOT / 'scripts' / 'races_not_ours.txt'}:second_deadlock_stack=1",
+}
 
 SUITES = {
     suite.name: suite
@@ -101,7 +131,19 @@ SUITES = {
         pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1200),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
-        pytest("chaos", "tests/chaos", 5400),
+        ctest(
+            "tsan",
+            TSAN_BUILD,
+            (
+                ("scripts/build_sanitized_abseil.sh", str(TSAN_ABSEIL)),
+                configure_for_threads(),
+                ninja(TSAN_BUILD, *TSAN_TESTS),
+            ),
+            5400,
+            THREAD_ENVIRONMENT,
+            TSAN_TESTS,
+        ),
+        pytest("chaos", "tests/chaos", 9000),
     )
 }
 DEFAULT = ("unit", "client", "agent", "integration", "interop", "vllm", "sanitize")
