@@ -131,7 +131,7 @@ TEST_P(ServerCrashTest, FindsAPrefixOfEveryRankAndAllThatWasAcknowledged) {
 // then, whatever else was writing.
 TEST(FailedSync, EndsTheServerWithAMessageAndLosesNothingAcknowledged) {
   grpc_init();
-  for (uint64_t syncs : {3, 10, 17, 40, 41, 90}) {
+  for (uint64_t syncs : {20, 30, 31, 60, 61, 120}) {
     ScratchDirectory directory;
     std::vector<std::unique_ptr<StreamingRank>> ranks;
     std::vector<std::thread> threads;

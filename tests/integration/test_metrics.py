@@ -42,7 +42,7 @@ def scrape(port):
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             found[name] = Family(kind, help=helps.get(name, ""))
-        elif match := SAMPLE.match(line):
+        elif (match := SAMPLE.match(line)) and match[1] in found:  # the exposer has some of its own, of other kinds
             name, labels, value = match.groups()
             found[name].labels |= {label for label, _ in LABEL.findall(labels or "")}
             found[name].total += float(value)
