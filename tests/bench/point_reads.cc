@@ -42,10 +42,10 @@ void PointReads::Run(const std::string& server) {
     next = std::max(next + period, Clock::now());
     const uint32_t rank = static_cast<uint32_t>(random() % ranks_->size());
     const uint32_t emitted = (*ranks_)[rank]->steps_emitted();
-    if (emitted < 2) continue;
+    if (emitted < 4) continue;
     v1::ReadRecordsRequest request;
     request.set_run(run_);
-    request.set_step(static_cast<uint32_t>(random() % (emitted / 2)));
+    request.set_step(static_cast<uint32_t>(random() % (emitted / 4)));
     request.mutable_rank()->set_kind(v1::Rank::RANK);
     request.mutable_rank()->set_number(rank);
     request.set_name_glob(names_[random() % names_.size()]);

@@ -13,7 +13,7 @@
 namespace msprobe::bench {
 
 // One record of one step of one rank, asked for again and again while ranks emit: any of the calls, of a step from the
-// older half of what was emitted. What is measured is a whole call, in this process, as a client sees it.
+// oldest quarter of what was emitted. What is measured is a whole call, in this process, as a client sees it.
 // Threads: one. What it is given outlives it.
 class PointReads {
  public:
