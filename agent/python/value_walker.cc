@@ -384,6 +384,22 @@ void ValueWalker::WalkDict(PyObject* dict, int depth) {
   builder_.End();
 }
 
+void ValueWalker::WalkDescription(PyObject* dict) {
+  builder_.BeginDict();
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    const ObjectReference held = ObjectReference::Borrow(value);
+    builder_.Key(Utf8(key));
+    if (PyUnicode_Check(value)) {
+      builder_.Json(Utf8(value));
+    } else {
+      Walk(value, {}, 2);
+    }
+  }
+  builder_.End();
+}
+
 void ValueWalker::Describe(PyObject* value) {
   if (describe_ == nullptr || (!ComesFrom(Py_TYPE(value), "torch.") && !THPVariable_Check(value)))
     return builder_.None();
@@ -393,7 +409,7 @@ void ValueWalker::Describe(PyObject* value) {
     return builder_.None();
   }
   if (PyUnicode_Check(described.get())) return builder_.Json(Utf8(described.get()));
-  if (PyDict_Check(described.get())) return WalkDict(described.get(), 1);
+  if (PyDict_Check(described.get())) return WalkDescription(described.get());
   if (PyTuple_Check(described.get()) && PyTuple_GET_SIZE(described.get()) == 2 &&
       THPVariable_Check(PyTuple_GET_ITEM(described.get(), 0))) {
     TensorReading reading = reader_.Read(THPVariable_Unpack(PyTuple_GET_ITEM(described.get(), 0)), save_);

@@ -25,7 +25,7 @@ class ValueWalker {
   static constexpr int kMaximumDepth = 24;
 
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):
-  // it gives None, JSON text, or a tuple (tensor, JSON attributes, type name).
+  // it gives None, JSON text, a dict whose texts are JSON, or a tuple (tensor, JSON attributes).
   ValueWalker(const TensorReader& reader, FragmentBuilder& builder, PyObject* describe, bool save)
       : reader_(reader), builder_(builder), describe_(describe), save_(save) {}
 
@@ -49,6 +49,7 @@ class ValueWalker {
   bool WalkNumpy(PyObject* value);
   void WalkItems(PyObject* sequence, int depth);
   void WalkDict(PyObject* dict, int depth);
+  void WalkDescription(PyObject* dict);
   void Describe(PyObject* value);
 
   const TensorReader& reader_;

@@ -39,10 +39,6 @@ class Filling {
     }
     at_ = {};
     for (int i = 0; i < block.leaf_flags_size(); ++i) AddLeaf(block, i, layout_.leaves[leaves_++]);
-    for (const auto& [integer, message] : layout_.peers) {
-      if (integer < integers_ || integer - integers_ >= static_cast<size_t>(block.integers_size())) continue;
-      table_.messages[message].peer = block.integers(static_cast<int>(integer - integers_));
-    }
     for (int64_t value : block.integers()) {
       const StepLayout::Scalar scalar = layout_.integers[integers_++];
       if (scalar.row >= 0) AddInteger(value, scalar);

@@ -241,10 +241,6 @@ class Maker {
       if (integer && *integer < integers_) layout_->integers[*integer] = {at, text};
       if (real && *real < floats_) layout_->floats[*real] = {at, text};
     }
-    for (size_t i = 0; i < table.messages.size(); ++i) {
-      const std::optional<uint64_t> integer = TaggedInteger(table.messages[i].peer);
-      if (integer && *integer < integers_) layout_->peers.emplace_back(*integer, i);
-    }
     for (ExtendedStatistics& extended : table.extended) extended = {};
   }
 

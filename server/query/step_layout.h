@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -53,11 +52,10 @@ struct StepLayout {
   bool unique = false;  // no row name stands twice
   bool crc32 = false;
   bool xor_checksum = false;
-  std::vector<Leaf> leaves;                      // in order of arrival
-  std::vector<Scalar> integers;                  // Block.integers, in order of arrival
-  std::vector<Scalar> floats;                    // Block.floats
-  std::vector<std::pair<size_t, size_t>> peers;  // index in integers, index in table.messages: whose peer it is
-  std::vector<uint64_t> stack_of;                // entry -> index of the fragment that has its stack, plus 1; 0: none
+  std::vector<Leaf> leaves;        // in order of arrival
+  std::vector<Scalar> integers;    // Block.integers, in order of arrival
+  std::vector<Scalar> floats;      // Block.floats
+  std::vector<uint64_t> stack_of;  // entry -> index of the fragment that has its stack, plus 1; 0: none
   std::vector<std::unique_ptr<v1::Structure>> structures;  // whose slots leaves point to
 };
 

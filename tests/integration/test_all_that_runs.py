@@ -82,6 +82,10 @@ def test_asynchronous_collectives_are_recorded_at_wait(tmp_path, dump_path):
         assert "output" not in data["Distributed.all_reduce.1.forward"], "nobody waited for it inside the step"
         (operation,) = data["Distributed.batch_isend_irecv.0.forward"]["output"][0]
         assert operation["tensor"]["Max"] == 7
+        described = {key: value for key, value in operation.items() if key not in ("tensor", "group_id")}
+        op = "isend" if rank else "irecv"
+        assert described == {"class_type": "torch.distributed.P2POp", "op": op, "peer": 1 - rank, "tag": 0}
+        assert isinstance(operation["group_id"], str)
     received = read_dump(dump_path / "step0" / "rank0")["data"]["Distributed.irecv.0.forward"]
     assert received["output"][0]["Max"] == 9
 

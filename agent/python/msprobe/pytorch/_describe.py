@@ -26,7 +26,7 @@ def _placement(placement: Any) -> dict[str, Any]:
 
 
 def describe(value: Any) -> "str | dict[str, Any] | tuple[torch.Tensor, str] | None":
-    """JSON text, a dict of plain values, or a DTensor's local tensor and the JSON of its layout; None: no encoding."""
+    """JSON, a dict of JSON and tensors, or a DTensor's local tensor and the JSON of its layout; None: no encoding."""
     if not dist.is_available():
         return None
     if isinstance(value, torch.Tensor):
@@ -45,11 +45,11 @@ def describe(value: Any) -> "str | dict[str, Any] | tuple[torch.Tensor, str] | N
     if isinstance(value, dist.P2POp):
         group = value.group or dist.distributed_c10d._get_default_group()
         return {
-            "class_type": "torch.distributed.P2POp",
+            "class_type": json.dumps("torch.distributed.P2POp"),
             "tensor": value.tensor,
-            "op": value.op.__name__,
-            "peer": value.peer,
-            "tag": value.tag,
-            "group_id": _group_id(dist.get_process_group_ranks(group)),
+            "op": json.dumps(value.op.__name__),
+            "peer": json.dumps(value.peer),
+            "tag": json.dumps(value.tag),
+            "group_id": json.dumps(_group_id(dist.get_process_group_ranks(group))),
         }
     return None
