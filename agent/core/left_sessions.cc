@@ -66,14 +66,15 @@ absl::Status LeftSessions::Send(Spool::Left left) {
   }
   log_->Info(Cat("msprobe: sending what process ", hello.process_id(), " of run ", hello.run(), " left in ", directory_,
                  ": ", left.spool.held_bytes(), " bytes"));
+  hello.clear_capabilities();  // nobody is there to obey
   const auto bell = std::make_shared<Doorbell>();
   const auto budget =
       std::make_shared<MemoryBudget>(kMemoryBytes, LossPolicy::kSpool, absl::ZeroDuration(), [bell] { bell->Ring(); });
   FragmentQueue queue(bell.get());
   const Dictionary dictionary;
   AtomicCounters counters;
-  Sender sender(SenderParts{&queue, &dictionary, budget, bell, log_, &counters}, std::move(hello), connect_(bell),
-                std::move(left.spool), true, absl::ZeroDuration());
+  Sender sender(SenderParts{&queue, &dictionary, budget, bell, log_, &counters, nullptr}, std::move(hello),
+                connect_(bell), std::move(left.spool), true, absl::ZeroDuration());
   sender.Restore(left.entries);
   sender.Start();
   while (!stop_ && !sender.Wait(1, kLook).ok()) {

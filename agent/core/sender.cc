@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_join.h"
 #include "agent/core/str_cat.h"
+#include "agent/core/utf8.h"
 
 namespace msprobe::core {
 namespace {
@@ -59,6 +60,11 @@ void Sender::Stop(absl::Duration timeout) {
   thread_.join();
 }
 
+void Sender::StayConnected() {
+  stays_connected_ = true;
+  parts_.bell->Ring();
+}
+
 void Sender::ExpectReadingsUntil(absl::Duration from_now) {
   readings_end_ =
       Clock::now() + absl::ToChronoNanoseconds(std::clamp(from_now, absl::ZeroDuration(), absl::Hours(24 * 365)));
@@ -86,7 +92,7 @@ void Sender::Run() {
     Clock::time_point wake = Drain(now);
     TendStream(now);
     Spill();
-    if (stream_ == nullptr && !(outbox_.empty() && outbox_.payloads() == 0)) {
+    if (stream_ == nullptr && (stays_connected_ || !outbox_.empty() || outbox_.payloads() != 0)) {
       stream_ = connector_.TryStart(now);
       if (stream_ != nullptr) {
         welcome_deadline_ = now + kWelcomeTimeout;
@@ -105,6 +111,7 @@ void Sender::Run() {
       *message.mutable_hello() = hello_;
       hello_sent_ = stream_->Write(BorrowedMessage(std::make_shared<const std::string>(message.SerializeAsString())));
     }
+    SendReport();
     Pump();
     if (throttled_until_ > now) wake = std::min(wake, throttled_until_);
     Publish();
@@ -280,8 +287,50 @@ void Sender::HandleMessage(const v1::ServerMessage& message) {
       bytes_per_second_ = message.throttle().bytes_per_second();
       if (bytes_per_second_ == 0) throttled_until_ = Clock::time_point::min();
       break;
+    case v1::ServerMessage::kControl:
+      HandleControl(message.control());
+      break;
     default:
       break;
+  }
+}
+
+void Sender::HandleControl(const v1::ControlCommand& command) {
+  if (parts_.control == nullptr) return;
+  controlled_ = true;
+  reported_ = 0;
+  parts_.control->Put({.id = command.id(),
+                       .action = static_cast<ControlCommand::Action>(command.action()),
+                       .settings_json = command.settings_json(),
+                       .steps = command.steps(),
+                       .request = command.request(),
+                       .asked_by = command.asked_by()});
+}
+
+void Sender::SendReport() {
+  if (!controlled_ || stream_ == nullptr || !stream_->writable()) return;
+  const ControlMailbox::Report report = parts_.control->report();
+  if (report.version == reported_) return;
+  v1::AgentMessage message;
+  v1::ControlReport* const out = message.mutable_control_report();
+  out->set_received(report.received);
+  out->set_answered(report.answered);
+  out->set_said(ToUtf8(report.said));
+  out->set_refused(report.refused);
+  out->set_enabled(report.state.enabled);
+  out->set_capturing(report.state.capturing);
+  out->set_task(report.state.task);
+  out->set_level(report.state.level);
+  out->set_summary_mode(report.state.summary_mode);
+  out->set_list(ToUtf8(report.state.list));
+  out->set_request(ToUtf8(report.state.request));
+  out->set_step(report.state.step);
+  out->set_steps_left(report.state.steps_left);
+  out->set_queue_bytes(parts_.budget->used() + spool_.held_bytes());
+  out->set_records_emitted(parts_.counters->fragments_emitted);
+  out->set_records_dropped(parts_.counters->fragments_dropped);
+  if (stream_->Write(BorrowedMessage(std::make_shared<const std::string>(message.SerializeAsString())))) {
+    reported_ = report.version;
   }
 }
 
@@ -386,6 +435,7 @@ void Sender::ForgetStream() {
   stream_.reset();
   hello_sent_ = false;
   welcomed_ = false;
+  controlled_ = false;
   wanted_.clear();
   queued_.clear();
   upload_.reset();

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "agent/core/connector.h"
+#include "agent/core/control.h"
 #include "agent/core/doorbell.h"
 #include "agent/core/fragment_queue.h"
 #include "agent/core/ingest_stream.h"
@@ -43,6 +44,7 @@ struct SenderParts {
   std::shared_ptr<Doorbell> bell;
   const Log* log;
   AtomicCounters* counters;
+  ControlMailbox* control;  // null: of a process that is gone, which nobody can ask
 };
 
 // The sender thread: packs what the queue holds, keeps it until it is durable (spilling to the spool where memory runs
@@ -69,6 +71,9 @@ class Sender {
 
   void Start();
   void Stop(absl::Duration timeout);  // what is not sent is lost. Idempotent.
+
+  // A stream is kept open from now on, though there is nothing to send. Threads: any.
+  void StayConnected();
 
   // No reading is waited for after this, from now. Threads: any.
   void ExpectReadingsUntil(absl::Duration from_now);
@@ -110,6 +115,9 @@ class Sender {
   void HandleWelcome(const v1::Welcome& welcome);
   void HandleVerdict(const v1::PayloadVerdict& verdict);
   void HandleExported(const v1::StepExported& exported);
+  void HandleControl(const v1::ControlCommand& command);
+  // Says how the program stands, where somebody has asked on this stream and something is new.
+  void SendReport();
   void StreamEnded(Clock::time_point now, const grpc::Status& status);
   void ForgetStream();
   void TellServerItLostBatches();
@@ -130,6 +138,7 @@ class Sender {
   const Clock::duration reading_bound_;
   std::thread thread_;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> stays_connected_{false};
   std::atomic<Clock::time_point> readings_end_{Clock::time_point::max()};
   Clock::duration close_timeout_{};  // set before stop_
 
@@ -152,6 +161,8 @@ class Sender {
   bool hello_sent_ = false;
   bool welcomed_ = false;
   Clock::time_point welcome_deadline_;
+  bool controlled_ = false;  // a command came on this stream
+  uint64_t reported_ = 0;    // version of the last report
   uint64_t next_to_send_ = 1;
   uint64_t received_through_ = 0;
   size_t max_chunk_bytes_ = 0;

@@ -82,6 +82,7 @@ v1::Hello MakeHello(const SessionOptions& options) {
   hello.set_agent_version(kAgentVersion);
   hello.set_framework_version(ToUtf8(options.framework_version));
   hello.set_program(ToUtf8(options.program));
+  hello.add_capabilities("control");
   hello.set_started_unix_us(absl::ToUnixMicros(absl::Now()));
   return hello;
 }
@@ -106,7 +107,8 @@ struct Parts {
         budget(std::make_shared<MemoryBudget>(BudgetOf(options.memory_ceiling_bytes), options.loss_policy,
                                               options.stall_bound, [bell = bell] { bell->Ring(); })),
         pool(std::make_shared<PayloadPool>(budget)),
-        queue(bell.get()) {
+        queue(bell.get()),
+        control([bell = bell] { bell->Ring(); }) {
     v1::Hello hello = MakeHello(options);
     const std::string directory = SpoolDirectory(options);
     const std::string session = hello.SerializeAsString();
@@ -115,8 +117,8 @@ struct Parts {
       return Connector(target, embedded, access, std::move(own_bell), &log);
     };
     Spool spool(directory, ToHex(hello.session()), options.spool_quota_bytes, session);
-    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters}, std::move(hello), connect(bell),
-                   std::move(spool), options.loss_policy == LossPolicy::kSpool, options.reading_bound);
+    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters, &control}, std::move(hello),
+                   connect(bell), std::move(spool), options.loss_policy == LossPolicy::kSpool, options.reading_bound);
     left_sessions.emplace(directory, connect, &log);
     log.SetRank(options.rank);
   }
@@ -127,12 +129,13 @@ struct Parts {
   Log log;
   Dictionary dictionary;
   FragmentQueue queue;
+  ControlMailbox control;
   AtomicCounters counters;
   std::optional<Sender> sender;
   std::optional<LeftSessions> left_sessions;
 };
 
-class StreamingSession : public Session {
+class StreamingSession : public Session, public Controlled {
  public:
   StreamingSession(std::unique_ptr<Parts> parts, LossPolicy policy)
       : process_(getpid()), policy_(policy), parts_(std::move(parts)) {}
@@ -247,7 +250,7 @@ class StreamingSession : public Session {
     parts_->sender->ExpectReadingsUntil(timeout / 2);
     absl::Status status;
     // A session that has said nothing has not been announced, either.
-    if (parts_->queue.Flush() > 0) {
+    if (announced_ || parts_->queue.Flush() > 0) {
       v1::Marker marker;
       marker.mutable_session_end()->set_clean(clean);
       parts_->queue.AppendMarker(marker);
@@ -259,6 +262,13 @@ class StreamingSession : public Session {
   }
 
   void Abandon() override { abandoned_ = true; }
+
+  ControlMailbox& control() override { return parts_->control; }
+  void StayConnected() override {
+    if (abandoned_ || closed_) return;
+    announced_ = true;
+    parts_->sender->StayConnected();
+  }
 
   SessionCounters counters() const override {
     SessionCounters result;
@@ -310,6 +320,7 @@ class StreamingSession : public Session {
   const LossPolicy policy_;
   std::atomic<bool> abandoned_{false};
   std::atomic<bool> closed_{false};
+  std::atomic<bool> announced_{false};
   std::unique_ptr<Parts> parts_;
 };
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from msprobe_client.errors import ServerError as ServerError
     from msprobe_client.errors import ServerUnavailable as ServerUnavailable
     from msprobe_client.model import CaptureSettings as CaptureSettings
+    from msprobe_client.model import ControlAnswer as ControlAnswer
+    from msprobe_client.model import ControlledProcess as ControlledProcess
+    from msprobe_client.model import ControlNote as ControlNote
     from msprobe_client.model import DeleteReport as DeleteReport
     from msprobe_client.model import ExportReport as ExportReport
     from msprobe_client.model import Frame as Frame
@@ -54,6 +57,9 @@ _HOMES = {
     ),
     "model": (
         "CaptureSettings",
+        "ControlAnswer",
+        "ControlNote",
+        "ControlledProcess",
         "DeleteReport",
         "ExportReport",
         "Frame",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import json
 import os
 import secrets
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -37,6 +40,7 @@ from msprobe_client.proto import (
     analysis_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
+    ingest_pb2,
     query_pb2,
     query_pb2_grpc,
 )
@@ -128,6 +132,37 @@ class Client:
     def pin(self, run: str, *, pinned: bool = True) -> None:
         """A pinned run is not removed by the server's retention."""
         self._result(lambda: self._control.PinRun.future(control_pb2.PinRunRequest(run=run, pinned=pinned)))
+
+    def control(
+        self,
+        run: str,
+        action: Literal["status", "start", "stop", "set", "next", "request"],
+        *,
+        settings: Mapping[str, object] | None = None,
+        steps: int = 0,
+        request: str = "",
+        ranks: Iterable[str | int | model.Rank] = (),
+        wait: float = 5.0,
+        asked_by: str = "",
+    ) -> model.ControlAnswer:
+        """Asks the running processes of a run to capture otherwise; they obey where their next step begins or ends.
+
+        settings: of "set", fields of the configuration. steps: of "next", and of "request" where it is to end. wait:
+        seconds for the processes to obey; what they have not done then they do later.
+        """
+        asked = control_pb2.ControlRunRequest(
+            run=run,
+            ranks=[decode.rank_message(model.Rank.parse(each)) for each in ranks],
+            command=ingest_pb2.ControlCommand(
+                action=ingest_pb2.ControlCommand.Action.Value(action.upper()),
+                settings_json=json.dumps(dict(settings)) if settings is not None else "",
+                steps=_uint32("steps", steps),
+                request=request,
+                asked_by=asked_by or _whoami(),
+            ),
+            wait_ms=_uint32("wait", round(wait * 1000)) or 1,
+        )
+        return decode.control_answer(self._result(lambda: self._control.ControlRun.future(asked)))
 
     def backup(self, directory: PathLike) -> BackupReport:
         """Everything the server holds, as of one moment, into a new directory. See backup.restore."""
@@ -623,6 +658,14 @@ def _tensor_format(format: str | None, output: PathLike | None) -> query_pb2.Rea
         where = f"format {format!r}" if format else f"output {output}"
         raise InvalidArgument(f"{where}: a tensor is written as .pt or .npy")
     return formats[chosen]
+
+
+def _whoami() -> str:
+    """user@host, as far as this machine knows."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError):  # a container's user may have no name
+        return f"{os.getuid()}@{socket.gethostname()}"
 
 
 def _uint32(name: str, value: int) -> int:

@@ -36,6 +36,14 @@ def rank_message(value: model.Rank) -> record_pb2.Rank:
     return record_pb2.Rank(kind=kind, number=value.number)
 
 
+_ANSWERS: dict[int, Literal["obeyed", "waits", "silent", "unable"]] = {
+    control_pb2.ControlRunResponse.Process.OBEYED: "obeyed",
+    control_pb2.ControlRunResponse.Process.WAITS: "waits",
+    control_pb2.ControlRunResponse.Process.SILENT: "silent",
+    control_pb2.ControlRunResponse.Process.UNABLE: "unable",
+}
+
+
 def settings(message: ingest_pb2.CaptureSettings) -> model.CaptureSettings:
     return model.CaptureSettings(
         task=message.task,
@@ -63,6 +71,37 @@ def run_summary(message: query_pb2.RunSummary) -> model.RunSummary:
         open_sessions=message.open_sessions,
         settings=settings(message.settings),
         pinned=message.pinned,
+    )
+
+
+def control_answer(message: control_pb2.ControlRunResponse) -> model.ControlAnswer:
+    return model.ControlAnswer(
+        processes=tuple(_controlled(item) for item in message.processes),
+        notes=tuple(model.ControlNote(time_of(note.at_unix_us), note.asked_by, note.asked) for note in message.notes),
+    )
+
+
+def _controlled(message: control_pb2.ControlRunResponse.Process) -> model.ControlledProcess:
+    report = message.report
+    return model.ControlledProcess(
+        rank=rank(message.rank),
+        host=message.host,
+        process_id=message.process_id,
+        answer=_ANSWERS.get(message.answer, "silent"),
+        said=report.said,
+        refused=report.refused,
+        enabled=report.enabled,
+        capturing=report.capturing,
+        task=report.task,
+        level=report.level,
+        summary_mode=report.summary_mode,
+        list=report.list,
+        request=report.request,
+        step=report.step,
+        steps_left=report.steps_left if report.steps_left >= 0 else None,
+        queue_bytes=report.queue_bytes,
+        records_emitted=report.records_emitted,
+        records_dropped=report.records_dropped,
     )
 
 

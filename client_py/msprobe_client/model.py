@@ -71,6 +71,47 @@ class RunSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlledProcess:
+    """A process of a running job that was asked something, and what it answered."""
+
+    rank: Rank
+    host: str
+    process_id: int
+    # obeyed: it did, or refused. waits: it heard, and obeys at its next step. silent: no answer in time. unable: its
+    # agent is too old.
+    answer: Literal["obeyed", "waits", "silent", "unable"]
+    said: str  # what it did with the last command; empty: it was asked nothing but its status
+    refused: bool
+    enabled: bool  # steps that begin now are captured, as far as step, rank and request of its configuration allow
+    capturing: bool  # now
+    task: str
+    level: str
+    summary_mode: str
+    list: str
+    request: str
+    step: int  # the present one, or the next
+    steps_left: int | None
+    queue_bytes: int  # not durable yet
+    records_emitted: int
+    records_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlNote:
+    """A change of a run that somebody asked for."""
+
+    at: datetime
+    asked_by: str
+    asked: str
+
+
+@dataclass(frozen=True, slots=True)
+class ControlAnswer:
+    processes: tuple[ControlledProcess, ...]
+    notes: tuple[ControlNote, ...]  # the latest of the run, oldest first
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """Records that were lost before they reached the server."""
 

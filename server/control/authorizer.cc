@@ -8,6 +8,7 @@ namespace msprobe::server {
 namespace {
 
 constexpr std::string_view kScheme = "Bearer ";
+constexpr std::string_view kAsksWho = "/msprobe.v1.Control/ControlRun";
 
 std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
@@ -22,8 +23,10 @@ grpc::Status Authorizer::Process(const InputMetadata& given, grpc::AuthContext*,
     const bool unknown = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
     metrics_->Add(Metric::kCallsDenied, 1, {unknown ? "unauthenticated" : "permission_denied"});
   }
-  // A handler has no business with the token.
-  if (const auto found = given.find("authorization"); found != given.end()) {
+  // A handler has no business with the token, but for the one that keeps who asked.
+  const auto path = given.find(":path");
+  const bool asks_who = path != given.end() && View(path->second) == kAsksWho;
+  if (const auto found = given.find("authorization"); found != given.end() && !asks_who) {
     consumed->insert({std::string(View(found->first)), std::string(View(found->second))});
   }
   return status;
@@ -47,6 +50,12 @@ grpc::Status Authorizer::Check(const InputMetadata& given) const {
                        row == nullptr ? "for " : RoleName(*row->role), row == nullptr ? method : "", ""));
   }
   return grpc::Status::OK;
+}
+
+std::string Authorizer::NameOf(std::string_view header) const {
+  if (!header.starts_with(kScheme)) return {};
+  const auto bearer = tokens_->Find(header.substr(kScheme.size()));
+  return bearer.ok() ? bearer->name : std::string();
 }
 
 }  // namespace msprobe::server

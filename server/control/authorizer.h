@@ -18,6 +18,9 @@ class Authorizer : public grpc::AuthMetadataProcessor {
   grpc::Status Process(const InputMetadata& given, grpc::AuthContext* context, OutputMetadata* consumed,
                        OutputMetadata* response) override;
 
+  // The name of who sent this "authorization" header; empty: nobody known.
+  std::string NameOf(std::string_view header) const;
+
  private:
   grpc::Status Check(const InputMetadata& given) const;
 

@@ -9,6 +9,7 @@
 
 #include "msprobe/v1/control.grpc.pb.h"
 #include "server/control/backup.h"
+#include "server/control/run_control.h"
 #include "server/ingest/ingest_service.h"
 
 namespace msprobe::server {
@@ -16,9 +17,15 @@ namespace msprobe::server {
 // msprobe.v1.Control.
 class ControlService final : public v1::Control::Service {
  public:
-  // `scratch`: where backups lie while they are sent.
-  ControlService(std::function<v1::ServerInfo()> info, std::function<void()> drain, Store* store, std::string scratch)
-      : info_(std::move(info)), drain_(std::move(drain)), store_(store), scratch_(std::move(scratch)) {}
+  // `scratch`: where backups lie while they are sent. `bearer`: whose an authorization header is; may be empty.
+  ControlService(std::function<v1::ServerInfo()> info, std::function<void()> drain, Store* store, std::string scratch,
+                 RunControl* runs, std::function<std::string(std::string_view)> bearer)
+      : info_(std::move(info)),
+        drain_(std::move(drain)),
+        store_(store),
+        scratch_(std::move(scratch)),
+        runs_(runs),
+        bearer_(std::move(bearer)) {}
 
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*, v1::ServerInfo* response) override {
     *response = info_();
@@ -36,12 +43,31 @@ class ControlService final : public v1::Control::Service {
     return ToGrpc(
         SendBackup(*store_, scratch_, [writer](const v1::BackupChunk& chunk) { return writer->Write(chunk); }));
   }
+  grpc::Status ControlRun(grpc::ServerContext* context, const v1::ControlRunRequest* request,
+                          v1::ControlRunResponse* response) override {
+    return ToGrpc(runs_->Ask(
+        *request, AskedBy(*context, *request), [context] { return context->IsCancelled(); }, response));
+  }
 
  private:
+  // The bearer of the token, and who the client says it is; else where the call comes from.
+  std::string AskedBy(const grpc::ServerContext& context, const v1::ControlRunRequest& request) const {
+    const auto header = context.client_metadata().find("authorization");
+    std::string who;
+    if (bearer_ && header != context.client_metadata().end()) {
+      who = bearer_(std::string_view(header->second.data(), header->second.size()));
+    }
+    const std::string& said = request.command().asked_by();
+    if (!said.empty()) who += (who.empty() ? "" : ", ") + said;
+    return who.empty() ? context.peer() : who;
+  }
+
   const std::function<v1::ServerInfo()> info_;
   const std::function<void()> drain_;
   Store* const store_;
   const std::string scratch_;
+  RunControl* const runs_;
+  const std::function<std::string(std::string_view)> bearer_;
 };
 
 }  // namespace msprobe::server

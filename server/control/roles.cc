@@ -27,6 +27,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Control/Drain", Role::kAdmin},
     {"/msprobe.v1.Control/PinRun", Role::kControl},
     {"/msprobe.v1.Control/Backup", Role::kAdmin},
+    {"/msprobe.v1.Control/ControlRun", Role::kControl},
     // A probe of Kubernetes has no token, and learns only whether the server serves.
     {"/grpc.health.v1.Health/*", std::nullopt},
     {"/grpc.reflection.v1alpha.ServerReflection/*", Role::kRead},

@@ -115,8 +115,17 @@ absl::Status Server::Listen() {
                                                                 .metrics = &metrics_,
                                                                 .paths_allowed = options_.embedded,
                                                                 .threads = AnalysisThreads()});
-  control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); }, store_.get(),
-                                              Cat(options_.data_dir, "/backups"));
+  run_control_ = std::make_unique<RunControl>(sessions_.get(), store_.get());
+  ingest_->OnReport([runs = run_control_.get()](const std::string& session, const v1::ControlReport& report) {
+    runs->Report(session, report);
+  });
+  std::function<std::string(std::string_view)> bearer;
+  if (tokens_ != nullptr) {
+    bearer = [who = Authorizer(tokens_.get(), &metrics_)](std::string_view header) { return who.NameOf(header); };
+  }
+  control_ =
+      std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); }, store_.get(),
+                                       Cat(options_.data_dir, "/backups"), run_control_.get(), std::move(bearer));
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

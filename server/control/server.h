@@ -102,6 +102,7 @@ class Server {
   std::unique_ptr<IngestService> ingest_;
   std::unique_ptr<QueryService> query_;
   std::unique_ptr<AnalysisService> analysis_;
+  std::unique_ptr<RunControl> run_control_;
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<grpc::Server> grpc_;
 };

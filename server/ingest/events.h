@@ -21,6 +21,8 @@ class SessionListener {
   // Payloads that this session still owed came from another one.
   virtual void OnStored(const std::vector<std::string>& hashes) = 0;
   virtual void OnStepExported(const v1::StepExported& exported) = 0;
+  // Somebody asks something of the process.
+  virtual void OnControl(const v1::ControlCommand&) {}
   // Another transport took the session over.
   virtual void OnReplaced() = 0;
 };

@@ -63,7 +63,11 @@ absl::Status IngestStream::Take(const v1::AgentMessage& message) {
     SendVerdict(*std::move(verdict));
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("a message that is neither hello, batch nor payload_chunk");
+  if (message.has_control_report()) {
+    service_->Report(session_id_, message.control_report());
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("a message that is neither hello, batch, payload_chunk nor control_report");
 }
 
 absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
@@ -73,6 +77,7 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
   }
   auto session = service_->sessions_->OpenStream(hello, weak_from_this());
   if (!session.ok()) return session.status();
+  session_id_ = hello.session();
   v1::ServerMessage welcome;
   *welcome.mutable_welcome() = (*session)->welcome();
   {
@@ -121,6 +126,12 @@ void IngestStream::OnStored(const std::vector<std::string>& hashes) {
 void IngestStream::OnStepExported(const v1::StepExported& exported) {
   v1::ServerMessage message;
   *message.mutable_step_exported() = exported;
+  Send(std::move(message));
+}
+
+void IngestStream::OnControl(const v1::ControlCommand& command) {
+  v1::ServerMessage message;
+  *message.mutable_control() = command;
   Send(std::move(message));
 }
 

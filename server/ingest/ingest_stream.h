@@ -36,6 +36,7 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void OnSyncFailed(const absl::Status& status) override;
   void OnStored(const std::vector<std::string>& hashes) override;
   void OnStepExported(const v1::StepExported& exported) override;
+  void OnControl(const v1::ControlCommand& command) override;
   void OnReplaced() override;
 
  private:
@@ -51,6 +52,7 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   v1::AgentMessage incoming_;  // touched by the reading callback only
   absl::Mutex mu_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
+  std::string session_id_;  // touched by the reading callback only
   v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::ServerMessage> queue_ ABSL_GUARDED_BY(mu_);
   bool acknowledge_ ABSL_GUARDED_BY(mu_) = false;

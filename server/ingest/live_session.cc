@@ -262,6 +262,10 @@ bool LiveSession::unfinished() const {
   return row_.state() == storage::SessionRow::OPEN || !steps_.empty();
 }
 
+void LiveSession::Control(const v1::ControlCommand& command) const {
+  if (auto attached = listener(); attached != nullptr) attached->OnControl(command);
+}
+
 std::shared_ptr<SessionListener> LiveSession::listener() const {
   absl::MutexLock lock(&mu_);
   return listener_.lock();

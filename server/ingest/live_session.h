@@ -66,6 +66,8 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   Backlog backlog() const;
   // Number of users; since when there is none.
   int users() const;
+  // Passes a command to the process, if a stream of it is open.
+  void Control(const v1::ControlCommand& command) const;
   absl::Time detached_since() const;
 
   storage::SessionRow row() const;

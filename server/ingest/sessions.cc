@@ -199,6 +199,14 @@ bool Sessions::any_ever() const {
   return any_ever_;
 }
 
+std::vector<std::shared_ptr<LiveSession>> Sessions::ConnectedTo(uint32_t run) const {
+  std::vector<std::shared_ptr<LiveSession>> found;
+  for (std::shared_ptr<LiveSession>& session : All()) {
+    if (session->users() > 0 && session->row().run() == run) found.push_back(std::move(session));
+  }
+  return found;
+}
+
 bool Sessions::has_users_in(uint32_t run) const {
   for (const std::shared_ptr<LiveSession>& session : All()) {
     if (session->users() > 0 && session->row().run() == run) return true;

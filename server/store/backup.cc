@@ -36,6 +36,19 @@ absl::Status Store::SetPinned(const std::string& name, bool pinned) {
   return Write(changes);
 }
 
+absl::Status Store::NoteControl(const std::string& name, const v1::ControlNote& note) {
+  constexpr int kMostNotes = 100;
+  absl::MutexLock registry(&registry_mutex_);
+  auto run = FindRun(name);
+  if (!run.ok()) return run.status();
+  *run->add_control_notes() = note;
+  const int surplus = run->control_notes_size() - kMostNotes;
+  if (surplus > 0) run->mutable_control_notes()->DeleteSubrange(0, surplus);
+  ChangeSet changes;
+  changes.PutMeta(RunKey(run->number()), *run);
+  return Write(changes);
+}
+
 absl::Status Store::ReclaimSpace() {
   for (rocksdb::ColumnFamilyHandle* family : database_->handles) {
     rocksdb::CompactRangeOptions options;

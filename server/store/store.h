@@ -149,6 +149,8 @@ class Store {
 
   // NotFound as FindRun.
   absl::Status SetPinned(const std::string& name, bool pinned);
+  // Keeps what was asked of the run's processes, the latest hundred. NotFound as FindRun.
+  absl::Status NoteControl(const std::string& name, const v1::ControlNote& note);
 
   // Everything written before this call, as a store of its own in a new directory: a data directory, but for the lock.
   // Files that never change are linked where the file system can. Reading and writing go on.

@@ -32,6 +32,7 @@ COMMANDS = (
     ("overflow", "overflow"),
     ("trend", "trend"),
     ("find", "find"),
+    ("control", "control"),
     ("delete", "delete"),
     ("server", "server"),
 )

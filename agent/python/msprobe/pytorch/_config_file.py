@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,26 @@ class ConfigFile:
         if not isinstance(fields, dict):
             return {}
         return fields | {name: value for name, value in self.overrides.items() if value is not None}
+
+    def with_fields(self, text: str, fields: Mapping[str, Any]) -> str:
+        """The text with other values; fields of a task's own section go there."""
+        changed = self.asked(text) | {name: value for name, value in fields.items() if not self._of_task(name)}
+        section = changed.get(str(changed.get("task", "statistics")), {})
+        section = section if isinstance(section, dict) else {}
+        changed[str(changed.get("task", "statistics"))] = section | {
+            name: value for name, value in fields.items() if self._of_task(name)
+        }
+        return json.dumps(changed)
+
+    def forget_overrides(self, fields: Mapping[str, Any]) -> None:
+        """The constructor's arguments stand above the file, not above what is asked later."""
+        for name in fields:
+            if name in self.overrides:
+                self.overrides[name] = None
+
+    @staticmethod
+    def _of_task(name: str) -> bool:
+        return f"*.{name}" in _agent.config_fields()
 
     def poll(self) -> str | None:
         """The whole text of the file, once each time that it has changed."""

@@ -1,5 +1,6 @@
 """The configuration while the program runs: with dump_enable its file is read again when it has changed."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,37 @@ from msprobe.pytorch._errors import MsprobeError
 class FollowedConfig:
     """The checked configuration of a file, and what the file has become since. Not thread-safe.
 
-    `enabled` follows the file as soon as it is looked at; everything else waits for take, between two steps. Where
-    records go (dump_path, server, run) is settled with the first of them.
+    `enabled` follows the file as soon as it is looked at, or whoever switches last; everything else waits for take,
+    between two steps. Where records go (dump_path, server, run) is settled with the first of them.
     """
+
+    _FIXED = ("dump_path", "server", "run")
 
     def __init__(self, file: ConfigFile) -> None:
         self._file = file
         self.config: Any = file.parse()
         self.enabled = self.config.dump_enable is not False
+        self._text = file.text
         self._changed: str | None = None
         self._settled = False
 
     def settle(self) -> None:
         """Records are sent from now on."""
         self._settled = True
+
+    def switch(self, on: bool) -> None:
+        """Somebody asks for it while the program runs."""
+        self.enabled = on
+
+    def change(self, fields: Mapping[str, Any]) -> None:
+        """Somebody asks for other values of fields. MsprobeError: they are refused, and nothing changes."""
+        for name in fields:
+            if name in self._FIXED:
+                raise MsprobeError(f"{name} cannot be changed while the program runs")
+        text = self._file.with_fields(self._changed or self._text, fields)
+        self._file.forget_overrides(fields)
+        self._parse(text)
+        self._changed = text
 
     def look(self) -> None:
         """Reads the file if it has changed. One that is refused turns capturing off until it is right."""
@@ -55,8 +73,8 @@ class FollowedConfig:
             self._warn_of_settled(text, config)
         for each in config.warnings:
             _log.warning(each)
-        self.config = config
-        _log.info(f"{self._file.path} has changed and was read again: dump_enable is {str(self.enabled).lower()}")
+        self.config, self._text = config, text
+        _log.info(f"The configuration has changed and was read again: dump_enable is {str(self.enabled).lower()}")
         return True
 
     def _parse(self, text: str) -> Any:

@@ -15,6 +15,7 @@ from msprobe.pytorch._earlier_dump import rank_directory
 from msprobe.pytorch._errors import MsprobeError
 from msprobe.pytorch._followed_config import FollowedConfig
 from msprobe.pytorch._listed_apis import ListedApis
+from msprobe.pytorch._live_control import LiveControl
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._open_agent import EXIT_SECONDS, Service, distributed_rank, open_agent
@@ -61,6 +62,7 @@ class PrecisionDebugger:
             self._file = ConfigFile(config_path, task, dump_path, level, step)
             self._followed = FollowedConfig(self._file)
             self.config = self._followed.config
+            self._control = LiveControl(self._followed)
         except MsprobeError:
             type(self)._instance = None
             raise
@@ -79,6 +81,7 @@ class PrecisionDebugger:
         self._loaded = self._make_inputs()
         self._bench_step: int | None = None  # the step that a bench was looked for
         self._running = False
+        self._started = False  # between start and stop, whether or not anything is captured
         self._step_has_records = False
         self._ended = False
         self._pid = os.getpid()
@@ -193,12 +196,16 @@ class PrecisionDebugger:
     ) -> None:
         service = self.service
         service.current_iter = service.loop + service.init_step
-        self._follow_file()
-        if not self._followed.enabled or self.config.level == "debug" or self._ended:
-            return
+        self._started = True
         self._models += [
             model for model in models if not any(model is known or model == known for known in self._models)
         ]
+        if self.config.server and self._agent is None:
+            self._update_rank(rank_id)
+            self._open()
+        self._follow_file()
+        if not self._followed.enabled or self.config.level == "debug" or self._ended:
+            return
         if not self._models:
             reason = "token_range counts its forward passes" if tokens is not None else None
             if self.config.level in ("L0", "mix"):
@@ -212,7 +219,7 @@ class PrecisionDebugger:
             self._stop_capture()
             _log.info("msprobe ends successfully")
             return
-        if self.config.step and service.current_iter not in self.config.step:
+        if self.config.step and service.current_iter not in self.config.step and not self._control.forced:
             return
         self._update_rank(rank_id)
         if self.config.rank and self._rank not in self.config.rank:
@@ -243,12 +250,13 @@ class PrecisionDebugger:
         self._agent.start(service.current_iter, tokens)
         self._install()
         self._running = self._step_has_records = True
+        self._control.say(self._agent, True, service.current_iter)
         _log.info("msprobe: debugger.start() is set successfully")
         _log.info(f"Dump switch is turned on at step {service.current_iter}. ")
         _log.info(f"Dump data will be saved in {self.config.dump_path}/step{service.current_iter}.")
 
     def _has_ended(self, step: int) -> bool:
-        past = bool(self.config.step) and step > max(self.config.step)
+        past = bool(self.config.step) and step > max(self.config.step) and not self._control.forced
         return past or (self._agent is not None and self._agent.diff_check_done())
 
     def _install(self) -> None:
@@ -270,6 +278,7 @@ class PrecisionDebugger:
             self._agent.remove_module(module)
 
     def _stop(self) -> None:
+        self._started = False
         if self._running:
             self._stop_capture()
             if self._loaded is not None:
@@ -295,6 +304,8 @@ class PrecisionDebugger:
             if self._rank is None:
                 self._update_rank(None)
             self._agent.end_step(service.current_iter, keep=dump)
+            if dump:
+                self._control.end_step()
         goes_on = self._running and self._agent is not None  # step() without stop()
         self._step_has_records = False
         self._saver.end_step()
@@ -309,6 +320,15 @@ class PrecisionDebugger:
             self._find_bench()
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
+        elif self._started and not self._running and self._control.forced:
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """Of a program that called start() once, and that somebody has switched on since."""
+        try:
+            self._start([], None, None, None)
+        except MsprobeError as error:
+            _log.warning(f"nothing is captured: {error}")
 
     def _after_failed_pass(self) -> None:
         """A served batch raised, its step was never ended, and the next batch begins, of which nothing was said."""
@@ -323,10 +343,13 @@ class PrecisionDebugger:
 
     def _follow_file(self) -> None:
         self._followed.look()
+        if self._control.obey(self._agent):
+            self._ended = False
         if not self._followed.enabled and self._running:
             self._stop_capture()
         if not self._step_has_records and self._followed.take():
             self._reconfigure()
+        self._control.say(self._agent, self._running, self.service.loop + self.service.init_step)
 
     def _reconfigure(self) -> None:
         config = self.config = self._followed.config
@@ -407,6 +430,7 @@ class PrecisionDebugger:
         if self._agent is not None:
             return
         self._agent = open_agent(self.config, self._rank, self._after_failed_pass)
+        self._control.announce(self._agent)
         self._followed.settle()
 
     def _update_rank(self, rank_id: int | None) -> None:

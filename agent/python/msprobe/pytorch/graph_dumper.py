@@ -13,6 +13,7 @@ from msprobe.pytorch._errors import MsprobeError
 from msprobe.pytorch._followed_config import FollowedConfig
 from msprobe.pytorch._graph_forward import ProbedModules
 from msprobe.pytorch._graph_plan import GraphPlan
+from msprobe.pytorch._live_control import LiveControl
 from msprobe.pytorch._open_agent import EXIT_SECONDS, Service, distributed_rank, open_agent
 from msprobe.pytorch.acl_save import flush_saves
 
@@ -36,6 +37,7 @@ class AclGraphDumper:
             file.overrides["level"] = "L0"
         self._followed = FollowedConfig(file)
         self.config = self._followed.config
+        self._control = LiveControl(self._followed, self._settable)
         for name, value, allowed in (("level", self.config.level, _LEVELS), ("task", self.config.task, _TASKS)):
             if value not in allowed:
                 raise MsprobeError(f"{name} is {value!r}; of a graph it should be one of {', '.join(allowed)}")
@@ -75,6 +77,7 @@ class AclGraphDumper:
         _log.set_rank(self._rank)
         self._agent = open_agent(self.config, self._rank, lambda: None)
         self._followed.settle()
+        self._control.announce(self._agent)
         self._plan = GraphPlan(self.config.extra_info, self._keeps_bytes)
         modules = [(name, module) for name, module in model.named_modules() if module is not model]
         each = 16 if self.config.level == "L0" else 64
@@ -98,6 +101,7 @@ class AclGraphDumper:
                 self._plan, self.config, names, self._wants("input"), self._wants("output")
             )
         self._turn(self._wanted())
+        self._say()
         _log.info("msprobe: AclGraphDumper.start() is set successfully")
         _log.info(f"Dump data will be saved in {self.config.dump_path}.")
 
@@ -116,9 +120,11 @@ class AclGraphDumper:
         flush_saves()
         if self._plan is not None:
             self._followed.look()
+            self._control.obey(self._agent)
             if self._followed.take():
                 self._reconfigure()
             self._turn(self._wanted())
+            self._say()
 
     def wait(self, timeout: float = 60.0) -> bool:
         """Waits until what was captured is durable and, with an embedded server, the files are in place."""
@@ -154,6 +160,7 @@ class AclGraphDumper:
                 "numbers"
             )
         self._agent.end_step(step, keep=True)
+        self._control.end_step()
 
     def _reconfigure(self) -> None:
         """Other settings for the graphs that there are: what is read of each tensor, and which records are kept."""
@@ -165,6 +172,14 @@ class AclGraphDumper:
         for (table_id, probe), (call, _) in self._plan.owners.items():
             table = next(table for table in self._plan.tables.values() if table.id == table_id)
             table.keep_bytes(probe, self._keeps_bytes(call.full_name))
+
+    @staticmethod
+    def _settable(name: str, value: Any) -> None:
+        if name in ("level", "data_mode", "request_id", "slice"):
+            raise MsprobeError(f"{name} cannot be changed to {value!r}: probes stand in the graph as it was traced")
+
+    def _say(self) -> None:
+        self._control.say(self._agent, self._on, self.service.loop + self.service.init_step)
 
     def _read_parameters(self) -> None:
         """On devices, those that may have changed: an inference tensor has no version, and is read once."""
@@ -187,7 +202,7 @@ class AclGraphDumper:
 
     def _wanted(self) -> bool:
         step = self.service.loop + self.service.init_step
-        chosen = not self.config.step or step in self.config.step
+        chosen = not self.config.step or step in self.config.step or self._control.forced
         return bool(self._followed.enabled and chosen)
 
     def _turn(self, on: bool) -> None:

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "agent/core/mutex.h"
+
+namespace msprobe::core {
+
+// What somebody asks of a running process, through its server. Numbered as msprobe.v1.ControlCommand.Action.
+struct ControlCommand {
+  enum class Action : uint8_t { kStatus = 0, kStart = 1, kStop = 2, kSet = 3, kNext = 4, kRequest = 5 };
+  uint64_t id = 0;
+  Action action = Action::kStatus;
+  std::string settings_json;  // kSet: fields of the configuration, an object
+  uint32_t steps = 0;         // kNext, kRequest: so many, then stop; 0: no end
+  std::string request;        // kRequest
+  std::string asked_by;
+};
+
+// What the program says of itself.
+struct ControlState {
+  bool enabled = false;    // the next step that begins is captured (as far as step, rank and request allow)
+  bool capturing = false;  // between start() and stop()
+  std::string task, level, summary_mode;
+  std::string list;  // as configured, JSON
+  std::string request;
+  uint32_t step = 0;        // the present or next one
+  int64_t steps_left = -1;  // of kNext; -1: no end
+};
+
+// Between the sender, which hears the server, and the program, which obeys where a step begins or ends.
+//
+// Threads: any.
+class ControlMailbox {
+ public:
+  // `ring` wakes the sender.
+  explicit ControlMailbox(std::function<void()> ring) : ring_(std::move(ring)) {}
+
+  // The sender: a command came.
+  void Put(ControlCommand command);
+  // The program: cheap where nothing waits.
+  bool waiting() const { return waiting_.load(std::memory_order_acquire); }
+  std::vector<ControlCommand> Take();
+  // The program has done (or refused) a command.
+  void Answer(uint64_t command, std::string said, bool refused);
+  void SetState(ControlState state);
+
+  struct Report {
+    ControlState state;
+    uint64_t version = 0;                 // grows with every change
+    uint64_t received = 0, answered = 0;  // commands
+    std::string said;
+    bool refused = false;
+  };
+  Report report() const;
+
+ private:
+  const std::function<void()> ring_;
+  std::atomic<bool> waiting_{false};
+  mutable Mutex mu_;
+  std::vector<ControlCommand> commands_ ABSL_GUARDED_BY(mu_);
+  Report report_ ABSL_GUARDED_BY(mu_);
+};
+
+// A session that a server can reach the program through.
+class Controlled {
+ public:
+  virtual ~Controlled() = default;
+  virtual ControlMailbox& control() = 0;
+  // Connects now, and again whenever the connection is lost, whether or not there is something to send.
+  virtual void StayConnected() = 0;
+};
+
+}  // namespace msprobe::core
