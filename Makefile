@@ -45,7 +45,7 @@ lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruf
 sanitize: venv ## C++ unit tests under the address and undefined-behaviour sanitizers
 	@$(RUN) scripts/run_suites.py sanitize
 
-tsan: venv ## unit tests of core, stats, store and ingest under ThreadSanitizer, with an Abseil built for it (build-tsan)
+tsan: venv ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
 	@$(RUN) scripts/run_suites.py tsan
 
 chaos: build chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes

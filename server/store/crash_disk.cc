@@ -186,7 +186,9 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
                       IODebugContext* debug) override {
     absl::MutexLock lock(&mu_);
     if (crashed_) return Gone();
-    if (!Exists(to) && unsynced_entries_.contains(from)) NoteEntry(to);
+    const bool unsynced = unsynced_entries_.contains(from);
+    ForgetEntriesOf(DirectoryOf(to));
+    if (!Exists(to) && unsynced) NoteEntry(to);
     IOStatus status = target()->RenameFile(from, to, options, debug);
     if (!status.ok()) return status;
     ForgetEntry(from);
@@ -209,10 +211,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
     absl::MutexLock lock(&mu_);
     if (crashed_) return Gone();
     if (fail_syncs_) return IOStatus::IOError("the test's disk fails to sync");
-    const std::set<std::string> entries = unsynced_entries_;
-    for (const std::string& path : entries) {
-      if (DirectoryOf(path) == name) ForgetEntry(path);
-    }
+    ForgetEntriesOf(name);
     return IOStatus::OK();
   }
 
@@ -242,6 +241,12 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   // The list outlives a kill -9: a line for each new file, and one when its directory was synced or it went.
   void NoteEntry(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (unsynced_entries_.insert(path).second) Say('+', path);
+  }
+  void ForgetEntriesOf(const std::string& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const std::set<std::string> entries = unsynced_entries_;
+    for (const std::string& path : entries) {
+      if (DirectoryOf(path) == directory) ForgetEntry(path);
+    }
   }
   void ForgetEntry(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (unsynced_entries_.erase(path) > 0) Say('-', path);

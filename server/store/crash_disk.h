@@ -19,7 +19,8 @@ namespace msprobe::server {
 //    of that directory removes it; after Crash it is gone at once.
 // 3. A sync that fails loses its bytes for good: zeros stand in their place, whatever is synced later.
 // 4. Destruction without Crash is a clean end of the machine: everything is written.
-// What is renamed or deleted is so at once: the order of such changes to a directory is not modelled.
+// 4. What is renamed or deleted is so at once, and with a rename what was made in that directory before it: a journal
+//    keeps their order, and RocksDB, which names a manifest by a rename before it syncs the directory, relies on it.
 // Threads: every method from any thread. Outlives the Store that uses it.
 class CrashDisk {
  public:
