@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <tuple>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
 #include "absl/strings/numbers.h"
+#include "server/control/cluster_options.h"
 #include "server/control/server.h"
 #include "server/control/store_check.h"
 #include "server/format/cat.h"
@@ -60,6 +62,21 @@ ABSL_FLAG(
     "About how much memory the server may use: a number with MiB or GiB, at least 256MiB. Senders wait when it is "
     "used up.");
 ABSL_FLAG(int, max_sessions, 4096, "Sessions that may be open at once, 1 to 1000000; one more is refused.");
+ABSL_FLAG(int, max_streams_per_peer, 0,
+          "Streams that one peer (a token's name, else an address without its port) may have at once, up to 1000000. "
+          "0: no limit.");
+ABSL_FLAG(int, max_ranks, 0, "Ranks of one run that this server takes, up to 1000000. 0: no limit.");
+ABSL_FLAG(std::string, shards, "",
+          "Addresses of all servers of the cluster, this one among them, separated by commas, or @FILE. The same on "
+          "all. Empty: $MSPROBE_SHARDS, else this server is alone.");
+ABSL_FLAG(
+    std::string, this_shard, "",
+    "Which of --shards this server is. Empty: $MSPROBE_THIS_SHARD, else the one whose host has this host's name.");
+ABSL_FLAG(std::string, shard_ca, "",
+          "PEM file: the other servers have to show a certificate signed by one of these. Empty: $MSPROBE_SHARD_CA, "
+          "else --tls_client_ca.");
+ABSL_FLAG(std::string, shard_token_file, "",
+          "File with the token that is shown to the other servers; role admin. Empty: $MSPROBE_SHARD_TOKEN_FILE.");
 ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.");
 
 namespace msprobe::server {
@@ -109,6 +126,23 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
     return BadFlag("max_sessions", Cat(absl::GetFlag(FLAGS_max_sessions)), "allowed are 1 to 1000000");
   }
   options.max_sessions = static_cast<size_t>(absl::GetFlag(FLAGS_max_sessions));
+  for (const auto& [flag, value, out] :
+       {std::tuple("max_streams_per_peer", absl::GetFlag(FLAGS_max_streams_per_peer), &options.max_streams_per_peer),
+        {"max_ranks", absl::GetFlag(FLAGS_max_ranks), &options.max_ranks}}) {
+    if (value < 0 || value > 1000000) return BadFlag(flag, Cat(value), "allowed are 0 to 1000000");
+    *out = static_cast<size_t>(value);
+  }
+  ClusterFlags cluster{.shards = absl::GetFlag(FLAGS_shards),
+                       .this_shard = absl::GetFlag(FLAGS_this_shard),
+                       .shard_ca = absl::GetFlag(FLAGS_shard_ca),
+                       .shard_token_file = absl::GetFlag(FLAGS_shard_token_file)};
+  // An embedded server is started by a process whose environment is not for it.
+  if (!options.embedded) AddEnvironment(cluster);
+  char host_name[256] = {};
+  gethostname(host_name, sizeof(host_name) - 1);
+  auto made = ClusterOf(cluster, options.security, options.embedded, host_name);
+  if (!made.ok()) return made.status();
+  options.cluster = *std::move(made);
   if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
   const int64_t reserve = absl::GetFlag(FLAGS_reserve_disk_mib);
   if (reserve < 0 || reserve > (int64_t{1} << 30))

@@ -361,7 +361,7 @@ class Reader {
       if (out->empty() && environment != nullptr) *out = environment;
     }
     if (!config_.server.empty()) {
-      if (absl::Status status = ParseServerAddress(config_.server).status(); !status.ok()) return status;
+      if (absl::Status status = ParseServerAddresses(config_.server).status(); !status.ok()) return status;
     }
     size_t loss = 0, capture = 0, backward = 0;
     auto reuse = static_cast<size_t>(config_.reuse);

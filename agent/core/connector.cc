@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "agent/core/server_address.h"
 #include "agent/core/str_cat.h"
 
 namespace msprobe::core {
@@ -13,14 +14,16 @@ using std::chrono::seconds;
 
 // An embedded server takes a moment to come; only after this is it worth a line.
 constexpr seconds kEmbeddedPatience(20);
+// Servers of a cluster agree on where a rank belongs; one that is being changed may not, for a moment.
+constexpr int kMostRedirects = 4;
 constexpr seconds kFirstServerStartPause(3);
 constexpr seconds kLongestServerStartPause(20);
 
 }  // namespace
 
-Connector::Connector(std::string target, std::optional<EmbeddedServer> embedded, ServerAccess access,
+Connector::Connector(std::vector<std::string> targets, std::optional<EmbeddedServer> embedded, ServerAccess access,
                      std::shared_ptr<Doorbell> bell, const Log* log)
-    : configured_target_(std::move(target)),
+    : configured_targets_(std::move(targets)),
       embedded_(std::move(embedded)),
       access_(std::move(access)),
       bell_(std::move(bell)),
@@ -31,7 +34,7 @@ std::unique_ptr<IngestStream> Connector::TryStart(Clock::time_point now) {
   if (now < next_attempt_) return nullptr;
   if (attempts_++ == 0) first_attempt_ = now;
   if (!embedded_.has_value()) {
-    target_ = configured_target_;
+    target_ = !settled_.empty() ? settled_ : !told_.empty() ? told_ : configured_targets_[next_target_];
     const absl::StatusOr<ServerAccess::Opened> access = access_.Open();
     if (access.ok()) return IngestStream::Start(target_, *access, bell_);
     Failed(now, grpc::Status(grpc::StatusCode::UNAUTHENTICATED, std::string(access.status().message())));
@@ -67,6 +70,8 @@ void Connector::BackOff(Clock::time_point now) {
 
 void Connector::Succeeded(const std::string& server_version) {
   if (warned_) log_->Info(Cat("msprobe: connected to the server at ", target_, " ", server_version));
+  settled_ = target_;
+  redirects_ = 0;
   warned_ = false;
   target_failed_ = false;
   attempts_ = 0;
@@ -78,12 +83,26 @@ void Connector::Failed(Clock::time_point now, const grpc::Status& status) {
   if (attempts_ == 0) first_attempt_ = now;  // a connection was lost
   attempts_ = std::max(attempts_, 1);
   target_failed_ = true;
+  redirects_ = 0;
+  if (!embedded_.has_value() && settled_.empty() && std::exchange(told_, {}).empty()) {
+    next_target_ = (next_target_ + 1) % configured_targets_.size();
+  }
   if (!embedded_.has_value()) {
     Warn(Cat("the server at ", target_, " cannot be reached (", status.error_message(), ")"));
   } else if (status.error_code() != grpc::StatusCode::UNAVAILABLE) {
     Warn(Cat("the embedded server at ", target_, " refused: ", status.error_message()));
   }
   BackOff(now);
+}
+
+void Connector::Redirected(Clock::time_point now, const std::string& address) {
+  if (++redirects_ > kMostRedirects || !ParseServerAddress(address).ok()) {
+    Failed(now, grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, Cat("it sends this rank to ", address)));
+    return;
+  }
+  settled_.clear();
+  told_ = address;
+  next_attempt_ = now;
 }
 
 void Connector::Warn(const std::string& why) {

@@ -153,6 +153,11 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       MutexLock lock(&mu_);
       ++streams_;
       hellos_.push_back(message.hello());
+      if (!behavior_.redirect_to.empty()) {
+        answer.mutable_redirect()->set_address(behavior_.redirect_to);
+        stream->Write(answer);
+        return {grpc::StatusCode::FAILED_PRECONDITION, "belongs elsewhere"};
+      }
       partial_.clear();
       welcome->set_protocol(1);
       welcome->set_durable_through(durable_);

@@ -25,6 +25,7 @@ class FakeIngest final : public v1::Ingest::Service {
     bool want_payloads = true;          // false: says that it has them all
     std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
     uint64_t bytes_per_second = 0;
+    std::string redirect_to = {};  // every stream is sent there
   };
 
   explicit FakeIngest(std::string socket_path) : socket_path_(std::move(socket_path)) {}

@@ -290,6 +290,9 @@ void Sender::HandleMessage(const v1::ServerMessage& message) {
     case v1::ServerMessage::kControl:
       HandleControl(message.control());
       break;
+    case v1::ServerMessage::kRedirect:
+      redirect_ = message.redirect().address();
+      break;
     default:
       break;
   }
@@ -426,6 +429,10 @@ void Sender::StreamEnded(Clock::time_point now, const grpc::Status& status) {
     if (one_at_a_time_ && next_to_send_ == head + 1 && !outbox_.empty()) ReplaceByGap(head);
     one_at_a_time_ = true;
   }
+  if (!redirect_.empty()) {
+    connector_.Redirected(now, redirect_);
+    return ForgetStream();
+  }
   connector_.Failed(now, status.ok() ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "it ended the stream") : status);
   ForgetStream();
 }
@@ -433,6 +440,7 @@ void Sender::StreamEnded(Clock::time_point now, const grpc::Status& status) {
 void Sender::ForgetStream() {
   if (!stream_->ended().has_value()) retired_.push_back(std::move(stream_));
   stream_.reset();
+  redirect_.clear();
   hello_sent_ = false;
   welcomed_ = false;
   controlled_ = false;

@@ -158,6 +158,7 @@ class Sender {
 
   std::unique_ptr<IngestStream> stream_;
   std::vector<std::unique_ptr<IngestStream>> retired_;  // cancelled, not ended yet
+  std::string redirect_;                                // where the stream's server says that the session belongs
   bool hello_sent_ = false;
   bool welcomed_ = false;
   Clock::time_point welcome_deadline_;

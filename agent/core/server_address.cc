@@ -18,7 +18,7 @@ constexpr size_t kLongestSocketPath = 107;  // sockaddr_un::sun_path without its
 absl::Status Refusal(std::string_view address, std::string_view why) {
   return absl::InvalidArgumentError(Cat("server is invalid: \"", address, "\" ", why,
                                         "; it should be \"host:port\", \"[IPv6 address]:port\" or "
-                                        "\"unix:/absolute/path\""));
+                                        "\"unix:/absolute/path\", or several of them with commas between"));
 }
 
 bool IsPort(std::string_view text) {
@@ -61,6 +61,21 @@ absl::StatusOr<std::string> ParseServerAddress(std::string_view address) {
     return Refusal(address, "has no host name");
   }
   return std::string(address);
+}
+
+absl::StatusOr<std::vector<std::string>> ParseServerAddresses(std::string_view addresses) {
+  std::vector<std::string> parsed;
+  while (true) {
+    const size_t comma = addresses.find(',');
+    std::string_view one = addresses.substr(0, comma);
+    while (!one.empty() && one.front() == ' ') one.remove_prefix(1);
+    while (!one.empty() && one.back() == ' ') one.remove_suffix(1);
+    absl::StatusOr<std::string> address = ParseServerAddress(one);
+    if (!address.ok()) return address.status();
+    parsed.push_back(*std::move(address));
+    if (comma == std::string_view::npos) return parsed;
+    addresses.remove_prefix(comma + 1);
+  }
 }
 
 }  // namespace msprobe::core

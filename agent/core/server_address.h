@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -9,5 +10,8 @@ namespace msprobe::core {
 
 // The gRPC target of "host:port", "[v6]:port" or "unix:/path". InvalidArgument names the address and what is allowed.
 absl::StatusOr<std::string> ParseServerAddress(std::string_view address);
+
+// Of one address or several, separated by commas: servers of one cluster, any of which may be asked.
+absl::StatusOr<std::vector<std::string>> ParseServerAddresses(std::string_view addresses);
 
 }  // namespace msprobe::core

@@ -26,5 +26,14 @@ TEST(ServerAddressTest, RefusesTheRestAndSaysWhatIsAllowed) {
   EXPECT_TRUE(ParseServerAddress("unix:/" + std::string(106, 'x')).ok());
 }
 
+TEST(ServerAddressTest, TakesSeveral) {
+  const auto both = ParseServerAddresses("a:1, unix:/run/s");
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_THAT(*both, ::testing::ElementsAre("a:1", "unix:/run/s"));
+  for (const char* wrong : {"", ",", "a:1,", "a:1,b"}) {
+    EXPECT_EQ(ParseServerAddresses(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace msprobe::core

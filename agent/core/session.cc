@@ -8,6 +8,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "agent/core/dictionary.h"
@@ -79,6 +80,7 @@ v1::Hello MakeHello(const SessionOptions& options) {
   hello.set_process_start_ticks(ProcessStartTicks());
   hello.set_boot_id(BootId());
   FillSettings(options.settings, hello.mutable_settings());
+  hello.add_capabilities("redirect");
   hello.set_agent_version(kAgentVersion);
   hello.set_framework_version(ToUtf8(options.framework_version));
   hello.set_program(ToUtf8(options.program));
@@ -102,7 +104,8 @@ size_t BudgetOf(size_t ceiling) {
 
 // What a session consists of, in one place so that a forked child can leave it alone.
 struct Parts {
-  Parts(const SessionOptions& options, std::string target, std::optional<EmbeddedServer> embedded, ServerAccess access)
+  Parts(const SessionOptions& options, std::vector<std::string> targets, std::optional<EmbeddedServer> embedded,
+        ServerAccess access)
       : bell(std::make_shared<Doorbell>()),
         budget(std::make_shared<MemoryBudget>(BudgetOf(options.memory_ceiling_bytes), options.loss_policy,
                                               options.stall_bound, [bell = bell] { bell->Ring(); })),
@@ -112,9 +115,9 @@ struct Parts {
     v1::Hello hello = MakeHello(options);
     const std::string directory = SpoolDirectory(options);
     const std::string session = hello.SerializeAsString();
-    const LeftSessions::Connect connect = [this, target = std::move(target), embedded = std::move(embedded),
+    const LeftSessions::Connect connect = [this, targets = std::move(targets), embedded = std::move(embedded),
                                            access = std::move(access)](std::shared_ptr<Doorbell> own_bell) {
-      return Connector(target, embedded, access, std::move(own_bell), &log);
+      return Connector(targets, embedded, access, std::move(own_bell), &log);
     };
     Spool spool(directory, ToHex(hello.session()), options.spool_quota_bytes, session);
     sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters, &control}, std::move(hello),
@@ -328,13 +331,13 @@ class StreamingSession : public Session, public Controlled {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
   if (options.run.empty()) return absl::InvalidArgumentError("run is invalid: it must not be empty");
-  std::string target;
+  std::vector<std::string> targets;
   std::optional<EmbeddedServer> embedded;
   ServerAccess access;
   if (!options.server.empty()) {
-    absl::StatusOr<std::string> parsed = ParseServerAddress(options.server);
+    absl::StatusOr<std::vector<std::string>> parsed = ParseServerAddresses(options.server);
     if (!parsed.ok()) return parsed.status();
-    target = *std::move(parsed);
+    targets = *std::move(parsed);
     // The configuration as read: paths only, what they hold is nobody else's to see.
     absl::StatusOr<ServerAccess> read = ReadServerAccess(options.settings.config_json);
     if (!read.ok()) return read.status();
@@ -348,7 +351,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
     if (!prepared.ok()) return prepared.status();
     embedded = *std::move(prepared);
   }
-  auto parts = std::make_unique<Parts>(options, std::move(target), std::move(embedded), std::move(access));
+  auto parts = std::make_unique<Parts>(options, std::move(targets), std::move(embedded), std::move(access));
   parts->left_sessions->Start();
   try {
     parts->sender->Start();

@@ -515,6 +515,52 @@ TEST_F(SessionTest, AThrottledSessionSendsNoFaster) {
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(300));
 }
 
+TEST_F(SessionTest, ARedirectedSessionGoesToItsServerAndStaysThere) {
+  FakeIngest shard((directory_ / "shard").string());
+  fake_.Start();
+  fake_.Set({.redirect_to = shard.address()});
+  shard.Start();
+  Open();
+  Emit(0, 0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(fake_.hellos().at(0).capabilities(), ElementsAre("redirect"));
+  EXPECT_EQ(fake_.streams(), 1);
+  // It is that server's now, also when it is gone for a while.
+  shard.Stop();
+  Emit(0, 1);
+  fake_.Set({});
+  ASSERT_TRUE(Eventually([&] { return !session_->counters().connected; }));
+  shard.Start();
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(Fragments(shard.batches()), ElementsAre(Emitted{0, 0}, Emitted{0, 1}));
+  EXPECT_THAT(fake_.batches(), IsEmpty());
+  EXPECT_EQ(fake_.streams(), 1);
+  EXPECT_THAT(shard.violations(), IsEmpty());
+  session_.reset();
+}
+
+TEST_F(SessionTest, OfSeveralServersTheOneThatIsThereIsAsked) {
+  options_.server = Cat("unix:", (directory_ / "nobody").string(), ", ", fake_.address());
+  fake_.Start();
+  Open();
+  Emit(0, 0);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  EXPECT_THAT(Fragments(fake_.batches()), ElementsAre(Emitted{0, 0}));
+}
+
+TEST_F(SessionTest, ServersThatSendItInACircleAreNotAskedWithoutEnd) {
+  fake_.Start();
+  fake_.Set({.redirect_to = fake_.address()});
+  Open();
+  Emit(0, 0);
+  ASSERT_TRUE(Eventually([&] { return fake_.streams() >= 5; }));
+  const int before = fake_.streams();
+  EXPECT_FALSE(session_->Wait(absl::Milliseconds(200)).ok());
+  EXPECT_LT(fake_.streams() - before, 40) << "it waits between the rounds";
+  fake_.Set({});
+  EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+}
+
 // A reading that the test lets come or fail.
 class ToldReading : public PendingReading {
  public:

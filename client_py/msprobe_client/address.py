@@ -15,7 +15,11 @@ _ALLOWED = "write host:port or unix:/path/of/socket"
 
 
 def target_of(address: str) -> str:
-    """The gRPC target of an address; InvalidArgument names the address and what is allowed."""
+    """The gRPC target of an address; InvalidArgument names the address and what is allowed.
+
+    Of several with commas between, servers of one cluster as agents take them, it is the first: each answers for all.
+    """
+    address = address.partition(",")[0].strip()
     if address.startswith("unix:"):
         path = address.removeprefix("unix:")
         if path.startswith("//"):

@@ -36,8 +36,9 @@ class _End:
 class _Reader(Generic[M]):
     """One call. The thread writes `_answers`, and `_call` once; the caller reads, and says when it has had enough."""
 
-    def __init__(self, start: Callable[[], Stream[M]]) -> None:
+    def __init__(self, start: Callable[[], Stream[M]], ended: Callable[[Stream[M]], None] | None) -> None:
         self._start = start
+        self._ended = ended
         self._answers: SimpleQueue[M | _End] = SimpleQueue()
         self._room = threading.Semaphore(_AHEAD)
         self._abandoned = threading.Event()
@@ -68,6 +69,8 @@ class _Reader(Generic[M]):
                 if isinstance(answer, _End):
                     if answer.error is not None:
                         raise answer.error
+                    if self._ended is not None and self._call is not None:
+                        self._ended(self._call)
                     return
                 self._room.release()
                 yield answer
@@ -79,23 +82,31 @@ class _Reader(Generic[M]):
             self._thread.join()
 
 
-def stream(start: Callable[[], Stream[M]]) -> Iterator[M]:
-    """What the call answers, as it comes. The call begins with the first answer asked for; leaving cancels it."""
-    yield from _Reader(start).read()
+def stream(start: Callable[[], Stream[M]], ended: Callable[[object], None] | None = None) -> Iterator[M]:
+    """What the call answers, as it comes. The call begins with the first answer asked for; leaving cancels it.
+
+    ended: told of gRPC's call, in the caller's thread, when it has ended well.
+    """
+    yield from _Reader(start, ended).read()
 
 
-def result(start: Callable[[], Pending[M]]) -> M:
-    """The call's one answer; an interruption cancels it."""
+def result(start: Callable[[], Pending[M]], ended: Callable[[object], None] | None = None) -> M:
+    """The call's one answer; an interruption cancels it. ended: as for stream."""
 
     class One:
         def __init__(self, pending: Pending[M]) -> None:
-            self._pending = pending
+            self.pending = pending
 
         def __iter__(self) -> Iterator[M]:
-            yield self._pending.result()
+            yield self.pending.result()
 
         def cancel(self) -> bool:
-            return self._pending.cancel()
+            return self.pending.cancel()
 
-    (answer,) = stream(lambda: One(start()))
+    def tell(call: object) -> None:
+        assert isinstance(call, One)
+        if ended is not None:
+            ended(call.pending)
+
+    (answer,) = stream(lambda: One(start()), tell)
     return answer

@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from msprobe_client.errors import (
     DataError,
     FailedPrecondition,
     InvalidArgument,
+    MissingShardsWarning,
     MsprobeError,
     NotFound,
     ServerError,
@@ -65,6 +67,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
+_MISSING_SHARDS = "msprobe-missing-shards-bin"
+
 M = TypeVar("M")
 
 
@@ -78,7 +82,8 @@ class Client:
     address: "host:port" or "unix:/path". data_dir: start a server of one's own on this directory instead, ended by
     close(); create makes the directory. Neither: the environment variable MSPROBE_SERVER.
     access: certificates and token for a server that asks for them; None: those of the environment, if any.
-    Calls connect when first needed and raise MsprobeError only.
+    Calls connect when first needed and raise MsprobeError only. An answer that lacks the part of a server of the
+    cluster comes with a MissingShardsWarning (module warnings; a filter "error" makes it an exception).
     """
 
     def __init__(
@@ -571,11 +576,11 @@ class Client:
 
     def _items(self, start: Callable[[], Stream[M]]) -> Iterator[M]:
         with self._ours():
-            yield from background_call.stream(start)
+            yield from background_call.stream(start, _warn_of_missing_shards)
 
     def _result(self, start: Callable[[], Pending[M]]) -> M:
         with self._ours():
-            return background_call.result(start)
+            return background_call.result(start, _warn_of_missing_shards)
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
@@ -617,6 +622,14 @@ class Client:
             return ServerUnavailable(f"the call to {at} was cancelled ({details})")
         name = code.name if isinstance(code, grpc.StatusCode) else str(code)
         return ServerError(f"{at} failed with {name}: {details}; its log says more")
+
+
+def _warn_of_missing_shards(call: object) -> None:
+    metadata = getattr(call, "trailing_metadata", tuple)() or ()
+    for key, value in metadata:
+        if key == _MISSING_SHARDS:
+            shards = query_pb2.MissingShards.FromString(value).shards
+            warnings.warn(MissingShardsWarning(tuple(map(decode.missing_shard, shards))), stacklevel=2)
 
 
 class _Upload:

@@ -154,7 +154,12 @@ def server_info(message: control_pb2.ServerInfo) -> model.ServerInfo:
         started=time_of(message.started_unix_us),
         open_sessions=message.open_sessions,
         storage_format=message.storage_format,
+        shards=tuple(model.Shard(shard.address, shard.here, shard.reachable, shard.why) for shard in message.shards),
     )
+
+
+def missing_shard(message: query_pb2.MissingShard) -> model.MissingShard:
+    return model.MissingShard(message.shard, message.why, message.run, tuple(map(rank, message.ranks)))
 
 
 def record(message: record_pb2.Record) -> model.Record:

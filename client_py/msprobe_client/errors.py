@@ -34,5 +34,13 @@ class FailedPrecondition(MsprobeError):
     """The request is right but not in this state: an ambiguous name, a directory that exists already."""
 
 
+class MissingShardsWarning(UserWarning):
+    """An answer lacks what servers of the cluster hold that did not answer. shards: model.MissingShard of each."""
+
+    def __init__(self, shards: tuple[object, ...]) -> None:
+        super().__init__("the answer is incomplete: " + "; ".join(map(str, shards)))
+        self.shards = shards
+
+
 class DataError(MsprobeError):
     """Files or answers do not have the form they must have; nothing was taken from them."""

@@ -279,6 +279,33 @@ class DeleteReport:
 
 
 @dataclass(frozen=True, slots=True)
+class MissingShard:
+    """A server of the cluster that could not be asked. run: empty where it is about all runs. ranks: those that are
+    known or supposed to be there; others may be."""
+
+    shard: str
+    why: str
+    run: str
+    ranks: tuple[Rank, ...]
+
+    def __str__(self) -> str:
+        ranks = ", ".join(map(str, self.ranks[:20])) + (", ..." if len(self.ranks) > 20 else "")
+        of = f" of run {self.run}" if self.run else ""
+        lost = f"without {ranks}{of}" if ranks else f"without its part{of}"
+        return f"{lost}: the server {self.shard} cannot be reached ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A server of the cluster. here: the one that answers."""
+
+    address: str
+    here: bool
+    reachable: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class ServerInfo:
     server_id: str
     version: str
@@ -288,3 +315,4 @@ class ServerInfo:
     started: datetime
     open_sessions: int
     storage_format: int
+    shards: tuple[Shard, ...] = ()  # of the cluster; none: the server is alone

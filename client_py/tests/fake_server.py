@@ -114,6 +114,7 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
         ]
         self.tensor_chunks = [("t.npy", b"\x93NUM", False), ("", b"PY", True)]
         self.fail: tuple[grpc.StatusCode, str] | None = None
+        self.missing: query_pb2.MissingShards | None = None  # goes with every answer
         self.hold = threading.Event()  # once set, streams go on past their first answer
         self.hold.set()
         self.cancelled = threading.Event()
@@ -213,6 +214,8 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
 
     def _begin(self, request: Any, context: Any) -> None:
         self.requests.append(request)
+        if self.missing is not None:
+            context.set_trailing_metadata((("msprobe-missing-shards-bin", self.missing.SerializeToString()),))
         if self.fail is not None:
             context.abort(*self.fail)
 

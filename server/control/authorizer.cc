@@ -3,6 +3,7 @@
 #include <string>
 
 #include "server/format/cat.h"
+#include "server/ingest/caller_name.h"
 
 namespace msprobe::server {
 namespace {
@@ -16,9 +17,11 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& why) { return grp
 
 }  // namespace
 
-grpc::Status Authorizer::Process(const InputMetadata& given, grpc::AuthContext*, OutputMetadata* consumed,
+grpc::Status Authorizer::Process(const InputMetadata& given, grpc::AuthContext* context, OutputMetadata* consumed,
                                  OutputMetadata*) {
-  grpc::Status status = Check(given);
+  std::string name;
+  grpc::Status status = Check(given, name);
+  if (!name.empty()) context->AddProperty(kTokenName, name);
   if (!status.ok()) {
     const bool unknown = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
     metrics_->Add(Metric::kCallsDenied, 1, {unknown ? "unauthenticated" : "permission_denied"});
@@ -32,7 +35,7 @@ grpc::Status Authorizer::Process(const InputMetadata& given, grpc::AuthContext*,
   return status;
 }
 
-grpc::Status Authorizer::Check(const InputMetadata& given) const {
+grpc::Status Authorizer::Check(const InputMetadata& given, std::string& name) const {
   const auto path = given.find(":path");
   const std::string_view method = path == given.end() ? std::string_view() : View(path->second);
   const MethodRole* const row = FindMethodRole(method);
@@ -44,6 +47,7 @@ grpc::Status Authorizer::Check(const InputMetadata& given) const {
   }
   const auto bearer = tokens_->Find(View(header->second).substr(kScheme.size()));
   if (!bearer.ok()) return Refusal(grpc::StatusCode::UNAUTHENTICATED, "this server does not know the token");
+  name = bearer->name;
   if (row == nullptr || !bearer->Has(*row->role)) {
     return Refusal(grpc::StatusCode::PERMISSION_DENIED,
                    Cat("the token of \"", bearer->name, "\" does not have the role ",

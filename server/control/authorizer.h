@@ -22,7 +22,8 @@ class Authorizer : public grpc::AuthMetadataProcessor {
   std::string NameOf(std::string_view header) const;
 
  private:
-  grpc::Status Check(const InputMetadata& given) const;
+  // `name`: of the token that the call shows, where it is known.
+  grpc::Status Check(const InputMetadata& given, std::string& name) const;
 
   Tokens* const tokens_;
   Metrics* const metrics_;

@@ -11,21 +11,28 @@
 #include "server/control/backup.h"
 #include "server/control/run_control.h"
 #include "server/ingest/ingest_service.h"
+#include "server/shards/peers.h"
 
 namespace msprobe::server {
+
+// On all servers that have it. NotFound: none does. Unavailable: some could not be told; once more says it to all.
+absl::Status PinRun(Store& store, Peers* peers, const std::string& run, bool pinned);
+// What is known of the cluster's servers; nothing where this one is alone.
+void DescribeShards(Peers* peers, v1::ServerInfo& info);
 
 // msprobe.v1.Control.
 class ControlService final : public v1::Control::Service {
  public:
   // `scratch`: where backups lie while they are sent. `bearer`: whose an authorization header is; may be empty.
   ControlService(std::function<v1::ServerInfo()> info, std::function<void()> drain, Store* store, std::string scratch,
-                 RunControl* runs, std::function<std::string(std::string_view)> bearer)
+                 RunControl* runs, std::function<std::string(std::string_view)> bearer, Peers* peers = nullptr)
       : info_(std::move(info)),
         drain_(std::move(drain)),
         store_(store),
         scratch_(std::move(scratch)),
         runs_(runs),
-        bearer_(std::move(bearer)) {}
+        bearer_(std::move(bearer)),
+        peers_(peers) {}
 
   grpc::Status GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*, v1::ServerInfo* response) override {
     *response = info_();
@@ -36,7 +43,7 @@ class ControlService final : public v1::Control::Service {
     return grpc::Status::OK;
   }
   grpc::Status PinRun(grpc::ServerContext*, const v1::PinRunRequest* request, v1::PinRunResponse*) override {
-    return ToGrpc(store_->SetPinned(request->run(), request->pinned()));
+    return ToGrpc(server::PinRun(*store_, peers_, request->run(), request->pinned()));
   }
   grpc::Status Backup(grpc::ServerContext*, const v1::BackupRequest*,
                       grpc::ServerWriter<v1::BackupChunk>* writer) override {
@@ -68,6 +75,7 @@ class ControlService final : public v1::Control::Service {
   const std::string scratch_;
   RunControl* const runs_;
   const std::function<std::string(std::string_view)> bearer_;
+  Peers* const peers_;  // null: this server is alone
 };
 
 }  // namespace msprobe::server

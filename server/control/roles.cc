@@ -28,6 +28,15 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Control/PinRun", Role::kControl},
     {"/msprobe.v1.Control/Backup", Role::kAdmin},
     {"/msprobe.v1.Control/ControlRun", Role::kControl},
+    // Servers of one cluster ask each other with a token of role admin; reading alone needs no more than read.
+    {"/msprobe.shards.Shards/FindRun", Role::kRead},
+    {"/msprobe.shards.Shards/PlaceRun", Role::kAdmin},
+    {"/msprobe.shards.Shards/ListRuns", Role::kRead},
+    {"/msprobe.shards.Shards/ReadRun", Role::kRead},
+    {"/msprobe.shards.Shards/ReadStep", Role::kRead},
+    {"/msprobe.shards.Shards/ReadPayload", Role::kRead},
+    {"/msprobe.shards.Shards/PinRun", Role::kControl},
+    {"/msprobe.shards.Shards/DeleteRun", Role::kAdmin},
     // A probe of Kubernetes has no token, and learns only whether the server serves.
     {"/grpc.health.v1.Health/*", std::nullopt},
     {"/grpc.reflection.v1alpha.ServerReflection/*", Role::kRead},

@@ -21,6 +21,8 @@
 namespace msprobe::server {
 namespace {
 
+// Of the memory limit: what is written and not yet in files.
+constexpr size_t kWritingShare = 4;
 // A batch of max_batch_bytes and its framing fit.
 constexpr int kMaxMessageBytes = 16 << 20;
 // Further ones wait at the client.
@@ -36,7 +38,11 @@ int AnalysisThreads() { return static_cast<int>(std::clamp(std::thread::hardware
 
 }  // namespace
 
-Server::Server(ServerOptions options) : options_(std::move(options)), started_(absl::Now()), activity_(started_) {}
+Server::Server(ServerOptions options)
+    : options_(std::move(options)),
+      started_(absl::Now()),
+      activity_(started_),
+      throttle_(options_.memory_limit / kWritingShare) {}
 
 Server::~Server() { Stop(); }
 
@@ -60,7 +66,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   store.reserve_bytes = given.reserve_bytes;
   store.env = given.env;
   store.on_log_lost = given.on_log_lost;
-  store.write_buffer_bytes = given.memory_limit / 4;
+  store.write_buffer_bytes = given.memory_limit / kWritingShare;
   store.block_cache_bytes = given.memory_limit / 8;
   auto opened = Store::Open(store);
   if (!opened.ok()) return opened.status();
@@ -75,6 +81,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   sessions.admit = [retention = server->retention_.get()](uint32_t run) { return retention->Admit(run); };
   sessions.version = given.version;
   sessions.most_open = given.max_sessions;
+  sessions.most_ranks = given.max_ranks;
   if (given.embedded) sessions.probe = ProbeProcess;
   if (given.embedded && !given.dump_path.empty()) {
     sessions.capabilities.push_back("export");
@@ -89,6 +96,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   }
   if (absl::Status status = server->sessions_->Recover(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
+  if (server->peers_ != nullptr) {
+    server->watch_ = std::make_unique<ShardWatch>(server->peers_.get(), &server->metrics_);
+    LogInfo("this server is {}, one of a cluster of {}", given.cluster.this_shard, given.cluster.shards.size());
+  }
   server->tiler_->Start();
   server->retention_->Start();
 
@@ -107,14 +118,29 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
 }
 
 absl::Status Server::Listen() {
-  ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, 2 * options_.max_sessions);
-  query_ = std::make_unique<QueryService>(
-      QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, Cat(options_.data_dir, "/incoming")});
+  IngestOptions ingest{.most_streams = 2 * options_.max_sessions,
+                       .most_streams_of_a_caller = options_.max_streams_per_peer,
+                       .server_of = {}};
+  QueryContext context{.store = store_.get(),
+                       .sessions = sessions_.get(),
+                       .metrics = &metrics_,
+                       .activity = &activity_,
+                       .spool_directory = Cat(options_.data_dir, "/incoming")};
+  if (!options_.cluster.shards.empty()) {
+    peers_ = std::make_unique<Peers>(options_.cluster);
+    placement_ = std::make_unique<Placement>(store_.get(), peers_.get());
+    ingest.server_of = [this](const v1::Hello& hello) { return placement_->ServerOf(hello); };
+    shards_ = std::make_unique<ShardService>(context);
+    context.peers = peers_.get();
+  }
+  ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, std::move(ingest));
+  query_ = std::make_unique<QueryService>(context);
   analysis_ = std::make_unique<AnalysisService>(AnalysisContext{.store = store_.get(),
                                                                 .activity = &activity_,
                                                                 .metrics = &metrics_,
                                                                 .paths_allowed = options_.embedded,
-                                                                .threads = AnalysisThreads()});
+                                                                .threads = AnalysisThreads(),
+                                                                .peers = peers_.get()});
   run_control_ = std::make_unique<RunControl>(sessions_.get(), store_.get());
   ingest_->OnReport([runs = run_control_.get()](const std::string& session, const v1::ControlReport& report) {
     runs->Report(session, report);
@@ -123,9 +149,9 @@ absl::Status Server::Listen() {
   if (tokens_ != nullptr) {
     bearer = [who = Authorizer(tokens_.get(), &metrics_)](std::string_view header) { return who.NameOf(header); };
   }
-  control_ =
-      std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); }, store_.get(),
-                                       Cat(options_.data_dir, "/backups"), run_control_.get(), std::move(bearer));
+  control_ = std::make_unique<ControlService>([this] { return Info(); }, [this] { RequestDrain(); }, store_.get(),
+                                              Cat(options_.data_dir, "/backups"), run_control_.get(), std::move(bearer),
+                                              peers_.get());
 
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -153,6 +179,7 @@ absl::Status Server::Listen() {
   builder.RegisterService(query_.get());
   builder.RegisterService(analysis_.get());
   builder.RegisterService(control_.get());
+  if (shards_ != nullptr) builder.RegisterService(shards_.get());
   // No moment at which others could connect to a socket that is not for them.
   const mode_t before = umask(0177);
   grpc_ = builder.BuildAndStart();
@@ -183,6 +210,7 @@ v1::ServerInfo Server::Info() const {
   info.set_started_unix_us(absl::ToUnixMicros(started_));
   info.set_open_sessions(static_cast<uint32_t>(sessions_->active()));
   info.set_storage_format(kStorageFormat);
+  DescribeShards(peers_.get(), info);
   return info;
 }
 
@@ -206,8 +234,16 @@ void Server::PublishStore() {
   metrics_.Set(Metric::kExportsWaiting, exports_ == nullptr ? 0 : static_cast<double>(exports_->waiting()));
 }
 
+void Server::TellSpeed() {
+  const absl::Time now = absl::Now();
+  if (now - throttle_looked_ < absl::Seconds(1)) return;
+  throttle_looked_ = now;
+  ingest_->Slow(throttle_.Look(store_->write_buffer_usage(), ingest_->streams()));
+}
+
 bool Server::Tick() {
   store_->Tend();
+  TellSpeed();
   sessions_->Tick();
   PublishStore();
   if (drain_requested_) return false;
@@ -225,6 +261,7 @@ bool Server::NothingLeft() {
 void Server::Stop() {
   if (stopped_) return;
   stopped_ = true;
+  watch_.reset();
   if (grpc_ != nullptr) {
     LogInfo("shutting down");
     if (!options_.advertise.empty()) RemoveAdvertisement(options_.advertise);

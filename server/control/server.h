@@ -13,14 +13,19 @@
 #include "server/control/listen_address.h"
 #include "server/control/listen_security.h"
 #include "server/control/retention.h"
+#include "server/control/shard_watch.h"
 #include "server/control/step_exports.h"
 #include "server/control/store_meters.h"
 #include "server/control/tokens.h"
 #include "server/ingest/ingest_service.h"
 #include "server/ingest/sessions.h"
+#include "server/ingest/throttle.h"
 #include "server/metrics/metrics.h"
 #include "server/query/analysis_service.h"
 #include "server/query/query_service.h"
+#include "server/query/shard_service.h"
+#include "server/shards/peers.h"
+#include "server/shards/placement.h"
 #include "server/store/store.h"
 #include "server/store/tiler.h"
 
@@ -34,6 +39,9 @@ struct ServerOptions {
   v1::Durability durability = v1::DURABILITY_SYNC;
   SecurityOptions security;
   size_t max_sessions = 4096;
+  size_t max_streams_per_peer = 0;  // 0: no limit
+  size_t max_ranks = 0;             // of a run; 0: no limit
+  PeersOptions cluster;             // cluster.shards empty: this server is alone
   // Leaves by itself when it has nothing to do; knows the processes of this machine.
   bool embedded = false;
   std::string dump_path;  // embedded: where finished steps are written; empty: nowhere
@@ -80,6 +88,7 @@ class Server {
   v1::ServerInfo Info() const;
   bool NothingLeft();
   void PublishStore();
+  void TellSpeed();
 
   const ServerOptions options_;
   const absl::Time started_;
@@ -99,11 +108,17 @@ class Server {
   Activity activity_;
   std::unique_ptr<StepExports> exports_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Peers> peers_;          // null: this server is alone
+  std::unique_ptr<Placement> placement_;  // with peers
+  Throttle throttle_;
+  absl::Time throttle_looked_ = absl::InfinitePast();
   std::unique_ptr<IngestService> ingest_;
   std::unique_ptr<QueryService> query_;
   std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<RunControl> run_control_;
+  std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
+  std::unique_ptr<ShardWatch> watch_;  // with peers
   std::unique_ptr<grpc::Server> grpc_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "server/format/cat.h"
+#include "server/ingest/caller_name.h"
 #include "server/ingest/ingest_stream.h"
 
 namespace msprobe::server {
@@ -13,18 +15,21 @@ grpc::Status ToGrpc(const absl::Status& status) {
 
 IngestService::~IngestService() = default;
 
-grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* IngestService::Stream(grpc::CallbackServerContext*) {
-  auto stream = std::make_shared<IngestStream>(this);
-  bool full = false;
+grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* IngestService::Stream(
+    grpc::CallbackServerContext* context) {
+  const std::string caller = CallerName(*context);
+  auto stream = std::make_shared<IngestStream>(this, caller);
+  std::string refusal;
   {
     absl::MutexLock lock(&mu_);
     streams_.insert(stream);
-    full = streams_.size() > most_streams_;
+    ++callers_[caller];
+    refusal = Refusal(caller);
     metrics_->Set(Metric::kStreams, static_cast<double>(streams_.size()));
   }
-  if (full) {
+  if (!refusal.empty()) {
     metrics_->Add(Metric::kIngestRefused, 1, {"resource_exhausted"});
-    stream->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "this server has as many streams as it takes"));
+    stream->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, refusal));
     return stream.get();
   }
   stream->Begin();
@@ -35,6 +40,41 @@ void IngestService::Remove(const std::shared_ptr<IngestStream>& stream) {
   absl::MutexLock lock(&mu_);
   streams_.erase(stream);
   metrics_->Set(Metric::kStreams, static_cast<double>(streams_.size()));
+  if (const auto found = callers_.find(stream->caller()); --found->second == 0) callers_.erase(found);
+}
+
+std::string IngestService::Refusal(const std::string& caller) const {
+  if (options_.most_streams != 0 && streams_.size() > options_.most_streams) {
+    return Cat("this server has ", options_.most_streams, " streams, which is its limit (twice --max_sessions)");
+  }
+  if (options_.most_streams_of_a_caller != 0 && callers_.at(caller) > options_.most_streams_of_a_caller) {
+    return Cat("this server has ", options_.most_streams_of_a_caller, " streams of ", caller,
+               ", which is the limit for one (--max_streams_per_peer)");
+  }
+  return "";
+}
+
+size_t IngestService::streams() const {
+  absl::MutexLock lock(&mu_);
+  return streams_.size();
+}
+
+uint64_t IngestService::bytes_per_second() const {
+  absl::MutexLock lock(&mu_);
+  return bytes_per_second_;
+}
+
+void IngestService::Slow(uint64_t bytes_per_second) {
+  std::vector<std::shared_ptr<IngestStream>> streams;
+  {
+    absl::MutexLock lock(&mu_);
+    if (bytes_per_second == bytes_per_second_) return;
+    bytes_per_second_ = bytes_per_second;
+    streams.assign(streams_.begin(), streams_.end());
+  }
+  for (const auto& stream : streams) stream->Slow(bytes_per_second);
+  metrics_->Set(Metric::kThrottleBytesPerSecond, static_cast<double>(bytes_per_second));
+  metrics_->Add(Metric::kThrottles, static_cast<double>(streams.size()));
 }
 
 bool IngestService::EndStreams(absl::Duration timeout) {

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -18,13 +19,20 @@ namespace msprobe::server {
 
 class IngestStream;
 
+struct IngestOptions {
+  // One more at once, of all or of one caller (CallerName), is refused with RESOURCE_EXHAUSTED. 0: no limit.
+  size_t most_streams = 8192;
+  size_t most_streams_of_a_caller = 0;
+  // The address of the server that a session belongs to; empty: this one. No function: always this one.
+  std::function<absl::StatusOr<std::string>(const v1::Hello&)> server_of;
+};
+
 // msprobe.v1.Ingest over sessions. One message of a stream is read at a time and the next only when it is applied, so
 // that a stream holds one message and gRPC's flow control stops the agent.
 class IngestService final : public v1::Ingest::CallbackService {
  public:
-  // Beyond `most_streams` at once a stream is refused with RESOURCE_EXHAUSTED.
-  IngestService(Sessions* sessions, Store* store, Metrics* metrics, size_t most_streams = 8192)
-      : sessions_(sessions), store_(store), metrics_(metrics), most_streams_(most_streams) {}
+  IngestService(Sessions* sessions, Store* store, Metrics* metrics, IngestOptions options = {})
+      : options_(std::move(options)), sessions_(sessions), store_(store), metrics_(metrics) {}
   ~IngestService() override;
 
   grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* Stream(grpc::CallbackServerContext* context) override;
@@ -32,6 +40,9 @@ class IngestService final : public v1::Ingest::CallbackService {
   // `report` hears what processes answer to commands (SessionListener::OnControl), from any thread. Before serving.
   using Reported = std::function<void(const std::string& session, const v1::ControlReport& report)>;
   void OnReport(Reported reported) { reported_ = std::move(reported); }
+  size_t streams() const;
+  // Every stream, of now and later, sends no faster than this until the next call. 0: no limit.
+  void Slow(uint64_t bytes_per_second);
 
   // Every stream acknowledges what it applied and ends with UNAVAILABLE. Waits until all are gone.
   bool EndStreams(absl::Duration timeout);
@@ -42,14 +53,19 @@ class IngestService final : public v1::Ingest::CallbackService {
   void Report(const std::string& session, const v1::ControlReport& report) const {
     if (reported_) reported_(session, report);
   }
+  // Empty: the stream is welcome.
+  std::string Refusal(const std::string& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  uint64_t bytes_per_second() const;
 
+  const IngestOptions options_;
   Sessions* const sessions_;
   Store* const store_;
   Metrics* const metrics_;
-  const size_t most_streams_;
   Reported reported_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, size_t> callers_ ABSL_GUARDED_BY(mu_);  // streams of each
+  uint64_t bytes_per_second_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 grpc::Status ToGrpc(const absl::Status& status);

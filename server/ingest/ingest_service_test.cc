@@ -32,7 +32,7 @@ class IngestServiceTest : public testing::Test {
     sessions.version = "test";
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
-    service_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_);
+    service_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, ingest_);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(16 << 20);
     builder.RegisterService(service_.get());
@@ -110,6 +110,7 @@ class IngestServiceTest : public testing::Test {
 
   ScratchDirectory directory_;
   Metrics metrics_;
+  IngestOptions ingest_;  // of the next Start
   std::unique_ptr<Store> store_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<IngestService> service_;
@@ -129,6 +130,73 @@ TEST_F(IngestServiceTest, WelcomesAndAcknowledges) {
   EXPECT_TRUE(stream->ReadUntilDurable(50));
   EXPECT_TRUE(stream->End().ok());
   EXPECT_EQ(metrics_.Value(Metric::kIngestRecords), 50);
+}
+
+TEST_F(IngestServiceTest, OneStreamTooManyOfACallerIsRefused) {
+  Stop();
+  ingest_.most_streams_of_a_caller = 2;
+  Start();
+  ScriptedAgent a("a"), b("b"), c("c");
+  auto first = Connect(a);
+  {
+    auto second = Connect(b);
+    Stream third;
+    third.stream = stub_->Stream(&third.context);
+    const grpc::Status refused = third.End();
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(refused.error_message(), HasSubstr("--max_streams_per_peer"));
+    EXPECT_TRUE(second->End().ok());
+  }
+  while (service_->streams() > 1) std::this_thread::yield();
+  EXPECT_TRUE(Connect(c)->End().ok());
+  EXPECT_TRUE(first->End().ok());
+}
+
+TEST_F(IngestServiceTest, AStreamThatBelongsElsewhereIsToldWhere) {
+  Stop();
+  ingest_.server_of = [](const v1::Hello& hello) -> absl::StatusOr<std::string> {
+    return hello.rank().number() == 0 ? "" : "other:50051";
+  };
+  Start();
+  ScriptedAgent mine("a", "job", 0), theirs("b", "job", 1);
+  EXPECT_TRUE(Connect(mine)->End().ok());
+  Stream stream;
+  stream.stream = stub_->Stream(&stream.context);
+  v1::AgentMessage hello;
+  *hello.mutable_hello() = theirs.hello();
+  stream.stream->Write(hello);
+  v1::ServerMessage answer;
+  ASSERT_TRUE(stream.stream->Read(&answer));
+  EXPECT_EQ(answer.redirect().address(), "other:50051");
+  const grpc::Status status = stream.End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(status.error_message(), "rank1 of run \"job\" belongs to other:50051");
+  EXPECT_EQ(metrics_.Value(Metric::kRedirects), 1);
+  EXPECT_EQ(store_->Sessions()->size(), 1u) << "nothing of it is left here";
+}
+
+TEST_F(IngestServiceTest, StreamsAreToldHowFastTheyMaySend) {
+  ScriptedAgent a("a"), b("b");
+  auto first = Connect(a);
+  const auto told = [](Stream& stream) {
+    v1::ServerMessage message;
+    while (stream.stream->Read(&message)) {
+      if (message.has_throttle()) return message.throttle().bytes_per_second();
+    }
+    return uint64_t{999};
+  };
+  service_->Slow(5000);
+  EXPECT_EQ(told(*first), 5000u);
+  auto second = Connect(b);
+  EXPECT_EQ(told(*second), 5000u) << "also who comes later";
+  EXPECT_EQ(metrics_.Value(Metric::kThrottleBytesPerSecond), 5000);
+  service_->Slow(0);
+  EXPECT_EQ(told(*first), 0u);
+  EXPECT_EQ(told(*second), 0u);
+  first->Send(a.Call(0, "add").Take());
+  EXPECT_TRUE(first->ReadUntilDurable(1));
+  EXPECT_TRUE(first->End().ok());
+  EXPECT_TRUE(second->End().ok());
 }
 
 TEST_F(IngestServiceTest, FirstMessageMustBeHello) {
@@ -282,7 +350,7 @@ TEST_F(IngestServiceTest, ManySessionsAtOnceKeepTheirOrder) {
 }
 
 TEST_F(IngestServiceTest, OneStreamTooManyIsRefusedAndCounted) {
-  IngestService narrow(sessions_.get(), store_.get(), &metrics_, 1);
+  IngestService narrow(sessions_.get(), store_.get(), &metrics_, IngestOptions{.most_streams = 1, .server_of = {}});
   grpc::ServerBuilder builder;
   builder.RegisterService(&narrow);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

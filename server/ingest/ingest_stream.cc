@@ -26,6 +26,12 @@ void IngestStream::OnReadDone(bool ok) {
     if (ending_) return;
   }
   absl::Status status = Take(incoming_);
+  bool redirected = false;
+  {
+    absl::MutexLock lock(&mu_);
+    redirected = redirected_;
+  }
+  if (redirected) return End(ToGrpc(status));
   if (!status.ok()) {
     service_->metrics_->Add(Metric::kIngestRefused, 1,
                             {absl::AsciiStrToLower(absl::StatusCodeToString(status.code()))});
@@ -75,6 +81,11 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
     absl::MutexLock lock(&mu_);
     if (session_ != nullptr) return absl::InvalidArgumentError("a second hello on one stream");
   }
+  if (service_->options_.server_of) {
+    auto server = service_->options_.server_of(hello);
+    if (!server.ok()) return server.status();
+    if (!server->empty()) return SendTo(*server, hello);
+  }
   auto session = service_->sessions_->OpenStream(hello, weak_from_this());
   if (!session.ok()) return session.status();
   session_id_ = hello.session();
@@ -87,7 +98,28 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
     queue_.push_front(std::move(welcome));
     Pump();
   }
+  if (const uint64_t limit = service_->bytes_per_second(); limit != 0) Slow(limit);
   return absl::OkStatus();
+}
+
+absl::Status IngestStream::SendTo(const std::string& server, const v1::Hello& hello) {
+  service_->metrics_->Add(Metric::kRedirects, 1);
+  v1::ServerMessage message;
+  message.mutable_redirect()->set_address(server);
+  absl::MutexLock lock(&mu_);
+  redirected_ = true;
+  queue_.push_back(std::move(message));
+  return absl::FailedPreconditionError(
+      Cat(RankName(hello.rank()), " of run \"", hello.run(), "\" belongs to ", server));
+}
+
+void IngestStream::Slow(uint64_t bytes_per_second) {
+  v1::ServerMessage message;
+  message.mutable_throttle()->set_bytes_per_second(bytes_per_second);
+  absl::MutexLock lock(&mu_);
+  if (session_ == nullptr) return;
+  queue_.push_back(std::move(message));
+  Pump();
 }
 
 void IngestStream::SendVerdict(v1::PayloadVerdict verdict) {
@@ -167,7 +199,7 @@ void IngestStream::EndLocked(const grpc::Status& status) {
 
 void IngestStream::Pump() {
   if (writing_ || finished_) return;
-  if (session_ != nullptr && !queue_.empty()) {
+  if ((session_ != nullptr || redirected_) && !queue_.empty()) {
     outgoing_ = std::move(queue_.front());
     queue_.pop_front();
   } else if (session_ != nullptr && acknowledge_) {

@@ -21,9 +21,12 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
                            public SessionListener,
                            public std::enable_shared_from_this<IngestStream> {
  public:
-  IngestStream(IngestService* service) : service_(service) {}
+  IngestStream(IngestService* service, std::string caller) : service_(service), caller_(std::move(caller)) {}
 
+  const std::string& caller() const { return caller_; }
   void Begin();
+  // Tells the agent to send no faster; 0: as fast as it can. Nothing where it is not welcomed yet.
+  void Slow(uint64_t bytes_per_second);
   // Acknowledges what is applied, then ends with the status.
   void End(const grpc::Status& status);
 
@@ -42,6 +45,7 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
  private:
   absl::Status Take(const v1::AgentMessage& message);
   absl::Status TakeHello(const v1::Hello& hello);
+  absl::Status SendTo(const std::string& server, const v1::Hello& hello);
   void Send(v1::ServerMessage message) ABSL_LOCKS_EXCLUDED(mu_);
   void SendVerdict(v1::PayloadVerdict verdict);
   void Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
@@ -49,12 +53,14 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   IngestService* const service_;
+  const std::string caller_;
   v1::AgentMessage incoming_;  // touched by the reading callback only
   absl::Mutex mu_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
   std::string session_id_;  // touched by the reading callback only
   v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::ServerMessage> queue_ ABSL_GUARDED_BY(mu_);
+  bool redirected_ ABSL_GUARDED_BY(mu_) = false;  // what is in the queue goes out without a session
   bool acknowledge_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool ending_ ABSL_GUARDED_BY(mu_) = false;    // Finish follows when everything is written

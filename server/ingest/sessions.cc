@@ -107,6 +107,7 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
         return absl::ResourceExhaustedError(
             Cat("this server has ", sessions_.size(), " open sessions, which is its limit (--max_sessions)"));
       }
+      if (absl::Status status = CheckRanks(hello); !status.ok()) return status;
       auto row = context_.store->RegisterSession(hello);
       if (!row.ok()) return row.status();
       auto loaded = LiveSession::Load(context_, *std::move(row), true);
@@ -128,6 +129,28 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
     for (uint32_t step : hello.awaited_exports()) context_.observer->OnExportAwaited(hello.session(), step);
   }
   return handle;
+}
+
+absl::Status Sessions::CheckRanks(const v1::Hello& hello) {
+  if (options_.most_ranks == 0) return absl::OkStatus();
+  auto run = context_.store->LookUpRun(hello.run());
+  if (!run.ok()) return run.status();
+  if (!run->has_value()) return absl::OkStatus();
+  std::set<uint32_t>& ranks = ranks_[(*run)->number()];
+  const uint32_t rank = RankCode(hello.rank());
+  if (ranks.size() >= options_.most_ranks || ranks.empty()) {
+    // Processes have become ranks since, and sessions were registered before this server began.
+    auto rows = context_.store->Sessions((*run)->number());
+    if (!rows.ok()) return rows.status();
+    ranks.clear();
+    for (const storage::SessionRow& row : *rows) ranks.insert(RankCode(row.hello().rank()));
+  }
+  if (!ranks.contains(rank) && ranks.size() >= options_.most_ranks) {
+    return absl::ResourceExhaustedError(
+        Cat("run \"", hello.run(), "\" has ", ranks.size(), " ranks on this server, which is its limit (--max_ranks)"));
+  }
+  ranks.insert(rank);
+  return absl::OkStatus();
 }
 
 std::shared_ptr<LiveSession> Sessions::Find(const std::string& session) const {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@ struct SessionsOptions {
   absl::Duration grace = absl::Seconds(60);
   // Sessions that have neither ended nor been lost; one more is refused with RESOURCE_EXHAUSTED.
   size_t most_open = 4096;
+  // Ranks of one run that this server has sessions of; a session of one more is refused likewise. 0: no limit.
+  size_t most_ranks = 0;
   // Whether a run may take more. Empty: always. Called often: it must be cheap.
   std::function<absl::Status(uint32_t run)> admit;
   // Empty: nothing is known of any process.
@@ -66,11 +69,14 @@ class Sessions : public SessionOpener {
  private:
   std::vector<std::shared_ptr<LiveSession>> All() const;
   void PayloadArrived(const std::string& hash);
+  // ResourceExhausted: the run has as many ranks as it may, and this is another one.
+  absl::Status CheckRanks(const v1::Hello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   SessionContext context_;
   const SessionsOptions options_;
   mutable absl::Mutex mu_;
   std::map<std::string, std::shared_ptr<LiveSession>> sessions_ ABSL_GUARDED_BY(mu_);
+  std::map<uint32_t, std::set<uint32_t>> ranks_ ABSL_GUARDED_BY(mu_);  // by run; of those looked at
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool any_ever_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -538,6 +538,24 @@ TEST_F(SessionsTest, OneSessionTooManyIsRefusedUntilAnotherEnds) {
   EXPECT_TRUE(narrow.OpenSession(second.hello()).ok());
 }
 
+TEST_F(SessionsTest, OneRankTooManyOfARunIsRefused) {
+  SessionsOptions options;
+  options.most_ranks = 2;
+  Sessions narrow(store_.get(), &metrics_, nullptr, options);
+  ScriptedAgent first("r0", "job", 0), again("r0 again", "job", 0), second("r1", "job", 1), third("r2", "job", 2);
+  ScriptedAgent other("r2 of another", "other", 2);
+  EXPECT_TRUE(narrow.OpenSession(first.hello()).ok());
+  EXPECT_TRUE(narrow.OpenSession(second.hello()).ok());
+  EXPECT_TRUE(narrow.OpenSession(again.hello()).ok()) << "the same rank, restarted";
+  const absl::Status refused = narrow.OpenSession(third.hello()).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.ToString(), HasSubstr("run \"job\" has 2 ranks on this server"));
+  EXPECT_THAT(refused.ToString(), HasSubstr("--max_ranks"));
+  EXPECT_TRUE(narrow.OpenSession(other.hello()).ok());
+  Sessions restarted(store_.get(), &metrics_, nullptr, options);
+  EXPECT_TRUE(absl::IsResourceExhausted(restarted.OpenSession(third.hello()).status())) << "what is stored counts";
+}
+
 TEST_F(SessionsTest, TextsOfAHelloAreBounded) {
   ScriptedAgent agent("a");
   agent.hello().set_program(std::string(4096, 'x'));

@@ -94,6 +94,14 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Comparisons and other questions that are being answered."},
     {Metric::kCallsDenied, "msprobe_calls_denied_total", MetricType::kCounter, "calls", "reason",
      "Calls without a token that is known (unauthenticated) or whose token lacks the role (permission_denied)."},
+    {Metric::kRedirects, "msprobe_ingest_redirects_total", MetricType::kCounter, "streams", "",
+     "Streams sent to another server of the cluster, to which the rank of the run is bound."},
+    {Metric::kThrottles, "msprobe_ingest_throttles_total", MetricType::kCounter, "messages", "",
+     "Streams told to send at another speed, once for each stream and change."},
+    {Metric::kThrottleBytesPerSecond, "msprobe_ingest_throttle_bytes_per_second", MetricType::kGauge, "bytes/s", "",
+     "How fast each stream may send, because three quarters of the memory for writing are used. 0: no limit."},
+    {Metric::kShardsUnreachable, "msprobe_shards_unreachable", MetricType::kGauge, "servers", "",
+     "Other servers of the cluster that did not answer when they were last asked, about every ten seconds."},
     {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));

@@ -55,6 +55,10 @@ enum class Metric : uint8_t {
   kAnalyses,
   kAnalysesUnderWay,
   kCallsDenied,
+  kRedirects,
+  kThrottles,
+  kThrottleBytesPerSecond,
+  kShardsUnreachable,
   kBuildInfo,
   kCount,
 };

@@ -9,7 +9,7 @@
 
 namespace msprobe::server {
 
-// What an analysis needs. Outlives every request.
+// What an analysis needs. Outlives the request.
 struct AnalysisContext {
   const Store* store = nullptr;
   Activity* activity = nullptr;
@@ -17,6 +17,10 @@ struct AnalysisContext {
   StepLayouts* layouts = nullptr;
   bool paths_allowed = false;  // whether Source.path may be read
   int threads = 2;
+  Peers* peers = nullptr;  // as in QueryContext
+  MissingShards* missing = nullptr;
+
+  Shards shards() const { return {store, peers, missing}; }
 };
 
 // One file each. `cancelled` may be called from any thread.

@@ -1,13 +1,19 @@
 #include "server/query/analysis_service.h"
 
 #include "server/ingest/ingest_service.h"
+#include "server/query/missing_trailer.h"
 
 namespace msprobe::server {
 
-grpc::Status AnalysisService::Answer(const char* kind, absl::FunctionRef<absl::Status()> work) {
+grpc::Status AnalysisService::Answer(const char* kind, grpc::ServerContext* call,
+                                     absl::FunctionRef<absl::Status(const AnalysisContext&)> work) {
   Activity::Scope busy(context_.activity);
   context_.metrics->Set(Metric::kAnalysesUnderWay, ++under_way_);
-  const absl::Status status = work();
+  MissingShards missing;
+  AnalysisContext context = context_;
+  context.missing = &missing;
+  absl::Status status = work(context);
+  status = AnswerWith(missing, std::move(status), call);
   context_.metrics->Set(Metric::kAnalysesUnderWay, --under_way_);
   context_.metrics->Add(Metric::kAnalyses, 1,
                         {kind, status.ok()                 ? "ok"
@@ -19,9 +25,9 @@ grpc::Status AnalysisService::Answer(const char* kind, absl::FunctionRef<absl::S
 template <typename Request, typename Response>
 grpc::Status AnalysisService::Stream(const char* kind, Handler<Request, Response> handler, grpc::ServerContext* call,
                                      const Request& request, grpc::ServerWriter<Response>* writer) {
-  return Answer(kind, [&] {
+  return Answer(kind, call, [&](const AnalysisContext& context) {
     return handler(
-        context_, request, [call] { return call->IsCancelled(); },
+        context, request, [call] { return call->IsCancelled(); },
         [writer](const Response& response) { return writer->Write(response); });
   });
 }
@@ -56,9 +62,10 @@ grpc::Status AnalysisService::Find(grpc::ServerContext* call, const v1::FindRequ
   return Stream("find", server::Find, call, *request, writer);
 }
 
-grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext*, const v1::PreviewTensorRequest* request,
+grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext* call, const v1::PreviewTensorRequest* request,
                                             v1::TensorPreview* response) {
-  return Answer("preview_tensor", [&] { return server::PreviewTensor(context_, *request, *response); });
+  return Answer("preview_tensor", call,
+                [&](const AnalysisContext& context) { return server::PreviewTensor(context, *request, *response); });
 }
 
 }  // namespace msprobe::server

@@ -37,7 +37,8 @@ class AnalysisService final : public v1::Analysis::Service {
                                    const std::function<bool()>& cancelled, const Send<Response>& send);
 
   // Counts it, under its kind and how it ended.
-  grpc::Status Answer(const char* kind, absl::FunctionRef<absl::Status()> work);
+  grpc::Status Answer(const char* kind, grpc::ServerContext* call,
+                      absl::FunctionRef<absl::Status(const AnalysisContext&)> work);
   template <typename Request, typename Response>
   grpc::Status Stream(const char* kind, Handler<Request, Response> handler, grpc::ServerContext* call,
                       const Request& request, grpc::ServerWriter<Response>* writer);

@@ -12,9 +12,9 @@ namespace msprobe::server {
 namespace {
 
 // Everything named must exist: a typing error must not look like an empty answer.
-absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<ShownStep>& steps) {
+absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<ViewedStep>& steps) {
   for (uint32_t step : request.steps()) {
-    if (std::none_of(steps.begin(), steps.end(), [&](const ShownStep& s) { return s.key.step == step; })) {
+    if (std::none_of(steps.begin(), steps.end(), [&](const ViewedStep& s) { return s.key.step == step; })) {
       return absl::NotFoundError(Cat(
           "run \"", request.run(), "\" has no step ", step,
           steps.empty() ? "; it has none" : Cat("; it has ", steps.front().key.step, " to ", steps.back().key.step)));
@@ -22,9 +22,9 @@ absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<Show
   }
   for (const v1::Rank& rank : request.ranks()) {
     const uint32_t code = RankCode(rank);
-    if (std::any_of(steps.begin(), steps.end(), [&](const ShownStep& s) { return s.key.rank == code; })) continue;
+    if (std::any_of(steps.begin(), steps.end(), [&](const ViewedStep& s) { return s.key.rank == code; })) continue;
     std::vector<std::string> names;
-    for (const ShownStep& step : steps) names.push_back(RankName(RankOfCode(step.key.rank)));
+    for (const ViewedStep& step : steps) names.push_back(RankName(RankOfCode(step.key.rank)));
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return absl::NotFoundError(
@@ -36,17 +36,15 @@ absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<Show
 }  // namespace
 
 absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send) {
-  auto run = context.store->FindRun(request.run());
-  if (!run.ok()) return run.status();
-  auto steps = ShownSteps(*context.store, run->number());
-  if (!steps.ok()) return steps.status();
-  if (absl::Status status = CheckNamed(request, *steps); !status.ok()) return status;
+  auto view = RunView::Open(context.shards(), request.run());
+  if (!view.ok()) return view.status();
+  if (absl::Status status = CheckNamed(request, view->steps()); !status.ok()) return status;
 
   StepExportOptions options;
   options.extended = request.extended();
   options.strict_json = request.strict_json();
   options.omit_tensors = request.omit_tensors();
-  for (const ShownStep& step : *steps) {
+  for (const ViewedStep& step : view->steps()) {
     const v1::Rank rank = RankOfCode(step.key.rank);
     const auto named = std::find(request.steps().begin(), request.steps().end(), step.key.step);
     if (request.steps_size() > 0 && named == request.steps().end()) continue;
@@ -58,7 +56,7 @@ absl::Status Export(const QueryContext& context, const v1::ExportRequest& reques
     if (!request.output_directory().empty()) {
       options.directory = Cat(request.output_directory(), "/", StepDirectory(step.key.step, rank));
     }
-    auto reader = context.store->OpenStep(request.run(), step.key.step, rank, step.key.epoch);
+    auto reader = view->Reader(step);
     if (!reader.ok()) return reader.status();
     ChunkSink sink(Cat(StepDirectory(step.key.step, rank), "/"),
                    [&](const v1::FileChunk& chunk) { return send(chunk); });

@@ -24,11 +24,9 @@ absl::Status ListSteps(const QueryContext& context, const v1::ListStepsRequest& 
   if (request.has_position() && request.request().empty()) {
     return absl::InvalidArgumentError("ListSteps has a position but no request whose position it is");
   }
-  auto run = context.store->FindRun(request.run());
-  if (!run.ok()) return run.status();
-  auto steps = ShownSteps(*context.store, run->number());
-  if (!steps.ok()) return steps.status();
-  for (const ShownStep& step : *steps) {
+  auto view = RunView::Open(context.shards(), request.run());
+  if (!view.ok()) return view.status();
+  for (const ViewedStep& step : view->steps()) {
     v1::StepSummary summary;
     if (!request.request().empty() && !AddSpans(request, step.row, summary)) continue;
     summary.set_step(step.key.step);

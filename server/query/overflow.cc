@@ -85,6 +85,11 @@ class Search {
 
  private:
   absl::StatusOr<bool> HasOpenSession() const {
+    if (context_.peers != nullptr) {
+      auto source = AnalysisSource::Open(request_.source(), context_);
+      if (!source.ok()) return source.status();
+      return source->open_sessions() > 0;
+    }
     auto run = context_.store->FindRun(request_.source().run());
     if (!run.ok()) return run.status();
     auto sessions = context_.store->Sessions(run->number());

@@ -6,17 +6,23 @@
 #include "server/ingest/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/query/activity.h"
+#include "server/query/run_view.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
 
-// What a request needs. Outlives every request.
+// What a request needs. Outlives the request.
 struct QueryContext {
   Store* store = nullptr;
   Sessions* sessions = nullptr;
   Metrics* metrics = nullptr;
   Activity* activity = nullptr;
   std::string spool_directory;  // uploads lie here while they are read
+  Peers* peers = nullptr;       // null: this server is alone
+  // Of this request: where it is said who could not be asked. Not null where peers is not.
+  MissingShards* missing = nullptr;
+
+  Shards shards() const { return {store, peers, missing}; }
 };
 
 // Streams of answers, without gRPC: false means that the peer is gone.

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "absl/functional/function_ref.h"
 #include "msprobe/v1/query.grpc.pb.h"
 #include "server/query/query_context.h"
 
@@ -12,21 +13,24 @@ class QueryService final : public v1::Query::Service {
  public:
   explicit QueryService(QueryContext context) : context_(std::move(context)) {}
 
-  grpc::Status ListRuns(grpc::ServerContext*, const v1::ListRunsRequest*, v1::ListRunsResponse* response) override;
-  grpc::Status ListSteps(grpc::ServerContext*, const v1::ListStepsRequest* request,
+  grpc::Status ListRuns(grpc::ServerContext* call, const v1::ListRunsRequest*, v1::ListRunsResponse* response) override;
+  grpc::Status ListSteps(grpc::ServerContext* call, const v1::ListStepsRequest* request,
                          grpc::ServerWriter<v1::StepSummary>* writer) override;
-  grpc::Status ReadRecords(grpc::ServerContext*, const v1::ReadRecordsRequest* request,
+  grpc::Status ReadRecords(grpc::ServerContext* call, const v1::ReadRecordsRequest* request,
                            grpc::ServerWriter<v1::Record>* writer) override;
-  grpc::Status ReadTensor(grpc::ServerContext*, const v1::ReadTensorRequest* request,
+  grpc::Status ReadTensor(grpc::ServerContext* call, const v1::ReadTensorRequest* request,
                           grpc::ServerWriter<v1::FileChunk>* writer) override;
-  grpc::Status Export(grpc::ServerContext*, const v1::ExportRequest* request,
+  grpc::Status Export(grpc::ServerContext* call, const v1::ExportRequest* request,
                       grpc::ServerWriter<v1::FileChunk>* writer) override;
-  grpc::Status Import(grpc::ServerContext*, grpc::ServerReader<v1::ImportChunk>* reader,
+  grpc::Status Import(grpc::ServerContext* call, grpc::ServerReader<v1::ImportChunk>* reader,
                       v1::ImportResponse* response) override;
-  grpc::Status DeleteRun(grpc::ServerContext*, const v1::DeleteRunRequest* request,
+  grpc::Status DeleteRun(grpc::ServerContext* call, const v1::DeleteRunRequest* request,
                          v1::DeleteRunResponse* response) override;
 
  private:
+  // Runs `work` with a context of its own, whose missing shards go with the answer.
+  grpc::Status Answer(grpc::ServerContext* call, absl::FunctionRef<absl::Status(const QueryContext&)> work) const;
+
   const QueryContext context_;
 };
 

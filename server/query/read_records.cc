@@ -9,7 +9,9 @@ namespace msprobe::server {
 absl::Status ReadRecords(const QueryContext& context, const v1::ReadRecordsRequest& request,
                          const Send<v1::Record>& send) {
   auto epoch = request.has_epoch() ? std::optional<uint32_t>(request.epoch()) : std::nullopt;
-  auto reader = context.store->OpenStep(request.run(), request.step(), request.rank(), epoch);
+  auto view = RunView::Open(context.shards(), request.run());
+  if (!view.ok()) return view.status();
+  auto reader = view->Reader(request.step(), request.rank(), epoch);
   if (!reader.ok()) return reader.status();
 
   auto wanted = [&](const std::string& name, uint32_t token) {

@@ -25,6 +25,7 @@ constexpr size_t kMostCandidates = 20;
 struct Candidate {
   StepKey key;
   v1::TensorLeaf leaf;
+  std::unique_ptr<StepReader> reader;
 };
 
 absl::StatusOr<std::optional<v1::TensorLeaf>> FindLeaf(StepReader& reader, const std::string& name) {
@@ -44,21 +45,21 @@ absl::StatusOr<std::optional<v1::TensorLeaf>> FindLeaf(StepReader& reader, const
 }
 
 absl::StatusOr<Candidate> FindCandidate(const QueryContext& context, const v1::ReadTensorRequest& request) {
-  auto run = context.store->FindRun(request.run());
-  if (!run.ok()) return run.status();
-  auto steps = ShownSteps(*context.store, run->number());
-  if (!steps.ok()) return steps.status();
+  auto view = RunView::Open(context.shards(), request.run());
+  if (!view.ok()) return view.status();
   std::vector<Candidate> candidates;
   size_t looked_at = 0;
-  for (const ShownStep& step : *steps) {
+  for (const ViewedStep& step : view->steps()) {
     if (request.has_step() && step.key.step != request.step()) continue;
     if (request.has_rank() && step.key.rank != RankCode(request.rank())) continue;
     ++looked_at;
-    auto reader = context.store->OpenStep(request.run(), step.key.step, RankOfCode(step.key.rank), step.key.epoch);
+    auto reader = view->Reader(step);
     if (!reader.ok()) return reader.status();
     auto leaf = FindLeaf(**reader, request.name());
     if (!leaf.ok()) return leaf.status();
-    if (leaf->has_value()) candidates.push_back({step.key, **std::move(leaf)});
+    if (!leaf->has_value()) continue;
+    if (!candidates.empty()) reader->reset();  // it is ambiguous: nothing will be read
+    candidates.push_back({step.key, **std::move(leaf), *std::move(reader)});
     if (candidates.size() > kMostCandidates) break;
   }
   if (candidates.empty()) {
@@ -95,12 +96,12 @@ std::vector<DimensionSlice> SlicesOf(const v1::ReadTensorRequest& request) {
 // Reads ranges of a payload in order; short ranges of one chunk read it once.
 class PayloadWindow {
  public:
-  PayloadWindow(const Store& store, std::string hash) : store_(store), hash_(std::move(hash)) {}
+  PayloadWindow(StepReader& reader, std::string hash) : reader_(reader), hash_(std::move(hash)) {}
 
   absl::Status Read(uint64_t offset, uint64_t size, absl::FunctionRef<absl::Status(std::string_view)> visit) {
     while (size > 0) {
       if (offset < begin_ || offset >= begin_ + chunk_.size()) {
-        absl::Status status = store_.ReadPayloadRange(hash_, offset, 1, [&](uint64_t begin, std::string_view chunk) {
+        absl::Status status = reader_.ReadPayloadRange(hash_, offset, 1, [&](uint64_t begin, std::string_view chunk) {
           begin_ = begin;
           chunk_ = chunk;
           return absl::OkStatus();
@@ -116,7 +117,7 @@ class PayloadWindow {
   }
 
  private:
-  const Store& store_;
+  StepReader& reader_;
   const std::string hash_;
   uint64_t begin_ = 0;
   std::string chunk_;
@@ -158,14 +159,14 @@ absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest
   if (!writer.ok()) return writer.status();
   absl::Status status;
   if (plan) {
-    PayloadWindow window(*context.store, leaf.payload().hash());
+    PayloadWindow window(*candidate->reader, leaf.payload().hash());
     status = plan->ForEachRun([&](uint64_t offset, uint64_t count) {
       return window.Read(offset * element, count * element,
                          [&](std::string_view bytes) { return (*writer)->Append(bytes); });
     });
   } else {
-    status = context.store->ReadPayload(leaf.payload().hash(),
-                                        [&](std::string_view chunk) { return (*writer)->Append(chunk); });
+    status = candidate->reader->ReadPayload(leaf.payload().hash(),
+                                            [&](std::string_view chunk) { return (*writer)->Append(chunk); });
   }
   if (status.ok()) status = (*writer)->Finish();
   if (status.ok()) status = sink.End();

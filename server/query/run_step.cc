@@ -8,7 +8,6 @@
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
 #include "server/format/fragment_decoder.h"
-#include "server/store/stored_step.h"
 
 namespace msprobe::server {
 namespace {
@@ -22,39 +21,37 @@ TensorDescription DescriptionOf(const StoredContent& content) {
   return DescribeTensor(leaf);
 }
 
-class StoredTensor : public TensorSource {
+class OriginTensor : public TensorSource {
  public:
-  StoredTensor(const Store& store, const StoredContent& content)
-      : store_(store), hash_(content.ref->hash()), description_(DescriptionOf(content)) {}
+  OriginTensor(std::shared_ptr<const StepOrigin> origin, const StoredContent& content)
+      : origin_(std::move(origin)), hash_(content.ref->hash()), description_(DescriptionOf(content)) {}
   const TensorDescription& description() const override { return description_; }
-  absl::Status Read(ContentVisitor visit) override { return store_.ReadPayload(hash_, visit); }
+  absl::Status Read(ContentVisitor visit) override { return origin_->ReadPayload(hash_, visit); }
 
  private:
-  const Store& store_;
+  const std::shared_ptr<const StepOrigin> origin_;
   const std::string hash_;
   const TensorDescription description_;
 };
 
-class StoredStep : public StepSource {
+class OriginStep : public StepSource {
  public:
-  explicit StoredStep(const Store& store) : store_(store) {}
+  explicit OriginStep(std::shared_ptr<const StepOrigin> origin) : origin_(std::move(origin)) {}
 
   const StepTable& table() const override { return table_; }
   StepTable& mutable_table() override { return table_; }
   absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
     const auto found = contents_.find(row.data_name);
     if (found == contents_.end()) return absl::NotFoundError(Cat(row.data_name, ": its content never arrived"));
-    return std::make_unique<StoredTensor>(store_, found->second);
+    return std::make_unique<OriginTensor>(origin_, found->second);
   }
 
-  absl::Status Fill(const StepKey& step, const DumpReading& reading, StepLayouts& layouts) {
-    auto session = store_.SessionOfEpoch(step.run, step.epoch);
-    if (!session.ok()) return session.status();
-    const v1::CaptureSettings& settings = session->hello().settings();
-    auto blocks = ReadStoredBlocks(store_, step);
+  absl::Status Fill(const DumpReading& reading, StepLayouts& layouts) {
+    const v1::CaptureSettings& settings = origin_->hello().settings();
+    auto blocks = origin_->Blocks();
     if (!blocks.ok()) return blocks.status();
     blocks_ = *std::move(blocks);
-    const auto structure = [&](uint64_t id) { return StoredStructure(store_, step.run, id); };
+    const auto structure = [&](uint64_t id) { return origin_->Structure(id); };
     auto layout =
         layouts.Get(LayoutKey(settings, blocks_), [&] { return MakeStepLayout(settings, blocks_, structure); });
     if (!layout.ok()) return layout.status();
@@ -63,17 +60,17 @@ class StoredStep : public StepSource {
         FillStepTable(*std::move(layout), blocks_, table_, contents_, reading.stacks ? &stacks : nullptr);
     if (status.ok() && contents_.empty()) blocks_.clear();
     table_.has_stacks = settings.stack_and_construct() && !table_.debug && reading.stacks;
-    return status.ok() ? AddStacks(step.run, stacks) : status;
+    return status.ok() ? AddStacks(stacks) : status;
   }
 
  private:
-  absl::Status AddStacks(uint32_t run, const std::vector<uint64_t>& stacks) {
+  absl::Status AddStacks(const std::vector<uint64_t>& stacks) {
     absl::flat_hash_map<uint64_t, int32_t> known;
     for (size_t i = 0; i < stacks.size(); ++i) {
       if (stacks[i] == 0) continue;
       const auto [found, added] = known.try_emplace(stacks[i], static_cast<int32_t>(table_.stacks.size()));
       if (added) {
-        auto frames = StoredStack(store_, run, stacks[i]);
+        auto frames = origin_->Stack(stacks[i]);
         if (!frames.ok()) return frames.status();
         std::vector<std::string> lines;
         for (const v1::Frame& frame : *frames) lines.push_back(FrameText(frame));
@@ -84,7 +81,7 @@ class StoredStep : public StepSource {
     return absl::OkStatus();
   }
 
-  const Store& store_;
+  const std::shared_ptr<const StepOrigin> origin_;
   StepTable table_;
   StepBlocks blocks_;  // that contents_ point into
   StoredContents contents_;
@@ -92,10 +89,10 @@ class StoredStep : public StepSource {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StepSource>> ReadStoredStep(const Store& store, const StepKey& step,
-                                                           const DumpReading& reading, StepLayouts& layouts) {
-  auto read = std::make_unique<StoredStep>(store);
-  if (absl::Status status = read->Fill(step, reading, layouts); !status.ok()) return status;
+absl::StatusOr<std::unique_ptr<StepSource>> ReadStep(std::unique_ptr<StepOrigin> origin, const DumpReading& reading,
+                                                     StepLayouts& layouts) {
+  auto read = std::make_unique<OriginStep>(std::move(origin));
+  if (absl::Status status = read->Fill(reading, layouts); !status.ok()) return status;
   return read;
 }
 

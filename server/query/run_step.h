@@ -5,13 +5,13 @@
 #include "absl/status/statusor.h"
 #include "server/analysis/step_source.h"
 #include "server/query/step_layouts.h"
-#include "server/store/store.h"
+#include "server/store/step_origin.h"
 
 namespace msprobe::server {
 
-// A stored step as analysis sees it: what an export of it would say, with the extended statistics.
-// The store outlives the source. DataLoss: what is stored does not fit together.
-absl::StatusOr<std::unique_ptr<StepSource>> ReadStoredStep(const Store& store, const StepKey& step,
-                                                           const DumpReading& reading, StepLayouts& layouts);
+// A step at rest as analysis sees it: what an export of it would say, with the extended statistics.
+// What the origin came from outlives the source. DataLoss: what is stored does not fit together.
+absl::StatusOr<std::unique_ptr<StepSource>> ReadStep(std::unique_ptr<StepOrigin> origin, const DumpReading& reading,
+                                                     StepLayouts& layouts);
 
 }  // namespace msprobe::server

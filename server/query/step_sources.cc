@@ -9,7 +9,6 @@
 #include "server/format/cat.h"
 #include "server/importer/file_source.h"
 #include "server/query/run_step.h"
-#include "server/query/shown_steps.h"
 
 namespace msprobe::server {
 namespace {
@@ -128,14 +127,13 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
   AnalysisSource opened;
   opened.context_ = &context;
   if (source.kind_case() == v1::Source::kRun) {
-    auto run = context.store->FindRun(source.run());
-    if (!run.ok()) return run.status();
-    auto steps = ShownSteps(*context.store, run->number());
-    if (!steps.ok()) return steps.status();
-    for (const ShownStep& step : *steps) {
+    auto view = RunView::Open(context.shards(), source.run());
+    if (!view.ok()) return view.status();
+    opened.view_ = std::make_shared<const RunView>(*std::move(view));
+    for (const ViewedStep& step : opened.view_->steps()) {
       const v1::Rank rank = RankOfCode(step.key.rank);
       opened.places_.push_back({step.key.step, {rank.kind(), rank.number()}});
-      opened.stored_.emplace(opened.places_.back(), Stored{step.key, step.row.next_block()});
+      opened.stored_.emplace(opened.places_.back(), Stored{step.key, step.row.next_block(), &step});
       if (step.row.state() == v1::StepSummary::OPEN) opened.open_.insert(opened.places_.back());
     }
   } else if (source.kind_case() == v1::Source::kPath) {
@@ -158,7 +156,9 @@ absl::StatusOr<AnalysisSource> AnalysisSource::Open(const v1::Source& source, co
 
 absl::StatusOr<std::unique_ptr<StepSource>> AnalysisSource::Read(const Place& place, const DumpReading& reading) const {
   if (const auto found = stored_.find(place); found != stored_.end()) {
-    return ReadStoredStep(*context_->store, found->second.key, reading, *context_->layouts);
+    auto origin = view_->Origin(*found->second.step);
+    if (!origin.ok()) return origin.status();
+    return ReadStep(*std::move(origin), reading, *context_->layouts);
   }
   return ReadDumpStep(files_.at(place), reading);
 }

@@ -16,6 +16,7 @@
 #include "server/analysis/step_source.h"
 #include "server/importer/dump_layout.h"
 #include "server/query/analysis_context.h"
+#include "server/query/run_view.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
@@ -33,21 +34,25 @@ class AnalysisSource {
   // In order of step, then rank (ranks before processes are not guaranteed).
   const std::vector<Place>& places() const { return places_; }
   absl::StatusOr<std::unique_ptr<StepSource>> Read(const Place& place, const DumpReading& reading) const;
+  // Of a run: sessions that have neither ended nor been lost.
+  uint32_t open_sessions() const { return view_ == nullptr ? 0 : view_->open_sessions(); }
   // Whether more of the step may come.
   bool IsOpen(const Place& place) const { return open_.contains(place); }
-  // Of a run: where the step is stored, and how many blocks it has. Null: of a directory.
+  // Of a run: where this server stores the step, and how many blocks it has. Null: of a directory, or another server's.
   struct Stored {
     StepKey key;
     uint32_t blocks = 0;
+    const ViewedStep* step = nullptr;  // of view_
   };
   const Stored* FindStored(const Place& place) const {
     const auto found = stored_.find(place);
-    return found == stored_.end() ? nullptr : &found->second;
+    return found == stored_.end() || found->second.step->peer != nullptr ? nullptr : &found->second;
   }
 
  private:
   const AnalysisContext* context_ = nullptr;
-  std::map<Place, Stored> stored_;        // of a run
+  std::shared_ptr<const RunView> view_;   // of a run
+  std::map<Place, Stored> stored_;        // its steps
   std::set<Place> open_;                  // of these
   std::map<Place, DumpStepFiles> files_;  // of a directory
   std::vector<Place> places_;

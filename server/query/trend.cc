@@ -1,5 +1,6 @@
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -96,12 +97,15 @@ class Trends {
 
   // Takes from the stops those that it answers from their tiles.
   absl::Status ReadTiles(const AnalysisSource& target, std::vector<Stop>& stops) {
+    // Those of other servers are read step by step.
+    const auto elsewhere = std::stable_partition(
+        stops.begin(), stops.end(), [&](const Stop& stop) { return target.FindStored(stop.shown()) != nullptr; });
     std::vector<TiledTrend::Step> steps;
-    for (const Stop& stop : stops) {
-      const AnalysisSource::Stored* const stored = target.FindStored(stop.shown());
-      if (stored == nullptr) return absl::OkStatus();
-      steps.push_back({stored->key, stored->blocks});
+    for (auto stop = stops.begin(); stop != elsewhere; ++stop) {
+      const AnalysisSource::Stored& stored = *target.FindStored(stop->shown());
+      steps.push_back({stored.key, stored.blocks});
     }
+    if (steps.empty()) return absl::OkStatus();
     auto tiled = TiledTrend::Make(context_, steps, request_.scope().name_glob());
     if (!tiled.ok()) return tiled.status();
     const TiledTrend& trend = **tiled;
@@ -116,7 +120,7 @@ class Trends {
     absl::Status status = InOrder<StepTable>::Run(trend.parts(), context_.threads, read, take);
     std::vector<Stop> rest;
     for (size_t i = 0; i < stops.size(); ++i) {
-      if (!trend.taken()[i]) rest.push_back(stops[i]);
+      if (i >= steps.size() || !trend.taken()[i]) rest.push_back(stops[i]);
     }
     stops = std::move(rest);
     done_ = total_ - stops.size();

@@ -24,6 +24,45 @@ absl::StatusOr<std::vector<Row>> AllRows(const Store& store, const std::string& 
 
 }  // namespace
 
+absl::StatusOr<std::optional<storage::RunRow>> Store::LookUpRun(const std::string& name) const {
+  auto number = Get(Family::kMeta, RunByNameKey(name));
+  if (!number.ok()) return number.status();
+  if (!number->has_value()) return std::optional<storage::RunRow>();
+  auto row = Find<storage::RunRow>(RunKey(ReadU32(**number, 0)));
+  if (row.ok() && !row->has_value()) return absl::DataLossError(Cat("run \"", name, "\" has a name but no row"));
+  return row;
+}
+
+absl::StatusOr<storage::RunRow> Store::RunOrNew(const std::string& name, storage::ServerRow& server,
+                                                ChangeSet& changes) const {
+  auto known = LookUpRun(name);
+  if (!known.ok()) return known.status();
+  if (known->has_value()) return **known;
+  storage::RunRow run;
+  run.set_name(name);
+  run.set_number(server.next_run());
+  run.set_created_unix_us(absl::ToUnixMicros(Now()));
+  server.set_next_run(run.number() + 1);
+  std::string bytes;
+  AppendU32(bytes, run.number());
+  changes.Put(Family::kMeta, RunByNameKey(run.name()), bytes);
+  changes.PutMeta(ServerKey(), server);
+  return run;
+}
+
+absl::StatusOr<storage::RunRow> Store::PlaceRun(const std::string& name, const std::vector<std::string>& shards) {
+  absl::MutexLock lock(&registry_mutex_);
+  ChangeSet changes;
+  storage::ServerRow server = server_;
+  auto run = RunOrNew(name, server, changes);
+  if (!run.ok() || server.next_run() == server_.next_run()) return run;
+  run->mutable_shards()->Assign(shards.begin(), shards.end());
+  changes.PutMeta(RunKey(run->number()), *run);
+  if (absl::Status status = Write(changes); !status.ok()) return status;
+  server_ = server;
+  return run;
+}
+
 absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hello) {
   absl::MutexLock lock(&registry_mutex_);
   auto known = Find<storage::SessionRow>(SessionKey(hello.session()));
@@ -36,24 +75,9 @@ absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hell
 
   ChangeSet changes;
   storage::ServerRow server = server_;
-  storage::RunRow run;
-  auto number = Get(Family::kMeta, RunByNameKey(hello.run()));
-  if (!number.ok()) return number.status();
-  if (number->has_value()) {
-    auto row = Find<storage::RunRow>(RunKey(ReadU32(**number, 0)));
-    if (!row.ok()) return row.status();
-    if (!row->has_value()) return absl::DataLossError(Cat("run \"", hello.run(), "\" has a name but no row"));
-    run = **row;
-  } else {
-    run.set_name(hello.run());
-    run.set_number(server.next_run());
-    run.set_created_unix_us(absl::ToUnixMicros(Now()));
-    server.set_next_run(run.number() + 1);
-    std::string bytes;
-    AppendU32(bytes, run.number());
-    changes.Put(Family::kMeta, RunByNameKey(run.name()), bytes);
-    changes.PutMeta(ServerKey(), server);
-  }
+  auto found = RunOrNew(hello.run(), server, changes);
+  if (!found.ok()) return found.status();
+  storage::RunRow run = *std::move(found);
 
   storage::SessionRow session;
   session.set_session(hello.session());

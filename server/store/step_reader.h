@@ -68,6 +68,18 @@ class StepReader {
   virtual absl::Status ReadPayload(std::string_view hash,
                                    absl::FunctionRef<absl::Status(std::string_view chunk)> visit) = 0;
 
+  // The chunks that hold some of `size` bytes from `offset` on, each with the offset of its first byte.
+  virtual absl::Status ReadPayloadRange(
+      std::string_view hash, uint64_t offset, uint64_t size,
+      absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit) {
+    uint64_t at = 0;
+    return ReadPayload(hash, [&](std::string_view chunk) {
+      const uint64_t begin = at;
+      at += chunk.size();
+      return begin < offset + size && at > offset ? visit(begin, chunk) : absl::OkStatus();
+    });
+  }
+
   // Lines for dump_error_info.log, in order of arrival.
   virtual std::vector<v1::Marker::Fault> faults() = 0;
   virtual std::vector<v1::Marker::Gap> gaps() = 0;

@@ -101,6 +101,10 @@ class Store {
   // FailedPrecondition: the session is known under another run.
   absl::StatusOr<storage::SessionRow> RegisterSession(const v1::Hello& hello);
   absl::StatusOr<std::vector<storage::RunRow>> Runs() const;
+  // The run of this name; a new one with these shards where there is none.
+  absl::StatusOr<storage::RunRow> PlaceRun(const std::string& name, const std::vector<std::string>& shards);
+  // Nothing: there is no such run.
+  absl::StatusOr<std::optional<storage::RunRow>> LookUpRun(const std::string& name) const;
   // NotFound names the run and those that exist.
   absl::StatusOr<storage::RunRow> FindRun(const std::string& name) const;
   // Of all runs, or of one.
@@ -185,6 +189,9 @@ class Store {
   explicit Store(StoreOptions options);
   absl::StatusOr<std::vector<Step>> StepsUnder(const std::string& prefix) const;
   absl::Status LoadServerRow();
+  // The run of this name, or a new one, which `changes` and `server` then hold.
+  absl::StatusOr<storage::RunRow> RunOrNew(const std::string& name, storage::ServerRow& server,
+                                           ChangeSet& changes) const;
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;

@@ -5,45 +5,79 @@
 
 #include "server/format/cat.h"
 #include "server/format/record_assembler.h"
+#include "server/store/step_origin.h"
 #include "server/store/tiled_passes.h"
 
 namespace msprobe::server {
 namespace {
 
-class StoredStep : public StepReader {
+class StoredOrigin : public StepOrigin {
  public:
-  StoredStep(const Store& store, const storage::RunRow& run, const StepKey& key, const storage::StepRow& row,
-             storage::SessionRow session)
-      : store_(store),
-        run_(run.name()),
+  StoredOrigin(const Store& store, const StepKey& key, const storage::StepRow& row, storage::SessionRow session)
+      : store_(store), key_(key), row_(row), session_(std::move(session)) {}
+
+  const storage::StepRow& row() const override { return row_; }
+  const v1::Hello& hello() const override { return session_.hello(); }
+  absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> Blocks() const override {
+    return ReadStoredBlocks(store_, key_);
+  }
+  absl::StatusOr<v1::Structure> Structure(uint64_t id) const override { return StoredStructure(store_, key_.run, id); }
+  absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t id) const override { return StoredStack(store_, key_.run, id); }
+  absl::Status ReadPayload(std::string_view hash,
+                           absl::FunctionRef<absl::Status(std::string_view)> visit) const override {
+    return store_.ReadPayload(hash, visit);
+  }
+  absl::Status ReadPayloadRange(std::string_view hash, uint64_t offset, uint64_t size,
+                                absl::FunctionRef<absl::Status(uint64_t, std::string_view)> visit) const override {
+    return store_.ReadPayloadRange(hash, offset, size, visit);
+  }
+  absl::StatusOr<std::vector<v1::Marker::Fault>> Faults() const override {
+    std::vector<v1::Marker::Fault> faults;
+    std::string prefix = FaultKey(key_, 0);
+    prefix.resize(prefix.size() - 4);
+    absl::Status status = store_.ForEach(Family::kMeta, prefix, [&](std::string_view, std::string_view value) {
+      auto fault = DecodeAs<v1::Marker::Fault>(value);
+      if (fault.ok()) faults.push_back(*std::move(fault));
+      return fault.status();
+    });
+    if (!status.ok()) return status;
+    return faults;
+  }
+
+ private:
+  const Store& store_;
+  const StepKey key_;
+  const storage::StepRow row_;
+  const storage::SessionRow session_;
+};
+
+class OriginReader : public StepReader {
+ public:
+  OriginReader(std::unique_ptr<StepOrigin> origin, const std::string& run, const StepKey& key)
+      : origin_(std::move(origin)),
+        run_(run),
         key_(key),
-        row_(row),
-        session_(std::move(session)),
         rank_(RankOfCode(key.rank)),
-        assembler_(key.step, rank_, [this](uint64_t id) { return StoredStructure(store_, key_.run, id); }) {}
+        assembler_(key.step, rank_, [this](uint64_t id) { return origin_->Structure(id); }) {}
 
   absl::Status Load() {
-    auto blocks = ReadStoredBlocks(store_, key_);
+    auto blocks = origin_->Blocks();
     if (!blocks.ok()) return blocks.status();
     for (const auto& block : *blocks) {
       if (absl::Status status = assembler_.Add(*block); !status.ok()) return status;
     }
-    std::string faults = FaultKey(key_, 0);
-    faults.resize(faults.size() - 4);
-    return store_.ForEach(Family::kMeta, faults, [&](std::string_view, std::string_view value) {
-      auto fault = DecodeAs<v1::Marker::Fault>(value);
-      if (fault.ok()) faults_.push_back(*std::move(fault));
-      return fault.status();
-    });
+    auto faults = origin_->Faults();
+    if (faults.ok()) faults_ = *std::move(faults);
+    return faults.status();
   }
 
   const std::string& run() const override { return run_; }
   uint32_t step() const override { return key_.step; }
   const v1::Rank& rank() const override { return rank_; }
   uint32_t epoch() const override { return key_.epoch; }
-  State state() const override { return row_.state(); }
-  const v1::CaptureSettings& settings() const override { return session_.hello().settings(); }
-  const v1::Hello& hello() const override { return session_.hello(); }
+  State state() const override { return origin_->row().state(); }
+  const v1::CaptureSettings& settings() const override { return origin_->hello().settings(); }
+  const v1::Hello& hello() const override { return origin_->hello(); }
 
   absl::Status ForEachRecord(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
     return assembler_.ForEach(visit);
@@ -60,23 +94,24 @@ class StoredStep : public StepReader {
 
   bool may_have_payloads() override { return assembler_.has_payloads(); }
 
-  absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) override {
-    return StoredStack(store_, key_.run, stack_id);
-  }
+  absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) override { return origin_->Stack(stack_id); }
 
   absl::Status ReadPayload(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view)> visit) override {
-    return store_.ReadPayload(hash, visit);
+    return origin_->ReadPayload(hash, visit);
+  }
+
+  absl::Status ReadPayloadRange(std::string_view hash, uint64_t offset, uint64_t size,
+                                absl::FunctionRef<absl::Status(uint64_t, std::string_view)> visit) override {
+    return origin_->ReadPayloadRange(hash, offset, size, visit);
   }
 
   std::vector<v1::Marker::Fault> faults() override { return faults_; }
-  std::vector<v1::Marker::Gap> gaps() override { return {row_.gaps().begin(), row_.gaps().end()}; }
+  std::vector<v1::Marker::Gap> gaps() override { return {origin_->row().gaps().begin(), origin_->row().gaps().end()}; }
 
  private:
-  const Store& store_;
+  const std::unique_ptr<StepOrigin> origin_;
   const std::string run_;
   const StepKey key_;
-  const storage::StepRow row_;
-  const storage::SessionRow session_;
   const v1::Rank rank_;
   RecordAssembler assembler_;
   std::vector<v1::Marker::Fault> faults_;
@@ -128,13 +163,25 @@ absl::StatusOr<std::vector<v1::Frame>> StoredStack(const Store& store, uint32_t 
   return std::vector<v1::Frame>(stack.frames().begin(), stack.frames().end());
 }
 
-absl::StatusOr<std::unique_ptr<StepReader>> OpenStoredStep(const Store& store, const storage::RunRow& run,
-                                                           const StepKey& key, const storage::StepRow& row) {
+absl::StatusOr<std::unique_ptr<StepOrigin>> OriginInStore(const Store& store, const StepKey& key,
+                                                          const storage::StepRow& row) {
   auto session = store.SessionOfEpoch(key.run, key.epoch);
   if (!session.ok()) return session.status();
-  auto step = std::make_unique<StoredStep>(store, run, key, row, *std::move(session));
+  return std::make_unique<StoredOrigin>(store, key, row, *std::move(session));
+}
+
+absl::StatusOr<std::unique_ptr<StepReader>> ReaderOf(std::unique_ptr<StepOrigin> origin, const std::string& run,
+                                                     const StepKey& key) {
+  auto step = std::make_unique<OriginReader>(std::move(origin), run, key);
   if (absl::Status status = step->Load(); !status.ok()) return status;
   return std::unique_ptr<StepReader>(std::move(step));
+}
+
+absl::StatusOr<std::unique_ptr<StepReader>> OpenStoredStep(const Store& store, const storage::RunRow& run,
+                                                           const StepKey& key, const storage::StepRow& row) {
+  auto origin = OriginInStore(store, key, row);
+  if (!origin.ok()) return origin.status();
+  return ReaderOf(*std::move(origin), run.name(), key);
 }
 
 }  // namespace msprobe::server

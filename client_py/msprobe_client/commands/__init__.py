@@ -8,6 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -16,8 +19,8 @@ from typer.core import TyperGroup
 from msprobe_client import __version__
 from msprobe_client.access import Access
 from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
-from msprobe_client.errors import MsprobeError
-from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_INTERRUPTED
+from msprobe_client.errors import MissingShardsWarning, MsprobeError
+from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_DIFFERS, EXIT_FAILED, EXIT_INTERRUPTED
 
 # Module and subcommand, in the order of --help.
 COMMANDS = (
@@ -43,9 +46,10 @@ class Group(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
-            return result
+            with _complete_answers(ctx):
+                result = super().invoke(ctx)
+                sys.stdout.flush()
+                return result
         except MsprobeError as error:
             _fail(ctx, str(error), EXIT_FAILED)
         except BrokenPipeError:
@@ -56,6 +60,32 @@ class Group(TyperGroup):
             _fail(ctx, "interrupted", EXIT_INTERRUPTED)
         except OSError as error:
             _fail(ctx, f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
+
+
+@contextmanager
+def _complete_answers(ctx: Any) -> Iterator[None]:
+    """Says which servers of a cluster did not answer, and ends with EXIT_FAILED where there were any."""
+    said: set[str] = set()
+    show = warnings.showwarning
+
+    def showwarning(message: Warning | str, *where: Any, **more: Any) -> None:
+        if not isinstance(message, MissingShardsWarning):
+            show(message, *where, **more)
+        elif str(message) not in said:
+            said.add(str(message))
+            print(f"{ctx.find_root().info_name}: {message}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", MissingShardsWarning)
+        warnings.showwarning = showwarning
+        try:
+            yield
+        except typer.Exit as end:
+            if said and end.exit_code in (0, EXIT_DIFFERS):
+                raise typer.Exit(EXIT_FAILED) from None
+            raise
+    if said:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _fail(ctx: Any, message: str, code: int) -> NoReturn:

@@ -31,8 +31,11 @@ def info(
         Column("data_dir", "DATA"),
         Column("started", "STARTED", show.time),
         Column("open_sessions", "OPEN SESSIONS", right=True),
+        Column("shards", "SHARDS", lambda shards: " ".join(shards) or "alone"),
     )
-    write(options.format or Format.table, columns, [{column.name: getattr(found, column.name) for column in columns}])
+    row = {column.name: getattr(found, column.name) for column in columns}
+    row["shards"] = [f"{shard.address}{'' if shard.reachable else ' (unreachable)'}" for shard in found.shards]
+    write(options.format or Format.table, columns, [row])
 
 
 @app.command()

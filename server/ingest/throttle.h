@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace msprobe::server {
+
+// How fast senders may send while memory is short: what is written fills memory faster than the disk takes it away.
+// Above three quarters of the memory that writing may take, all streams together may send 64 MiB/s, and half of it with
+// every further look that finds it so; below one half, twice as much with every look, and beyond 256 MiB/s as much as
+// they like. HTTP/2's flow control holds them, too, but only when the memory is used up.
+// Threads: one.
+class Throttle {
+ public:
+  static constexpr uint64_t kFirst = uint64_t{64} << 20;
+  static constexpr uint64_t kMost = uint64_t{256} << 20;
+  static constexpr uint64_t kLeastOfAStream = uint64_t{64} << 10;
+
+  // limit: bytes that may be written and not yet in files.
+  explicit Throttle(uint64_t limit) : limit_(limit) {}
+
+  // Call about once a second. Bytes a second of each of `streams`; 0: no limit.
+  uint64_t Look(uint64_t used, size_t streams) {
+    if (used > limit_ / 4 * 3) {
+      total_ = total_ == 0 ? kFirst : total_ / 2 + 1;
+    } else if (used < limit_ / 2 && total_ != 0) {
+      total_ = total_ >= kMost / 2 ? 0 : total_ * 2;
+    }
+    if (total_ == 0) return 0;
+    const uint64_t each = total_ / (streams == 0 ? 1 : streams);
+    return each < kLeastOfAStream ? kLeastOfAStream : each;
+  }
+
+ private:
+  const uint64_t limit_;
+  uint64_t total_ = 0;  // 0: no limit
+};
+
+}  // namespace msprobe::server

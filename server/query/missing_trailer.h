@@ -1,0 +1,20 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "absl/status/status.h"
+#include "server/format/cat.h"
+#include "server/shards/missing_shards.h"
+
+namespace msprobe::server {
+
+// Puts what is missing into the trailing metadata of an answer. What was not found may be on a server that is missing,
+// so that NotFound becomes Unavailable.
+inline absl::Status AnswerWith(const MissingShards& missing, absl::Status status, grpc::ServerContext* call) {
+  if (missing.empty()) return status;
+  call->AddTrailingMetadata(MissingShards::kTrailer, missing.message().SerializeAsString());
+  if (!absl::IsNotFound(status)) return status;
+  return absl::UnavailableError(Cat(status.message(), "; not asked: ", missing.Text()));
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/ingest/sessions.h"
+#include "server/shards/shards.pb.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// What this server has of each of its runs, steps summed up: with summary, latest_started_unix_us and step_numbers.
+absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store);
+
+}  // namespace msprobe::server

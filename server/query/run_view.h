@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/query/shown_steps.h"
+#include "server/shards/missing_shards.h"
+#include "server/shards/peers.h"
+#include "server/store/step_origin.h"
+
+namespace msprobe::server {
+
+// Whom a request may ask: this server's store, and the others of its cluster. Outlived by all of it.
+struct Shards {
+  const Store* store = nullptr;
+  Peers* peers = nullptr;            // null: this server is alone
+  MissingShards* missing = nullptr;  // where it is said who could not be asked; null with peers null
+};
+
+// A step of one rank as it is shown, and where it is.
+struct ViewedStep : ShownStep {
+  Peer* peer = nullptr;         // null: here. Else key.run means nothing
+  int64_t started_unix_us = 0;  // of its session; where there are several servers
+};
+
+// A run over all of its shards. Of a rank that several of them have (it was restarted, and was a process without a rank
+// when its session began) the session that started last is shown; earlier_epochs are those of its own shard.
+// Threads: one while it is opened, any afterwards. What `Shards` names outlives it.
+class RunView {
+ public:
+  // NotFound: no server has the run. Unavailable: none that answers has it, and others do not answer. Those are in
+  // shards.missing.
+  static absl::StatusOr<RunView> Open(const Shards& shards, const std::string& run);
+
+  const std::string& run() const { return run_; }
+  // In order of step, then rank (ranks before processes).
+  const std::vector<ViewedStep>& steps() const { return steps_; }
+  // Sessions that have neither ended nor been lost.
+  uint32_t open_sessions() const { return open_sessions_; }
+  // The shards that hold a part of it, null being this one; and whether a session streams into one of the others.
+  const std::vector<Peer*>& holders() const { return holders_; }
+  bool in_use_elsewhere() const { return in_use_elsewhere_; }
+
+  absl::StatusOr<std::unique_ptr<StepOrigin>> Origin(const ViewedStep& step) const;
+  absl::StatusOr<std::unique_ptr<StepReader>> Reader(const ViewedStep& step) const;
+  // Epoch absent: the one that is shown. NotFound says what there is.
+  absl::StatusOr<std::unique_ptr<StepReader>> Reader(uint32_t step, const v1::Rank& rank,
+                                                     std::optional<uint32_t> epoch) const;
+
+ private:
+  struct Known;  // what was learnt of the others
+
+  absl::Status AddHere();
+  absl::Status Ask(Known& known);
+  void Show();
+  void Report(const Known& known) const;
+
+  Shards shards_;
+  std::string run_;
+  std::vector<ViewedStep> steps_;
+  std::vector<ViewedStep> hidden_;  // of shards that another one's session has replaced
+  std::vector<Peer*> holders_;
+  uint32_t open_sessions_ = 0;
+  bool in_use_elsewhere_ = false;
+};
+
+}  // namespace msprobe::server

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "server/query/query_context.h"
+#include "server/shards/shards.grpc.pb.h"
+
+namespace msprobe::server {
+
+// msprobe.shards.Shards: what the other servers of the cluster ask. From this server's store, and from nothing else.
+class ShardService final : public shards::Shards::Service {
+ public:
+  explicit ShardService(QueryContext context) : context_(std::move(context)) {}
+
+  grpc::Status FindRun(grpc::ServerContext*, const shards::FindRunRequest* request,
+                       shards::FindRunResponse* response) override;
+  grpc::Status PlaceRun(grpc::ServerContext*, const shards::PlaceRunRequest* request,
+                        shards::PlaceRunResponse* response) override;
+  grpc::Status ListRuns(grpc::ServerContext*, const shards::ListRunsRequest*,
+                        grpc::ServerWriter<shards::RunPart>* writer) override;
+  grpc::Status ReadRun(grpc::ServerContext*, const shards::ReadRunRequest* request,
+                       grpc::ServerWriter<shards::RunPart>* writer) override;
+  grpc::Status ReadStep(grpc::ServerContext*, const shards::ReadStepRequest* request,
+                        grpc::ServerWriter<shards::StepPart>* writer) override;
+  grpc::Status ReadPayload(grpc::ServerContext*, const shards::ReadPayloadRequest* request,
+                           grpc::ServerWriter<shards::PayloadPart>* writer) override;
+  grpc::Status PinRun(grpc::ServerContext*, const shards::PinRunRequest* request, shards::PinRunResponse*) override;
+  grpc::Status DeleteRun(grpc::ServerContext*, const shards::DeleteRunRequest* request,
+                         shards::DeleteRunResponse* response) override;
+
+ private:
+  const QueryContext context_;  // without peers
+};
+
+}  // namespace msprobe::server
