@@ -154,6 +154,9 @@ def server_info(message: control_pb2.ServerInfo) -> model.ServerInfo:
         started=time_of(message.started_unix_us),
         open_sessions=message.open_sessions,
         storage_format=message.storage_format,
+        now=time_of(message.now_unix_us) if message.now_unix_us else None,
+        disk_free_bytes=message.disk_free_bytes or None,
+        refusing=message.refusing,
     )
 
 

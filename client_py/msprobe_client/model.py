@@ -288,3 +288,7 @@ class ServerInfo:
     started: datetime
     open_sessions: int
     storage_format: int
+    # None: the server is older than 0.1.0 and does not say.
+    now: datetime | None = None
+    disk_free_bytes: int | None = None
+    refusing: str = ""

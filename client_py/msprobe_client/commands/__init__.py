@@ -35,6 +35,7 @@ COMMANDS = (
     ("control", "control"),
     ("delete", "delete"),
     ("server", "server"),
+    ("doctor", "doctor"),
 )
 
 
