@@ -27,11 +27,24 @@ demo: build ## run the main job: a model through agent, server and store, and a 
 build: cpp wheels ## install what is missing, build the C++, make and install the three wheels
 	@$(RUN) scripts/make_wheels.py --install
 
-test: build oracle vllm ## every test: C++, Python, integration, interop with the established tool, vLLM, sanitizers
+test: build oracle vllm operate-tools ## every test: C++, Python, integration, interop with the established tool, vLLM, deployment, sanitizers
 	@$(RUN) scripts/run_suites.py
 
 test-vllm: build vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
+
+test-operate: build operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image, web page
+	@$(RUN) scripts/run_suites.py operate
+
+package: cpp ## the server as a Debian package and as a tarball, in dist/
+	@$(RUN) scripts/make_package.py
+
+image: cpp operate-packages ## the server's image as an OCI archive in dist/, built without a container engine, and started once
+	@$(RUN) scripts/make_image.py
+
+dashboards: venv operate-tools ## what deploy/ has generated: Grafana's dashboards, PrometheusRule, the chart's copies
+	@$(RUN) deploy/grafana/make_dashboards.py
+	@$(RUN) deploy/make_copies.py
 
 bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; fifty minutes
 	@$(RUN) tests/bench/bench.py
@@ -80,6 +93,12 @@ debian:
 lint-packages:
 	@scripts/install_debian_packages.sh scripts/debian_packages_lint.txt
 
+operate-packages:
+	@scripts/install_debian_packages.sh scripts/debian_packages_operate.txt
+
+operate-tools: operate-packages $(VENV)/.requirements-operate
+	@$(RUN) scripts/operate_tools.py
+
 venv: $(VENV)/.requirements
 oracle: $(ORACLE)/.requirements
 
@@ -90,6 +109,10 @@ $(VENV)/.torch: scripts/requirements-torch.txt | debian
 	@touch $@
 
 $(VENV)/.requirements: scripts/requirements.txt $(VENV)/.torch
+	$(VENV)/bin/python -m pip install --quiet -r $<
+	@touch $@
+
+$(VENV)/.requirements-operate: scripts/requirements-operate.txt $(VENV)/.requirements
 	$(VENV)/bin/python -m pip install --quiet -r $<
 	@touch $@
 
@@ -112,4 +135,4 @@ $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.
 vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
-.PHONY: tsan chaos chaos-programs fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks test-vllm vllm
+.PHONY: tsan chaos chaos-programs test-operate package image dashboards operate-packages operate-tools fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks test-vllm vllm

@@ -131,6 +131,7 @@ SUITES = {
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1200),
+        pytest("operate", "tests/operate", 480),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
         ctest(
             "tsan",
@@ -147,7 +148,7 @@ SUITES = {
         pytest("chaos", "tests/chaos", 9000),
     )
 }
-DEFAULT = ("unit", "client", "agent", "integration", "interop", "vllm", "sanitize")
+DEFAULT = ("unit", "client", "agent", "integration", "interop", "vllm", "operate", "sanitize")
 
 
 def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:

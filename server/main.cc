@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
@@ -15,7 +16,10 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/numbers.h"
 #include "server/control/cluster_options.h"
+#include "server/control/probe.h"
 #include "server/control/server.h"
+#include "server/control/service_notify.h"
+#include "server/control/settings.h"
 #include "server/control/store_check.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
@@ -49,6 +53,16 @@ ABSL_FLAG(int64_t, retain_mib, 0, "Remove the oldest runs while all together hav
 ABSL_FLAG(int64_t, retain_runs, 0, "Remove the oldest runs while there are more. 0: no limit.");
 ABSL_FLAG(int64_t, run_quota_mib, 0,
           "MiB that one run may take; beyond, its agents are refused and their loss policy applies. 0: no limit.");
+ABSL_FLAG(std::string, watch, "",
+          "Statistics to serve as msprobe_watched_value: NAME=GLOB:STATISTIC[,...], at most 16, e.g. "
+          "loss=*cross_entropy*.output.0:max. STATISTIC is max, min, mean, norm, std, rms or abs_max. Needs "
+          "--metrics_listen.");
+ABSL_FLAG(std::string, config, "",
+          "File of settings, a line each: the name of a flag, =, its value. The environment (MSPROBE_ and the name in "
+          "capitals) goes before it, the command line before both. SIGHUP reads it again.");
+ABSL_FLAG(bool, check_config, false, "Say every setting and where it comes from, or what is wrong, and end: 0 or 2.");
+ABSL_FLAG(std::string, probe, "",
+          "Ask the server at this plain address (host:port or unix:/path) whether it is serving, and end: 0 or 1.");
 ABSL_FLAG(bool, check, false,
           "Read everything in data_dir, say what is damaged (run, rank, step or payload), and end: 0 where nothing is, "
           "else 1.");
@@ -176,6 +190,12 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
     return BadFlag("memory_limit", memory, "allowed are numbers with MiB or GiB from 256MiB on, e.g. 1GiB");
   }
   options.memory_limit = (gibibytes ? mebibytes * 1024 : mebibytes) << 20;
+  auto watched = ParseWatched(absl::GetFlag(FLAGS_watch));
+  if (!watched.ok()) return watched.status();
+  options.watched = *std::move(watched);
+  if (!options.watched.empty() && options.metrics_listen.empty()) {
+    return BadFlag("watch", absl::GetFlag(FLAGS_watch), "it needs --metrics_listen, where its values are served");
+  }
   if (!options.embedded && !options.dump_path.empty()) {
     return BadFlag("dump_path", options.dump_path, "it is for --embedded only");
   }
@@ -214,10 +234,44 @@ int Check(const ServerOptions& server) {
   _exit(1);
 }
 
-int Main() {
+int Probe(const std::string& address) {
+  const absl::Status status = ProbeHealth(address, absl::Seconds(2));
+  if (!status.ok()) std::fprintf(stderr, "msprobe-server: %s\n", std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}
+
+void Reload(Settings& settings, Server& server) {
+  NotifyService("RELOADING=1");
+  auto need_restart = settings.Reload();
   absl::StatusOr<ServerOptions> options = OptionsOfFlags();
+  absl::Status status = need_restart.ok() ? options.status() : need_restart.status();
+  if (status.ok()) status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
+  if (status.ok()) {
+    server.SetRetention(options->retention);
+    SetLogLevel(absl::GetFlag(FLAGS_log_level));
+    LogInfo("settings read again");
+    for (const std::string& name : *need_restart) LogWarning("{} has changed, which takes effect at a restart", name);
+  } else {
+    LogError("settings stay as they were: {}", std::string(status.message()));
+  }
+  NotifyService("READY=1");
+}
+
+int Main(Settings& settings) {
+  if (!absl::GetFlag(FLAGS_probe).empty()) return Probe(absl::GetFlag(FLAGS_probe));
+  // The environment of a traced program is not meant for the server that its agent starts.
+  absl::Status loaded;
+  if (!absl::GetFlag(FLAGS_embedded)) loaded = settings.Load(absl::GetFlag(FLAGS_config));
+  absl::StatusOr<ServerOptions> options = loaded.ok() ? OptionsOfFlags() : loaded;
   absl::Status status = CheckLogLevel(absl::GetFlag(FLAGS_log_level));
   if (!options.ok()) status = options.status();
+  if (status.ok() && absl::GetFlag(FLAGS_check_config)) {
+    status = Server::Check(*options);
+    if (status.ok()) {
+      std::fputs(settings.Describe().c_str(), stdout);
+      return 0;
+    }
+  }
   if (!status.ok()) {
     std::fprintf(stderr, "msprobe-server: %s\n", std::string(status.message()).c_str());
     return 2;
@@ -238,6 +292,7 @@ int Main() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
@@ -252,6 +307,7 @@ int Main() {
     std::fprintf(stderr, "msprobe-server: %s\n", std::string(server.status().message()).c_str());
     return absl::IsInvalidArgument(server.status()) ? 2 : 1;
   }
+  NotifyService("READY=1");
   const timespec period{0, 200'000'000};
   while ((*server)->Tick()) {
     if (!(*server)->data_dir_in_place()) {
@@ -259,8 +315,13 @@ int Main() {
       _exit(1);
     }
     if (absl::Status status = (*server)->broken(); !status.ok()) EndForDisk(status);
-    if (sigtimedwait(&signals, nullptr, &period) > 0) break;
+    const int signal = sigtimedwait(&signals, nullptr, &period);
+    // Without a file it is what it always was: the terminal is gone.
+    const bool reload = signal == SIGHUP && !absl::GetFlag(FLAGS_config).empty();
+    if (reload) Reload(settings, **server);
+    if (signal > 0 && !reload) break;
   }
+  NotifyService("STOPPING=1");
   (*server)->Stop();
   return 0;
 }
@@ -273,10 +334,11 @@ int main(int argc, char** argv) {
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return std::string("msprobe-server " MSPROBE_VERSION "\n"); };
   absl::SetFlagsUsageConfig(usage);
+  msprobe::server::Settings settings(std::vector<std::string>(argv, argv + argc));
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);
   if (rest.size() > 1) {
     std::fprintf(stderr, "msprobe-server: unexpected argument \"%s\"; flags begin with --\n", rest[1]);
     return 2;
   }
-  return msprobe::server::Main();
+  return msprobe::server::Main(settings);
 }

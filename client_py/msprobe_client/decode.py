@@ -155,6 +155,9 @@ def server_info(message: control_pb2.ServerInfo) -> model.ServerInfo:
         open_sessions=message.open_sessions,
         storage_format=message.storage_format,
         shards=tuple(model.Shard(shard.address, shard.here, shard.reachable, shard.why) for shard in message.shards),
+        now=time_of(message.now_unix_us) if message.now_unix_us else None,
+        disk_free_bytes=message.disk_free_bytes or None,
+        refusing=message.refusing,
     )
 
 

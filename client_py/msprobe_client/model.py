@@ -316,3 +316,7 @@ class ServerInfo:
     open_sessions: int
     storage_format: int
     shards: tuple[Shard, ...] = ()  # of the cluster; none: the server is alone
+    # None: the server is older than 0.1.0 and does not say.
+    now: datetime | None = None
+    disk_free_bytes: int | None = None
+    refusing: str = ""

@@ -115,6 +115,9 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
         self.tensor_chunks = [("t.npy", b"\x93NUM", False), ("", b"PY", True)]
         self.fail: tuple[grpc.StatusCode, str] | None = None
         self.missing: query_pb2.MissingShards | None = None  # goes with every answer
+        self.info = control_pb2.ServerInfo(
+            server_id="abc", version="0.1.0", durability=ingest_pb2.DURABILITY_SYNC, storage_format=1
+        )
         self.hold = threading.Event()  # once set, streams go on past their first answer
         self.hold.set()
         self.cancelled = threading.Event()
@@ -204,9 +207,7 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
 
     def GetServerInfo(self, request: control_pb2.GetServerInfoRequest, context: Any) -> control_pb2.ServerInfo:
         self._begin(request, context)
-        return control_pb2.ServerInfo(
-            server_id="abc", version="0.1.0", durability=ingest_pb2.DURABILITY_SYNC, storage_format=1
-        )
+        return self.info
 
     def Drain(self, request: control_pb2.DrainRequest, context: Any) -> NoReturn:
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "not in the fake")

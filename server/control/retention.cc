@@ -53,6 +53,19 @@ absl::Status Retention::Admit(uint32_t run) const {
                                           options_.run_quota >> 20, " MiB (--run_quota_mib)"));
 }
 
+void Retention::SetLimits(const RetentionOptions& limits) {
+  absl::MutexLock lock(&mu_);
+  const absl::Duration period = options_.period;
+  options_ = limits;
+  options_.period = period;
+  if (options_.run_quota == 0) beyond_quota_.clear();
+}
+
+RetentionOptions Retention::options() const {
+  absl::MutexLock lock(&mu_);
+  return options_;
+}
+
 absl::StatusOr<std::vector<KeptRun>> Retention::Runs() const {
   auto rows = store_->Runs();
   if (!rows.ok()) return rows.status();
@@ -81,18 +94,19 @@ absl::StatusOr<std::vector<KeptRun>> Retention::Runs() const {
 }
 
 absl::Status Retention::Look() {
-  const bool limits = options_.age < absl::InfiniteDuration() || options_.bytes > 0 || options_.runs > 0;
-  if (limits || options_.run_quota > 0) {
+  const RetentionOptions options = this->options();
+  const bool limits = options.age < absl::InfiniteDuration() || options.bytes > 0 || options.runs > 0;
+  if (limits || options.run_quota > 0) {
     auto runs = Runs();
     if (!runs.ok()) return runs.status();
     {
       absl::MutexLock lock(&mu_);
       beyond_quota_.clear();
       for (const KeptRun& run : *runs) {
-        if (options_.run_quota > 0 && run.bytes >= options_.run_quota) beyond_quota_[run.number] = run.bytes;
+        if (options.run_quota > 0 && run.bytes >= options.run_quota) beyond_quota_[run.number] = run.bytes;
       }
     }
-    for (const std::string& name : RunsToRemove(*std::move(runs), options_, store_->Now())) {
+    for (const std::string& name : RunsToRemove(*std::move(runs), options, store_->Now())) {
       auto deleted = store_->DeleteRun(name);
       if (absl::IsFailedPrecondition(deleted.status())) continue;  // a session opened meanwhile
       if (!deleted.ok()) return deleted.status();
@@ -109,7 +123,8 @@ absl::Status Retention::Look() {
 }
 
 void Retention::Loop() {
-  absl::Time next = absl::Now() + options_.period;
+  const absl::Duration period = options().period;
+  absl::Time next = absl::Now() + period;
   while (true) {
     {
       absl::MutexLock lock(&mu_);
@@ -117,7 +132,7 @@ void Retention::Loop() {
       if (mu_.AwaitWithDeadline(absl::Condition(&wanted), next)) return;
     }
     if (absl::Status status = Look(); !status.ok()) LogError("retention: {}", status.ToString());
-    next = absl::Now() + options_.period;
+    next = absl::Now() + period;
   }
 }
 

@@ -52,6 +52,8 @@ class Retention {
 
   // ResourceExhausted: the run has reached its quota.
   absl::Status Admit(uint32_t run) const;
+  // Holds from the next look on; `period` stays as it was.
+  void SetLimits(const RetentionOptions& limits);
   // Everything there is to do now.
   absl::Status Look();
 
@@ -61,9 +63,11 @@ class Retention {
 
   Store* const store_;
   Metrics* const metrics_;
-  const RetentionOptions options_;
+  RetentionOptions options() const;
+
   uint64_t reclaimed_ = 0;  // Store::runs_deleted when space was last reclaimed
   mutable absl::Mutex mu_;
+  RetentionOptions options_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   absl::flat_hash_map<uint32_t, uint64_t> beyond_quota_ ABSL_GUARDED_BY(mu_);  // bytes by run
   std::thread thread_;

@@ -46,6 +46,14 @@ Server::Server(ServerOptions options)
 
 Server::~Server() { Stop(); }
 
+absl::Status Server::Check(const ServerOptions& options) {
+  auto addresses = ParseListen(options.listen);
+  if (!addresses.ok()) return addresses.status();
+  absl::Status status = CheckSecurity(options.security, *addresses, options.metrics_listen);
+  if (status.ok() && !options.security.tokens.empty()) status = Tokens::Load(options.security.tokens).status();
+  return status;
+}
+
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   std::unique_ptr<Server> server(new Server(std::move(options)));
   const ServerOptions& given = server->options_;
@@ -88,8 +96,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     server->exports_ =
         std::make_unique<StepExports>(server->store_.get(), &server->metrics_, given.dump_path, given.export_threads);
   }
-  server->sessions_ =
-      std::make_unique<Sessions>(server->store_.get(), &server->metrics_, server->exports_.get(), std::move(sessions));
+  if (!given.metrics_listen.empty()) {
+    server->watch_ = std::make_unique<StepWatch>(server->store_.get(), &server->metrics_, given.watched);
+  }
+  std::vector<SessionObserver*> observers;
+  if (server->watch_ != nullptr) observers.push_back(server->watch_.get());
+  if (server->exports_ != nullptr) observers.push_back(server->exports_.get());
+  server->observers_ = std::make_unique<Observers>(std::move(observers));
+  server->sessions_ = std::make_unique<Sessions>(server->store_.get(), &server->metrics_, server->observers_.get(),
+                                                 std::move(sessions));
   if (server->exports_ != nullptr) {
     server->exports_->Connect(server->sessions_.get());
     if (absl::Status status = server->exports_->Recover(); !status.ok()) return status;
@@ -211,6 +226,9 @@ v1::ServerInfo Server::Info() const {
   info.set_open_sessions(static_cast<uint32_t>(sessions_->active()));
   info.set_storage_format(kStorageFormat);
   DescribeShards(peers_.get(), info);
+  info.set_now_unix_us(absl::ToUnixMicros(absl::Now()));
+  if (store_->free_bytes() != UINT64_MAX) info.set_disk_free_bytes(store_->free_bytes());
+  if (absl::Status status = store_->Writable(); !status.ok()) info.set_refusing(std::string(status.message()));
   return info;
 }
 
@@ -283,6 +301,7 @@ void Server::Stop() {
   if (retention_ != nullptr) retention_->Stop();
   // Sessions may still tell it of steps; it no longer listens.
   if (exports_ != nullptr) exports_->Stop();
+  if (watch_ != nullptr) watch_->Stop();
   if (store_ != nullptr) {
     absl::Status status = store_->AwaitDurable(absl::Seconds(30));
     if (!status.ok()) LogError("{}", status.ToString());

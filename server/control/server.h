@@ -15,9 +15,11 @@
 #include "server/control/retention.h"
 #include "server/control/shard_watch.h"
 #include "server/control/step_exports.h"
+#include "server/control/step_watch.h"
 #include "server/control/store_meters.h"
 #include "server/control/tokens.h"
 #include "server/ingest/ingest_service.h"
+#include "server/ingest/observers.h"
 #include "server/ingest/sessions.h"
 #include "server/ingest/throttle.h"
 #include "server/metrics/metrics.h"
@@ -52,7 +54,8 @@ struct ServerOptions {
   // Kept free on the disk of data_dir: below it nothing new is taken.
   uint64_t reserve_bytes = uint64_t{64} << 20;
   RetentionOptions retention;
-  rocksdb::Env* env = nullptr;  // borrowed; null: the operating system's. For tests
+  std::vector<WatchedTensor> watched;  // shown as msprobe_watched_value
+  rocksdb::Env* env = nullptr;         // borrowed; null: the operating system's. For tests
   // See StoreOptions: it must end the process.
   std::function<void(const absl::Status&)> on_log_lost;
   // Of the whole server, about: a quarter for what is not yet in files, an eighth for the cache, a quarter for messages
@@ -75,6 +78,11 @@ class Server {
   // Not OK: the disk failed in a way that only a new start can judge. Then, too, the process must end at once.
   absl::Status broken() const { return store_->broken(); }
   void RequestDrain() { drain_requested_ = true; }
+  // Limits of retention as given now; the other options of a running server are constant.
+  void SetRetention(const RetentionOptions& limits) { retention_->SetLimits(limits); }
+
+  // What Start refuses before it touches anything: addresses, files of TLS, tokens. InvalidArgument names the flag.
+  static absl::Status Check(const ServerOptions& options);
 
   // Takes no new session, acknowledges what is applied, finishes exports, makes everything durable. Idempotent.
   void Stop();
@@ -107,6 +115,8 @@ class Server {
   Tiler::Counters published_;
   Activity activity_;
   std::unique_ptr<StepExports> exports_;
+  std::unique_ptr<StepWatch> watch_;  // null: there is no metrics port
+  std::unique_ptr<Observers> observers_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Peers> peers_;          // null: this server is alone
   std::unique_ptr<Placement> placement_;  // with peers

@@ -7,17 +7,10 @@
 #include "server/exporter/file_sink.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
+#include "server/ingest/process_probe.h"
 #include "server/metrics/log.h"
 
 namespace msprobe::server {
-namespace {
-
-bool IsImport(const storage::SessionRow& session) {
-  return session.hello().process_id() == 0 && session.hello().boot_id().empty();
-}
-
-}  // namespace
-
 absl::Status StepExports::Recover() {
   auto runs = store_->Runs();
   if (!runs.ok()) return runs.status();

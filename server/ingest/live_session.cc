@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "server/format/cat.h"
 #include "server/ingest/record_identity.h"
 #include "server/ingest/staged_batch.h"
@@ -171,34 +172,53 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
 }
 
 void LiveSession::WhenDurable(uint64_t through, Durable durable) {
-  context_.store->WhenDurable([self = shared_from_this(), through, durable = std::move(durable)](absl::Status status) {
-    if (!status.ok()) {
-      if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
-      return;
-    }
-    {
-      absl::MutexLock lock(&self->mu_);
-      if (through > self->durable_) {
-        self->context_.metrics->Add(Metric::kDurableBatches, static_cast<double>(through - self->durable_));
-        self->durable_ = through;
-      }
-    }
-    const std::string session = self->row().session();
-    SessionObserver* observer = self->context_.observer;
-    for (const auto& [step, state] : durable.finished) {
-      self->context_.metrics->Add(Metric::kStepsFinished, 1,
-                                  {state == v1::StepSummary::COMPLETE ? "complete" : "incomplete"});
-    }
-    if (observer != nullptr) {
-      for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
-      for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
-      for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
-    }
-    if (auto listener = self->listener(); listener != nullptr) {
-      listener->OnDurable(self->durable_through());
-      if (!durable.stored.empty()) listener->OnStored(durable.stored);
-    }
-  });
+  const absl::Time since = absl::Now();
+  context_.store->WhenDurable(
+      [self = shared_from_this(), since, through, durable = std::move(durable)](absl::Status status) {
+        if (!status.ok()) {
+          if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
+          return;
+        }
+        {
+          absl::MutexLock lock(&self->mu_);
+          if (through > self->durable_) {
+            self->context_.metrics->Add(Metric::kDurableBatches, static_cast<double>(through - self->durable_));
+            self->durable_ = through;
+          }
+        }
+        self->context_.metrics->Observe(Metric::kAckSeconds, absl::ToDoubleSeconds(absl::Now() - since));
+        const storage::SessionRow row = self->row();
+        const std::string& session = row.session();
+        SessionObserver* observer = self->context_.observer;
+        self->CountFinished(row, durable);
+        if (observer != nullptr) {
+          for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
+          for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
+          for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
+        }
+        if (auto listener = self->listener(); listener != nullptr) {
+          listener->OnDurable(self->durable_through());
+          if (!durable.stored.empty()) listener->OnStored(durable.stored);
+        }
+      });
+}
+
+void LiveSession::CountFinished(const storage::SessionRow& row, const Durable& durable) {
+  Metrics& metrics = *context_.metrics;
+  const std::string& run = row.hello().run();
+  const std::string rank = RankName(row.hello().rank());
+  const auto forget = [&](const std::string& former) {
+    metrics.Remove(Metric::kLastStep, {run, former});
+    metrics.Remove(Metric::kLastStepTime, {run, former});
+  };
+  for (const auto& [step, state] : durable.finished) {
+    metrics.Add(Metric::kStepsFinished, 1, {state == v1::StepSummary::COMPLETE ? "complete" : "incomplete"});
+    if (state != v1::StepSummary::COMPLETE) continue;
+    metrics.Set(Metric::kLastStep, step, {run, rank});
+    metrics.Set(Metric::kLastStepTime, absl::ToDoubleSeconds(context_.store->Now() - absl::UnixEpoch()), {run, rank});
+  }
+  for (const auto& [from, to] : durable.rank_changes) forget(RankName(from));
+  if (row.state() != storage::SessionRow::OPEN) forget(rank);
 }
 
 uint64_t LiveSession::received_through() const {

@@ -135,6 +135,8 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
 
   // Without the lock: when what was written is durable, moves the watermark and tells observer and listener.
   void WhenDurable(uint64_t through, Durable durable);
+  // Metrics of steps and of this rank, which are shown while the session is open.
+  void CountFinished(const storage::SessionRow& row, const Durable& durable);
   std::shared_ptr<SessionListener> listener() const;
 
   const SessionContext& context_;

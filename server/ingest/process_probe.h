@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "msprobe/v1/ingest.pb.h"
+#include "server/format/value.h"
 
 namespace msprobe::server {
 
@@ -13,5 +14,10 @@ using ProcessProbe = std::function<ProcessState(const v1::Hello&)>;
 // Looks into /proc: kGone and kAlive for a process of this boot of this machine (its start ticks tell a reused process
 // id), kUnknown for any other.
 ProcessState ProbeProcess(const v1::Hello& hello);
+
+// A session of the importer: nothing captured it, and nothing waits for its files.
+inline bool IsImport(const storage::SessionRow& session) {
+  return session.hello().process_id() == 0 && session.hello().boot_id().empty();
+}
 
 }  // namespace msprobe::server

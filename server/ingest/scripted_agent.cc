@@ -3,6 +3,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace msprobe::server {
 
@@ -30,11 +31,19 @@ void ScriptedAgent::Define(const v1::Structure& structure) {
 }
 
 ScriptedAgent& ScriptedAgent::Call(uint32_t step, const std::string& name, float value, uint32_t count) {
-  Enter(step, name, value, count);
+  return Enter(step, name, value, count).Exit(step, name, value, count);
+}
+
+ScriptedAgent& ScriptedAgent::Exit(uint32_t step, const std::string& name, float value, uint32_t count) {
   const v1::Structure exit = TensorStructure("Torch." + name, v1::RECORD_API, {"output"});
   Define(exit);
   BlockScript script(step, 0);
   script.Fragment(exit, count, ++ordinal_, v1::FRAGMENT_EXIT, {value});
+  if (!std::isfinite(value)) {
+    v1::NonFinite* leaf = script.block().add_non_finite();
+    leaf->set_leaf(0);
+    (std::isnan(value) ? leaf->set_nan_count(1) : leaf->set_positive_inf_count(1));
+  }
   *batch_.add_items()->mutable_block() = script.block();
   return *this;
 }

@@ -21,6 +21,8 @@ class ScriptedAgent {
   // Into the batch under way. One API call: ENTER and EXIT of Torch.{name} with one float leaf each.
   ScriptedAgent& Call(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
   ScriptedAgent& Enter(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
+  // Where the value is not finite, its count says so.
+  ScriptedAgent& Exit(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
   // A call whose input is saved. Gives its hash.
   std::string CallWithPayload(uint32_t step, const std::string& name, const std::string& content);
   ScriptedAgent& StepEnd(uint32_t step);

@@ -19,16 +19,40 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kIngestRefused, "msprobe_ingest_refused_total", MetricType::kCounter, "messages", "code",
      "Messages refused, by status code; their stream ends."},
     {Metric::kAcks, "msprobe_ingest_acks_total", MetricType::kCounter, "messages", "", "Acknowledgements sent."},
+    {Metric::kAckSeconds, "msprobe_ingest_ack_seconds", MetricType::kHistogram, "seconds", "",
+     "From a batch's arrival to the moment at which it is durable and may be acknowledged."},
     {Metric::kOpenSessions, "msprobe_sessions_open", MetricType::kGauge, "sessions", "",
      "Sessions that have neither ended nor been lost."},
     {Metric::kSessionsLost, "msprobe_sessions_lost_total", MetricType::kCounter, "sessions", "",
      "Sessions whose stream broke and whose process did not come back."},
     {Metric::kStepsFinished, "msprobe_steps_total", MetricType::kCounter, "steps", "state",
      "Steps of one rank that finished; state is complete or incomplete."},
+    {Metric::kLastStep, "msprobe_last_complete_step", MetricType::kGauge, "steps", "run,rank",
+     "Number of the rank's step that was completed last, while its session is open. At most 1000 pairs are shown."},
+    {Metric::kLastStepTime, "msprobe_last_step_timestamp_seconds", MetricType::kGauge, "seconds", "run,rank",
+     "When that was, as Unix time: time() less this is how far a rank lags. Labels as for the step."},
     {Metric::kNanTensors, "msprobe_nan_tensors_total", MetricType::kCounter, "tensors", "run,rank",
      "Tensors with at least one NaN. Beyond 1000 pairs of run and rank, both labels are \"other\"."},
     {Metric::kInfTensors, "msprobe_inf_tensors_total", MetricType::kCounter, "tensors", "run,rank",
      "Tensors with at least one infinity. Labels as for NaN."},
+    {Metric::kOverflowProducers, "msprobe_overflow_producers_total", MetricType::kCounter, "tensors",
+     "run,rank,module_group,kind",
+     "Tensors in which a NaN or infinity began (`msprobe-client overflow` lists them), by the module's first four "
+     "names "
+     "with numbers as *; kind is nan or inf. At most 64 groups, the others are \"other\"; beyond 10000 sets of values "
+     "all "
+     "labels are \"other\". Of steps that have ended, since this server began; not of imports.",
+     10000},
+    {Metric::kOverflowFirstStep, "msprobe_overflow_first_step", MetricType::kGauge, "steps",
+     "run,rank,module_group,kind,origin",
+     "Number of the rank's first step with such a tensor, and its first one; origin is computation, weight or input. "
+     "One "
+     "of each rank, at most 1000."},
+    {Metric::kWatched, "msprobe_watched_value", MetricType::kGauge, "", "run,rank,watch",
+     "Statistic of a tensor that --watch names, in the rank's last step that has it. At most 10000.", 10000},
+    {Metric::kWatchedSteps, "msprobe_watched_steps_total", MetricType::kCounter, "steps", "result",
+     "Ended steps that were looked at for the last three; result is read, unread (none was needed), skipped (256 were "
+     "waiting) or error."},
     {Metric::kPayloadBytes, "msprobe_payload_stored_bytes_total", MetricType::kCounter, "bytes", "",
      "Bytes of payloads that became whole."},
     {Metric::kPayloadsRefused, "msprobe_payloads_refused_total", MetricType::kCounter, "payloads", "",
@@ -106,6 +130,18 @@ constexpr std::array kRows = std::to_array<MetricRow>({
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 
+std::string TypeName(MetricType type) {
+  switch (type) {
+    case MetricType::kCounter:
+      return "counter";
+    case MetricType::kGauge:
+      return "gauge";
+    case MetricType::kHistogram:
+      return "histogram";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::span<const MetricRow> MetricCatalogue() { return kRows; }
@@ -118,8 +154,8 @@ std::string MetricsDocument() {
       "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
   for (const MetricRow& row : kRows) {
     auto cell = [](std::string_view value) { return value.empty() ? std::string("-") : std::string(value); };
-    absl::StrAppend(&text, "| `", std::string(row.name), "` | ", row.type == MetricType::kCounter ? "counter" : "gauge",
-                    " | ", cell(row.unit), " | ", cell(row.labels), " | ", std::string(row.help), " |\n");
+    absl::StrAppend(&text, "| `", std::string(row.name), "` | ", TypeName(row.type), " | ", cell(row.unit), " | ",
+                    cell(row.labels), " | ", std::string(row.help), " |\n");
   }
   return text;
 }

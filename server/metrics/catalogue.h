@@ -16,11 +16,18 @@ enum class Metric : uint8_t {
   kIngestDuplicates,
   kIngestRefused,
   kAcks,
+  kAckSeconds,
   kOpenSessions,
   kSessionsLost,
   kStepsFinished,
+  kLastStep,
+  kLastStepTime,
   kNanTensors,
   kInfTensors,
+  kOverflowProducers,
+  kOverflowFirstStep,
+  kWatched,
+  kWatchedSteps,
   kPayloadBytes,
   kPayloadsRefused,
   kGaps,
@@ -63,7 +70,7 @@ enum class Metric : uint8_t {
   kCount,
 };
 
-enum class MetricType : uint8_t { kCounter, kGauge };
+enum class MetricType : uint8_t { kCounter, kGauge, kHistogram };
 
 struct MetricRow {
   Metric metric;
@@ -72,6 +79,9 @@ struct MetricRow {
   std::string_view unit;
   std::string_view labels;  // separated by commas, in the order in which values are given
   std::string_view help;
+  // Sets of label values that are kept apart, whatever users name their runs: a counter's next ones are added up under
+  // "other", a gauge's are left out.
+  size_t most_series = 1000;
 };
 
 // In order of Metric.

@@ -1,14 +1,51 @@
 #include "server/metrics/log.h"
 
+#include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/stdout_sinks.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
 
 namespace msprobe::server {
+namespace {
+
+// As syslog(3) numbers them; by spdlog's level.
+class Severity : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    constexpr std::array<std::string_view, 7> kPrefixes = {"<7>", "<7>", "<6>", "<4>", "<3>", "<2>", "<6>"};
+    const std::string_view prefix = kPrefixes[static_cast<size_t>(message.level)];
+    out.append(prefix.data(), prefix.data() + prefix.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<Severity>(); }
+};
+
+// systemd sets JOURNAL_STREAM=DEVICE:INODE; children inherit it, with other streams as stderr.
+bool StderrIsJournal() {
+  const char* const named = std::getenv("JOURNAL_STREAM");
+  struct stat found {};
+  if (named == nullptr || fstat(2, &found) != 0) return false;
+  return std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino) == named;
+}
+
+}  // namespace
 
 void StartLog(const std::string& level) {
   auto logger = spdlog::stderr_logger_mt("msprobe-server");
-  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e [%l] %v");
-  logger->set_level(spdlog::level::from_str(level));
+  if (StderrIsJournal()) {
+    auto formatter = std::make_unique<spdlog::pattern_formatter>();
+    formatter->add_flag<Severity>('*').set_pattern("%*%v");
+    logger->set_formatter(std::move(formatter));
+  } else {
+    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e [%l] %v");
+  }
   spdlog::set_default_logger(logger);
+  SetLogLevel(level);
 }
+
+void SetLogLevel(const std::string& level) { spdlog::set_level(spdlog::level::from_str(level)); }
 
 }  // namespace msprobe::server

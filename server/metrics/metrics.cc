@@ -3,6 +3,7 @@
 #include <prometheus/counter.h>
 #include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
 #include <array>
@@ -17,16 +18,21 @@
 namespace msprobe::server {
 namespace {
 
-// Runs and ranks are named by users: without a bound, a year of runs would be a year of time series.
-constexpr size_t kMostLabelValues = 1000;
+prometheus::Histogram::BucketBoundaries Buckets() {
+  prometheus::Histogram::BucketBoundaries bounds;
+  for (double bound = 0.001; bound < 33; bound *= 2) bounds.push_back(bound);
+  return bounds;
+}
 
 }  // namespace
 
 struct Metrics::Registry {
   struct Family {
     std::vector<std::string> labels;
+    size_t most_series = 0;
     prometheus::Family<prometheus::Counter>* counter = nullptr;
     prometheus::Family<prometheus::Gauge>* gauge = nullptr;
+    prometheus::Histogram* histogram = nullptr;
     std::map<std::vector<std::string>, prometheus::Counter*> counters;
     std::map<std::vector<std::string>, prometheus::Gauge*> gauges;
   };
@@ -38,7 +44,7 @@ struct Metrics::Registry {
   }
 
   prometheus::Counter& Counter(Family& family, std::vector<std::string> values) {
-    if (family.counters.size() >= kMostLabelValues && !family.counters.contains(values)) {
+    if (family.counters.size() >= family.most_series && !family.counters.contains(values)) {
       values.assign(values.size(), "other");
     }
     auto& counter = family.counters[values];
@@ -46,10 +52,12 @@ struct Metrics::Registry {
     return *counter;
   }
 
-  prometheus::Gauge& Gauge(Family& family, const std::vector<std::string>& values) {
+  // Null: there are too many.
+  prometheus::Gauge* Gauge(Family& family, const std::vector<std::string>& values) {
+    if (family.gauges.size() >= family.most_series && !family.gauges.contains(values)) return nullptr;
     auto& gauge = family.gauges[values];
     if (gauge == nullptr) gauge = &family.gauge->Add(Labels(family, values));
-    return *gauge;
+    return gauge;
   }
 
   absl::Mutex mutex;
@@ -62,19 +70,19 @@ Metrics::Metrics() : registry_(std::make_unique<Registry>()) {
   for (const MetricRow& row : MetricCatalogue()) {
     Registry::Family& family = registry_->families[static_cast<size_t>(row.metric)];
     const std::string name(row.name), help(row.help);
+    family.most_series = row.most_series;
     if (!row.labels.empty()) family.labels = absl::StrSplit(std::string(row.labels), ',');
     if (row.type == MetricType::kCounter) {
       family.counter = &prometheus::BuildCounter().Name(name).Help(help).Register(*registry_->registry);
-    } else {
+    } else if (row.type == MetricType::kGauge) {
       family.gauge = &prometheus::BuildGauge().Name(name).Help(help).Register(*registry_->registry);
-    }
-    if (!row.labels.empty()) continue;
-    // From the start: a counter that appears with its first event has no rate for it.
-    if (row.type == MetricType::kCounter) {
-      registry_->Counter(family, {});
     } else {
-      registry_->Gauge(family, {});
+      auto& histograms = prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_->registry);
+      family.histogram = &histograms.Add({}, Buckets());
     }
+    // What has no labels is there from the start: a rate does not see the first event of a series that begins with it.
+    if (row.labels.empty() && family.counter != nullptr) registry_->Counter(family, {});
+    if (row.labels.empty() && family.gauge != nullptr) registry_->Gauge(family, {});
   }
 }
 
@@ -85,15 +93,29 @@ void Metrics::Add(Metric metric, double amount, std::initializer_list<std::strin
   Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
   if (family.counter != nullptr) {
     registry_->Counter(family, labels).Increment(amount);
-  } else {
-    registry_->Gauge(family, labels).Increment(amount);
+  } else if (auto* gauge = registry_->Gauge(family, labels); gauge != nullptr) {
+    gauge->Increment(amount);
   }
 }
 
 void Metrics::Set(Metric metric, double value, std::initializer_list<std::string> labels) {
   absl::MutexLock lock(&registry_->mutex);
   Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
-  if (family.gauge != nullptr) registry_->Gauge(family, labels).Set(value);
+  if (family.gauge == nullptr) return;
+  if (auto* gauge = registry_->Gauge(family, labels); gauge != nullptr) gauge->Set(value);
+}
+
+void Metrics::Observe(Metric metric, double seconds) {
+  registry_->families[static_cast<size_t>(metric)].histogram->Observe(seconds);
+}
+
+void Metrics::Remove(Metric metric, std::initializer_list<std::string> labels) {
+  absl::MutexLock lock(&registry_->mutex);
+  Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
+  const auto found = family.gauges.find(labels);
+  if (found == family.gauges.end()) return;
+  family.gauge->Remove(found->second);
+  family.gauges.erase(found);
 }
 
 double Metrics::Value(Metric metric, std::initializer_list<std::string> labels) const {
@@ -101,6 +123,9 @@ double Metrics::Value(Metric metric, std::initializer_list<std::string> labels) 
   const Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
   if (auto found = family.counters.find(labels); found != family.counters.end()) return found->second->Value();
   if (auto found = family.gauges.find(labels); found != family.gauges.end()) return found->second->Value();
+  if (family.histogram != nullptr) {
+    return static_cast<double>(family.histogram->Collect().histogram.sample_count);
+  }
   return 0;
 }
 

@@ -19,7 +19,11 @@ class Metrics {
   // Labels in the order of the catalogue.
   void Add(Metric metric, double amount, std::initializer_list<std::string> labels = {});
   void Set(Metric metric, double value, std::initializer_list<std::string> labels = {});
-  // As last set or added up; 0 where never touched.
+  // One measurement of a histogram, in seconds: buckets from 1 ms to 32 s, each twice the one before.
+  void Observe(Metric metric, double seconds);
+  // Of a gauge: the series is gone until it is set again.
+  void Remove(Metric metric, std::initializer_list<std::string> labels);
+  // As last set or added up, of a histogram the number of measurements; 0 where never touched.
   double Value(Metric metric, std::initializer_list<std::string> labels = {}) const;
 
   // "host:port". Unavailable: the address cannot be bound.

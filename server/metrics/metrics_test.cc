@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <set>
@@ -45,6 +46,36 @@ TEST(Metrics, LabelsAreBounded) {
   EXPECT_EQ(metrics.Value(Metric::kNanTensors, {"run999", "rank0"}), 1);
   EXPECT_EQ(metrics.Value(Metric::kNanTensors, {"run1400", "rank0"}), 0);
   EXPECT_EQ(metrics.Value(Metric::kNanTensors, {"other", "other"}), 500);
+}
+
+TEST(Metrics, GaugesBeyondTheBoundAreLeftOutAndRemovedOnesMakeRoom) {
+  Metrics metrics;
+  for (int run = 0; run < 1001; ++run) metrics.Set(Metric::kLastStep, 7, {"run" + std::to_string(run), "rank0"});
+  EXPECT_EQ(metrics.Value(Metric::kLastStep, {"run999", "rank0"}), 7);
+  EXPECT_EQ(metrics.Value(Metric::kLastStep, {"run1000", "rank0"}), 0);
+  metrics.Remove(Metric::kLastStep, {"run3", "rank0"});
+  EXPECT_EQ(metrics.Value(Metric::kLastStep, {"run3", "rank0"}), 0);
+  metrics.Set(Metric::kLastStep, 9, {"run1000", "rank0"});
+  EXPECT_EQ(metrics.Value(Metric::kLastStep, {"run1000", "rank0"}), 9);
+}
+
+TEST(Metrics, HistogramsCountMeasurements) {
+  Metrics metrics;
+  for (double seconds : {0.0005, 0.5, 500.0}) metrics.Observe(Metric::kAckSeconds, seconds);
+  EXPECT_EQ(metrics.Value(Metric::kAckSeconds), 3);
+}
+
+TEST(MetricCatalogue, NoLabelNamesATensorAStepOrARequest) {
+  const std::set<std::string_view> allowed = {"run",    "rank",   "module_group", "kind",    "origin", "watch",
+                                              "result", "reason", "state",        "version", "code",   "family"};
+  for (const MetricRow& row : MetricCatalogue()) {
+    std::string_view rest = row.labels;
+    while (!rest.empty()) {
+      const size_t comma = std::min(rest.find(','), rest.size());
+      EXPECT_TRUE(allowed.contains(rest.substr(0, comma))) << row.name << " has " << rest.substr(0, comma);
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+  }
 }
 
 TEST(Metrics, AddressThatCannotBeBoundIsAnError) {

@@ -38,6 +38,7 @@ COMMANDS = (
     ("control", "control"),
     ("delete", "delete"),
     ("server", "server"),
+    ("doctor", "doctor"),
 )
 
 

@@ -1,0 +1,77 @@
+"""What the tests of deploy/ share."""
+
+import os
+import pathlib
+import shutil
+
+import pytest
+from harness.processes import REPOSITORY, find_binary
+from operate_checks import output_of
+
+
+@pytest.fixture(scope="session")
+def deploy():
+    return REPOSITORY / "deploy"
+
+
+def tool(name, how):
+    """The path of a program, or a skip that says how to get it."""
+    own = REPOSITORY / ".operate" / "bin" / name
+    beside = REPOSITORY / ".venv" / "bin" / name
+    found = next((str(path) for path in (own, beside) if path.exists()), shutil.which(name))
+    if not found:
+        pytest.skip(f"{name} is not here: {how}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def kubectl():
+    return tool("kubectl", "make test-operate downloads it")
+
+
+@pytest.fixture(scope="session")
+def helm():
+    return tool("helm", "make test-operate downloads it")
+
+
+@pytest.fixture(scope="session")
+def promtool():
+    return tool("promtool", "Debian package prometheus")
+
+
+@pytest.fixture(scope="session")
+def prometheus():
+    return tool("prometheus", "Debian package prometheus")
+
+
+@pytest.fixture
+def programs():
+    return pathlib.Path(__file__).parent / "programs"
+
+
+@pytest.fixture(scope="session")
+def server_binary():
+    path = find_binary("msprobe-server")
+    assert path, "msprobe-server is not built: run `make build`"
+    return path
+
+
+@pytest.fixture(scope="session")
+def bare_debian():
+    """bare_debian(directory): a Debian 12 of its essential packages and libstdc++ alone, unpacked there."""
+    if os.geteuid() != 0:
+        pytest.skip("a root file system is made and entered by root alone")
+    tarball = REPOSITORY / ".operate" / "debian.tar"
+    if not tarball.exists():
+        program = tool("mmdebstrap", "Debian package mmdebstrap")
+        tarball.parent.mkdir(exist_ok=True)
+        made = tarball.with_suffix(".part.tar")
+        output_of(program, "--quiet", "--variant=minbase", "--include=libstdc++6", "bookworm", made, timeout=300)
+        made.replace(tarball)
+
+    def unpack(directory):
+        directory.mkdir(parents=True)
+        output_of("tar", "--extract", "--file", tarball, "--directory", directory, "--exclude=./dev/*")
+        return directory
+
+    return unpack

@@ -1,0 +1,12 @@
+"""Running programs and saying what they said."""
+
+import subprocess
+
+
+def output_of(*command, cwd=None, timeout=120):
+    """Its stdout; an exit code other than 0 fails with both streams."""
+    done = subprocess.run(
+        [str(part) for part in command], check=False, capture_output=True, text=True, timeout=timeout, cwd=cwd
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout

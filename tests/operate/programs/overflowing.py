@@ -1,0 +1,76 @@
+"""Trains a small net in which one layer makes NaN from step --nan-at on.
+
+    overflowing.py --config CONFIG --steps 20 --nan-at 8 --pace 0.2 --go FILE
+
+The NaN begins in a log of layers.2; all other numbers are finite before. After the last step it waits for --go, with
+its session open.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration" / "programs"))
+from say import say
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.proj = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(width))
+        self.planted = False
+
+    def forward(self, x):
+        y = torch.relu(self.proj(x)) * self.scale
+        if self.planted:
+            y = torch.log(y - 1.0e3)  # negative: NaN
+        return x + y
+
+
+class Net(nn.Module):
+    def __init__(self, width=16):
+        super().__init__()
+        self.layers = nn.ModuleList(Block(width) for _ in range(4))
+        self.head = nn.Linear(width, 4)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--config", required=True)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--nan-at", type=int, default=-1)
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds between steps")
+    parser.add_argument("--go", type=pathlib.Path)
+    options = parser.parse_args()
+
+    from msprobe.pytorch import PrecisionDebugger
+
+    torch.manual_seed(7)
+    debugger = PrecisionDebugger(config_path=options.config)
+    net = Net()
+    target = torch.arange(8) % 4
+    for step in range(options.steps):
+        net.layers[2].planted = options.nan_at >= 0 and step >= options.nan_at
+        debugger.start(model=net)
+        loss = nn.functional.cross_entropy(net(torch.randn(8, 16)), target)
+        loss.backward()
+        debugger.stop()
+        debugger.step()
+        time.sleep(options.pace)
+    say("steps done")
+    while options.go is not None and not options.go.exists():
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Rules and dashboards against a real Prometheus that scrapes a real server fed by a real run with a planted NaN."""
+
+import json
+import math
+import re
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+import yaml
+from harness.dumps import write_config
+from harness.processes import Background, external_server, free_port, run, wait_until
+from operate_checks import output_of
+
+RUN = "planted"
+STEPS, NAN_AT = 40, 10
+VARIABLES = {"$__rate_interval": "20s", "$__interval": "5s", "$__range": "5m", "$run": ".*", "$rank": ".*"}
+# Panels that show ranks or rates while a session is open and steps come.
+WITHIN_S = 90
+
+
+def test_rules_do_what_their_tests_say(deploy, promtool):
+    folder = deploy / "prometheus"
+    output_of(promtool, "check", "rules", folder / "rules.yaml")
+    output_of(promtool, "check", "config", folder / "prometheus.yaml")
+    output_of(promtool, "test", "rules", "rules_test.yaml", cwd=folder)
+
+
+def test_every_alert_is_tested_and_says_what_to_do(deploy):
+    rules = yaml.safe_load((deploy / "prometheus" / "rules.yaml").read_text())
+    tested = set(re.findall(r"alertname: (\w+)", (deploy / "prometheus" / "rules_test.yaml").read_text()))
+    alerts = [rule for group in rules["groups"] for rule in group["rules"] if "alert" in rule]
+    assert {alert["alert"] for alert in alerts} == tested
+    for alert in alerts:
+        assert alert["labels"]["severity"] in ("page", "warning")
+        assert alert["annotations"]["summary"] and alert["annotations"]["description"]
+
+
+def test_generated_files_are_current(deploy):
+    output_of(sys.executable, deploy / "grafana" / "make_dashboards.py", "--check")
+    output_of(sys.executable, deploy / "make_copies.py", "--check")
+
+
+def panels(deploy):
+    for path in sorted((deploy / "grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{path.stem}: {panel['title']} ({target['refId']})", target["expr"]
+
+
+def variable_queries(deploy):
+    for path in sorted((deploy / "grafana").glob("*.json")):
+        for variable in json.loads(path.read_text())["templating"]["list"]:
+            if variable["type"] == "query":
+                yield f"{path.stem}: ${variable['name']}", variable["query"]
+
+
+def test_no_dashboard_asks_for_a_metric_that_is_not_there(deploy):
+    known = set(re.findall(r"`(msprobe_\w+)`", (deploy.parent / "docs" / "metrics.md").read_text()))
+    known |= {f"{name}_bucket" for name in known}
+    for title, expression in panels(deploy):
+        for name in re.findall(r"\bmsprobe_\w+", expression):
+            assert name in known, f"{title} asks for {name}"
+
+
+class Prometheus:
+    def __init__(self, port):
+        self._base = f"http://127.0.0.1:{port}/api/v1"
+
+    def get(self, path, **parameters):
+        address = f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            return json.load(answer)["data"]
+
+    def ready(self):
+        try:
+            return any(target["health"] == "up" for target in self.get("targets")["activeTargets"])
+        except OSError:
+            return False
+
+    @staticmethod
+    def _filled(expression):
+        for variable, value in VARIABLES.items():
+            expression = expression.replace(variable, value)
+        return expression
+
+    def ask(self, expression):
+        """[(labels, value)] now."""
+        rows = self.get("query", query=self._filled(expression))["result"]
+        return [(row["metric"], float(row["value"][1])) for row in rows]
+
+    def plot(self, expression, since):
+        """[(labels, [value])] from then on, as a panel draws it."""
+        when = {"start": since, "end": time.time(), "step": "1s"}
+        rows = self.get("query_range", query=self._filled(expression), **when)["result"]
+        return [(row["metric"], [float(value) for _, value in row["values"]]) for row in rows]
+
+    def firing(self, name):
+        alerts = self.get("alerts")["alerts"]
+        return [a["labels"] for a in alerts if a["labels"]["alertname"] == name and a["state"] == "firing"]
+
+
+@pytest.mark.timeout(240)
+def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy, prometheus, programs, client):
+    metrics, web = free_port(), free_port()
+    config = yaml.safe_load((deploy / "prometheus" / "prometheus.yaml").read_text())
+    config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
+    config["rule_files"] = [str(deploy / "prometheus" / "rules.yaml")]
+    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{metrics}"]
+    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    address, go = f"unix:{short_directory / 's.sock'}", tmp_path / "go"
+    flags = (f"--metrics_listen=127.0.0.1:{metrics}", "--watch=loss=Functional.cross_entropy.*.forward.output.0:max")
+    run_config = write_config(tmp_path / "run.json", tmp_path / "dump", level="mix", server=address, run=RUN)
+    arguments = ("--steps", STEPS, "--nan-at", NAN_AT, "--pace", "0.5", "--go", go)
+    scraper = (
+        prometheus,
+        f"--config.file={tmp_path / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{web}",
+    )
+    with (
+        external_server(short_directory / "s.sock", tmp_path / "data", tmp_path / "server.log", *flags),
+        Background(scraper, tmp_path / "prometheus.log") as scraping,
+    ):
+        seen = Prometheus(web)
+        scraping.wait_for(seen.ready, 30, "Prometheus scrapes the server")
+        assert not seen.firing("MsprobeNaN")
+        began = time.time()
+        program = [sys.executable, programs / "overflowing.py", "--config", run_config, *map(str, arguments)]
+        with Background(program, tmp_path / "program.log") as traced:
+            firing = traced.wait_for(lambda: seen.firing("MsprobeNaN"), WITHIN_S, "the alert of NaN fires")
+            assert {(a["run"], a["rank"], a["module_group"], a["severity"]) for a in firing} >= {
+                (RUN, firing[0]["rank"], "layers.*", "page")
+            }
+
+            without, answers = dict(panels(deploy)), {}
+
+            def all_have_data():
+                for title, expression in list(without.items()):
+                    rows = seen.plot(expression, began)
+                    if any(not math.isnan(value) for _, values in rows for value in values):
+                        answers[title] = rows
+                        del without[title]
+                return not without
+
+            try:
+                traced.wait_for(all_have_data, WITHIN_S, "every panel's query returns data")
+            except AssertionError as error:
+                raise AssertionError(f"no data: {sorted(without)}") from error
+            for title, query in variable_queries(deploy):
+                matcher = re.fullmatch(r"label_values\((.*), (\w+)\)", query)
+                found = {labels.get(matcher[2]) for labels, _ in seen.ask(matcher[1])}
+                assert found - {None}, title
+
+            ((labels, steps),) = answers["overflow: First producer of each rank (A)"]
+            assert (labels["run"], labels["module_group"], labels["kind"], labels["origin"], steps[-1]) == (
+                RUN,
+                "layers.*",
+                "nan",
+                "computation",
+                NAN_AT,
+            )
+            assert answers["overflow: NaN producers (A)"][0][1][-1] >= 1
+            ((labels, losses),) = answers["training: Watched statistics (A)"]
+            assert (
+                labels["watch"] == "loss" and 0 < losses[0] < 10 and math.isnan(seen.ask("msprobe_watched_value")[0][1])
+            )
+            # What the dashboard counts is what the command line lists.
+            listed = run([client, "--server", address, "--format", "json", "overflow", RUN], check=False)
+            assert listed.returncode == 1, "something was found"
+            first = json.loads(listed.stdout.splitlines()[0])
+            assert (first["step"], first["op"], first["module"]) == (NAN_AT, "Torch.log.0.forward", "layers.2")
+            go.touch()
+            traced.finish(60)
+        wait_until(lambda: not seen.ask("msprobe_last_complete_step"), 15, "the rank is no longer shown as running")
