@@ -97,10 +97,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
         std::make_unique<StepExports>(server->store_.get(), &server->metrics_, given.dump_path, given.export_threads);
   }
   if (!given.metrics_listen.empty()) {
-    server->watch_ = std::make_unique<StepWatch>(server->store_.get(), &server->metrics_, given.watched);
+    server->step_watch_ = std::make_unique<StepWatch>(server->store_.get(), &server->metrics_, given.watched);
   }
   std::vector<SessionObserver*> observers;
-  if (server->watch_ != nullptr) observers.push_back(server->watch_.get());
+  if (server->step_watch_ != nullptr) observers.push_back(server->step_watch_.get());
   if (server->exports_ != nullptr) observers.push_back(server->exports_.get());
   server->observers_ = std::make_unique<Observers>(std::move(observers));
   server->sessions_ = std::make_unique<Sessions>(server->store_.get(), &server->metrics_, server->observers_.get(),
@@ -112,7 +112,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   if (absl::Status status = server->sessions_->Recover(); !status.ok()) return status;
   if (absl::Status status = server->Listen(); !status.ok()) return status;
   if (server->peers_ != nullptr) {
-    server->watch_ = std::make_unique<ShardWatch>(server->peers_.get(), &server->metrics_);
+    server->shard_watch_ = std::make_unique<ShardWatch>(server->peers_.get(), &server->metrics_);
     LogInfo("this server is {}, one of a cluster of {}", given.cluster.this_shard, given.cluster.shards.size());
   }
   server->tiler_->Start();
@@ -279,7 +279,7 @@ bool Server::NothingLeft() {
 void Server::Stop() {
   if (stopped_) return;
   stopped_ = true;
-  watch_.reset();
+  shard_watch_.reset();
   if (grpc_ != nullptr) {
     LogInfo("shutting down");
     if (!options_.advertise.empty()) RemoveAdvertisement(options_.advertise);
@@ -301,7 +301,7 @@ void Server::Stop() {
   if (retention_ != nullptr) retention_->Stop();
   // Sessions may still tell it of steps; it no longer listens.
   if (exports_ != nullptr) exports_->Stop();
-  if (watch_ != nullptr) watch_->Stop();
+  if (step_watch_ != nullptr) step_watch_->Stop();
   if (store_ != nullptr) {
     absl::Status status = store_->AwaitDurable(absl::Seconds(30));
     if (!status.ok()) LogError("{}", status.ToString());

@@ -115,7 +115,7 @@ class Server {
   Tiler::Counters published_;
   Activity activity_;
   std::unique_ptr<StepExports> exports_;
-  std::unique_ptr<StepWatch> watch_;  // null: there is no metrics port
+  std::unique_ptr<StepWatch> step_watch_;  // null: there is no metrics port
   std::unique_ptr<Observers> observers_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Peers> peers_;          // null: this server is alone
@@ -128,7 +128,7 @@ class Server {
   std::unique_ptr<RunControl> run_control_;
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
-  std::unique_ptr<ShardWatch> watch_;  // with peers
+  std::unique_ptr<ShardWatch> shard_watch_;  // with peers
   std::unique_ptr<grpc::Server> grpc_;
 };
 

@@ -77,7 +77,9 @@ absl::StatusOr<std::string> StepWatch::Look(const std::string& session, uint32_t
   if (!summary->has_value()) return "unread";  // its run was deleted
   const bool overflow = (*summary)->nan_tensors() + (*summary)->inf_tensors() > 0;
   if (!overflow && watched_.empty()) return "unread";
-  auto source = ReadStoredStep(*store_, key, {.stacks = false, .construct = true}, layouts_);
+  auto origin = OriginInStore(*store_, key, **summary);
+  if (!origin.ok()) return origin.status();
+  auto source = ReadStep(*std::move(origin), {.stacks = false, .construct = true}, layouts_);
   if (!source.ok()) return source.status();
   const StepTable& table = (*source)->table();
   const RankOfRun rank(row.hello().run(), RankName(row.hello().rank()));
