@@ -24,6 +24,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from make_wheels import install
+
 ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".operate"
 DEBIAN = STATE / "debian.tar"
@@ -68,7 +70,7 @@ def build(base: str) -> str:
     name = f"{IMAGE}:{version()}"
     with tempfile.TemporaryDirectory(dir=STATE) as folder:
         stage = Path(folder) / "stage"
-        run("cmake", "--install", "build", "--component", "server", "--prefix", stage)
+        install("server", stage)
         for path in stage.rglob("*"):
             if path.is_file():
                 run("strip", "--strip-unneeded", path)

@@ -14,6 +14,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from make_wheels import install
+
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 DIST = ROOT / "dist"
@@ -50,7 +52,7 @@ def version() -> str:
 
 def stage(root: Path) -> None:
     """Every file of the package, below root."""
-    run("cmake", "--install", "build", "--component", "server", "--prefix", root / "usr")
+    install("server", root / "usr")
     for path in (root / "usr").rglob("*"):
         if path.is_file():
             run("strip", "--strip-unneeded", path)

@@ -85,6 +85,12 @@ def run(*command: str | Path) -> None:
         raise SystemExit(f"{done.stdout}\nmake_wheels: {' '.join(map(str, command))} failed")
 
 
+def install(component: str, prefix: Path) -> None:
+    """What a component of build/ installs, below `prefix`: a wheel that was built there left its own places behind."""
+    run("cmake", "-S", ".", "-B", "build", "-U", "SKBUILD*")
+    run("cmake", "--install", "build", "--component", component, "--prefix", prefix)
+
+
 def only_wheel(directory: Path, name: str) -> Path:
     found = sorted(directory.glob(f"{name}-*.whl"))
     if len(found) != 1:
@@ -116,7 +122,7 @@ def build(wheel: Wheel) -> None:
     options: list[str | Path] = []
     if wheel.kind == "executable":
         stage = ROOT / "build" / "stage" / wheel.name
-        run("cmake", "--install", "build", "--component", wheel.project, "--prefix", stage)
+        install(wheel.project, stage)
         elf = [path for path in stage.rglob("*") if path.is_file()]
         options = [f"--config-settings=wheel.tags=py3-none-{manylinux_tag(elf)}"]
     run(
