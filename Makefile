@@ -33,7 +33,7 @@ test: build oracle vllm operate-tools ## every test: C++, Python, integration, i
 test-vllm: build vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
 
-test-operate: build operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image, web page
+test-operate: build operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
 	@$(RUN) scripts/run_suites.py operate
 
 package: cpp ## the server as a Debian package and as a tarball, in dist/
