@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -111,6 +112,22 @@ def test_every_mount_has_its_volume_and_every_selector_its_pods(resources):
             assert any(selector(spec).items() <= pod.items() for pod in labels), resource["kind"]
 
 
+def pods_of_shards(resources):
+    """What each pod of several finds by its host name, and what it is told of all."""
+    (stateful_set,) = [r for r in resources if r and r["kind"] in ("StatefulSet", "Deployment")]
+    environment = stateful_set["spec"]["template"]["spec"]["containers"][0].get("env", [])
+    told = [entry["value"] for entry in environment if entry["name"] == "MSPROBE_SHARDS"]
+    if not told:
+        assert stateful_set["spec"]["replicas"] == 1
+        return []
+    shards = told[0].split(",")
+    name, service = stateful_set["metadata"]["name"], stateful_set["spec"]["serviceName"]
+    assert len(shards) == stateful_set["spec"]["replicas"]
+    for number, shard in enumerate(shards):
+        assert re.fullmatch(rf"{name}-{number}\.{service}\.[a-z]+\.svc:50051", shard)
+    return [(shard, told[0]) for shard in shards]
+
+
 @pytest.mark.parametrize("overlay", ["central", "sharded", "tls"])
 def test_a_server_set_is_complete(overlay, deploy, kubectl):
     resources = list(yaml.safe_load_all(rendered("kustomize", overlay, deploy, kubectl, None)))
@@ -192,6 +209,9 @@ def test_the_server_takes_the_settings_of_every_manifest(manifest, tmp_path, ser
         path.write_text(text)
         said = output_of(server_binary, f"--config={path}", "--check_config")
         assert f"({path})" in said
+        for pod, shards in pods_of_shards(yaml.safe_load_all(manifest)):
+            cluster = {**os.environ, "MSPROBE_SHARDS": shards, "MSPROBE_THIS_SHARD": pod}
+            assert "MSPROBE_SHARDS" in output_of(server_binary, f"--config={path}", "--check_config", env=cluster)
         seen += 1
     assert seen == 1
 

@@ -25,6 +25,11 @@ grpc:
 {{- end }}
 {{- end }}
 
+{{- define "msprobe.shards" -}}
+{{- $name := include "msprobe.name" . -}}
+{{- range $pod := until (int .Values.replicas) }}{{ if $pod }},{{ end }}{{ $name }}-{{ $pod }}.{{ $name }}-headless.{{ $.Release.Namespace }}.svc:50051{{ end }}
+{{- end }}
+
 {{- define "msprobe.conf" -}}
 listen = 0.0.0.0:50051,unix:/run/msprobe/server.sock
 data_dir = /var/lib/msprobe/data
