@@ -1,8 +1,11 @@
 """Servers that are shards of one cluster."""
 
 import contextlib
+import functools
 import os
 import signal
+
+from msprobe_client import Client
 
 from harness.processes import external_server
 
@@ -19,7 +22,14 @@ class Cluster:
     def __enter__(self):
         for i in range(len(self.addresses)):
             self.start(i)
+        for i, address in enumerate(self.addresses):
+            self._servers[i].wait_for(functools.partial(self._sees_all, address), 30, "the servers reach each other")
         return self
+
+    @staticmethod
+    def _sees_all(address):
+        with Client(address) as client:
+            return all(shard.here or shard.reachable for shard in client.server_info().shards)
 
     def __exit__(self, *_):
         self._stack.close()
