@@ -84,7 +84,8 @@ def test_every_server_gives_the_same_answers(cluster, tmp_path, client, referenc
         every = [asked(client, server, *question) for server in cluster.addresses]
         rows, code, said = every[0]
         assert code in (0, 1) and "incomplete" not in said, (what, every)
-        assert rows or what == "overflow", what
+        # The generator's runs have the same numbers, none of which is out of range.
+        assert rows or what in ("overflow", "first-divergence"), what
         if what == "info":
             for found in every:
                 assert found[0][0]["shards"] == sorted(cluster.addresses)
