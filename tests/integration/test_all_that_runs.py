@@ -1,4 +1,4 @@
-"""Operators of torch.ops, indexing, the root module, recomputation, threads and asynchronous collectives."""
+"""Operators of torch.ops, indexing, the root, recomputation, threads, autocast, DTensors, asynchronous collectives."""
 
 import collections
 import json
@@ -69,6 +69,20 @@ def test_each_thread_numbers_its_own_calls(dump_path, traced):
     for calls in first_values.values():
         start = min(value for _, value in calls)
         assert start % 1000 == 0 and sorted(calls) == [(call, start + call) for call in range(50)]
+
+
+@pytest.mark.timeout(120)
+def test_autocast_and_dtensors_are_recorded_as_they_are(dump_path, traced):
+    done = traced("autocast_dtensor.py", level="mix", config_flag=None)
+    assert "SAME True" in done.stdout.splitlines()
+    data = entries(dump_path, 0)
+    linear = data["Functional.linear.0.forward"]
+    assert [leaf["dtype"] for leaf in linear["input_args"]] == ["torch.float32"] * 3
+    assert linear["output"][0]["dtype"] == "torch.bfloat16"
+    assert data["Module.0.Linear.parameters_grad.0"]["weight"][0]["dtype"] == "torch.float32"
+    (doubled,) = data["Torch.add.0.forward"]["output"]
+    assert (doubled["type"], doubled["shape"], doubled["Max"]) == ("torch.distributed.tensor.DTensor", [4, 2], 14.0)
+    assert (doubled["device_mesh"], doubled["placements"]) == ([0], [{"Shard": {"dim": 0}}])
 
 
 @pytest.mark.timeout(180)
