@@ -8,21 +8,35 @@ import sys
 import pytest
 import torch
 from harness.dumps import exported_steps, rank_directory, read_dump, write_config
+from harness.fork_server import ForkServer
 from harness.processes import PROGRAMS, run, run_program
 
 CLOSE = 1e-5  # of a compiled model's numbers to the eager one's: fused sums round otherwise
 pytestmark = pytest.mark.timeout(400)
 
 
-def dumped(directory, *arguments, timeout=300, dumper="on", **configuration):
-    """Runs graph.py; gives what it found and its dump_path."""
-    directory.mkdir(parents=True, exist_ok=True)
-    out, dump = directory / "out.json", directory / "dump"
-    config = write_config(directory / "config.json", dump, **configuration)
-    run_program(
-        PROGRAMS / "graph.py", "--config", config, "--dumper", dumper, "--out", out, *arguments, timeout=timeout
-    )
-    return json.loads(out.read_text()), dump
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """graph.py, forked for each model: its imports take longer than most models here."""
+    made = ForkServer([sys.executable, PROGRAMS / "graph.py", "--serve"], tmp_path_factory.mktemp("graphs") / "log")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def dumped(programs):
+    """dumped(directory, *arguments, **configuration) runs graph.py; gives what it found and its dump_path."""
+
+    def call(directory, *arguments, dumper="on", **configuration):
+        directory.mkdir(parents=True, exist_ok=True)
+        out, dump, log = directory / "out.json", directory / "dump", directory / "log.txt"
+        config = write_config(directory / "config.json", dump, **configuration)
+        given = ["--config", config, "--dumper", dumper, "--out", out, *arguments]
+        answer = programs.ask({"arguments": [str(each) for each in given], "log": str(log)}, seconds=300)
+        assert answer == {"code": 0}, log.read_text(errors="replace")[-8000:]
+        return json.loads(out.read_text()), dump
+
+    return call
 
 
 def records(dump, step=0):
@@ -61,7 +75,7 @@ def calls(data):
     return {name: record["runs"] for name, record in data.items()}
 
 
-def test_every_module_of_a_transformer_is_read_at_every_replay(tmp_path):
+def test_every_module_of_a_transformer_is_read_at_every_replay(tmp_path, dumped):
     plain, _ = dumped(tmp_path / "plain", "--net", "qwen2", dumper="off")
     found, dump = dumped(tmp_path / "graph", "--net", "qwen2", level="L0")
     assert (found["graph_breaks"], found["graphs"]) == (0, 1)
@@ -84,7 +98,7 @@ def test_every_module_of_a_transformer_is_read_at_every_replay(tmp_path):
     assert not any("msprobe" in line for line in lines)
 
 
-def test_inductor_keeps_every_probe(tmp_path):
+def test_inductor_keeps_every_probe(tmp_path, dumped):
     plain, _ = dumped(tmp_path / "plain", "--backend", "eager", dumper="off")
     found, dump = dumped(tmp_path / "graph", "--backend", "inductor", level="mix")
     _, eager = dumped(tmp_path / "eager", "--backend", "aot_eager", level="mix")
@@ -97,7 +111,7 @@ def test_inductor_keeps_every_probe(tmp_path):
 
 
 @pytest.mark.parametrize("level", ["L1", "mix"])
-def test_operators_have_the_names_of_eager_dumps(tmp_path, level):
+def test_operators_have_the_names_of_eager_dumps(tmp_path, level, dumped):
     plain, _ = dumped(tmp_path / "plain", dumper="off")
     found, dump = dumped(tmp_path / "graph", level=level)
     assert found["outputs"] == plain["outputs"]
@@ -115,7 +129,7 @@ def test_operators_have_the_names_of_eager_dumps(tmp_path, level):
     assert first["input_args"][1]["shape"] == [16, 16], "the weight is an argument"
 
 
-def test_a_graph_that_did_not_run_is_told_and_has_no_numbers(tmp_path):
+def test_a_graph_that_did_not_run_is_told_and_has_no_numbers(tmp_path, dumped):
     _, dump = dumped(tmp_path, "--net", "either", "--steps", 3, level="L0")
     even, odd = "Module.even.Linear.forward.0", "Module.odd.Linear.forward.0"
     for step in range(3):
@@ -126,13 +140,13 @@ def test_a_graph_that_did_not_run_is_told_and_has_no_numbers(tmp_path):
         assert data[rested]["input_args"] == [None] and data[rested]["output"] == [None]
 
 
-def test_runs_of_a_step_are_counted_and_a_step_without_any_has_no_record(tmp_path):
+def test_runs_of_a_step_are_counted_and_a_step_without_any_has_no_record(tmp_path, dumped):
     _, dump = dumped(tmp_path, "--steps", 3, "--passes", 4, "--skip-in", 1, level="L0")
     assert exported_steps(dump) == [0, 2], "step 1 is a step of its own, and empty"
     assert set(calls(records(dump, 2)).values()) == {4}
 
 
-def test_a_step_that_is_not_wanted_is_forgotten_and_its_number_used_again(tmp_path):
+def test_a_step_that_is_not_wanted_is_forgotten_and_its_number_used_again(tmp_path, dumped):
     _, dump = dumped(tmp_path / "graph", "--steps", 3, "--off-in", 1, level="L0")
     _, whole = dumped(tmp_path / "whole", "--steps", 3, level="L0")
     assert exported_steps(dump) == [0, 1]
@@ -140,7 +154,7 @@ def test_a_step_that_is_not_wanted_is_forgotten_and_its_number_used_again(tmp_pa
     assert set(calls(records(dump, 1)).values()) == {1}
 
 
-def test_dump_enable_turns_the_probes_off_without_tracing_again(tmp_path):
+def test_dump_enable_turns_the_probes_off_without_tracing_again(tmp_path, dumped):
     target = write_config(tmp_path / "off.json", tmp_path / "run" / "dump", level="L0", dump_enable=False)
     found, dump = dumped(tmp_path / "run", "--steps", 3, "--switch", target, level="L0", dump_enable=True)
     assert exported_steps(dump) == [0]
@@ -148,7 +162,7 @@ def test_dump_enable_turns_the_probes_off_without_tracing_again(tmp_path):
 
 
 @pytest.mark.parametrize("device", ["cpu", "npu"])
-def test_tensors_are_kept_as_they_were(tmp_path, device):
+def test_tensors_are_kept_as_they_were(tmp_path, device, dumped):
     arguments = ("--net", "wide", "--backend", "eager", "--device", device)
     found, dump = dumped(tmp_path, *arguments, task="tensor", level="L0")
     directory = rank_directory(dump, 1)
@@ -161,7 +175,7 @@ def test_tensors_are_kept_as_they_were(tmp_path, device):
     assert len(list((directory / "dump_tensor_data").glob("*.pt"))) == len(dict(leaves(data)))
 
 
-def test_a_device_is_not_waited_for_and_read_once_a_step(tmp_path):
+def test_a_device_is_not_waited_for_and_read_once_a_step(tmp_path, dumped):
     arguments = ("--net", "wide", "--backend", "eager", "--steps", 3)
     _, here = dumped(tmp_path / "cpu", *arguments, level="L0")
     found, there = dumped(tmp_path / "npu", *arguments, "--device", "npu", level="L0")
@@ -179,7 +193,7 @@ def test_a_device_is_not_waited_for_and_read_once_a_step(tmp_path):
         assert not differences(ours, theirs)
 
 
-def test_checksums_are_of_the_bytes(tmp_path):
+def test_checksums_are_of_the_bytes(tmp_path, dumped):
     _, dump = dumped(tmp_path, level="L0", section={"summary_mode": "md5"})
     data = records(dump, 0)
     first, second = (data[f"Module.layer.Linear.forward.{count}"] for count in (0, 1))
@@ -188,7 +202,7 @@ def test_checksums_are_of_the_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_acl_save_writes_each_run(tmp_path, backend):
+def test_acl_save_writes_each_run(tmp_path, backend, dumped):
     saved = tmp_path / "deep" / "x.pt"
     found, _ = dumped(tmp_path / "graph", "--backend", backend, "--save", saved, dumper="off")
     tensor = torch.load(saved)

@@ -3,6 +3,9 @@
 --dumper off: msprobe is not imported. --unroll N: the model is a loop over one module, of N calls. --skip-in N: in step
 N nothing runs. --off-in N: step(dump=False) ends it. --device npu: the backend of tests/npu_backend, held while the
 model runs, so that whoever waits for it there waits for good.
+
+--serve: one JSON request a line, {"arguments": [...], "log": PATH}, and a fork for each, which has what is slow to import
+(not msprobe); answers {"code": exit status}.
 """
 
 import argparse
@@ -10,12 +13,15 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
+import sys
 import time
 
 import nets
 import npu
 import torch
+from say import say
 
 
 class Loop(torch.nn.Module):
@@ -75,7 +81,7 @@ def digest(tensor):
     return hashlib.sha256(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
 
 
-def main():
+def parsed(arguments):
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config")
     parser.add_argument("--dumper", choices=("off", "on"), default="on")
@@ -90,7 +96,10 @@ def main():
     parser.add_argument("--save", type=pathlib.Path, help="acl_save of the result goes there")
     parser.add_argument("--switch", type=pathlib.Path, help="the configuration after step 0")
     parser.add_argument("--out", required=True, type=pathlib.Path)
-    options = parser.parse_args()
+    return parser.parse_args(arguments)
+
+
+def run_model(options):
     device = npu.load() if options.device == "npu" else torch.device("cpu")
     model, batch = made(options, device)
     dumper = None
@@ -151,5 +160,23 @@ def main():
     options.out.write_text(json.dumps(found))
 
 
+def serve():
+    nets.qwen2(train=False)
+    torch.set_num_threads(1)
+    torch.compile(torch.nn.Linear(2, 2), backend="aot_eager")(torch.ones(1, 2))
+    torch._dynamo.reset()
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            with pathlib.Path(request["log"]).open("wb") as log:
+                os.dup2(log.fileno(), 1)
+                os.dup2(log.fileno(), 2)
+            run_model(parsed(request["arguments"]))
+            return
+        _, status = os.waitpid(child, 0)
+        say(json.dumps({"code": os.waitstatus_to_exitcode(status)}))
+
+
 if __name__ == "__main__":
-    main()
+    serve() if sys.argv[1:] == ["--serve"] else run_model(parsed(sys.argv[1:]))
