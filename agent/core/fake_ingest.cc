@@ -108,7 +108,7 @@ grpc::Status FakeIngest::TakeBatch(const v1::Batch& batch, Replies* replies) {
       *(have ? verdict.add_stored() : verdict.add_wanted()) = reference.hash();
     }
   }
-  durable_ = batch.batch_sequence();
+  durable_ = batch.batch_sequence() + std::exchange(behavior_.overtaken, 0);
   batches_.push_back(batch);
   v1::ServerMessage ack;
   ack.mutable_ack()->set_received_through(durable_);
@@ -167,6 +167,12 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
         if (behavior_.want_payloads && !payloads_.contains(hash)) welcome->add_missing_payloads(hash);
       }
     }
+    MutexLock lock(&mu_);
+    if (behavior_.bytes_per_second > 0) {
+      v1::ServerMessage throttle;
+      throttle.mutable_throttle()->set_bytes_per_second(behavior_.bytes_per_second);
+      stream->Write(throttle);
+    }
     stream->Write(answer);
   }
   while (stream->Read(&message)) {
@@ -174,9 +180,6 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
     bool end = false;
     {
       MutexLock lock(&mu_);
-      if (behavior_.bytes_per_second > 0) {
-        replies.emplace_back().mutable_throttle()->set_bytes_per_second(behavior_.bytes_per_second);
-      }
       if (message.has_batch() && behavior_.acknowledge) {
         if (grpc::Status status = TakeBatch(message.batch(), &replies); !status.ok()) return status;
       }

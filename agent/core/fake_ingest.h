@@ -26,6 +26,7 @@ class FakeIngest final : public v1::Ingest::Service {
     std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
     uint64_t bytes_per_second = 0;
     std::string redirect_to = {};  // every stream is sent there
+    uint64_t overtaken = 0;        // batches of a former stream that it takes behind the first one of this stream
   };
 
   explicit FakeIngest(std::string socket_path) : socket_path_(std::move(socket_path)) {}

@@ -275,6 +275,8 @@ void Sender::HandleMessage(const v1::ServerMessage& message) {
     case v1::ServerMessage::kAck:
       received_through_ = std::max<uint64_t>(received_through_, message.ack().received_through());
       outbox_.Acknowledge(message.ack().durable_through());
+      // What a former stream carried may have come after this one's welcome.
+      next_to_send_ = std::max(next_to_send_, outbox_.freed_through() + 1);
       if (outbox_.freed_through() + 1 >= next_to_send_) one_at_a_time_ = false;
       break;
     case v1::ServerMessage::kPayloadVerdict:

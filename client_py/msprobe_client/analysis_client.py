@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from msprobe_client.result_xlsx import TableForm
 
 Matching: TypeAlias = Literal["exact", "fuzzy"]
+TrainingBackend: TypeAlias = Literal["fsdp", "megatron"]
 Mode: TypeAlias = Literal["best", "statistics", "checksum", "content"]
 Rows: TypeAlias = Literal["different", "all", "none"]
 Order: TypeAlias = Literal["significance", "execution"]

@@ -540,10 +540,12 @@ class Client:
         name: str | None = None,
         matching: analysis_client.Matching = "exact",
         mapping: analysis_pb2.NameMapping | None = None,
+        training: analysis_client.TrainingBackend | None = None,
         form: TableForm | None = None,
     ) -> Iterator[TableReport]:
         """The established tool's result tables, one csv a step and rank, written whole into the directory output.
 
+        training: the target is a training step of this backend, golden an inference step of the same weights.
         form: makes another file of each csv.
         """
         with analysis_client.sources(self, (target, golden), local=self._local) as sides, _disk(output):
@@ -553,6 +555,9 @@ class Client:
                 scope=analysis_client.scope(steps, ranks, name),
                 matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
                 mapping=mapping,
+                training_backend=analysis_pb2.CompareTableRequest.TrainingBackend.Value(
+                    f"TRAINING_BACKEND_{(training or 'none').upper()}"
+                ),
             )
             files = analysis_client.TableFiles(Path(output), file_name, form)
             yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))

@@ -9,17 +9,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 
+if TYPE_CHECKING:
+    from msprobe_client.analysis_client import TrainingBackend
+
 _MODES = ("auto", "offline_data", "torchair", "offline_model", "atb")
-# Options that need devices or another tool's runs, with what to use.
-_ABSENT = {
-    "consistent_check": "--consistent_check is not part of this version; map the names with -dm FILE",
-    "backend": "--backend is for --consistent_check, which is not part of this version",
-}
+_BACKENDS = ("fsdp", "megatron")
 # Options of the modes that are not here.
 _OF_OTHER_MODES = (
     ("-fr", "--fusion_rule_file"),
@@ -57,8 +56,10 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("-tensor_log", "--is_print_compare_log", action="store_true", help="accepted, without effect")
     found.add_argument("--rank", help="only this rank")
     found.add_argument("--step", help="only this step")
-    found.add_argument("--consistent_check", action="store_true", help=argparse.SUPPRESS)
-    found.add_argument("--backend", help=argparse.SUPPRESS)
+    found.add_argument(
+        "--consistent_check", action="store_true", help="a training step against an inference step of the same weights"
+    )
+    found.add_argument("--backend", choices=_BACKENDS, help="what trained, with --consistent_check")
     found.add_argument("--config", metavar="YAML", help="matrices that tensors are multiplied by before")
     for names in _OF_OTHER_MODES:
         found.add_argument(*names, dest=names[-1].lstrip("-"), help=argparse.SUPPRESS)
@@ -73,9 +74,10 @@ def main(arguments: list[str]) -> NoReturn:
     for names in _OF_OTHER_MODES:
         if getattr(given, names[-1].lstrip("-")) is not None:
             fail("msprobe compare", f"{names[-1]} is not for mode auto, the only one of this version", EXIT_USAGE)
-    for name, message in _ABSENT.items():
-        if getattr(given, name):
-            fail("msprobe compare", message, EXIT_USAGE)
+    if given.consistent_check and given.backend is None:
+        fail("msprobe compare", f"--consistent_check needs --backend {' or '.join(_BACKENDS)}", EXIT_USAGE)
+    if given.consistent_check and given.diff_analyze:
+        fail("msprobe compare", "-da is not for --consistent_check; leave one of them out", EXIT_USAGE)
     guarded("msprobe compare", lambda: _compare(given))
 
 
@@ -132,6 +134,7 @@ def _compare(given: argparse.Namespace) -> None:
         analyze=given.diff_analyze,
         mapping=mapping,
         config=given.config,
+        training=given.backend if given.consistent_check else None,
         **where,
     ):
         print(f"The result file path is: {path}.")
@@ -147,6 +150,7 @@ def write_results(
     analyze: bool = False,
     mapping: Any = None,
     config: str | None = None,
+    training: TrainingBackend | None = None,
     **where: Any,
 ) -> Iterator[str]:
     """Writes the result files; their paths as they are there. The dumps are read by a server of our own."""
@@ -176,9 +180,10 @@ def write_results(
                 golden,
                 output,
                 file_name=result_file_names("xlsx" if xlsx else "csv", several=target.is_dir()),
-                form=ResultXlsx(coloured=False) if xlsx else None,
+                form=ResultXlsx(coloured=False, training=training is not None) if xlsx else None,
                 matching="fuzzy" if fuzzy else "exact",
                 mapping=mapping,
+                training=training,
                 **where,
             )
             for number, report in enumerate(reports, 1):

@@ -54,7 +54,8 @@ class ResultTable:
             next(reader)
             yield from reader
 
-    def rows(self) -> Iterator[list[Cell]]:
+    def rows(self, *, truths: bool = True) -> Iterator[list[Cell]]:
+        """truths: those of arguments are values; otherwise texts, as those of tensors of bool are."""
         header = self.header
         npu_dtype, bench_dtype = header.index("NPU Dtype"), header.index("Bench Dtype")
         numbers = [(index, -1) for index, name in enumerate(header) if self.has_contents and name in CONTENT_METRICS]
@@ -66,8 +67,7 @@ class ResultTable:
             for index, dtype in numbers:
                 if dtype < 0 or texts[dtype] != _TEXT:
                     value = typed(str(cells[index]))
-                    # Those of a tensor of bool are texts.
-                    truth = isinstance(value, bool) and not texts[dtype].startswith(_ARGUMENT)
+                    truth = isinstance(value, bool) and not (truths and texts[dtype].startswith(_ARGUMENT))
                     cells[index] = str(value) if truth else value
             if consistent >= 0:
                 cells[consistent] = typed(texts[consistent])

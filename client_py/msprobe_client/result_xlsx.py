@@ -21,10 +21,15 @@ class TableForm(Protocol):
 
 
 class ResultXlsx:
-    """Cells as mindstudio-probe has them, which leaves them white; coloured: rows by their Result."""
+    """Cells as mindstudio-probe has them, which leaves them white; coloured: rows by their Result.
 
-    def __init__(self, *, coloured: bool) -> None:
+    training: tables of a training step against inference, where truth values of arguments are texts, and names of
+    several tensors in one cell a line each.
+    """
+
+    def __init__(self, *, coloured: bool, training: bool = False) -> None:
         self._coloured = coloured
+        self._training = training
 
     def write(self, table: Path, target: Path) -> None:
         found = ResultTable.open(table)
@@ -41,7 +46,7 @@ class ResultXlsx:
                 for result, name in (("error", "bad"), ("warning", "doubtful"))
             }
             result = table.header.index("Result")
-            rows = table.rows()
+            rows = table.rows(truths=not self._training)
             total = sum(1 for _ in table.texts()) if sheets > 1 else 0
             for number in range(sheets):
                 sheet = book.add_worksheet("Sheet1" if sheets == 1 else f"part_{number}")
@@ -50,5 +55,7 @@ class ResultXlsx:
                 most = -(-total // sheets) if sheets > 1 else SHEET_ROWS
                 for at, cells in zip(range(1, most + 1), rows, strict=False):
                     fill = fills.get(str(cells[result])) if self._coloured else None
+                    if self._training:
+                        cells[:2] = [str(name).replace(";  ", ";\n") for name in cells[:2]]
                     for column, value in enumerate(cells):
                         put(sheet, at, column, value, fill)

@@ -95,6 +95,7 @@ ValueKind KindOf(const Cell& cell) {
     case Kind::kText:
       break;
   }
+  if (cell.view() == "N/A") return ValueKind::kAbsent;
   const std::string lower = absl::AsciiStrToLower(AbslView(cell.view()));
   if (lower == "nan") return ValueKind::kNaN;
   if (lower == "inf") return ValueKind::kInfinity;

@@ -80,7 +80,6 @@ class EstablishedRows {
 void FillFigures(const EstablishedRows& rows, TableRow& row);
 
 // Judges the rows of one entry by the established tool's rules.
-void JudgeEstablished(const StepTable& target, const StepTable& golden, StepTable::Mode mode,
-                      std::vector<TableRow>& group);
+void JudgeEstablished(const EstablishedTable& table, std::vector<TableRow>& group);
 
 }  // namespace msprobe::server

@@ -163,7 +163,7 @@ class Writer : public EstablishedRows {
       if (mode_ == StepTable::Mode::kStatistics) Differences(row);
       if (mode_ == StepTable::Mode::kTensor) FillFigures(*this, row);
     }
-    JudgeEstablished(target_, golden_, mode_, group);
+    JudgeEstablished(table_, group);
     for (const TableRow& row : group) {
       ++counts_.rows;
       counts_.warnings += row.severity == Severity::kWarning;
@@ -224,6 +224,7 @@ class Writer : public EstablishedRows {
       if (x == ValueKind::kMinusInfinity) return word("-inf");
       return word(y == ValueKind::kInfinity ? "-inf" : "inf");
     }
+    if (x == ValueKind::kAbsent || y == ValueKind::kAbsent) return word(kNotAvailable);
     if (x == ValueKind::kDevice && y == ValueKind::kDevice) return word(kNotAvailable);
     return word("Diff");
   }

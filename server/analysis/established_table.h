@@ -11,6 +11,7 @@
 #include "server/analysis/elementwise.h"
 #include "server/analysis/row_match.h"
 #include "server/analysis/step_table.h"
+#include "server/analysis/train_infer.h"
 
 namespace msprobe::server {
 
@@ -45,7 +46,9 @@ struct EstablishedTable {
   StepTable::Mode mode = StepTable::Mode::kStatistics;
   bool check_dtypes = true;        // false with a data mapping
   bool across_frameworks = false;  // MindSpore's against PyTorch's
-  int threads = 1;                 // that write parts of it
+  // Of tables made by AlignTrainInfer.
+  TrainingBackend training_backend = TrainingBackend::kNone;
+  int threads = 1;  // that write parts of it
 };
 
 struct VerdictCounts {

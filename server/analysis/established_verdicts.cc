@@ -1,7 +1,11 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "server/analysis/established_cells.h"
 #include "server/analysis/established_rows.h"
 #include "server/format/cat.h"
@@ -11,8 +15,8 @@ namespace {
 
 class Verdicts : public EstablishedRows {
  public:
-  Verdicts(const StepTable& target, const StepTable& golden, StepTable::Mode mode)
-      : EstablishedRows(target, golden), mode_(mode) {}
+  explicit Verdicts(const EstablishedTable& table)
+      : EstablishedRows(*table.target, *table.golden), mode_(table.mode), backend_(table.training_backend) {}
 
   void Judge(std::vector<TableRow>& group) {
     std::vector<TableRow*> inputs;
@@ -58,9 +62,10 @@ class Verdicts : public EstablishedRows {
       Mark(*outputs.front(), Severity::kError,
            "error: The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6.");
     }
+    const bool training = backend_ != TrainingBackend::kNone && mode_ == StepTable::Mode::kTensor;
     for (TableRow* row : all) {
       const Row* const golden = GoldenRow(*row);
-      if (golden != nullptr && Grad(TargetRow(*row)) != Grad(*golden)) {
+      if (!training && golden != nullptr && Grad(TargetRow(*row)) != Grad(*golden)) {
         Mark(*row, Severity::kError, "error: The Required_Grad of NPU and Bench are inconsistent");
       }
     }
@@ -69,17 +74,16 @@ class Verdicts : public EstablishedRows {
     }
     for (TableRow* row : all) {
       const Row* const golden = GoldenRow(*row);
-      if (golden == nullptr || absl::StrContains(AbslView(golden->name), "qkv") ||
-          absl::StrContains(AbslView(golden->name), "gate_up")) {
-        continue;
-      }
+      if (golden == nullptr || IsJoined(*golden) || TargetRow(*row).name == kNotAvailable) continue;
       if (DType(target_, TargetRow(*row)) != DType(golden_, *golden)) {
         Mark(*row, Severity::kError, "error: The dtype of NPU and Bench are inconsistent.");
       }
     }
     for (TableRow* row : all) {
       const Row* const golden = GoldenRow(*row);
-      if (golden != nullptr && Shape(target_, TargetRow(*row)) != Shape(golden_, *golden)) {
+      if (golden == nullptr) continue;
+      if (training ? TrainingShapesDiffer(TargetRow(*row), *golden)
+                   : Shape(target_, TargetRow(*row)) != Shape(golden_, *golden)) {
         Mark(*row, Severity::kError, "error: The shape of NPU and Bench are inconsistent.");
       }
     }
@@ -104,6 +108,36 @@ class Verdicts : public EstablishedRows {
   static void Mark(TableRow& row, Severity severity, std::string_view message) {
     row.severity = std::max(row.severity, severity);
     row.messages.push_back(message);
+  }
+
+  // By its name, as the established tool tells them.
+  static bool IsJoined(const Row& golden) {
+    return absl::StrContains(AbslView(golden.name), "qkv") || absl::StrContains(AbslView(golden.name), "gate_up");
+  }
+
+  static std::vector<std::string> Squeezed(std::string_view shape) {
+    std::vector<std::string> dims =
+        absl::StrSplit(absl::StripPrefix(absl::StripSuffix(AbslView(shape), "]"), "["), ',');
+    for (std::string& dim : dims) absl::StripAsciiWhitespace(&dim);
+    std::erase(dims, "1");
+    return dims;
+  }
+
+  // Without axes of size 1; of Megatron's, which has heads apart, the last two axes as one.
+  bool TrainingShapesDiffer(const Row& target, const Row& golden) const {
+    if (target.name == kNotAvailable) return false;
+    if (backend_ == TrainingBackend::kFsdp && IsJoined(golden)) return false;
+    std::vector<std::string> a = Squeezed(Shape(target_, target));
+    const std::vector<std::string> b = Squeezed(Shape(golden_, golden));
+    if (backend_ == TrainingBackend::kMegatron && a.size() == 3 && b.size() != 3) {
+      int64_t heads = 0;
+      int64_t size = 0;
+      if (absl::SimpleAtoi(a[1], &heads) && absl::SimpleAtoi(a[2], &size)) {
+        a.pop_back();
+        a.back() = Cat(heads * size);
+      }
+    }
+    return a != b;
   }
 
   // As a ratio where it is a percentage; nothing for words.
@@ -166,13 +200,11 @@ class Verdicts : public EstablishedRows {
   }
 
   const StepTable::Mode mode_;
+  const TrainingBackend backend_;
 };
 
 }  // namespace
 
-void JudgeEstablished(const StepTable& target, const StepTable& golden, StepTable::Mode mode,
-                      std::vector<TableRow>& group) {
-  Verdicts(target, golden, mode).Judge(group);
-}
+void JudgeEstablished(const EstablishedTable& table, std::vector<TableRow>& group) { Verdicts(table).Judge(group); }
 
 }  // namespace msprobe::server

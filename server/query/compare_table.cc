@@ -4,6 +4,7 @@
 
 #include "server/analysis/content_comparison.h"
 #include "server/analysis/established_table.h"
+#include "server/analysis/train_infer.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
@@ -32,6 +33,17 @@ void Select(const std::string& glob, StepTable& table) {
   table.layout = nullptr;
 }
 
+TrainingBackend BackendOf(const v1::CompareTableRequest& request) {
+  switch (request.training_backend()) {
+    case v1::CompareTableRequest::TRAINING_BACKEND_FSDP:
+      return TrainingBackend::kFsdp;
+    case v1::CompareTableRequest::TRAINING_BACKEND_MEGATRON:
+      return TrainingBackend::kMegatron;
+    default:
+      return TrainingBackend::kNone;
+  }
+}
+
 absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableRequest& request, const PlacePair& pair,
                        const NameMapping& mapping, StepPair& steps, const std::function<bool()>& cancelled,
                        const Send<v1::TableChunk>& send) {
@@ -49,17 +61,30 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
     Select(request.scope().name_glob(), steps.target->mutable_table());
     Select(request.scope().name_glob(), steps.golden->mutable_table());
   }
-  const RowMatch match = !mapping.empty() ? MatchByMapping(steps.target->table(), steps.golden->table(), mapping)
-                         : request.matching() == v1::MATCHING_FUZZY
-                             ? MatchFuzzily(steps.target->table(), steps.golden->table())
-                             : MatchExactly(steps.target->table(), steps.golden->table());
+  const TrainingBackend backend = BackendOf(request);
+  RowMatch match;
+  if (backend != TrainingBackend::kNone) {
+    if (target_mode == StepTable::Mode::kChecksum) {
+      return absl::InvalidArgumentError(
+          "these dumps have checksums (md5): training and inference are compared by statistics or tensors");
+    }
+    TrainInferSides sides = AlignTrainInfer(std::move(steps.target), std::move(steps.golden), backend);
+    steps.target = std::move(sides.training);
+    steps.golden = std::move(sides.inference);
+    match = std::move(sides.match);
+  } else {
+    match = !mapping.empty() ? MatchByMapping(steps.target->table(), steps.golden->table(), mapping)
+            : request.matching() == v1::MATCHING_FUZZY ? MatchFuzzily(steps.target->table(), steps.golden->table())
+                                                       : MatchExactly(steps.target->table(), steps.golden->table());
+  }
   EstablishedTable table;
   table.target = &steps.target->table();
   table.golden = &steps.golden->table();
   table.match = &match;
   table.mode = target_mode;
   table.threads = context.threads;
-  table.check_dtypes = !mapping.ignores_dtypes();
+  table.check_dtypes = !mapping.ignores_dtypes() && backend == TrainingBackend::kNone;
+  table.training_backend = backend;
   table.across_frameworks =
       steps.target->table().framework != "pytorch" && steps.golden->table().framework == "pytorch";
   std::vector<ContentResult> contents;

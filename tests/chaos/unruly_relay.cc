@@ -49,6 +49,7 @@ grpc::Status UnrulyRelay::Stream(grpc::ServerContext* context, AgentStream* agen
   {
     absl::MutexLock lock(&call->mu);
     call->agent = agent;
+    call->agent_context = context;
   }
   {
     absl::MutexLock lock(&mu_);
@@ -61,6 +62,7 @@ grpc::Status UnrulyRelay::Stream(grpc::ServerContext* context, AgentStream* agen
   {
     absl::MutexLock lock(&call->mu);
     call->agent = nullptr;
+    call->agent_context = nullptr;
   }
   absl::MutexLock lock(&mu_);
   open_.erase(context);
@@ -85,6 +87,9 @@ void UnrulyRelay::Answer(Call& call) {
     absl::MutexLock lock(&mu_);
     if (message.has_welcome()) ++welcomed_[session];
   }
+  // The server has ended it: because a late hello took the session over, for one.
+  absl::MutexLock lock(&call.mu);
+  if (call.agent_context != nullptr) call.agent_context->TryCancel();
 }
 
 bool UnrulyRelay::Forward(AgentStream& agent, Call& call, std::deque<v1::AgentMessage>& held) {

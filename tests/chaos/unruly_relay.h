@@ -43,7 +43,9 @@ class UnrulyRelay final : public v1::Ingest::Service {
     std::unique_ptr<grpc::ClientReaderWriter<v1::AgentMessage, v1::ServerMessage>> server;
     std::thread answers;
     absl::Mutex mu;
-    AgentStream* agent ABSL_GUARDED_BY(mu) = nullptr;  // null once the agent's call is over
+    // Null once the agent's call is over.
+    AgentStream* agent ABSL_GUARDED_BY(mu) = nullptr;
+    grpc::ServerContext* agent_context ABSL_GUARDED_BY(mu) = nullptr;
     std::string session ABSL_GUARDED_BY(mu);
   };
 

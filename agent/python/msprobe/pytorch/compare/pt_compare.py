@@ -11,7 +11,17 @@ from msprobe.pytorch.compare import with_client
 
 # Of version 26's: what it takes and does not use, or writes to its log.
 _WITHOUT_EFFECT = ("suffix", "is_print_compare_log", "layer_mapping")
-_KNOWN = ("fuzzy_match", "xlsx", "data_mapping", "cell_mapping", "first_diff_analyze")
+_KNOWN = (
+    "fuzzy_match",
+    "xlsx",
+    "data_mapping",
+    "cell_mapping",
+    "first_diff_analyze",
+    "consistent_check",
+    "backend",
+    "config",
+)
+_BACKENDS = ("fsdp", "megatron")
 
 
 def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) -> None:
@@ -19,6 +29,9 @@ def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) 
     unknown = sorted(kwargs.keys() - {*_KNOWN, *_WITHOUT_EFFECT})
     if unknown:
         raise MsprobeError(f"{unknown[0]} is not known; known are {', '.join(_KNOWN)}")
+    backend = kwargs.get("backend") if kwargs.get("consistent_check") else None
+    if kwargs.get("consistent_check") and backend not in _BACKENDS:
+        raise MsprobeError(f"consistent_check needs backend {' or '.join(_BACKENDS)}, not {backend!r}")
 
     def work() -> None:
         from msprobe_client import name_mapping
@@ -35,6 +48,8 @@ def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) 
             fuzzy=bool(kwargs.get("fuzzy_match")),
             analyze=bool(kwargs.get("first_diff_analyze")),
             mapping=name_mapping.mapping(data=data, cell=cell) if data or cell else None,
+            config=kwargs.get("config"),
+            training=backend,
         )
         for path in results:
             print(f"The result file path is: {path}.")
