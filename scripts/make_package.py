@@ -59,6 +59,7 @@ def stage(root: Path) -> None:
     for source, target in (
         (DEPLOY / "systemd" / "msprobe-server.service", "usr/lib/systemd/system/msprobe-server.service"),
         (DEPLOY / "systemd" / "server.conf", "etc/msprobe/server.conf"),
+        (DEPLOY / "package" / "msprobe-server.bash", "usr/share/bash-completion/completions/msprobe-server"),
         (DEPLOY / "package" / "copyright", "usr/share/doc/msprobe-server/copyright"),
         (ROOT / "CHANGELOG.md", "usr/share/doc/msprobe-server/CHANGELOG.md"),
     ):

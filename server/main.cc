@@ -14,6 +14,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "server/control/cluster_options.h"
 #include "server/control/probe.h"
@@ -95,6 +96,20 @@ ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.")
 
 namespace msprobe::server {
 namespace {
+
+// Each line of the examples runs as it stands, its paths and files given: tests/operate/test_help.py.
+constexpr char kUsage[] =
+    R"(Stores what capturing processes stream, and answers questions about it.
+
+Examples:
+  msprobe-server --data_dir=/var/lib/msprobe
+  msprobe-server --data_dir=/var/lib/msprobe --listen=unix:/run/msprobe/server.sock --metrics_listen=127.0.0.1:9090
+  msprobe-server --data_dir=/var/lib/msprobe --listen=0.0.0.0:50051 --tls_cert=server.pem --tls_key=server.key
+  msprobe-server --config=/etc/msprobe/server.conf --check_config
+  msprobe-server --data_dir=/var/lib/msprobe --check
+  msprobe-server --probe=127.0.0.1:50051
+
+Every flag can be given in the environment, too (MSPROBE_DATA_DIR), or in the file of --config (data_dir = ...).)";
 
 absl::Status BadFlag(std::string_view flag, std::string_view value, std::string_view allowed) {
   return absl::InvalidArgumentError(Cat("--", flag, "=", value, " is not valid; ", allowed));
@@ -330,9 +345,11 @@ int Main(Settings& settings) {
 }  // namespace msprobe::server
 
 int main(int argc, char** argv) {
-  absl::SetProgramUsageMessage("Stores what capturing processes stream, and answers questions about it.");
+  absl::SetProgramUsageMessage(msprobe::server::kUsage);
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return std::string("msprobe-server " MSPROBE_VERSION "\n"); };
+  usage.contains_help_flags = [](absl::string_view file) { return absl::EndsWith(file, "server/main.cc"); };
+  usage.contains_helpshort_flags = usage.contains_help_flags;
   absl::SetFlagsUsageConfig(usage);
   msprobe::server::Settings settings(std::vector<std::string>(argv, argv + argc));
   const std::vector<char*> rest = absl::ParseCommandLine(argc, argv);

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msprobe_client.errors import InvalidArgument, MsprobeError
+from msprobe_client.examples import plain
 from msprobe_client.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 
 if TYPE_CHECKING:
@@ -35,9 +36,18 @@ _FRAMEWORK = re.compile(rb'"framework"\s*:\s*"(\w+)"')
 _HEAD_BYTES = 4096
 
 
+EXAMPLES = (
+    "msprobe compare -tp dump_a/step3/rank0/dump.json -gp dump_b/step3/rank0/dump.json",
+    "msprobe compare -tp dump_a/step3 -gp dump_b/step3 -o result --xlsx",
+)
+
+
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
-        prog="msprobe compare", description="Compare two dumps; writes compare_result_* as mindstudio-probe does."
+        prog="msprobe compare",
+        description="Compare two dumps; writes compare_result_* as mindstudio-probe does.",
+        epilog=plain(EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("-tp", "--target_path", required=True, help="dump.json, or a directory of one step")
     found.add_argument("-gp", "--golden_path", required=True, help="the same of the golden side")

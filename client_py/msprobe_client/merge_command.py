@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from msprobe_client.compare_command import guarded
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.examples import plain
 
 _NAME = re.compile(r"compare_result_rank(?P<rank>\d+)(?:-rank(?P=rank))?_\d{14}\.xlsx")
 _SINGLE = re.compile(r"compare_result_(rank|rank-rank)_\d{14}\.xlsx")
@@ -41,9 +42,15 @@ class RankResult:
     metrics: tuple[str, ...]
 
 
+EXAMPLES = ("msprobe merge_result -i result -o merged -config apis.yaml",)
+
+
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
-        prog="msprobe merge_result", description="Merge compare_result_rank*.xlsx of several ranks into one workbook."
+        prog="msprobe merge_result",
+        description="Merge compare_result_rank*.xlsx of several ranks into one workbook.",
+        epilog=plain(EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument(
         "-i", "--input_dir", required=True, metavar="DIR", help="with compare_result_rank{N}_{time}.xlsx"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from msprobe_client.compare_command import guarded
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.examples import plain
 
 if TYPE_CHECKING:
     from msprobe_client.comparison import Overflow
@@ -19,10 +20,15 @@ if TYPE_CHECKING:
 _PARTS = ("input_args", "input_kwargs", "input", "output")
 
 
+EXAMPLES = ("msprobe overflow_check -i dump_a/step3 -o anomalies",)
+
+
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="msprobe overflow_check",
         description="Find where NaN and infinity come from; writes anomaly_analyze_*.json.",
+        epilog=plain(EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     found.add_argument("-i", "--input_path", required=True, metavar="DIR", help="a step: rank0, rank1, ... are in it")
     found.add_argument("-o", "--output_path", default="./output", help="directory of the result (default ./output)")

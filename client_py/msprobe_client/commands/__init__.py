@@ -1,4 +1,4 @@
-"""The command line msprobe-client. A subcommand is one file here and one line in COMMANDS.
+"""The command line msprobe-client. A subcommand is one file here, with run and EXAMPLES, and one line in COMMANDS.
 
 Nothing on the way to --help imports gRPC, protobuf or rich.
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from msprobe_client import __version__
+from msprobe_client import __version__, examples
 from msprobe_client.access import Access
 from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
 from msprobe_client.errors import MissingShardsWarning, MsprobeError
@@ -124,7 +124,7 @@ def _root(
 def application() -> typer.Typer:
     app = typer.Typer(
         cls=Group,
-        add_completion=False,
+        epilog=examples.epilog(examples.GENERAL),
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -136,7 +136,7 @@ def application() -> typer.Typer:
         if hasattr(loaded, "app"):  # subcommands of its own
             app.add_typer(loaded.app, name=name)
         else:
-            app.command(name)(loaded.run)
+            app.command(name, epilog=examples.epilog(loaded.EXAMPLES))(loaded.run)
     return app
 
 

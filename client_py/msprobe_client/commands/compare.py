@@ -58,6 +58,14 @@ def _mapping_option(name: str, help: str) -> Any:
     return typer.Option(f"--{name}-mapping", f"--{name}_mapping", metavar="FILE", help=help, show_default=False)
 
 
+EXAMPLES = (
+    "msprobe-client compare tuesday monday --step 3",
+    "msprobe-client compare dump_a dump_b --policy tolerances.yaml --all",
+    "msprobe-client compare tuesday monday --roll-up layer",
+    "msprobe-client compare tuesday monday --compatible --output tables",
+)
+
+
 def run(
     context: typer.Context,
     target: SourceOf,

@@ -24,6 +24,14 @@ class Action(str, Enum):
     request = "request"
 
 
+EXAMPLES = (
+    "msprobe-client control tuesday status",
+    "msprobe-client control tuesday next 3",
+    "msprobe-client control tuesday set level=mix list=mlp,attn",
+    "msprobe-client control tuesday request chatcmpl-7 --steps 20",
+)
+
+
 def run(
     context: typer.Context,
     run: RunName,

@@ -9,6 +9,8 @@ import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common
 
+EXAMPLES = ("msprobe-client delete wednesday --yes",)
+
 
 def run(
     context: typer.Context,

@@ -13,6 +13,11 @@ from msprobe_client.address import ENVIRONMENT
 from msprobe_client.commands.options import OutputFormat, Server, common
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
+EXAMPLES = (
+    "msprobe-client doctor --server gpu-host:50051",
+    "msprobe-client doctor --dump_path dump",
+)
+
 
 def run(
     context: typer.Context,
@@ -26,8 +31,6 @@ def run(
     """Say whether everything needed is there, and what to do where it is not.
 
     Looks at this environment and at the server: reachable, token, versions, clock, disk. Ends with 1 where one fails.
-
-    Example: msprobe-client doctor --server gpu-host:50051
     """
     options = common(context, server, None, output_format)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

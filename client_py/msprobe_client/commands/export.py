@@ -9,6 +9,11 @@ import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, RunName, Selection, Server, Steps, common
 
+EXAMPLES = (
+    "msprobe-client export tuesday --output dump",
+    "msprobe-client export tuesday --output part --step 3-5 --rank 0 --no-tensors",
+)
+
 
 def run(
     context: typer.Context,

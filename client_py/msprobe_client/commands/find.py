@@ -21,6 +21,11 @@ from msprobe_client.commands.tensor_filters import (
     predicate,
 )
 
+EXAMPLES = (
+    "msprobe-client find tuesday --where 'max > 1e4' --dtype float32",
+    "msprobe-client find dump_a --shape '[2, ...]' --name '*.output.0'",
+)
+
 
 def run(
     context: typer.Context,

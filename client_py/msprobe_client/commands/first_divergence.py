@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 # Of a stack, on a terminal.
 _FRAMES = 8
 
+EXAMPLES = (
+    "msprobe-client first-divergence tuesday monday",
+    "msprobe-client first-divergence dump_a dump_b --rtol 1e-3",
+)
+
 
 def run(
     context: typer.Context,

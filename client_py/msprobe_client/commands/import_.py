@@ -10,6 +10,8 @@ import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, Server, common
 
+EXAMPLES = ("msprobe-client import dump --run wednesday",)
+
 
 def run(
     context: typer.Context,

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from msprobe_client.client import Client
     from msprobe_client.comparison import Overflow
 
+EXAMPLES = (
+    "msprobe-client overflow tuesday --follow",
+    "msprobe-client overflow dump_a --step 3 --anomalies anomalies",
+)
+
 
 def run(
     context: typer.Context,

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from msprobe_client.client import Client
     from msprobe_client.model import Record
 
+EXAMPLES = (
+    "msprobe-client records tuesday --step 3 --rank 0 --name 'Functional.*'",
+    "msprobe-client records tuesday --where 'nan > 0' --format csv > nan.csv",
+)
+
 
 def run(
     context: typer.Context,

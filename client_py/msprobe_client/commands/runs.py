@@ -6,6 +6,11 @@ import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, Server, common
 
+EXAMPLES = (
+    "msprobe-client runs --server gpu-host:50051",
+    "msprobe-client runs --data_dir /var/lib/msprobe --format json",
+)
+
 
 def run(
     context: typer.Context, server: Server = None, data_dir: DataDir = None, output_format: OutputFormat = None

@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common
+from msprobe_client.examples import epilog
 
 app = typer.Typer(help="Look after a server: what it is, pins, backups.", no_args_is_help=True, rich_markup_mode=None)
 
 BackupDirectory = Annotated[Path, typer.Argument(metavar="BACKUP", help="Directory of the backup", show_default=False)]
 
 
-@app.command()
+@app.command(epilog=epilog(["msprobe-client server info --format json"]))
 def info(
     context: typer.Context, server: Server = None, data_dir: DataDir = None, output_format: OutputFormat = None
 ) -> None:
@@ -38,21 +39,21 @@ def info(
     write(options.format or Format.table, columns, [row])
 
 
-@app.command()
+@app.command(epilog=epilog(["msprobe-client server pin tuesday"]))
 def pin(context: typer.Context, run: RunName, server: Server = None, data_dir: DataDir = None) -> None:
     """Keep a run whatever retention says."""
     with common(context, server, data_dir, None).connect() as client:
         client.pin(run)
 
 
-@app.command()
+@app.command(epilog=epilog(["msprobe-client server unpin tuesday"]))
 def unpin(context: typer.Context, run: RunName, server: Server = None, data_dir: DataDir = None) -> None:
     """Leave a run to retention again."""
     with common(context, server, data_dir, None).connect() as client:
         client.pin(run, pinned=False)
 
 
-@app.command()
+@app.command(epilog=epilog(["msprobe-client server backup backups/today"]))
 def backup(
     context: typer.Context,
     directory: BackupDirectory,
@@ -65,7 +66,7 @@ def backup(
     typer.echo(f"{report.directory}: {report.files} files, {report.bytes} bytes")
 
 
-@app.command()
+@app.command(epilog=epilog(["msprobe-client server restore backups/today /srv/msprobe"]))
 def restore(
     directory: BackupDirectory,
     data_dir: Annotated[Path, typer.Argument(metavar="DATA_DIR", help="New data directory", show_default=False)],

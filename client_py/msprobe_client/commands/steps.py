@@ -11,6 +11,11 @@ from msprobe_client.commands.options import DataDir, OutputFormat, Request, RunN
 if TYPE_CHECKING:
     from msprobe_client.model import StepSummary
 
+EXAMPLES = (
+    "msprobe-client steps tuesday",
+    "msprobe-client steps tuesday --request chatcmpl-7 --token 12",
+)
+
 
 def run(
     context: typer.Context,

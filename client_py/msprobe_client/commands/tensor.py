@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 _PART = re.compile(r"(?P<start>-?[0-9]+)?(?P<colon>:)?(?P<stop>-?[0-9]+)?(?::(?P<step>[0-9]+)?)?")
 _BAR = 40
 
+EXAMPLES = (
+    "msprobe-client tensor tuesday Functional.linear.0.forward.input.1 --step 3 --rank 0",
+    "msprobe-client tensor tuesday Functional.linear.0.forward.input.1 --step 3 --rank 0 --slice '0, :8' -o row.npy",
+)
+
 
 def run(
     context: typer.Context,

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 _PICTURES = (".png", ".svg", ".pdf")
 
+EXAMPLES = (
+    "msprobe-client trend tuesday 'Functional.*.output.0' --statistic max --plot",
+    "msprobe-client trend tuesday Functional.linear.0.forward.output.0 --diff monday --format csv",
+)
+
 
 def run(
     context: typer.Context,

@@ -1,0 +1,241 @@
+"""--help has examples, each of which runs as it stands; shells complete what can be completed."""
+
+import importlib
+import json
+import pathlib
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+
+import pytest
+from harness.processes import REPOSITORY, environment, external_server, free_port, run
+from msprobe_client.commands import COMMANDS, application
+from typer.testing import CliRunner
+
+# What an example ends with where that is not 0: it finds what it looks for (1), or what it needs is not here (3).
+ENDS = {
+    "msprobe-client compare tuesday monday": 1,
+    "msprobe-client compare dump_a dump_b": 1,
+    "msprobe-client first-divergence": 1,
+    "msprobe-client overflow": 1,
+    "msprobe-client control tuesday": 3,  # no process of the run is connected
+    "msprobe-client steps tuesday --request": 0,
+    "msprobe-client compare tuesday monday --compatible": 0,
+}
+SUBCOMMANDS = [name for _, name in COMMANDS if name != "server"]
+SERVER_COMMANDS = ("info", "pin", "unpin", "backup", "restore")
+
+
+def examples_in(said):
+    """The lines under Examples: of a --help."""
+    assert "xamples:" in said, f"no examples\n{said}"
+    block = re.split(r"\n\S", said.partition("xamples:")[2].split("Every flag")[0])[0]
+    return [line.strip() for line in block.splitlines() if line.strip()]
+
+
+def examples_of_client(*words):
+    done = CliRunner().invoke(application(), [*words, "--help"], terminal_width=100)
+    assert done.exit_code == 0, done.output
+    return examples_in(done.output)
+
+
+def npy(shape, numbers):
+    """A .npy file of version 1.0."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (63 - (len(header) + 10) % 64) + "\n"
+    content = struct.pack(f"<{len(numbers)}f", *numbers)
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + content
+
+
+def described(name, shape, numbers):
+    finite = [each for each in numbers if each == each]
+    nan = len(finite) != len(numbers)
+    return {
+        **{"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(shape)},
+        "Max": float("nan") if nan else max(finite),
+        "Min": float("nan") if nan else min(finite),
+        "Mean": float("nan") if nan else sum(finite) / len(finite),
+        "Norm": float("nan") if nan else sum(each * each for each in finite) ** 0.5,
+        **{"requires_grad": False, "data_name": f"{name}.npy"},
+    }
+
+
+def write_dump(path, scale):
+    """Step 3 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
+    weight = [0.01 * i for i in range(32)]
+    values = {
+        "Functional.linear.0.forward.input.0": ((2, 8), [float(i) for i in range(16)]),
+        "Functional.linear.0.forward.input.1": ((4, 8), weight),
+        "Functional.linear.0.forward.output.0": ((2, 4), [scale * i for i in range(8)]),
+        "Torch.log.0.forward.input.0": ((2, 4), [1.0 + i for i in range(8)]),
+        "Torch.log.0.forward.output.0": ((2, 4), [float("nan")] * 8),
+    }
+    for rank in (0, 1):
+        folder = path / "step3" / f"rank{rank}"
+        (folder / "dump_tensor_data").mkdir(parents=True)
+        data = {}
+        for name, (shape, numbers) in values.items():
+            (folder / "dump_tensor_data" / f"{name}.npy").write_bytes(npy(shape, numbers))
+            api, part = re.match(r"(.*\.forward)\.(input|output)", name).groups()
+            entry = data.setdefault(api, {"input_args": [], "input_kwargs": {}, "output": []})
+            entry["input_args" if part == "input" else "output"].append(described(name, shape, numbers))
+        top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
+        (folder / "dump.json").write_text(json.dumps(top))
+        (folder / "stack.json").write_text("{}")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory, client):
+    """A directory with what examples name, and a server with the runs: (directory, address)."""
+    folder = tmp_path_factory.mktemp("examples")
+    write_dump(folder / "dump_a", 1.0)
+    write_dump(folder / "dump_b", 1.5)
+    (folder / "tolerances.yaml").write_text("tolerances:\n  - {name: '*', dtype: float32, rtol: 0.01, atol: 0.001}\n")
+    (folder / "apis.yaml").write_text("api: [Functional.linear.0.forward]\n")
+    (folder / "backups").mkdir()
+    (folder / "other").mkdir()
+    socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"
+    address = f"unix:{socket}"
+    with external_server(socket, folder / "data", folder / "server.log"):
+        for dump, name in (("dump_a", "tuesday"), ("dump_b", "monday")):
+            run([client, "--server", address, "import", folder / dump, "--run", name])
+        yield folder, address
+
+
+def run_line(line, world, client):
+    """In a shell of its own, as a user would, with what stands for a host or a place of his in our places."""
+    folder, address = world
+    for theirs, ours in (
+        ("gpu-host:50051", address),
+        ("/var/lib/msprobe", str(folder / "other")),
+        ("/srv/msprobe", str(folder / "restored")),
+    ):
+        line = line.replace(theirs, ours)
+    path = f"{pathlib.Path(client).parent}:/usr/bin:/bin"
+    return subprocess.run(
+        ["bash", "-c", line],
+        **{"cwd": folder, "capture_output": True, "text": True, "timeout": 120, "check": False},
+        env=environment(PATH=path, MSPROBE_SERVER=address, COLUMNS="150"),
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def expected(line):
+    ends = [(words, code) for words, code in ENDS.items() if line.startswith(words)]
+    return max(ends, key=lambda each: len(each[0]))[1] if ends else 0
+
+
+@pytest.mark.timeout(400)
+def test_examples_of_the_client_run_as_they_stand(world, client):
+    """In the order of --help: what one writes, a later one reads."""
+    lines = [line for line in examples_of_client() if not line.startswith("export ")]
+    for name in SUBCOMMANDS:
+        lines += examples_of_client(name)
+    for name in SERVER_COMMANDS:
+        lines += examples_of_client("server", name)
+    assert len(lines) > 30
+    failures = []
+    for line in lines:
+        done = run_line(line, world, client)
+        if done.returncode != expected(line):
+            failures.append(f"{line}\n  ended with {done.returncode}: {done.stderr.strip()[-300:]}")
+        if done.returncode == 3:
+            assert "is connected; only processes that run now can be asked" in done.stderr, line
+    assert not failures, "\n".join(failures)
+    folder, _ = world
+    assert (folder / "dump/step3/rank1/dump.json").exists() and (folder / "row.npy").stat().st_size > 32
+    assert (folder / "restored").is_dir() and "nan" in (folder / "nan.csv").read_text().lower()
+
+
+@pytest.mark.timeout(120)
+def test_examples_of_the_old_commands_run_as_they_stand(world, client):
+    msprobe = pathlib.Path(client).with_name("msprobe")
+    for name in ("compare", "overflow_check", "merge_result"):
+        for line in examples_in(run([msprobe, name, "--help"], COLUMNS="200").stdout):
+            done = run_line(line, world, client)
+            assert done.returncode == 0, f"{line}\n{done.stderr}"
+    assert list((world[0] / "merged").glob("multi_ranks_compare_merge_*.xlsx"))
+    assert "Examples:" in run([msprobe, "--help"]).stdout
+
+
+def test_examples_of_the_server_are_taken(tmp_path, server_binary):
+    """Each as --check_config sees it, with files of ours where it names some; those that end by themselves, whole."""
+    lines = examples_in(run([server_binary, "--help"], check=False).stdout)
+    assert len(lines) >= 5
+    openssl = shutil.which("openssl")
+    assert openssl, "openssl comes with what the server is built with"
+    request = "req -x509 -newkey rsa:2048 -nodes -keyout server.key -out server.pem -days 2 -subj /CN=localhost"
+    run([openssl, *request.split()], cwd=tmp_path)
+    (tmp_path / "server.conf").write_text(f"data_dir = {tmp_path}/data\n")
+    (tmp_path / "data").mkdir()
+    for line in lines:
+        words = line.replace("/var/lib/msprobe", f"{tmp_path}/data").replace("/etc/msprobe", str(tmp_path))
+        words = words.replace("127.0.0.1:50051", f"127.0.0.1:{free_port()}").split()[1:]
+        ends = "--check" in words or any(word.startswith("--probe") for word in words)
+        done = run([server_binary, *words, *([] if ends else ["--check_config"])], cwd=tmp_path, check=False)
+        if any(word.startswith("--probe") for word in words):
+            assert done.returncode == 1 and "no" in done.stderr + "no", line  # nothing serves there
+        else:
+            assert done.returncode == 0, f"{line}\n{done.stderr}"
+
+
+def test_the_servers_help_has_every_flag(server_binary):
+    said = run([server_binary, "--help"], check=False).stdout
+    flags = re.findall(r"^ABSL_FLAG\(\s*[\w:]+, (\w+)", (REPOSITORY / "server/main.cc").read_text(), re.MULTILINE)
+    assert len(flags) > 30
+    for flag in flags:
+        assert f"    --{flag} (" in said, flag
+
+
+def completed(words, source, program):
+    """What bash would offer for the last word, after `source`."""
+    function = f"""
+        {source}
+        spec=$(complete -p {program.name}); f=${{spec#*-F }}; f=${{f%% *}}
+        COMP_WORDS=({" ".join(f"'{word}'" for word in words)}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+        "$f" "$(command -v {program.name})" "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD-1]}}"
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", function],
+        **{"capture_output": True, "text": True, "timeout": 60, "check": False},
+        env=environment(PATH=f"{program.parent}:/usr/bin:/bin"),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "offered"),
+    [
+        ("msprobe-client", ["msprobe-client", "fi"], ["find", "first-divergence"]),
+        ("msprobe-client", ["msprobe-client", "trend", "--pl"], ["--plot"]),
+        ("msprobe-client", ["msprobe-client", "server", "ba"], ["backup"]),
+        ("msprobe", ["msprobe", "ove"], ["overflow"]),
+    ],
+)
+def test_bash_completes_the_clients(client, name, words, offered):
+    program = pathlib.Path(client).with_name(name)
+    script = run([program, "--show-completion", "bash"]).stdout
+    assert set(offered) <= set(completed(words, script, program))
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (["msprobe-server", "--retain_"], ["--retain_days", "--retain_mib", "--retain_runs"]),
+        (["msprobe-server", "--durability", "=", "in"], ["interval"]),
+        (["msprobe-server", "--log_level", "="], ["debug", "info", "warning", "error", "off"]),
+    ],
+)
+def test_bash_completes_the_server(server_binary, words, offered):
+    source = (REPOSITORY / "deploy/package/msprobe-server.bash").read_text()
+    assert completed(words, source, pathlib.Path(server_binary)) == offered
+
+
+def test_every_subcommand_has_examples():
+    for module, name in COMMANDS:
+        loaded = importlib.import_module(f"msprobe_client.commands.{module}")
+        assert name == "server" or all(line.startswith(f"msprobe-client {name} ") for line in loaded.EXAMPLES), name
