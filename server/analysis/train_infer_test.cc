@@ -47,14 +47,14 @@ TEST(TrainInferTest, WhatTheEngineFusesIsOneRow) {
   const std::string at = kTraining;
   auto training = std::make_unique<MemoryStep>(Entries{
       {at + "q_proj.Linear.forward.0", Output("[1, 2, 2]", "1.0", at + "q_proj.Linear.forward.0.output.0.pt")},
-      {at + "k_proj.Linear.forward.0", Output("[1, 2, 1]", "3.0", at + "k_proj.Linear.forward.0.output.0.pt")},
-      {at + "v_proj.Linear.forward.0", Output("[1, 2, 1]", "2.0", at + "v_proj.Linear.forward.0.output.0.pt")}});
-  training->AddContent(at + "q_proj.Linear.forward.0.output.0.pt", Float32({1, 2, 2}), BytesOf<float>({1, 2, 5, 6}));
-  training->AddContent(at + "k_proj.Linear.forward.0.output.0.pt", Float32({1, 2, 1}), BytesOf<float>({3, 7}));
-  training->AddContent(at + "v_proj.Linear.forward.0.output.0.pt", Float32({1, 2, 1}), BytesOf<float>({4, 8}));
+      {at + "k_proj.Linear.forward.0", Output("[1, 2, 2]", "3.0", at + "k_proj.Linear.forward.0.output.0.pt")},
+      {at + "v_proj.Linear.forward.0", Output("[1, 2, 2]", "2.0", at + "v_proj.Linear.forward.0.output.0.pt")}});
+  training->AddContent(at + "q_proj.Linear.forward.0.output.0.pt", Float32({1, 2, 2}), BytesOf<float>({1, 2, 7, 8}));
+  training->AddContent(at + "k_proj.Linear.forward.0.output.0.pt", Float32({1, 2, 2}), BytesOf<float>({3, 4, 9, 10}));
+  training->AddContent(at + "v_proj.Linear.forward.0.output.0.pt", Float32({1, 2, 2}), BytesOf<float>({5, 6, 11, 12}));
   const TrainInferSides sides =
       Align(std::move(training),
-            {{std::string(kInference) + "qkv_proj.QKVParallelLinear.forward.0", Output("[2, 4]", "3.0")}});
+            {{std::string(kInference) + "qkv_proj.QKVParallelLinear.forward.0", Output("[2, 6]", "3.0")}});
   ASSERT_EQ(sides.match.pairs.size(), 1u);
   const Row& row = sides.training->table().rows[0];
   EXPECT_EQ(row.name, at + "q_proj.Linear.forward.0.output.0;  " + at + "k_proj.Linear.forward.0.output.0;  " + at +
@@ -63,7 +63,7 @@ TEST(TrainInferTest, WhatTheEngineFusesIsOneRow) {
   EXPECT_EQ(row.statistics[2].view(), "0.5;0.5;0.5");
   auto content = sides.training->OpenTensor(row);
   ASSERT_TRUE(content.ok()) << content.status();
-  EXPECT_THAT((*content)->description().shape, ElementsAre(2, 4));
+  EXPECT_THAT((*content)->description().shape, ElementsAre(2, 6));
   std::string bytes;
   ASSERT_TRUE((*content)
                   ->Read([&](std::string_view chunk) {
@@ -71,7 +71,7 @@ TEST(TrainInferTest, WhatTheEngineFusesIsOneRow) {
                     return absl::OkStatus();
                   })
                   .ok());
-  EXPECT_EQ(bytes, BytesOf<float>({1, 2, 3, 4, 5, 6, 7, 8}));
+  EXPECT_EQ(bytes, BytesOf<float>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
 }
 
 TEST(TrainInferTest, WhatLiesBehindTheBackwardPassOfTheModelIsLeftOut) {
