@@ -1,9 +1,11 @@
 #include "server/analysis/overflow.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "server/analysis/comparison.h"
 #include "server/analysis/first_divergence.h"
@@ -71,11 +73,56 @@ std::string Key(const StepTable& table, const Row& row) {
   return key;
 }
 
+uint64_t ElementsOf(std::string_view shape) {
+  uint64_t elements = 1;
+  for (size_t at = 0; at < shape.size();) {
+    uint64_t dim = 0;
+    const auto [end, error] = std::from_chars(shape.data() + at, shape.data() + shape.size(), dim);
+    if (error == std::errc()) elements *= dim;
+    at = error == std::errc() ? static_cast<size_t>(end - shape.data()) : at + 1;
+  }
+  return elements;
+}
+
+// Tensors of one step that are not finite, and which are accounted for.
+class NonFinite {
+ public:
+  explicit NonFinite(const StepTable& table) : table_(table) {
+    for (const Row& row : table.rows) {
+      if (row.state == RowState::kParameters && !FinitenessOf(table, row).finite()) parameters_.insert(KeyOf(row));
+    }
+  }
+
+  // Operations have given it or been given it.
+  void See(const Row& row) {
+    seen_.insert(KeyOf(row));
+    uint64_t& largest = largest_[row.dtype];
+    largest = std::max(largest, ElementsOf(table_.text(row.shape)));
+  }
+  // Whether it was seen. Views are made without a record: an argument that is no module's parameter, and not larger
+  // than one that was seen, is taken for a part of it.
+  bool IsSeen(const Row& row) const {
+    const std::string key = KeyOf(row);
+    if (seen_.contains(key)) return true;
+    if (row.state == RowState::kParameters || parameters_.contains(key)) return false;
+    const auto largest = largest_.find(row.dtype);
+    return largest != largest_.end() && ElementsOf(table_.text(row.shape)) <= largest->second;
+  }
+
+ private:
+  std::string KeyOf(const Row& row) const { return Key(table_, row); }
+
+  const StepTable& table_;
+  absl::flat_hash_set<std::string> parameters_;
+  absl::flat_hash_set<std::string> seen_;
+  absl::flat_hash_map<uint32_t, uint64_t> largest_;  // by dtype: elements
+};
+
 }  // namespace
 
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
   std::vector<OverflowOrigin> origins;
-  absl::flat_hash_set<std::string> made;  // tensors that are not finite, which operations have given or been given
+  NonFinite non_finite(table);
   std::vector<std::string_view> modules;  // of origins
   uint64_t collectives = 0;
   bool went_forward = false;  // an origin was no gradient: all gradients of the step follow from its loss
@@ -93,7 +140,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
       if (!row.is_tensor) continue;
       if (is_result) {
         if (output == nullptr) output = &row;
-      } else if (made.contains(Key(table, row))) {
+      } else if (non_finite.IsSeen(row)) {
         continue;
       } else if (row.state == RowState::kParameters) {
         if (weight == nullptr) weight = &row;
@@ -103,7 +150,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
     }
     for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
       const Row& row = table.rows[row_number];
-      if (row.is_tensor && !FinitenessOf(table, row).finite()) made.insert(Key(table, row));
+      if (row.is_tensor && !FinitenessOf(table, row).finite()) non_finite.See(row);
     }
     const bool foreign = GivesForeignMemory(entry.name);
     const std::string_view module = ModuleOf(entry);

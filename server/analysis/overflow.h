@@ -28,7 +28,8 @@ struct OverflowOrigin {
 // Min, and by counts where a dump has them: the mean of an attention mask of -3.4e38 overflows, its elements do not. No
 // origins: operations that give uninitialised memory (empty and its kind) or what another rank sent; operations that
 // were given an infinite or NaN argument; modules around an operation that is one; gradients, where an operation of the
-// same step that is none was an origin before them.
+// same step that is none was an origin before them; arguments that may be views of what was not finite before (a dump
+// without modules' parameters cannot tell a second weight from them, unless it is larger).
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
 }  // namespace msprobe::server

@@ -53,6 +53,30 @@ TEST(OverflowTest, WeightsAndInputsAreOriginsOnce) {
               testing::ElementsAre("Torch.add.0.forward.input.0 input inf"));
 }
 
+TEST(OverflowTest, ViewsOfWhatWasNotFiniteAreNone) {
+  const auto shaped = [](const std::string& shape, const std::string& max) {
+    return R"({"type":"torch.Tensor","dtype":"torch.float32","shape":)" + shape + R"(,"Max":)" + max +
+           R"(,"Min":0.0,"Mean":0.0,"Norm":1.0,"requires_grad":true})";
+  };
+  const std::string module = R"({"input_args":[],"parameters":{"weight":)" + shaped("[3]", "NaN") + R"(},"output":[)" +
+                             shaped("[2, 12]", "NaN") + "]}";
+  const std::vector<std::pair<std::string, std::string>> entries = {
+      {"Torch.log.0.forward", Call(shaped("[2, 3, 4]", "1.0"), shaped("[2, 3, 4]", "NaN"))},
+      {"Torch.addmm.0.forward", Call(shaped("[6, 4]", "NaN"), shaped("[6, 8]", "NaN"))},      // view(-1, 4)
+      {"Torch.bmm.0.forward", Call(shaped("[2, 3, 2]", "NaN"), shaped("[2, 3, 1]", "NaN"))},  // a slice
+      {"Functional.norm.0.forward",
+       Call(shaped("[2, 12]", "NaN") + "," + shaped("[3]", "NaN"), shaped("[2, 12]", "NaN"))},
+      {"Functional.embedding.0.forward", Call(shaped("[90, 4]", "NaN"), shaped("[2, 12]", "NaN"))}};
+  auto with_module = entries;
+  with_module.emplace_back("Module.n.Norm.forward.0", module);
+  EXPECT_THAT(Origins(with_module), testing::ElementsAre("Torch.log.0.forward.output.0 computation nan",
+                                                         "Functional.norm.0.forward.input.1 weight nan",
+                                                         "Functional.embedding.0.forward.input.0 weight nan"));
+  EXPECT_THAT(Origins(entries), testing::ElementsAre("Torch.log.0.forward.output.0 computation nan",
+                                                     "Functional.embedding.0.forward.input.0 weight nan"))
+      << "without parameters, a second weight shows by its size alone";
+}
+
 TEST(OverflowTest, GradientsAfterAnOriginOfTheForwardPassFollowFromIt) {
   const auto backward = [](const std::string& given, const std::string& made) {
     return R"({"input":[)" + given + R"(],"output":[)" + made + "]}";
