@@ -630,7 +630,7 @@ class Client:
 
 
 def _warn_of_missing_shards(call: object) -> None:
-    metadata = getattr(call, "trailing_metadata", tuple)() or ()
+    metadata: Iterable[tuple[str, bytes]] = getattr(call, "trailing_metadata", tuple)() or ()
     for key, value in metadata:
         if key == _MISSING_SHARDS:
             shards = query_pb2.MissingShards.FromString(value).shards

@@ -3,6 +3,7 @@
 import fcntl
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ class Chunk:
     storage_format: int = 0
 
 
-def chunks():
+def chunks() -> list[Chunk]:
     return [
         Chunk("store/CURRENT", b"MANIFEST-1\n", True, "abc", 1),
         Chunk("store/000001.sst", b"first"),
@@ -29,24 +30,24 @@ def chunks():
 
 
 @pytest.fixture
-def written(tmp_path):
+def written(tmp_path: Path) -> Path:
     backup.write(chunks(), tmp_path / "backup")
     return tmp_path / "backup"
 
 
-def test_what_is_restored_is_what_was_written(written, tmp_path):
+def test_what_is_restored_is_what_was_written(written: Path, tmp_path: Path) -> None:
     report = backup.restore(written, tmp_path / "data")
     assert (report.files, report.bytes, report.server_id) == (3, 22, "abc")
     assert (tmp_path / "data" / "store" / "000001.sst").read_bytes() == b"firstsecond"
     assert (tmp_path / "data" / "store" / "empty").read_bytes() == b""
 
 
-def test_a_backup_wants_a_directory_of_its_own(written):
+def test_a_backup_wants_a_directory_of_its_own(written: Path) -> None:
     with pytest.raises(FailedPrecondition, match="not empty"):
         backup.write(chunks(), written)
 
 
-def test_an_interrupted_backup_is_none(tmp_path):
+def test_an_interrupted_backup_is_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ended in the middle"):
         backup.write(chunks()[:2], tmp_path / "backup")
     with pytest.raises(FailedPrecondition, match="interrupted"):
@@ -55,21 +56,21 @@ def test_an_interrupted_backup_is_none(tmp_path):
         backup.restore(tmp_path / "none", tmp_path / "data")
 
 
-def test_a_wrong_byte_is_found_and_nothing_is_left(written, tmp_path):
+def test_a_wrong_byte_is_found_and_nothing_is_left(written: Path, tmp_path: Path) -> None:
     (written / "store" / "000001.sst").write_bytes(b"firstsecomd")
     with pytest.raises(DataError, match=r"000001\.sst is damaged"):
         backup.restore(written, tmp_path / "data")
     assert not (tmp_path / "data" / "store").exists()
 
 
-def test_a_missing_file_is_named(written, tmp_path):
+def test_a_missing_file_is_named(written: Path, tmp_path: Path) -> None:
     (written / "store" / "000001.sst").unlink()
     with pytest.raises(DataError, match=r"lacks store/000001\.sst"):
         backup.restore(written, tmp_path / "data")
 
 
 @pytest.mark.parametrize("path", ["../evil", "/etc/evil", "store/../../evil"])
-def test_a_path_never_leaves_the_backup(written, tmp_path, path):
+def test_a_path_never_leaves_the_backup(written: Path, tmp_path: Path, path: str) -> None:
     with pytest.raises(DataError, match="outside"):
         backup.write([Chunk(path, b"x", True)], tmp_path / "other")
     manifest = json.loads((written / backup.MANIFEST).read_text())
@@ -79,7 +80,7 @@ def test_a_path_never_leaves_the_backup(written, tmp_path, path):
         backup.restore(written, tmp_path / "data")
 
 
-def test_a_data_directory_in_use_or_not_empty_is_refused(written, tmp_path):
+def test_a_data_directory_in_use_or_not_empty_is_refused(written: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     with (data / backup.LOCK).open("a") as lock:

@@ -141,8 +141,8 @@ def _records_of_request(
     """Of each forward pass that held the request (and the position), whole: other requests of the batch too."""
     steps = client.steps(run, request=request, position=position)
     if not steps:
-        token = "a token" if position is None else f"token {position}"
-        raise NotFound(f"run {run} has no forward pass that held {token} of request {request!r}")
+        what = "a token" if position is None else f"token {position}"
+        raise NotFound(f"run {run} has no forward pass that held {what} of request {request!r}")
     for item in selection.of(run, steps):
         for token in dict.fromkeys(span.token for span in item.token_spans):
             yield from client.records(

@@ -35,7 +35,7 @@ def run(
     options = common(context, server, data_dir, output_format)
     from msprobe_client.output import Column, Format, show, write
 
-    columns = (
+    columns: tuple[Column, ...] = (
         Column("step", "STEP", right=True),
         Column("rank", "RANK"),
         Column("state", "STATE"),

@@ -4,8 +4,8 @@
 N nothing runs. --off-in N: step(dump=False) ends it. --device npu: the backend of tests/npu_backend, held while the
 model runs, so that whoever waits for it there waits for good.
 
---serve: one JSON request a line, {"arguments": [...], "log": PATH}, and a fork for each, which has what is slow to import
-(not msprobe); answers {"code": exit status}.
+--serve: one JSON request a line, {"arguments": [...], "log": PATH}, and a fork for each, which has what is slow to
+import (not msprobe); answers {"code": exit status}.
 """
 
 import argparse

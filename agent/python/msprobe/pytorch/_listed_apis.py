@@ -51,7 +51,7 @@ class ListedApis:
 
     def _read(self) -> dict[Any, Any]:
         try:
-            import yaml  # type: ignore[import-untyped]
+            import yaml
 
             content = yaml.safe_load(self._path.read_text(encoding="utf-8"))
         except Exception as error:
