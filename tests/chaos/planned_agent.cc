@@ -1,6 +1,7 @@
 // A PlannedRank in a process of its own, to be killed, frozen or cut off; and, with --check, what came of it.
 
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -20,7 +21,7 @@
 ABSL_FLAG(std::string, run, "job", "Name of the run.");
 ABSL_FLAG(uint32_t, rank, 0, "Number of the rank, below 16.");
 ABSL_FLAG(uint32_t, records, 200, "Records of a step.");
-ABSL_FLAG(int64_t, steps, -1, "Steps to emit, or to find; -1: without end, or a prefix.");
+ABSL_FLAG(int64_t, steps, -1, "Steps to emit, or to find; -1: until SIGTERM, or a prefix.");
 
 ABSL_FLAG(std::string, server, "", "host:port or unix:/path.");
 ABSL_FLAG(std::string, spool, "", "Directory of spooled records.");
@@ -42,6 +43,8 @@ ABSL_FLAG(bool, gaps, false, "Records may be missing where a gap counts them.");
 
 namespace msprobe::server {
 namespace {
+
+volatile sig_atomic_t told_to_end = 0;
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "planned_agent: %s\n", status.ToString().c_str());
@@ -120,7 +123,8 @@ int Emit() {
     }
   });
   const int64_t steps = absl::GetFlag(FLAGS_steps);
-  for (uint32_t step = 0; steps < 0 || step < steps; ++step) {
+  signal(SIGTERM, [](int) { told_to_end = 1; });
+  for (uint32_t step = 0; told_to_end == 0 && (steps < 0 || step < steps); ++step) {
     const absl::Time start = absl::Now();
     rank.EmitStep(step);
     const auto held = static_cast<uint32_t>(absl::ToInt64Milliseconds(absl::Now() - start));
@@ -135,10 +139,11 @@ int Emit() {
   progress.Write();
   const core::SessionCounters counters = (*session)->counters();
   const absl::Status closed = (*session)->Close(true, absl::Seconds(30));
-  std::printf("{\"fragments_dropped\": %llu, \"payloads_dropped\": %llu, \"faults\": %llu, \"held_ms\": %u}\n",
-              static_cast<unsigned long long>(counters.fragments_dropped),
-              static_cast<unsigned long long>(counters.payloads_dropped),
-              static_cast<unsigned long long>(counters.faults), progress.held_ms.load());
+  std::printf(
+      "{\"steps\": %u, \"fragments_dropped\": %llu, \"payloads_dropped\": %llu, \"faults\": %llu, \"held_ms\": %u}\n",
+      progress.emitted.load(), static_cast<unsigned long long>(counters.fragments_dropped),
+      static_cast<unsigned long long>(counters.payloads_dropped), static_cast<unsigned long long>(counters.faults),
+      progress.held_ms.load());
   if (!drained.ok()) return Fail(drained);
   return closed.ok() ? 0 : Fail(closed);
 }
