@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MODES = ("auto", "offline_data", "torchair", "offline_model", "atb")
 _BACKENDS = ("fsdp", "megatron")
+# What a dump_path of MindSpore holds where a part of the program is compiled.
+_PARTS = ("graph", "pynative")
 # Options of the modes that are not here.
 _OF_OTHER_MODES = (
     ("-fr", "--fusion_rule_file"),
@@ -135,19 +137,38 @@ def _compare(given: argparse.Namespace) -> None:
         "steps": [_step(given.step)] if given.step else [],
         "ranks": [Rank.parse(given.rank)] if given.rank else [],
     }
-    for path in write_results(
-        target,
-        golden,
-        Path(given.output_path),
-        xlsx=given.xlsx,
-        fuzzy=given.fuzzy_match,
-        analyze=given.diff_analyze,
-        mapping=mapping,
-        config=given.config,
-        training=given.backend if given.consistent_check else None,
-        **where,
-    ):
-        print(f"The result file path is: {path}.")
+    for one, other, output in _parts(target, golden, Path(given.output_path)):
+        results = write_results(
+            one,
+            other,
+            output,
+            xlsx=given.xlsx,
+            fuzzy=given.fuzzy_match,
+            analyze=given.diff_analyze,
+            mapping=mapping,
+            config=given.config,
+            training=given.backend if given.consistent_check else None,
+            **where,
+        )
+        for path in results:
+            print(f"The result file path is: {path}.")
+
+
+def _parts(target: Path, golden: Path, output: Path) -> Iterator[tuple[Path, Path, Path]]:
+    """What is compared, and where its results go: each step of each part that MindSpore's dump_path has on both sides
+    where it ran graphs and single operators, each into a directory of its own; else the two sides."""
+    parts = [part for part in _PARTS if (target / part).is_dir() and (golden / part).is_dir()]
+    if not parts:
+        yield target, golden, output
+    for part in parts:
+        for step in sorted((target / part).iterdir(), key=lambda path: (len(path.name), path.name)):
+            if not (golden / part / step.name).is_dir():
+                continue
+            if next(step.rglob("dump.json"), None) is None:
+                message = "no dump.json below it; kernels that MindSpore dumps by itself are not compared"
+                print(f"msprobe compare: {step}: {message}", file=sys.stderr)
+                continue
+            yield step, golden / part / step.name, output / part / step.name
 
 
 def write_results(

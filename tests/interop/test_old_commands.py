@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -278,6 +279,27 @@ def test_overflow_check_of_a_clean_step_writes_nothing(reference, binary, tmp_pa
     step = reference / "compare" / "statistics_golden" / "step0"
     ended = msprobe("overflow_check", "-i", step, "-o", tmp_path / "out", binary=binary)
     assert not (tmp_path / "out").exists() and "No operation" in ended.stdout
+
+
+def test_parts_of_a_mixed_dump_are_compared_step_by_step(pairs, oracle_python, binary, tmp_path):  # noqa: F811
+    """As MindSpore leaves them where a part of the program is compiled."""
+    sides = []
+    for side, dump in zip(("target", "golden"), pairs["generated"], strict=True):
+        sides.append(tmp_path / side)
+        for step in ("step0", "step2"):
+            shutil.copytree(dump.parent, tmp_path / side / "pynative" / step / "rank0")
+    options = ["-tp", sides[0], "-gp", sides[1]]
+    oracle(oracle_python, "compare", *options, "-o", tmp_path / "theirs")
+    for side in sides:
+        kernels = side / "graph" / "step0" / "rank0"
+        kernels.mkdir(parents=True)
+        (kernels / "MatMul.0.npy").touch()
+    done = msprobe("compare", *options, "-o", tmp_path / "ours", binary=binary)
+    assert done.stderr.count("kernels that MindSpore dumps by itself are not compared") == 1
+    for step in ("step0", "step2"):
+        ours, theirs = (found(tmp_path / side / "pynative" / step, "*.csv") for side in ("ours", "theirs"))
+        assert ours.read_text() == theirs.read_text()
+    assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == ["pynative"]
 
 
 def test_first_differences_are_the_same(pairs, oracle_python, binary, tmp_path):  # noqa: F811
