@@ -137,6 +137,19 @@ void BindGraphs(py::module_& module) {
            [](GraphRecord& record, const std::vector<py::tuple>& from) { record.enter = FieldsOf(from, record.enter); })
       .def("set_exit",
            [](GraphRecord& record, const std::vector<py::tuple>& from) { record.exit = FieldsOf(from, record.exit); });
+  module.def(
+      "note_tokens",
+      [](const std::shared_ptr<Recorder>& recorder, uint32_t step, const std::string& request, uint64_t tokens,
+         uint64_t first_row, uint64_t first_position) {
+        recorder->session().NoteTokens(step, 0,
+                                       {.request = request,
+                                        .first_position = first_position,
+                                        .last_position = first_position + tokens - 1,
+                                        .first_row = first_row,
+                                        .counted = false});
+      },
+      py::arg("recorder"), py::arg("step"), py::arg("request"), py::arg("tokens"), py::arg("first_row"),
+      py::arg("first_position"));
   module.def("emit_graph", &EmitGraph, py::arg("recorder"), py::arg("step"), py::arg("tables"), py::arg("events"));
 }
 

@@ -17,6 +17,18 @@ uint32_t NextGeneration() {
 
 constexpr uint32_t kThreadStride = 1'000'000;
 
+// The forward pass that a thread has begun: of several threads that run one each (microbatches), each records into its
+// own. Of the step that lanes_epoch() is the number of.
+struct ThreadPass {
+  uint32_t epoch = 0;
+  uint32_t token = 0;
+};
+thread_local ThreadPass thread_pass;
+
+uint32_t TokenOfThread(uint32_t epoch, uint32_t latest) {
+  return thread_pass.epoch == epoch ? thread_pass.token : latest;
+}
+
 bool AtLeast(core::RiskLevel risk, core::RiskLevel asked) {
   switch (asked) {
     case core::RiskLevel::kAll:
@@ -125,6 +137,7 @@ uint32_t Recorder::BeginToken() {
   token_seen_ = true;
   window_.BeginPass();
   inside_.store(window_.inside(), std::memory_order_relaxed);
+  thread_pass = {.epoch = lanes_epoch(), .token = token_};
   return token_;
 }
 
@@ -171,7 +184,7 @@ OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
     if (name == nullptr) name = std::make_shared<const std::string>(api.name);
     record.name = name;
     record.count = NextCount(api.name, thread, record.recompute);
-    record.token = token_;
+    record.token = TokenOfThread(lanes_epoch(), token_);
     record.ordinal = next_ordinal_++;
     record.parent = phase_ != 0 ? phase_ : ParentOf(thread);
     record.in_construct = config_.level == core::Level::kMix;
@@ -191,7 +204,7 @@ OpenRecord Recorder::BeginModule(const std::shared_ptr<const std::string>& name,
   {
     absl::MutexLock lock(&mu_);
     record.count = NextCount(*name, thread, record.recompute);
-    record.token = token_;
+    record.token = TokenOfThread(lanes_epoch(), token_);
     record.ordinal = next_ordinal_++;
     record.parent = ParentOf(thread);
     record.in_construct = config_.level != core::Level::kL1;

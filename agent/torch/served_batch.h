@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,14 +29,26 @@ class ServedBatch {
   void Set(std::vector<Request> requests);
 
   // Notes what pass `token` of `step` holds. positions: what the model was given, of as many elements as the batch has
-  // tokens or more (padded), in the last dimension; null or another: they are counted. A pass of fewer (a microbatch)
-  // is not noted, since nobody says which rows it has.
+  // tokens or more (padded), in the last dimension; null: they are counted.
+  //
+  // A pass of fewer is a microbatch, one of several that hold the batch together: its rows are told by where its
+  // positions lie in the memory of the batch's, of which they are a view. Positions of another memory, or rows that
+  // another microbatch of the step had, say nothing, and nothing is noted.
   void NotePass(core::Session& session, uint32_t step, uint32_t token, const at::Tensor* positions);
 
  private:
+  struct Rows {
+    int64_t begin = 0, end = 0;
+  };
+  // The rows of the batch that a pass with these positions has; absent: nobody knows.
+  std::optional<Rows> RowsOf(const at::Tensor* positions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Of a batch whose microbatches were counted: the next batch goes on behind them.
+  void CountOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   absl::Mutex mu_;
   std::vector<Request> requests_ ABSL_GUARDED_BY(mu_);
   int64_t total_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Rows> microbatches_ ABSL_GUARDED_BY(mu_);  // of the present batch
   // The next position of requests that are counted. Bounded: beyond kMostCounted, those absent from the batch go.
   absl::flat_hash_map<std::string, uint64_t> next_ ABSL_GUARDED_BY(mu_);
 };

@@ -52,11 +52,42 @@ def test_what_an_idle_rank_discards_uses_no_number(task, dump_path, traced):
     assert served_rows(entries(dump_path, steps[-1])) == 1 and steps == list(range(len(steps)))
 
 
-def test_microbatch_threads_number_their_own_calls(dump_path, traced):
-    traced("served.py", "microbatches", level="L0")
-    for step, rows in ((0, 2), (1, 1)):
-        layers = [value for name, value in entries(dump_path, step).items() if name.startswith("Module.layer.")]
-        assert [layer["input_args"][0]["shape"][0] for layer in layers] == [rows, rows]
+def test_microbatch_threads_number_their_own_calls_and_have_their_own_tokens(tmp_path, traced, short_directory, ask):
+    """A pass for each thread, though both are in the model at once: what it holds, and which records are its."""
+    socket = short_directory / "s.sock"
+    with external_server(socket, tmp_path / "data", tmp_path / "server.log"):
+        traced("served.py", "microbatches", level="L0", server=f"unix:{socket}", run="served")
+
+        def spans(request):
+            rows = ask("steps", "served", "--request", request, server=f"unix:{socket}")
+            assert not any(row["counted"] for row in rows)
+            return sorted((row["step"], row["positions"], row["rows"]) for row in rows)
+
+        def tokens_in(request, position):
+            """Ids that went into the embedding of the pass that held it: they are positions here."""
+            (record,) = ask(
+                *("records", "served", "--request", request, "--token", str(position)),
+                *("--name", "Module.embed.*"),
+                server=f"unix:{socket}",
+            )
+            given = record["fields"]["input_args"][0]
+            return given["shape"], given["min"], given["max"]
+
+        assert spans("a") == [(0, "0-2", "0-2"), (0, "3-3", "0-0"), (1, "4-4", "0-0")]
+        assert spans("b") == [(0, "0-1", "1-2"), (1, "2-2", "0-0")]
+        assert tokens_in("a", 1) == ([3], 0, 2)
+        assert tokens_in("a", 3) == tokens_in("b", 0) == ([3], 0, 3)
+        assert tokens_in("a", 4) == ([1], 4, 4) and tokens_in("b", 2) == ([1], 2, 2)
+
+
+def test_an_encoders_batch_is_a_step(dump_path, traced):
+    traced("served.py", "encoder", level="L0")
+    assert exported_steps(dump_path) == [0, 1, 2]
+    for step, images in ((0, 2), (1, 1)):
+        data = entries(dump_path, step)
+        assert list(data) == ["Module.vision.Linear.forward.0"]
+        assert data["Module.vision.Linear.forward.0"]["input_args"][0]["shape"] == [images, 8]
+    assert served_rows(entries(dump_path, 2)) == 2
 
 
 def test_request_id_keeps_the_rows_of_that_request(dump_path, traced):

@@ -1,10 +1,12 @@
 """The real vLLM, in an environment of its own (`make vllm`), and a small model for it."""
 
+import itertools
 import json
 import os
 import pathlib
 
 import pytest
+from harness.fork_server import ForkServer
 from harness.processes import REPOSITORY, run
 from harness.vllm import ENVIRONMENT
 
@@ -53,6 +55,36 @@ def command(vllm_environment, model):
 
 
 @pytest.fixture(scope="session")
+def generate_in_fork(command, vllm_environment, tmp_path_factory):
+    """As generate, in a fork of an engine that is made once for each `llm`: it takes much longer than three prompts.
+
+    The plugin sees no engine begin there; --watch shows it the one that there is.
+    """
+    root, numbers, engines = tmp_path_factory.mktemp("engines"), itertools.count(), {}
+
+    def engine(established, llm):
+        key = (established, json.dumps(llm, sort_keys=True))
+        if key not in engines:
+            changes = {**ENVIRONMENT, "VLLM_PLUGINS": "", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+            if established:
+                changes["PYTHONPATH"] = vllm_environment / "established"
+            engines[key] = ForkServer(command("--serve", **llm), root / f"engine{next(numbers)}.log", **changes)
+        return engines[key]
+
+    def call(*arguments, established=False, env=None, **llm):
+        log = root / f"log{next(numbers)}.txt"
+        request = {"arguments": [str(each) for each in arguments], "env": env or {}, "log": str(log)}
+        answer = engine(established, llm).ask(request, seconds=180)
+        output = log.read_text(errors="replace")
+        assert answer == {"code": 0}, output[-8000:]
+        return Generated(output)
+
+    yield call
+    for each in engines.values():
+        each.close()
+
+
+@pytest.fixture(scope="session")
 def generate(command, vllm_environment):
     """Runs generate.py to its end. established: `msprobe` is the established tool."""
 
@@ -60,13 +92,13 @@ def generate(command, vllm_environment):
         changes = {**ENVIRONMENT, **(env or {})}
         if established:
             changes |= {"PYTHONPATH": vllm_environment / "established", "VLLM_PLUGINS": ""}
-        done = run(command(*arguments, **llm), check=check, timeout=240, **changes)
+        done = run(command(*arguments, **llm), check=check, timeout=400, **changes)
         return Generated(done.stdout + done.stderr)
 
     return call
 
 
 @pytest.fixture(scope="session")
-def plain(generate):
+def plain(generate_in_fork):
     """The tokens of the three prompts with nothing captured."""
-    return generate().tokens
+    return generate_in_fork().tokens

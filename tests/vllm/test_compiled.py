@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from harness.dumps import exported_steps, read_dump, write_config
+from harness.dumps import embedded_data_directory, exported_steps, read_dump, write_config
 
 TOKENS = 4  # a request, so as many steps
 CLOSE = 1e-4
@@ -23,10 +23,12 @@ def leaves(value, place=()):
 
 
 @pytest.mark.timeout(500)
-def test_a_compiled_model_has_the_records_and_numbers_of_the_eager_one(tmp_path, generate, plain):
+def test_a_compiled_model_has_the_records_and_numbers_of_the_eager_one(
+    tmp_path, generate, generate_in_fork, plain, ask
+):
     eager = write_config(tmp_path / "eager.json", tmp_path / "eager", level="L0")
     graph = write_config(tmp_path / "graph.json", tmp_path / "graph", level="mix")
-    assert generate(env={"MSPROBE_CONFIG": str(eager)}).tokens == plain
+    assert generate_in_fork("--watch", env={"MSPROBE_CONFIG": str(eager)}).tokens == plain
     done = generate(env={**ENVIRONMENT, "MSPROBE_CONFIG": str(graph)}, enforce_eager=False)
     assert done.tokens == plain, done.output[-4000:]
     # Neither profiling nor warm-up is a step.
@@ -45,3 +47,13 @@ def test_a_compiled_model_has_the_records_and_numbers_of_the_eager_one(tmp_path,
                     assert (one is None) == (other is None), (name, place, key)
                     if one is not None:
                         assert math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE), (name, place, key)
+
+    tables = []
+    for side in ("eager", "graph"):
+        directory = embedded_data_directory(tmp_path / side)
+        (run,) = ask("runs", data_dir=directory)
+        rows = [ask("steps", run["run"], "--request", request, data_dir=directory) for request in "012"]
+        tables.append([[(row["step"], row["positions"], row["rows"], row["counted"]) for row in each] for each in rows])
+        assert ask("records", run["run"], "--request", "1", "--token", "0", data_dir=directory)
+    assert tables[1] == tables[0], "which token of which request stood where is known of graphs, too"
+    assert all(len(table) == TOKENS and not any(row[-1] for row in table) for table in tables[1])

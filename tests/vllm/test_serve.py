@@ -3,14 +3,15 @@
 import concurrent.futures
 import contextlib
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
 
 import pytest
-from harness.dumps import exported_steps, read_dump
-from harness.processes import Background, free_port, wait_until
+from harness.dumps import exported_steps, read_dump, write_config
+from harness.processes import Background, external_server, free_port, wait_until
 from harness.vllm import ENVIRONMENT
 
 READY_S = 150
@@ -20,6 +21,11 @@ PROMPTS = ["Explain gravity in one sentence.", "The quick brown fox", "lazy dog"
 class Service:
     def __init__(self, program, port):
         self._program, self._port = program, port
+
+    def kill(self):
+        """kill -9 of the server and of all its workers."""
+        os.killpg(self._program.process.pid, signal.SIGKILL)
+        self._program.process.wait()
 
     def complete(self, prompt, tokens, **headers):
         """The text of the completion, by curl as the guide has it."""
@@ -64,8 +70,9 @@ def serve(vllm_environment, model, tmp_path):
             service = Service(program, port)
             program.wait_for(service.ready, READY_S, "vllm serve answers /health")
             yield service
-            program.process.send_signal(signal.SIGINT)
-            program.process.wait(60)
+            if program.alive():
+                program.process.send_signal(signal.SIGINT)
+                program.process.wait(60)
 
     return call
 
@@ -113,3 +120,57 @@ def test_a_request_header_chooses_what_is_dumped(tmp_path, serve):
     assert shapes[0][0] > 1 and [shape[0] for shape in shapes[1:]] == [1] * 3, (
         "its rows alone: the prompt, then a token"
     )
+
+
+@pytest.mark.timeout(400)
+def test_a_service_is_asked_while_it_runs_and_killed_right_after_an_answer(tmp_path, serve, short_directory, ask):
+    """Its configuration is a file, in which capture is off: nothing is captured before somebody asks."""
+    socket = short_directory / "s.sock"
+    address = f"unix:{socket}"
+    config = write_config(
+        tmp_path / "config.json", tmp_path / "dump", level="L0", dump_enable=False, server=address, run="served"
+    )
+
+    def asked(*command):
+        return ask(*command, server=address)
+
+    def steps():
+        return [row["step"] for row in asked("steps", "served") if row["state"] == "complete"]
+
+    path = json.dumps({"dump_config_path": str(config)})
+    with external_server(socket, tmp_path / "data", tmp_path / "server.log"):
+        with serve(None, "--additional-config", path) as service:
+            service.complete(PROMPTS[0], 2)
+            assert steps() == []
+            # Nobody is served now, so it waits for the next batch, which obeys.
+            (answer,) = asked("control", "served", "request", "bad-one", "--steps", "3", "--wait", "1")
+            assert answer["answer"] == "waits"
+            with concurrent.futures.ThreadPoolExecutor(2) as pool:
+                other = pool.submit(service.complete, PROMPTS[2], 9, X_Request_Id="another")
+                meant = pool.submit(service.complete, PROMPTS[1], 6, X_Request_Id="bad-one")
+                other.result(), meant.result()
+            captured = wait_until(lambda: steps() if len(steps()) >= 3 else None, 30, "three steps that held it")
+            (state,) = asked("control", "served", "status", "--wait", "1")
+            assert len(captured) == 3 and not state["enabled"]
+            held = asked("steps", "served", "--request", "bad-one")
+            assert [row["step"] for row in held] == captured
+            assert held[0]["positions"].startswith("0-"), "from its first token on"
+            for row in held:
+                (record,) = asked(
+                    *("records", "served", "--step", str(row["step"])),
+                    *("--name", "Module.model.norm.RMSNorm.forward.0"),
+                )
+                first, last = map(int, row["positions"].split("-"))
+                shape = record["fields"]["output"][0]["shape"]
+                assert shape[0] == last - first + 1, "its rows alone"
+
+            asked("control", "served", "set", "request_id=", "--wait", "1")
+            asked("control", "served", "start", "--wait", "1")
+            before = len(captured)
+            tokens = 5
+            service.complete(PROMPTS[3], tokens)
+            service.kill()
+        found = asked("steps", "served")
+        assert len(found) == before + tokens and {row["state"] for row in found} == {"complete"}, (
+            "what was answered is there, though nothing was awaited"
+        )

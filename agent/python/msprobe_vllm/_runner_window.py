@@ -1,6 +1,5 @@
 """The window of a vLLM runner in which a step is captured: from a known batch to the end of sampling."""
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -109,7 +108,9 @@ class RunnerWindow:
             return
         self._open = True
         if not self._graphs:
-            self._contained(lambda: self._debugger.start(self._runner.model, scheduled_tokens=self._as_asked(batch)))
+            self._contained(lambda: self._debugger.start(self._runner.model, scheduled_tokens=batch))
+        else:
+            self._contained(lambda: self._debugger.set_batch(self._placed(batch)))
 
     def _close(self, dump: bool = True) -> None:
         if not self._open:
@@ -119,17 +120,13 @@ class RunnerWindow:
             self._contained(self._debugger.stop)
         self._contained(lambda: self._debugger.step(dump=dump))
 
-    def _as_asked(self, batch: dict[str, int]) -> dict[str, int]:
-        """The request that the configuration's request_id means, under that name.
-
-        vLLM makes ``cmpl-ID-0-1a2b3c4d`` of the ID that a client sends as X-Request-Id.
-        """
-        asked = self._debugger.config.request_id
-        if not asked or asked in batch:
-            return batch
-        meant = re.compile(rf"(?:[a-z]+-)?{re.escape(asked)}(?:-\d+)?(?:-[0-9a-f]{{8}})?")
-        found = next((request for request in batch if meant.fullmatch(request)), None)
-        return {asked if request == found else request: tokens for request, tokens in batch.items()}
+    def _placed(self, batch: dict[str, int]) -> list[tuple[str, int, int]]:
+        """(request, tokens, position of the first) of each, where the runner keeps how far its requests are."""
+        held = getattr(self._runner, "input_batch", None)
+        done, index = getattr(held, "num_computed_tokens_cpu", None), getattr(held, "req_id_to_index", None)
+        if done is None or index is None:
+            return []
+        return [(request, tokens, int(done[index[request]])) for request, tokens in batch.items()]
 
     @staticmethod
     def _contained(call: Callable[[], Any]) -> None:

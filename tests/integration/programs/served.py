@@ -16,10 +16,14 @@ class Decoder(torch.nn.Module):
         super().__init__()
         self.embed = torch.nn.Embedding(32, 8)
         self.layer = torch.nn.Linear(8, 8)
+        self.vision = torch.nn.Linear(8, 8)
+        self.meeting = None  # of the threads that run it at once
 
     def forward(self, input_ids, positions):
         if (input_ids < 0).any():
             raise RuntimeError("a token below 0")
+        if self.meeting is not None:
+            self.meeting.wait(60)
         return self.layer(self.embed(input_ids)) * (1 + positions.unsqueeze(-1))
 
     def compute_logits(self, hidden):
@@ -73,8 +77,18 @@ class Runner:
         workers = [threading.Thread(target=part, args=(number,)) for number in range(threads)]
         for worker in workers:
             worker.start()
+        for worker in workers:
             worker.join()
         self.hidden = torch.cat(parts)
+
+    def encode(self, scheduled):
+        """A rank that encodes for others: the decoder is not called."""
+        self.start_dump_data(scheduled_tokens=scheduled)
+        encoded = self.model.vision(torch.ones(len(scheduled), 8))
+        self.debugger.stop()
+        self.debugger_started = False
+        self.debugger.step()
+        return encoded
 
     def sample_tokens(self):
         token = self.model.compute_logits(self.hidden).argmax(-1)
@@ -132,14 +146,25 @@ def raising_then_idle(runner):
 
 
 def microbatches(runner):
-    for tokens in (4, 2):
-        runner.serve({"a": tokens}, threads=2)
+    """Both threads are inside the model before either calls its first layer."""
+    runner.model.meeting = threading.Barrier(2)
+    for scheduled in ({"a": 4, "b": 2}, {"a": 1, "b": 1}):
+        runner.serve(scheduled, threads=2)
+
+
+def encoder(runner):
+    for images in (2, 1):
+        runner.encode({f"image {number}": 1 for number in range(images)})
+    runner.serve({"a": 2})
+
+
+SCENARIOS = ["requests", "pooling", "raising", "raising_then_idle", "microbatches", "encoder"]
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--config")
-    parser.add_argument("scenario", choices=["requests", "pooling", "raising", "raising_then_idle", "microbatches"])
+    parser.add_argument("scenario", choices=SCENARIOS)
     options = parser.parse_args()
     with torch.inference_mode():
         runner = Runner(options.config)

@@ -13,6 +13,8 @@ from msprobe.pytorch._errors import MsprobeError
 
 DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "level": "L1"}'
 POLL_SECONDS = 0.5  # the file is looked at no more often
+WRITTEN_SECONDS = 1.0  # for which a file that is no JSON is taken for one that somebody is writing
+RETRY_SECONDS = 0.05
 
 Signature = tuple[int, int, int]
 
@@ -20,8 +22,8 @@ Signature = tuple[int, int, int]
 class ConfigFile:
     """config_path with the constructor's arguments. Not thread-safe.
 
-    A file that is being written is told by not being JSON: it is read again at the next poll, and what was read
-    before stays.
+    A file that is being written (vllm-ascend's workers all write the same one, each over the others') is told by not
+    being JSON. At first it is read again for a while; later at the next poll, and what was read before stays.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class ConfigFile:
         level: Any,
         step: Any,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
         if config_path is not None and not isinstance(config_path, (str, os.PathLike)):
             raise MsprobeError(f"config_path is {config_path!r}; it should be the path of a JSON file")
@@ -44,8 +47,8 @@ class ConfigFile:
             "level": _arguments.text(level, "level"),
             "step": _arguments.step_texts(step),
         }
-        self.text = self._read()
         self._clock = clock
+        self.text = self._read_whole(pause)
         self._next_poll = 0.0
         self._signature = self._sign()
         self._incomplete: Signature | None = None
@@ -118,6 +121,23 @@ class ConfigFile:
         except OSError:
             return None
         return None if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    def _read_whole(self, pause: Callable[[float], None]) -> str:
+        """The file's text, once it is JSON; what it is after all that time, if it never is."""
+        end = self._clock() + WRITTEN_SECONDS
+        while True:
+            text = self._read()
+            try:
+                json.loads(text)
+                return text
+            except ValueError:
+                if self._clock() >= end or not self._written_just_now():
+                    return text
+            pause(RETRY_SECONDS)
+
+    def _written_just_now(self) -> bool:
+        sign = self._sign()
+        return sign is not None and abs(time.time() - sign[0] / 1e9) < WRITTEN_SECONDS
 
     def _read(self) -> str:
         if self.path is None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from msprobe.pytorch import _arguments, _log
+from msprobe.pytorch._asked_request import as_asked
 from msprobe.pytorch._config_file import ConfigFile, differences
 from msprobe.pytorch._custom_apis import CustomApis
 from msprobe.pytorch._earlier_dump import rank_directory
@@ -232,6 +233,7 @@ class PrecisionDebugger:
         if self._loads_only:
             return self._start_loading()
         rows = None
+        scheduled = as_asked(self.config.request_id, scheduled)
         if self.config.request_id and scheduled is not None:
             rows = _arguments.request_rows(self.config.request_id, scheduled)
             if rows is None:

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class AclGraphDumper:
         self._modules: ProbedModules | None = None
         self._operators: Any = None
         self._parameters: dict[int, tuple[int, int]] = {}  # probe -> data pointer and version when it was read
+        self._batch: list[tuple[str, int, int]] = []  # of the present step: set_batch
         self._on = True
         self._missed_said = False
         self._pid = os.getpid()
@@ -105,6 +107,13 @@ class AclGraphDumper:
         _log.info("msprobe: AclGraphDumper.start() is set successfully")
         _log.info(f"Dump data will be saved in {self.config.dump_path}.")
 
+    def set_batch(self, requests: Sequence[tuple[str, int, int]]) -> None:
+        """What the present step's replay computes: (request id, number of its tokens, position of the first) of each.
+
+        In the batch's order, as their rows stand. step() records it beside what the probes found, and forgets it.
+        """
+        self._batch = [(request, tokens, first) for request, tokens, first in requests if tokens > 0]
+
     def step(self, dump: bool = True) -> None:
         """Reads what the probes found since the last step, as the records of this one. dump=False forgets it."""
         dump = _arguments.boolean(dump, "dump")
@@ -115,6 +124,7 @@ class AclGraphDumper:
                 self._end_step(step, dump and self._wanted())
         except Exception as error:  # the run goes on
             _log.error(f"msprobe: step {step} is not captured: {error}")
+        self._batch = []
         if dump:
             service.loop += 1
         flush_saves()
@@ -159,6 +169,12 @@ class AclGraphDumper:
                 f'{missed} calls that were traced did not run in step {step}: their records have "runs": 0 and no '
                 "numbers"
             )
+        row = 0
+        for request, tokens, first in self._batch:
+            _agent.note_tokens(
+                self._agent.recorder, step=step, request=request, tokens=tokens, first_row=row, first_position=first
+            )
+            row += tokens
         self._agent.end_step(step, keep=True)
         self._control.end_step()
 
