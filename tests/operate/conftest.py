@@ -56,17 +56,18 @@ def server_binary():
     return path
 
 
-@pytest.fixture(scope="session")
-def bare_debian():
-    """bare_debian(directory): a Debian 12 of its essential packages and libstdc++ alone, unpacked there."""
+def debian_root(name, packages):
+    """unpack(directory): a Debian 12 of essential packages and these alone. Made once, kept as .operate/{name}.tar."""
     if os.geteuid() != 0:
         pytest.skip("a root file system is made and entered by root alone")
-    tarball = REPOSITORY / ".operate" / "debian.tar"
+    tarball = REPOSITORY / ".operate" / f"{name}.tar"
     if not tarball.exists():
         program = tool("mmdebstrap", "Debian package mmdebstrap")
         tarball.parent.mkdir(exist_ok=True)
         made = tarball.with_suffix(".part.tar")
-        output_of(program, "--quiet", "--variant=minbase", "--include=libstdc++6", "bookworm", made, timeout=300)
+        output_of(
+            program, "--quiet", "--variant=minbase", f"--include={','.join(packages)}", "bookworm", made, timeout=300
+        )
         made.replace(tarball)
 
     def unpack(directory):
@@ -75,3 +76,13 @@ def bare_debian():
         return directory
 
     return unpack
+
+
+@pytest.fixture(scope="session")
+def bare_debian():
+    return debian_root("debian", ["libstdc++6"])
+
+
+@pytest.fixture(scope="session")
+def bare_python():
+    return debian_root("python", ["python3", "python3-venv", "libstdc++6"])
