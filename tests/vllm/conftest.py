@@ -71,12 +71,12 @@ def generate_in_fork(command, vllm_environment, tmp_path_factory):
             engines[key] = ForkServer(command("--serve", **llm), root / f"engine{next(numbers)}.log", **changes)
         return engines[key]
 
-    def call(*arguments, established=False, env=None, **llm):
+    def call(*arguments, established=False, check=True, env=None, **llm):
         log = root / f"log{next(numbers)}.txt"
         request = {"arguments": [str(each) for each in arguments], "env": env or {}, "log": str(log)}
         answer = engine(established, llm).ask(request, seconds=180)
         output = log.read_text(errors="replace")
-        assert answer == {"code": 0}, output[-8000:]
+        assert not check or answer == {"code": 0}, output[-8000:]
         return Generated(output)
 
     yield call

@@ -1,4 +1,4 @@
-"""`vllm serve` as the guide of vllm-ascend's users has it: configured by --additional-config, asked with curl."""
+"""`vllm serve` as the guide of vllm-ascend's users has it (test_guide.py): --additional-config, and curl."""
 
 import concurrent.futures
 import contextlib
@@ -30,6 +30,9 @@ class Service:
     def complete(self, prompt, tokens, **headers):
         """The text of the completion, by curl as the guide has it."""
         content = {"model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True}
+        return self.post(content, **headers)
+
+    def post(self, content, **headers):
         headers = {
             "Content-Type": "application/json",
             **{key.replace("_", "-"): value for key, value in headers.items()},
@@ -92,9 +95,13 @@ def test_the_guide_as_written_and_concurrent_requests(tmp_path, serve):
         with concurrent.futures.ThreadPoolExecutor(len(PROMPTS)) as pool:
             found = dict(zip(PROMPTS, pool.map(lambda prompt: service.complete(prompt, tokens), PROMPTS), strict=True))
         wait_until(lambda: len(exported_steps(dump_path)) >= tokens, 60, "steps are in dump_path")
+        before = len(exported_steps(dump_path))
+        # The guide's own request, which its service answers as any other.
+        service.post({"model": "tiny", "prompt": PROMPTS[0], "max_completion_tokens": 32, "temperature": 0})
+        wait_until(lambda: len(exported_steps(dump_path)) > before, 60, "a step of the guide's request")
     assert found == expected, "capture changed no token"
     steps = exported_steps(dump_path)
-    assert tokens <= len(steps) <= tokens * len(PROMPTS) and steps == list(range(len(steps)))
+    assert tokens <= before <= tokens * len(PROMPTS) and steps == list(range(len(steps)))
     for data in dumped(dump_path):
         assert all(re.match(r"(Functional|Tensor|Torch|Distributed|Aten|NPU|VF|Jit)\.", name) for name in data)
         assert len(data) > 10
