@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <utility>
 
 #include "agent/core/str_cat.h"
 #include "rapidjson/document.h"
@@ -52,7 +53,7 @@ absl::StatusOr<BenchDump> BenchDump::Load(const std::string& dump_json) {
   }
   BenchDump dump;
   bool has_checksums = false;
-  for (const auto& record : document["data"].GetObject()) {
+  for (const auto& record : std::as_const(document)["data"].GetObject()) {
     const std::string name(record.name.GetString(), record.name.GetStringLength());
     Fields fields;
     if (record.value.IsObject()) {

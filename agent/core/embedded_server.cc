@@ -149,8 +149,9 @@ absl::StatusOr<EmbeddedServer> EmbeddedServer::Prepare(const std::string& dump_p
 }
 
 std::optional<std::string> EmbeddedServer::AdvertisedAddress() const {
-  rapidjson::Document document;
-  document.Parse(ReadFile(data_directory_ + "/server.json").c_str());
+  rapidjson::Document parsed;
+  const rapidjson::Document& document = parsed;
+  parsed.Parse(ReadFile(data_directory_ + "/server.json").c_str());
   if (document.HasParseError() || !document.IsObject()) return std::nullopt;
   const auto address = document.FindMember("address");
   if (address == document.MemberEnd() || !address->value.IsString()) return std::nullopt;

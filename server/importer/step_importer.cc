@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
@@ -136,7 +137,7 @@ class StepImport {
     const std::string& path = step_files_.construct;
     absl::StatusOr<rapidjson::Document> construct = ReadJsonFile(files_, path);
     if (!construct.ok()) return construct.status();
-    for (const auto& member : construct->GetObject()) {
+    for (const auto& member : std::as_const(*construct).GetObject()) {
       std::string name(TextOf(member.name));
       if (name == "megatron_micro_step_number") {
         Warn(Cat(path, ": micro steps are left out"));
@@ -175,7 +176,7 @@ class StepImport {
     const std::string& path = step_files_.stack;
     absl::StatusOr<rapidjson::Document> stacks = ReadJsonFile(files_, path);
     if (!stacks.ok()) return stacks.status();
-    for (const auto& member : stacks->GetObject()) {
+    for (const auto& member : std::as_const(*stacks).GetObject()) {
       const std::string_view key = TextOf(member.name);
       const rapidjson::Value& value = member.value;
       if (!value.IsArray()) {

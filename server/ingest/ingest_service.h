@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "msprobe/v1/ingest.grpc.pb.h"
+#include "server/ingest/apply_threads.h"
 #include "server/ingest/sessions.h"
 
 namespace msprobe::server {
@@ -28,7 +29,8 @@ struct IngestOptions {
 };
 
 // msprobe.v1.Ingest over sessions. One message of a stream is read at a time and the next only when it is applied, so
-// that a stream holds one message and gRPC's flow control stops the agent.
+// that a stream holds one message and gRPC's flow control stops the agent. Messages are applied by threads of this
+// service: those of gRPC, which also carry questions, never wait for the store.
 class IngestService final : public v1::Ingest::CallbackService {
  public:
   IngestService(Sessions* sessions, Store* store, Metrics* metrics, IngestOptions options = {})
@@ -66,6 +68,7 @@ class IngestService final : public v1::Ingest::CallbackService {
   std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, size_t> callers_ ABSL_GUARDED_BY(mu_);  // streams of each
   uint64_t bytes_per_second_ ABSL_GUARDED_BY(mu_) = 0;
+  ApplyThreads apply_;  // first to go: its tasks use the rest
 };
 
 grpc::Status ToGrpc(const absl::Status& status);

@@ -23,24 +23,28 @@ void IngestStream::OnReadDone(bool ok) {
   }
   {
     absl::MutexLock lock(&mu_);
-    if (ending_) return;
+    if (ending_ || cut_) return;
+    applying_ = true;
   }
-  absl::Status status = Take(incoming_);
-  bool redirected = false;
-  {
-    absl::MutexLock lock(&mu_);
-    redirected = redirected_;
-  }
-  if (redirected) return End(ToGrpc(status));
-  if (!status.ok()) {
+  service_->apply_.Run([self = shared_from_this()] { self->Apply(); });
+}
+
+void IngestStream::Apply() {
+  const absl::Status status = Take(incoming_);
+  incoming_.Clear();
+  absl::MutexLock lock(&mu_);
+  if (redirected_) {
+    EndLocked(ToGrpc(status));
+  } else if (!status.ok()) {
     service_->metrics_->Add(Metric::kIngestRefused, 1,
                             {absl::AsciiStrToLower(absl::StatusCodeToString(status.code()))});
     LogWarning("a stream is refused: {}", status.ToString());
-    End(ToGrpc(status));
-    return;
+    EndLocked(ToGrpc(status));
   }
-  incoming_.Clear();
-  StartRead(&incoming_);
+  applying_ = false;
+  // Under the lock: once the call is finished, no read may begin.
+  if (!ending_ && !cut_) StartRead(&incoming_);
+  Pump();
 }
 
 absl::Status IngestStream::Take(const v1::AgentMessage& message) {
@@ -197,8 +201,20 @@ void IngestStream::EndLocked(const grpc::Status& status) {
   Pump();
 }
 
+void IngestStream::Cut() {
+  queue_.clear();
+  acknowledge_ = false;
+  cut_ = true;
+  Pump();
+}
+
 void IngestStream::Pump() {
   if (writing_ || finished_) return;
+  if (cut_) {
+    if (applying_) return;
+    finished_ = true;
+    return Finish(grpc::Status::CANCELLED);
+  }
   if ((session_ != nullptr || redirected_) && !queue_.empty()) {
     outgoing_ = std::move(queue_.front());
     queue_.pop_front();
@@ -210,7 +226,7 @@ void IngestStream::Pump() {
     service_->metrics_->Add(Metric::kAcks, 1);
   } else {
     // While a sync is under way, its OnDurable comes back here.
-    if (ending_ && (session_ == nullptr || hopeless_ || IsDone(*session_))) {
+    if (ending_ && !applying_ && (session_ == nullptr || hopeless_ || IsDone(*session_))) {
       finished_ = true;
       Finish(end_);
     }
@@ -223,25 +239,13 @@ void IngestStream::Pump() {
 void IngestStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mu_);
   writing_ = false;
-  if (!ok) {
-    queue_.clear();
-    acknowledge_ = false;
-    if (!finished_) {
-      finished_ = true;
-      Finish(grpc::Status::CANCELLED);
-    }
-    return;
-  }
+  if (!ok) return Cut();
   Pump();
 }
 
 void IngestStream::OnCancel() {
   absl::MutexLock lock(&mu_);
-  queue_.clear();
-  acknowledge_ = false;
-  if (finished_ || writing_) return;
-  finished_ = true;
-  Finish(grpc::Status::CANCELLED);
+  Cut();
 }
 
 void IngestStream::OnDone() {

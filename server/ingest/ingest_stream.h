@@ -13,8 +13,9 @@
 
 namespace msprobe::server {
 
-// One stream of one session. Reading and applying happen in gRPC's callbacks, one at a time; writing happens whenever
-// there is something to say and the last write is done. Acknowledgements not yet written are replaced by later ones.
+// One stream of one session. A message is read, then applied on a thread of ApplyThreads, then the next is read;
+// writing happens whenever there is something to say and the last write is done. Acknowledgements not yet written are
+// replaced by later ones. While a message is being applied the call is not finished, whatever has happened to it.
 //
 // Lives until gRPC is done with it and nobody else (a listener of its session) is using it.
 class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>,
@@ -43,6 +44,8 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void OnReplaced() override;
 
  private:
+  // On a thread of ApplyThreads.
+  void Apply();
   absl::Status Take(const v1::AgentMessage& message);
   absl::Status TakeHello(const v1::Hello& hello);
   absl::Status SendTo(const std::string& server, const v1::Hello& hello);
@@ -51,18 +54,22 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Nobody listens any more.
+  void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   IngestService* const service_;
   const std::string caller_;
-  v1::AgentMessage incoming_;  // touched by the reading callback only
+  v1::AgentMessage incoming_;  // touched by who reads or applies
   absl::Mutex mu_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
-  std::string session_id_;  // touched by the reading callback only
+  std::string session_id_;  // as incoming_
   v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::ServerMessage> queue_ ABSL_GUARDED_BY(mu_);
   bool redirected_ ABSL_GUARDED_BY(mu_) = false;  // what is in the queue goes out without a session
   bool acknowledge_ ABSL_GUARDED_BY(mu_) = false;
+  bool applying_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool cut_ ABSL_GUARDED_BY(mu_) = false;       // Finish follows when nothing is being applied or written
   bool ending_ ABSL_GUARDED_BY(mu_) = false;    // Finish follows when everything is written
   bool hopeless_ ABSL_GUARDED_BY(mu_) = false;  // what was received is not awaited to be durable
   bool finished_ ABSL_GUARDED_BY(mu_) = false;  // Finish was called

@@ -6,12 +6,23 @@
 
 namespace msprobe::server {
 
-absl::Status ReadRecords(const QueryContext& context, const v1::ReadRecordsRequest& request,
-                         const Send<v1::Record>& send) {
+namespace {
+
+// A server that is alone finds the step by its key, however many the run has.
+absl::StatusOr<std::unique_ptr<StepReader>> OpenOne(const QueryContext& context,
+                                                    const v1::ReadRecordsRequest& request) {
   auto epoch = request.has_epoch() ? std::optional<uint32_t>(request.epoch()) : std::nullopt;
+  if (context.peers == nullptr) return context.store->OpenStep(request.run(), request.step(), request.rank(), epoch);
   auto view = RunView::Open(context.shards(), request.run());
   if (!view.ok()) return view.status();
-  auto reader = view->Reader(request.step(), request.rank(), epoch);
+  return view->Reader(request.step(), request.rank(), epoch);
+}
+
+}  // namespace
+
+absl::Status ReadRecords(const QueryContext& context, const v1::ReadRecordsRequest& request,
+                         const Send<v1::Record>& send) {
+  auto reader = OpenOne(context, request);
   if (!reader.ok()) return reader.status();
 
   auto wanted = [&](const std::string& name, uint32_t token) {

@@ -1,5 +1,7 @@
 // Runs, sessions, definitions and steps of the store.
 
+#include <set>
+
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/format/cat.h"
@@ -20,6 +22,61 @@ absl::StatusOr<std::vector<Row>> AllRows(const Store& store, const std::string& 
   });
   if (!status.ok()) return status;
   return rows;
+}
+
+constexpr size_t kMostNamed = 20;
+
+std::string Listed(const std::set<std::string>& names, const std::vector<std::string>& in_order) {
+  if (names.empty()) return "none";
+  return Cat(absl::StrJoin(in_order, ", "), names.size() > kMostNamed ? ", ..." : "");
+}
+
+// Names what there is instead, the first of it: a message that reads some tens of keys and the run's sessions, however
+// many steps there are.
+absl::Status NoSuchStep(const Store& store, const storage::RunRow& run, uint32_t step, const v1::Rank& rank,
+                        std::optional<uint32_t> epoch) {
+  const std::string where = Cat("run \"", run.name(), "\" has no ");
+  std::set<std::string> seen;
+  std::vector<std::string> named;
+  const auto add = [&](std::string name) {
+    if (!seen.insert(name).second) return true;
+    if (seen.size() > kMostNamed) return false;
+    named.push_back(std::move(name));
+    return true;
+  };
+  const auto enough = absl::CancelledError("enough");
+  const auto list = [&](const std::string& prefix, auto name_of) {
+    absl::Status status = store.ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view) {
+      auto found = StepKey::Decode(key);
+      if (!found.ok()) return found.status();
+      return add(name_of(*found)) ? absl::OkStatus() : enough;
+    });
+    return absl::IsCancelled(status) ? absl::OkStatus() : status;
+  };
+  const std::string of_rank = MetaPrefix(MetaSpace::kStep, run.number(), RankCode(rank));
+  if (epoch.has_value()) {
+    std::string of_step = of_rank;
+    AppendU32(of_step, step);
+    absl::Status status = list(of_step, [](const StepKey& key) { return Cat(key.epoch); });
+    if (!status.ok()) return status;
+    if (!named.empty()) {
+      return absl::NotFoundError(
+          Cat(where, "epoch ", *epoch, " of step ", step, " of ", RankName(rank), "; it has ", Listed(seen, named)));
+    }
+  }
+  absl::Status status = list(of_rank, [](const StepKey& key) { return Cat(key.step); });
+  if (!status.ok()) return status;
+  if (!named.empty()) {
+    return absl::NotFoundError(Cat(where, "step ", step, " of ", RankName(rank), "; it has ", Listed(seen, named)));
+  }
+  auto sessions = store.Sessions(run.number());
+  if (!sessions.ok()) return sessions.status();
+  std::set<uint32_t> ranks;
+  for (const storage::SessionRow& session : *sessions) ranks.insert(RankCode(session.hello().rank()));
+  for (uint32_t code : ranks) {
+    if (!add(RankName(RankOfCode(code)))) break;
+  }
+  return absl::NotFoundError(Cat(where, RankName(rank), "; it has ", Listed(seen, named)));
 }
 
 }  // namespace
@@ -181,37 +238,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& r
   if (!looked.ok()) return looked;
   if (there.has_value()) return OpenStoredStep(*this, *run, there->first, there->second);
 
-  // It is not there: the message says what is.
-  auto steps = Steps(run->number());
-  if (!steps.ok()) return steps.status();
-  std::vector<std::string> ranks, epochs, all_steps;
-  for (const Step& candidate : *steps) {
-    const std::string name = RankName(RankOfCode(candidate.first.rank));
-    if (ranks.empty() || ranks.back() != name) ranks.push_back(name);
-    if (candidate.first.rank != RankCode(rank)) continue;
-    if (all_steps.empty() || all_steps.back() != Cat(candidate.first.step))
-      all_steps.push_back(Cat(candidate.first.step));
-    if (candidate.first.step != step) continue;
-    epochs.push_back(Cat(candidate.first.epoch));
-  }
-  auto listed = [](std::vector<std::string>& names) {
-    if (names.empty()) return std::string("none");
-    if (names.size() > 20) {
-      std::string last = names.back();
-      names.resize(20);
-      names.push_back(Cat("... to ", last));
-    }
-    return absl::StrJoin(names, ", ");
-  };
-  const std::string where = Cat("run \"", run_name, "\" has no ");
-  if (!epochs.empty()) {
-    return absl::NotFoundError(
-        Cat(where, "epoch ", *epoch, " of step ", step, " of ", RankName(rank), "; it has ", listed(epochs)));
-  }
-  if (!all_steps.empty()) {
-    return absl::NotFoundError(Cat(where, "step ", step, " of ", RankName(rank), "; it has ", listed(all_steps)));
-  }
-  return absl::NotFoundError(Cat(where, RankName(rank), "; it has ", listed(ranks)));
+  return NoSuchStep(*this, *run, step, rank, epoch);
 }
 
 absl::Status Store::AddStepDeletion(const StepKey& step, ChangeSet& changes) const {

@@ -34,6 +34,7 @@ struct OpenFile {
   std::unique_ptr<rocksdb::FSWritableFile> written;  // what a crash leaves
   std::string unsynced;
   uint64_t size = 0;
+  bool is_log = false;
 };
 
 }  // namespace
@@ -75,6 +76,14 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
     absl::MutexLock lock(&mu_);
     room_ = bytes;
   }
+  void HoldLog(bool hold) {
+    absl::MutexLock lock(&mu_);
+    hold_log_ = hold;
+  }
+  size_t waiting() const {
+    absl::MutexLock lock(&mu_);
+    return waiting_;
+  }
   void FailSyncs(bool fail) {
     absl::MutexLock lock(&mu_);
     fail_syncs_ = fail;
@@ -96,6 +105,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   // --- of one file ----------------------------------------------------------------------------------------------
   IOStatus Append(OpenFile& file, const rocksdb::Slice& bytes) {
     absl::MutexLock lock(&mu_);
+    AwaitLog(file);
     if (crashed_) {
       file.size += bytes.size();
       return IOStatus::OK();
@@ -110,6 +120,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   }
   IOStatus Sync(OpenFile& file) {
     absl::MutexLock lock(&mu_);
+    AwaitLog(file);
     if (crashed_) return IOStatus::OK();
     if (syncs_ >= most_syncs_) fail_syncs_ = true;
     if (fail_syncs_) {
@@ -225,6 +236,13 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   template <typename MakeBase>
   IOStatus Make(const std::string& path, std::unique_ptr<rocksdb::FSWritableFile>* result, MakeBase make_base);
 
+  void AwaitLog(const OpenFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!file.is_log) return;
+    const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !hold_log_; };
+    ++waiting_;
+    mu_.Await(absl::Condition(&free));
+    --waiting_;
+  }
   IOStatus WriteBack(OpenFile& file, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (bytes == 0 || file.written == nullptr) return IOStatus::OK();
     IOStatus status = file.written->Append(rocksdb::Slice(file.unsynced.data(), bytes), IOOptions(), nullptr);
@@ -272,6 +290,8 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   std::map<std::string, std::shared_ptr<OpenFile>> files_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> unsynced_entries_ ABSL_GUARDED_BY(mu_);
   std::optional<uint64_t> room_ ABSL_GUARDED_BY(mu_);
+  bool hold_log_ ABSL_GUARDED_BY(mu_) = false;
+  size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
   bool fail_syncs_ ABSL_GUARDED_BY(mu_) = false;
   bool crashed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t lost_bytes_ ABSL_GUARDED_BY(mu_) = 0;
@@ -323,6 +343,7 @@ IOStatus CrashDisk::FileSystem::Make(const std::string& path, std::unique_ptr<ro
   if (room_ == uint64_t{0}) return IOStatus::NoSpace("no space left on the test's disk");
   if (!Exists(path)) NoteEntry(path);
   auto file = std::make_shared<OpenFile>();
+  file->is_log = path.ends_with(".log");
   IOStatus status = make_base(&file->written);
   if (!status.ok()) return status;
   file->size = file->written->GetFileSize(IOOptions(), nullptr);
@@ -344,6 +365,8 @@ CrashDisk::~CrashDisk() = default;
 rocksdb::Env* CrashDisk::env() const { return env_.get(); }
 void CrashDisk::Crash() { files_->Crash(); }
 void CrashDisk::SetRoom(std::optional<uint64_t> bytes) { files_->SetRoom(bytes); }
+void CrashDisk::HoldLog(bool hold) { files_->HoldLog(hold); }
+size_t CrashDisk::waiting() const { return files_->waiting(); }
 void CrashDisk::FailSyncs(bool fail) { files_->FailSyncs(fail); }
 
 void CrashDisk::FailSyncsAfter(uint64_t syncs) { files_->FailSyncsAfter(syncs); }

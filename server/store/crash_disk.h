@@ -37,6 +37,9 @@ class CrashDisk {
   // How many bytes can still be written before the disk is full; absent: any number. A write that does not fit writes
   // what does and fails.
   void SetRoom(std::optional<uint64_t> bytes);
+  // While it is held, what appends to the log or syncs it waits: a disk that is busy with something else.
+  void HoldLog(bool hold);
+  size_t waiting() const;  // for the log that is held
   void FailSyncs(bool fail);
   // From so many syncs of files on, each fails.
   void FailSyncsAfter(uint64_t syncs);

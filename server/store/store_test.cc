@@ -135,17 +135,24 @@ TEST_F(StoreTest, SessionsJoinRunsByNameAndGetEpochsInOrder) {
 
 TEST_F(StoreTest, NotFoundNamesWhatThereIs) {
   EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are none"));
-  ASSERT_TRUE(store_->RegisterSession(HelloOf('a', "r")).ok());
-  EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are: r"));
-  PutStep({1, 2, 7, 0}, v1::StepSummary::COMPLETE);
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
   rank.set_number(2);
+  v1::Hello hello = HelloOf('a', "r");
+  *hello.mutable_rank() = rank;
+  ASSERT_TRUE(store_->RegisterSession(hello).ok());
+  EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are: r"));
+  PutStep({1, 2, 7, 0}, v1::StepSummary::COMPLETE);
   EXPECT_THAT(std::string(store_->OpenStep("r", 8, rank).status().message()),
               HasSubstr("no step 8 of rank2; it has 7"));
   EXPECT_THAT(std::string(store_->OpenStep("r", 7, rank, 5).status().message()), HasSubstr("epoch 5"));
   rank.set_number(3);
   EXPECT_THAT(std::string(store_->OpenStep("r", 7, rank).status().message()), HasSubstr("no rank3; it has rank2"));
+  rank.set_number(2);
+  for (uint32_t step = 100; step < 130; ++step) PutStep({1, 2, step, 0}, v1::StepSummary::COMPLETE);
+  const std::string many(store_->OpenStep("r", 8, rank).status().message());
+  EXPECT_THAT(many, HasSubstr("it has 7, 100, 101"));
+  EXPECT_THAT(many, testing::EndsWith("117, 118, ...")) << "not all thirty of them";
 }
 
 TEST_F(StoreTest, LatestEpochIsShownAndEarlierOnesStayReachable) {
