@@ -131,7 +131,7 @@ SUITES = {
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1200),
-        pytest("operate", "tests/operate", 480),
+        pytest("operate", "tests/operate", 720),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
         ctest(
             "tsan",

@@ -63,25 +63,27 @@ def described(name, shape, numbers):
 
 
 def write_dump(path, scale):
-    """Step 3 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
+    """Steps 0 and 3 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
     weight = [0.01 * i for i in range(32)]
     values = {
         "Functional.linear.0.forward.input.0": ((2, 8), [float(i) for i in range(16)]),
         "Functional.linear.0.forward.input.1": ((4, 8), weight),
         "Functional.linear.0.forward.output.0": ((2, 4), [scale * i for i in range(8)]),
+        "Module.layers.0.q_proj.Linear.forward.0.input.0": ((2, 8), [float(i) for i in range(16)]),
+        "Module.layers.0.q_proj.Linear.forward.0.output.0": ((2, 4), [scale * i * 1e5 for i in range(8)]),
         "Torch.log.0.forward.input.0": ((2, 4), [1.0 + i for i in range(8)]),
         "Torch.log.0.forward.output.0": ((2, 4), [float("nan")] * 8),
     }
-    for rank in (0, 1):
-        folder = path / "step3" / f"rank{rank}"
+    for step, rank in ((0, 0), (0, 1), (3, 0), (3, 1)):
+        folder = path / f"step{step}" / f"rank{rank}"
         (folder / "dump_tensor_data").mkdir(parents=True)
         data = {}
         for name, (shape, numbers) in values.items():
             (folder / "dump_tensor_data" / f"{name}.npy").write_bytes(npy(shape, numbers))
-            api, part = re.match(r"(.*\.forward)\.(input|output)", name).groups()
+            api, part = re.match(r"(.*\.forward(?:\.0)?)\.(input|output)", name).groups()
             entry = data.setdefault(api, {"input_args": [], "input_kwargs": {}, "output": []})
             entry["input_args" if part == "input" else "output"].append(described(name, shape, numbers))
-        top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": data}
+        top = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": data}
         (folder / "dump.json").write_text(json.dumps(top))
         (folder / "stack.json").write_text("{}")
 
@@ -104,11 +106,12 @@ def world(tmp_path_factory, client):
         yield folder, address
 
 
-def run_line(line, world, client):
+def run_line(line, world, client, cwd=None):
     """In a shell of its own, as a user would, with what stands for a host or a place of his in our places."""
     folder, address = world
     for theirs, ours in (
         ("gpu-host:50051", address),
+        ("127.0.0.1:50051", address),
         ("/var/lib/msprobe", str(folder / "other")),
         ("/srv/msprobe", str(folder / "restored")),
     ):
@@ -116,7 +119,7 @@ def run_line(line, world, client):
     path = f"{pathlib.Path(client).parent}:/usr/bin:/bin"
     return subprocess.run(
         ["bash", "-c", line],
-        **{"cwd": folder, "capture_output": True, "text": True, "timeout": 120, "check": False},
+        **{"cwd": cwd or folder, "capture_output": True, "text": True, "timeout": 120, "check": False},
         env=environment(PATH=path, MSPROBE_SERVER=address, COLUMNS="150"),
         stdin=subprocess.DEVNULL,
     )
@@ -147,6 +150,22 @@ def test_examples_of_the_client_run_as_they_stand(world, client):
     folder, _ = world
     assert (folder / "dump/step3/rank1/dump.json").exists() and (folder / "row.npy").stat().st_size > 32
     assert (folder / "restored").is_dir() and "nan" in (folder / "nan.csv").read_text().lower()
+
+
+@pytest.mark.timeout(200)
+def test_commands_of_the_readme_run_as_they_stand(world, client, tmp_path):
+    text = (REPOSITORY / "README.md").read_text()
+    lines = re.findall(r"^    (msprobe-client --server .*)$", text, re.MULTILINE)
+    lines += [line for line in re.findall(r"`(msprobe-client [^`]*)`", text) if "RUN" not in line]
+    assert len(lines) >= 10
+    for name in ("dump_a", "dump_b"):
+        (tmp_path / name).symlink_to(world[0] / name)
+    for line in lines:
+        done = run_line(line, world, client, tmp_path)
+        asks = any(word in line for word in (" compare ", "first-divergence", "overflow "))
+        assert done.returncode == (1 if asks else 0), f"{line}\n{done.stderr}"
+        assert done.stdout.strip(), f"{line}: nothing was found"
+    assert (tmp_path / "dump/step3/rank0/dump.json").exists()
 
 
 @pytest.mark.timeout(120)
