@@ -49,6 +49,13 @@ class Function:
 
 
 def messages_of_cpp(source: str) -> Iterator[tuple[str, int]]:
+    """Each text and its line. One word alone is for the program: it ends a walk, say, and is never printed."""
+    for text, line in _all(source):
+        if len(text.split()) > 1 or GAP in text:
+            yield text, line
+
+
+def _all(source: str) -> Iterator[tuple[str, int]]:
     tokens = list(_tokens(source))
     _constants.clear()
     _constants.update(_named_texts(tokens))

@@ -62,7 +62,7 @@ def test_each_entry_says_what_to_do_and_each_message_stands_once(listed):
             ["damaged: cut off", "damaged: … bytes"],
         ),
         ('constexpr char kRule[] = "a file";\nabsl::Status F() { return absl::NotFoundError(kRule); }', ["a file"]),
-        ('return absl::OkStatus(); Info("not this"); Field("nor this");', []),
+        ('return absl::OkStatus(); Info("not this"); Field("nor this"); F(absl::CancelledError("enough"));', []),
     ],
 )
 def test_messages_are_found_in_cpp(source, found):
