@@ -8,6 +8,7 @@ graph.py --pairs 100  more pairs of runs of both models, in turn
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import statistics
 import tempfile
@@ -68,13 +69,15 @@ def main() -> None:
         config = Path(scratch) / "config.json"
         config.write_text(json.dumps({"task": options.task, "level": "L0", "dump_path": f"{scratch}/dump"}))
         torch.compile(torch.nn.Linear(4, 4))(torch.ones(4, 4))  # the toolchain is warm
-        plain, probed = Transformer().eval(), Transformer().eval()
+        plain = Transformer().eval()
+        probed = copy.deepcopy(plain)
         dumper = AclGraphDumper(config)
         dumper.start(probed)
         compiled, compile_seconds = [], []
         for model in (plain, probed):
             compiled.append(torch.compile(model, fullgraph=True))
             compile_seconds.append(seconds(compiled[-1], tokens))
+        results = [run(tokens) for run in compiled]
         dumper.step(dump=False)
         times: list[list[tuple[float, float]]] = [[], []]
         step_times = []
@@ -92,6 +95,8 @@ def main() -> None:
     off_ms = statistics.median(off[0] for off in times[0]) * 1e3
     print(f"{probes} probes; compile {compile_seconds[0][0]:.1f} s without, {compile_seconds[1][0]:.1f} s with")
     print(f"run {off_ms:.1f} ms without; with: wall x{wall:.2f}, processor x{processor:.2f} (median of pairs)")
+    difference = (results[0] - results[1]).abs().max().item()
+    print(f"results differ by at most {difference:.1e}" if difference else "results are the same bits")
     print(f"step() {statistics.median(step_times) * 1e3:.2f} ms")
     if processor > LIMIT:
         raise SystemExit(f"graph: over the limit of x{LIMIT}")
