@@ -200,6 +200,12 @@ def ingest() -> dashboard.Dashboard:
             (quantile("0.99"), "99 of 100 within"),
         ),
         lines(
+            "Waiting with agents",
+            "bytes",
+            "Captured and not durable yet, in memory and spools, as agents say; the sum of each run.",
+            ("sum by (run) (msprobe_agent_queue_bytes)", "{{run}}"),
+        ),
+        lines(
             "Lag of ranks",
             "s",
             "Since each rank's last complete step; the greatest of each run.",

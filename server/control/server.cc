@@ -157,8 +157,10 @@ absl::Status Server::Listen() {
                                                                 .threads = AnalysisThreads(),
                                                                 .peers = peers_.get()});
   run_control_ = std::make_unique<RunControl>(sessions_.get(), store_.get());
-  ingest_->OnReport([runs = run_control_.get()](const std::string& session, const v1::ControlReport& report) {
-    runs->Report(session, report);
+  if (!options_.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_.get(), &metrics_);
+  ingest_->OnReport([this](const std::string& session, const v1::ControlReport& report) {
+    run_control_->Report(session, report);
+    if (agent_queues_ != nullptr) agent_queues_->Report(session, report);
   });
   std::function<std::string(std::string_view)> bearer;
   if (tokens_ != nullptr) {
@@ -264,6 +266,7 @@ bool Server::Tick() {
   TellSpeed();
   sessions_->Tick();
   PublishStore();
+  if (agent_queues_ != nullptr) agent_queues_->Tick(absl::Now());
   if (drain_requested_) return false;
   return !options_.embedded || !NothingLeft();
 }

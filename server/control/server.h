@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/control/agent_queues.h"
 #include "server/control/control_service.h"
 #include "server/control/listen_address.h"
 #include "server/control/listen_security.h"
@@ -126,6 +127,7 @@ class Server {
   std::unique_ptr<QueryService> query_;
   std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<RunControl> run_control_;
+  std::unique_ptr<AgentQueues> agent_queues_;  // null: nobody scrapes
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<ShardWatch> shard_watch_;  // with peers

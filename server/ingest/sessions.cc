@@ -222,10 +222,18 @@ bool Sessions::any_ever() const {
   return any_ever_;
 }
 
-std::vector<std::shared_ptr<LiveSession>> Sessions::ConnectedTo(uint32_t run) const {
+std::vector<std::shared_ptr<LiveSession>> Sessions::Connected() const {
   std::vector<std::shared_ptr<LiveSession>> found;
   for (std::shared_ptr<LiveSession>& session : All()) {
-    if (session->users() > 0 && session->row().run() == run) found.push_back(std::move(session));
+    if (session->users() > 0) found.push_back(std::move(session));
+  }
+  return found;
+}
+
+std::vector<std::shared_ptr<LiveSession>> Sessions::ConnectedTo(uint32_t run) const {
+  std::vector<std::shared_ptr<LiveSession>> found;
+  for (std::shared_ptr<LiveSession>& session : Connected()) {
+    if (session->row().run() == run) found.push_back(std::move(session));
   }
   return found;
 }

@@ -63,7 +63,8 @@ class Sessions : public SessionOpener {
   size_t active() const;
   bool any_ever() const;
   bool has_users_in(uint32_t run) const;
-  // Those of a run that a process is connected to now.
+  // Those that a process is connected to now; of one run.
+  std::vector<std::shared_ptr<LiveSession>> Connected() const;
   std::vector<std::shared_ptr<LiveSession>> ConnectedTo(uint32_t run) const;
 
  private:

@@ -31,6 +31,10 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Number of the rank's step that was completed last, while its session is open. At most 1000 pairs are shown."},
     {Metric::kLastStepTime, "msprobe_last_step_timestamp_seconds", MetricType::kGauge, "seconds", "run,rank",
      "When that was, as Unix time: time() less this is how far a rank lags. Labels as for the step."},
+    {Metric::kAgentQueueBytes, "msprobe_agent_queue_bytes", MetricType::kGauge, "bytes", "run,rank",
+     "Captured and not durable yet, in the memory and the spool of the rank's process, as its agent says when it is "
+     "asked: "
+     "every ten seconds, while it is connected. Labels as for the step."},
     {Metric::kNanTensors, "msprobe_nan_tensors_total", MetricType::kCounter, "tensors", "run,rank",
      "Tensors with at least one NaN. Beyond 1000 pairs of run and rank, both labels are \"other\"."},
     {Metric::kInfTensors, "msprobe_inf_tensors_total", MetricType::kCounter, "tensors", "run,rank",

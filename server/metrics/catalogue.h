@@ -22,6 +22,7 @@ enum class Metric : uint8_t {
   kStepsFinished,
   kLastStep,
   kLastStepTime,
+  kAgentQueueBytes,
   kNanTensors,
   kInfTensors,
   kOverflowProducers,

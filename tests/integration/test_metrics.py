@@ -81,3 +81,23 @@ def test_a_scrape_has_what_the_document_says_and_counts_what_was_sent(tmp_path, 
     assert total["process_resident_bytes"] > 1 << 20
     for idle in ("ingest_waiting_batches", "payloads_waiting", "sync_waiting", "sync_lag_seconds", "store_refusing"):
         assert total[idle] == 0, idle
+
+
+@pytest.mark.timeout(120)
+def test_what_waits_with_an_agent_is_shown_while_it_runs(tmp_path, short_directory):
+    """Its agent is asked as soon as it is seen, and answers while its program does something else."""
+    address, port = short_directory / "s", free_port()
+    flags = ("--metrics_listen", f"127.0.0.1:{port}")
+    with external_server(address, tmp_path / "data", tmp_path / "server.log", *flags) as server:
+
+        def told():
+            family = scrape(port).get("msprobe_agent_queue_bytes")
+            return family if family and family.labels else None
+
+        with PlannedAgent(tmp_path, f"unix:{address}", steps=-1, pause_ms=100) as agent:
+            family = agent.wait_for(told, 30, "the agent has said what it holds")
+            assert (family.type, family.labels) == ("gauge", {"run", "rank"})
+            agent.process.terminate()
+            agent.outcome()
+        wait_until(lambda: not told(), 30, "nothing is said of who is gone")
+        end(server)
