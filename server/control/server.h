@@ -128,7 +128,7 @@ class Server {
   std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<RunControl> run_control_;
   std::unique_ptr<AgentQueues> agent_queues_;  // null: nobody scrapes
-  std::unique_ptr<ShardService> shards_;  // with peers
+  std::unique_ptr<ShardService> shards_;       // with peers
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<ShardWatch> shard_watch_;  // with peers
   std::unique_ptr<grpc::Server> grpc_;
