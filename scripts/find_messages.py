@@ -28,7 +28,9 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 GAP = "…"
 
 # Not part of what is installed.
-_TOOLS = re.compile(r"_(test|benchmark)\.|for_test|/tests/|_pb2|fake_|/bench_rank|pt_file_tool|golden_store|/proto/")
+_TOOLS = re.compile(
+    r"_(test|benchmark)\.|for_test|/tests/|_pb2|fake_|/bench_rank|pt_file_tool|(golden|layered)_store|/proto/"
+)
 
 
 @dataclass(frozen=True)

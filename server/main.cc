@@ -32,6 +32,10 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:50051",
           "Addresses to serve on: host:port or unix:/path, separated by commas.");
 ABSL_FLAG(std::string, data_dir, "", "Directory of everything stored; made where it is missing. Required.");
 ABSL_FLAG(std::string, metrics_listen, "", "host:port of the Prometheus endpoint /metrics. Empty: none.");
+ABSL_FLAG(
+    std::string, web_listen, "",
+    "host:port of the web page: runs, heat maps, overflow, records and trends, to read in a browser. With --tls_cert "
+    "it is https, with --tokens it asks for one of the role read. Empty: none.");
 ABSL_FLAG(std::string, durability, "sync",
           "What durable means: sync (survives power loss), interval (but for the last second), os (survives the "
           "server's death, not the machine's).");
@@ -121,6 +125,7 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   options.listen = absl::GetFlag(FLAGS_listen);
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
+  options.web_listen = absl::GetFlag(FLAGS_web_listen);
   options.security = {.tls_cert = absl::GetFlag(FLAGS_tls_cert),
                       .tls_key = absl::GetFlag(FLAGS_tls_key),
                       .tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca),

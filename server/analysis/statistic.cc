@@ -46,8 +46,10 @@ std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statis
   if (!row.is_tensor) return std::nullopt;
   const ExtendedStatistics* const more =
       row.extended < 0 ? nullptr : &table.extended[static_cast<size_t>(row.extended)];
-  const double elements = ElementsOf(table.text(row.shape));
   const auto of = [&](Statistic other) { return StatisticOf(table, row, other); };
+  const bool counts_elements =
+      statistic == Statistic::kElements || statistic == Statistic::kZeroShare || statistic == Statistic::kRms;
+  const double elements = counts_elements ? ElementsOf(table.text(row.shape)) : 0;
   switch (statistic) {
     case Statistic::kMax:
       return NumberOf(row.statistics[0]);

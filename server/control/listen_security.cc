@@ -24,15 +24,16 @@ absl::Status CheckPem(std::string_view flag, const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status CheckReachable(const SecurityOptions& options, const ListenAddress& address) {
+absl::Status CheckReachable(std::string_view flag, std::string_view safe, const SecurityOptions& options,
+                            const ListenAddress& address) {
   if (address.loopback || !options.tls_cert.empty()) return absl::OkStatus();
   if (!options.insecure) {
-    return Bad("listen", address.address,
-               " is reachable from other machines without encryption; give --tls_cert and --tls_key, listen on "
-               "127.0.0.1 or unix:/path, or add --insecure if the network is trusted");
+    return Bad(flag, address.address,
+               Cat(" is reachable from other machines without encryption; give --tls_cert and --tls_key, listen on ",
+                   safe, ", or add --insecure if the network is trusted"));
   }
   if (!options.tokens.empty()) {
-    return Bad("listen", address.address,
+    return Bad(flag, address.address,
                " would carry the tokens of --tokens over the network readable by all; give --tls_cert and --tls_key");
   }
   return absl::OkStatus();
@@ -41,7 +42,7 @@ absl::Status CheckReachable(const SecurityOptions& options, const ListenAddress&
 }  // namespace
 
 absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<ListenAddress>& addresses,
-                           const std::string& metrics) {
+                           const std::string& metrics, const std::string& web) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return absl::InvalidArgumentError("--tls_cert and --tls_key go together: give both or neither");
   }
@@ -54,7 +55,16 @@ absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<Lis
     if (absl::Status status = CheckPem(flag, path); !status.ok()) return status;
   }
   for (const ListenAddress& address : addresses) {
-    if (absl::Status status = CheckReachable(options, address); !status.ok()) return status;
+    if (absl::Status status = CheckReachable("listen", "127.0.0.1 or unix:/path", options, address); !status.ok())
+      return status;
+  }
+  if (!web.empty()) {
+    auto page = ParseListen(web);
+    if (!page.ok() || page->size() != 1 || !page->front().unix_path.empty()) {
+      return Bad("web_listen", web, " is not one host:port with a port of 0 to 65535");
+    }
+    absl::Status status = CheckReachable("web_listen", "127.0.0.1", options, page->front());
+    if (!status.ok()) return status;
   }
   if (!metrics.empty() && !IsLoopback(metrics) && !options.insecure) {
     return Bad(

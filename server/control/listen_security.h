@@ -24,9 +24,9 @@ struct SecurityOptions {
 };
 
 // InvalidArgument names the flags that do not go together, an address that strangers could reach, or a file that is
-// not there. `metrics`: the metrics port's address; empty: none.
+// not there. `metrics` and `web`: addresses of the metrics port and of the web page; empty: none.
 absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<ListenAddress>& addresses,
-                           const std::string& metrics);
+                           const std::string& metrics, const std::string& web);
 
 // TLS for TCP where there is a certificate; else plain. With tokens, credentials that a processor can be given to.
 std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const SecurityOptions& options, const ListenAddress& address);

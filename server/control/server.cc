@@ -49,7 +49,7 @@ Server::~Server() { Stop(); }
 absl::Status Server::Check(const ServerOptions& options) {
   auto addresses = ParseListen(options.listen);
   if (!addresses.ok()) return addresses.status();
-  absl::Status status = CheckSecurity(options.security, *addresses, options.metrics_listen);
+  absl::Status status = CheckSecurity(options.security, *addresses, options.metrics_listen, options.web_listen);
   if (status.ok() && !options.security.tokens.empty()) status = Tokens::Load(options.security.tokens).status();
   return status;
 }
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   auto addresses = ParseListen(given.listen);
   if (!addresses.ok()) return addresses.status();
   server->listen_ = *std::move(addresses);
-  absl::Status secure = CheckSecurity(given.security, server->listen_, given.metrics_listen);
+  absl::Status secure = CheckSecurity(given.security, server->listen_, given.metrics_listen, given.web_listen);
   if (!secure.ok()) return secure;
   if (!given.security.tokens.empty()) {
     auto tokens = Tokens::Load(given.security.tokens);
@@ -122,6 +122,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   if (!given.metrics_listen.empty()) {
     absl::Status status = server->metrics_.Serve(given.metrics_listen);
     if (!status.ok()) return absl::UnavailableError(Cat("--metrics_listen: ", status.message()));
+  }
+  if (!given.web_listen.empty()) {
+    if (absl::Status status = server->ListenForPage(); !status.ok()) return status;
+    LogInfo("web page at http{}://{}/", given.security.tls_cert.empty() ? "" : "s", server->http_->address());
   }
   if (!given.advertise.empty()) {
     absl::Status status = WriteAdvertisement(given.advertise, server->addresses_.front(), server->store_->server_id());
@@ -217,6 +221,26 @@ absl::Status Server::Listen() {
   return absl::OkStatus();
 }
 
+absl::Status Server::ListenForPage() {
+  QueryContext query{.store = store_.get(),
+                     .sessions = sessions_.get(),
+                     .metrics = &metrics_,
+                     .activity = &activity_,
+                     .spool_directory = {},
+                     .peers = peers_.get()};
+  AnalysisContext analysis = analysis_->context();
+  analysis.paths_allowed = false;
+  page_ = std::make_unique<WebService>(std::move(query), analysis, tokens_.get());
+  auto http = HttpServer::Start({.address = options_.web_listen,
+                                 .tls_cert = options_.security.tls_cert,
+                                 .tls_key = options_.security.tls_key,
+                                 .tls_client_ca = options_.security.tls_client_ca},
+                                [this](const HttpRequest& request) { return page_->Answer(request); });
+  if (!http.ok()) return http.status();
+  http_ = *std::move(http);
+  return absl::OkStatus();
+}
+
 v1::ServerInfo Server::Info() const {
   v1::ServerInfo info;
   info.set_server_id(store_->server_id());
@@ -283,6 +307,7 @@ void Server::Stop() {
   if (stopped_) return;
   stopped_ = true;
   shard_watch_.reset();
+  if (http_ != nullptr) http_->Stop();
   if (grpc_ != nullptr) {
     LogInfo("shutting down");
     if (!options_.advertise.empty()) RemoveAdvertisement(options_.advertise);

@@ -31,6 +31,8 @@
 #include "server/shards/placement.h"
 #include "server/store/store.h"
 #include "server/store/tiler.h"
+#include "server/web/http_server.h"
+#include "server/web/web_service.h"
 
 namespace msprobe::server {
 
@@ -39,6 +41,7 @@ struct ServerOptions {
   std::string listen = "127.0.0.1:50051";
   std::string data_dir;
   std::string metrics_listen;  // empty: no metrics port
+  std::string web_listen;      // empty: no web page
   v1::Durability durability = v1::DURABILITY_SYNC;
   SecurityOptions security;
   size_t max_sessions = 4096;
@@ -94,6 +97,7 @@ class Server {
  private:
   explicit Server(ServerOptions options);
   absl::Status Listen();
+  absl::Status ListenForPage();
   v1::ServerInfo Info() const;
   bool NothingLeft();
   void PublishStore();
@@ -132,6 +136,8 @@ class Server {
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<ShardWatch> shard_watch_;  // with peers
   std::unique_ptr<grpc::Server> grpc_;
+  std::unique_ptr<WebService> page_;  // null: there is no web page
+  std::unique_ptr<HttpServer> http_;
 };
 
 }  // namespace msprobe::server

@@ -131,6 +131,13 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kShardsUnreachable, "msprobe_shards_unreachable", MetricType::kGauge, "servers", "",
      "Other servers of the cluster that did not answer when they were last asked, about every ten seconds."},
     {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
+    {Metric::kWebRequests, "msprobe_web_requests_total", MetricType::kCounter, "requests", "kind,result",
+     "Requests to the web page of --web_listen; kind is page (a file), what was asked, or unknown; result is ok, "
+     "refused (no token, no such thing, too many at once), cancelled (the browser went away) or error."},
+    {Metric::kWebSeconds, "msprobe_web_seconds", MetricType::kHistogram, "seconds", "",
+     "How long the page's questions took."},
+    {Metric::kWebUnderWay, "msprobe_web_under_way", MetricType::kGauge, "requests", "",
+     "The page's questions that are being answered; 4 at most."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 

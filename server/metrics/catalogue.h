@@ -68,6 +68,9 @@ enum class Metric : uint8_t {
   kThrottleBytesPerSecond,
   kShardsUnreachable,
   kBuildInfo,
+  kWebRequests,
+  kWebSeconds,
+  kWebUnderWay,
   kCount,
 };
 

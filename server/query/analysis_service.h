@@ -16,6 +16,9 @@ class AnalysisService final : public v1::Analysis::Service {
  public:
   explicit AnalysisService(AnalysisContext context) : context_(context) { context_.layouts = &layouts_; }
 
+  // For others that ask the same; as long as this lives.
+  const AnalysisContext& context() const { return context_; }
+
   grpc::Status Compare(grpc::ServerContext* call, const v1::CompareRequest* request,
                        grpc::ServerWriter<v1::CompareResponse>* writer) override;
   grpc::Status CompareTable(grpc::ServerContext* call, const v1::CompareTableRequest* request,

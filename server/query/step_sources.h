@@ -44,6 +44,11 @@ class AnalysisSource {
     uint32_t blocks = 0;
     const ViewedStep* step = nullptr;  // of view_
   };
+  // What its server counts of the step. Null: of a directory.
+  const storage::StepRow* RowOf(const Place& place) const {
+    const auto found = stored_.find(place);
+    return found == stored_.end() ? nullptr : &found->second.step->row;
+  }
   const Stored* FindStored(const Place& place) const {
     const auto found = stored_.find(place);
     return found == stored_.end() || found->second.step->peer != nullptr ? nullptr : &found->second;

@@ -35,7 +35,7 @@ absl::Status TiledTrend::AddSession(const std::vector<Step>& steps, const std::v
   std::string prefix = TileSetKey(session.run, session.rank, session.epoch, 0);
   prefix.resize(prefix.size() - sizeof(uint32_t));
   return context_.store->ForEach(Family::kMeta, prefix,
-                                 [&](std::string_view key, std::string_view value) -> absl::Status {
+                                 [&](std::string_view key_of_set, std::string_view value) -> absl::Status {
                                    auto row = std::make_shared<storage::TileSetRow>();
                                    if (absl::Status status = DecodeValue(value, *row); !status.ok()) return status;
                                    std::map<uint64_t, Part> parts;
@@ -49,26 +49,28 @@ absl::Status TiledTrend::AddSession(const std::vector<Step>& steps, const std::v
                                      part.passes.push_back({static_cast<uint32_t>(i), pass.token(), step->second});
                                    }
                                    for (auto& [layout, part] : parts) {
-                                     std::unique_ptr<Choice>& choice = choices_[{session.rank, session.epoch, layout}];
-                                     if (choice == nullptr) {
+                                     const std::tuple key(session.rank, session.epoch, layout);
+                                     if (!choices_.contains(key)) {
                                        auto chosen = Choose(steps[part.passes[0].step].key, name_glob);
                                        if (!chosen.ok()) return chosen.status();
-                                       choice = *std::move(chosen);
+                                       choices_[key] = *std::move(chosen);
                                      }
-                                     if (choice->rows.size() > kMostTensors) continue;
                                      for (const Pass& pass : part.passes) taken_[pass.step] = true;
                                      part.session = session;
-                                     part.set = ReadU32(key, prefix.size());
+                                     part.set = ReadU32(key_of_set, prefix.size());
                                      part.row = row;
-                                     part.choice = choice.get();
-                                     if (!choice->rows.empty()) parts_.push_back(std::move(part));
+                                     const Choices& choices = choices_[key];
+                                     for (const std::unique_ptr<Choice>& choice : choices) {
+                                       part.choice = choice.get();
+                                       part.last = choice == choices.back();
+                                       parts_.push_back(part);
+                                     }
                                    }
                                    return absl::OkStatus();
                                  });
 }
 
-absl::StatusOr<std::unique_ptr<TiledTrend::Choice>> TiledTrend::Choose(const StepKey& step,
-                                                                       const std::string& name_glob) const {
+absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, const std::string& name_glob) const {
   const Store& store = *context_.store;
   auto session = store.SessionOfEpoch(step.run, step.epoch);
   if (!session.ok()) return session.status();
@@ -80,15 +82,23 @@ absl::StatusOr<std::unique_ptr<TiledTrend::Choice>> TiledTrend::Choose(const Ste
       context_.layouts->Get(LayoutKey(settings, *blocks), [&] { return MakeStepLayout(settings, *blocks, structure); });
   if (!layout.ok()) return layout.status();
 
-  auto choice = std::make_unique<Choice>();
-  choice->layout = *std::move(layout);
-  const StepTable& table = choice->layout->table;
+  const StepTable& table = (*layout)->table;
   std::vector<int32_t> chosen(table.rows.size(), -1);
-  for (size_t i = 0; i < table.rows.size(); ++i) {
-    const Row& row = table.rows[i];
-    if (!row.is_tensor || fnmatch(name_glob.c_str(), std::string(row.name).c_str(), 0) != 0) continue;
-    chosen[i] = static_cast<int32_t>(choice->rows.size());
-    choice->rows.push_back(i);
+  Choices choices;
+  size_t count = 0;
+  for (const Entry& entry : table.entries) {
+    for (size_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
+      const Row& row = table.rows[i];
+      if (!row.is_tensor || fnmatch(name_glob.c_str(), std::string(row.name).c_str(), 0) != 0) continue;
+      if (count % kMostTensors == 0) {
+        choices.push_back(std::make_unique<Choice>());
+        choices.back()->layout = *layout;
+        choices.back()->first_row = count;
+      }
+      chosen[i] = static_cast<int32_t>(count++);
+      choices.back()->rows.push_back(i);
+      choices.back()->entries.push_back(&entry);
+    }
   }
   absl::flat_hash_map<uint64_t, uint32_t> leaves_of;
   size_t leaf = 0;
@@ -104,20 +114,21 @@ absl::StatusOr<std::unique_ptr<TiledTrend::Choice>> TiledTrend::Choose(const Ste
         if (!summary.ok()) return absl::DataLossError(Cat("a stored structure: ", StdView(summary.status().message())));
         known = leaves_of.emplace(id, summary->leaves).first;
       }
-      for (uint32_t i = 0; i < known->second && leaf < choice->layout->leaves.size(); ++i, ++leaf) {
-        const int32_t row = choice->layout->leaves[leaf].row;
-        if (row >= 0 && chosen[static_cast<size_t>(row)] >= 0) {
-          choice->leaves.push_back({fragment, i, chosen[static_cast<size_t>(row)]});
-          choice->layout_leaves.push_back(leaf);
-        }
+      for (uint32_t i = 0; i < known->second && leaf < (*layout)->leaves.size(); ++i, ++leaf) {
+        const int32_t row = (*layout)->leaves[leaf].row;
+        if (row < 0 || chosen[static_cast<size_t>(row)] < 0) continue;
+        const auto at = static_cast<size_t>(chosen[static_cast<size_t>(row)]);
+        Choice& choice = *choices[at / kMostTensors];
+        choice.leaves.push_back({fragment, i, static_cast<int32_t>(at % kMostTensors)});
+        choice.layout_leaves.push_back(leaf);
       }
       ++fragment;
     }
   }
-  if (leaf != choice->layout->leaves.size()) {
+  if (leaf != (*layout)->leaves.size()) {
     return absl::DataLossError(Cat(step.ToString(), " has other leaves than its layout"));
   }
-  return choice;
+  return choices;
 }
 
 std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t passes) {

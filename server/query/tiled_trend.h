@@ -33,13 +33,13 @@ class TiledTrend {
   static absl::StatusOr<std::unique_ptr<TiledTrend>> Make(const AnalysisContext& context,
                                                           const std::vector<Step>& steps, const std::string& name_glob);
 
-  // More tensors of a step than this are read as whole steps: the tables of a set would be large.
+  // Tensors of a part: with more, its table would be large. Of a set there are as many parts as it takes.
   static constexpr size_t kMostTensors = 256;
 
   // Of each step, whether it is in some part.
   const std::vector<bool>& taken() const { return taken_; }
 
-  // Steps of one session and one set with one layout.
+  // Steps of one session and one set with one layout, and some of their tensors.
   struct Pass {
     uint32_t number = 0;  // in its set
     uint32_t token = 0;
@@ -47,7 +47,11 @@ class TiledTrend {
   };
   size_t parts() const { return parts_.size(); }
   const std::vector<Pass>& passes(size_t part) const { return parts_[part].passes; }
-  // Rows of the chosen tensors: all of the first pass, in order, then all of the next.
+  bool last_of_its_set(size_t part) const { return parts_[part].last; }
+  // Where its tensors begin among all chosen ones, and the record of one of them.
+  size_t first_row(size_t part) const { return parts_[part].choice->first_row; }
+  const Entry& entry(size_t part, size_t row) const { return *parts_[part].choice->entries[row]; }
+  // Rows of the part's tensors: all of the first pass, in order, then all of the next.
   absl::StatusOr<StepTable> Read(size_t part) const;
 
  private:
@@ -59,7 +63,9 @@ class TiledTrend {
   // What is chosen of all passes of one layout.
   struct Choice {
     std::shared_ptr<const StepLayout> layout;
-    std::vector<size_t> rows;  // of the layout
+    size_t first_row = 0;               // among all chosen ones of the step
+    std::vector<size_t> rows;           // of the layout
+    std::vector<const Entry*> entries;  // of each row
     std::vector<LeafPlace> leaves;
     std::vector<size_t> layout_leaves;  // of each of these: index into the layout's
     absl::Mutex mu;
@@ -70,18 +76,21 @@ class TiledTrend {
     uint32_t set = 0;
     std::shared_ptr<const storage::TileSetRow> row;
     Choice* choice = nullptr;
+    bool last = true;  // of those with the same passes
     std::vector<Pass> passes;
   };
 
   explicit TiledTrend(const AnalysisContext& context) : context_(context) {}
   absl::Status AddSession(const std::vector<Step>& steps, const std::vector<size_t>& of, const std::string& name_glob);
-  absl::StatusOr<std::unique_ptr<Choice>> Choose(const StepKey& step, const std::string& name_glob) const;
+  using Choices = std::vector<std::unique_ptr<Choice>>;
+
+  absl::StatusOr<Choices> Choose(const StepKey& step, const std::string& name_glob) const;
   static std::shared_ptr<const StepLayout> Repeated(Choice& choice, size_t passes);
 
   const AnalysisContext& context_;
   std::vector<bool> taken_;
   std::vector<Part> parts_;
-  std::map<std::tuple<uint32_t, uint32_t, uint64_t>, std::unique_ptr<Choice>> choices_;  // by rank, epoch, layout
+  std::map<std::tuple<uint32_t, uint32_t, uint64_t>, Choices> choices_;  // by rank, epoch, layout
 };
 
 }  // namespace msprobe::server

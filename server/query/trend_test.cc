@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/query/analysis_context.h"
+#include "server/query/tiled_trend.h"
 #include "server/store/scratch_directory.h"
 #include "server/store/stored_pass.h"
 #include "server/store/tiler.h"
@@ -84,6 +85,15 @@ TEST_F(TrendTest, TilesSayWhatRowsSaid) {
   ASSERT_LT(Rows(), rows);
   ASSERT_GT(Rows(), 0u) << "12 steps of each rank are left";
   for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(Series(requests[i]), before[i]) << i;
+}
+
+TEST_F(TrendTest, MoreTensorsThanATableHolds) {
+  Put(RepeatedPass({.calls = static_cast<uint32_t>(TiledTrend::kMostTensors)}), 48);
+  const std::vector<std::string> before = Series(Request("*"));
+  ASSERT_EQ(before.size(), 1000u) << "as many as are given, of 512 of each rank";
+  Tile();
+  ASSERT_EQ(Rows(), 0u);
+  EXPECT_EQ(Series(Request("*")), before);
 }
 
 TEST_F(TrendTest, DeletedStepsAndOtherStepsOfASetAreNotShown) {

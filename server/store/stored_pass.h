@@ -12,24 +12,29 @@ namespace msprobe::server {
 // For tests and benchmarks: writes what a session leaves of a run of repeated passes, without a session.
 
 // Registers the only session of `run` for rank 0 and its definitions; ended, so that a tiler waits for nothing.
-inline absl::Status PutRun(Store& store, const std::string& run, const RepeatedPass& pass) {
+inline absl::Status PutRun(Store& store, const std::string& run, const std::vector<v1::Definition>& definitions,
+                           const std::string& level) {
   v1::Hello hello;
   hello.set_session((run + std::string(16, '.')).substr(0, 16));
   hello.set_run(run);
   hello.mutable_settings()->set_task("statistics");
-  hello.mutable_settings()->set_level("L1");
+  hello.mutable_settings()->set_level(level);
   hello.mutable_settings()->set_framework("pytorch");
   auto session = store.RegisterSession(hello);
   if (!session.ok()) return session.status();
   session->set_state(storage::SessionRow::ENDED);
   ChangeSet changes;
   changes.PutMeta(SessionKey(session->session()), *session);
-  for (const v1::Definition& definition : pass.definitions()) {
+  for (const v1::Definition& definition : definitions) {
     changes.Put(Family::kMeta, DefinitionKey(session->run(), definition.id()),
                 definition.has_structure() ? EncodeDefinition(DefinitionKind::kStructure, definition.structure())
                                            : EncodeDefinition(DefinitionKind::kStack, definition.stack()));
   }
   return store.Write(changes);
+}
+
+inline absl::Status PutRun(Store& store, const std::string& run, const RepeatedPass& pass) {
+  return PutRun(store, run, pass.definitions(), "L1");
 }
 
 // One finished step that came in these blocks.

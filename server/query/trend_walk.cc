@@ -1,0 +1,214 @@
+#include "server/query/trend_walk.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "server/analysis/in_order.h"
+#include "server/query/tiled_trend.h"
+
+namespace msprobe::server {
+namespace {
+
+using Place = AnalysisSource::Place;
+using Values = std::vector<std::optional<double>>;
+
+constexpr absl::Duration kTellEvery = absl::Milliseconds(20);
+
+// What one step says of one tensor.
+struct Sample {
+  std::string name;
+  std::string dtype;
+  std::string shape;
+  std::string record;
+  std::string parent;
+  uint32_t token = 0;
+  Values values;  // by statistic asked for
+  Values golden;
+};
+
+}  // namespace
+
+struct TrendWalk::State {
+  struct Choice {
+    std::shared_ptr<const std::vector<bool>> rows;
+    std::shared_ptr<const void> layout;  // so that its address stays its own
+  };
+
+  absl::Status ReadTiles(const AnalysisSource& target, std::vector<TrendStop>& stops) {
+    // Those of other servers are read step by step.
+    const auto elsewhere = std::stable_partition(
+        stops.begin(), stops.end(), [&](const TrendStop& stop) { return target.FindStored(stop.shown()) != nullptr; });
+    std::vector<TiledTrend::Step> steps;
+    for (auto stop = stops.begin(); stop != elsewhere; ++stop) {
+      const AnalysisSource::Stored& stored = *target.FindStored(stop->shown());
+      steps.push_back({stored.key, stored.blocks});
+    }
+    if (steps.empty()) return absl::OkStatus();
+    auto tiled = TiledTrend::Make(walk.context_, steps, walk.name_glob_);
+    if (!tiled.ok()) return tiled.status();
+    const TiledTrend& trend = **tiled;
+    const auto read = [&](size_t part) -> absl::StatusOr<StepTable> {
+      if (walk.cancelled_()) return PeerGone();
+      return trend.Read(part);
+    };
+    const auto take = [&](size_t part, const StepTable& table) -> absl::StatusOr<bool> {
+      KeepPart(stops, trend, part, table);
+      return Progress(trend.last_of_its_set(part) ? trend.passes(part).size() : 0);
+    };
+    absl::Status status = InOrder<StepTable>::Run(trend.parts(), walk.context_.threads, read, take);
+    std::vector<TrendStop> rest;
+    for (size_t i = 0; i < stops.size(); ++i) {
+      if (i >= steps.size() || !trend.taken()[i]) rest.push_back(stops[i]);
+    }
+    stops = std::move(rest);
+    done = total - stops.size();
+    return status;
+  }
+
+  // Rows of one set: all of its passes have the same tensors in the same order.
+  void KeepPart(const std::vector<TrendStop>& stops, const TiledTrend& trend, size_t part, const StepTable& table) {
+    const std::vector<TiledTrend::Pass>& passes = trend.passes(part);
+    const size_t rows = table.rows.size() / passes.size();
+    for (size_t row = 0; row < rows; ++row) {
+      const Row& first = table.rows[row];
+      const TrendTensor tensor{stops[passes[0].step].shown(), trend.first_row(part) + row, first.name,
+                               table.text(first.dtype),       table.text(first.shape),     trend.entry(part, row)};
+      for (size_t i = 0; i < walk.statistics_.size(); ++i) {
+        if (!sink.Begin(tensor, i)) continue;
+        for (size_t pass = 0; pass < passes.size(); ++pass) {
+          const Row& at = table.rows[pass * rows + row];
+          sink.Point(stops[passes[pass].step].shown().first, passes[pass].token,
+                     StatisticOf(table, at, walk.statistics_[i]), std::nullopt);
+        }
+      }
+    }
+  }
+
+  absl::StatusOr<std::vector<Sample>> ReadStop(const AnalysisSource& target, const AnalysisSource* golden,
+                                               const TrendStop& stop) {
+    if (walk.cancelled_()) return PeerGone();
+    constexpr DumpReading kNumbers{.stacks = false, .construct = false};
+    std::vector<Sample> samples;
+    absl::flat_hash_map<std::string, size_t> by_name;
+    if (stop.target) {
+      auto step = target.Read(*stop.target, kNumbers);
+      if (!step.ok()) return step.status();
+      for (const auto& [entry, row] : Wanted((*step)->table())) {
+        samples.push_back(SampleOf((*step)->table(), *entry, *row));
+        samples.back().golden.assign(walk.statistics_.size(), std::nullopt);
+        by_name.emplace(samples.back().name, samples.size() - 1);
+      }
+    }
+    if (!stop.golden) return samples;
+    auto step = golden->Read(*stop.golden, kNumbers);
+    if (!step.ok()) return step.status();
+    for (const auto& [entry, row] : Wanted((*step)->table())) {
+      Sample sample = SampleOf((*step)->table(), *entry, *row);
+      if (const auto found = by_name.find(sample.name); found != by_name.end()) {
+        samples[found->second].golden = std::move(sample.values);
+        continue;
+      }
+      sample.golden = std::exchange(sample.values, Values(walk.statistics_.size()));
+      samples.push_back(std::move(sample));
+    }
+    return samples;
+  }
+
+  std::vector<std::pair<const Entry*, const Row*>> Wanted(const StepTable& table) {
+    const std::shared_ptr<const std::vector<bool>> known = KnownChoice(table);
+    auto made = std::make_shared<std::vector<bool>>();
+    std::vector<std::pair<const Entry*, const Row*>> wanted;
+    if (known == nullptr) made->resize(table.rows.size());
+    for (const Entry& entry : table.entries) {
+      for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
+        const Row& row = table.rows[i];
+        bool is_wanted = false;
+        if (known != nullptr) {
+          is_wanted = (*known)[i];
+        } else {
+          is_wanted = row.is_tensor && fnmatch(walk.name_glob_.c_str(), std::string(row.name).c_str(), 0) == 0;
+          (*made)[i] = is_wanted;
+        }
+        if (is_wanted) wanted.emplace_back(&entry, &row);
+      }
+    }
+    if (known == nullptr && table.layout != nullptr) {
+      absl::MutexLock lock(&mu);
+      choices.emplace(table.layout, Choice{std::move(made), table.borrowed});
+    }
+    return wanted;
+  }
+
+  std::shared_ptr<const std::vector<bool>> KnownChoice(const StepTable& table) {
+    if (table.layout == nullptr) return nullptr;
+    absl::MutexLock lock(&mu);
+    const auto found = choices.find(table.layout);
+    return found == choices.end() ? nullptr : found->second.rows;
+  }
+
+  Sample SampleOf(const StepTable& table, const Entry& entry, const Row& row) const {
+    Sample sample;
+    sample.name = std::string(row.name);
+    sample.dtype = std::string(table.text(row.dtype));
+    sample.shape = std::string(table.text(row.shape));
+    sample.record = std::string(entry.name);
+    sample.parent = std::string(entry.parent);
+    sample.token = entry.token;
+    for (Statistic statistic : walk.statistics_) sample.values.push_back(StatisticOf(table, row, statistic));
+    return sample;
+  }
+
+  void Keep(const Place& place, size_t row, const Sample& sample) {
+    Entry entry;
+    entry.name = sample.record;
+    entry.parent = sample.parent;
+    entry.token = sample.token;
+    const TrendTensor tensor{place, row, sample.name, sample.dtype, sample.shape, entry};
+    for (size_t i = 0; i < walk.statistics_.size(); ++i) {
+      if (sink.Begin(tensor, i)) sink.Point(place.first, sample.token, sample.values[i], sample.golden[i]);
+    }
+  }
+
+  absl::StatusOr<bool> Progress(size_t steps) {
+    done += steps;
+    const absl::Time now = absl::Now();
+    if (now - told < kTellEvery && done != total) return true;
+    told = now;
+    if (!sink.Progress(done, total)) return PeerGone();
+    return true;
+  }
+
+  const TrendWalk& walk;
+  TrendSink& sink;
+  absl::Mutex mu;
+  absl::flat_hash_map<const void*, Choice> choices ABSL_GUARDED_BY(mu);  // by StepTable.layout
+  size_t done = 0;
+  size_t total = 0;
+  absl::Time told = absl::InfinitePast();
+};
+
+TrendWalk::TrendWalk(const AnalysisContext& context, const std::string& name_glob,
+                     const std::vector<Statistic>& statistics, const std::function<bool()>& cancelled)
+    : context_(context), name_glob_(name_glob), statistics_(statistics), cancelled_(cancelled) {}
+
+absl::Status TrendWalk::Run(const AnalysisSource& target, const AnalysisSource* golden, std::vector<TrendStop> stops,
+                            TrendSink& sink) {
+  State state{*this, sink, {}, {}, 0, stops.size(), absl::InfinitePast()};
+  if (golden == nullptr) {
+    if (absl::Status status = state.ReadTiles(target, stops); !status.ok()) return status;
+  }
+  const auto read = [&](size_t index) { return state.ReadStop(target, golden, stops[index]); };
+  const auto take = [&](size_t index, std::vector<Sample> samples) -> absl::StatusOr<bool> {
+    for (size_t i = 0; i < samples.size(); ++i) state.Keep(stops[index].shown(), i, samples[i]);
+    return state.Progress(1);
+  };
+  return InOrder<std::vector<Sample>>::Run(stops.size(), context_.threads, read, take);
+}
+
+}  // namespace msprobe::server

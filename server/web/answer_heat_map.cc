@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "server/query/layer_map.h"
+#include "server/web/web_question.h"
+
+namespace msprobe::server {
+namespace {
+
+// More than any screen has.
+constexpr uint32_t kMostColumns = 2000;
+constexpr uint32_t kMostRows = 1000;
+
+static_assert(std::endian::native == std::endian::little, "columns go to the browser as little-endian bytes");
+
+template <typename T>
+std::string Base64(const std::vector<T>& values) {
+  return absl::Base64Escape(absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
+}
+
+void WriteSpans(JsonWriter& json, const char* name, const std::vector<LayerMap::Span>& spans) {
+  json.Name(name);
+  json.StartArray();
+  for (const LayerMap::Span& span : spans) {
+    json.StartArray();
+    json.Uint(span.first);
+    json.Uint(span.last);
+    json.EndArray();
+  }
+  json.EndArray();
+}
+
+void WriteTexts(JsonWriter& json, const char* name, const std::vector<std::string>& texts) {
+  json.Name(name);
+  json.StartArray();
+  for (const std::string& text : texts) json.Text(text);
+  json.EndArray();
+}
+
+absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
+  LayerMapRequest request;
+  auto run = query.Required("run");
+  if (!run.ok()) return run.status();
+  auto rank = query.Rank();
+  if (!rank.ok()) return rank.status();
+  auto statistic = query.Statistic();
+  if (!statistic.ok()) return statistic.status();
+  auto tensors = query.Required("tensors");
+  if (!tensors.ok()) return tensors.status();
+  request.run = *run;
+  request.golden = query.Text("golden");
+  request.rank = *rank;
+  request.statistic = static_cast<Statistic>(*statistic);
+  request.tensors = *tensors;
+  uint32_t columns = 600, rows = 400;
+  for (const auto& [name, out] : {std::pair("first", &request.first_step),
+                                  {"last", &request.last_step},
+                                  {"first_layer", &request.first_layer},
+                                  {"last_layer", &request.last_layer},
+                                  {"columns", &columns},
+                                  {"rows", &rows}}) {
+    auto number = query.Number(name, *out);
+    if (!number.ok()) return number.status();
+    *out = *number;
+  }
+  request.columns = std::clamp(columns, 1u, kMostColumns);
+  request.rows = std::clamp(rows, 1u, kMostRows);
+  return request;
+}
+
+}  // namespace
+
+// LayerMap as {"layers", "columns": [[first step, last], ...], "rows": [[first layer, last], ...], "tensors": [[name,
+// record], ...], "values", "steps_of", "tensors_of", "steps", "steps_read"}. The three of the cells are base64 of
+// float32, uint32 and uint32, row by row; a cell of the tensor 4294967295 is empty.
+absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, JsonWriter& json) {
+  auto request = RequestOf(query);
+  if (!request.ok()) return request.status();
+  auto map = MapLayers(context.analysis, *request, context.cancelled, context.tell);
+  if (!map.ok()) return map.status();
+  std::vector<float> values;
+  std::vector<uint32_t> steps, tensors;
+  for (const LayerMap::Cell& cell : map->cells) {
+    values.push_back(cell.value);
+    steps.push_back(cell.step);
+    tensors.push_back(cell.known ? cell.tensor : UINT32_MAX);
+  }
+  json.StartObject();
+  WriteTexts(json, "layers", map->layers);
+  json.Name("tensors");
+  json.StartArray();
+  for (const LayerMap::Tensor& tensor : map->tensors) {
+    json.StartArray();
+    json.Text(tensor.name);
+    json.Text(tensor.record);
+    json.EndArray();
+  }
+  json.EndArray();
+  WriteSpans(json, "columns", map->columns);
+  WriteSpans(json, "rows", map->rows);
+  json.Name("values");
+  json.Text(Base64(values));
+  json.Name("steps_of");
+  json.Text(Base64(steps));
+  json.Name("tensors_of");
+  json.Text(Base64(tensors));
+  json.Name("steps");
+  json.Uint64(map->steps);
+  json.Name("steps_read");
+  json.Uint64(map->steps_read);
+  json.EndObject();
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <vector>
+
+#include "server/format/key.h"
+#include "server/web/web_question.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr uint32_t kDefaultLimit = 20;
+constexpr uint32_t kMostOrigins = 200;
+constexpr uint32_t kOriginsOfAStep = 3;  // of each rank
+constexpr size_t kMostReads = 64;        // steps of ranks
+
+const char* OriginName(v1::OverflowOrigin origin) {
+  switch (origin) {
+    case v1::ORIGIN_COMPUTATION:
+      return "computation";
+    case v1::ORIGIN_WEIGHT:
+      return "weight";
+    case v1::ORIGIN_INPUT:
+      return "input";
+    default:
+      return "";
+  }
+}
+
+void WriteOrigin(JsonWriter& json, const v1::Overflow& found) {
+  json.StartObject();
+  json.Name("step");
+  json.Uint(found.step());
+  json.Name("rank");
+  json.Text(RankName(found.rank()));
+  for (const auto& [name, text] : {std::pair<const char*, std::string>{"op", found.op()},
+                                   {"module", found.module()},
+                                   {"tensor", found.tensor()},
+                                   {"dtype", found.dtype()},
+                                   {"shape", found.shape()},
+                                   {"origin", OriginName(found.origin())}}) {
+    json.Name(name);
+    json.Text(text);
+  }
+  json.Name("nan");
+  json.Bool(found.nan());
+  json.Name("infinity");
+  json.Bool(found.infinity());
+  json.EndObject();
+}
+
+}  // namespace
+
+// Where NaN and infinity began, in the first steps from `first` to `last` that have any: [{"step", "rank", "op",
+// "module", "tensor", "dtype", "shape", "origin", "nan", "infinity"}, ...], at most `limit`.
+absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, JsonWriter& json) {
+  auto run = query.Required("run");
+  auto first = query.Number("first", 0);
+  auto last = query.Number("last", UINT32_MAX);
+  auto limit = query.Number("limit", kDefaultLimit);
+  for (const absl::Status& status : {run.status(), first.status(), last.status(), limit.status()}) {
+    if (!status.ok()) return status;
+  }
+  // Only steps that have something: reading the others would find nothing.
+  v1::ListStepsRequest list;
+  list.set_run(*run);
+  std::vector<v1::StepSummary> suspects;
+  absl::Status status = ListSteps(context.query, list, [&](const v1::StepSummary& step) {
+    const bool has = step.nan_tensors() + step.inf_tensors() > 0 && step.step() >= *first && step.step() <= *last;
+    if (has && suspects.size() < kMostReads) suspects.push_back(step);
+    return true;
+  });
+  if (!status.ok()) return status;
+  const uint32_t most = std::clamp(*limit, 1u, kMostOrigins);
+  uint32_t shown = 0;
+  json.StartArray();
+  for (size_t i = 0; i < suspects.size() && shown < most; ++i) {
+    v1::OverflowRequest request;
+    request.mutable_source()->set_run(*run);
+    request.set_limit(kOriginsOfAStep);
+    v1::Scope::Steps& steps = *request.mutable_scope()->add_steps();
+    steps.set_first(suspects[i].step());
+    steps.set_last(suspects[i].step());
+    *request.mutable_scope()->add_ranks() = suspects[i].rank();
+    status = Overflow(context.analysis, request, context.cancelled, [&](const v1::OverflowResponse& response) {
+      if (response.has_overflow() && !response.overflow().first() && shown < most) {
+        WriteOrigin(json, response.overflow());
+        ++shown;
+      }
+      return true;
+    });
+    if (!status.ok()) return status;
+    if (!context.tell(i + 1, suspects.size())) return PeerGone();
+  }
+  json.EndArray();
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,107 @@
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/format/key.h"
+#include "server/query/step_columns.h"
+#include "server/web/web_question.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr uint32_t kMostColumns = 2000;
+constexpr size_t kMostRanks = 16;  // that have a line of their own
+
+struct Lane {
+  std::vector<uint64_t> nan, inf;  // tensors, by column
+  uint64_t all = 0;
+};
+
+void WriteCounts(JsonWriter& json, const char* name, const std::vector<uint64_t>& counts) {
+  json.Name(name);
+  json.StartArray();
+  for (uint64_t count : counts) json.Uint64(count);
+  json.EndArray();
+}
+
+}  // namespace
+
+// How many tensors of each rank had a NaN, or an infinity, over the steps of the run: {"columns": [[first step, last],
+// ...], "ranks": [{"rank", "nan": [...], "inf": [...]}, ...], "other_ranks", "first": {"step", "rank"}}. Ranks that
+// have none are left out; of many, those with most are shown, in order, and "other_ranks" counts the rest.
+absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, JsonWriter& json) {
+  auto run = query.Required("run");
+  if (!run.ok()) return run.status();
+  auto columns = query.Number("columns", 600);
+  if (!columns.ok()) return columns.status();
+  v1::ListStepsRequest request;
+  request.set_run(*run);
+  std::vector<uint32_t> steps;
+  std::vector<v1::StepSummary> found;  // with something
+  absl::Status status = ListSteps(context.query, request, [&](const v1::StepSummary& step) {
+    steps.push_back(step.step());
+    if (step.nan_tensors() + step.inf_tensors() > 0) found.push_back(step);
+    return steps.size() % 1024 != 0 || !context.cancelled();
+  });
+  if (!status.ok()) return status;
+  const StepColumns places(std::move(steps), std::clamp(*columns, 1u, kMostColumns));
+  std::map<std::pair<int, uint32_t>, Lane> lanes;
+  for (const v1::StepSummary& step : found) {
+    Lane& lane = lanes[{-step.rank().kind(), step.rank().number()}];  // ranks before processes
+    lane.nan.resize(places.size());
+    lane.inf.resize(places.size());
+    const size_t column = places.ColumnOf(step.step());
+    lane.nan[column] += step.nan_tensors();
+    lane.inf[column] += step.inf_tensors();
+    lane.all += step.nan_tensors() + step.inf_tensors();
+  }
+  std::vector<uint64_t> weights;
+  for (const auto& [rank, lane] : lanes) weights.push_back(lane.all);
+  std::sort(weights.rbegin(), weights.rend());
+  const uint64_t least = weights.size() > kMostRanks ? weights[kMostRanks - 1] : 0;
+
+  json.StartObject();
+  json.Name("columns");
+  json.StartArray();
+  for (size_t i = 0; i < places.size(); ++i) {
+    json.StartArray();
+    json.Uint(places.first(i));
+    json.Uint(places.last(i));
+    json.EndArray();
+  }
+  json.EndArray();
+  json.Name("ranks");
+  json.StartArray();
+  size_t shown = 0;
+  for (const auto& [rank, lane] : lanes) {
+    if (lane.all < least || shown == kMostRanks) continue;
+    ++shown;
+    v1::Rank of;
+    of.set_kind(static_cast<v1::Rank::Kind>(-rank.first));
+    of.set_number(rank.second);
+    json.StartObject();
+    json.Name("rank");
+    json.Text(RankName(of));
+    WriteCounts(json, "nan", lane.nan);
+    WriteCounts(json, "inf", lane.inf);
+    json.EndObject();
+  }
+  json.EndArray();
+  json.Name("other_ranks");
+  json.Uint64(lanes.size() - shown);
+  if (!found.empty()) {
+    json.Name("first");
+    json.StartObject();
+    json.Name("step");
+    json.Uint(found.front().step());
+    json.Name("rank");
+    json.Text(RankName(found.front().rank()));
+    json.EndObject();
+  }
+  json.EndObject();
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,112 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "server/format/key.h"
+#include "server/query/step_columns.h"
+#include "server/web/web_question.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr uint32_t kMostColumns = 2000;
+
+// The points of one column.
+struct Range {
+  double least = std::numeric_limits<double>::infinity();
+  double most = -std::numeric_limits<double>::infinity();
+  uint32_t nan = 0, inf = 0;
+
+  void Add(double value) {
+    if (std::isnan(value)) {
+      ++nan;
+    } else if (std::isinf(value)) {
+      ++inf;
+    } else {
+      least = std::min(least, value);
+      most = std::max(most, value);
+    }
+  }
+};
+
+void WriteRanges(JsonWriter& json, const char* name, const std::vector<Range>& ranges) {
+  json.Name(name);
+  json.StartArray();
+  for (const Range& range : ranges) {
+    json.StartArray();
+    const bool finite = range.least <= range.most;
+    finite ? json.Double(range.least) : json.Null();
+    finite ? json.Double(range.most) : json.Null();
+    json.Uint(range.nan);
+    json.Uint(range.inf);
+    json.EndArray();
+  }
+  json.EndArray();
+}
+
+}  // namespace
+
+// One statistic of one tensor: {"columns": [[first step, last], ...], "dtype", "shape", "value": [[least, most, NaN,
+// infinities], ...]} with "golden" alike where that is asked for. Least and most are of the finite values, else null.
+absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json) {
+  auto run = query.Required("run");
+  auto tensor = query.Required("tensor");
+  auto rank = query.Rank();
+  auto statistic = query.Statistic();
+  auto columns = query.Number("columns", 600);
+  for (const absl::Status& status :
+       {run.status(), tensor.status(), rank.status(), statistic.status(), columns.status()}) {
+    if (!status.ok()) return status;
+  }
+  v1::TrendRequest request;
+  request.mutable_source()->set_run(*run);
+  request.add_statistics(*statistic);
+  request.mutable_scope()->set_name_glob(LiteralPattern(*tensor));
+  const std::string golden = query.Text("golden");
+  if (!golden.empty()) request.mutable_golden()->set_run(golden);
+  // A process has another number on the other side: then ranks are chosen behind the pairing.
+  if (golden.empty() || rank->kind() == v1::Rank::RANK) *request.mutable_scope()->add_ranks() = *rank;
+  std::vector<v1::TrendSeries> series;
+  std::vector<uint32_t> steps;
+  absl::Status status = Trend(context.analysis, request, context.cancelled, [&](const v1::TrendResponse& response) {
+    if (response.has_progress()) {
+      return context.tell(response.progress().steps_done(), response.progress().steps_total());
+    }
+    if (response.has_series() && RankName(response.series().rank()) == RankName(*rank)) {
+      steps.insert(steps.end(), response.series().step().begin(), response.series().step().end());
+      series.push_back(response.series());
+    }
+    return true;
+  });
+  if (!status.ok()) return status;
+  const StepColumns places(std::move(steps), std::clamp(*columns, 1u, kMostColumns));
+  std::vector<Range> values(places.size()), goldens(golden.empty() ? 0 : places.size());
+  for (const v1::TrendSeries& one : series) {
+    for (int i = 0; i < one.step_size(); ++i) {
+      const size_t column = places.ColumnOf(one.step(i));
+      values[column].Add(one.value(i));
+      if (i < one.golden_size()) goldens[column].Add(one.golden(i));
+    }
+  }
+  json.StartObject();
+  json.Name("columns");
+  json.StartArray();
+  for (size_t i = 0; i < places.size(); ++i) {
+    json.StartArray();
+    json.Uint(places.first(i));
+    json.Uint(places.last(i));
+    json.EndArray();
+  }
+  json.EndArray();
+  json.Name("dtype");
+  json.Text(series.empty() ? "" : series.front().dtype());
+  json.Name("shape");
+  json.Text(series.empty() ? "" : series.front().shape());
+  WriteRanges(json, "value", values);
+  if (!golden.empty()) WriteRanges(json, "golden", goldens);
+  json.EndObject();
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

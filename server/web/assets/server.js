@@ -1,0 +1,69 @@
+// Asks the server. The token is this tab's: sessionStorage forgets it with the tab, and no address holds it.
+
+let token = sessionStorage.getItem("msprobe-token") || "";
+const asking = new Map();
+
+export class Refused extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export const hasToken = () => token !== "";
+
+export function useToken(given) {
+  token = given;
+  if (given) sessionStorage.setItem("msprobe-token", given);
+  else sessionStorage.removeItem("msprobe-token");
+}
+
+async function refusal(response) {
+  try {
+    const { error, status } = JSON.parse(await response.text());
+    return new Refused(error, status);
+  } catch {
+    return new Refused(`the server answered ${response.status}`, response.status);
+  }
+}
+
+// {answer, missing}. A question ends the one of its kind that is under way, which the server then stops working on.
+// AbortError: that happened to this one.
+export async function ask(kind, parameters = {}, progress = () => {}) {
+  asking.get(kind)?.abort();
+  const control = new AbortController();
+  asking.set(kind, control);
+  const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== undefined && value !== null);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const address = `/api/${kind}?${new URLSearchParams(given)}`;
+  let response = await fetch(address, { headers, signal: control.signal });
+  // Others ask, too: it is soon our turn.
+  for (let i = 0; i < 5 && response.status === 503; ++i) {
+    await new Promise((resolve) => setTimeout(resolve, 300 * 2 ** i));
+    response = await fetch(address, { headers, signal: control.signal });
+  }
+  if (!response.ok) throw await refusal(response);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let parts = [];
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Refused("the server ended before it had answered", 0);
+    let rest = value;
+    for (let end = rest.indexOf("\n"); end >= 0; end = rest.indexOf("\n")) {
+      const line = JSON.parse(parts.join("") + rest.slice(0, end));
+      parts = [];
+      rest = rest.slice(end + 1);
+      if (line.progress) progress(...line.progress);
+      else if (line.error) throw new Refused(line.error, line.status);
+      else return line;
+    }
+    if (rest) parts.push(rest);
+  }
+}
+
+// Columns of an answer: base64 of little-endian numbers of 4 bytes.
+export function columnOf(Kind, text) {
+  const bytes = atob(text), values = new Uint8Array(bytes.length);
+  for (let i = 0; i < bytes.length; ++i) values[i] = bytes.charCodeAt(i);
+  return new Kind(values.buffer);
+}

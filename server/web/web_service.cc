@@ -1,0 +1,167 @@
+#include "server/web/web_service.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "server/format/cat.h"
+#include "server/web/assets.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr auto kQuestions = std::to_array<WebQuestion>({
+    {"runs", AnswerRuns},
+    {"heat_map", AnswerHeatMap},
+    {"overflow", AnswerOverflow},
+    {"origins", AnswerOrigins},
+    {"trend", AnswerTrend},
+    {"record", AnswerRecord},
+});
+
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
+std::string ErrorLine(const absl::Status& status) {
+  JsonWriter json(/*strict=*/true);
+  json.StartObject();
+  json.Name("error");
+  json.Text(StdView(status.message()));
+  json.Name("status");
+  json.Int(HttpStatusOf(status.code()));
+  json.EndObject();
+  return json.Take() + "\n";
+}
+
+// Counts one question among those under way, for as long as it lives.
+class Place {
+ public:
+  Place(std::atomic<int>& under_way, Metrics* metrics) : under_way_(under_way), metrics_(metrics) {
+    count_ = ++under_way_;
+    metrics_->Set(Metric::kWebUnderWay, count_);
+  }
+  ~Place() { metrics_->Set(Metric::kWebUnderWay, --under_way_); }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  bool fits() const { return count_ <= WebService::kMostQuestions; }
+
+ private:
+  std::atomic<int>& under_way_;
+  Metrics* const metrics_;
+  int count_ = 0;
+};
+
+}  // namespace
+
+std::span<const WebQuestion> WebQuestions() { return kQuestions; }
+
+void WriteNumber(JsonWriter& json, double value) {
+  if (std::isfinite(value)) {
+    json.Double(value);
+  } else {
+    json.Text(std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+  }
+}
+
+WebService::WebService(QueryContext query, AnalysisContext analysis, Tokens* tokens, std::function<absl::Time()> now)
+    : query_(std::move(query)), analysis_(analysis), tokens_(tokens), now_(std::move(now)) {}
+
+HttpResponse WebService::Answer(const HttpRequest& request) {
+  if (const WebAsset* const asset = FindAsset(request.path); asset != nullptr) {
+    query_.metrics->Add(Metric::kWebRequests, 1, {"page", "ok"});
+    return {200, std::string(asset->type), std::string(asset->content), nullptr};
+  }
+  const auto question = std::find_if(kQuestions.begin(), kQuestions.end(), [&](const WebQuestion& known) {
+    return request.path == Cat("/api/", known.name);
+  });
+  const std::string_view kind = question == kQuestions.end() ? "unknown" : question->name;
+  if (question == kQuestions.end()) {
+    return Refuse(kind, absl::NotFoundError("there is nothing under this path; the page is at /"));
+  }
+  if (absl::Status status = Admit(request); !status.ok()) return Refuse(kind, status);
+  auto place = std::make_shared<Place>(under_way_, query_.metrics);
+  if (!place->fits()) {
+    return Refuse(kind, absl::ResourceExhaustedError(
+                            Cat("this server works on ", kMostQuestions, " questions already; ask again soon")));
+  }
+  return {200, "application/x-ndjson", "",
+          [this, question = &*question, place, query = WebQuery(request.query)](HttpStream& stream) {
+            Work(*question, query, stream);
+          }};
+}
+
+absl::Status WebService::Admit(const HttpRequest& request) const {
+  if (tokens_ == nullptr) return absl::OkStatus();
+  if (request.bearer.empty()) return absl::UnauthenticatedError("this server wants a token of the role read");
+  auto bearer = tokens_->Find(request.bearer);
+  absl::Status status;
+  if (!bearer.ok()) {
+    status = absl::UnauthenticatedError("this server does not know the token");
+  } else if (!bearer->Has(Role::kRead)) {
+    status = absl::PermissionDeniedError(Cat("the token of \"", bearer->name, "\" does not have the role read"));
+  }
+  return status;
+}
+
+HttpResponse WebService::Refuse(std::string_view kind, const absl::Status& status) const {
+  query_.metrics->Add(Metric::kWebRequests, 1, {std::string(kind), "refused"});
+  if (absl::IsUnauthenticated(status)) query_.metrics->Add(Metric::kCallsDenied, 1, {"unauthenticated"});
+  if (absl::IsPermissionDenied(status)) query_.metrics->Add(Metric::kCallsDenied, 1, {"permission_denied"});
+  return {HttpStatusOf(status.code()), "application/json", ErrorLine(status), nullptr};
+}
+
+void WebService::Work(const WebQuestion& question, const WebQuery& query, HttpStream& stream) {
+  Activity::Scope busy(query_.activity);
+  const absl::Time began = now_();
+  MissingShards missing;
+  WebContext context{query_, analysis_, nullptr, nullptr};
+  context.query.missing = &missing;
+  context.analysis.missing = &missing;
+  const auto late = [&] { return now_() - began > kLongest; };
+  context.cancelled = [&] { return stream.gone() || late(); };
+  context.tell = [&](size_t done, size_t total) {
+    return stream.Write(Cat("{\"progress\":[", done, ",", total, "]}\n")) && !late();
+  };
+  JsonWriter json(/*strict=*/true);
+  json.StartObject();
+  json.Name("answer");
+  absl::Status status = question.answer(context, query, json);
+  if (status.ok()) {
+    json.Name("missing");
+    json.Text(missing.Text());
+    json.EndObject();
+  } else if (!stream.gone() && late()) {
+    status = absl::DeadlineExceededError(
+        Cat("this took longer than ", absl::ToInt64Seconds(kLongest), " s; ask for fewer steps or tensors"));
+  } else if (absl::IsNotFound(status) && !missing.empty()) {
+    status = absl::UnavailableError(Cat(status.message(), "; not asked: ", missing.Text()));
+  }
+  const bool sent = stream.Write(status.ok() ? json.Take() + "\n" : ErrorLine(status));
+  query_.metrics->Observe(Metric::kWebSeconds, absl::ToDoubleSeconds(now_() - began));
+  query_.metrics->Add(Metric::kWebRequests, 1,
+                      {std::string(question.name), !sent         ? "cancelled"
+                                                   : status.ok() ? "ok"
+                                                                 : "error"});
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,210 @@
+#include "server/web/web_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "server/ingest/scripted_agent.h"
+#include "server/store/scratch_directory.h"
+#include "server/web/assets.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+using Parameters = std::map<std::string, std::string>;
+
+// Keeps what is written, and leaves when it is told.
+class FakeStream : public HttpStream {
+ public:
+  bool Write(std::string_view bytes) override {
+    if (gone_) return false;
+    text_ += bytes;
+    return true;
+  }
+  bool gone() override { return gone_; }
+
+  bool gone_ = false;
+  std::string text_;
+};
+
+class WebServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    auto store = Store::Open(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
+    ScriptedAgent agent("a", "job");
+    agent.Call(0, "add", 2).Call(0, "div", 1).StepEnd(0).Call(1, "add", -3);
+    agent.Enter(1, "div", 1).Exit(1, "div", std::numeric_limits<float>::quiet_NaN()).StepEnd(1).End();
+    ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+    Make(nullptr);
+  }
+  void Make(Tokens* tokens) {
+    QueryContext query{.store = store_.get(),
+                       .sessions = sessions_.get(),
+                       .metrics = &metrics_,
+                       .activity = &activity_,
+                       .spool_directory = directory_ / "incoming"};
+    AnalysisContext analysis{.store = store_.get(), .activity = &activity_, .metrics = &metrics_, .layouts = &layouts_};
+    service_ = std::make_unique<WebService>(query, analysis, tokens, [this] { return now_; });
+  }
+  HttpResponse Get(const std::string& path, Parameters query = {}, const std::string& bearer = "") {
+    return service_->Answer({path, std::move(query), bearer});
+  }
+  // The lines of an answer.
+  std::string Ask(const std::string& what, Parameters query = {}) {
+    HttpResponse response = Get("/api/" + what, std::move(query));
+    EXPECT_EQ(response.status, 200) << response.body;
+    FakeStream stream;
+    if (response.stream) response.stream(stream);
+    return stream.text_;
+  }
+  static Parameters Of(Parameters more) {
+    more.insert({{"run", "job"}, {"rank", "rank0"}, {"statistic", "max"}});
+    return more;
+  }
+
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  StepLayouts layouts_;
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+  Activity activity_{now_};
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<WebService> service_;
+};
+
+TEST_F(WebServiceTest, ThePageAndItsFilesAreHereAndNothingElse) {
+  EXPECT_THAT(Get("/").body, HasSubstr("<script type=\"module\" src=\"/app.js\">"));
+  EXPECT_EQ(Get("/app.js").type, "text/javascript; charset=utf-8");
+  for (const char* path : {"/../etc/passwd", "/index.html", "//app.js", "/api/", "/api/nothing", "/api/runs/", ""}) {
+    EXPECT_EQ(Get(path).status, 404) << path;
+  }
+}
+
+TEST_F(WebServiceTest, ThePageLoadsNothingFromElsewhereAndHasNoInlineScript) {
+  for (const char* path : {"/", "/app.js", "/server.js", "/heat_map.js", "/pictures.js", "/record.js", "/text.js",
+                           "/style.css", "/icon.svg"}) {
+    const std::string text = Get(path).body;
+    EXPECT_FALSE(text.empty()) << path;
+    std::string_view rest = text;
+    for (size_t at = rest.find("://"); at != std::string_view::npos; at = rest.find("://")) {
+      rest.remove_prefix(at + 3);
+      EXPECT_TRUE(rest.starts_with("www.w3.org/2000/svg")) << path << ": " << rest.substr(0, 40);
+    }
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("<script>")), Not(HasSubstr(" style=\"")), Not(HasSubstr("innerHTML")),
+                            Not(HasSubstr("eval("))))
+        << path;
+  }
+}
+
+TEST_F(WebServiceTest, Runs) {
+  const std::string text = Ask("runs");
+  EXPECT_THAT(text, StartsWith("{\"answer\":[{\"run\":\"job\","));
+  EXPECT_THAT(text, AllOf(HasSubstr("\"ranks\":[\"rank0\"]"), HasSubstr("\"steps\":2"), HasSubstr("\"nan_tensors\":1"),
+                          HasSubstr("\"missing\":\"\"}\n")));
+}
+
+TEST_F(WebServiceTest, HeatMap) {
+  const std::string text = Ask("heat_map", Of({{"tensors", "Torch.*.output.0"}}));
+  EXPECT_THAT(text, StartsWith("{\"progress\":["));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("\"layers\":[\"Torch.add\",\"Torch.div\"]"), HasSubstr("\"columns\":[[0,0],[1,1]]"),
+                    HasSubstr("[\"Torch.div.0.forward.output.0\",\"Torch.div.0.forward\"]"),
+                    // 2, -3 (whose maximum is -3), 1, NaN
+                    HasSubstr("\"values\":\"AAAAQAAAQMAAAIA/AADAfw==\""), HasSubstr("\"steps\":2,\"steps_read\":2")));
+}
+
+TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
+  EXPECT_THAT(Ask("overflow", Of({})), AllOf(HasSubstr("\"ranks\":[{\"rank\":\"rank0\",\"nan\":[0,1],\"inf\":[0,0]}]"),
+                                             HasSubstr("\"first\":{\"step\":1,\"rank\":\"rank0\"}")));
+  EXPECT_THAT(Ask("origins", Of({})),
+              AllOf(HasSubstr("\"step\":1,\"rank\":\"rank0\",\"op\":\"Torch.div.0.forward\""),
+                    HasSubstr("\"origin\":\"computation\""), HasSubstr("\"nan\":true,\"infinity\":false")));
+  EXPECT_THAT(Ask("origins", Of({{"last", "0"}})), HasSubstr("\"answer\":[]"));
+  EXPECT_THAT(Ask("trend", Of({{"tensor", "Torch.add.0.forward.output.0"}})),
+              HasSubstr("\"value\":[[2.0,2.0,0,0],[-3.0,-3.0,0,0]]"));
+  EXPECT_THAT(Ask("trend", Of({{"tensor", "Torch.div.0.forward.output.0"}, {"golden", "job"}})),
+              AllOf(HasSubstr("\"value\":[[1.0,1.0,0,0],[null,null,1,0]]"), HasSubstr("\"golden\":[[1.0,1.0,0,0]")));
+  const std::string record = Ask("record", Of({{"step", "1"}, {"name", "Torch.div.0.forward"}}));
+  EXPECT_THAT(record, AllOf(HasSubstr("\"full_name\":\"Torch.div.0.forward\""), Not(HasSubstr("Torch.add"))));
+}
+
+TEST_F(WebServiceTest, WhatIsWrongIsNamed) {
+  for (const auto& [what, query, status, words] :
+       {std::tuple<std::string, Parameters, int, std::string>{"overflow", {}, 400, "run is missing"},
+        {"overflow", {{"run", "none"}}, 404, "none"},
+        {"heat_map", {{"run", "job"}, {"rank", "rank0"}}, 400, "tensors is missing"},
+        {"heat_map", {{"run", "job"}, {"tensors", "*"}, {"rank", "3"}}, 400, "rank=3"},
+        {"heat_map", Of({{"tensors", "*"}, {"columns", "x"}}), 400, "columns=x"},
+        {"trend", {{"run", "job"}, {"tensor", "*"}, {"rank", "rank0"}, {"statistic", "mode"}}, 400, "statistic=mode"},
+        {"record", Of({{"name", "x"}}), 400, "step is missing"},
+        {"record", Of({{"name", "x"}, {"step", "7"}}), 404, "7"}}) {
+    const std::string text = Ask(what, query);
+    EXPECT_THAT(text, AllOf(StartsWith("{\"error\":\""), HasSubstr(words))) << what;
+    EXPECT_THAT(text, HasSubstr("\"status\":" + std::to_string(status))) << what;
+  }
+}
+
+TEST_F(WebServiceTest, TokensStandBeforeTheNumbersAndNotBeforeThePage) {
+  std::ofstream(directory_ / "tokens") << "read dash 0123456789abcdef\nwrite train fedcba9876543210\n";
+  auto tokens = Tokens::Load(directory_ / "tokens");
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  Make(tokens->get());
+  EXPECT_EQ(Get("/").status, 200);
+  EXPECT_EQ(Get("/api/runs").status, 401);
+  EXPECT_EQ(Get("/api/runs", {}, "0123456789abcdee").status, 401);
+  EXPECT_EQ(Get("/api/runs", {}, "fedcba9876543210").status, 403);
+  EXPECT_EQ(Get("/api/runs", {}, "0123456789abcdef").status, 200);
+  EXPECT_EQ(metrics_.Value(Metric::kCallsDenied, {"unauthenticated"}), 2);
+  EXPECT_EQ(metrics_.Value(Metric::kCallsDenied, {"permission_denied"}), 1);
+  EXPECT_EQ(metrics_.Value(Metric::kWebRequests, {"runs", "refused"}), 3);
+}
+
+TEST_F(WebServiceTest, OnlySoManyAreWorkedOnAtOnce) {
+  std::vector<HttpResponse> waiting;
+  for (int i = 0; i < WebService::kMostQuestions; ++i) waiting.push_back(Get("/api/runs"));
+  EXPECT_EQ(metrics_.Value(Metric::kWebUnderWay), WebService::kMostQuestions);
+  EXPECT_EQ(Get("/api/runs").status, 503);
+  EXPECT_EQ(Get("/").status, 200);
+  waiting.pop_back();
+  EXPECT_EQ(Get("/api/runs").status, 200);
+  waiting.clear();
+  EXPECT_EQ(metrics_.Value(Metric::kWebUnderWay), 0);
+}
+
+TEST_F(WebServiceTest, WorkEndsWithItsClientAndAfterItsTime) {
+  FakeStream left;
+  left.gone_ = true;
+  Get("/api/heat_map", Of({{"tensors", "*"}})).stream(left);
+  EXPECT_EQ(metrics_.Value(Metric::kWebRequests, {"heat_map", "cancelled"}), 1);
+
+  class SlowStream : public FakeStream {
+   public:
+    explicit SlowStream(absl::Time* now) : now_(now) {}
+    bool Write(std::string_view bytes) override {
+      *now_ += WebService::kLongest;
+      return FakeStream::Write(bytes);
+    }
+    absl::Time* const now_;
+  } slow(&now_);
+  HttpResponse response = Get("/api/heat_map", Of({{"tensors", "*"}}));
+  response.stream(slow);
+  EXPECT_THAT(slow.text_, AllOf(HasSubstr("took longer than 120 s"), HasSubstr("\"status\":504")));
+  EXPECT_EQ(metrics_.Value(Metric::kWebRequests, {"heat_map", "error"}), 1);
+}
+
+}  // namespace
+}  // namespace msprobe::server
