@@ -38,7 +38,7 @@ def test_same_dump_as_the_established_tool(task, level, tmp_path, generate_in_fo
         assert len(read_dump(places[0])["data"]) > 5
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize("way", ["MSPROBE_CONFIG", "additional_config", "worker extension"])
 def test_upstream_vllm_needs_one_flag(way, tmp_path, generate, plain):
     config = configured(tmp_path, "dump", level="mix")
@@ -131,7 +131,7 @@ def test_a_token_of_a_request_is_found_however_it_was_batched(tmp_path, generate
         assert done.returncode == 3 and "'9'" in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_the_server_may_be_killed_meanwhile(tmp_path, command, plain, short_directory, ask):
     """The engine goes on, the tokens are the same, and each step is whole once the server is back."""
     steps = 40
@@ -158,7 +158,7 @@ def test_the_server_may_be_killed_meanwhile(tmp_path, command, plain, short_dire
     assert [each[:TOKENS] for each in json.loads(line.removeprefix("TOKENS "))] == plain
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_two_tensor_parallel_ranks_are_one_run(tmp_path, generate, short_directory, ask):
     address = f"unix:{short_directory / 's.sock'}"
     config = configured(tmp_path, "dump", level="L0")

@@ -108,7 +108,7 @@ def test_the_guide_as_written_and_concurrent_requests(tmp_path, serve):
     assert not list(dump_path.rglob("INCOMPLETE"))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(500)
 def test_a_request_header_chooses_what_is_dumped(tmp_path, serve):
     dump_path = tmp_path / "dump"
     config = {"task": "statistics", "level": "L0", "dump_path": str(dump_path), "statistics": {"request_id": "bad-one"}}
