@@ -9,6 +9,8 @@ namespace msprobe::server {
 namespace {
 
 constexpr absl::Duration kEvery = absl::Seconds(10);
+// While one is gone: servers of a cluster begin together, and the channel tries again about as often.
+constexpr absl::Duration kEveryWhileGone = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -39,7 +41,7 @@ void ShardWatch::Loop() {
     }
     metrics_->Set(Metric::kShardsUnreachable, static_cast<double>(gone.size()));
     absl::MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(&stopping_), kEvery)) return;
+    if (mu_.AwaitWithTimeout(absl::Condition(&stopping_), gone.empty() ? kEvery : kEveryWhileGone)) return;
   }
 }
 

@@ -9,7 +9,9 @@
 
 namespace msprobe::server {
 
-// Asks the other servers of the cluster every ten seconds whether they are there, for the metric and the log.
+// Asks the other servers of the cluster every ten seconds, and twice a second while one of them is gone, whether they
+// are there, for the metric and the log.
+//
 // Threads: one; it has its own.
 class ShardWatch {
  public:

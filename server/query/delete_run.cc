@@ -24,7 +24,13 @@ absl::Status DeleteEverywhere(const QueryContext& context, const v1::DeleteRunRe
   QueryContext alone = context;
   alone.peers = nullptr;
   std::vector<Peer*> holders = view->holders();
-  std::sort(holders.begin(), holders.end());  // this server first: it may refuse
+  if (std::find(holders.begin(), holders.end(), nullptr) != holders.end()) {
+    auto run = context.store->FindRun(request.run());
+    if (!run.ok()) return run.status();
+    if (context.sessions->has_users_in(run->number())) return InUse(request.run());
+  }
+  // This server last: another may refuse this one's token, and then nothing is deleted anywhere.
+  std::sort(holders.rbegin(), holders.rend());
   for (Peer* peer : holders) {
     v1::DeleteRunResponse deleted;
     if (peer == nullptr) {

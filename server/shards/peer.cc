@@ -20,9 +20,9 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   // A server that returns is found again within this.
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
@@ -55,10 +55,14 @@ absl::Status Peer::Ended(const grpc::Status& status) {
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::UNIMPLEMENTED: {
-      absl::MutexLock lock(&mu_);
-      gone_until_ = absl::Now() + kLeftAlone;
-      gone_why_ = Cat(address_, ": ", status.error_message());
-      return absl::UnavailableError(gone_why_);
+      const std::string why = Cat(address_, ": ", status.error_message());
+      // Who refuses or is not there says so at once, the next time too. Only silence costs time.
+      if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+        absl::MutexLock lock(&mu_);
+        gone_until_ = absl::Now() + kLeftAlone;
+        gone_why_ = why;
+      }
+      return absl::UnavailableError(why);
     }
     default:
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),

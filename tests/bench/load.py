@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Load of many ranks on one server, both on this machine: what was sent, stored and dropped, and what it took.
 
-load.py                       every scenario, about four minutes; prints a table
+load.py                       every scenario and the parts that have limits, about six minutes; prints the tables
 load.py --write               and writes build/bench/load.json and docs/load.md
 load.py --only ranks64        one of them (may be given several times); --list names them
-load.py --seconds 5           how long each emits (10 s; overload: --overload-seconds, 60 s)
+load.py --seconds 5           how long each emits (8 s; overload: --overload-seconds, 40 s)
 load.py --server-flag X       one more flag of the server (may be given several times)
 
 Server and load share the machine's cores, so a number is of both together. Beside them stand the physical limits of the
@@ -26,6 +26,8 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+
+from load_limits import busy, limits_table, measure_parts, measure_starts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,6 +70,7 @@ class Scenario:
     flags: tuple[str, ...] = ()
     overload: float = 0.0  # times what `ranks64` reached; 0: as fast as it is taken
     long: bool = False  # emits for --overload-seconds
+    starts: bool = False  # then the server is started again, after a clean stop and after kill -9
 
 
 SCENARIOS = (
@@ -85,6 +88,7 @@ SCENARIOS = (
         8,
         ("--payload_bytes=1048576", "--repeated_payloads=true", "--memory_mb=64"),
     ),
+    Scenario("small_steps", "64 ranks, steps of 5 records", 64, ("--records=5",), starts=True),
 )
 
 
@@ -150,15 +154,15 @@ def disk_limits(directory: Path) -> dict[str, float]:
         path.unlink()
 
 
-def stored(address: str, run: str) -> tuple[int, int, int]:
-    """Tensors, lost fragments and payload bytes of the run, as the server answers."""
+def stored(address: str, run: str) -> tuple[int, int, int, int]:
+    """Tensors, lost fragments, payload bytes and steps of ranks of the run, as the server answers."""
     from msprobe_client.client import Client
 
     with Client(address) as client:
         steps = client.steps(run)
         summary = next(item for item in client.runs() if item.run == run)
     lost = sum(gap.fragments for step in steps for gap in step.gaps)
-    return sum(step.tensors for step in steps), lost, summary.payload_bytes
+    return sum(step.tensors for step in steps), lost, summary.payload_bytes, len(steps)
 
 
 def server_binary() -> str:
@@ -190,19 +194,24 @@ def measure(scenario: Scenario, options: argparse.Namespace, reached: float) -> 
             if done.returncode != 0:
                 raise SystemExit(f"load: {scenario.name} ended with {done.returncode}\n{done.stderr[-2000:]}")
             found = json.loads(done.stdout)
-            tensors, lost, payload_bytes = stored(address, "load")
+            tensors, lost, payload_bytes, steps = stored(address, "load")
             size = sum(path.stat().st_size for path in (directory / "data").rglob("*") if path.is_file())
         finally:
-            server.send_signal(signal.SIGTERM)
+            server.send_signal(signal.SIGKILL if scenario.starts else signal.SIGTERM)
             try:
                 server.wait(SERVER_S)
             except subprocess.TimeoutExpired:
                 server.kill()
                 server.wait()
+        (directory / "s").unlink(missing_ok=True)
+        starts = measure_starts(command, directory) if scenario.starts else {}
         return {
+            **starts,
             **found,
             **limits,
             "tensors_stored": tensors,
+            "steps_stored": steps,
+            "payload_bytes": payload_bytes,
             "tensors_dropped": found["tensors_emitted"] - tensors,
             "fragments_in_gaps": lost,
             "tensors_a_second": tensors / found["seconds"],
@@ -237,8 +246,9 @@ def table(results: dict[str, dict[str, float]]) -> str:
     return "\n".join(lines)
 
 
-def document(results: dict[str, dict[str, float]], cores: int) -> str:
+def document(results: dict[str, dict[str, float]], cores: int, before: str) -> str:
     first = next(iter(results.values()))
+    small = results.get("small_steps", {})
     return f"""# Load
 
 Written by `tests/bench/load.py --write` (a part of `make bench`). The load generator has the agent's own
@@ -252,7 +262,17 @@ emitted: it contains every wait that the loss policy made. `read` is a call for 
 rank, from the process of the ranks, while they emit as fast as they are let.
 
 Of the disk just before the first run: {first["syncs_a_second"]:,.0f} synced writes of 4 KiB a second,
-{first["sequential_mb_a_second"]:,.0f} MB/s written and synced in one piece.
+{first["sequential_mb_a_second"]:,.0f} MB/s written and synced in one piece. Load average before: {before}.
+
+## Limits
+
+{limits_table(results)}
+
+Payload rates, bytes on disk, reading a step and one tensor are microbenchmarks (`build/benchmarks`), without a
+network between. The starts are on a store of {small.get("steps_stored", 0):,.0f} steps of ranks,
+{small.get("disk_bytes", 0) / 1e6:,.0f} MB: 100 GB of steps of that size, scaled down to what some seconds write.
+
+## Runs
 
 {table(results)}
 """
@@ -263,8 +283,8 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[scenario.name for scenario in SCENARIOS])
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--overload-seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--overload-seconds", type=float, default=40)
     parser.add_argument("--server-flag", action="append", default=[])
     parser.add_argument("--directory", help="where data directories are made (default: the temporary directory)")
     parser.add_argument("--rate", type=float, help="what ranks64 reached, where it is not run")
@@ -277,6 +297,7 @@ def main() -> None:
         raise SystemExit(f"load: no recorded dump at {DUMP}: set MSPROBE_REFERENCE")
     results: dict[str, dict[str, float]] = {}
     reached = options.rate or 0.0
+    before = busy()
     for scenario in SCENARIOS:
         if options.only and scenario.name not in options.only:
             continue
@@ -286,21 +307,26 @@ def main() -> None:
         if scenario.name == "ranks64":
             reached = options.rate or results[scenario.name]["tensors_a_second"]
         print(json.dumps({scenario.name: results[scenario.name]}), file=sys.stderr, flush=True)
+    short = [name for name, each in results.items() if each["tensors_dropped"] and "drop" not in name]
+    large = [name for name, each in results.items() if each["server_rss_max_mb"] > MEMORY_LIMIT_MB]
+    failed = [name for name, each in results.items() if each["reads_failed"]]
+    undrained = [name for name, each in results.items() if each["undrained_ranks"]]
+    if not options.only:
+        results["parts"] = measure_parts()
+        print(limits_table(results))
     print(table(results))
     if options.write:
         out = ROOT / "build" / "bench"
         out.mkdir(parents=True, exist_ok=True)
         (out / "load.json").write_text(json.dumps(results, indent=1) + "\n")
-        (ROOT / "docs" / "load.md").write_text(document(results, os.cpu_count() or 1))
-    short = [name for name, each in results.items() if each["tensors_dropped"] and "drop" not in name]
-    large = [name for name, each in results.items() if each["server_rss_max_mb"] > MEMORY_LIMIT_MB]
+        (ROOT / "docs" / "load.md").write_text(document(results, os.cpu_count() or 1, before))
     if large:
         raise SystemExit(
             f"load: the server took more memory than it may ({MEMORY_LIMIT_MB:.0f} MB): {', '.join(large)}"
         )
-    if any(each["reads_failed"] for each in results.values()):
-        raise SystemExit("load: some reads failed")
-    if short or any(each["undrained_ranks"] for each in results.values()):
+    if failed:
+        raise SystemExit(f"load: some reads failed: {', '.join(failed)}")
+    if short or undrained:
         raise SystemExit(f"load: lost without being asked to: {', '.join(short) or 'not drained in time'}")
 
 

@@ -3,39 +3,14 @@
 import contextlib
 import json
 import shutil
-import subprocess
 
 import pytest
+from harness.certificates import Authority
 from harness.processes import REPOSITORY, Background, external_server, find_binary, free_port, run, wait_until
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
 FAILED = 3  # what msprobe-client ends with
 TOKENS = {"read": "r" * 20, "write": "w" * 20, "control": "c" * 20, "admin": "a" * 20}
-
-
-def openssl(*arguments, cwd):
-    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, capture_output=True)
-
-
-class Authority:
-    """A certificate authority and what it signs."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        directory.mkdir()
-        subject = ["-subj", f"/CN={directory.name}"]
-        openssl(
-            *"req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.pem".split(), *subject, cwd=directory
-        )
-        self.ca = directory / "ca.pem"
-
-    def sign(self, name):
-        at = self.directory
-        openssl(*f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}".split(), cwd=at)
-        (at / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.pem"
-        openssl(*signing.split(), "-extfile", "names", cwd=at)
-        return at / f"{name}.pem", at / f"{name}.key"
 
 
 @pytest.fixture(scope="module")

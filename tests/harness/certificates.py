@@ -1,0 +1,29 @@
+"""Certificates for tests: an authority and what it signs, by openssl."""
+
+import subprocess
+
+
+def _openssl(*arguments, cwd):
+    subprocess.run(["openssl", *arguments], cwd=cwd, check=True, capture_output=True)
+
+
+class Authority:
+    """A certificate authority and what it signs."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.mkdir()
+        subject = ["-subj", f"/CN={directory.name}"]
+        _openssl(
+            *"req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.pem".split(), *subject, cwd=directory
+        )
+        self.ca = directory / "ca.pem"
+
+    def sign(self, name):
+        """Certificate and key of a host that is this machine."""
+        at = self.directory
+        _openssl(*f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}".split(), cwd=at)
+        (at / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.pem"
+        _openssl(*signing.split(), "-extfile", "names", cwd=at)
+        return at / f"{name}.pem", at / f"{name}.key"
