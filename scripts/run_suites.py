@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Runs test suites one after another, all of them whatever fails, and sums them up.
+"""Runs test suites, all of them whatever fails, and sums them up.
 
     run_suites.py                 the suites of `make test`
-    run_suites.py sanitize chaos  these alone
+    run_suites.py sanitize chaos  these alone, one after another
+
+The suites of `make test` run two at once behind the unit tests, which build what all of them need: most of their time is
+programs that start. Their lines then have the suite's name in front.
 
 Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit
 files are in build/test-results/. The last lines are each suite's own closing line and one that sums them:
@@ -24,6 +27,7 @@ import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,12 +131,12 @@ SUITES = {
         ctest("unit", "build", (ninja("build"),), 1500, {}),
         pytest("client", "client_py/tests", 900),
         pytest("agent", "agent/python/tests", 900),
-        pytest("integration", "tests/integration", 1800),
+        pytest("integration", "tests/integration", 2700),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
-        pytest("interop", "tests/interop", 1500, "--ignore=tests/interop/test_pt_file.py"),
-        pytest("vllm", "tests/vllm", 1200),
-        pytest("operate", "tests/operate", 720),
-        ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 2100, SANITIZER_ENVIRONMENT),
+        pytest("interop", "tests/interop", 2100, "--ignore=tests/interop/test_pt_file.py"),
+        pytest("vllm", "tests/vllm", 1800),
+        pytest("operate", "tests/operate", 1200),
+        ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 3000, SANITIZER_ENVIRONMENT),
         ctest(
             "tsan",
             TSAN_BUILD,
@@ -148,7 +152,10 @@ SUITES = {
         pytest("chaos", "tests/chaos", 9000),
     )
 }
-DEFAULT = ("unit", "client", "agent", "integration", "interop", "vllm", "operate", "sanitize")
+# The first builds what the others need; of these the longest begin.
+FIRST = "unit"
+BESIDE = ("integration", "sanitize", "interop", "vllm", "operate", "client", "agent")
+AT_ONCE = 2
 
 
 def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:
@@ -197,7 +204,7 @@ def count(junit: Path) -> Outcome:
     return outcome
 
 
-def run(suite: Suite) -> Outcome:
+def run(suite: Suite, prefix: str = "") -> Outcome:
     started = time.monotonic()
     if suite.needs and not (ROOT / suite.needs).exists():
         return Outcome(closing=f"nothing at {suite.needs}")
@@ -207,7 +214,7 @@ def run(suite: Suite) -> Outcome:
 
         def line(text: str) -> None:
             nonlocal closing
-            sys.stdout.write(text)
+            sys.stdout.write(prefix + text)
             sys.stdout.flush()
             log.write(text)
             plain = COLOUR.sub("", text).strip()
@@ -236,12 +243,19 @@ def run(suite: Suite) -> Outcome:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"one of {', '.join(SUITES)}")
-    names = parser.parse_args().suites or DEFAULT
+    names = parser.parse_args().suites
     for name in names:
         if name not in SUITES:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    outcomes = {name: run(SUITES[name]) for name in names}
+    if names:
+        outcomes = {name: run(SUITES[name]) for name in names}
+    else:
+        outcomes = {FIRST: run(SUITES[FIRST])}
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            width = max(map(len, BESIDE))
+            beside = pool.map(lambda name: run(SUITES[name], f"{name:<{width}} | "), BESIDE)
+            outcomes |= dict(zip(BESIDE, beside, strict=True))
 
     lines = []
     for name, outcome in outcomes.items():
