@@ -4,8 +4,8 @@
     run_suites.py                 the suites of `make test`
     run_suites.py sanitize chaos  these alone, one after another
 
-The suites of `make test` run two at once behind the unit tests, which build what all of them need: most of their time is
-programs that start. Their lines then have the suite's name in front.
+The suites of `make test` run two at once behind the unit tests, which build what all of them need; their lines then
+have the suite's name in front.
 
 Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit
 files are in build/test-results/. The last lines are each suite's own closing line and one that sums them:
