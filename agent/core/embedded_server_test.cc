@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -63,9 +64,12 @@ std::string Surroundings() {
              action.sa_handler == SIG_IGN, "\npid ", getpid(), "\nparent ", getppid(), "\nsession ", getsid(0), "\n");
 }
 
-// This binary as the embedded server: advertises itself, serves a FakeIngest, leaves when its directory has gone.
+// This binary as the embedded server: advertises itself, serves a FakeIngest, leaves when its directory has gone. As of
+// the real one, one alone serves a directory.
 int Serve(const std::map<std::string, std::string>& flags) {
   const fs::path data = flags.at("--data_dir");
+  const int lock = open((data / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock < 0 || flock(lock, LOCK_EX | LOCK_NB) != 0) return 1;
   std::ofstream(data / "surroundings") << Surroundings();
   FakeIngest fake(flags.at("--listen").substr(5));
   fake.Start();
@@ -78,7 +82,8 @@ int Serve(const std::map<std::string, std::string>& flags) {
       for (const v1::Item& item : batch.items()) fragments += static_cast<size_t>(item.block().count_size());
     }
     std::ofstream(data / "fragments.new") << fragments;
-    fs::rename(data / "fragments.new", data / "fragments");
+    std::error_code gone;
+    fs::rename(data / "fragments.new", data / "fragments", gone);
     absl::SleepFor(absl::Milliseconds(5));
   }
   return 0;
@@ -91,7 +96,14 @@ class EmbeddedServerTest : public ::testing::Test {
     fs::create_directories(directory_ / "runtime");
     setenv("XDG_RUNTIME_DIR", (directory_ / "runtime").c_str(), 1);
   }
-  ~EmbeddedServerTest() override { fs::remove_all(directory_); }
+  ~EmbeddedServerTest() override {
+    // A server may still write into it.
+    EXPECT_TRUE(Eventually([this] {
+      std::error_code error;
+      fs::remove_all(directory_, error);
+      return !fs::exists(directory_);
+    }));
+  }
 
   const fs::path directory_, dump_path_;
   const std::string self_ = fs::read_symlink("/proc/self/exe");
