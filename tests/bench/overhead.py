@@ -95,7 +95,8 @@ def python(ours: bool) -> Path:
 @contextmanager
 def server(scratch: Path) -> Iterator[str]:
     """A server without an export of its own: what counts is that it has the payloads."""
-    binary = os.environ.get("MSPROBE_SERVER_BINARY") or shutil.which("msprobe-server")
+    beside = Path(sys.executable).with_name("msprobe-server")  # where `make build` puts it
+    binary = os.environ.get("MSPROBE_SERVER_BINARY") or (str(beside) if beside.exists() else shutil.which(beside.name))
     if binary is None:
         raise SystemExit("bench: no msprobe-server: run `make build`")
     socket = Path(tempfile.mkdtemp(prefix="msb", dir="/tmp")) / "s"
