@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,9 +36,10 @@ def micro(binary: str, pattern: str) -> dict[str, dict[str, Any]]:
     path = BENCHMARKS / binary
     if not path.exists():
         return {}
-    flags = [f"--benchmark_filter={pattern}", "--benchmark_format=json", "--benchmark_min_time=0.2"]
-    done = subprocess.run([path, *flags], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    return {row["name"].split("/iterations")[0]: row for row in json.loads(done.stdout)["benchmarks"]}
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as out:  # on stdout the server's log is between the lines
+        flags = [f"--benchmark_filter={pattern}", f"--benchmark_out={out.name}", "--benchmark_min_time=0.2"]
+        subprocess.run([path, *flags], capture_output=True, timeout=PATIENCE_S, check=True)
+        return {row["name"].split("/iterations")[0]: row for row in json.load(out)["benchmarks"]}
 
 
 def measure_parts() -> dict[str, float]:
