@@ -2,7 +2,7 @@
 
 #include <grpcpp/security/auth_metadata_processor.h>
 
-#include "server/control/tokens.h"
+#include "server/access/tokens.h"
 #include "server/metrics/metrics.h"
 
 namespace msprobe::server {

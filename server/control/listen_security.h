@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/control/listen_address.h"
+#include "server/access/listen_address.h"
 
 namespace msprobe::server {
 

@@ -8,7 +8,7 @@
 #include <chrono>
 #include <utility>
 
-#include "server/control/listen_address.h"
+#include "server/access/listen_address.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {

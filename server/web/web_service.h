@@ -7,7 +7,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "server/control/tokens.h"
+#include "server/access/tokens.h"
 #include "server/query/analysis_context.h"
 #include "server/query/query_context.h"
 #include "server/web/http_server.h"

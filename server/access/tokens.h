@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "server/control/roles.h"
+#include "server/access/roles.h"
 
 namespace msprobe::server {
 

@@ -1,4 +1,4 @@
-#include "server/control/listen_address.h"
+#include "server/access/listen_address.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,4 +1,4 @@
-#include "server/control/roles.h"
+#include "server/access/roles.h"
 
 #include <google/protobuf/descriptor.h>
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
         const auto* method = descriptor->service(i)->method(k);
         const std::string path = "/" + method->service()->full_name() + "/" + method->name();
         const MethodRole* row = FindMethodRole(path);
-        ASSERT_NE(row, nullptr) << path << " has no line in server/control/roles.cc";
+        ASSERT_NE(row, nullptr) << path << " has no line in server/access/roles.cc";
         EXPECT_TRUE(row->role.has_value()) << path << " is open to everybody";
         ++methods;
       }

@@ -1,4 +1,4 @@
-#include "server/control/roles.h"
+#include "server/access/roles.h"
 
 #include <array>
 

@@ -1,4 +1,4 @@
-#include "server/control/tokens.h"
+#include "server/access/tokens.h"
 
 #include <sys/stat.h>
 
