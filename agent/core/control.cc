@@ -21,20 +21,20 @@ std::vector<ControlCommand> ControlMailbox::Take() {
 }
 
 void ControlMailbox::Answer(uint64_t command, std::string said, bool refused) {
-  {
-    MutexLock lock(&mu_);
-    report_.answered = std::max(report_.answered, command);
-    report_.said = std::move(said);
-    report_.refused = refused;
-    ++report_.version;
-  }
-  ring_();
+  MutexLock lock(&mu_);
+  answer_ = ControlAnswer{.command = command, .said = std::move(said), .refused = refused};
 }
 
 void ControlMailbox::SetState(ControlState state) {
-  MutexLock lock(&mu_);
-  report_.state = std::move(state);
-  ++report_.version;
+  bool answered = false;
+  {
+    MutexLock lock(&mu_);
+    report_.state = std::move(state);
+    ++report_.version;
+    answered = answer_.has_value();
+    if (answered) report_.answer = *std::exchange(answer_, std::nullopt);
+  }
+  if (answered) ring_();
 }
 
 ControlMailbox::Report ControlMailbox::report() const {

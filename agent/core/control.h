@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct ControlCommand {
   std::string asked_by;
 };
 
+struct ControlAnswer {
+  uint64_t command = 0;
+  std::string said;
+  bool refused = false;
+};
+
 // What the program says of itself.
 struct ControlState {
   bool enabled = false;    // the next step that begins is captured (as far as step, rank and request allow)
@@ -38,7 +45,7 @@ struct ControlState {
 // Threads: any.
 class ControlMailbox {
  public:
-  // `ring` wakes the sender.
+  // `ring` wakes the sender: there is an answer.
   explicit ControlMailbox(std::function<void()> ring) : ring_(std::move(ring)) {}
 
   // The sender: a command came.
@@ -46,16 +53,16 @@ class ControlMailbox {
   // The program: cheap where nothing waits.
   bool waiting() const { return waiting_.load(std::memory_order_acquire); }
   std::vector<ControlCommand> Take();
-  // The program has done (or refused) a command.
+  // The program has done (or refused) a command. The answer goes out with the state that SetState tells next, so that no
+  // one hears that it was done together with how things stood before.
   void Answer(uint64_t command, std::string said, bool refused);
   void SetState(ControlState state);
 
   struct Report {
     ControlState state;
-    uint64_t version = 0;                 // grows with every change
-    uint64_t received = 0, answered = 0;  // commands
-    std::string said;
-    bool refused = false;
+    uint64_t version = 0;   // grows with every change
+    uint64_t received = 0;  // commands
+    ControlAnswer answer;   // the latest
   };
   Report report() const;
 
@@ -64,6 +71,7 @@ class ControlMailbox {
   std::atomic<bool> waiting_{false};
   mutable Mutex mu_;
   std::vector<ControlCommand> commands_ ABSL_GUARDED_BY(mu_);
+  std::optional<ControlAnswer> answer_ ABSL_GUARDED_BY(mu_);  // not yet told
   Report report_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -319,9 +319,9 @@ void Sender::SendReport() {
   v1::AgentMessage message;
   v1::ControlReport* const out = message.mutable_control_report();
   out->set_received(report.received);
-  out->set_answered(report.answered);
-  out->set_said(ToUtf8(report.said));
-  out->set_refused(report.refused);
+  out->set_answered(report.answer.command);
+  out->set_said(ToUtf8(report.answer.said));
+  out->set_refused(report.answer.refused);
   out->set_enabled(report.state.enabled);
   out->set_capturing(report.state.capturing);
   out->set_task(report.state.task);
