@@ -22,4 +22,5 @@ fi
 echo "installing Debian packages: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq
-"${as_root[@]}" apt-get install -qq --yes --no-install-recommends "${missing[@]}" >/dev/null
+"${as_root[@]}" apt-get install -qq --yes --no-install-recommends \
+  -o APT::Keep-Downloaded-Packages=false "${missing[@]}" >/dev/null

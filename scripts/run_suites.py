@@ -108,14 +108,14 @@ def configure_for_threads() -> tuple[str, ...]:
     return (
         *("cmake", "-S", ".", "-B", TSAN_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=thread"),
         *("-DMSPROBE_BUILD_TORCH=OFF", f"-DCMAKE_PREFIX_PATH={TSAN_ABSEIL}"),
-        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -Wno-tsan",
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz -Wno-tsan",
     )
 
 
 def configure_sanitized() -> tuple[str, ...]:
     return (
         *("cmake", "-S", ".", "-B", SANITIZE_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=address,undefined"),
-        *("-DMSPROBE_BUILD_TORCH=OFF", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1"),
+        *("-DMSPROBE_BUILD_TORCH=OFF", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz"),
     )
 
 
