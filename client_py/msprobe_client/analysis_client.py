@@ -247,8 +247,8 @@ class TableFiles:
             for chunk in chunks:
                 if file is None:
                     file = scratch.open("xb", buffering=0)
-                if chunk.content:
-                    file.write(chunk.content)
+                if content := chunk.content:  # each look at the field copies it
+                    file.write(content)
                 if not chunk.last:
                     continue
                 file.close()
