@@ -183,4 +183,20 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
   return origins;
 }
 
+std::vector<OverflowOrigin> NewOverflowOrigins::In(uint32_t step, const StepTable& table) {
+  const bool spread = first_step_.has_value() && *first_step_ < step;
+  bool told_weight = false;
+  std::vector<OverflowOrigin> found;
+  for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
+    if (origin.origin == Origin::kWeight) {
+      const bool fresh = weights_.insert(std::string(table.rows[origin.row].name)).second;
+      if (!fresh || (spread && told_weight)) continue;
+      told_weight = true;
+    }
+    if (!first_step_.has_value()) first_step_ = step;
+    found.push_back(origin);
+  }
+  return found;
+}
+
 }  // namespace msprobe::server

@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,5 +34,17 @@ struct OverflowOrigin {
 // same step that is none was an origin before them; arguments that may be views of what was not finite before (a dump
 // without modules' parameters cannot tell a second weight from them, unless it is larger).
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
+
+// Of one rank, the origins that are new, step by step in order: a weight is told of once; behind a step with an origin
+// the optimizer has spread it over the weights, and of those of a step the first stands for all.
+// Threads: one at a time.
+class NewOverflowOrigins {
+ public:
+  std::vector<OverflowOrigin> In(uint32_t step, const StepTable& table);
+
+ private:
+  std::optional<uint32_t> first_step_;  // with an origin
+  std::set<std::string> weights_;       // seen
+};
 
 }  // namespace msprobe::server

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "server/analysis/dump_table.h"
 
 namespace msprobe::server {
@@ -98,6 +100,34 @@ TEST(OverflowTest, GradientsAfterAnOriginOfTheForwardPassFollowFromIt) {
   entries.push_back(recomputed);
   EXPECT_THAT(Origins(entries), testing::Contains("Torch.exp.1.forward.output.0 computation nan"))
       << "what runs forward after it is another one";
+}
+
+TEST(OverflowTest, WhatTheOptimizerHasSpreadIsToldOnce) {
+  const std::string nan = Leaf("NaN", true);
+  const auto step = [](const std::string& weight, const std::string& other) {
+    auto table = std::make_unique<StepTable>();
+    DumpTableBuilder builder(table.get());
+    for (const auto& [name, leaf] : {std::pair("Functional.linear.0.forward", weight), {"Torch.mm.0.forward", other}}) {
+      EXPECT_TRUE(builder.AddEntry(name, Call(leaf, Leaf("1.0")), 0).ok());
+    }
+    return table;
+  };
+  const std::string fine = Leaf("1.0", true);
+  // Of another dtype: nothing that was not finite before can be seen in it.
+  std::string half = nan;
+  half.replace(half.find("float32"), 7, "float16");
+  NewOverflowOrigins origins;
+  EXPECT_EQ(origins.In(0, *step(fine, fine)).size(), 0u);
+  EXPECT_EQ(origins.In(1, *step(nan, fine)).size(), 1u);
+  EXPECT_EQ(origins.In(2, *step(nan, half)).size(), 1u) << "another weight";
+  for (uint32_t later = 3; later < 6; ++later) EXPECT_EQ(origins.In(later, *step(nan, half)).size(), 0u) << later;
+  NewOverflowOrigins spread;
+  const auto before = std::make_unique<StepTable>();
+  DumpTableBuilder builder(before.get());
+  ASSERT_TRUE(builder.AddEntry("Torch.exp.0.forward", Call(Leaf("9.0"), Leaf("Infinity")), 0).ok());
+  EXPECT_EQ(spread.In(0, *before).size(), 1u);
+  EXPECT_EQ(spread.In(1, *step(nan, half)).size(), 1u) << "the first of them stands for all";
+  EXPECT_EQ(spread.In(2, *step(nan, half)).size(), 0u) << "and for the steps that follow";
 }
 
 TEST(OverflowTest, MasksAndUninitialisedMemoryRaiseNoAlarm) {

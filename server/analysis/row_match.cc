@@ -157,6 +157,21 @@ bool DTypesMatchAcrossFrameworks(std::string_view target, std::string_view golde
   return kind(target) == kind(golden);
 }
 
+void NameAlike(StepTable& a, StepTable& b) {
+  constexpr std::string_view kOfFile = ".kwargs.";
+  const bool a_has_files = a.mode == StepTable::Mode::kTensor;
+  if (a_has_files == (b.mode == StepTable::Mode::kTensor)) return;
+  StepTable& table = a_has_files ? a : b;
+  for (const Entry& entry : table.entries) {
+    for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
+      std::string_view& name = table.rows[i].name;
+      if (!name.starts_with(entry.name) || !name.substr(entry.name.size()).starts_with(kOfFile)) continue;
+      name = table.arena.Join({entry.name, ".input.", name.substr(entry.name.size() + kOfFile.size())});
+      table.layout = nullptr;
+    }
+  }
+}
+
 RowMatch MatchExactly(const StepTable& target, const StepTable& golden) {
   if (target.layout != nullptr && target.layout == golden.layout) return MatchInPlace(target);
   const Keys keys(target);

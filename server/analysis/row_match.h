@@ -27,6 +27,11 @@ bool DTypesMatch(std::string_view target, std::string_view golden);
 // The same between MindSpore and PyTorch: integers with one another, floats, bools and complex numbers.
 bool DTypesMatchAcrossFrameworks(std::string_view target, std::string_view golden);
 
+// Keyword arguments are named after their files where there are files ("kwargs.mask"), else after their place
+// ("input.mask"), as the established tool names them. Where one side has files and the other has not, that side gets
+// the names of places.
+void NameAlike(StepTable& a, StepTable& b);
+
 // By full name, backward calls numbered anew in order of appearance, so that recomputation does not shift them.
 RowMatch MatchExactly(const StepTable& target, const StepTable& golden);
 

@@ -28,6 +28,19 @@ StepTable Table(const std::vector<std::string>& entries) {
   return table;
 }
 
+TEST(NameAlikeTest, ASideWithFilesGetsTheNamesOfPlaces) {
+  StepTable with_files = Table({"Torch.a.0.forward"}), without = Table({"Torch.a.0.forward"});
+  with_files.mode = StepTable::Mode::kTensor;
+  with_files.rows[0].name = "Torch.a.0.forward.kwargs.mask";
+  without.rows[0].name = "Torch.a.0.forward.input.mask";
+  StepTable other = Table({"Torch.a.0.forward"});
+  other.mode = StepTable::Mode::kTensor;
+  NameAlike(other, with_files);
+  EXPECT_EQ(with_files.rows[0].name, "Torch.a.0.forward.kwargs.mask") << "both have files";
+  NameAlike(without, with_files);
+  EXPECT_EQ(with_files.rows[0].name, without.rows[0].name);
+}
+
 TEST(MatchExactlyTest, MatchesByNameInTheTargetsOrder) {
   const RowMatch match = MatchExactly(Table({"Torch.b.0.forward", "Torch.a.0.forward", "Torch.c.0.forward"}),
                                       Table({"Torch.a.0.forward", "Torch.d.0.forward", "Torch.b.0.forward"}));

@@ -122,15 +122,7 @@ class Search {
     const StepTable& table = (*step)->table();
     v1::OverflowResponse response;
     uint32_t sent = 0;
-    Told& told = told_[place.second];
-    const bool spread = told.step.has_value() && *told.step < place.first;
-    for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
-      if (origin.origin == Origin::kWeight) {
-        if (spread && told.weights_of == place.first) continue;
-        if (!told.weights.insert(std::string(table.rows[origin.row].name)).second) continue;
-        told.weights_of = place.first;
-      }
-      if (!told.step.has_value()) told.step = place.first;
+    for (const OverflowOrigin& origin : origins_[place.second].In(place.first, table)) {
       const std::string name(table.entries[origin.entry].name);
       const std::string& glob = request_.scope().name_glob();
       if (!glob.empty() && fnmatch(glob.c_str(), name.c_str(), 0) != 0) continue;
@@ -147,20 +139,12 @@ class Search {
     return send_(response) ? absl::OkStatus() : PeerGone();
   }
 
-  // What was told of a rank. A weight is told of once; where something was not finite in an earlier step, the optimizer
-  // has spread it over the weights, and of those of a step the first stands for all.
-  struct Told {
-    std::optional<uint32_t> step;        // the first with an origin
-    std::optional<uint32_t> weights_of;  // the last with one that is a weight
-    std::set<std::string> weights;
-  };
-
   const AnalysisContext& context_;
   const v1::OverflowRequest& request_;
   const std::function<bool()>& cancelled_;
   const Send<v1::OverflowResponse>& send_;
   std::set<AnalysisSource::Place> looked_at_;
-  std::map<decltype(AnalysisSource::Place::second), Told> told_;
+  std::map<decltype(AnalysisSource::Place::second), NewOverflowOrigins> origins_;
   std::optional<v1::Overflow> first_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;

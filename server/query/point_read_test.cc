@@ -77,6 +77,7 @@ class PointReadTest : public testing::Test {
 
   std::unique_ptr<Stream> Connect(const std::string& name) {
     auto stream = std::make_unique<Stream>(name);
+    stream->context.set_deadline(std::chrono::system_clock::now() + 4 * kPatience);  // who waits is told, not held
     stream->stream = agents_->Stream(&stream->context);
     v1::AgentMessage hello;
     *hello.mutable_hello() = stream->agent.hello();
@@ -126,7 +127,7 @@ TEST_F(PointReadTest, AReadAnswersWhileEveryAgentWaitsForTheLog) {
     stream->agent.Call(1, "mul").StepEnd(1);
     ASSERT_TRUE(stream->Send());
   }
-  while (disk_.waiting() == 0) absl::SleepFor(absl::Milliseconds(1));
+  while (disk_.waiting() == 0) absl::SleepFor(absl::Milliseconds(1));  // between two looks at what threads of gRPC do
 
   for (int i = 0; i < 20; ++i) {
     std::string name;

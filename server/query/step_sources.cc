@@ -232,28 +232,6 @@ absl::StatusOr<std::vector<PlacePair>> PairPlaces(const AnalysisSource& target, 
   return pairs;
 }
 
-namespace {
-
-// Keyword arguments are named after their files where there are files ("kwargs.mask"), else after their place
-// ("input.mask"), as the established tool names them: a side with files beside one without them gets the names of
-// places.
-void NameAlike(StepSource& a, StepSource& b) {
-  constexpr std::string_view kOfFile = ".kwargs.";
-  const bool a_has_files = a.table().mode == StepTable::Mode::kTensor;
-  if (a_has_files == (b.table().mode == StepTable::Mode::kTensor)) return;
-  StepTable& table = a_has_files ? a.mutable_table() : b.mutable_table();
-  for (const Entry& entry : table.entries) {
-    for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
-      std::string_view& name = table.rows[i].name;
-      if (!name.starts_with(entry.name) || !name.substr(entry.name.size()).starts_with(kOfFile)) continue;
-      name = table.arena.Join({entry.name, ".input.", name.substr(entry.name.size() + kOfFile.size())});
-      table.layout = nullptr;
-    }
-  }
-}
-
-}  // namespace
-
 absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSource& golden, const PlacePair& pair,
                                   const DumpReading& target_reading, const DumpReading& golden_reading, bool parallel) {
   absl::StatusOr<std::unique_ptr<StepSource>> theirs;
@@ -267,7 +245,7 @@ absl::StatusOr<StepPair> ReadPair(const AnalysisSource& target, const AnalysisSo
   }
   if (!ours.ok()) return ours.status();
   if (!theirs.ok()) return theirs.status();
-  NameAlike(**ours, **theirs);
+  NameAlike((*ours)->mutable_table(), (*theirs)->mutable_table());
   return StepPair{*std::move(ours), *std::move(theirs)};
 }
 
@@ -339,7 +317,7 @@ absl::StatusOr<StepPair> ReadLayouts(const AnalysisSource& target, const Analysi
   auto theirs = read(golden, pair.golden);
   if (!theirs.ok()) return theirs.status();
   for (auto& our_rank : *ours) {
-    for (auto& their_rank : *theirs) NameAlike(*our_rank, *their_rank);
+    for (auto& their_rank : *theirs) NameAlike(our_rank->mutable_table(), their_rank->mutable_table());
   }
   JoinedSides joined = JoinLayouts(*std::move(ours), *std::move(theirs), options);
   return StepPair{std::move(joined.target), std::move(joined.golden)};

@@ -36,7 +36,7 @@ def answers(client, *arguments, expected):
 def test_only_what_became_nan_by_itself_is_told(dumps, traced, client, task):
     found = answers(client, "overflow", dumps(traced, "nan", task), expected=1)
     told = [(origin["step"], origin["tensor"], origin["origin"], origin["module"]) for origin in found]
-    # In step 3 the optimizer has made every weight NaN: the first of them stands for all.
+    # From step 3 on the optimizer has made every weight NaN: the first of them stands for all.
     assert told == [
         (2, "Functional.layer_norm.4.forward.input.2", "weight", "transformer.h.2.ln_1"),
         (3, "Functional.embedding.0.forward.input.1", "weight", "transformer.wte"),
