@@ -38,7 +38,7 @@ bool Eventually(const std::function<bool()>& condition) {
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (absl::Now() < deadline) {
     if (condition()) return true;
-    absl::SleepFor(absl::Milliseconds(5));
+    absl::SleepFor(absl::Milliseconds(5));  // between two looks at what another process does
   }
   return false;
 }
@@ -84,7 +84,7 @@ int Serve(const std::map<std::string, std::string>& flags) {
     std::ofstream(data / "fragments.new") << fragments;
     std::error_code gone;
     fs::rename(data / "fragments.new", data / "fragments", gone);
-    absl::SleepFor(absl::Milliseconds(5));
+    absl::SleepFor(absl::Milliseconds(5));  // between two looks at what came, and at whether the test still is
   }
   return 0;
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from msprobe_client.analysis_client import TrainingBackend
 
 _MODES = ("auto", "offline_data", "torchair", "offline_model", "atb")
-_BACKENDS = ("fsdp", "megatron")
+_BACKENDS: tuple[TrainingBackend, ...] = ("fsdp", "megatron")
 # What a dump_path of MindSpore holds where a part of the program is compiled.
 _PARTS = ("graph", "pynative")
 # Options of the modes that are not here.
@@ -86,11 +86,23 @@ def main(arguments: list[str]) -> NoReturn:
     for names in _OF_OTHER_MODES:
         if getattr(given, names[-1].lstrip("-")) is not None:
             fail("msprobe compare", f"{names[-1]} is not for mode auto, the only one of this version", EXIT_USAGE)
-    if given.consistent_check and given.backend is None:
-        fail("msprobe compare", f"--consistent_check needs --backend {' or '.join(_BACKENDS)}", EXIT_USAGE)
-    if given.consistent_check and given.diff_analyze:
-        fail("msprobe compare", "-da is not for --consistent_check; leave one of them out", EXIT_USAGE)
-    guarded("msprobe compare", lambda: _compare(given))
+    try:
+        training = training_backend(given.consistent_check, given.backend, analyze=given.diff_analyze)
+    except InvalidArgument as error:
+        fail("msprobe compare", str(error), EXIT_USAGE)
+    guarded("msprobe compare", lambda: _compare(given, training))
+
+
+def training_backend(consistent_check: bool, backend: str | None, *, analyze: bool) -> TrainingBackend | None:
+    """What trained, where training is compared with inference; refuses what does not go together."""
+    if not consistent_check:
+        return None
+    if analyze:
+        raise InvalidArgument("the first difference (-da) is not for --consistent_check; leave one of them out")
+    for known in _BACKENDS:
+        if backend == known:
+            return known
+    raise InvalidArgument(f"--consistent_check needs --backend {' or '.join(_BACKENDS)}, not {backend!r}")
 
 
 def guarded(command: str, work: Any) -> NoReturn:
@@ -123,7 +135,7 @@ def sides(target: str, golden: str) -> tuple[Path, Path]:
     return paths[0].resolve(), paths[1].resolve()
 
 
-def _compare(given: argparse.Namespace) -> None:
+def _compare(given: argparse.Namespace, training: TrainingBackend | None) -> None:
     from msprobe_client import name_mapping
     from msprobe_client.model import Rank
 
@@ -147,7 +159,7 @@ def _compare(given: argparse.Namespace) -> None:
             analyze=given.diff_analyze,
             mapping=mapping,
             config=given.config,
-            training=given.backend if given.consistent_check else None,
+            training=training,
             **where,
         )
         for path in results:

@@ -61,7 +61,7 @@ def test_the_older_form_with_a_framework_first(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["--consistent_check"], "--consistent_check needs --backend fsdp or megatron"),
-        (["--consistent_check", "--backend", "fsdp", "-da"], "-da is not for --consistent_check"),
+        (["--consistent_check", "--backend", "fsdp", "-da"], "(-da) is not for --consistent_check"),
         (["-fr", "x.json"], "--fusion_rule_file is not for mode auto"),
         (["-m", "offline_model", "--input_data", "x.bin"], "mode offline_model is not part of this version"),
         (["-m", "atb"], "mode atb is not part of this version"),

@@ -21,7 +21,6 @@ _KNOWN = (
     "backend",
     "config",
 )
-_BACKENDS = ("fsdp", "megatron")
 
 
 def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) -> None:
@@ -29,16 +28,15 @@ def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) 
     unknown = sorted(kwargs.keys() - {*_KNOWN, *_WITHOUT_EFFECT})
     if unknown:
         raise MsprobeError(f"{unknown[0]} is not known; known are {', '.join(_KNOWN)}")
-    backend = kwargs.get("backend") if kwargs.get("consistent_check") else None
-    if kwargs.get("consistent_check") and backend not in _BACKENDS:
-        raise MsprobeError(f"consistent_check needs backend {' or '.join(_BACKENDS)}, not {backend!r}")
 
     def work() -> None:
         from msprobe_client import name_mapping
-        from msprobe_client.compare_command import sides, write_results
+        from msprobe_client.compare_command import sides, training_backend, write_results
         from msprobe_client.older_compare_command import paths_of
 
         target, golden = sides(*paths_of(dict(input_param), "input_param"))
+        analyze = bool(kwargs.get("first_diff_analyze"))
+        training = training_backend(bool(kwargs.get("consistent_check")), kwargs.get("backend"), analyze=analyze)
         data, cell = kwargs.get("data_mapping"), kwargs.get("cell_mapping")
         results = write_results(
             target,
@@ -46,10 +44,10 @@ def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) 
             Path(output_path),
             xlsx=bool(kwargs.get("xlsx")),
             fuzzy=bool(kwargs.get("fuzzy_match")),
-            analyze=bool(kwargs.get("first_diff_analyze")),
+            analyze=analyze,
             mapping=name_mapping.mapping(data=data, cell=cell) if data or cell else None,
             config=kwargs.get("config"),
-            training=backend,
+            training=training,
         )
         for path in results:
             print(f"The result file path is: {path}.")
