@@ -53,8 +53,8 @@ class ControlMailbox {
   // The program: cheap where nothing waits.
   bool waiting() const { return waiting_.load(std::memory_order_acquire); }
   std::vector<ControlCommand> Take();
-  // The program has done (or refused) a command. The answer goes out with the state that SetState tells next, so that no
-  // one hears that it was done together with how things stood before.
+  // The program has done (or refused) a command. The answer goes out with the state that SetState tells next: nobody
+  // hears that it was done together with how things stood before.
   void Answer(uint64_t command, std::string said, bool refused);
   void SetState(ControlState state);
 
