@@ -1,7 +1,7 @@
 #include "agent/core/spool.h"
 
 #include <fcntl.h>
-#include <libdeflate.h>
+#include <isa-l/crc.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -44,10 +44,16 @@ struct Header {
 };
 static_assert(sizeof(Header) == 24);
 
+uint32_t Extend(uint32_t crc, std::string_view bytes) {
+  return crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+}
+
+uint32_t CrcOfLengths(const Header& header) {
+  return Extend(0, {reinterpret_cast<const char*>(&header.length), sizeof(header.length) + sizeof(header.key_length)});
+}
+
 uint32_t Crc(const Header& header, std::string_view key, std::string_view content) {
-  uint32_t crc = libdeflate_crc32(0, &header.length, sizeof(header.length) + sizeof(header.key_length));
-  crc = libdeflate_crc32(crc, key.data(), key.size());
-  return libdeflate_crc32(crc, content.data(), content.size());
+  return Extend(Extend(CrcOfLengths(header), key), content);
 }
 
 absl::Status Failure(std::string_view what, const std::string& path, int error) {
@@ -208,14 +214,14 @@ absl::Status Spool::Verify(const Place& place) const {
   const auto& [descriptor, path, size, live] = it->second;
   const absl::StatusOr<Header> header = ReadHeader(descriptor, path, place.offset, place.size);
   if (!header.ok()) return header.status();
-  uint32_t crc = libdeflate_crc32(0, &header->length, sizeof(header->length) + sizeof(header->key_length));
+  uint32_t crc = CrcOfLengths(*header);
   constexpr uint64_t kPiece = 1 << 18;
   std::string piece;
   const uint64_t end = place.offset + sizeof(Header) + header->key_length + header->length;
   for (uint64_t at = place.offset + sizeof(Header); at < end; at += piece.size()) {
     piece.resize(std::min(kPiece, end - at));
     if (int error = ReadAll(descriptor, piece.data(), piece.size(), at)) return Failure("read", path, error);
-    crc = libdeflate_crc32(crc, piece.data(), piece.size());
+    crc = Extend(crc, piece);
   }
   if (crc != header->crc) return absl::DataLossError(Cat("wrong checksum in ", path, " at ", place.offset));
   return absl::OkStatus();

@@ -1,6 +1,6 @@
 #include "agent/stats/checksum.h"
 
-#include <libdeflate.h>
+#include <isa-l/crc.h>
 
 #include <bit>
 #include <cstring>
@@ -42,7 +42,7 @@ uint32_t Crc32(const TensorView& view) {
   const size_t element_size = ElementSize(view.dtype);
   uint32_t crc = 0;
   Layout(view, Layout::Order::kRowMajor).ForEachRun(kNoLimit, true, [&](const void* elements, size_t count) {
-    crc = libdeflate_crc32(crc, elements, count * element_size);
+    crc = crc32_gzip_refl(crc, static_cast<const unsigned char*>(elements), count * element_size);
   });
   return crc;
 }

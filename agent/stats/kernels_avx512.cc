@@ -42,12 +42,17 @@ struct Simd {
     *even = Split(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
     *odd = Split(_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))));
   }
+  static uint64_t ZerosOf16Bits(const uint16_t* p) {
+    return Bits(_mm512_testn_epi16_mask(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7fff)));
+  }
   // x + sum on the multipliers, which have less to do here than the adders.
   static __m512d Plus(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
 
   template <bool kCareful>
   class Accumulator {
    public:
+    void AddZeros(uint64_t count) { zeros_ += count; }
+    template <bool kZeros = true>
     void Add(Floats floats) {
       const __m512 x = floats.all;
       if constexpr (kCareful) {
@@ -63,7 +68,7 @@ struct Simd {
         max_ = _mm512_max_ps(x, max_);
         min_ = _mm512_min_ps(x, min_);
       }
-      zeros_ += Bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
+      if constexpr (kZeros) zeros_ += Bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
       const __m512d low = _mm512_cvtps_pd(floats.low);
       const __m512d high = _mm512_cvtps_pd(floats.high);
       sum_low_ = Plus(sum_low_, low);

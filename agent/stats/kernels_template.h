@@ -3,6 +3,8 @@
 //   LoadFloat32, LoadFloat16, LoadBFloat16(bits) -> Floats
 //   LoadBFloat16Pairs(bits, even, odd)    2 * kFloats elements
 //   Accumulator<kCareful>                 Add(Floats), and Finish() -> FloatSums
+//   ZerosOf16Bits(bits), where it is worth having: of 2 * kFloats elements, those that are zero whatever their sign;
+//                                         Accumulator then has AddZeros(count), and Add<false> which counts none
 //   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
 //   FloatSums is all they need to be merged.
 // Everything stays in the unnamed namespace and no inline function of the standard library is called: the linker would
@@ -64,6 +66,7 @@ inline void AddScalar(double value, FloatSums* sums) {
 }
 
 struct Float32 {
+  using Level = Simd;
   using Element = uint32_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat32(p); }
   static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
@@ -78,6 +81,7 @@ struct Float32 {
 };
 
 struct BFloat16 {
+  using Level = Simd;
   using Element = uint16_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadBFloat16(p); }
   static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
@@ -87,6 +91,7 @@ struct BFloat16 {
 };
 
 struct Float16 {
+  using Level = Simd;
   using Element = uint16_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat16(p); }
   static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
@@ -110,8 +115,14 @@ void SumFloats(const typename Format::Element* elements, size_t count, FloatSums
     for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
       Simd::Floats first, second;
       Format::LoadTwo(elements + at, &first, &second);
-      even.Add(first);
-      odd.Add(second);
+      if constexpr (requires { Format::Level::ZerosOf16Bits(elements); }) {
+        even.template Add<false>(first);
+        odd.template Add<false>(second);
+        even.AddZeros(Format::Level::ZerosOf16Bits(elements + at));
+      } else {
+        even.Add(first);
+        odd.Add(second);
+      }
       Prefetch<2 * kWidth * sizeof(*elements)>(elements + at);
     }
     if (at + kWidth <= count) {

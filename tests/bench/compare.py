@@ -11,6 +11,7 @@ Limits are those the product is held to; a row over its limit ends the script wi
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -188,9 +189,11 @@ def questions(client: Client, root: pathlib.Path, wanted: Callable[[str], bool])
         def compare() -> object:
             return list(client.compare("run:target", "run:golden", limit=100))
 
-        def table() -> object:
-            out = root / "out"
-            return list(client.compare_tables("run:target", "run:golden", out, file_name=lambda chunk: "table.csv"))
+        asked = itertools.count()
+
+        def table() -> object:  # a new file each time, as the command names them by the time of day
+            name = f"table_{next(asked)}.csv"
+            return list(client.compare_tables("run:target", "run:golden", root / "out", file_name=lambda chunk: name))
 
         yield Question("runs", "30,000-entry pair, verdicts", compare, 0.1)
         yield Question("runs", "30,000-entry pair, csv", table, 0.1)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import sys
 
 import pytest
@@ -54,7 +55,9 @@ def trace(directory, name):
         recorded = [net for net in NETS if not (level == "L0" and net == "encoder")]
         wanted = 1 if name == "stopped" else (len(recorded) - 1) * steps + 1  # all is decoded in one step
         assert len(exported_steps(directory / "dump")) == wanted, "the agent was on"
-    return json.loads(pathlib.Path(out).read_text())
+    outcome = json.loads(pathlib.Path(out).read_text())
+    shutil.rmtree(directory, ignore_errors=True)  # hundreds of megabytes of tensors
+    return outcome
 
 
 @pytest.mark.timeout(300)
