@@ -35,7 +35,7 @@ ABSL_FLAG(std::string, policy, "stall", "Loss policy: spool, stall or drop.");
 ABSL_FLAG(uint64_t, memory_mb, 16, "Memory ceiling of a rank.");
 ABSL_FLAG(double, stall_bound, 30, "Seconds.");
 ABSL_FLAG(std::string, spool, "", "Directory of spooled records.");
-ABSL_FLAG(int, nice, 10, "Added to the nice value of all that simulates ranks.");
+ABSL_FLAG(int, nice, 0, "Added to the nice value of all that simulates ranks.");
 ABSL_FLAG(double, reads, 0, "Point reads a second meanwhile: one record of one step of one rank.");
 ABSL_FLAG(double, drain, 120, "How long the end waits until all is durable, in seconds.");
 
@@ -113,7 +113,7 @@ int Main() {
                   .payload_every = absl::GetFlag(FLAGS_payload_every),
                   .repeated_payloads = absl::GetFlag(FLAGS_repeated_payloads)};
   PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), &*step, absl::GetFlag(FLAGS_reads));
-  // Ranks are on other machines: where they are simulated beside the server, they give way to it and to who asks. Threads
+  // Ranks are on other machines: simulated beside the server, they can give way to it and to who asks (--nice). Threads
   // made from here on, those of sessions among them, are of this priority.
   if (setpriority(PRIO_PROCESS, 0, absl::GetFlag(FLAGS_nice)) != 0) return Fail("cannot set the priority of ranks");
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
