@@ -35,7 +35,6 @@ ABSL_FLAG(std::string, policy, "stall", "Loss policy: spool, stall or drop.");
 ABSL_FLAG(uint64_t, memory_mb, 16, "Memory ceiling of a rank.");
 ABSL_FLAG(double, stall_bound, 30, "Seconds.");
 ABSL_FLAG(std::string, spool, "", "Directory of spooled records.");
-ABSL_FLAG(int, nice, 0, "Added to the nice value of all that simulates ranks.");
 ABSL_FLAG(double, reads, 0, "Point reads a second meanwhile: one record of one step of one rank.");
 ABSL_FLAG(double, drain, 120, "How long the end waits until all is durable, in seconds.");
 
@@ -112,10 +111,6 @@ int Main() {
                   .payload_bytes = absl::GetFlag(FLAGS_payload_bytes),
                   .payload_every = absl::GetFlag(FLAGS_payload_every),
                   .repeated_payloads = absl::GetFlag(FLAGS_repeated_payloads)};
-  PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), &*step, absl::GetFlag(FLAGS_reads));
-  // Ranks are on other machines: simulated beside the server, they can give way to it and to who asks (--nice). Threads
-  // made from here on, those of sessions among them, are of this priority.
-  if (setpriority(PRIO_PROCESS, 0, absl::GetFlag(FLAGS_nice)) != 0) return Fail("cannot set the priority of ranks");
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
   for (uint32_t rank = 0; rank < absl::GetFlag(FLAGS_ranks); ++rank) {
     absl::StatusOr<std::unique_ptr<SimulatedRank>> opened = SimulatedRank::Open(&*step, load, Options(rank));
@@ -130,7 +125,7 @@ int Main() {
   const double cpu = CpuSeconds();
   double emitting = 0;
   Latency latency(ranks);
-  reads.Begin(&ranks);
+  PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), &*step, &ranks, absl::GetFlag(FLAGS_reads));
   {
     std::vector<std::thread> producers;
     for (size_t i = 0; i < threads; ++i) {

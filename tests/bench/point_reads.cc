@@ -22,8 +22,9 @@ std::string NameOf(const RecordedStep::Fragment& fragment) {
 
 }  // namespace
 
-PointReads::PointReads(const std::string& server, std::string run, const RecordedStep* step, double a_second)
-    : run_(std::move(run)), a_second_(a_second) {
+PointReads::PointReads(const std::string& server, std::string run, const RecordedStep* step,
+                       const std::vector<std::unique_ptr<SimulatedRank>>* ranks, double a_second)
+    : run_(std::move(run)), ranks_(ranks), a_second_(a_second) {
   if (a_second <= 0) return;
   for (const RecordedStep::Fragment& fragment : step->fragments()) {
     if (std::string name = NameOf(fragment); !name.empty()) names_.push_back(std::move(name));
@@ -31,13 +32,7 @@ PointReads::PointReads(const std::string& server, std::string run, const Recorde
   thread_ = std::thread([this, server] { Run(server); });
 }
 
-void PointReads::Begin(const std::vector<std::unique_ptr<SimulatedRank>>* ranks) {
-  ranks_ = ranks;
-  begun_.Notify();
-}
-
 void PointReads::Run(const std::string& server) {
-  begun_.WaitForNotification();
   auto stub = v1::Query::NewStub(grpc::CreateChannel(server, grpc::InsecureChannelCredentials()));
   std::mt19937 random(1);
   Clock::time_point next = Clock::now();
@@ -71,7 +66,6 @@ void PointReads::Run(const std::string& server) {
 
 PointReads::Result PointReads::Stop() {
   stop_ = true;
-  if (!begun_.HasBeenNotified()) begun_.Notify();
   if (thread_.joinable()) thread_.join();
   return {.latency = Latency::Summarize(&milliseconds_), .missed = missed_, .failed = failed_};
 }

@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/simulated_rank.h"
 
@@ -18,11 +17,10 @@ namespace msprobe::bench {
 // Threads: one. What it is given outlives it.
 class PointReads {
  public:
-  // `a_second`: calls, one at a time; 0: none. The thread has the priority of the caller's.
-  PointReads(const std::string& server, std::string run, const RecordedStep* step, double a_second);
+  // `a_second`: calls, one at a time; 0: none.
+  PointReads(const std::string& server, std::string run, const RecordedStep* step,
+             const std::vector<std::unique_ptr<SimulatedRank>>* ranks, double a_second);
   ~PointReads() { Stop(); }
-
-  void Begin(const std::vector<std::unique_ptr<SimulatedRank>>* ranks);  // at most once
 
   struct Result {
     Latency::Result latency;
@@ -35,8 +33,7 @@ class PointReads {
   void Run(const std::string& server);
 
   const std::string run_;
-  const std::vector<std::unique_ptr<SimulatedRank>>* ranks_ = nullptr;  // the thread's after begun_
-  absl::Notification begun_;
+  const std::vector<std::unique_ptr<SimulatedRank>>* const ranks_;
   const double a_second_;
   std::vector<std::string> names_;   // of records
   std::vector<float> milliseconds_;  // the thread's until it has been joined, as are the next two
