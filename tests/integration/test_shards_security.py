@@ -11,7 +11,7 @@ from harness.processes import REPOSITORY, Background, find_binary, free_port, ru
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
 FAILED = 3  # what msprobe-client ends with
-RANKS, STEPS = 9, 2
+RANKS, STEPS = 30, 2  # as many that each of three servers has some, whatever its address
 TOKENS = {"read": "r" * 20, "write": "w" * 20, "admin": "a" * 20}
 
 
