@@ -185,6 +185,7 @@ def questions(client: Client, root: pathlib.Path, wanted: Callable[[str], bool])
     if wanted("runs"):
         for side in ("target", "golden"):
             client.import_dump(root / "30k" / side, side)
+        await_rest(root / "data")
 
         def compare() -> object:
             return list(client.compare("run:target", "run:golden", limit=100))
