@@ -82,7 +82,7 @@ def measure(command: list[str], environment: dict[str, str]) -> Cost:
     peak = 0
     while process.poll() is None:
         peak = max(peak, sum(proportional_kib(pid) for pid in children(process.pid)))
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks at how much memory it has
     wall = time.monotonic() - begun
     after = os.times()
     cpu = after.children_user + after.children_system - before.children_user - before.children_system
@@ -240,7 +240,7 @@ def await_rest(directory: pathlib.Path, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     spent = processor_seconds(pids)
     while time.monotonic() < end:
-        time.sleep(0.5)
+        time.sleep(0.5)  # the time over which it is seen to do nothing
         before, spent = spent, processor_seconds(pids)
         if spent - before < 0.03:
             return

@@ -67,7 +67,7 @@ def ready_after(command: list[str], socket: Path, log: Path) -> tuple[float, sub
     while not socket.exists():
         if server.poll() is not None or time.monotonic() - begun > PATIENCE_S:
             raise SystemExit(f"load: the server did not start: {log.read_text()[-2000:]}")
-        time.sleep(0.005)
+        time.sleep(0.005)  # between two looks at whether it listens
     return time.monotonic() - begun, server
 
 
