@@ -20,30 +20,28 @@ RecordAssembler::RecordAssembler(uint32_t step, v1::Rank rank, StructureSource s
 
 absl::StatusOr<const RecordAssembler::KnownStructure*> RecordAssembler::Known(uint64_t id) {
   if (auto found = structures_.find(id); found != structures_.end()) return found->second.get();
-  absl::StatusOr<v1::Structure> structure = source_(id);
-  if (!structure.ok()) return structure.status();
-  absl::StatusOr<StructureSummary> summary = Summarize(*structure);
-  if (!summary.ok()) return absl::DataLossError(summary.status().message());
-  auto [name, inserted] = name_index_.try_emplace(structure->name(), static_cast<uint32_t>(names_.size()));
-  if (inserted) names_.push_back(structure->name());
-  auto known =
-      std::make_unique<KnownStructure>(KnownStructure{*std::move(structure), *std::move(summary), name->second});
+  absl::StatusOr<SharedStructure> decoded = source_(id);
+  if (!decoded.ok()) return decoded.status();
+  const std::string& text = (*decoded)->summary.name;
+  auto [name, inserted] = name_index_.try_emplace(text, static_cast<uint32_t>(names_.size()));
+  if (inserted) names_.push_back(text);
+  auto known = std::make_unique<const KnownStructure>(KnownStructure{*std::move(decoded), name->second});
   return structures_.emplace(id, std::move(known)).first->second.get();
 }
 
-absl::Status RecordAssembler::Add(v1::Block block) {
+absl::Status RecordAssembler::Add(std::shared_ptr<const v1::Block> block) {
   auto stored = std::make_unique<StoredBlock>();
-  for (uint64_t id : block.structures()) {
+  for (uint64_t id : block->structures()) {
     absl::StatusOr<const KnownStructure*> known = Known(id);
     if (!known.ok()) return known.status();
     stored->structures.push_back(*known);
   }
   auto columns = CheckBlock(
-      block, [&](uint64_t id) { return &structures_.at(id)->summary; }, [](uint64_t) { return true; });
+      *block, [&](uint64_t id) { return &structures_.at(id)->decoded->summary; }, [](uint64_t) { return true; });
   if (!columns.ok()) {
     return absl::DataLossError(Cat("a stored block of step ", step_, ": ", columns.status().message()));
   }
-  for (int i = 0; i < block.non_finite_size(); ++i) stored->non_finite.emplace(block.non_finite(i).leaf(), i);
+  for (int i = 0; i < block->non_finite_size(); ++i) stored->non_finite.emplace(block->non_finite(i).leaf(), i);
   stored->fragments = *std::move(columns);
   stored->block = std::move(block);
   blocks_.push_back(std::move(stored));
@@ -54,10 +52,10 @@ absl::Status RecordAssembler::Add(v1::Block block) {
 
 void RecordAssembler::AddFragment(uint32_t block_index, uint32_t index) {
   const StoredBlock& stored = *blocks_[block_index];
-  const KnownStructure& known = *stored.structures[stored.block.structure(static_cast<int>(index))];
-  const RecordKey key{known.name, static_cast<uint8_t>(known.summary.kind),
-                      static_cast<uint8_t>(known.summary.direction), stored.block.count(static_cast<int>(index))};
-  const uint32_t flags = stored.block.fragment_flags(static_cast<int>(index));
+  const KnownStructure& known = *stored.structures[stored.block->structure(static_cast<int>(index))];
+  const RecordKey key{known.name, static_cast<uint8_t>(known.decoded->summary.kind),
+                      static_cast<uint8_t>(known.decoded->summary.direction), stored.block->count(static_cast<int>(index))};
+  const uint32_t flags = stored.block->fragment_flags(static_cast<int>(index));
   const uint64_t ordinal = stored.fragments[index].ordinal;
 
   auto [found, inserted] = record_index_.try_emplace(key, static_cast<uint32_t>(records_.size()));
@@ -95,7 +93,7 @@ void RecordAssembler::ForEachFragment(const Entry& entry,
     for (int32_t at = entry.first; at >= 0; at = fragments_[at].next) {
       const StoredBlock& stored = *blocks_[fragments_[at].block];
       const int i = static_cast<int>(fragments_[at].index);
-      if (((stored.block.fragment_flags(i) & v1::FRAGMENT_ENTER) != 0) == entering) visit(stored, i);
+      if (((stored.block->fragment_flags(i) & v1::FRAGMENT_ENTER) != 0) == entering) visit(stored, i);
     }
   }
 }
@@ -108,12 +106,12 @@ uint64_t RecordAssembler::BuildHead(const Entry& entry, v1::Record& record) cons
   *record.mutable_rank() = rank_;
   record.set_ordinal(entry.ordinal);
   record.set_flags(entry.flags);
-  record.set_token(blocks_[fragments_[entry.first].block]->block.token());
+  record.set_token(blocks_[fragments_[entry.first].block]->block->token());
   uint64_t stack = 0;
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
-    if (stack == 0 && stored.block.stack(i) != 0) stack = stored.block.stacks(stored.block.stack(i) - 1);
-    if (record.parent().empty() && stored.block.parent(i) != 0) {
-      record.set_parent(stored.block.parents(stored.block.parent(i) - 1));
+    if (stack == 0 && stored.block->stack(i) != 0) stack = stored.block->stacks(stored.block->stack(i) - 1);
+    if (record.parent().empty() && stored.block->parent(i) != 0) {
+      record.set_parent(stored.block->parents(stored.block->parent(i) - 1));
     }
   });
   return stack;
@@ -124,7 +122,7 @@ uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
   fields.mutable_dict();
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
     v1::Value& addition = *google::protobuf::Arena::CreateMessage<v1::Value>(record.GetArena());
-    DecodeFields(stored.structures[stored.block.structure(i)]->structure, stored.block, stored.fragments[i],
+    DecodeFields(stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
                  stored.non_finite, addition);
     MergeValue(fields, std::move(addition));
   });
@@ -150,7 +148,7 @@ absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::str
   google::protobuf::Arena arena(first_block.data(), first_block.size());
   for (uint32_t index : Order()) {
     const Entry& entry = records_[index];
-    if (!wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block.token())) continue;
+    if (!wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block->token())) continue;
     arena.Reset();
     v1::Record& record = *google::protobuf::Arena::CreateMessage<v1::Record>(&arena);
     const uint64_t stack = Build(entry, record);
@@ -172,7 +170,7 @@ absl::Status RecordAssembler::ForEachHead(
 
 bool RecordAssembler::has_payloads() const {
   return std::any_of(blocks_.begin(), blocks_.end(),
-                     [](const auto& stored) { return stored->block.payload_size() != 0; });
+                     [](const auto& stored) { return stored->block->payload_size() != 0; });
 }
 
 }  // namespace msprobe::server

@@ -29,12 +29,12 @@ namespace msprobe::server {
 // Threads: one at a time.
 class RecordAssembler {
  public:
-  using StructureSource = std::function<absl::StatusOr<v1::Structure>(uint64_t id)>;
+  using StructureSource = std::function<absl::StatusOr<SharedStructure>(uint64_t id)>;
 
   RecordAssembler(uint32_t step, v1::Rank rank, StructureSource structures);
 
   // Blocks in order of arrival. DataLoss: a block that does not pass CheckBlock.
-  absl::Status Add(v1::Block block);
+  absl::Status Add(std::shared_ptr<const v1::Block> block);
 
   size_t records() const { return records_.size(); }
 
@@ -54,8 +54,7 @@ class RecordAssembler {
 
  private:
   struct KnownStructure {
-    v1::Structure structure;
-    StructureSummary summary;
+    SharedStructure decoded;
     uint32_t name = 0;  // index of the interned name
   };
   struct Fragment {
@@ -84,7 +83,7 @@ class RecordAssembler {
     int32_t last = -1;
   };
   struct StoredBlock {
-    v1::Block block;
+    std::shared_ptr<const v1::Block> block;
     std::vector<FragmentColumns> fragments;
     absl::flat_hash_map<uint32_t, int> non_finite;  // leaf -> index in Block.non_finite
     std::vector<const KnownStructure*> structures;
@@ -103,7 +102,7 @@ class RecordAssembler {
   const uint32_t step_;
   const v1::Rank rank_;
   const StructureSource source_;
-  absl::flat_hash_map<uint64_t, std::unique_ptr<KnownStructure>> structures_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<const KnownStructure>> structures_;
   absl::flat_hash_map<std::string, uint32_t> name_index_;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<StoredBlock>> blocks_;

@@ -25,11 +25,11 @@ class RecordAssemblerTest : public testing::Test {
   std::vector<v1::Record> Assemble(const std::vector<v1::Block>& blocks) {
     v1::Rank rank;
     rank.set_kind(v1::Rank::RANK);
-    RecordAssembler assembler(3, rank, [this](uint64_t id) -> absl::StatusOr<v1::Structure> {
-      if (structures_.contains(id)) return structures_[id];
+    RecordAssembler assembler(3, rank, [this](uint64_t id) -> absl::StatusOr<SharedStructure> {
+      if (structures_.contains(id)) return DecodeStructure(structures_[id].SerializeAsString());
       return absl::NotFoundError("no structure");
     });
-    for (const v1::Block& block : blocks) EXPECT_TRUE(assembler.Add(block).ok());
+    for (const v1::Block& block : blocks) EXPECT_TRUE(assembler.Add(std::make_shared<v1::Block>(block)).ok());
     std::vector<v1::Record> records;
     EXPECT_TRUE(assembler
                     .ForEach([&](const v1::Record& record, uint64_t stack) {

@@ -87,6 +87,17 @@ absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
   return summary;
 }
 
+absl::StatusOr<SharedStructure> DecodeStructure(std::string_view bytes) {
+  auto decoded = std::make_shared<DecodedStructure>();
+  if (!decoded->structure.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return absl::DataLossError("the definition of a structure does not parse as one");
+  }
+  auto summary = Summarize(decoded->structure);
+  if (!summary.ok()) return absl::DataLossError(Cat("a stored structure: ", summary.status().message()));
+  decoded->summary = *std::move(summary);
+  return decoded;
+}
+
 std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& structure) {
   std::vector<const v1::Node::TensorSlot*> slots;
   AddTensorSlots(structure.fields(), slots);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,16 @@ inline constexpr int kDeepestNode = 32;       // lists and dicts around a value
 // InvalidArgument: no name or one that is too long, no kind, fields that are not a dict or too deep, a node that is
 // nothing.
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
+
+// A structure and its summary; readers of one run share it.
+struct DecodedStructure {
+  v1::Structure structure;
+  StructureSummary summary;
+};
+using SharedStructure = std::shared_ptr<const DecodedStructure>;
+
+// DataLoss: the bytes of a definition that are not a structure, or one that Summarize refuses.
+absl::StatusOr<SharedStructure> DecodeStructure(std::string_view bytes);
 
 // In the order in which a fragment takes the columns of its leaves. Borrowed from the structure.
 std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& structure);

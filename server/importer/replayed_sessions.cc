@@ -101,15 +101,12 @@ class ReplayedStep : public StepReader {
 
   absl::Status ForEachRecord(
       absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit) override {
-    RecordAssembler assembler(step_, rank(), [this](uint64_t id) -> absl::StatusOr<v1::Structure> {
-      v1::Structure structure;
-      if (!kept_->structures.contains(id) || !structure.ParseFromString(kept_->structures[id])) {
-        return absl::NotFoundError("an undefined structure");
-      }
-      return structure;
+    RecordAssembler assembler(step_, rank(), [this](uint64_t id) -> absl::StatusOr<SharedStructure> {
+      if (!kept_->structures.contains(id)) return absl::NotFoundError("an undefined structure");
+      return DecodeStructure(kept_->structures[id]);
     });
     for (const v1::Block& block : kept_->steps[step_].blocks) {
-      if (absl::Status status = assembler.Add(block); !status.ok()) return status;
+      if (absl::Status status = assembler.Add(std::make_shared<v1::Block>(block)); !status.ok()) return status;
     }
     return assembler.ForEach(visit);
   }

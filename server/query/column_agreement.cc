@@ -6,7 +6,6 @@
 
 #include "server/format/dtype_name.h"
 #include "server/format/fragment_decoder.h"
-#include "server/format/structure_summary.h"
 
 namespace msprobe::server {
 namespace {
@@ -39,7 +38,7 @@ absl::StatusOr<const std::vector<ColumnAgreement::Leaf>*> ColumnAgreement::Leave
   auto read = lookup(structure);
   if (!read.ok()) return read.status();
   std::vector<Leaf>& leaves = leaves_[structure];
-  for (const v1::Node::TensorSlot* slot : TensorSlots(*read)) {
+  for (const v1::Node::TensorSlot* slot : TensorSlots((*read)->structure)) {
     const std::string name = DTypeName(*slot);
     const v1::DType dtype = DTypeOfName(name);
     Leaf& leaf = leaves.emplace_back();

@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "server/analysis/comparison.h"
+#include "server/format/structure_summary.h"
 #include "server/format/tile_reader.h"
 #include "server/format/tiled_fragment.h"
 
@@ -37,7 +38,7 @@ class ColumnAgreement {
   // The tolerances outlive it; they have no rules by name.
   ColumnAgreement(const Tolerances* tolerances, Settings settings) : tolerances_(*tolerances), settings_(settings) {}
 
-  using Slots = absl::FunctionRef<absl::StatusOr<v1::Structure>(uint64_t structure)>;
+  using Slots = absl::FunctionRef<absl::StatusOr<SharedStructure>(uint64_t structure)>;
 
   // Clears `sure` of passes that perhaps differ in these tiles. Not OK: the tiles do not fit together.
   absl::Status Compare(const TileReader& target, const TileReader& golden, Slots structure, std::vector<Pass>& passes);

@@ -75,7 +75,7 @@ class StepSender {
       if (!sent_.insert(id).second) continue;
       auto structure = origin_.Structure(id);
       if (!structure.ok()) return structure.status();
-      part.mutable_definition()->set_structure(structure->SerializeAsString());
+      part.mutable_definition()->set_structure((*structure)->structure.SerializeAsString());
       part.mutable_definition()->set_id(id);
       if (!send_(part)) return PeerGone();
     }

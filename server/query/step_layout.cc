@@ -80,15 +80,15 @@ class Maker {
 
   absl::StatusOr<std::shared_ptr<const StepLayout>> Make() {
     Describe();
-    RecordAssembler assembler(0, {}, [this](uint64_t id) -> absl::StatusOr<v1::Structure> {
+    RecordAssembler assembler(0, {}, [this](uint64_t id) -> absl::StatusOr<SharedStructure> {
       auto known = Known(id);
       if (!known.ok()) return known.status();
-      return *(*known)->structure;
+      return (*known)->decoded;
     });
     for (const auto& block : blocks_) {
       absl::StatusOr<v1::Block> tagged = Tagged(*block);
       if (!tagged.ok()) return tagged.status();
-      if (absl::Status status = assembler.Add(*std::move(tagged)); !status.ok()) return status;
+      if (absl::Status status = assembler.Add(std::make_shared<v1::Block>(*std::move(tagged))); !status.ok()) return status;
     }
     if (absl::Status status = AddRows(assembler); !status.ok()) return status;
     PlaceRows();
@@ -97,8 +97,7 @@ class Maker {
 
  private:
   struct KnownStructure {
-    const v1::Structure* structure = nullptr;
-    StructureSummary summary;
+    SharedStructure decoded;
     std::vector<StepLayout::Leaf> leaves;
   };
 
@@ -117,15 +116,12 @@ class Maker {
 
   absl::StatusOr<const KnownStructure*> Known(uint64_t id) {
     if (const auto found = known_.find(id); found != known_.end()) return found->second.get();
-    auto structure = lookup_(id);
-    if (!structure.ok()) return structure.status();
-    auto summary = Summarize(*structure);
-    if (!summary.ok()) return absl::DataLossError(summary.status().message());
-    layout_->structures.push_back(std::make_unique<v1::Structure>(*std::move(structure)));
+    auto decoded = lookup_(id);
+    if (!decoded.ok()) return decoded.status();
+    layout_->structures.push_back(*decoded);
     auto known = std::make_unique<KnownStructure>();
-    known->structure = layout_->structures.back().get();
-    known->summary = *std::move(summary);
-    for (const v1::Node::TensorSlot* slot : TensorSlots(*known->structure))
+    known->decoded = *std::move(decoded);
+    for (const v1::Node::TensorSlot* slot : TensorSlots(known->decoded->structure))
       known->leaves.push_back(LeafOf(*slot, settings_.high_precision()));
     return known_.emplace(id, std::move(known)).first->second.get();
   }
@@ -135,7 +131,7 @@ class Maker {
       if (auto known = Known(id); !known.ok()) return known.status();
     }
     auto checked = CheckBlock(
-        block, [&](uint64_t id) { return &known_.at(id)->summary; }, [](uint64_t) { return true; });
+        block, [&](uint64_t id) { return &known_.at(id)->decoded->summary; }, [](uint64_t) { return true; });
     if (!checked.ok()) return absl::DataLossError(Cat("a stored block: ", StdView(checked.status().message())));
     v1::Block tagged = block;
     tagged.clear_stacks();

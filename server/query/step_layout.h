@@ -14,6 +14,7 @@
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/record.pb.h"
 #include "server/analysis/step_table.h"
+#include "server/format/structure_summary.h"
 #include "server/format/tensor_file.h"
 
 namespace msprobe::server {
@@ -56,12 +57,12 @@ struct StepLayout {
   std::vector<Scalar> integers;    // Block.integers, in order of arrival
   std::vector<Scalar> floats;      // Block.floats
   std::vector<uint64_t> stack_of;  // entry -> index of the fragment that has its stack, plus 1; 0: none
-  std::vector<std::unique_ptr<v1::Structure>> structures;  // whose slots leaves point to
+  std::vector<SharedStructure> structures;  // whose slots leaves point to
 };
 
 StepLayout::Key LayoutKey(const v1::CaptureSettings& settings, const StepBlocks& blocks);
 
-using StructureLookup = absl::FunctionRef<absl::StatusOr<v1::Structure>(uint64_t id)>;
+using StructureLookup = absl::FunctionRef<absl::StatusOr<SharedStructure>(uint64_t id)>;
 
 // DataLoss: a block does not keep to its structures.
 absl::StatusOr<std::shared_ptr<const StepLayout>> MakeStepLayout(const v1::CaptureSettings& settings,

@@ -133,7 +133,7 @@ absl::Status TiledAgreement::Compare(Group& group) const {
     return TileKey::SetPrefix(run, rank, epoch, set.number);
   };
   const uint32_t run = std::get<0>(group.target->session);
-  const auto structure = [&](uint64_t id) { return StoredStructure(store, run, id); };
+  const auto structure = [&](uint64_t id) { return store.Structure(run, id); };
   const auto changed = [] { return absl::AbortedError("the tiles of a set were deleted"); };
   // Tiles of a set have the bytes of its rows at most (TilerOptions.set_bytes).
   std::vector<std::string> theirs;

@@ -77,7 +77,7 @@ absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, cons
   auto blocks = ReadStoredBlocks(store, step);
   if (!blocks.ok()) return blocks.status();
   const v1::CaptureSettings& settings = session->hello().settings();
-  const auto structure = [&](uint64_t id) { return StoredStructure(store, step.run, id); };
+  const auto structure = [&](uint64_t id) { return store.Structure(step.run, id); };
   auto layout =
       context_.layouts->Get(LayoutKey(settings, *blocks), [&] { return MakeStepLayout(settings, *blocks, structure); });
   if (!layout.ok()) return layout.status();
@@ -110,9 +110,7 @@ absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, cons
       if (known == leaves_of.end()) {
         auto read = structure(id);
         if (!read.ok()) return read.status();
-        auto summary = Summarize(*read);
-        if (!summary.ok()) return absl::DataLossError(Cat("a stored structure: ", StdView(summary.status().message())));
-        known = leaves_of.emplace(id, summary->leaves).first;
+        known = leaves_of.emplace(id, (*read)->summary.leaves).first;
       }
       for (uint32_t i = 0; i < known->second && leaf < (*layout)->leaves.size(); ++i, ++leaf) {
         const int32_t row = (*layout)->leaves[leaf].row;

@@ -20,14 +20,13 @@ void FetchedStep::Add(shards::StepPart& part) {
   }
 }
 
-absl::StatusOr<v1::Structure> FetchedStep::Structure(uint64_t id) const {
+absl::StatusOr<SharedStructure> FetchedStep::Structure(uint64_t id) const {
   const auto found = definitions_.find(id);
   if (found == definitions_.end()) return absl::NotFoundError(absl::StrFormat("no definition %016x was sent", id));
-  v1::Structure structure;
-  if (!found->second.has_structure() || !structure.ParseFromString(found->second.structure())) {
-    return absl::DataLossError("the definition of a structure does not parse as one");
+  if (!found->second.has_structure()) {
+    return absl::DataLossError("the definition of a structure is that of something else");
   }
-  return structure;
+  return DecodeStructure(found->second.structure());
 }
 
 absl::StatusOr<std::vector<v1::Frame>> FetchedStep::Stack(uint64_t id) const {

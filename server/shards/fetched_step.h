@@ -24,7 +24,7 @@ class FetchedStep final : public StepOrigin {
   const storage::StepRow& row() const override { return head_.row(); }
   const v1::Hello& hello() const override { return head_.hello(); }
   absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> Blocks() const override { return blocks_; }
-  absl::StatusOr<v1::Structure> Structure(uint64_t id) const override;
+  absl::StatusOr<SharedStructure> Structure(uint64_t id) const override;
   absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t id) const override;
   absl::Status ReadPayload(std::string_view hash,
                            absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const override;

@@ -196,6 +196,18 @@ absl::StatusOr<StoredDefinition> Store::Definition(uint32_t run, uint64_t id) co
   return DecodeDefinition(**value);
 }
 
+absl::StatusOr<SharedStructure> Store::Structure(uint32_t run, uint64_t id) const {
+  if (SharedStructure known = structures_.Find(run, id); known != nullptr) return known;
+  auto definition = Definition(run, id);
+  if (!definition.ok()) return definition.status();
+  if (definition->kind != DefinitionKind::kStructure) {
+    return absl::DataLossError("the definition of a structure is that of something else");
+  }
+  auto structure = DecodeStructure(definition->bytes);
+  if (structure.ok()) structures_.Keep(run, id, *structure);
+  return structure;
+}
+
 absl::StatusOr<std::vector<Store::Step>> Store::Steps(uint32_t run) const {
   return StepsUnder(MetaPrefix(MetaSpace::kStep, run));
 }

@@ -27,7 +27,7 @@ class StepOrigin {
   // In order of arrival.
   virtual absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> Blocks() const = 0;
   // NotFound: the run has none of that id. DataLoss: it is something else.
-  virtual absl::StatusOr<v1::Structure> Structure(uint64_t id) const = 0;
+  virtual absl::StatusOr<SharedStructure> Structure(uint64_t id) const = 0;
   // Innermost frame first. Errors as Structure.
   virtual absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t id) const = 0;
   // As Store has them.

@@ -22,6 +22,7 @@
 #include "server/format/value.h"
 #include "server/store/change_set.h"
 #include "server/store/step_reader.h"
+#include "server/store/structure_cache.h"
 
 namespace rocksdb {
 class Env;
@@ -111,6 +112,8 @@ class Store {
   absl::StatusOr<std::vector<storage::SessionRow>> Sessions(std::optional<uint32_t> run = std::nullopt) const;
   absl::StatusOr<storage::SessionRow> SessionOfEpoch(uint32_t run, uint32_t epoch) const;
   absl::StatusOr<StoredDefinition> Definition(uint32_t run, uint64_t id) const;  // NotFound
+  // NotFound. DataLoss: the definition is something else, or damaged.
+  absl::StatusOr<SharedStructure> Structure(uint32_t run, uint64_t id) const;
 
   // --- steps ----------------------------------------------------------------------------------------------------
   using Step = std::pair<StepKey, storage::StepRow>;
@@ -195,6 +198,7 @@ class Store {
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;
+  mutable StructureCache structures_;
   storage::ServerRow server_;  // next_run is guarded by registry_mutex_, the rest constant after Open
   absl::Mutex registry_mutex_;
   mutable absl::Mutex deletion_mutex_ ABSL_ACQUIRED_BEFORE(registry_mutex_);

@@ -21,7 +21,7 @@ class StoredOrigin : public StepOrigin {
   absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> Blocks() const override {
     return ReadStoredBlocks(store_, key_);
   }
-  absl::StatusOr<v1::Structure> Structure(uint64_t id) const override { return StoredStructure(store_, key_.run, id); }
+  absl::StatusOr<SharedStructure> Structure(uint64_t id) const override { return store_.Structure(key_.run, id); }
   absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t id) const override { return StoredStack(store_, key_.run, id); }
   absl::Status ReadPayload(std::string_view hash,
                            absl::FunctionRef<absl::Status(std::string_view)> visit) const override {
@@ -64,7 +64,7 @@ class OriginReader : public StepReader {
     auto blocks = origin_->Blocks();
     if (!blocks.ok()) return blocks.status();
     for (const auto& block : *blocks) {
-      if (absl::Status status = assembler_.Add(*block); !status.ok()) return status;
+      if (absl::Status status = assembler_.Add(block); !status.ok()) return status;
     }
     auto faults = origin_->Faults();
     if (faults.ok()) faults_ = *std::move(faults);
@@ -141,16 +141,6 @@ absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> ReadStoredBlocks(c
   blocks.reserve(numbered.size());
   for (auto& [number, block] : numbered) blocks.push_back(std::move(block));
   return blocks;
-}
-
-absl::StatusOr<v1::Structure> StoredStructure(const Store& store, uint32_t run, uint64_t id) {
-  auto definition = store.Definition(run, id);
-  if (!definition.ok()) return definition.status();
-  v1::Structure structure;
-  if (definition->kind != DefinitionKind::kStructure || !structure.ParseFromString(definition->bytes)) {
-    return absl::DataLossError("the definition of a structure does not parse as one");
-  }
-  return structure;
 }
 
 absl::StatusOr<std::vector<v1::Frame>> StoredStack(const Store& store, uint32_t run, uint64_t id) {

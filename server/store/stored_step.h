@@ -15,9 +15,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> OpenStoredStep(const Store& store, c
 // The blocks of a step of one session, in order of arrival.
 absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> ReadStoredBlocks(const Store& store, const StepKey& key);
 
-// NotFound: the run has none of that id. DataLoss: it is something else.
-absl::StatusOr<v1::Structure> StoredStructure(const Store& store, uint32_t run, uint64_t id);
-// Innermost frame first.
+// Innermost frame first. NotFound: the run has none of that id. DataLoss: it is something else.
 absl::StatusOr<std::vector<v1::Frame>> StoredStack(const Store& store, uint32_t run, uint64_t id);
 
 }  // namespace msprobe::server

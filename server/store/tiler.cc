@@ -251,12 +251,10 @@ absl::StatusOr<uint32_t> Tiler::NextSet(const StepKey& session) {
 
 const StructureSummary* Tiler::Structure(uint32_t run, uint64_t id) {
   const std::pair<uint32_t, uint64_t> key(run, id);
-  if (const auto known = structures_.find(key); known != structures_.end()) return known->second.get();
-  auto structure = StoredStructure(*store_, run, id);
+  if (const auto known = structures_.find(key); known != structures_.end()) return &known->second->summary;
+  auto structure = store_->Structure(run, id);
   if (!structure.ok()) return nullptr;
-  auto summary = Summarize(*structure);
-  if (!summary.ok()) return nullptr;
-  return structures_.emplace(key, std::make_unique<StructureSummary>(*std::move(summary))).first->second.get();
+  return &structures_.emplace(key, *std::move(structure)).first->second->summary;
 }
 
 absl::Status Tiler::WriteSet(const Notes& notes) {
