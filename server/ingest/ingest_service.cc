@@ -1,5 +1,7 @@
 #include "server/ingest/ingest_service.h"
 
+#include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "server/format/cat.h"
@@ -7,15 +9,32 @@
 #include "server/ingest/ingest_stream.h"
 
 namespace msprobe::server {
+namespace {
+
+// Of nice(2): a ninth of the processor time of a thread that competes.
+constexpr int kApplyNiceness = 10;
+
+// One a core, but enough that some that wait for another server (a hello) do not hold up the others.
+int ApplyThreads() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 4u, 16u)); }
+
+}  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
   // The codes are the same numbers by design of both.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
+IngestService::IngestService(Sessions* sessions, Store* store, Metrics* metrics, IngestOptions options)
+    : options_(std::move(options)),
+      sessions_(sessions),
+      store_(store),
+      metrics_(metrics),
+      tell_(1, 0),
+      apply_(ApplyThreads(), kApplyNiceness) {}
+
 IngestService::~IngestService() = default;
 
-grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* IngestService::Stream(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* IngestService::Stream(
     grpc::CallbackServerContext* context) {
   const std::string caller = CallerName(*context);
   auto stream = std::make_shared<IngestStream>(this, caller);

@@ -13,8 +13,8 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "msprobe/v1/ingest.grpc.pb.h"
-#include "server/ingest/apply_threads.h"
 #include "server/ingest/sessions.h"
+#include "server/ingest/task_threads.h"
 
 namespace msprobe::server {
 
@@ -29,15 +29,14 @@ struct IngestOptions {
 };
 
 // msprobe.v1.Ingest over sessions. One message of a stream is read at a time and the next only when it is applied, so
-// that a stream holds one message and gRPC's flow control stops the agent. Messages are applied by threads of this
-// service: those of gRPC, which also carry questions, never wait for the store.
-class IngestService final : public v1::Ingest::CallbackService {
+// that a stream holds one message and gRPC's flow control stops the agent. Messages are decoded and applied by threads
+// of this service: those of gRPC, which also carry questions, only carry bytes, and never wait for the store.
+class IngestService final : public v1::Ingest::WithRawCallbackMethod_Stream<v1::Ingest::Service> {
  public:
-  IngestService(Sessions* sessions, Store* store, Metrics* metrics, IngestOptions options = {})
-      : options_(std::move(options)), sessions_(sessions), store_(store), metrics_(metrics) {}
+  IngestService(Sessions* sessions, Store* store, Metrics* metrics, IngestOptions options = {});
   ~IngestService() override;
 
-  grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>* Stream(grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Stream(grpc::CallbackServerContext* context) override;
 
   // `report` hears what processes answer to commands (SessionListener::OnControl), from any thread. Before serving.
   using Reported = std::function<void(const std::string& session, const v1::ControlReport& report)>;
@@ -68,7 +67,12 @@ class IngestService final : public v1::Ingest::CallbackService {
   std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, size_t> callers_ ABSL_GUARDED_BY(mu_);  // streams of each
   uint64_t bytes_per_second_ ABSL_GUARDED_BY(mu_) = 0;
-  ApplyThreads apply_;  // first to go: its tasks use the rest
+  // What gRPC is told of streams. Never by a thread of low priority: what that one holds of gRPC while it waits for a
+  // processor, all of gRPC waits for, and with it every question.
+  TaskThreads tell_;
+  // What applies a batch waits for the log, for room in memory, and for processor time behind the batches of all other
+  // agents. First to go: its tasks use the rest.
+  TaskThreads apply_;
 };
 
 grpc::Status ToGrpc(const absl::Status& status);

@@ -30,8 +30,13 @@ void IngestStream::OnReadDone(bool ok) {
 }
 
 void IngestStream::Apply() {
-  const absl::Status status = Take(incoming_);
-  incoming_.Clear();
+  absl::Status status = Decode();
+  if (status.ok()) status = Take(message_);
+  message_.Clear();
+  service_->tell_.Run([self = shared_from_this(), status = std::move(status)] { self->Applied(status); });
+}
+
+void IngestStream::Applied(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
   if (redirected_) {
     EndLocked(ToGrpc(status));
@@ -44,7 +49,14 @@ void IngestStream::Apply() {
   applying_ = false;
   // Under the lock: once the call is finished, no read may begin.
   if (!ending_ && !cut_) StartRead(&incoming_);
-  Pump();
+  Advance();
+}
+
+absl::Status IngestStream::Decode() {
+  // Takes the bytes out of incoming_, whether it can read them or not.
+  const grpc::Status status =
+      grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::AgentMessage>(&incoming_, &message_);
+  return status.ok() ? absl::OkStatus() : absl::InvalidArgumentError("a message that is not an AgentMessage");
 }
 
 absl::Status IngestStream::Take(const v1::AgentMessage& message) {
@@ -209,6 +221,16 @@ void IngestStream::Cut() {
 }
 
 void IngestStream::Pump() {
+  if (pumping_) return;
+  pumping_ = true;
+  service_->tell_.Run([self = shared_from_this()] {
+    absl::MutexLock lock(&self->mu_);
+    self->pumping_ = false;
+    self->Advance();
+  });
+}
+
+void IngestStream::Advance() {
   if (writing_ || finished_) return;
   if (cut_) {
     if (applying_) return;
@@ -216,13 +238,14 @@ void IngestStream::Pump() {
     return Finish(grpc::Status::CANCELLED);
   }
   if ((session_ != nullptr || redirected_) && !queue_.empty()) {
-    outgoing_ = std::move(queue_.front());
+    Write(queue_.front());
     queue_.pop_front();
   } else if (session_ != nullptr && acknowledge_) {
     acknowledge_ = false;
-    outgoing_.Clear();
-    outgoing_.mutable_ack()->set_durable_through(session_->durable_through());
-    outgoing_.mutable_ack()->set_received_through(session_->received_through());
+    v1::ServerMessage message;
+    message.mutable_ack()->set_durable_through(session_->durable_through());
+    message.mutable_ack()->set_received_through(session_->received_through());
+    Write(message);
     service_->metrics_->Add(Metric::kAcks, 1);
   } else {
     // While a sync is under way, its OnDurable comes back here.
@@ -232,6 +255,11 @@ void IngestStream::Pump() {
     }
     return;
   }
+}
+
+void IngestStream::Write(const v1::ServerMessage& message) {
+  bool own = false;
+  grpc::GenericSerialize<grpc::ProtoBufferWriter, v1::ServerMessage>(message, &outgoing_, &own);
   writing_ = true;
   StartWrite(&outgoing_);
 }
@@ -240,7 +268,7 @@ void IngestStream::OnWriteDone(bool ok) {
   absl::MutexLock lock(&mu_);
   writing_ = false;
   if (!ok) return Cut();
-  Pump();
+  Advance();
 }
 
 void IngestStream::OnCancel() {

@@ -13,12 +13,12 @@
 
 namespace msprobe::server {
 
-// One stream of one session. A message is read, then applied on a thread of ApplyThreads, then the next is read;
-// writing happens whenever there is something to say and the last write is done. Acknowledgements not yet written are
-// replaced by later ones. While a message is being applied the call is not finished, whatever has happened to it.
+// One stream of one session. A message is read, then decoded and applied by IngestService::apply_, then the next is
+// read; writing happens whenever there is something to say and the last write is done. Acknowledgements not yet written
+// are replaced by later ones. While a message is being applied the call is not finished, whatever has happened to it.
 //
 // Lives until gRPC is done with it and nobody else (a listener of its session) is using it.
-class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::ServerMessage>,
+class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public SessionListener,
                            public std::enable_shared_from_this<IngestStream> {
  public:
@@ -44,30 +44,38 @@ class IngestStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
   void OnReplaced() override;
 
  private:
-  // On a thread of ApplyThreads.
+  // By apply_; then Applied by tell_.
   void Apply();
+  void Applied(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Decode();
   absl::Status Take(const v1::AgentMessage& message);
   absl::Status TakeHello(const v1::Hello& hello);
   absl::Status SendTo(const std::string& server, const v1::Hello& hello);
   void Send(v1::ServerMessage message) ABSL_LOCKS_EXCLUDED(mu_);
   void SendVerdict(v1::PayloadVerdict verdict);
   void Acknowledge() ABSL_LOCKS_EXCLUDED(mu_);
+  void Write(const v1::ServerMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Has tell_ call Advance.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Writes or finishes, where there is something to. By tell_ or a thread of gRPC.
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nobody listens any more.
   void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   IngestService* const service_;
   const std::string caller_;
-  v1::AgentMessage incoming_;  // touched by who reads or applies
+  grpc::ByteBuffer incoming_;  // touched by who reads or applies
+  v1::AgentMessage message_;   // touched by who applies
   absl::Mutex mu_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
-  std::string session_id_;  // as incoming_
-  v1::ServerMessage outgoing_ ABSL_GUARDED_BY(mu_);
+  std::string session_id_;  // as message_
+  grpc::ByteBuffer outgoing_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::ServerMessage> queue_ ABSL_GUARDED_BY(mu_);
   bool redirected_ ABSL_GUARDED_BY(mu_) = false;  // what is in the queue goes out without a session
   bool acknowledge_ ABSL_GUARDED_BY(mu_) = false;
   bool applying_ ABSL_GUARDED_BY(mu_) = false;
+  bool pumping_ ABSL_GUARDED_BY(mu_) = false;  // Advance is about to be called
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool cut_ ABSL_GUARDED_BY(mu_) = false;       // Finish follows when nothing is being applied or written
   bool ending_ ABSL_GUARDED_BY(mu_) = false;    // Finish follows when everything is written

@@ -1,4 +1,4 @@
-#include "server/ingest/apply_threads.h"
+#include "server/ingest/task_threads.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -8,14 +8,18 @@
 #include <utility>
 
 namespace msprobe::server {
+namespace {
 
-int ApplyThreads::Default() { return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 4u, 16u)); }
+constexpr int kLowest = 19;  // of nice(2)
 
-ApplyThreads::ApplyThreads(int threads, int niceness) : niceness_(niceness) {
+}  // namespace
+
+TaskThreads::TaskThreads(int threads, int niceness)
+    : niceness_(std::min(getpriority(PRIO_PROCESS, 0) + niceness, kLowest)) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
 }
 
-ApplyThreads::~ApplyThreads() {
+TaskThreads::~TaskThreads() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
@@ -23,12 +27,12 @@ ApplyThreads::~ApplyThreads() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void ApplyThreads::Run(std::function<void()> task) {
+void TaskThreads::Run(std::function<void()> task) {
   absl::MutexLock lock(&mu_);
   waiting_.push_back(std::move(task));
 }
 
-void ApplyThreads::Loop() {
+void TaskThreads::Loop() {
   // Of this thread alone: Linux takes thread ids here.
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), niceness_);
   const auto woken = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !waiting_.empty(); };

@@ -1,4 +1,4 @@
-#include "server/ingest/apply_threads.h"
+#include "server/ingest/task_threads.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -15,35 +16,37 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(ApplyThreadsTest, OneThreadRunsTasksInTheirOrderAndAllOfThemBeforeItEnds) {
+TEST(TaskThreadsTest, OneThreadRunsTasksInTheirOrderAndAllOfThemBeforeItEnds) {
   std::vector<int> ran;
   {
-    ApplyThreads threads(1);
+    TaskThreads threads(1, 0);
     for (int i = 0; i < 3; ++i) threads.Run([&ran, i] { ran.push_back(i); });
   }
   EXPECT_THAT(ran, ElementsAre(0, 1, 2));
 }
 
-TEST(ApplyThreadsTest, ATaskThatWaitsDoesNotHoldUpTheOthers) {
+TEST(TaskThreadsTest, ATaskThatWaitsDoesNotHoldUpTheOthers) {
   absl::Notification waits, done;
-  ApplyThreads threads(2);
+  TaskThreads threads(2, 0);
   threads.Run([&] { waits.WaitForNotification(); });
   threads.Run([&] { done.Notify(); });
   done.WaitForNotification();
   waits.Notify();
 }
 
-TEST(ApplyThreadsTest, TheyAreOfLowerPriorityThanTheThreadThatMadeThem) {
-  absl::Notification done;
-  int of_it = 0;
+TEST(TaskThreadsTest, TheyHaveThePriorityThatIsAskedFor) {
   const int of_this = getpriority(PRIO_PROCESS, 0);
-  ApplyThreads threads(1, of_this < 19 ? of_this + 1 : 19);
-  threads.Run([&] {
-    of_it = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
-    done.Notify();
-  });
-  done.WaitForNotification();
-  EXPECT_EQ(of_it, of_this < 19 ? of_this + 1 : 19);
+  for (int more : {0, 1}) {
+    absl::Notification done;
+    int of_it = -1;
+    TaskThreads threads(1, more);
+    threads.Run([&] {
+      of_it = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
+      done.Notify();
+    });
+    done.WaitForNotification();
+    EXPECT_EQ(of_it, std::min(of_this + more, 19));
+  }
 }
 
 }  // namespace
