@@ -36,6 +36,7 @@ ABSL_FLAG(uint64_t, memory_mb, 16, "Memory ceiling of a rank.");
 ABSL_FLAG(double, stall_bound, 30, "Seconds.");
 ABSL_FLAG(std::string, spool, "", "Directory of spooled records.");
 ABSL_FLAG(double, reads, 0, "Point reads a second meanwhile: one record of one step of one rank.");
+ABSL_FLAG(int, nice, 0, "Added to the niceness of the ranks; not to that of what reads.");
 ABSL_FLAG(double, drain, 120, "How long the end waits until all is durable, in seconds.");
 
 namespace msprobe::bench {
@@ -78,7 +79,7 @@ core::SessionOptions Options(uint32_t rank) {
 
 // Emits for every `stride`th rank from `first` on, a step each in turn.
 void Produce(const std::vector<std::unique_ptr<SimulatedRank>>& ranks, size_t first, size_t stride,
-             std::atomic<uint64_t>* emitted, std::atomic<double>* longest_step) {
+             std::atomic<uint64_t>* emitted, std::atomic<double>* longest_step, PointReads* reads) {
   const Clock::time_point start = Clock::now();
   const double seconds = absl::GetFlag(FLAGS_seconds);
   const double rate = absl::GetFlag(FLAGS_rate) / static_cast<double>(stride);
@@ -93,6 +94,7 @@ void Produce(const std::vector<std::unique_ptr<SimulatedRank>>& ranks, size_t fi
       const double took = Since(began);
       while (took > longest && !longest_step->compare_exchange_weak(longest, took)) {
       }
+      reads->Emitted(static_cast<uint32_t>(rank), step + 1);
       mine += leaves;
       *emitted += leaves;
       if (rate > 0) {
@@ -111,6 +113,9 @@ int Main() {
                   .payload_bytes = absl::GetFlag(FLAGS_payload_bytes),
                   .payload_every = absl::GetFlag(FLAGS_payload_every),
                   .repeated_payloads = absl::GetFlag(FLAGS_repeated_payloads)};
+  PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), *step, absl::GetFlag(FLAGS_ranks),
+                   absl::GetFlag(FLAGS_reads));
+  if (nice(absl::GetFlag(FLAGS_nice)) == -1) return Fail("--nice");
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
   for (uint32_t rank = 0; rank < absl::GetFlag(FLAGS_ranks); ++rank) {
     absl::StatusOr<std::unique_ptr<SimulatedRank>> opened = SimulatedRank::Open(&*step, load, Options(rank));
@@ -125,11 +130,10 @@ int Main() {
   const double cpu = CpuSeconds();
   double emitting = 0;
   Latency latency(ranks);
-  PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), &*step, &ranks, absl::GetFlag(FLAGS_reads));
   {
     std::vector<std::thread> producers;
     for (size_t i = 0; i < threads; ++i) {
-      producers.emplace_back([&, i] { Produce(ranks, i, threads, &emitted, &longest_step); });
+      producers.emplace_back([&, i] { Produce(ranks, i, threads, &emitted, &longest_step, &reads); });
     }
     for (std::thread& producer : producers) producer.join();
     emitting = Since(start);

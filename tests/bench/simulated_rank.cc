@@ -110,7 +110,6 @@ uint64_t SimulatedRank::EmitStep(uint32_t step) {
     leaves += prepared.leaves.size();
   }
   session_->EndStep(step);
-  ++steps_emitted_;
   return leaves;
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -35,7 +34,6 @@ class SimulatedRank {
   // Gives the tensor records of the step.
   uint64_t EmitStep(uint32_t step);
   core::Session& session() { return *session_; }
-  uint32_t steps_emitted() const { return steps_emitted_; }
 
  private:
   struct Prepared {
@@ -60,7 +58,6 @@ class SimulatedRank {
   uint64_t leaves_seen_ = 0;
   std::vector<Prepared> prepared_;
   std::vector<std::byte> content_;
-  std::atomic<uint32_t> steps_emitted_{0};
 };
 
 }  // namespace msprobe::bench
