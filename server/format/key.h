@@ -12,7 +12,7 @@ namespace msprobe::server {
 // Keys of every column family; docs/storage_format.md is their specification. Numbers are big-endian, so that the order
 // of bytes is the order of numbers.
 
-inline constexpr uint32_t kStorageFormat = 1;
+inline constexpr uint32_t kStorageFormat = 2;
 
 // 16 bytes: a session id, a payload hash.
 inline constexpr size_t kIdBytes = 16;
@@ -63,7 +63,7 @@ struct TileKey {
   friend bool operator==(const TileKey&, const TileKey&) = default;
 };
 
-// Column family "payloads": one chunk of a payload as one session sent it.
+// Column families "extents" and "payloads": one chunk of a payload as one session sent it.
 struct ChunkKey {
   std::string hash;  // kIdBytes
   uint32_t run = 0;

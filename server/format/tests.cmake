@@ -1,6 +1,7 @@
 if(MSPROBE_BUILD_TESTS)
   msprobe_library(msprobe_scripted_block SOURCES scripted_block.cc repeated_pass.cc DEPS msprobe_proto PkgConfig::XXHASH)
   msprobe_test(key_test SOURCES key_test.cc DEPS msprobe_format)
+  msprobe_test(extent_test SOURCES extent_test.cc DEPS msprobe_format)
   msprobe_test(value_test SOURCES value_test.cc DEPS msprobe_format)
   msprobe_test(block_columns_test SOURCES block_columns_test.cc DEPS msprobe_format msprobe_scripted_block)
   msprobe_test(record_assembler_test SOURCES record_assembler_test.cc DEPS msprobe_format msprobe_scripted_block)

@@ -100,7 +100,7 @@ std::string Content(uint64_t n) {
   return content;
 }
 
-// Payloads of 1 MiB, each new, durable at the end: as the store writes blobs by itself (0) or as a session takes them
+// Payloads of 1 MiB, each new, durable at the end: as the store writes chunks by itself (0) or as a session takes them
 // in (1), which hashes them and keeps account.
 void Payloads(benchmark::State& state) {
   const bool session = state.range(0) != 0;
@@ -137,7 +137,7 @@ void Payloads(benchmark::State& state) {
         ok = opened->AddPayload(chunk).ok() && ok;
       } else {
         ChangeSet changes;
-        changes.Put(Family::kPayloads, ChunkKey{chunk.hash(), 1, 0, 0}.Encode(), chunk.content());
+        changes.PutChunk(ChunkKey{chunk.hash(), 1, 0, 0}.Encode(), chunk.content());
         ok = place.store->Write(changes).ok() && ok;
       }
       bytes += chunk.content().size();

@@ -49,7 +49,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
       }
       if (pending.upload == nullptr) ++uploads_;
       pending.upload = std::make_unique<PayloadUpload>(pending.row.size());
-      changes.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+      changes.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
     }
     if (pending.upload == nullptr) {
       return absl::InvalidArgumentError(
@@ -58,7 +58,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
     const uint32_t index = pending.upload->chunks();
     if (absl::Status status = pending.upload->Add(chunk.offset(), chunk.content()); !status.ok()) return status;
     context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(chunk.content().size()), {"payload"});
-    changes.Put(Family::kPayloads, ChunkKey{hash, row_.run(), row_.epoch(), index}.Encode(), chunk.content());
+    changes.PutChunk(ChunkKey{hash, row_.run(), row_.epoch(), index}.Encode(), chunk.content());
     if (!chunk.last()) {
       if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
       return verdict;
@@ -69,7 +69,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
     --uploads_;
     if (upload.received() != pending.row.size() || upload.Hash() != hash) {
       ChangeSet undo;
-      undo.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+      undo.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
       if (absl::Status status = context_.store->Write(undo); !status.ok()) return status;
       context_.metrics->Add(Metric::kPayloadsRefused, 1);
       return absl::DataLossError(Cat("payload ", Hex(hash), " came with ", upload.received(), " of ",
@@ -126,7 +126,7 @@ absl::Status LiveSession::ResolvePayload(const std::string& hash) {
     if (found == pending_.end()) return absl::OkStatus();
     if (found->second.upload != nullptr) --uploads_;
     ChangeSet changes;
-    changes.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+    changes.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
     if (absl::Status status = FinishPayload(hash, std::move(changes), durable); !status.ok()) return status;
     durable.stored.push_back(hash);
     through = row_.watermark();

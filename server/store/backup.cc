@@ -19,11 +19,15 @@ absl::Status Store::Checkpoint(const std::string& directory) const {
   }
   std::filesystem::create_directories(directory, error);
   if (error) return absl::FailedPreconditionError(Cat("cannot make ", directory, ": ", error.message()));
+  absl::MutexLock collection(&collection_mutex_);
   rocksdb::Checkpoint* made = nullptr;
   rocksdb::Status status = rocksdb::Checkpoint::Create(database_->db.get(), &made);
   if (!status.ok()) return FromRocks(status);
   const std::unique_ptr<rocksdb::Checkpoint> checkpoint(made);
-  return FromRocks(checkpoint->CreateCheckpoint(directory + "/store"));
+  status = checkpoint->CreateCheckpoint(directory + "/store");
+  if (!status.ok()) return FromRocks(status);
+  // After the rows, so that what they refer to is there; what is there beyond that is garbage of the copy's.
+  return database_->segments->LinkInto(directory + "/segments");
 }
 
 absl::Status Store::SetPinned(const std::string& name, bool pinned) {
@@ -50,6 +54,7 @@ absl::Status Store::NoteControl(const std::string& name, const v1::ControlNote& 
 }
 
 absl::Status Store::ReclaimSpace() {
+  if (absl::Status status = CollectSegments(); !status.ok()) return status;
   for (rocksdb::ColumnFamilyHandle* family : database_->handles) {
     rocksdb::CompactRangeOptions options;
     options.exclusive_manual_compaction = false;

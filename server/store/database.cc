@@ -49,11 +49,15 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
   return result;
 }
 
-// Hears of what goes wrong in RocksDB's own threads, and in writes and syncs.
-class ErrorListener : public rocksdb::EventListener {
+// Hears of what goes wrong in RocksDB's own threads, and in writes and syncs; keeps tables from being ahead of
+// segments.
+class Listener : public rocksdb::EventListener {
  public:
-  ErrorListener(std::shared_ptr<DiskState> disk, std::function<void(const absl::Status&)> on_log_lost)
-      : disk_(std::move(disk)), on_log_lost_(std::move(on_log_lost)) {}
+  Listener(std::shared_ptr<DiskState> disk, std::shared_ptr<Segments> segments,
+           std::function<void(const absl::Status&)> on_log_lost)
+      : disk_(std::move(disk)), segments_(std::move(segments)), on_log_lost_(std::move(on_log_lost)) {}
+  // What is flushed was appended before. A failure is told by Segments itself, and nothing is durable from then on.
+  void OnFlushBegin(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { segments_->Sync().IgnoreError(); }
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* error) override {
     disk_->Failed(FromRocks(*error));
   }
@@ -72,6 +76,7 @@ class ErrorListener : public rocksdb::EventListener {
 
  private:
   const std::shared_ptr<DiskState> disk_;
+  const std::shared_ptr<Segments> segments_;
   const std::function<void(const absl::Status&)> on_log_lost_;
 };
 
@@ -128,13 +133,26 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
       {"meta", FamilyOptions(Family::kMeta, options, cache)},
       {"rows", FamilyOptions(Family::kRows, options, cache)},
       {"tiles", FamilyOptions(Family::kTiles, options, cache)},
-      {"payloads", FamilyOptions(Family::kPayloads, options, cache)}};
+      {"payloads", FamilyOptions(Family::kPayloads, options, cache)},
+      {"extents", FamilyOptions(Family::kExtents, options, cache)}};
 
   const std::string path = options.directory + "/store";
   if (absl::Status known = CheckFamilies(db_options, path, families); !known.ok()) return known;
   std::unique_ptr<Database> database(new Database(std::move(lock)));
   database->disk = std::make_shared<DiskState>(options.reserve_bytes);
-  db_options.listeners.push_back(std::make_shared<ErrorListener>(database->disk, options.on_log_lost));
+  auto segments =
+      Segments::Open({.directory = options.directory + "/segments",
+                      .env = db_options.env,
+                      .roll_bytes = options.segment_bytes,
+                      .on_lost = [disk = database->disk, lost = options.on_log_lost](const absl::Status& s) {
+                        disk->LogLost(s);
+                        if (lost) lost(s);
+                      }});
+  if (!segments.ok()) return segments.status();
+  database->segments = *std::move(segments);
+  database->filter = std::make_unique<ExtentFilter>(&database->segments->directory());
+  db_options.wal_filter = database->filter.get();
+  db_options.listeners.push_back(std::make_shared<Listener>(database->disk, database->segments, options.on_log_lost));
   rocksdb::DB* db = nullptr;
   rocksdb::Status status = rocksdb::DB::Open(db_options, path, families, &database->owned, &db);
   if (!status.ok()) {
@@ -142,16 +160,21 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
     return absl::Status(failed.code(), Cat("cannot open data directory ", options.directory, ": ", failed.message()));
   }
   database->db.reset(db);
+  if (absl::Status sealed = database->segments->directory().SealUnproven(); !sealed.ok()) return sealed;
   for (size_t i = 0; i < database->handles.size(); ++i) database->handles[i] = database->owned[i + 1];
   database->disk->Connect({
       .free_bytes = [db, path = options.directory](
                         uint64_t* bytes) { return FromRocks(db->GetEnv()->GetFreeSpace(path, bytes)); },
       .resume = [db] { return FromRocks(db->Resume()); },
   });
-  database->sync = std::make_unique<GroupSync>(options.durability, options.sync_interval, [db, disk = database->disk] {
-    return disk->SyncLog([db] { return FromRocks(db->SyncWAL()); });
-  });
+  database->sync = std::make_unique<GroupSync>(options.durability, options.sync_interval,
+                                               [database = database.get()] { return database->SyncAll(); });
   return database;
+}
+
+absl::Status Store::Database::SyncAll() {
+  if (absl::Status status = segments->Sync(); !status.ok()) return status;
+  return disk->SyncLog([this] { return FromRocks(db->SyncWAL()); });
 }
 
 Store::Database::~Database() {

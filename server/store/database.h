@@ -12,7 +12,9 @@
 #include "absl/status/status.h"
 #include "server/store/directory_lock.h"
 #include "server/store/disk_state.h"
+#include "server/store/extent_filter.h"
 #include "server/store/group_sync.h"
+#include "server/store/segments.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
@@ -26,10 +28,19 @@ struct Store::Database {
 
   rocksdb::ColumnFamilyHandle* Handle(Family family) const { return handles[static_cast<size_t>(family)]; }
 
-  DirectoryLock lock;               // released last
-  std::shared_ptr<DiskState> disk;  // shared with the listener that RocksDB holds
+  // Into a segment where it has `segment_bytes` or more, else into the batch itself.
+  absl::Status AddChunk(std::string_view key, std::string_view content, size_t segment_bytes,
+                        rocksdb::WriteBatch& batch);
+  absl::Status AddChunkDeletion(const std::string& prefix, rocksdb::WriteBatch& batch);
+  // Now, whatever the durability: segments, then the log.
+  absl::Status SyncAll();
+
+  DirectoryLock lock;                    // released last
+  std::shared_ptr<DiskState> disk;       // shared with the listener that RocksDB holds
+  std::shared_ptr<Segments> segments;    // likewise
+  std::unique_ptr<ExtentFilter> filter;  // borrowed by the db
   std::unique_ptr<rocksdb::DB> db;
-  std::array<rocksdb::ColumnFamilyHandle*, 4> handles{};
+  std::array<rocksdb::ColumnFamilyHandle*, 5> handles{};
   std::vector<rocksdb::ColumnFamilyHandle*> owned;
   std::unique_ptr<GroupSync> sync;
 

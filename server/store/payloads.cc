@@ -11,7 +11,7 @@ absl::Status Store::ReadPayload(std::string_view hash,
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat("payload ", Hex(hash), " never arrived"));
   for (uint32_t index = 0; index < (*row)->chunks(); ++index) {
-    auto chunk = Get(Family::kPayloads, ChunkKey{std::string(hash), (*row)->run(), (*row)->epoch(), index}.Encode());
+    auto chunk = ReadChunk(ChunkKey{std::string(hash), (*row)->run(), (*row)->epoch(), index}.Encode());
     if (!chunk.ok()) return chunk.status();
     if (!chunk->has_value()) return absl::DataLossError(Cat("payload ", Hex(hash), " lacks its chunk ", index));
     if (absl::Status status = visit(**chunk); !status.ok()) return status;
@@ -29,7 +29,7 @@ absl::Status Store::ReadPayloadRange(
   uint32_t index = payload.chunk_bytes() == 0 ? 0 : static_cast<uint32_t>(offset / payload.chunk_bytes());
   uint64_t at = uint64_t{index} * payload.chunk_bytes();
   for (; index < payload.chunks() && at < offset + size; ++index) {
-    auto chunk = Get(Family::kPayloads, ChunkKey{std::string(hash), payload.run(), payload.epoch(), index}.Encode());
+    auto chunk = ReadChunk(ChunkKey{std::string(hash), payload.run(), payload.epoch(), index}.Encode());
     if (!chunk.ok()) return chunk.status();
     if (!chunk->has_value()) return absl::DataLossError(Cat("payload ", Hex(hash), " lacks its chunk ", index));
     const uint64_t end = at + (*chunk)->size();
@@ -75,8 +75,7 @@ absl::StatusOr<Store::Deleted> Store::DeleteRun(const std::string& name) {
     }
     const std::string pending = MetaPrefix(MetaSpace::kPending, session.session());
     absl::Status status = ForEach(Family::kMeta, pending, [&](std::string_view key, std::string_view) {
-      changes.DeletePrefix(Family::kPayloads,
-                           ChunkKey::Prefix(key.substr(1 + kIdBytes), session.run(), session.epoch()));
+      changes.DeleteChunks(ChunkKey::Prefix(key.substr(1 + kIdBytes), session.run(), session.epoch()));
       return absl::OkStatus();
     });
     if (!status.ok()) return status;
@@ -102,7 +101,7 @@ absl::StatusOr<Store::Deleted> Store::DeleteRun(const std::string& name) {
         if (payload->has_value()) {
           deleted.payload_bytes += (*payload)->size();
           changes.Delete(Family::kMeta, PayloadKey(hash));
-          changes.DeletePrefix(Family::kPayloads, ChunkKey::Prefix(hash, (*payload)->run(), (*payload)->epoch()));
+          changes.DeleteChunks(ChunkKey::Prefix(hash, (*payload)->run(), (*payload)->epoch()));
         }
         return absl::OkStatus();
       });

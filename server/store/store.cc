@@ -43,6 +43,7 @@ absl::Status Store::LoadServerRow() {
   if (row->has_value()) {
     server_ = **row;
     if (server_.format_version() == kStorageFormat) return absl::OkStatus();
+    if (server_.format_version() == 1) return AdoptFormat();
     return absl::FailedPreconditionError(Cat("data directory ", options_.directory, " has storage format ",
                                              server_.format_version(), "; this server reads format ", kStorageFormat));
   }
@@ -59,28 +60,45 @@ absl::Status Store::LoadServerRow() {
   return Write(changes);
 }
 
+absl::Status Store::AdoptFormat() {
+  server_.set_format_version(kStorageFormat);
+  ChangeSet changes;
+  changes.PutMeta(ServerKey(), server_);
+  return Write(changes);
+}
+
 absl::Status Store::Write(const ChangeSet& changes) {
+  std::optional<absl::ReaderMutexLock> chunks;
+  if (changes.has_chunks()) chunks.emplace(&chunk_mutex_);
+  const absl::Time start = absl::Now();
+  uint64_t content_bytes = 0;
   rocksdb::WriteBatch batch;
   for (const ChangeSet::Change& change : changes.changes()) {
     rocksdb::ColumnFamilyHandle* family = database_->Handle(change.family);
-    rocksdb::Status status;
+    absl::Status status;
     switch (change.kind) {
       case ChangeSet::Kind::kPut:
-        status = batch.Put(family, change.key, change.value);
+        status = FromRocks(batch.Put(family, change.key, change.value));
         break;
       case ChangeSet::Kind::kDelete:
-        status = batch.Delete(family, change.key);
+        status = FromRocks(batch.Delete(family, change.key));
         break;
       case ChangeSet::Kind::kDeletePrefix:
-        status = batch.DeleteRange(family, change.key, PrefixEnd(change.key));
+        status = FromRocks(batch.DeleteRange(family, change.key, PrefixEnd(change.key)));
+        break;
+      case ChangeSet::Kind::kPutChunk:
+        status = database_->AddChunk(change.key, change.content, options_.segment_chunk_bytes, batch);
+        if (change.content.size() >= options_.segment_chunk_bytes) content_bytes += change.content.size();
+        break;
+      case ChangeSet::Kind::kDeleteChunks:
+        status = database_->AddChunkDeletion(change.key, batch);
         break;
     }
-    if (!status.ok()) return FromRocks(status);
+    if (!status.ok()) return status;
   }
-  const absl::Time start = absl::Now();
   const rocksdb::Status written = database_->db->Write(rocksdb::WriteOptions(), &batch);
   write_nanoseconds_ += absl::ToInt64Nanoseconds(absl::Now() - start);
-  if (written.ok()) written_bytes_ += batch.GetDataSize();
+  if (written.ok()) written_bytes_ += batch.GetDataSize() + content_bytes;
   return FromRocks(written);
 }
 
@@ -118,11 +136,13 @@ absl::Status Store::Compact() {
 }
 
 uint64_t Store::FileBytes(Family family) const {
+  uint64_t segments = 0;
+  if (family == Family::kPayloads) segments = database_->segments->directory().bytes() + FileBytes(Family::kExtents);
   uint64_t tables = 0;
   uint64_t blobs = 0;
   database_->db->GetIntProperty(database_->Handle(family), "rocksdb.total-sst-files-size", &tables);
   database_->db->GetIntProperty(database_->Handle(family), "rocksdb.total-blob-file-size", &blobs);
-  return tables + blobs;
+  return tables + blobs + segments;
 }
 
 void Store::WhenDurable(std::function<void(absl::Status)> callback) { database_->sync->Await(std::move(callback)); }

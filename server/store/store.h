@@ -39,15 +39,18 @@ struct StoreOptions {
   size_t memtable_bytes = size_t{32} << 20;  // of each of rows and payloads
   // Of what is written and not yet in files, over all families; a writer waits when it is reached.
   size_t write_buffer_bytes = size_t{256} << 20;
-  std::function<absl::Time()> now;  // empty: the wall clock
-  uint64_t reserve_bytes = 0;       // kept free on the disk: see DiskState
-  rocksdb::Env* env = nullptr;      // borrowed; null: the operating system's files. For tests: CrashDisk
+  size_t segment_chunk_bytes = size_t{64} << 10;  // chunks from this size on go to segments: they are padded to 4 KiB
+  uint64_t segment_bytes = uint64_t{64} << 20;    // see SegmentsOptions::roll_bytes
+  std::function<absl::Time()> now;                // empty: the wall clock
+  uint64_t reserve_bytes = 0;                     // kept free on the disk: see DiskState
+  rocksdb::Env* env = nullptr;                    // borrowed; null: the operating system's files. For tests: CrashDisk
   // Called when a sync of the log failed, on the thread that met it and before any other can touch that log again,
   // which would run into one of RocksDB's assertions. It must end the process. Empty: broken() says it.
   std::function<void(const absl::Status&)> on_log_lost;
 };
 
-// Everything the server keeps, in one RocksDB. The only class (with its parts beside it) that knows RocksDB.
+// Everything the server keeps, in one RocksDB and, for what is long, segments beside it. The only class (with its parts
+// beside it) that knows RocksDB.
 //
 // Threads: every method from any thread.
 // 1. Write is atomic and visible to readers at once; after a crash the store holds a prefix of the writes, at least
@@ -56,6 +59,7 @@ struct StoreOptions {
 // 3. Whoever adds references to payloads that are already there holds deletion_mutex() shared from looking to writing.
 // 4. Whoever deletes or moves steps (AddStepDeletion, AddRankMove) holds tiling_mutex() shared from before that call to
 //    behind the write: it keeps the tiler from writing what is being deleted. Taken after deletion_mutex().
+// 5. A row that says where bytes lie in a segment is never durable before they are. Bytes without a row are garbage.
 class Store {
  public:
   static absl::StatusOr<std::unique_ptr<Store>> Open(StoreOptions options);
@@ -153,6 +157,8 @@ class Store {
   // Gives the disk what was deleted: files that hold nothing else go, others are rewritten where at least half of them
   // is garbage. Takes as long as it takes; reading and writing go on.
   absl::Status ReclaimSpace();
+  // The same for segments alone, with what a crash left in them: a scan of small rows, about 1 s for 1 TB.
+  absl::Status CollectSegments();
 
   // NotFound as FindRun.
   absl::Status SetPinned(const std::string& name, bool pinned);
@@ -172,7 +178,7 @@ class Store {
   uint64_t write_buffer_usage() const;
   // Moves everything into files and merges them. For measurements and maintenance: it takes as long as it takes.
   absl::Status Compact();
-  // Bytes of the files of a family.
+  // Bytes of the files of a family; those of segments are of payloads.
   uint64_t FileBytes(Family family) const;
 
   // What it is doing, for metrics. About 50 us.
@@ -188,10 +194,15 @@ class Store {
 
  private:
   struct Database;
+  class SegmentMover;
 
   explicit Store(StoreOptions options);
+  // Nothing: it is not here.
+  absl::StatusOr<std::optional<std::string>> ReadChunk(const std::string& key) const;
   absl::StatusOr<std::vector<Step>> StepsUnder(const std::string& prefix) const;
   absl::Status LoadServerRow();
+  // An earlier format is read as it is; what is written from now on is of this one.
+  absl::Status AdoptFormat();
   // The run of this name, or a new one, which `changes` and `server` then hold.
   absl::StatusOr<storage::RunRow> RunOrNew(const std::string& name, storage::ServerRow& server,
                                            ChangeSet& changes) const;
@@ -203,6 +214,10 @@ class Store {
   absl::Mutex registry_mutex_;
   mutable absl::Mutex deletion_mutex_ ABSL_ACQUIRED_BEFORE(registry_mutex_);
   mutable absl::Mutex tiling_mutex_ ABSL_ACQUIRED_AFTER(deletion_mutex_);
+  // Exclusive: what is in a closed segment and has a row coming has it; and no row of a chunk changes meanwhile.
+  absl::Mutex chunk_mutex_ ABSL_ACQUIRED_AFTER(tiling_mutex_);
+  // Held by whoever deletes segments, and by a checkpoint, which needs all of them.
+  mutable absl::Mutex collection_mutex_ ABSL_ACQUIRED_BEFORE(chunk_mutex_);
   mutable std::atomic<uint64_t> deletions_ = 0;
   std::atomic<uint64_t> runs_deleted_ = 0;
   std::atomic<uint64_t> written_bytes_ = 0;
