@@ -8,11 +8,9 @@
 namespace msprobe::server {
 namespace {
 
-constexpr uint32_t kContents = 40;  // different payloads of all ranks together
-
-std::string ContentNumber(uint32_t number) {
+std::string ContentNumber(uint32_t number, size_t unit_bytes) {
   std::mt19937 random(number);
-  std::string content((number % 7 + 1) * 3000, '\0');
+  std::string content((number % 7 + 1) * unit_bytes, '\0');
   for (char& c : content) c = static_cast<char>(random());
   return content;
 }
@@ -45,11 +43,13 @@ std::vector<std::string> RecordsOf(StepReader& step) {
   return found;
 }
 
-ScriptedLoad::ScriptedLoad(const std::string& run, uint32_t rank, uint64_t seed, uint32_t batches_a_step)
+ScriptedLoad::ScriptedLoad(const std::string& run, uint32_t rank, uint64_t seed, uint32_t batches_a_step,
+                           Contents contents)
     : run_(run),
       rank_(rank),
       seed_(seed),
       batches_a_step_(batches_a_step),
+      contents_of_(contents),
       agent_(Cat("r", rank, ".", seed), run, rank),
       hello_(agent_.hello()) {}
 
@@ -66,7 +66,8 @@ void ScriptedLoad::Generate() {
     records.push_back(Named(name, place, value));
   }
   if (random() % 4 == 0) {
-    const std::string content = ContentNumber(static_cast<uint32_t>(random() % kContents));
+    const std::string content =
+        ContentNumber(static_cast<uint32_t>(random() % contents_of_.different), contents_of_.unit_bytes);
     const std::string name = Cat("saved", place);
     contents_[agent_.CallWithPayload(step, name, content)] = content;
     records.push_back(Named(name, 0, 1));

@@ -18,7 +18,15 @@ namespace msprobe::server {
 // Threads: one at a time.
 class ScriptedLoad {
  public:
-  ScriptedLoad(const std::string& run, uint32_t rank, uint64_t seed, uint32_t batches_a_step = 5);
+  // How many different payloads all ranks carry together, and of what size: 1 to 7 times the unit.
+  struct Contents {
+    uint32_t different = 40;
+    size_t unit_bytes = 3000;
+  };
+  ScriptedLoad(const std::string& run, uint32_t rank, uint64_t seed, uint32_t batches_a_step, Contents contents);
+  ScriptedLoad(const std::string& run, uint32_t rank, uint64_t seed) : ScriptedLoad(run, rank, seed, 5, {}) {}
+  ScriptedLoad(const std::string& run, uint32_t rank, uint64_t seed, uint32_t batches_a_step)
+      : ScriptedLoad(run, rank, seed, batches_a_step, {}) {}
 
   const v1::Hello& hello() const { return hello_; }
   v1::Hello& hello() { return hello_; }
@@ -47,6 +55,7 @@ class ScriptedLoad {
   const uint32_t rank_;
   const uint64_t seed_;
   const uint32_t batches_a_step_;
+  const Contents contents_of_;
   ScriptedAgent agent_;
   v1::Hello hello_;
   std::vector<v1::Batch> batches_;                 // [n - 1]

@@ -36,7 +36,9 @@ class CrashTest : public testing::Test {
     options.directory = directory_ / "data";
     options.durability = durability;
     options.sync_interval = interval;
-    options.memtable_bytes = 64 << 10;  // flushes and compactions happen, too
+    options.memtable_bytes = 64 << 10;   // flushes and compactions happen, too
+    options.segment_chunk_bytes = 4000;  // of the chunks of a payload all but a short tail
+    options.segment_bytes = 256 << 10;
     options.env = env;
     auto store = Store::Open(options);
     ASSERT_TRUE(store.ok()) << store.status();
@@ -52,7 +54,7 @@ class CrashTest : public testing::Test {
 
   // What a rank knows of the server's promises.
   struct Rank {
-    explicit Rank(uint32_t number) : load("job", number, 1000 + number) {}
+    explicit Rank(uint32_t number) : load("job", number, 1000 + number, 5, {.different = 100'000}) {}
     ScriptedLoad load;
     uint64_t durable = 0;
     std::set<std::string> stored;
@@ -125,6 +127,9 @@ TEST_F(CrashTest, SyncKeepsAllThatWasAcknowledgedThroughAnyCrash) {
     const uint64_t wanted = random() % 400;
     std::vector<std::thread> threads;
     std::atomic<uint64_t> done = 0;
+    threads.emplace_back([&] {
+      while (done < kRanks && store_->CollectSegments().ok()) std::this_thread::yield();
+    });
     for (Rank& rank : ranks_) {
       threads.emplace_back([&] {
         Drive(rank, 150);

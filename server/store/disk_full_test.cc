@@ -21,7 +21,9 @@ class DiskFullTest : public testing::TestWithParam<uint64_t> {
     disk_ = std::make_unique<CrashDisk>(directory_ / "data", ++seed_);
     StoreOptions options;
     options.directory = directory_ / "data";
-    options.memtable_bytes = 64 << 10;  // the full disk meets flushes, too
+    options.memtable_bytes = 64 << 10;   // the full disk meets flushes, too
+    options.segment_chunk_bytes = 7000;  // payloads of 3000 bytes go elsewhere than others
+    options.segment_bytes = 64 << 10;
     options.reserve_bytes = reserve;
     options.env = disk_->env();
     auto store = Store::Open(options);
@@ -79,7 +81,7 @@ class DiskFullTest : public testing::TestWithParam<uint64_t> {
   ScratchDirectory directory_;
   Metrics metrics_;
   uint64_t seed_ = 0;
-  ScriptedLoad load_{"job", 0, 5};
+  ScriptedLoad load_{"job", 0, 5, 5, {.different = 100'000}};
   uint64_t durable_ = 0;
   std::unique_ptr<CrashDisk> disk_;
   std::unique_ptr<Store> store_;
@@ -87,7 +89,7 @@ class DiskFullTest : public testing::TestWithParam<uint64_t> {
   std::shared_ptr<Session> session_;
 };
 
-// The parameter: bytes that still fit. Different ones end in the log, in a table, in a blob file, in the manifest.
+// The parameter: bytes that still fit. Different ones end in the log, in a table, in a segment, in the manifest.
 TEST_P(DiskFullTest, RefusesThenReadsThenGoesOnAndLosesNothing) {
   Start(0);
   ASSERT_TRUE(Open().ok());

@@ -41,7 +41,8 @@ rocksdb::WalFilter::WalProcessingOption ExtentFilter::LogRecordFound(unsigned lo
                                                                      rocksdb::WriteBatch*, bool*) {
   if (log < first_log_) return WalProcessingOption::kContinueProcessing;
   bool there = true;
-  ExtentVisitor visitor(family_, [&](const std::string& value) { there = there && IsThere(value); });
+  const auto look = [&](const std::string& value) { there = there && IsThere(value); };
+  ExtentVisitor visitor(family_, look);
   // A batch that cannot be read is RocksDB's to judge.
   batch.Iterate(&visitor).PermitUncheckedError();
   return there ? WalProcessingOption::kContinueProcessing : WalProcessingOption::kStopReplay;

@@ -19,7 +19,9 @@ namespace msprobe::server {
 // Threads: Run on one; acknowledged from any; the rest when Run is over.
 class StreamingRank {
  public:
-  StreamingRank(const std::string& run, uint32_t rank, uint64_t seed) : load_(run, rank, seed) {}
+  StreamingRank(const std::string& run, uint32_t rank, uint64_t seed)
+      // Most chunks are long enough for a segment (StoreOptions::segment_chunk_bytes).
+      : load_(run, rank, seed, 5, {.different = 100'000, .unit_bytes = 20'000}) {}
 
   // Until the stream breaks or `most` batches are sent and acknowledged as durable.
   void Run(const std::string& address, uint64_t most) {
