@@ -92,7 +92,8 @@ def restore(backup: Path, data_dir: Path) -> BackupReport:
                 copy.flush()
                 os.fsync(copy.fileno())
             if (size, digest.hexdigest()) != (entry["bytes"], entry["sha256"]):
-                shutil.rmtree(data_dir / "store", ignore_errors=True)
+                for part in ("store", "segments"):
+                    shutil.rmtree(data_dir / part, ignore_errors=True)
                 raise DataError(
                     f"{backup / path} is damaged: {size} bytes with the hash {digest.hexdigest()[:12]}..., "
                     f"{entry['bytes']} with {entry['sha256'][:12]}... were written; nothing was restored"

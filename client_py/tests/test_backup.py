@@ -22,7 +22,8 @@ class Chunk:
 
 def chunks() -> list[Chunk]:
     return [
-        Chunk("store/CURRENT", b"MANIFEST-1\n", True, "abc", 1),
+        Chunk("segments/0000000001.segment", b"content", True, "abc", 2),
+        Chunk("store/CURRENT", b"MANIFEST-1\n", True),
         Chunk("store/000001.sst", b"first"),
         Chunk("", b"second", True),
         Chunk("store/empty", b"", True),
@@ -37,9 +38,10 @@ def written(tmp_path: Path) -> Path:
 
 def test_what_is_restored_is_what_was_written(written: Path, tmp_path: Path) -> None:
     report = backup.restore(written, tmp_path / "data")
-    assert (report.files, report.bytes, report.server_id) == (3, 22, "abc")
+    assert (report.files, report.bytes, report.server_id) == (4, 29, "abc")
     assert (tmp_path / "data" / "store" / "000001.sst").read_bytes() == b"firstsecond"
     assert (tmp_path / "data" / "store" / "empty").read_bytes() == b""
+    assert (tmp_path / "data" / "segments" / "0000000001.segment").read_bytes() == b"content"
 
 
 def test_a_backup_wants_a_directory_of_its_own(written: Path) -> None:
@@ -49,7 +51,7 @@ def test_a_backup_wants_a_directory_of_its_own(written: Path) -> None:
 
 def test_an_interrupted_backup_is_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="ended in the middle"):
-        backup.write(chunks()[:2], tmp_path / "backup")
+        backup.write(chunks()[:3], tmp_path / "backup")
     with pytest.raises(FailedPrecondition, match="interrupted"):
         backup.restore(tmp_path / "backup", tmp_path / "data")
     with pytest.raises(NotFound):
@@ -61,6 +63,7 @@ def test_a_wrong_byte_is_found_and_nothing_is_left(written: Path, tmp_path: Path
     with pytest.raises(DataError, match=r"000001\.sst is damaged"):
         backup.restore(written, tmp_path / "data")
     assert not (tmp_path / "data" / "store").exists()
+    assert not (tmp_path / "data" / "segments").exists()
 
 
 def test_a_missing_file_is_named(written: Path, tmp_path: Path) -> None:

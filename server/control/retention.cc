@@ -8,6 +8,12 @@
 #include "server/metrics/log.h"
 
 namespace msprobe::server {
+namespace {
+
+// What uploads that began again and crashes leave in segments is little, and looking for it reads every extent.
+constexpr absl::Duration kCollectEvery = absl::Hours(1);
+
+}  // namespace
 
 std::vector<std::string> RunsToRemove(std::vector<KeptRun> runs, const RetentionOptions& options, absl::Time now) {
   std::sort(runs.begin(), runs.end(), [](const KeptRun& a, const KeptRun& b) {
@@ -116,9 +122,12 @@ absl::Status Retention::Look() {
     }
   }
   const uint64_t deleted = store_->runs_deleted();
-  if (deleted == reclaimed_) return absl::OkStatus();
-  if (absl::Status status = store_->ReclaimSpace(); !status.ok()) return status;
+  const bool reclaim = deleted != reclaimed_;
+  if (!reclaim && store_->Now() - collected_ < kCollectEvery) return absl::OkStatus();
+  absl::Status status = reclaim ? store_->ReclaimSpace() : store_->CollectSegments();
+  if (!status.ok()) return status;
   reclaimed_ = deleted;
+  collected_ = store_->Now();
   return absl::OkStatus();
 }
 

@@ -65,7 +65,8 @@ class Retention {
   Metrics* const metrics_;
   RetentionOptions options() const;
 
-  uint64_t reclaimed_ = 0;  // Store::runs_deleted when space was last reclaimed
+  uint64_t reclaimed_ = 0;                       // Store::runs_deleted when space was last reclaimed
+  absl::Time collected_ = absl::InfinitePast();  // when segments were looked through last
   mutable absl::Mutex mu_;
   RetentionOptions options_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

@@ -28,11 +28,12 @@ class DamageTest : public testing::Test {
     store_.reset();
     StoreOptions options;
     options.directory = directory_ / "data";
+    options.segment_chunk_bytes = 7000;  // some payloads go to segments
     auto store = Store::Open(options);
     if (store.ok()) store_ = *std::move(store);
     return store.status();
   }
-  // Rank 0 of a run; its files lie in the log, or with `files` in tables and blob files.
+  // Rank 0 of a run; its files lie in the log and in segments, or with `files` in tables and blob files, too.
   void Write(ScriptedLoad& load, uint64_t batches, bool files) {
     Metrics metrics;
     Sessions sessions(store_.get(), &metrics, nullptr, SessionsOptions());
@@ -51,8 +52,10 @@ class DamageTest : public testing::Test {
   }
   std::set<fs::path> Files(const std::string& extension) {
     std::set<fs::path> found;
-    for (const auto& entry : fs::directory_iterator(directory_ / "data/store")) {
-      if (entry.path().extension() == extension) found.insert(entry.path());
+    for (const char* part : {"data/store", "data/segments"}) {
+      for (const auto& entry : fs::directory_iterator(directory_ / part)) {
+        if (entry.path().extension() == extension) found.insert(entry.path());
+      }
     }
     return found;
   }
@@ -90,20 +93,27 @@ TEST_F(DamageTest, ASoundStoreHasNone) {
 }
 
 TEST_F(DamageTest, AWrongByteOfAPayloadIsNamedAndTheRestIsRead) {
-  ASSERT_TRUE(Open().ok());
-  ScriptedLoad load("job", 0, 1);
-  Write(load, 40, true);
-  store_.reset();
-  const std::string hash = *load.hashes().begin();
-  ASSERT_TRUE(Damage(".blob", load.Content(hash).substr(100, 50)));
-  ASSERT_TRUE(Open().ok()) << "damage of content does not keep the server from starting";
-  auto report = CheckStore(*store_);
-  ASSERT_TRUE(report.ok()) << report.status();
-  ASSERT_EQ(report->damages.size(), 1u);
-  EXPECT_EQ(report->damages[0].where, "run job, payload " + Hex(hash));
-  EXPECT_EQ(store_->ReadPayload(hash, [](std::string_view) { return absl::OkStatus(); }).code(),
-            absl::StatusCode::kDataLoss)
-      << "wrong bytes are never handed out";
+  for (const char* extension : {".blob", ".segment"}) {
+    fs::remove_all(directory_ / "data");
+    ASSERT_TRUE(Open().ok());
+    ScriptedLoad load("job", 0, 1);
+    Write(load, 40, true);
+    store_.reset();
+    const std::set<std::string> hashes = load.hashes();
+    const auto damaged = std::find_if(hashes.begin(), hashes.end(), [&](const std::string& hash) {
+      return Damage(extension, load.Content(hash).substr(100, 50));
+    });
+    ASSERT_NE(damaged, hashes.end()) << "no payload is in a file " << extension;
+    ASSERT_TRUE(Open().ok()) << "damage of content does not keep the server from starting";
+    auto report = CheckStore(*store_);
+    ASSERT_TRUE(report.ok()) << report.status();
+    ASSERT_EQ(report->damages.size(), 1u);
+    EXPECT_EQ(report->damages[0].where, "run job, payload " + Hex(*damaged));
+    EXPECT_EQ(store_->ReadPayload(*damaged, [](std::string_view) { return absl::OkStatus(); }).code(),
+              absl::StatusCode::kDataLoss)
+        << "wrong bytes are never handed out";
+    store_.reset();
+  }
 }
 
 TEST_F(DamageTest, ADamagedTableOfRowsIsNamedStepByStep) {

@@ -6,6 +6,7 @@
 #include <regex>
 #include <sstream>
 
+#include "server/format/extent.h"
 #include "server/format/key.h"
 #include "server/format/scripted_block.h"
 #include "server/format/value.h"
@@ -42,6 +43,12 @@ TEST(StorageFormatDocument, DefinitionIsAsDocumented) {
   EXPECT_EQ(Documented("definition key"), Hex(DefinitionKey(1, IdOf(Structure()))));
   EXPECT_EQ(Documented("definition value"),
             Hex(EncodeDefinition(DefinitionKind::kStructure, Structure().SerializeAsString())));
+}
+
+TEST(StorageFormatDocument, ExtentIsAsDocumented) {
+  const char hash[] = "\x60\x06\x8f\x9a\x13\x6f\x5b\x2a\xa1\xc0\xde\x00\x11\x22\x33\x44";
+  EXPECT_EQ(Documented("extent key"), Hex(ChunkKey{std::string(hash, kIdBytes), 1, 0, 0}.Encode()));
+  EXPECT_EQ(Documented("extent value"), Hex(Extent{12, 8192, 5000, 0xdeadbeef}.Encode()));
 }
 
 TEST(StorageFormatDocument, NamesTheFormatOfThisServer) {

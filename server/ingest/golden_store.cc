@@ -46,6 +46,7 @@ absl::Status WriteTiles(const std::string& directory) {
 absl::Status Write(const std::string& directory) {
   StoreOptions options;
   options.directory = directory;
+  options.segment_chunk_bytes = 7000;  // some of the payloads, which have 3000 bytes to 21,000, in each kind of place
   auto store = Store::Open(options);
   if (!store.ok()) return store.status();
   Metrics metrics;

@@ -37,6 +37,17 @@ class GoldenStoreTest : public testing::TestWithParam<uint32_t> {
 TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
   const std::unique_ptr<Store> store = Unpack("");
   ASSERT_NE(store, nullptr);
+  uint64_t extents = 0, payloads = 0;
+  auto count = [&](Family family, uint64_t& found) {
+    return store->ForEach(family, "", [&](std::string_view, std::string_view) {
+      ++found;
+      return absl::OkStatus();
+    });
+  };
+  ASSERT_TRUE(count(Family::kExtents, extents).ok());
+  ASSERT_TRUE(count(Family::kPayloads, payloads).ok());
+  EXPECT_GT(payloads, 0u);
+  EXPECT_EQ(extents > 0, GetParam() >= 2) << "segments came with format 2";
   std::vector<ScriptedLoad> loads = GoldenLoads();
   for (ScriptedLoad& load : loads) {
     load.Batch(kGoldenBatches);  // the load knows its payloads once it has made them
@@ -58,6 +69,8 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
   }
   ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
   EXPECT_THAT(loads[0].Check(*store, kGoldenBatches + 2, loads[0].hashes()), IsEmpty());
+  EXPECT_EQ((*store->Find<storage::ServerRow>(ServerKey()))->format_version(), kStorageFormat)
+      << "what this server has written on is of its format";
 }
 
 TEST_P(GoldenStoreTest, TilesAreReadToTheLastRecord) {

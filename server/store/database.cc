@@ -16,7 +16,7 @@ namespace msprobe::server {
 namespace {
 
 constexpr size_t kSmallMemtable = size_t{4} << 20;
-// Values of this size and more live in blob files: payload chunks, but not the small tail of one.
+// Values of this size and more live in blob files: payload chunks that are not in segments, but not small ones.
 constexpr uint64_t kMinBlobBytes = 4096;
 // Read again at the start after a crash: at about 200 MB/s.
 constexpr uint64_t kMaxWalBytes = uint64_t{96} << 20;

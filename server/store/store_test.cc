@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "absl/synchronization/notification.h"
@@ -32,6 +34,7 @@ class StoreTest : public testing::Test {
     store_.reset();
     StoreOptions options;
     options.directory = directory_ / "data";
+    options.segment_bytes = segment_bytes_;
     auto opened = Store::Open(options);
     ASSERT_TRUE(opened.ok()) << opened.status();
     store_ = *std::move(opened);
@@ -60,6 +63,7 @@ class StoreTest : public testing::Test {
   }
 
   ScratchDirectory directory_;
+  uint64_t segment_bytes_ = 64 << 20;
   std::unique_ptr<Store> store_;
 };
 
@@ -261,6 +265,203 @@ TEST_F(DeleteRunTest, IsRefusedWhileASessionIsOpen) {
   EXPECT_EQ(store_->DeleteRun("one").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(store_->DeleteRun("three").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Count(Family::kRows), 2u);
+}
+
+// Payloads of several chunks, each run's own, in segments of 1 MiB.
+class ChunkTest : public StoreTest {
+ protected:
+  static constexpr size_t kChunk = 128 << 10;
+
+  void SetUp() override {
+    segment_bytes_ = 1 << 20;
+    StoreTest::SetUp();
+    for (auto [id, run] : {std::pair{'a', "one"}, {'b', "two"}}) {
+      auto session = store_->RegisterSession(HelloOf(id, run));
+      session->set_state(storage::SessionRow::ENDED);
+      ChangeSet changes;
+      changes.PutMeta(SessionKey(session->session()), *session);
+      ASSERT_TRUE(store_->Write(changes).ok());
+    }
+  }
+  static std::string Hash(uint32_t run, char n) { return std::string(15, static_cast<char>('0' + run)) + n; }
+  static std::string Chunk(uint32_t run, char n, uint32_t index, size_t size = kChunk) {
+    return std::string(size, static_cast<char>(run * 64 + static_cast<uint32_t>(n) + index));
+  }
+  // Three chunks of 128 KiB and one of 1000 bytes.
+  absl::Status Put(uint32_t run, char n) {
+    const std::string hash = Hash(run, n);
+    for (uint32_t index = 0; index < 4; ++index) {
+      ChangeSet changes;
+      const std::string content = Chunk(run, n, index, index == 3 ? 1000 : kChunk);
+      if (index == 0) changes.DeleteChunks(ChunkKey::Prefix(hash, run, 0));
+      changes.PutChunk(ChunkKey{hash, run, 0, index}.Encode(), content);
+      if (absl::Status status = store_->Write(changes); !status.ok()) return status;
+    }
+    ChangeSet changes;
+    storage::PayloadRow row;
+    row.set_size(3 * kChunk + 1000);
+    row.set_chunks(4);
+    row.set_chunk_bytes(kChunk);
+    row.set_run(run);
+    changes.PutMeta(PayloadKey(hash), row);
+    storage::ReferenceRow reference;
+    reference.set_size(row.size());
+    changes.PutMeta(ReferenceKey(run, hash), reference);
+    changes.Put(Family::kMeta, ReferrerKey(hash, run), "");
+    return store_->Write(changes);
+  }
+  // "" where it is whole and right.
+  std::string Wrong(uint32_t run, char n) {
+    uint32_t index = 0;
+    std::string wrong;
+    absl::Status status = store_->ReadPayload(Hash(run, n), [&](std::string_view chunk) {
+      if (chunk != Chunk(run, n, index, index == 3 ? 1000 : kChunk)) wrong = "other bytes";
+      ++index;
+      return absl::OkStatus();
+    });
+    return status.ok() ? wrong : status.ToString();
+  }
+  uint64_t SegmentBytes() {
+    uint64_t bytes = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ / "data/segments")) {
+      bytes += entry.file_size();
+    }
+    return bytes;
+  }
+};
+
+TEST_F(ChunkTest, LongChunksAreInSegmentsAndShortOnesInRows) {
+  ASSERT_TRUE(Put(1, 'a').ok());
+  EXPECT_EQ(Count(Family::kExtents), 3u);
+  EXPECT_EQ(Count(Family::kPayloads), 1u);
+  EXPECT_EQ(SegmentBytes(), 3 * kChunk);
+  EXPECT_GE(store_->FileBytes(Family::kPayloads), SegmentBytes()) << "what metrics show counts them";
+  EXPECT_EQ(Wrong(1, 'a'), "");
+  uint64_t from = 0;
+  ASSERT_TRUE(store_
+                  ->ReadPayloadRange(Hash(1, 'a'), 2 * kChunk + 5, 10,
+                                     [&](uint64_t offset, std::string_view chunk) {
+                                       from = offset;
+                                       EXPECT_EQ(chunk, Chunk(1, 'a', 2));
+                                       return absl::OkStatus();
+                                     })
+                  .ok());
+  EXPECT_EQ(from, 2 * kChunk);
+  Reopen();
+  EXPECT_EQ(Wrong(1, 'a'), "");
+}
+
+TEST_F(ChunkTest, AnUploadThatBeginsAgainLeavesNothingOfTheFirst) {
+  ASSERT_TRUE(Put(1, 'a').ok());
+  ChangeSet changes;
+  const std::string content = Chunk(1, 'b', 0, 500);
+  changes.DeleteChunks(ChunkKey::Prefix(Hash(1, 'a'), 1, 0));
+  changes.PutChunk(ChunkKey{Hash(1, 'a'), 1, 0, 0}.Encode(), content);
+  ASSERT_TRUE(store_->Write(changes).ok());
+  EXPECT_EQ(Count(Family::kExtents), 0u);
+  EXPECT_EQ(Count(Family::kPayloads), 1u);
+}
+
+TEST_F(ChunkTest, DeletedRunsGiveTheirSegmentsBackAndOthersAreMovedTogether) {
+  const std::string names = "abcdefghijkl";
+  for (char n : names) {
+    for (int kind = 0; kind < 3; ++kind) ASSERT_TRUE(Put(1, static_cast<char>(n + 20 * kind)).ok());
+    ASSERT_TRUE(Put(2, n).ok());
+  }
+  const uint64_t before = SegmentBytes();
+  ASSERT_TRUE(store_->DeleteRun("one").ok());
+  EXPECT_EQ(SegmentBytes(), before);
+  ASSERT_TRUE(store_->CollectSegments().ok());
+  EXPECT_LE(SegmentBytes(), before / 4 + (2 << 20)) << "a quarter is alive";
+  EXPECT_GE(SegmentBytes(), before / 4);
+  for (char n : names) EXPECT_EQ(Wrong(2, n), "") << n;
+  Reopen();
+  for (char n : names) EXPECT_EQ(Wrong(2, n), "") << n;
+  ASSERT_TRUE(store_->DeleteRun("two").ok());
+  ASSERT_TRUE(store_->CollectSegments().ok());
+  EXPECT_EQ(SegmentBytes(), 0u);
+}
+
+TEST_F(ChunkTest, WhatNoRowRefersToIsCollectedAndWhatIsBeingWrittenIsNot) {
+  ASSERT_TRUE(Put(1, 'a').ok());
+  store_.reset();
+  std::ofstream(directory_ / "data/segments/0000000900.segment") << std::string(8192, 'x');
+  std::ofstream(directory_ / "data/segments/0000000901.open") << std::string(8192, 'x');
+  Reopen();
+  ASSERT_TRUE(store_->CollectSegments().ok());
+  EXPECT_EQ(SegmentBytes(), 3 * kChunk);
+
+  std::atomic<bool> stop = false;
+  std::thread collector([&] {
+    while (!stop) EXPECT_TRUE(store_->CollectSegments().ok());
+  });
+  std::vector<std::thread> writers;
+  for (uint32_t run : {1u, 2u}) {
+    writers.emplace_back([&, run] {
+      for (int again = 0; again < 30; ++again) {  // each time, what was there is garbage
+        for (char n : {'a', 'b', 'c'}) {
+          EXPECT_TRUE(Put(run, n).ok());
+          EXPECT_EQ(Wrong(run, n), "");
+        }
+      }
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  stop = true;
+  collector.join();
+  for (uint32_t run : {1u, 2u}) {
+    for (char n : {'a', 'b', 'c'}) EXPECT_EQ(Wrong(run, n), "");
+  }
+  EXPECT_LE(SegmentBytes(), 12u << 20) << "of 68 MB that were written";
+}
+
+TEST_F(ChunkTest, ReadingGoesOnWhileItsBytesMove) {
+  for (char n : std::string("abcd")) {
+    for (int kind = 0; kind < 3; ++kind) ASSERT_TRUE(Put(1, static_cast<char>(n + 20 * kind)).ok());
+    ASSERT_TRUE(Put(2, n).ok());
+  }
+  ASSERT_TRUE(store_->DeleteRun("one").ok());
+  std::atomic<bool> stop = false;
+  std::thread reader([&] {
+    while (!stop) {
+      for (char n : std::string("abcd")) EXPECT_EQ(Wrong(2, n), "");
+    }
+  });
+  ASSERT_TRUE(store_->CollectSegments().ok());
+  stop = true;
+  reader.join();
+}
+
+TEST_F(ChunkTest, ADamagedSegmentIsDataLossAndItsFileStays) {
+  ASSERT_TRUE(Put(1, 'a').ok());
+  ASSERT_TRUE(Put(2, 'b').ok());
+  Reopen();
+  {
+    std::fstream file(directory_ / "data/segments/0000000001.segment", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(3 * kChunk + 5).put('!');
+  }
+  ASSERT_TRUE(store_->DeleteRun("one").ok());
+  ASSERT_TRUE(store_->CollectSegments().ok());
+  EXPECT_THAT(Wrong(2, 'b'), HasSubstr("DATA_LOSS")) << "and not NotFound: it was there";
+  std::filesystem::remove(directory_ / "data/segments/0000000001.segment");
+  Reopen();
+  EXPECT_THAT(Wrong(2, 'b'), HasSubstr("DATA_LOSS")) << "a missing file, too";
+}
+
+TEST_F(ChunkTest, ACheckpointHasItsBytesWhateverIsDeletedLater) {
+  for (char n : std::string("abcdef")) ASSERT_TRUE(Put(1, n).ok());
+  ASSERT_TRUE(store_->Checkpoint(directory_ / "copy").ok());
+  ASSERT_TRUE(Put(1, 'z').ok());
+  ASSERT_TRUE(store_->DeleteRun("one").ok());
+  ASSERT_TRUE(store_->ReclaimSpace().ok());
+  StoreOptions options;
+  options.directory = directory_ / "copy";
+  store_.reset();
+  auto copy = Store::Open(options);
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  store_ = *std::move(copy);
+  for (char n : std::string("abcdef")) EXPECT_EQ(Wrong(1, n), "") << n;
+  EXPECT_THAT(Wrong(1, 'z'), HasSubstr("NOT_FOUND"));
 }
 
 TEST(GroupSync, OneSyncServesAllWhoCameDuringTheLast) {

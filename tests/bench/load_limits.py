@@ -106,7 +106,7 @@ LIMITS = (
         lambda _: True,
     ),
     Limit(
-        "new payloads: rate of a session over that of the store's own blob writes",
+        "new payloads: rate of a session over that of the store's own writes",
         ">= 0.8",
         lambda r: r["parts"]["payload_ratio"],
         "{:.2f}",

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
+#include "server/format/extent.h"
 #include "server/format/key.h"
 #include "server/format/storage.pb.h"
 #include "server/format/tile_reader.h"
@@ -60,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       (void)RowKey::Decode(rest).ok();
       (void)TileKey::Decode(rest).ok();
       (void)ChunkKey::Decode(rest).ok();
+      (void)Extent::Decode(rest).ok();
       (void)StepKey::Decode(rest).ok();
   }
   return 0;
