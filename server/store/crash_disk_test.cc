@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "server/ingest/scripted_load.h"
 #include "server/ingest/sessions.h"
 #include "server/store/scratch_directory.h"
@@ -210,6 +211,89 @@ TEST_F(CrashTest, AProcessThatDiesLosesNothingWhateverTheDurability) {
     EXPECT_THAT(CheckAll(), IsEmpty());
     Stop();
   }
+}
+
+TEST_F(CrashTest, TablesAreNeverAheadOfSegments) {
+  for (int crash = 0; crash < 5; ++crash) {
+    ranks_.clear();
+    ranks_.emplace_back(crash);
+    Start(v1::DURABILITY_OS);  // nothing else syncs
+    Drive(ranks_[0], 60);
+    ASSERT_TRUE(store_->Compact().ok());
+    ranks_[0].durable = 60;  // it is in tables
+    disk_->Crash();
+    Stop();
+    Start(v1::DURABILITY_OS);
+    EXPECT_THAT(CheckAll(), IsEmpty());
+    Stop();
+  }
+}
+
+TEST_F(CrashTest, ASegmentIsGoneOnlyWhenItsRowsAreGoneForGood) {
+  const auto hash_of = [](int n) { return std::string(kIdBytes - 1, 'h') + static_cast<char>(n); };
+  for (int crash = 0; crash < 5; ++crash) {
+    Start();
+    for (int n = 0; n < 60; ++n) {
+      const std::string content(20'000, static_cast<char>(n));
+      storage::PayloadRow row;
+      row.set_size(content.size());
+      row.set_chunks(1);
+      row.set_run(1);
+      ChangeSet changes;
+      changes.DeleteChunks(ChunkKey::Prefix(hash_of(n), 1, 0));
+      changes.PutChunk(ChunkKey{hash_of(n), 1, 0, 0}.Encode(), content);
+      changes.PutMeta(PayloadKey(hash_of(n)), row);
+      ASSERT_TRUE(store_->Write(changes).ok());
+    }
+    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    for (int n = 0; n < 60; ++n) {
+      if (n % 4 == 0) continue;
+      ChangeSet changes;
+      changes.DeleteChunks(ChunkKey::Prefix(hash_of(n), 1, 0));
+      changes.Delete(Family::kMeta, PayloadKey(hash_of(n)));
+      ASSERT_TRUE(store_->Write(changes).ok());
+    }
+    ASSERT_TRUE(store_->CollectSegments().ok());
+    disk_->Crash();
+    Stop();
+    Start();
+    for (int n = 0; n < 60; ++n) {
+      absl::Status status = store_->ReadPayload(hash_of(n), [&](std::string_view chunk) {
+        EXPECT_EQ(chunk, std::string(20'000, static_cast<char>(n)));
+        return absl::OkStatus();
+      });
+      EXPECT_TRUE(status.ok() || (n % 4 != 0 && absl::IsNotFound(status))) << n << ": " << status;
+    }
+    Stop();
+  }
+}
+
+TEST_F(CrashTest, ASegmentWhoseRowIsStillToComeIsNotCollected) {
+  Start();
+  const std::string content(300'000, 'x');  // more than a segment takes: it is sealed before the row is written
+  const std::string hash(kIdBytes, 'h');
+  disk_->HoldLog(true);
+  std::thread writer([&] {
+    storage::PayloadRow row;
+    row.set_size(content.size());
+    row.set_chunks(1);
+    row.set_run(1);
+    ChangeSet changes;
+    changes.PutChunk(ChunkKey{hash, 1, 0, 0}.Encode(), content);
+    changes.PutMeta(PayloadKey(hash), row);
+    EXPECT_TRUE(store_->Write(changes).ok());
+  });
+  while (disk_->waiting() == 0) std::this_thread::yield();
+  std::thread collector([&] { EXPECT_TRUE(store_->CollectSegments().ok()); });
+  // A collection that did not wait would have found it dead by now, and wait for the log, too.
+  for (const absl::Time end = absl::Now() + absl::Milliseconds(300); absl::Now() < end && disk_->waiting() < 2;) {
+    std::this_thread::yield();
+  }
+  disk_->HoldLog(false);
+  writer.join();
+  collector.join();
+  EXPECT_TRUE(store_->ReadPayload(hash, [](std::string_view) { return absl::OkStatus(); }).ok());
+  Stop();
 }
 
 TEST_F(CrashTest, ASyncThatFailsAcknowledgesNothing) {
