@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <thread>
 
@@ -30,6 +32,7 @@ class IngestServiceTest : public testing::Test {
     store_ = *std::move(store);
     SessionsOptions sessions;
     sessions.version = "test";
+    sessions.shared_directory = directory_.path();
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
     service_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, ingest_);
@@ -262,6 +265,108 @@ TEST_F(IngestServiceTest, WrongPayloadLeavesTheStreamAlone) {
   EXPECT_TRUE(stream->ReadUntilDurable(2));
   EXPECT_TRUE(stream->End().ok());
   EXPECT_THAT(Connect(agent)->welcome.missing_payloads(), ElementsAre(hash));
+}
+
+// An agent whose payloads lie in a file that the server can open.
+class SharedMemoryTest : public IngestServiceTest {
+ protected:
+  static constexpr char kName[] = "msprobe-00112233445566778899aabbccddeeff";
+
+  void SetUp() override {
+    std::string boot_id;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot_id;
+    agent_.hello().set_boot_id(boot_id);
+    agent_.hello().set_shared_file(kName);
+    std::ofstream(directory_ / kName) << std::string(100, '-') << content_;
+    Start();
+  }
+
+  std::unique_ptr<Stream> Announce() {
+    auto stream = Connect(agent_);
+    hash_ = agent_.CallWithPayload(0, "add", content_);
+    stream->Send(agent_.Take());
+    while (stream->wanted.empty() && stream->Read()) {
+    }
+    stream->wanted.clear();
+    return stream;
+  }
+  v1::PayloadChunk Chunk(uint64_t offset, uint32_t size) {
+    v1::PayloadChunk chunk = ScriptedAgent::Chunk(hash_, offset, "", offset + size == content_.size());
+    chunk.set_shared_offset(100 + offset);
+    chunk.set_shared_size(size);
+    return chunk;
+  }
+
+  ScriptedAgent agent_{"a"};
+  const std::string content_ = std::string(200000, 'x') + std::string(100000, 'y');
+  std::string hash_;
+};
+
+TEST_F(SharedMemoryTest, PayloadIsReadAndStored) {
+  auto stream = Announce();
+  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("shared_memory"));
+  stream->Send(Chunk(0, 262144));
+  stream->Send(Chunk(262144, 37856));
+  while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
+  EXPECT_THAT(stream->stored, ElementsAre(hash_));
+  EXPECT_TRUE(stream->End().ok());
+  EXPECT_EQ(metrics_.Value(Metric::kSharedBytes), 300000);
+  EXPECT_EQ(metrics_.Value(Metric::kPayloadBytes), 300000);
+}
+
+TEST_F(SharedMemoryTest, ChunksInMemoryAndInMessagesMakeOnePayload) {
+  auto stream = Announce();
+  stream->Send(Chunk(0, 100000));
+  stream->Send(ScriptedAgent::Chunk(hash_, 100000, content_.substr(100000, 100000), false));
+  stream->Send(Chunk(200000, 100000));
+  while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
+  EXPECT_TRUE(stream->End().ok());
+  EXPECT_EQ(metrics_.Value(Metric::kSharedBytes), 200000);
+}
+
+TEST_F(SharedMemoryTest, WhatHasAnotherHashIsAskedForInMessages) {
+  auto stream = Announce();
+  v1::PayloadChunk wrong = Chunk(0, 300000);
+  wrong.set_shared_offset(0);
+  stream->Send(wrong);
+  while (stream->wanted.empty()) ASSERT_TRUE(stream->Read());
+  EXPECT_THAT(stream->wanted, ElementsAre(hash_));
+  EXPECT_THAT(stream->stored, testing::IsEmpty());
+  stream->Send(ScriptedAgent::Chunk(hash_, 0, content_, true));
+  while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
+  EXPECT_TRUE(stream->End().ok());
+}
+
+TEST_F(SharedMemoryTest, AFileThatIsTooShortEndsTheStreamAlone) {
+  auto stream = Announce();
+  stream->Send(Chunk(0, 100000));
+  std::filesystem::resize_file(directory_ / kName, 150000);
+  stream->Send(Chunk(100000, 100000));
+  const grpc::Status status = stream->End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("at byte 100000: the shared file has 49900 of 100000 bytes at offset 100100"));
+  auto again = Connect(agent_);
+  EXPECT_THAT(again->welcome.missing_payloads(), ElementsAre(hash_));
+  again->Send(ScriptedAgent::Chunk(hash_, 0, content_, true));
+  while (again->stored.empty()) ASSERT_TRUE(again->Read());
+  EXPECT_TRUE(again->End().ok());
+}
+
+TEST_F(SharedMemoryTest, NothingIsSharedWithoutAFileThatCanBeOpened) {
+  agent_.hello().set_shared_file("msprobe-ffffffffffffffffffffffffffffffff");
+  auto stream = Announce();
+  EXPECT_THAT(stream->welcome.capabilities(), testing::IsEmpty());
+  stream->Send(Chunk(0, 100000));
+  EXPECT_EQ(stream->End().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(SharedMemoryTest, ChunksAreNoLargerThanInMessages) {
+  auto stream = Announce();
+  stream->Send(Chunk(0, (1 << 20) + 1));
+  const grpc::Status status = stream->End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("at most 1048576"));
 }
 
 TEST_F(IngestServiceTest, BrokenStreamGoesOnWhereItWas) {

@@ -59,7 +59,7 @@ absl::Status IngestStream::Decode() {
   return status.ok() ? absl::OkStatus() : absl::InvalidArgumentError("a message that is not an AgentMessage");
 }
 
-absl::Status IngestStream::Take(const v1::AgentMessage& message) {
+absl::Status IngestStream::Take(v1::AgentMessage& message) {
   if (message.has_hello()) return TakeHello(message.hello());
   std::shared_ptr<Session> session;
   {
@@ -75,21 +75,48 @@ absl::Status IngestStream::Take(const v1::AgentMessage& message) {
     return absl::OkStatus();
   }
   if (message.has_payload_chunk()) {
-    auto verdict = session->AddPayload(message.payload_chunk());
-    if (absl::IsDataLoss(verdict.status())) {
-      // That payload stays missing; what else the stream carries is not to blame.
-      LogWarning("{}", verdict.status().ToString());
-      return absl::OkStatus();
-    }
-    if (!verdict.ok()) return verdict.status();
-    SendVerdict(*std::move(verdict));
-    return absl::OkStatus();
+    v1::PayloadChunk& chunk = *message.mutable_payload_chunk();
+    return chunk.shared_size() == 0 ? TakeChunk(*session, chunk) : TakeSharedChunk(*session, chunk);
   }
   if (message.has_control_report()) {
     service_->Report(session_id_, message.control_report());
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError("a message that is neither hello, batch, payload_chunk nor control_report");
+}
+
+absl::Status IngestStream::TakeChunk(Session& session, v1::PayloadChunk& chunk) {
+  auto verdict = session.AddPayload(chunk);
+  if (absl::IsDataLoss(verdict.status())) {
+    // That payload stays missing; what else the stream carries is not to blame.
+    LogWarning("{}", verdict.status().ToString());
+    verdict = v1::PayloadVerdict();
+    // The memory may hold something else by now; a message holds what the agent has.
+    if (chunk.shared_size() > 0) verdict->add_wanted(chunk.hash());
+  }
+  if (!verdict.ok()) return verdict.status();
+  SendVerdict(*std::move(verdict));
+  return absl::OkStatus();
+}
+
+absl::Status IngestStream::TakeSharedChunk(Session& session, v1::PayloadChunk& chunk) {
+  const uint32_t size = chunk.shared_size();
+  if (memory_ == nullptr || !chunk.content().empty() || size > max_chunk_bytes_) {
+    return absl::InvalidArgumentError(Cat("payload_chunk.shared_size is ", size, ", at most ", max_chunk_bytes_,
+                                          "; 0 where Welcome does not say shared_memory, and beside a content"));
+  }
+  // Of this thread, so that no stream keeps one.
+  thread_local std::string buffer;
+  buffer.resize(size);
+  if (absl::Status status = memory_->Read(chunk.shared_offset(), size, buffer.data()); !status.ok()) {
+    return absl::InvalidArgumentError(
+        Cat("payload_chunk of ", Hex(chunk.hash()), " at byte ", chunk.offset(), ": ", status.message()));
+  }
+  chunk.mutable_content()->swap(buffer);
+  const absl::Status status = TakeChunk(session, chunk);
+  chunk.mutable_content()->swap(buffer);
+  if (status.ok()) service_->metrics_->Add(Metric::kSharedBytes, size);
+  return status;
 }
 
 absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
@@ -107,6 +134,9 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
   session_id_ = hello.session();
   v1::ServerMessage welcome;
   *welcome.mutable_welcome() = (*session)->welcome();
+  max_chunk_bytes_ = welcome.welcome().max_chunk_bytes();
+  memory_ = AgentMemory::Open(hello, service_->sessions_->shared_directory());
+  if (memory_ != nullptr) welcome.mutable_welcome()->add_capabilities("shared_memory");
   {
     absl::MutexLock lock(&mu_);
     session_ = *std::move(session);

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/ingest/agent_memory.h"
 #include "server/ingest/ingest_service.h"
 
 namespace msprobe::server {
@@ -48,7 +49,10 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Apply();
   void Applied(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Decode();
-  absl::Status Take(const v1::AgentMessage& message);
+  absl::Status Take(v1::AgentMessage& message);
+  absl::Status TakeChunk(Session& session, v1::PayloadChunk& chunk);
+  // Puts what lies in the agent's memory into `chunk` for as long as it is taken.
+  absl::Status TakeSharedChunk(Session& session, v1::PayloadChunk& chunk);
   absl::Status TakeHello(const v1::Hello& hello);
   absl::Status SendTo(const std::string& server, const v1::Hello& hello);
   void Send(v1::ServerMessage message) ABSL_LOCKS_EXCLUDED(mu_);
@@ -69,7 +73,9 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   v1::AgentMessage message_;   // touched by who applies
   absl::Mutex mu_;
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);
-  std::string session_id_;  // as message_
+  std::string session_id_;               // as message_, and so are the next two
+  std::unique_ptr<AgentMemory> memory_;  // null: payloads come in messages
+  uint32_t max_chunk_bytes_ = 0;
   grpc::ByteBuffer outgoing_ ABSL_GUARDED_BY(mu_);
   std::deque<v1::ServerMessage> queue_ ABSL_GUARDED_BY(mu_);
   bool redirected_ ABSL_GUARDED_BY(mu_) = false;  // what is in the queue goes out without a session

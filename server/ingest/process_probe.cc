@@ -22,9 +22,13 @@ std::string FirstLine(const std::string& path) {
 
 }  // namespace
 
-ProcessState ProbeProcess(const v1::Hello& hello) {
+bool IsThisBoot(const v1::Hello& hello) {
   static const std::string boot_id = FirstLine("/proc/sys/kernel/random/boot_id");
-  if (hello.boot_id().empty() || hello.boot_id() != boot_id || hello.process_id() == 0) return ProcessState::kUnknown;
+  return !hello.boot_id().empty() && hello.boot_id() == boot_id;
+}
+
+ProcessState ProbeProcess(const v1::Hello& hello) {
+  if (!IsThisBoot(hello) || hello.process_id() == 0) return ProcessState::kUnknown;
   const std::string stat = FirstLine(Cat("/proc/", hello.process_id(), "/stat"));
   // The second field is the program's name in brackets, which may hold spaces and brackets itself.
   const size_t name_end = stat.rfind(')');

@@ -11,6 +11,9 @@ namespace msprobe::server {
 enum class ProcessState { kUnknown, kAlive, kGone };
 using ProcessProbe = std::function<ProcessState(const v1::Hello&)>;
 
+// Whether it comes from this boot of this machine.
+bool IsThisBoot(const v1::Hello& hello);
+
 // Looks into /proc: kGone and kAlive for a process of this boot of this machine (its start ticks tell a reused process
 // id), kUnknown for any other.
 ProcessState ProbeProcess(const v1::Hello& hello);

@@ -193,6 +193,7 @@ void Sessions::Tick() {
       LogWarning("session {} of run {} ({}) is lost", Hex(row.session()), row.hello().run(),
                  RankName(row.hello().rank()));
       if (absl::Status status = session->Lose(); !status.ok()) LogError("{}", status.ToString());
+      AgentMemory::RemoveLeft(row.hello(), options_.shared_directory);
     }
   }
   context_.metrics->Set(Metric::kOpenSessions, static_cast<double>(open));

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/ingest/agent_memory.h"
 #include "server/ingest/live_session.h"
 #include "server/ingest/process_probe.h"
 
@@ -26,6 +27,8 @@ struct SessionsOptions {
   std::function<absl::Status(uint32_t run)> admit;
   // Empty: nothing is known of any process.
   ProcessProbe probe;
+  // Where agents of this machine keep the files that they share.
+  std::string shared_directory = AgentMemory::kDirectory;
 };
 
 // All sessions in use or unfinished.
@@ -53,7 +56,10 @@ class Sessions : public SessionOpener {
   // Loads it where it is not in use.
   absl::StatusOr<std::shared_ptr<LiveSession>> FindOrLoad(const std::string& session);
 
-  // Decides about sessions without users, forgets those that are finished. Call about every 200 ms.
+  const std::string& shared_directory() const { return options_.shared_directory; }
+
+  // Decides about sessions without users (the shared file of a lost one goes, too), forgets those that are finished.
+  // Call about every 200 ms.
   void Tick();
 
   // From now on OpenSession answers Unavailable.

@@ -59,6 +59,9 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "waiting) or error."},
     {Metric::kPayloadBytes, "msprobe_payload_stored_bytes_total", MetricType::kCounter, "bytes", "",
      "Bytes of payloads that became whole."},
+    {Metric::kSharedBytes, "msprobe_payload_shared_bytes_total", MetricType::kCounter, "bytes", "",
+     "Bytes of payloads that were read from memory which an agent of this machine shares; the others of kind payload "
+     "came in messages."},
     {Metric::kPayloadsRefused, "msprobe_payloads_refused_total", MetricType::kCounter, "payloads", "",
      "Payloads whose bytes did not have the announced hash or size."},
     {Metric::kGaps, "msprobe_gap_fragments_total", MetricType::kCounter, "fragments", "reason",

@@ -30,6 +30,7 @@ enum class Metric : uint8_t {
   kWatched,
   kWatchedSteps,
   kPayloadBytes,
+  kSharedBytes,
   kPayloadsRefused,
   kGaps,
   kExports,
