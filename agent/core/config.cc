@@ -372,6 +372,7 @@ class Reader {
           ReadNumber(Find(root_, "memory_ceiling_mb"), "memory_ceiling_mb", 1, 1 << 20, &ceiling),
           ReadNumber(Find(root_, "spool_quota_mb"), "spool_quota_mb", 0, 1 << 24, &quota),
           ReadNumber(Find(root_, "stall_bound_s"), "stall_bound_s", 0, 86400, &config_.stall_bound_seconds),
+          ReadBool(Find(root_, "shared_memory"), "shared_memory", &config_.shared_memory),
           ReadChoice(Find(root_, "capture"), "capture", kCaptures, &capture),
           ReadChoice(Find(root_, "backward"), "backward", kBackwards, &backward),
           ReadBool(Find(root_, "linear_weight_grad"), "linear_weight_grad", &config_.linear_weight_grad),

@@ -71,6 +71,7 @@ struct Config {
   uint64_t memory_ceiling_bytes = uint64_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
   double stall_bound_seconds = 30;
+  bool shared_memory = true;
   bool capture_all = false;  // "capture": "all"
   Reuse reuse = Reuse::kParameters;
   bool exact_backward = false;        // "backward": "exact"

@@ -9,7 +9,7 @@
 namespace msprobe::core {
 namespace {
 
-constexpr std::array<std::string_view, 33> kTopFields = {"task",
+constexpr std::array<std::string_view, 34> kTopFields = {"task",
                                                          "dump_path",
                                                          "rank",
                                                          "step",
@@ -29,6 +29,7 @@ constexpr std::array<std::string_view, 33> kTopFields = {"task",
                                                          "loss_policy",
                                                          "spool_quota_mb",
                                                          "stall_bound_s",
+                                                         "shared_memory",
                                                          "capture",
                                                          "backward",
                                                          "reuse",

@@ -48,6 +48,7 @@ TEST_F(ConfigTest, DefaultsAreTheEstablishedOnes) {
   EXPECT_TRUE(config->extra_info);
   EXPECT_TRUE(config->forward && config->backward && config->input && config->output);
   EXPECT_EQ(config->loss_policy, LossPolicy::kSpool);
+  EXPECT_TRUE(config->shared_memory);
   EXPECT_FALSE(config->capture_all);
   EXPECT_EQ(config->server, "");
   EXPECT_THAT(config->warnings, IsEmpty());
@@ -60,7 +61,7 @@ TEST_F(ConfigTest, ReadsEveryField) {
     "task": "tensor", "level": "mix", "rank": [3, "0-1", 3], "step": ["5", 2], "extra_info": false,
     "async_dump": false, "precision": "high", "risk_level": "", "custom_op_namespaces": ["_C"],
     "server": "host:9", "run": "r", "loss_policy": "spool", "memory_ceiling_mb": 16, "spool_quota_mb": 32,
-    "stall_bound_s": 0.5, "capture": "all", "reuse": "off",
+    "stall_bound_s": 0.5, "shared_memory": false, "capture": "all", "reuse": "off",
     "statistics": {"list": ["not this section"]},
     "tensor": {"scope": ["Module.a.Linear.forward.0", "Functional.relu.0.forward"], "list": ["linear"],
                "data_mode": ["forward", "input"], "summary_mode": "md5",
@@ -92,6 +93,7 @@ TEST_F(ConfigTest, ReadsEveryField) {
   EXPECT_EQ(config->memory_ceiling_bytes, uint64_t{16} << 20);
   EXPECT_EQ(config->spool_quota_bytes, uint64_t{32} << 20);
   EXPECT_EQ(config->stall_bound_seconds, 0.5);
+  EXPECT_FALSE(config->shared_memory);
   EXPECT_TRUE(config->capture_all);
   EXPECT_THAT(config->json, HasSubstr("\"stall_bound_s\": 0.5"));
   EXPECT_THAT(config->warnings, IsEmpty());

@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <span>
 #include <utility>
 
 #include "agent/core/content_hash.h"
+#include "agent/core/shared_file.h"
 #include "agent/core/str_cat.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
@@ -72,6 +74,10 @@ uint64_t FakeIngest::chunks() const {
   MutexLock lock(&mu_);
   return chunks_;
 }
+uint64_t FakeIngest::shared_chunks() const {
+  MutexLock lock(&mu_);
+  return shared_chunks_;
+}
 
 void FakeIngest::CheckBlock(const v1::Block& block) {
   for (uint64_t id : block.structures()) {
@@ -126,6 +132,18 @@ grpc::Status FakeIngest::TakeBatch(const v1::Batch& batch, Replies* replies) {
   return grpc::Status::OK;
 }
 
+void FakeIngest::ReadMemory(v1::PayloadChunk* chunk) {
+  if (chunk->shared_size() == 0) return;
+  ++shared_chunks_;
+  if (!behavior_.reads_memory) violations_.push_back("a chunk in memory that nobody said he reads");
+  std::ifstream file(Cat(SharedFile::kDirectory, "/", hellos_.back().shared_file()));
+  file.seekg(static_cast<std::streamoff>(chunk->shared_offset()));
+  chunk->mutable_content()->resize(chunk->shared_size());
+  file.read(chunk->mutable_content()->data(), chunk->shared_size());
+  if (!file) violations_.push_back("a chunk that is not in the shared file");
+  if (behavior_.misreads_memory) chunk->mutable_content()->front() ^= 1;
+}
+
 void FakeIngest::TakeChunk(const v1::PayloadChunk& chunk, Replies* replies) {
   ++chunks_;
   if (!announced_.contains(chunk.hash())) violations_.push_back("a chunk of a payload that was not announced");
@@ -134,8 +152,11 @@ void FakeIngest::TakeChunk(const v1::PayloadChunk& chunk, Replies* replies) {
   if (chunk.offset() != content.size()) violations_.push_back("a chunk out of order");
   content += chunk.content();
   if (!chunk.last()) return;
-  if (PayloadHash(std::as_bytes(std::span(content))) != chunk.hash())
-    violations_.push_back("a payload is not its hash");
+  if (PayloadHash(std::as_bytes(std::span(content))) != chunk.hash()) {
+    if (chunk.shared_size() == 0) violations_.push_back("a payload is not its hash");
+    replies->emplace_back().mutable_payload_verdict()->add_wanted(chunk.hash());
+    return;
+  }
   payloads_[chunk.hash()] = std::move(content);
   partial_.erase(chunk.hash());
   replies->emplace_back().mutable_payload_verdict()->add_stored(chunk.hash());
@@ -163,6 +184,7 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       welcome->set_durable_through(durable_);
       if (durable_ < message.hello().freed_through()) durable_ = message.hello().freed_through();
       if (behavior_.exports) welcome->add_capabilities("export");
+      if (behavior_.reads_memory) welcome->add_capabilities("shared_memory");
       for (const std::string& hash : announced_) {
         if (behavior_.want_payloads && !payloads_.contains(hash)) welcome->add_missing_payloads(hash);
       }
@@ -183,7 +205,10 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       if (message.has_batch() && behavior_.acknowledge) {
         if (grpc::Status status = TakeBatch(message.batch(), &replies); !status.ok()) return status;
       }
-      if (message.has_payload_chunk()) TakeChunk(message.payload_chunk(), &replies);
+      if (message.has_payload_chunk()) {
+        ReadMemory(message.mutable_payload_chunk());
+        TakeChunk(message.payload_chunk(), &replies);
+      }
       end = behavior_.end_stream_after > 0 && ++taken >= behavior_.end_stream_after;
     }
     // Ending before the answers is what a crash after the write looks like.

@@ -26,6 +26,8 @@ class FakeIngest final : public v1::Ingest::Service {
     std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
     uint64_t bytes_per_second = 0;
     std::string redirect_to = {};  // every stream is sent there
+    bool reads_memory = false;     // capability "shared_memory"
+    bool misreads_memory = false;  // finds other bytes there than the agent had
     uint64_t overtaken = 0;        // batches of a former stream that it takes behind the first one of this stream
   };
 
@@ -47,6 +49,7 @@ class FakeIngest final : public v1::Ingest::Service {
   int streams() const;
   int clean_ends() const;  // streams that the agent ended
   uint64_t chunks() const;
+  uint64_t shared_chunks() const;  // those that lay in the agent's memory
 
   grpc::Status Stream(grpc::ServerContext* context,
                       grpc::ServerReaderWriter<v1::ServerMessage, v1::AgentMessage>* stream) override;
@@ -55,6 +58,8 @@ class FakeIngest final : public v1::Ingest::Service {
   using Replies = std::vector<v1::ServerMessage>;
 
   grpc::Status TakeBatch(const v1::Batch& batch, Replies* replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Gives a chunk its content where that lies in the agent's memory.
+  void ReadMemory(v1::PayloadChunk* chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeChunk(const v1::PayloadChunk& chunk, Replies* replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckBlock(const v1::Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -74,6 +79,7 @@ class FakeIngest final : public v1::Ingest::Service {
   int streams_ ABSL_GUARDED_BY(mu_) = 0;
   int clean_ends_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t shared_chunks_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace msprobe::core

@@ -73,7 +73,7 @@ absl::Status LeftSessions::Send(Spool::Left left) {
   FragmentQueue queue(bell.get());
   const Dictionary dictionary;
   AtomicCounters counters;
-  Sender sender(SenderParts{&queue, &dictionary, budget, bell, log_, &counters, nullptr}, std::move(hello),
+  Sender sender(SenderParts{&queue, &dictionary, budget, bell, log_, &counters, nullptr, nullptr}, std::move(hello),
                 connect_(bell), std::move(left.spool), true, absl::ZeroDuration());
   sender.Restore(left.entries);
   sender.Start();

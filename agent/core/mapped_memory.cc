@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include "agent/core/shared_file.h"
+
 namespace msprobe::core {
 namespace {
 
@@ -13,17 +15,24 @@ constexpr size_t kPage = 4096;
 size_t MappedMemory::Rounded(size_t size) { return (size + kPage - 1) / kPage * kPage; }
 
 MappedMemory MappedMemory::Allocate(size_t size) {
-  MappedMemory result;
   const size_t rounded = Rounded(size);
   void* const at = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return result;
-  result.at_ = static_cast<std::byte*>(at);
-  result.size_ = rounded;
-  return result;
+  if (at == MAP_FAILED) return {};
+  return MappedMemory(static_cast<std::byte*>(at), rounded, nullptr);
 }
 
 MappedMemory::~MappedMemory() {
-  if (at_ != nullptr) munmap(at_, size_);
+  if (at_ == nullptr) return;
+  if (file_ != nullptr) {
+    file_->Free(at_, size_);
+  } else {
+    munmap(at_, size_);
+  }
+}
+
+std::optional<uint64_t> MappedMemory::shared_offset() const {
+  if (file_ == nullptr) return std::nullopt;
+  return file_->OffsetOf(at_);
 }
 
 }  // namespace msprobe::core

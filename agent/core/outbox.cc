@@ -111,6 +111,7 @@ Outbox::BatchSummary Outbox::Summary(uint64_t sequence) const { return Get(seque
 void Outbox::Stored(const std::string& hash) {
   const auto it = payloads_.find(hash);
   if (it == payloads_.end()) return;
+  EndLending(it->second);
   if (it->second.place.has_value()) {
     spool_->Release(*it->second.place);
     spool_full_ = false;
@@ -141,7 +142,13 @@ absl::StatusOr<Outbox::PayloadPart> Outbox::ReadPayload(const std::string& hash,
     if (offset > bytes.size()) return absl::DataLossError("the tensor is gone");
     const std::string_view whole(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const std::string_view part = whole.substr(offset, size);
-    return PayloadPart{.owner = it->second.memory, .bytes = part, .last = offset + part.size() == whole.size()};
+    std::optional<uint64_t> shared_offset;
+    if (it->second.shareable && !part.empty()) shared_offset = it->second.memory->shared_offset();
+    if (shared_offset.has_value()) *shared_offset += offset;
+    return PayloadPart{.owner = it->second.memory,
+                       .bytes = part,
+                       .last = offset + part.size() == whole.size(),
+                       .shared_offset = shared_offset};
   }
   if (offset == 0) {
     if (absl::Status status = spool_->Verify(*it->second.place); !status.ok()) return status;
@@ -149,7 +156,33 @@ absl::StatusOr<Outbox::PayloadPart> Outbox::ReadPayload(const std::string& hash,
   absl::StatusOr<Spool::Part> read = spool_->ReadPart(*it->second.place, offset, size);
   if (!read.ok()) return read.status();
   const auto part = std::make_shared<const std::string>(std::move(read->bytes));
-  return PayloadPart{.owner = part, .bytes = *part, .last = read->last};
+  return PayloadPart{.owner = part, .bytes = *part, .last = read->last, .shared_offset = std::nullopt};
+}
+
+void Outbox::Lend(const std::string& hash) {
+  const auto it = payloads_.find(hash);
+  if (it == payloads_.end() || std::exchange(it->second.lent, true)) return;
+  lent_bytes_ += it->second.memory->size();
+}
+
+void Outbox::EndLending(HeldPayload& payload) {
+  if (std::exchange(payload.lent, false)) lent_bytes_ -= payload.memory->size();
+}
+
+void Outbox::EndLending(const std::string& hash) {
+  const auto it = payloads_.find(hash);
+  if (it == payloads_.end()) return;
+  EndLending(it->second);
+  it->second.shareable = false;
+}
+
+void Outbox::EndLending() {
+  for (auto& [hash, payload] : payloads_) EndLending(payload);
+}
+
+bool Outbox::IsLent(const std::string& hash) const {
+  const auto it = payloads_.find(hash);
+  return it != payloads_.end() && it->second.lent;
 }
 
 uint64_t Outbox::PayloadsThrough(uint64_t sequence) const {
@@ -170,8 +203,9 @@ uint64_t Outbox::SequenceOfEntry(uint64_t entry) const {
 
 bool Outbox::SpillPayload(const std::string& hash) {
   const auto it = payloads_.find(hash);
+  if (it == payloads_.end() || it->second.memory == nullptr || it->second.lent) return true;
   // What is not a copy needs no memory of ours.
-  if (it == payloads_.end() || it->second.memory == nullptr || !it->second.memory->counted()) return true;
+  if (!it->second.memory->counted()) return true;
   const std::span<std::byte> bytes = it->second.memory->bytes();
   absl::StatusOr<Spool::Place> place =
       spool_->Append(hash, std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -182,6 +216,7 @@ bool Outbox::SpillPayload(const std::string& hash) {
 }
 
 bool Outbox::SpillAll() {
+  EndLending();
   while (SpillOldest()) {
   }
   if (spilled_through_ < last_sequence()) return false;

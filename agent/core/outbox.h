@@ -22,6 +22,7 @@ namespace msprobe::core {
 // 1. Batches have consecutive sequences: freed_through() + 1 to last_sequence().
 // 2. A payload is held once, however often it is announced, from its announcement until Stored.
 // 3. What is in memory is charged to the budget; what is spooled is not.
+// 4. A payload that is lent stays where it is, in memory, until it is stored or dropped or lending ends.
 //
 // Threads: one (the sender). The shared bytes given out may outlive the entry, on any thread.
 class Outbox {
@@ -61,11 +62,20 @@ class Outbox {
     std::shared_ptr<const void> owner;
     std::string_view bytes;
     bool last = false;
+    std::optional<uint64_t> shared_offset;  // of the bytes in the session's SharedFile
   };
   absl::StatusOr<PayloadPart> ReadPayload(const std::string& hash, uint64_t offset, size_t size) const;
   // Whether what ReadPayload gave is still what was captured.
   bool Intact(const std::string& hash) const;
   void DropPayload(const std::string& hash) { Stored(hash); }
+
+  // The server may read the payload's memory from now on.
+  void Lend(const std::string& hash);
+  // Of one payload, which is then no longer shared; of all, which are.
+  void EndLending(const std::string& hash);
+  void EndLending();
+  bool IsLent(const std::string& hash) const;
+  size_t lent_bytes() const { return lent_bytes_; }
 
   // Payloads held that batches up to `sequence` announced first.
   uint64_t PayloadsThrough(uint64_t sequence) const;
@@ -92,10 +102,13 @@ class Outbox {
     std::shared_ptr<Payload> memory;
     std::optional<Spool::Place> place;  // with null memory
     uint64_t first_announced = 0;
+    bool lent = false;
+    bool shareable = true;
   };
 
   const Batch& Get(uint64_t sequence) const { return batches_[sequence - freed_through_ - 1]; }
   void Forget(Batch& batch);
+  void EndLending(HeldPayload& payload);
   bool SpillPayload(const std::string& hash);
 
   MemoryBudget* const budget_;
@@ -105,6 +118,7 @@ class Outbox {
   uint64_t spilled_through_ = 0;  // batches up to here are spooled or freed
   uint64_t durable_entry_ = 0;
   bool spool_full_ = false;
+  size_t lent_bytes_ = 0;
   absl::flat_hash_map<std::string, HeldPayload> payloads_;
 };
 

@@ -150,5 +150,35 @@ TEST_F(OutboxTest, WhatIsRestoredIsDurableWithItsLastBatch) {
   EXPECT_EQ(outbox_.PayloadsThrough(6), 3);
 }
 
+TEST_F(OutboxTest, WhatIsLentStaysInMemoryUntilItIsStoredOrLendingEnds) {
+  Append(1, {"first", "second"});
+  outbox_.Lend("hash of first");
+  outbox_.Lend("hash of first");
+  EXPECT_EQ(outbox_.lent_bytes(), 5u);
+  EXPECT_TRUE(outbox_.SpillOldest());
+  EXPECT_EQ(budget_.used(), 5u) << "the second and the batch are on disk";
+  EXPECT_EQ(outbox_.ReadPayload("hash of first", 0, 10)->bytes, "first");
+  outbox_.Stored("hash of first");
+  EXPECT_EQ(outbox_.lent_bytes(), 0u);
+  EXPECT_EQ(budget_.used(), 0u);
+
+  Append(2, {"third"});
+  outbox_.Lend("hash of third");
+  EXPECT_TRUE(outbox_.IsLent("hash of third"));
+  outbox_.EndLending();
+  EXPECT_EQ(outbox_.lent_bytes(), 0u);
+  EXPECT_FALSE(outbox_.IsLent("hash of third"));
+  EXPECT_TRUE(outbox_.SpillAll());
+  EXPECT_EQ(budget_.used(), 0u);
+}
+
+TEST_F(OutboxTest, AtTheEndWhatIsLentIsSpilledToo) {
+  Append(1, {"first"});
+  outbox_.Lend("hash of first");
+  EXPECT_TRUE(outbox_.SpillAll());
+  EXPECT_EQ(budget_.used(), 0u);
+  EXPECT_EQ(outbox_.ReadPayload("hash of first", 0, 10)->bytes, "first");
+}
+
 }  // namespace
 }  // namespace msprobe::core

@@ -22,6 +22,7 @@ class PayloadPool::Pooled final : public Payload {
       : pool_(std::move(pool)), memory_(std::move(memory)), size_(size) {}
   ~Pooled() override { pool_->Return(std::move(memory_)); }
   std::span<std::byte> bytes() override { return {memory_.get(), size_}; }
+  std::optional<uint64_t> shared_offset() const override { return memory_.shared_offset(); }
 
  private:
   const std::shared_ptr<PayloadPool> pool_;
@@ -43,10 +44,32 @@ std::shared_ptr<Payload> PayloadPool::Make(size_t size) {
       MakeRoom(capacity - size);
     }
   }
-  if (memory.empty()) memory = MappedMemory::Allocate(capacity);
+  if (memory.empty()) memory = Fresh(capacity);
   if (memory.empty()) return nullptr;
   budget_->Charge(capacity - size);
   return std::make_shared<Pooled>(shared_from_this(), std::move(memory), size);
+}
+
+MappedMemory PayloadPool::Fresh(size_t capacity) {
+  std::shared_ptr<SharedFile> file;
+  if (capacity >= kSmallestShared) {
+    MutexLock lock(&mu_);
+    file = file_;
+  }
+  MappedMemory memory;
+  if (file != nullptr) memory = file->Allocate(capacity);
+  return memory.empty() ? MappedMemory::Allocate(capacity) : std::move(memory);
+}
+
+std::string PayloadPool::Share(const std::string& directory) {
+  MutexLock lock(&mu_);
+  if (!std::exchange(share_tried_, true)) file_ = SharedFile::Create(budget_->ceiling(), directory);
+  return file_ == nullptr ? "" : file_->name();
+}
+
+void PayloadPool::EndSharing() {
+  MutexLock lock(&mu_);
+  if (file_ != nullptr) file_->EndSharing();
 }
 
 void PayloadPool::Return(MappedMemory memory) {

@@ -1,5 +1,10 @@
 #include "agent/core/payload_pool.h"
 
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "agent/core/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace msprobe::core {
@@ -43,6 +48,33 @@ TEST_F(PayloadPoolTest, IdleMemoryOfAnotherSizeMakesRoom) {
   std::vector<std::shared_ptr<Payload>> held = {Make(500'000), Make(500'000)};
   held.clear();
   EXPECT_LE(pool_->idle_bytes(), budget_->ceiling());
+}
+
+TEST_F(PayloadPoolTest, PayloadsLieInTheSharedFileAsFarAsItHasRoom) {
+  EXPECT_EQ(Make(100'000)->shared_offset(), std::nullopt) << "nobody has asked for it";
+  const std::string name = pool_->Share();
+  if (name.empty()) GTEST_SKIP() << SharedFile::kDirectory << " cannot be shared from";
+  EXPECT_EQ(pool_->Share(), name);
+  const std::shared_ptr<Payload> large = Make(200'000), small = Make(1000);
+  if (!large->shared_offset().has_value()) GTEST_SKIP() << SharedFile::kDirectory << " has no room";
+  EXPECT_EQ(small->shared_offset(), std::nullopt) << "that goes in a message";
+  std::memset(large->bytes().data(), 'x', large->size());
+  std::ifstream file(Cat(SharedFile::kDirectory, "/", name));
+  file.seekg(static_cast<std::streamoff>(*large->shared_offset()));
+  std::string content(large->size(), '\0');
+  file.read(content.data(), static_cast<std::streamsize>(content.size()));
+  EXPECT_EQ(content, std::string(200'000, 'x'));
+
+  pool_->EndSharing();
+  EXPECT_FALSE(std::filesystem::exists(Cat(SharedFile::kDirectory, "/", name)));
+  EXPECT_NE(Make(300'000), nullptr);
+}
+
+TEST_F(PayloadPoolTest, WithoutASharedFileMemoryIsOfThisProcess) {
+  EXPECT_EQ(pool_->Share("/nowhere"), "");
+  const std::shared_ptr<Payload> payload = Make(200'000);
+  ASSERT_NE(payload, nullptr);
+  EXPECT_EQ(payload->shared_offset(), std::nullopt);
 }
 
 }  // namespace

@@ -87,6 +87,8 @@ class Payload {
   virtual size_t size() { return bytes().size(); }
   // Whether it is a copy, counted against the ceiling.
   virtual bool counted() const { return true; }
+  // Where in the session's SharedFile bytes() begin; nothing: they are not there.
+  virtual std::optional<uint64_t> shared_offset() const { return std::nullopt; }
   // Whether bytes() are still what was captured.
   virtual bool intact() { return true; }
   const std::shared_ptr<PayloadName>& name() const { return name_; }

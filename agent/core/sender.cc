@@ -21,6 +21,11 @@ constexpr milliseconds kLinger(100);
 constexpr seconds kWelcomeTimeout(10);
 constexpr size_t kChunkBytes = size_t{1} << 20;
 
+bool Has(const v1::Welcome& welcome, std::string_view capability) {
+  return std::find(welcome.capabilities().begin(), welcome.capabilities().end(), capability) !=
+         welcome.capabilities().end();
+}
+
 }  // namespace
 
 Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, Spool spool, bool may_spill,
@@ -103,6 +108,8 @@ void Sender::Run() {
     if (stream_ != nullptr && !welcomed_) wake = std::min(wake, welcome_deadline_);
     if (stream_ != nullptr && !hello_sent_) {
       hello_.set_freed_through(outbox_.freed_through());
+      const bool shares = parts_.shared != nullptr && hello_.settings().task() == kTaskWithPayloads;
+      hello_.set_shared_file(shares ? parts_.shared->Share() : "");
       hello_.clear_awaited_exports();
       for (const auto& [step, pending] : pending_exports_) {
         if (pending.complete) hello_.add_awaited_exports(step);
@@ -344,8 +351,8 @@ void Sender::HandleWelcome(const v1::Welcome& welcome) {
   connector_.Succeeded(welcome.server_version());
   max_chunk_bytes_ =
       welcome.max_chunk_bytes() == 0 ? kChunkBytes : std::min<size_t>(kChunkBytes, welcome.max_chunk_bytes());
-  server_exports_ =
-      std::find(welcome.capabilities().begin(), welcome.capabilities().end(), "export") != welcome.capabilities().end();
+  server_exports_ = Has(welcome, "export");
+  server_reads_memory_ = !hello_.shared_file().empty() && Has(welcome, "shared_memory");
   outbox_.Acknowledge(welcome.durable_through());
   if (welcome.durable_through() < outbox_.freed_through()) TellServerItLostBatches();
   next_to_send_ = outbox_.freed_through() + 1;
@@ -364,6 +371,10 @@ void Sender::HandleVerdict(const v1::PayloadVerdict& verdict) {
   for (const std::string& hash : verdict.wanted()) {
     if (!outbox_.Holds(hash)) {
       ++parts_.counters->payloads_dropped;
+    } else if (outbox_.IsLent(hash)) {
+      // What it read was something else.
+      outbox_.EndLending(hash);
+      wanted_.push_back(hash);
     } else if (queued_.insert(hash).second) {
       wanted_.push_back(hash);
     }
@@ -449,6 +460,7 @@ void Sender::ForgetStream() {
   wanted_.clear();
   queued_.clear();
   upload_.reset();
+  outbox_.EndLending();
   bytes_per_second_ = 0;
   throttled_until_ = Clock::time_point::min();
 }
@@ -477,25 +489,37 @@ bool Sender::SendBatch() {
   return true;
 }
 
+bool Sender::BeginUpload() {
+  // What is lent leaves memory only when it is stored, so it is a part of the ceiling, but for one payload that is
+  // larger.
+  if (outbox_.lent_bytes() > parts_.budget->ceiling() / 4) return false;
+  while (!upload_.has_value() && !wanted_.empty()) {
+    if (outbox_.Holds(wanted_.front())) upload_ = Upload{.hash = std::move(wanted_.front())};
+    wanted_.pop_front();
+  }
+  return upload_.has_value();
+}
+
+bool Sender::WriteChunk(const Outbox::PayloadPart& part) {
+  if (!server_reads_memory_ || !part.shared_offset.has_value()) {
+    return stream_->Write(ChunkMessage(upload_->hash, upload_->offset, part.bytes, part.last, part.owner));
+  }
+  outbox_.Lend(upload_->hash);
+  return stream_->Write(
+      SharedChunkMessage(upload_->hash, upload_->offset, *part.shared_offset, part.bytes.size(), part.last));
+}
+
 bool Sender::SendChunk() {
   absl::StatusOr<Outbox::PayloadPart> part = absl::NotFoundError("nothing is wanted");
   while (!part.ok()) {
-    if (!upload_.has_value()) {
-      if (wanted_.empty()) return false;
-      upload_ = Upload{.hash = std::move(wanted_.front())};
-      wanted_.pop_front();
-      if (!outbox_.Holds(upload_->hash)) {
-        upload_.reset();
-        continue;
-      }
-    }
+    if (!upload_.has_value() && !BeginUpload()) return false;
     part = outbox_.ReadPayload(upload_->hash, upload_->offset, max_chunk_bytes_);
     if (part.ok()) break;
     ++parts_.counters->payloads_dropped;
     outbox_.DropPayload(upload_->hash);
     upload_.reset();
   }
-  if (!stream_->Write(ChunkMessage(upload_->hash, upload_->offset, part->bytes, part->last, part->owner))) return false;
+  if (!WriteChunk(*part)) return false;
   Sent(part->bytes.size());
   upload_->offset += part->bytes.size();
   if (part->last) {

@@ -24,10 +24,14 @@
 #include "agent/core/mutex.h"
 #include "agent/core/outbox.h"
 #include "agent/core/packer.h"
+#include "agent/core/payload_pool.h"
 #include "agent/core/spool.h"
 #include "msprobe/v1/ingest.pb.h"
 
 namespace msprobe::core {
+
+// The task whose payloads are worth a shared file.
+inline constexpr char kTaskWithPayloads[] = "tensor";
 
 // SessionCounters as threads share them.
 struct AtomicCounters {
@@ -45,6 +49,7 @@ struct SenderParts {
   const Log* log;
   AtomicCounters* counters;
   ControlMailbox* control;  // null: of a process that is gone, which nobody can ask
+  PayloadPool* shared;      // whose memory the server may read; null: none
 };
 
 // The sender thread: packs what the queue holds, keeps it until it is durable (spilling to the spool where memory runs
@@ -126,6 +131,9 @@ class Sender {
   void Pump();
   bool SendBatch();
   bool SendChunk();
+  // The next payload that is wanted and held. False: there is none, or it has to wait.
+  bool BeginUpload();
+  bool WriteChunk(const Outbox::PayloadPart& part);
   void Sent(size_t bytes);
 
   void AnswerWaiters();
@@ -167,8 +175,9 @@ class Sender {
   uint64_t next_to_send_ = 1;
   uint64_t received_through_ = 0;
   size_t max_chunk_bytes_ = 0;
-  bool one_at_a_time_ = false;  // a batch was refused as malformed: find out which
-  bool chunk_next_ = false;     // batches and chunks take turns
+  bool server_reads_memory_ = false;  // said on this stream
+  bool one_at_a_time_ = false;        // a batch was refused as malformed: find out which
+  bool chunk_next_ = false;           // batches and chunks take turns
   std::deque<std::string> wanted_;
   absl::flat_hash_set<std::string> queued_;  // wanted on this stream and not yet stored
   std::optional<Upload> upload_;

@@ -120,8 +120,12 @@ struct Parts {
       return Connector(targets, embedded, access, std::move(own_bell), &log);
     };
     Spool spool(directory, ToHex(hello.session()), options.spool_quota_bytes, session);
-    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters, &control}, std::move(hello),
-                   connect(bell), std::move(spool), options.loss_policy == LossPolicy::kSpool, options.reading_bound);
+    // Before the first payload, so that no memory is kept that cannot be shared.
+    if (options.shared_memory && options.settings.task == kTaskWithPayloads) pool->Share();
+    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters, &control,
+                               options.shared_memory ? pool.get() : nullptr},
+                   std::move(hello), connect(bell), std::move(spool), options.loss_policy == LossPolicy::kSpool,
+                   options.reading_bound);
     left_sessions.emplace(directory, connect, &log);
     log.SetRank(options.rank);
   }
@@ -260,6 +264,7 @@ class StreamingSession : public Session, public Controlled {
       status = parts_->sender->Wait(parts_->queue.Flush(), timeout);
     }
     parts_->sender->Stop(deadline - absl::Now());
+    parts_->pool->EndSharing();
     parts_->left_sessions->Stop(std::min(deadline - absl::Now(), kLeftSessions));
     return status;
   }

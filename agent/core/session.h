@@ -46,6 +46,8 @@ struct SessionOptions {
   LossPolicy loss_policy = LossPolicy::kSpool;
   size_t memory_ceiling_bytes = size_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
+  // A server on this machine reads tensors from memory that it shares with this process (SharedFile).
+  bool shared_memory = true;
   std::string spool_directory;  // empty: under dump_path/.msprobe, else the temporary directory
   absl::Duration stall_bound = absl::Seconds(30);
   // How long one tensor's numbers may be on their way from a device before its record goes without them.

@@ -69,6 +69,7 @@ class Agent {
     options.memory_ceiling_bytes = config.memory_ceiling_bytes;
     options.spool_quota_bytes = config.spool_quota_bytes;
     options.stall_bound = absl::Seconds(config.stall_bound_seconds);
+    options.shared_memory = config.shared_memory;
     absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
     if (!session.ok()) Refuse(session.status());
     session_ = *std::move(session);
@@ -272,6 +273,7 @@ py::dict ValuesOf(const Config& config) {
   values["memory_ceiling_bytes"] = config.memory_ceiling_bytes;
   values["spool_quota_bytes"] = config.spool_quota_bytes;
   values["stall_bound_seconds"] = config.stall_bound_seconds;
+  values["shared_memory"] = config.shared_memory;
   values["capture_all"] = config.capture_all;
   values["linear_weight_grad"] = config.linear_weight_grad;
   return values;
