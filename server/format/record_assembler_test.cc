@@ -151,8 +151,8 @@ TEST_F(RecordAssemblerTest, DamagedBlockIsDataLoss) {
   BlockScript script(3, 0);
   script.Fragment(structure, 0, 1, v1::FRAGMENT_ENTER, {1});
   script.block().clear_narrow();
-  RecordAssembler assembler(3, {}, [&](uint64_t) { return structure; });
-  EXPECT_EQ(assembler.Add(script.block()).code(), absl::StatusCode::kDataLoss);
+  RecordAssembler assembler(3, {}, [&](uint64_t) { return DecodeStructure(structure.SerializeAsString()); });
+  EXPECT_EQ(assembler.Add(std::make_shared<v1::Block>(script.block())).code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(DecodeFields, GivesNumbersTheirKind) {

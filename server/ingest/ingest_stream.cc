@@ -288,6 +288,7 @@ void IngestStream::Advance() {
 }
 
 void IngestStream::Write(const v1::ServerMessage& message) {
+  outgoing_.Clear();  // what the last write left
   bool own = false;
   grpc::GenericSerialize<grpc::ProtoBufferWriter, v1::ServerMessage>(message, &outgoing_, &own);
   writing_ = true;

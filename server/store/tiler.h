@@ -97,7 +97,7 @@ class Tiler {
 
   Store* const store_;
   const TilerOptions options_;
-  absl::flat_hash_map<std::string, Notes> notes_;  // by StepKey: what was read once
+  absl::flat_hash_map<std::string, Notes> notes_;                                   // by StepKey: what was read once
   absl::flat_hash_map<std::pair<uint32_t, uint64_t>, SharedStructure> structures_;  // by run, id
 
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, uint32_t> next_set_;  // by run, epoch

@@ -14,15 +14,13 @@ namespace msprobe::server {
 namespace {
 
 void Decode(const v1::Batch& batch) {
-  std::map<uint64_t, v1::Structure> structures;
+  std::map<uint64_t, SharedStructure> structures;
   for (const v1::Definition& definition : batch.definitions()) {
-    v1::Structure structure;
-    if (structure.ParseFromString(definition.structure()) && Summarize(structure).ok()) {
-      structures[definition.id()] = structure;
-    }
+    const auto structure = DecodeStructure(definition.structure());
+    if (structure.ok()) structures[definition.id()] = *structure;
     v1::Stack().ParseFromString(definition.stack());
   }
-  const auto source = [&](uint64_t id) -> absl::StatusOr<v1::Structure> {
+  const auto source = [&](uint64_t id) -> absl::StatusOr<SharedStructure> {
     const auto found = structures.find(id);
     if (found == structures.end()) return absl::NotFoundError("no such structure");
     return found->second;
@@ -30,7 +28,7 @@ void Decode(const v1::Batch& batch) {
   for (const v1::Item& item : batch.items()) {
     if (!item.has_block()) continue;
     RecordAssembler assembler(item.block().step(), v1::Rank(), source);
-    if (!assembler.Add(item.block()).ok()) continue;
+    if (!assembler.Add(std::make_shared<v1::Block>(item.block())).ok()) continue;
     assembler
         .ForEach([](const v1::Record& record, uint64_t) {
           record.ByteSizeLong();
