@@ -54,7 +54,8 @@ void RecordAssembler::AddFragment(uint32_t block_index, uint32_t index) {
   const StoredBlock& stored = *blocks_[block_index];
   const KnownStructure& known = *stored.structures[stored.block->structure(static_cast<int>(index))];
   const RecordKey key{known.name, static_cast<uint8_t>(known.decoded->summary.kind),
-                      static_cast<uint8_t>(known.decoded->summary.direction), stored.block->count(static_cast<int>(index))};
+                      static_cast<uint8_t>(known.decoded->summary.direction),
+                      stored.block->count(static_cast<int>(index))};
   const uint32_t flags = stored.block->fragment_flags(static_cast<int>(index));
   const uint64_t ordinal = stored.fragments[index].ordinal;
 

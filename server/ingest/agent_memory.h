@@ -13,9 +13,8 @@ namespace msprobe::server {
 
 // The file in which an agent of this machine keeps its payloads (Hello.shared_file), open for reading.
 //
-// 1. Nothing is opened but a regular file of this server's own user, directly in the directory, whose name is
-// "msprobe-"
-//    and 32 hexadecimal digits, and only for a Hello of this boot of this machine. What a client gains is to have bytes
+// 1. Nothing is opened but a regular file of this server's own user, directly in the directory, named "msprobe-" and 32
+//    hexadecimal digits, and only for a Hello of this boot of this machine. What a client gains is to have bytes
 //    compared with a hash that it has announced: they are stored only where they have it.
 // 2. It is read, never mapped: who shortens it makes a read fail, not the server.
 // 3. What a killed process left is removed: a file that nobody holds the lock of.

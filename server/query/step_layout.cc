@@ -88,7 +88,8 @@ class Maker {
     for (const auto& block : blocks_) {
       absl::StatusOr<v1::Block> tagged = Tagged(*block);
       if (!tagged.ok()) return tagged.status();
-      if (absl::Status status = assembler.Add(std::make_shared<v1::Block>(*std::move(tagged))); !status.ok()) return status;
+      if (absl::Status status = assembler.Add(std::make_shared<v1::Block>(*std::move(tagged))); !status.ok())
+        return status;
     }
     if (absl::Status status = AddRows(assembler); !status.ok()) return status;
     PlaceRows();

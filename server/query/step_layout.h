@@ -53,10 +53,10 @@ struct StepLayout {
   bool unique = false;  // no row name stands twice
   bool crc32 = false;
   bool xor_checksum = false;
-  std::vector<Leaf> leaves;        // in order of arrival
-  std::vector<Scalar> integers;    // Block.integers, in order of arrival
-  std::vector<Scalar> floats;      // Block.floats
-  std::vector<uint64_t> stack_of;  // entry -> index of the fragment that has its stack, plus 1; 0: none
+  std::vector<Leaf> leaves;                 // in order of arrival
+  std::vector<Scalar> integers;             // Block.integers, in order of arrival
+  std::vector<Scalar> floats;               // Block.floats
+  std::vector<uint64_t> stack_of;           // entry -> index of the fragment that has its stack, plus 1; 0: none
   std::vector<SharedStructure> structures;  // whose slots leaves point to
 };
 

@@ -23,9 +23,8 @@ namespace msprobe::server {
 
 // The files of segments: which there are, what state each is in, and reading them.
 //
-// 1. A file is named NUMBER.open until Seal; from then on it is NUMBER.segment, and never changes. So the name says,
-// after
-//    any crash, whether all of its bytes are surely there.
+// 1. A file is named NUMBER.open until Seal; from then on it is NUMBER.segment, and never changes. So the name says
+//    after any crash whether all of its bytes are surely there.
 // 2. A new file's name is durable before Create returns: a file that is missing was taken away.
 // 3. What Open finds open is synced, and has to be looked at (unproven) before anything durable refers to it anew.
 // Threads: every method from any thread. `env` is borrowed.

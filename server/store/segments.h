@@ -27,14 +27,14 @@ struct SegmentsOptions {
 
 // The bytes of payload chunks, each written once, past the page cache, into files beside RocksDB.
 //
-// 1. What Append returned can be read at once, and outlives this process; it outlives the machine once a Sync that
-// began
-//    later has returned OK.
+// 1. What Append returned can be read at once and outlives this process, and power loss once a Sync that began later
+//    has returned OK.
 // 2. A failed Append leaves no extent. Its file gets no more; the next one goes into a new file.
 // 3. A failed Sync is final: no later one returns OK, and nothing that was written before becomes sealed.
 // 4. A file is sealed when it is full and synced. So at most one file, and those of appends under way, are open.
-// 5. Memory: one buffer of 1 MiB for all appends, which follow one another, and the handles that SegmentDirectory
-// keeps. Threads: every method from any thread. Destruction seals what is open.
+// 5. Memory: one buffer of 1 MiB for all appends, which follow one another, and the handles of SegmentDirectory.
+//
+// Threads: every method from any thread. Destruction seals what is open.
 class Segments {
  public:
   static absl::StatusOr<std::unique_ptr<Segments>> Open(SegmentsOptions options);

@@ -15,9 +15,8 @@ namespace msprobe::server {
 // decoding each anew was two thirds of what a question for one record cost.
 //
 // 1. A structure never changes, and numbers of runs are not used again: what is here is right for ever.
-// 2. Two generations: when the young one holds half of what may be kept it becomes the old one, which is forgotten;
-// what
-//    is found in the old one joins the young.
+// 2. Two generations: when the young one holds half of what may be kept it becomes the old one, and the old one goes;
+//    what is found in the old one joins the young.
 // Threads: any.
 class StructureCache {
  public:
