@@ -3,7 +3,9 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "server/control/cluster_control.h"
 #include "server/format/cat.h"
+#include "server/query/missing_trailer.h"
 
 namespace msprobe::server {
 
@@ -46,6 +48,16 @@ void DescribeShards(Peers* peers, v1::ServerInfo& info) {
     shard.set_reachable(status.ok());
     if (!status.ok()) shard.set_why(std::string(status.message()));
   }
+}
+
+grpc::Status ControlService::ControlRun(grpc::ServerContext* context, const v1::ControlRunRequest* request,
+                                        v1::ControlRunResponse* response) {
+  const std::string asked_by = AskedBy(*context, *request);
+  const auto cancelled = [context] { return context->IsCancelled(); };
+  if (peers_ == nullptr) return ToGrpc(runs_->Ask(*request, asked_by, cancelled, response));
+  MissingShards missing;
+  const absl::Status status = AskCluster(*runs_, *store_, *peers_, *request, asked_by, cancelled, missing, response);
+  return ToGrpc(AnswerWith(missing, status, context));
 }
 
 }  // namespace msprobe::server

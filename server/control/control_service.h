@@ -51,10 +51,7 @@ class ControlService final : public v1::Control::Service {
         SendBackup(*store_, scratch_, [writer](const v1::BackupChunk& chunk) { return writer->Write(chunk); }));
   }
   grpc::Status ControlRun(grpc::ServerContext* context, const v1::ControlRunRequest* request,
-                          v1::ControlRunResponse* response) override {
-    return ToGrpc(runs_->Ask(
-        *request, AskedBy(*context, *request), [context] { return context->IsCancelled(); }, response));
-  }
+                          v1::ControlRunResponse* response) override;
 
  private:
   // The bearer of the token, and who the client says it is; else where the call comes from.

@@ -145,11 +145,13 @@ absl::Status Server::Listen() {
                        .metrics = &metrics_,
                        .activity = &activity_,
                        .spool_directory = Cat(options_.data_dir, "/incoming")};
+  run_control_ = std::make_unique<RunControl>(sessions_.get(), store_.get());
   if (!options_.cluster.shards.empty()) {
     peers_ = std::make_unique<Peers>(options_.cluster);
     placement_ = std::make_unique<Placement>(store_.get(), peers_.get());
     ingest.server_of = [this](const v1::Hello& hello) { return placement_->ServerOf(hello); };
-    shards_ = std::make_unique<ShardService>(context);
+    shards_ = std::make_unique<ShardService>(
+        context, [runs = run_control_.get()](auto&&... asked) { return runs->Ask(asked...); });
     context.peers = peers_.get();
   }
   ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, std::move(ingest));
@@ -160,7 +162,6 @@ absl::Status Server::Listen() {
                                                                 .paths_allowed = options_.embedded,
                                                                 .threads = AnalysisThreads(),
                                                                 .peers = peers_.get()});
-  run_control_ = std::make_unique<RunControl>(sessions_.get(), store_.get());
   if (!options_.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_.get(), &metrics_);
   ingest_->OnReport([this](const std::string& session, const v1::ControlReport& report) {
     run_control_->Report(session, report);

@@ -194,4 +194,11 @@ grpc::Status ShardService::DeleteRun(grpc::ServerContext*, const shards::DeleteR
   return ToGrpc(status);
 }
 
+grpc::Status ShardService::ControlRun(grpc::ServerContext* call, const shards::ControlRunRequest* request,
+                                      v1::ControlRunResponse* response) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(control_(
+      request->asked(), request->asked_by(), [call] { return call->IsCancelled(); }, response));
+}
+
 }  // namespace msprobe::server

@@ -2,6 +2,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
+#include <string>
+#include <utility>
+
 #include "server/query/query_context.h"
 #include "server/shards/shards.grpc.pb.h"
 
@@ -10,7 +14,11 @@ namespace msprobe::server {
 // msprobe.shards.Shards: what the other servers of the cluster ask. From this server's store, and from nothing else.
 class ShardService final : public shards::Shards::Service {
  public:
-  explicit ShardService(QueryContext context) : context_(std::move(context)) {}
+  // RunControl::Ask of this server.
+  using Control = std::function<absl::Status(const v1::ControlRunRequest& request, const std::string& asked_by,
+                                             const std::function<bool()>& cancelled, v1::ControlRunResponse* response)>;
+
+  ShardService(QueryContext context, Control control) : context_(std::move(context)), control_(std::move(control)) {}
 
   grpc::Status FindRun(grpc::ServerContext*, const shards::FindRunRequest* request,
                        shards::FindRunResponse* response) override;
@@ -27,9 +35,12 @@ class ShardService final : public shards::Shards::Service {
   grpc::Status PinRun(grpc::ServerContext*, const shards::PinRunRequest* request, shards::PinRunResponse*) override;
   grpc::Status DeleteRun(grpc::ServerContext*, const shards::DeleteRunRequest* request,
                          shards::DeleteRunResponse* response) override;
+  grpc::Status ControlRun(grpc::ServerContext* call, const shards::ControlRunRequest* request,
+                          v1::ControlRunResponse* response) override;
 
  private:
   const QueryContext context_;  // without peers
+  const Control control_;
 };
 
 }  // namespace msprobe::server

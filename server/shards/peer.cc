@@ -180,4 +180,16 @@ absl::StatusOr<shards::DeleteRunResponse> Peer::DeleteRun(const std::string& run
   return response;
 }
 
+absl::StatusOr<v1::ControlRunResponse> Peer::ControlRun(const v1::ControlRunRequest& asked,
+                                                        const std::string& asked_by) {
+  grpc::ClientContext call;
+  if (absl::Status status = Prepare(call, kWork); !status.ok()) return status;
+  shards::ControlRunRequest request;
+  *request.mutable_asked() = asked;
+  request.set_asked_by(asked_by);
+  v1::ControlRunResponse response;
+  if (absl::Status status = Ended(stub_->ControlRun(&call, request, &response)); !status.ok()) return status;
+  return response;
+}
+
 }  // namespace msprobe::server

@@ -45,6 +45,7 @@ class Peer {
                            absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit);
   absl::Status PinRun(const std::string& run, bool pinned);
   absl::StatusOr<shards::DeleteRunResponse> DeleteRun(const std::string& run);
+  absl::StatusOr<v1::ControlRunResponse> ControlRun(const v1::ControlRunRequest& asked, const std::string& asked_by);
 
  private:
   // What a call goes with. Unavailable: it was not reached a moment ago, or there is no token.

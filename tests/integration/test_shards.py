@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from harness.cluster import Cluster
-from harness.processes import REPOSITORY, environment, external_server, find_binary, run, wait_until
+from harness.processes import REPOSITORY, Background, environment, external_server, find_binary, run, wait_until
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
 FAILED = 3  # what msprobe-client ends with
@@ -115,6 +115,29 @@ def test_every_server_gives_the_same_answers(cluster, tmp_path, client, referenc
     run([client, "--server", cluster.addresses[2], "delete", "load", "--yes"])
     for server in cluster.addresses:
         assert [row["run"] for row in asked(client, server, "runs")[0]] == ["other"]
+
+
+@pytest.mark.timeout(180)
+def test_processes_are_asked_through_any_server(cluster, tmp_path, client, reference):
+    """Each process sends to one server only; who asks need not know which."""
+    command = load(reference, ",".join(cluster.addresses), f"--spool={tmp_path / 'spool'}", "--rate=2000", steps=10000)
+    with Background(command, tmp_path / "load.log"):
+        every = {f"rank{rank}" for rank in range(RANKS)}
+        wait_until(lambda: set().union(*(held_by(client, cluster, i) for i in range(3))) == every, 60, "all ranks")
+        for server in cluster.addresses:
+            rows, code, said = asked(client, server, "control", "load", "status")
+            assert code == 0 and "incomplete" not in said, said
+            assert [row["rank"] for row in rows] == sorted(every, key=lambda rank: int(rank[4:]))
+            assert {row["answer"] for row in rows} == {"obeyed"}
+        wanted = sorted(held_by(client, cluster, 1), key=lambda rank: int(rank[4:]))[0]
+        rows, code, said = asked(client, cluster.addresses[0], "control", "load", "status", "--rank", wanted[4:])
+        assert (ranks_of(rows), code) == ({wanted}, 0), said
+
+        lost = held_by(client, cluster, 2)
+        cluster.kill(2)
+        rows, code, said = asked(client, cluster.addresses[0], "control", "load", "status")
+        assert (ranks_of(rows), code) == (every - lost, FAILED), said
+        assert cluster.addresses[2] in said
 
 
 @pytest.mark.timeout(120)
