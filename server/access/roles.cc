@@ -36,6 +36,8 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.shards.Shards/ReadStep", Role::kRead},
     {"/msprobe.shards.Shards/ReadPayload", Role::kRead},
     {"/msprobe.shards.Shards/PinRun", Role::kControl},
+    // Says in whose name it is asked, so no token of a client's role may.
+    {"/msprobe.shards.Shards/ControlRun", Role::kAdmin},
     {"/msprobe.shards.Shards/DeleteRun", Role::kAdmin},
     // A probe of Kubernetes has no token, and learns only whether the server serves.
     {"/grpc.health.v1.Health/*", std::nullopt},
