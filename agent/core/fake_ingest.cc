@@ -79,6 +79,11 @@ uint64_t FakeIngest::shared_chunks() const {
   return shared_chunks_;
 }
 
+uint64_t FakeIngest::chunk_messages() const {
+  MutexLock lock(&mu_);
+  return chunk_messages_;
+}
+
 void FakeIngest::CheckBlock(const v1::Block& block) {
   for (uint64_t id : block.structures()) {
     if (!definitions_.contains(id)) violations_.push_back("a structure was not defined");
@@ -185,6 +190,7 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       if (durable_ < message.hello().freed_through()) durable_ = message.hello().freed_through();
       if (behavior_.exports) welcome->add_capabilities("export");
       if (behavior_.reads_memory) welcome->add_capabilities("shared_memory");
+      if (behavior_.takes_chunks || behavior_.reads_memory) welcome->add_capabilities("payload_chunks");
       for (const std::string& hash : announced_) {
         if (behavior_.want_payloads && !payloads_.contains(hash)) welcome->add_missing_payloads(hash);
       }
@@ -205,9 +211,14 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       if (message.has_batch() && behavior_.acknowledge) {
         if (grpc::Status status = TakeBatch(message.batch(), &replies); !status.ok()) return status;
       }
-      if (message.has_payload_chunk()) {
-        ReadMemory(message.mutable_payload_chunk());
-        TakeChunk(message.payload_chunk(), &replies);
+      chunk_messages_ += message.has_payload_chunk() || message.has_payload_chunks();
+      if (message.has_payload_chunk()) TakeChunk(message.payload_chunk(), &replies);
+      if (message.has_payload_chunks() && !behavior_.takes_chunks && !behavior_.reads_memory) {
+        violations_.push_back("several chunks in one message, which nobody said he takes");
+      }
+      for (v1::PayloadChunk& chunk : *message.mutable_payload_chunks()->mutable_chunk()) {
+        ReadMemory(&chunk);
+        TakeChunk(chunk, &replies);
       }
       end = behavior_.end_stream_after > 0 && ++taken >= behavior_.end_stream_after;
     }

@@ -26,7 +26,8 @@ class FakeIngest final : public v1::Ingest::Service {
     std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
     uint64_t bytes_per_second = 0;
     std::string redirect_to = {};  // every stream is sent there
-    bool reads_memory = false;     // capability "shared_memory"
+    bool takes_chunks = false;     // capability "payload_chunks"
+    bool reads_memory = false;     // capabilities "payload_chunks" and "shared_memory"
     bool misreads_memory = false;  // finds other bytes there than the agent had
     uint64_t overtaken = 0;        // batches of a former stream that it takes behind the first one of this stream
   };
@@ -49,7 +50,8 @@ class FakeIngest final : public v1::Ingest::Service {
   int streams() const;
   int clean_ends() const;  // streams that the agent ended
   uint64_t chunks() const;
-  uint64_t shared_chunks() const;  // those that lay in the agent's memory
+  uint64_t shared_chunks() const;   // those that lay in the agent's memory
+  uint64_t chunk_messages() const;  // that the chunks came in
 
   grpc::Status Stream(grpc::ServerContext* context,
                       grpc::ServerReaderWriter<v1::ServerMessage, v1::AgentMessage>* stream) override;
@@ -80,6 +82,7 @@ class FakeIngest final : public v1::Ingest::Service {
   int clean_ends_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t chunks_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t shared_chunks_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t chunk_messages_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace msprobe::core

@@ -162,17 +162,4 @@ grpc::ByteBuffer ChunkMessage(const std::string& hash, uint64_t offset, std::str
   return grpc::ByteBuffer(slices, content.empty() ? 1 : 2);
 }
 
-grpc::ByteBuffer SharedChunkMessage(const std::string& hash, uint64_t offset, uint64_t shared_offset, size_t size,
-                                    bool last) {
-  v1::AgentMessage message;
-  v1::PayloadChunk* const chunk = message.mutable_payload_chunk();
-  chunk->set_hash(hash);
-  chunk->set_offset(offset);
-  chunk->set_last(last);
-  chunk->set_shared_offset(shared_offset);
-  chunk->set_shared_size(static_cast<uint32_t>(size));
-  const grpc::Slice slice(message.SerializeAsString());
-  return grpc::ByteBuffer(&slice, 1);
-}
-
 }  // namespace msprobe::core

@@ -66,8 +66,5 @@ grpc::ByteBuffer BorrowedMessage(std::shared_ptr<const std::string> bytes);
 // A PayloadChunk whose content is borrowed from `owner`.
 grpc::ByteBuffer ChunkMessage(const std::string& hash, uint64_t offset, std::string_view content, bool last,
                               std::shared_ptr<const void> owner);
-// A PayloadChunk whose content is `size` bytes of Hello.shared_file.
-grpc::ByteBuffer SharedChunkMessage(const std::string& hash, uint64_t offset, uint64_t shared_offset, size_t size,
-                                    bool last);
 
 }  // namespace msprobe::core

@@ -20,6 +20,11 @@ using std::chrono::seconds;
 constexpr milliseconds kLinger(100);
 constexpr seconds kWelcomeTimeout(10);
 constexpr size_t kChunkBytes = size_t{1} << 20;
+// A message costs both sides more than a copy of this many bytes does.
+constexpr size_t kCopiedBytes = size_t{64} << 10;
+// What one message brings at most, so that others have their turn.
+constexpr int kMessageChunks = 64;
+constexpr size_t kMessageBytes = size_t{4} << 20;
 
 bool Has(const v1::Welcome& welcome, std::string_view capability) {
   return std::find(welcome.capabilities().begin(), welcome.capabilities().end(), capability) !=
@@ -352,7 +357,8 @@ void Sender::HandleWelcome(const v1::Welcome& welcome) {
   max_chunk_bytes_ =
       welcome.max_chunk_bytes() == 0 ? kChunkBytes : std::min<size_t>(kChunkBytes, welcome.max_chunk_bytes());
   server_exports_ = Has(welcome, "export");
-  server_reads_memory_ = !hello_.shared_file().empty() && Has(welcome, "shared_memory");
+  server_takes_chunks_ = Has(welcome, "payload_chunks");
+  server_reads_memory_ = server_takes_chunks_ && !hello_.shared_file().empty() && Has(welcome, "shared_memory");
   outbox_.Acknowledge(welcome.durable_through());
   if (welcome.durable_through() < outbox_.freed_through()) TellServerItLostBatches();
   next_to_send_ = outbox_.freed_through() + 1;
@@ -500,37 +506,67 @@ bool Sender::BeginUpload() {
   return upload_.has_value();
 }
 
-bool Sender::WriteChunk(const Outbox::PayloadPart& part) {
-  if (!server_reads_memory_ || !part.shared_offset.has_value()) {
-    return stream_->Write(ChunkMessage(upload_->hash, upload_->offset, part.bytes, part.last, part.owner));
-  }
-  outbox_.Lend(upload_->hash);
-  return stream_->Write(
-      SharedChunkMessage(upload_->hash, upload_->offset, *part.shared_offset, part.bytes.size(), part.last));
-}
-
-bool Sender::SendChunk() {
-  absl::StatusOr<Outbox::PayloadPart> part = absl::NotFoundError("nothing is wanted");
-  while (!part.ok()) {
-    if (!upload_.has_value() && !BeginUpload()) return false;
-    part = outbox_.ReadPayload(upload_->hash, upload_->offset, max_chunk_bytes_);
-    if (part.ok()) break;
+std::optional<Outbox::PayloadPart> Sender::NextPart() {
+  while (upload_.has_value() || BeginUpload()) {
+    absl::StatusOr<Outbox::PayloadPart> part = outbox_.ReadPayload(upload_->hash, upload_->offset, max_chunk_bytes_);
+    if (part.ok()) return *std::move(part);
     ++parts_.counters->payloads_dropped;
     outbox_.DropPayload(upload_->hash);
     upload_.reset();
   }
-  if (!WriteChunk(*part)) return false;
-  Sent(part->bytes.size());
-  upload_->offset += part->bytes.size();
-  if (part->last) {
-    // The server has refused it already, by its hash.
-    if (!outbox_.Intact(upload_->hash)) {
-      ++parts_.counters->payloads_dropped;
-      outbox_.DropPayload(upload_->hash);
-    }
-    upload_.reset();
+  return std::nullopt;
+}
+
+void Sender::Passed(const Outbox::PayloadPart& part) {
+  upload_->offset += part.bytes.size();
+  if (!part.last) return;
+  // The server has refused it already, by its hash.
+  if (!outbox_.Intact(upload_->hash)) {
+    ++parts_.counters->payloads_dropped;
+    outbox_.DropPayload(upload_->hash);
   }
+  upload_.reset();
+}
+
+bool Sender::IsLight(const Outbox::PayloadPart& part) const {
+  if (!server_takes_chunks_) return false;
+  return part.bytes.size() <= kCopiedBytes || (server_reads_memory_ && part.shared_offset.has_value());
+}
+
+bool Sender::SendChunk() {
+  std::optional<Outbox::PayloadPart> part = NextPart();
+  if (!part.has_value()) return false;
+  if (IsLight(*part)) return SendChunks(*std::move(part));
+  if (!stream_->Write(ChunkMessage(upload_->hash, upload_->offset, part->bytes, part->last, part->owner))) return false;
+  Sent(part->bytes.size());
+  Passed(*part);
   return true;
+}
+
+bool Sender::SendChunks(Outbox::PayloadPart first) {
+  v1::AgentMessage message;
+  v1::PayloadChunks& chunks = *message.mutable_payload_chunks();
+  size_t bytes = 0;
+  for (std::optional<Outbox::PayloadPart> part = std::move(first); part.has_value() && IsLight(*part);
+       part = NextPart()) {
+    v1::PayloadChunk& chunk = *chunks.add_chunk();
+    chunk.set_hash(upload_->hash);
+    chunk.set_offset(upload_->offset);
+    chunk.set_last(part->last);
+    if (server_reads_memory_ && part->shared_offset.has_value()) {
+      outbox_.Lend(upload_->hash);
+      chunk.set_shared_offset(*part->shared_offset);
+      chunk.set_shared_size(static_cast<uint32_t>(part->bytes.size()));
+    } else {
+      chunk.set_content(part->bytes.data(), part->bytes.size());
+    }
+    bytes += part->bytes.size();
+    Passed(*part);
+    if (chunks.chunk_size() >= kMessageChunks || bytes >= kMessageBytes) break;
+  }
+  Sent(bytes);
+  // Where it is not written the stream has ended, and with it everything that was under way.
+  return stream_->Write(BorrowedMessage(std::make_shared<const std::string>(message.SerializeAsString())));
 }
 
 void Sender::Sent(size_t bytes) {

@@ -131,9 +131,15 @@ class Sender {
   void Pump();
   bool SendBatch();
   bool SendChunk();
+  // Several in one message: what lies in shared memory, and what is small. `part` is the first.
+  bool SendChunks(Outbox::PayloadPart part);
+  bool IsLight(const Outbox::PayloadPart& part) const;
   // The next payload that is wanted and held. False: there is none, or it has to wait.
   bool BeginUpload();
-  bool WriteChunk(const Outbox::PayloadPart& part);
+  // What comes next of upload_. Null: as BeginUpload says.
+  std::optional<Outbox::PayloadPart> NextPart();
+  // The part is on its way: upload_ goes on behind it.
+  void Passed(const Outbox::PayloadPart& part);
   void Sent(size_t bytes);
 
   void AnswerWaiters();
@@ -175,7 +181,9 @@ class Sender {
   uint64_t next_to_send_ = 1;
   uint64_t received_through_ = 0;
   size_t max_chunk_bytes_ = 0;
-  bool server_reads_memory_ = false;  // said on this stream
+  // Said on this stream.
+  bool server_takes_chunks_ = false;
+  bool server_reads_memory_ = false;
   bool one_at_a_time_ = false;        // a batch was refused as malformed: find out which
   bool chunk_next_ = false;           // batches and chunks take turns
   std::deque<std::string> wanted_;

@@ -388,6 +388,29 @@ TEST_F(SharedMemoryTest, AForkedChildLeavesItAlone) {
   EXPECT_TRUE(std::filesystem::exists(shared_path()));
 }
 
+TEST_F(SessionTest, SmallPayloadsComeTogetherToAServerThatTakesThem) {
+  for (const bool takes : {false, true}) {
+    fake_.Start();
+    fake_.Set({.takes_chunks = takes});
+    Open();
+    const uint64_t chunks_before = fake_.chunks(), messages_before = fake_.chunk_messages();
+    for (uint32_t i = 0; i < 200; ++i) Emit(0, i, MakePayload(1000, static_cast<uint8_t>(i)));
+    Emit(0, 200, MakePayload(1'500'000, 1));
+    ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+    EXPECT_EQ(fake_.payloads().size(), 201);
+    EXPECT_EQ(fake_.chunks() - chunks_before, 202) << "one of 1 MiB and what is left";
+    const uint64_t messages = fake_.chunk_messages() - messages_before;
+    if (takes) {
+      EXPECT_LT(messages, 50);
+    } else {
+      EXPECT_EQ(messages, 202);
+    }
+    ASSERT_TRUE(session_->Close(true, absl::Seconds(20)).ok());
+    fake_.Stop();
+    fake_.Forget();
+  }
+}
+
 TEST_F(SessionTest, PayloadsThatTheServerHasAreNotSent) {
   fake_.Start();
   fake_.Set({.want_payloads = false});

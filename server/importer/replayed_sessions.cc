@@ -46,10 +46,10 @@ class ReplayedSession : public Session {
     return verdict;
   }
 
-  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk) override {
+  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk, std::string_view bytes) override {
     std::string& content = partial_[chunk.hash()];
     if (chunk.offset() != content.size()) return absl::InvalidArgumentError("a chunk out of order");
-    content += chunk.content();
+    content += bytes;
     v1::PayloadVerdict verdict;
     if (!chunk.last()) return verdict;
     XXH128_canonical_t canonical;

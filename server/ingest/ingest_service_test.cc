@@ -94,6 +94,11 @@ class IngestServiceTest : public testing::Test {
       *message.mutable_payload_chunk() = chunk;
       stream->Write(message);
     }
+    void Send(const std::vector<v1::PayloadChunk>& chunks) {
+      v1::AgentMessage message;
+      message.mutable_payload_chunks()->mutable_chunk()->Assign(chunks.begin(), chunks.end());
+      stream->Write(message);
+    }
     grpc::Status End() {
       stream->WritesDone();
       while (Read()) {
@@ -304,7 +309,7 @@ class SharedMemoryTest : public IngestServiceTest {
 
 TEST_F(SharedMemoryTest, PayloadIsReadAndStored) {
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("shared_memory"));
+  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "shared_memory"));
   stream->Send(Chunk(0, 262144));
   stream->Send(Chunk(262144, 37856));
   while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
@@ -322,6 +327,27 @@ TEST_F(SharedMemoryTest, ChunksInMemoryAndInMessagesMakeOnePayload) {
   while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
   EXPECT_TRUE(stream->End().ok());
   EXPECT_EQ(metrics_.Value(Metric::kSharedBytes), 200000);
+}
+
+TEST_F(SharedMemoryTest, SeveralChunksInOneMessageAreTakenInTurn) {
+  auto stream = Announce();
+  const std::string small = "small", broken = "broken";
+  const std::string small_hash = agent_.CallWithPayload(0, "add", small);
+  const std::string broken_hash = agent_.CallWithPayload(0, "add", broken);
+  stream->Send(agent_.Take());
+  while (stream->wanted.size() < 2) ASSERT_TRUE(stream->Read());
+  stream->wanted.clear();
+  std::vector<v1::PayloadChunk> chunks = {Chunk(0, 100000), Chunk(100000, 100000), Chunk(200000, 100000),
+                                          ScriptedAgent::Chunk(broken_hash, 0, "hacked", true),
+                                          ScriptedAgent::Chunk(small_hash, 0, small, true)};
+  stream->Send(chunks);
+  while (stream->stored.size() < 2) ASSERT_TRUE(stream->Read());
+  EXPECT_THAT(stream->stored, ElementsAre(hash_, small_hash)) << "and the one between is to blame alone";
+  stream->Send(std::vector<v1::PayloadChunk>(257, ScriptedAgent::Chunk(broken_hash, 0, broken, true)));
+  const grpc::Status status = stream->End();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr("payload_chunks has 257 chunks, at most 256"));
+  EXPECT_EQ(metrics_.Value(Metric::kPayloadBytes), 300005);
 }
 
 TEST_F(SharedMemoryTest, WhatHasAnotherHashIsAskedForInMessages) {
@@ -356,7 +382,7 @@ TEST_F(SharedMemoryTest, AFileThatIsTooShortEndsTheStreamAlone) {
 TEST_F(SharedMemoryTest, NothingIsSharedWithoutAFileThatCanBeOpened) {
   agent_.hello().set_shared_file("msprobe-ffffffffffffffffffffffffffffffff");
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), testing::IsEmpty());
+  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks"));
   stream->Send(Chunk(0, 100000));
   EXPECT_EQ(stream->End().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }

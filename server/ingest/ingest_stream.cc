@@ -5,9 +5,12 @@
 #include "absl/strings/ascii.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
+#include "server/store/block_buffer.h"
 
 namespace msprobe::server {
 namespace {
+
+constexpr int kMostChunks = 256;
 
 bool IsDone(const Session& session) { return session.durable_through() >= session.received_through(); }
 
@@ -74,47 +77,62 @@ absl::Status IngestStream::Take(v1::AgentMessage& message) {
     Acknowledge();
     return absl::OkStatus();
   }
-  if (message.has_payload_chunk()) {
-    v1::PayloadChunk& chunk = *message.mutable_payload_chunk();
-    return chunk.shared_size() == 0 ? TakeChunk(*session, chunk) : TakeSharedChunk(*session, chunk);
-  }
+  if (message.has_payload_chunk() || message.has_payload_chunks()) return TakeChunks(*session, message);
   if (message.has_control_report()) {
     service_->Report(session_id_, message.control_report());
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("a message that is neither hello, batch, payload_chunk nor control_report");
+  return absl::InvalidArgumentError("a message that is neither hello, batch, payload_chunk, payload_chunks nor control_report");
 }
 
-absl::Status IngestStream::TakeChunk(Session& session, v1::PayloadChunk& chunk) {
-  auto verdict = session.AddPayload(chunk);
-  if (absl::IsDataLoss(verdict.status())) {
-    // That payload stays missing; what else the stream carries is not to blame.
-    LogWarning("{}", verdict.status().ToString());
-    verdict = v1::PayloadVerdict();
-    // The memory may hold something else by now; a message holds what the agent has.
-    if (chunk.shared_size() > 0) verdict->add_wanted(chunk.hash());
+absl::Status IngestStream::TakeChunks(Session& session, const v1::AgentMessage& message) {
+  const auto& several = message.payload_chunks().chunk();
+  if (several.size() > kMostChunks) {
+    return absl::InvalidArgumentError(Cat("payload_chunks has ", several.size(), " chunks, at most ", kMostChunks));
   }
-  if (!verdict.ok()) return verdict.status();
-  SendVerdict(*std::move(verdict));
-  return absl::OkStatus();
+  v1::PayloadVerdict verdict;
+  absl::Status status;
+  auto take = [&](const v1::PayloadChunk& chunk) {
+    status = chunk.shared_size() == 0 ? TakeChunk(session, chunk, chunk.content(), verdict)
+                                      : TakeSharedChunk(session, chunk, verdict);
+    return status.ok();
+  };
+  if (message.has_payload_chunk()) take(message.payload_chunk());
+  for (auto chunk = several.begin(); chunk != several.end() && take(*chunk); ++chunk) {
+  }
+  SendVerdict(std::move(verdict));  // of those before the one that is refused, too
+  return status;
 }
 
-absl::Status IngestStream::TakeSharedChunk(Session& session, v1::PayloadChunk& chunk) {
+absl::Status IngestStream::TakeChunk(Session& session, const v1::PayloadChunk& chunk, std::string_view content,
+                                     v1::PayloadVerdict& verdict) {
+  auto answer = session.AddPayload(chunk, content);
+  if (absl::IsDataLoss(answer.status())) {
+    // That payload stays missing; what else the stream carries is not to blame.
+    LogWarning("{}", answer.status().ToString());
+    // The memory may hold something else by now; a message holds what the agent has.
+    if (chunk.shared_size() > 0) verdict.add_wanted(chunk.hash());
+    return absl::OkStatus();
+  }
+  if (answer.ok()) verdict.MergeFrom(*answer);
+  return answer.status();
+}
+
+absl::Status IngestStream::TakeSharedChunk(Session& session, const v1::PayloadChunk& chunk,
+                                           v1::PayloadVerdict& verdict) {
   const uint32_t size = chunk.shared_size();
   if (memory_ == nullptr || !chunk.content().empty() || size > max_chunk_bytes_) {
     return absl::InvalidArgumentError(Cat("payload_chunk.shared_size is ", size, ", at most ", max_chunk_bytes_,
                                           "; 0 where Welcome does not say shared_memory, and beside a content"));
   }
   // Of this thread, so that no stream keeps one.
-  thread_local std::string buffer;
-  buffer.resize(size);
-  if (absl::Status status = memory_->Read(chunk.shared_offset(), size, buffer.data()); !status.ok()) {
+  thread_local BlockBuffer buffer;
+  char* const bytes = buffer.Take(size);
+  if (absl::Status status = memory_->Read(chunk.shared_offset(), size, bytes); !status.ok()) {
     return absl::InvalidArgumentError(
         Cat("payload_chunk of ", Hex(chunk.hash()), " at byte ", chunk.offset(), ": ", status.message()));
   }
-  chunk.mutable_content()->swap(buffer);
-  const absl::Status status = TakeChunk(session, chunk);
-  chunk.mutable_content()->swap(buffer);
+  const absl::Status status = TakeChunk(session, chunk, std::string_view(bytes, size), verdict);
   if (status.ok()) service_->metrics_->Add(Metric::kSharedBytes, size);
   return status;
 }
@@ -136,6 +154,7 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
   *welcome.mutable_welcome() = (*session)->welcome();
   max_chunk_bytes_ = welcome.welcome().max_chunk_bytes();
   memory_ = AgentMemory::Open(hello, service_->sessions_->shared_directory());
+  welcome.mutable_welcome()->add_capabilities("payload_chunks");
   if (memory_ != nullptr) welcome.mutable_welcome()->add_capabilities("shared_memory");
   {
     absl::MutexLock lock(&mu_);

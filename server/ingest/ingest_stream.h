@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -50,9 +51,11 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Applied(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Decode();
   absl::Status Take(v1::AgentMessage& message);
-  absl::Status TakeChunk(Session& session, v1::PayloadChunk& chunk);
-  // Puts what lies in the agent's memory into `chunk` for as long as it is taken.
-  absl::Status TakeSharedChunk(Session& session, v1::PayloadChunk& chunk);
+  absl::Status TakeChunks(Session& session, const v1::AgentMessage& message);
+  absl::Status TakeChunk(Session& session, const v1::PayloadChunk& chunk, std::string_view content,
+                         v1::PayloadVerdict& verdict);
+  // The content lies in the agent's memory.
+  absl::Status TakeSharedChunk(Session& session, const v1::PayloadChunk& chunk, v1::PayloadVerdict& verdict);
   absl::Status TakeHello(const v1::Hello& hello);
   absl::Status SendTo(const std::string& server, const v1::Hello& hello);
   void Send(v1::ServerMessage message) ABSL_LOCKS_EXCLUDED(mu_);

@@ -51,7 +51,8 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
 
   v1::Welcome welcome() const override;
   absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) override;
-  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk) override;
+  using Session::AddPayload;
+  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk, std::string_view content) override;
   uint64_t received_through() const override;
   uint64_t durable_through() const override;
   absl::Status AwaitDurable(absl::Duration timeout) override;

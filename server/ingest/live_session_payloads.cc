@@ -16,14 +16,14 @@ bool LiveSession::HasPending(uint32_t step) const {
   return false;
 }
 
-absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChunk& chunk) {
+absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChunk& chunk, std::string_view content) {
   const std::string& hash = chunk.hash();
   if (hash.size() != kIdBytes) {
     return absl::InvalidArgumentError(Cat("payload_chunk.hash has ", hash.size(), " bytes, not ", kIdBytes));
   }
-  if (chunk.content().size() > context_.max_chunk_bytes) {
+  if (content.size() > context_.max_chunk_bytes) {
     return absl::InvalidArgumentError(
-        Cat("payload_chunk.content has ", chunk.content().size(), " bytes, at most ", context_.max_chunk_bytes));
+        Cat("payload_chunk.content has ", content.size(), " bytes, at most ", context_.max_chunk_bytes));
   }
   v1::PayloadVerdict verdict;
   Durable durable;
@@ -56,9 +56,9 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
           Cat("payload_chunk.offset of ", Hex(hash), " is ", chunk.offset(), ", the next byte is 0"));
     }
     const uint32_t index = pending.upload->chunks();
-    if (absl::Status status = pending.upload->Add(chunk.offset(), chunk.content()); !status.ok()) return status;
-    context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(chunk.content().size()), {"payload"});
-    changes.PutChunk(ChunkKey{hash, row_.run(), row_.epoch(), index}.Encode(), chunk.content());
+    if (absl::Status status = pending.upload->Add(chunk.offset(), content); !status.ok()) return status;
+    context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(content.size()), {"payload"});
+    changes.PutChunk(ChunkKey{hash, row_.run(), row_.epoch(), index}.Encode(), content);
     if (!chunk.last()) {
       if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
       return verdict;
@@ -87,7 +87,8 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
     through = row_.watermark();
   }
   verdict.add_stored(hash);
-  WhenDurable(through, std::move(durable));
+  // Otherwise the sync for the answer is enough.
+  if (!durable.finished.empty()) WhenDurable(through, std::move(durable));
   if (context_.payload_arrived) context_.payload_arrived(hash);
   return verdict;
 }

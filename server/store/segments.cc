@@ -11,6 +11,11 @@
 #include "server/store/database.h"
 
 namespace msprobe::server {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+}  // namespace
 
 struct Segments::File {
   uint32_t number = 0;
@@ -20,13 +25,7 @@ struct Segments::File {
   bool closed = false;  // no more will come
 };
 
-// Direct writes ask for memory and sizes that are multiples of a block.
-struct Segments::Buffer {
-  static constexpr size_t kBytes = size_t{1} << 20;
-  alignas(Extent::kAlignment) char bytes[kBytes];
-};
-
-Segments::Segments(SegmentsOptions options) : options_(std::move(options)), buffer_(std::make_unique<Buffer>()) {}
+Segments::Segments(SegmentsOptions options) : options_(std::move(options)) {}
 
 absl::StatusOr<std::unique_ptr<Segments>> Segments::Open(SegmentsOptions options) {
   std::unique_ptr<Segments> segments(new Segments(std::move(options)));
@@ -90,13 +89,23 @@ absl::Status Segments::Write(File& file, std::string_view content) {
     if (status.ok() && padding > 0) status = file.file->Append(rocksdb::Slice(kZeros, padding));
     return FromRocks(status);
   }
+  // Direct writes ask for memory and sizes that are multiples of a block.
+  if (BlockBuffer::IsAligned(content.data())) {
+    const size_t blocks = content.size() - content.size() % Extent::kAlignment;
+    if (blocks > 0) {
+      rocksdb::Status status = file.file->Append(Slice(content.substr(0, blocks)));
+      if (!status.ok()) return FromRocks(status);
+    }
+    content.remove_prefix(blocks);
+  }
   while (!content.empty()) {
-    const size_t part = std::min(content.size(), Buffer::kBytes);
-    std::memcpy(buffer_->bytes, content.data(), part);
+    const size_t part = std::min(content.size(), kBufferBytes);
+    char* const bytes = buffer_.Take(kBufferBytes);
+    std::memcpy(bytes, content.data(), part);
     content.remove_prefix(part);
     const size_t tail = content.empty() ? padding : 0;
-    std::memset(buffer_->bytes + part, 0, tail);
-    rocksdb::Status status = file.file->Append(rocksdb::Slice(buffer_->bytes, part + tail));
+    std::memset(bytes + part, 0, tail);
+    rocksdb::Status status = file.file->Append(rocksdb::Slice(bytes, part + tail));
     if (!status.ok()) return FromRocks(status);
   }
   return absl::OkStatus();

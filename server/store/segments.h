@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "server/format/extent.h"
+#include "server/store/block_buffer.h"
 #include "server/store/segment_directory.h"
 
 namespace msprobe::server {
@@ -40,7 +41,7 @@ class Segments {
   static absl::StatusOr<std::unique_ptr<Segments>> Open(SegmentsOptions options);
   ~Segments();
 
-  // ResourceExhausted: the disk is full.
+  // Without a copy where the content begins as a BlockBuffer does. ResourceExhausted: the disk is full.
   absl::StatusOr<Extent> Append(std::string_view content) ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
   absl::Status Sync() ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
   // Everything appended so far is synced, and lies in files that get no more, when it returns OK.
@@ -53,7 +54,6 @@ class Segments {
 
  private:
   struct File;
-  struct Buffer;
 
   explicit Segments(SegmentsOptions options);
   absl::StatusOr<Extent> AppendOnce(std::string_view content, uint32_t crc32c)
@@ -71,7 +71,7 @@ class Segments {
   bool direct_ ABSL_GUARDED_BY(append_mu_) = true;
   std::shared_ptr<File> open_ ABSL_GUARDED_BY(append_mu_);
   std::vector<std::shared_ptr<File>> unsynced_ ABSL_GUARDED_BY(append_mu_);
-  std::unique_ptr<Buffer> buffer_ ABSL_GUARDED_BY(append_mu_);
+  BlockBuffer buffer_ ABSL_GUARDED_BY(append_mu_);
 };
 
 }  // namespace msprobe::server

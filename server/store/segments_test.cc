@@ -5,6 +5,7 @@
 #include <rocksdb/env.h>
 
 #include <atomic>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -65,6 +66,12 @@ TEST_F(SegmentsTest, WhatIsAppendedIsReadAtOnceAndAfterReopening) {
       ASSERT_TRUE(extent.ok()) << extent.status();
       EXPECT_EQ(extent->offset % Extent::kAlignment, 0u);
       EXPECT_EQ(Read(*segments, *extent), content) << size;
+      BlockBuffer aligned;
+      std::memcpy(aligned.Take(size), content.data(), size);
+      auto direct = segments->Append(std::string_view(aligned.Take(size), size));
+      ASSERT_TRUE(direct.ok()) << direct.status();
+      EXPECT_EQ(Read(*segments, *direct), content) << size << " bytes at the beginning of a block";
+      written.emplace_back(*direct, content);
       written.emplace_back(*extent, std::move(content));
     }
   }
