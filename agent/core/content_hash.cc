@@ -1,7 +1,9 @@
 #include "agent/core/content_hash.h"
 
-#define XXH_INLINE_ALL
 #include <xxhash.h>
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // from here on XXH3_ functions are those for this processor
+#endif
 
 namespace msprobe::core {
 

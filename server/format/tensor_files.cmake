@@ -1,12 +1,13 @@
 # Tensor files: the zip of torch.save and .npy, read and written without torch.
 find_package(ZLIB REQUIRED)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 msprobe_library(msprobe_tensor_files
   SOURCES byte_source.cc npy_file.cc pt_file.cc strided_content.cc tensor_pickle.cc widen.cc
           zip_reader.cc zip_writer.cc
   DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
-       absl::str_format ZLIB::ZLIB PkgConfig::XXHASH)
+       absl::str_format ZLIB::ZLIB PkgConfig::ISAL PkgConfig::XXHASH)
 
 # JSON as Python's json module writes it: RapidJSON is header-only.
 msprobe_library(msprobe_json SOURCES json_writer.cc)

@@ -1,5 +1,6 @@
 #include "server/format/zip_reader.h"
 
+#include <isa-l/crc.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -151,9 +152,9 @@ absl::StatusOr<uint64_t> ZipReader::ContentOffset(const ZipEntry& entry) {
 absl::Status ZipReader::Read(const ZipEntry& entry, ContentVisitor visit) {
   absl::StatusOr<uint64_t> offset = ContentOffset(entry);
   if (!offset.ok()) return offset.status();
-  uLong crc = 0;
+  uint32_t crc = 0;
   auto checked = [&](std::string_view chunk) {
-    crc = crc32_z(crc, reinterpret_cast<const Bytef*>(chunk.data()), chunk.size());
+    crc = crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(chunk.data()), chunk.size());
     return visit(chunk);
   };
   absl::Status status = entry.deflated ? Inflate(entry, *offset, checked) : ReadStored(entry, *offset, checked);

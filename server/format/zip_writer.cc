@@ -1,6 +1,6 @@
 #include "server/format/zip_writer.h"
 
-#include <zlib.h>
+#include <isa-l/crc.h>
 
 #include <algorithm>
 #include <type_traits>
@@ -67,8 +67,8 @@ absl::Status ZipWriter::Append(std::string_view content) {
         Cat("entry ", entries_.back().name, " has more than its ", entries_.back().size, " bytes"));
   }
   remaining_ -= content.size();
-  entries_.back().crc = static_cast<uint32_t>(
-      crc32_z(entries_.back().crc, reinterpret_cast<const Bytef*>(content.data()), content.size()));
+  entries_.back().crc = crc32_gzip_refl(
+      entries_.back().crc, reinterpret_cast<const unsigned char*>(content.data()), content.size());
   return Emit(content);
 }
 

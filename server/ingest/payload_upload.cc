@@ -1,6 +1,9 @@
 #include "server/ingest/payload_upload.h"
 
 #include <xxhash.h>
+#if __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h>  // from here on XXH3_ functions are those for this processor
+#endif
 
 #include "server/format/cat.h"
 
