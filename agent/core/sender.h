@@ -184,8 +184,8 @@ class Sender {
   // Said on this stream.
   bool server_takes_chunks_ = false;
   bool server_reads_memory_ = false;
-  bool one_at_a_time_ = false;        // a batch was refused as malformed: find out which
-  bool chunk_next_ = false;           // batches and chunks take turns
+  bool one_at_a_time_ = false;  // a batch was refused as malformed: find out which
+  bool chunk_next_ = false;     // batches and chunks take turns
   std::deque<std::string> wanted_;
   absl::flat_hash_set<std::string> queued_;  // wanted on this stream and not yet stored
   std::optional<Upload> upload_;

@@ -24,13 +24,18 @@ struct Simd {
   };
 
   static Floats Split(__m512 x) { return {x, _mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)}; }
+  // Whoever needs no more than the halves saves the instruction.
+  static Floats Join(__m256 low, __m256 high) {
+    return {_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1), low, high};
+  }
   // Loading the halves again is cheaper than extracting one.
   static Floats LoadFloat32(const uint32_t* p) {
     const float* floats = reinterpret_cast<const float*>(p);
     return {_mm512_loadu_ps(floats), _mm256_loadu_ps(floats), _mm256_loadu_ps(floats + 8)};
   }
   static Floats LoadFloat16(const uint16_t* p) {
-    return Split(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+    return Join(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+                _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8))));
   }
   static Floats LoadBFloat16(const uint16_t* p) {
     const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -38,13 +43,41 @@ struct Simd {
   }
   // 32 elements: those at even places, then those at odd ones.
   static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
-    const __m512i pairs = _mm512_loadu_si512(p);
-    *even = Split(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
-    *odd = Split(_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))));
+    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
+    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16));
+    *even = Join(_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16)));
+    *odd = Join(_mm256_castsi256_ps(_mm256_and_si256(low, upper)), _mm256_castsi256_ps(_mm256_and_si256(high, upper)));
   }
   static uint64_t ZerosOf16Bits(const uint16_t* p) {
     return Bits(_mm512_testn_epi16_mask(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7fff)));
   }
+  class Extremes16 {
+   public:
+    void Add(const uint16_t* p) {
+      const __m512i ordered = Ordered(_mm512_loadu_si512(p));
+      max_ = _mm512_max_epi16(max_, ordered);
+      min_ = _mm512_min_epi16(min_, ordered);
+    }
+    void Finish(uint16_t (&max)[8], uint16_t (&min)[8]) const {
+      const __m256i most = _mm256_max_epi16(_mm512_castsi512_si256(max_), _mm512_extracti64x4_epi64(max_, 1));
+      const __m256i least = _mm256_min_epi16(_mm512_castsi512_si256(min_), _mm512_extracti64x4_epi64(min_, 1));
+      Store(_mm_max_epi16(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1)), max);
+      Store(_mm_min_epi16(_mm256_castsi256_si128(least), _mm256_extracti128_si256(least, 1)), min);
+    }
+
+   private:
+    // Bits as integers of the same order: bits ^ (sign & 0x7fff), which is its own inverse.
+    static __m512i Ordered(__m512i bits) {
+      return _mm512_ternarylogic_epi64(bits, _mm512_srai_epi16(bits, 15), _mm512_set1_epi16(0x7fff), 0x78);
+    }
+    static void Store(__m128i ordered, uint16_t (&out)[8]) {
+      const __m128i bits = _mm_xor_si128(ordered, _mm_and_si128(_mm_srai_epi16(ordered, 15), _mm_set1_epi16(0x7fff)));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bits);
+    }
+    __m512i max_ = _mm512_set1_epi16(INT16_MIN);
+    __m512i min_ = _mm512_set1_epi16(INT16_MAX);
+  };
   // x + sum on the multipliers, which have less to do here than the adders.
   static __m512d Plus(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
 
@@ -52,7 +85,7 @@ struct Simd {
   class Accumulator {
    public:
     void AddZeros(uint64_t count) { zeros_ += count; }
-    template <bool kZeros = true>
+    template <bool kZeros = true, bool kExtremes = true>
     void Add(Floats floats) {
       const __m512 x = floats.all;
       if constexpr (kCareful) {
@@ -64,7 +97,7 @@ struct Simd {
         negative_infs_ += Bits(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ));
         max_ = _mm512_mask_max_ps(max_, finite, x, max_);
         min_ = _mm512_mask_min_ps(min_, finite, x, min_);
-      } else {
+      } else if constexpr (kExtremes) {
         max_ = _mm512_max_ps(x, max_);
         min_ = _mm512_min_ps(x, min_);
       }

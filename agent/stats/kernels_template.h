@@ -5,6 +5,9 @@
 //   Accumulator<kCareful>                 Add(Floats), and Finish() -> FloatSums
 //   ZerosOf16Bits(bits), where it is worth having: of 2 * kFloats elements, those that are zero whatever their sign;
 //                                         Accumulator then has AddZeros(count), and Add<false> which counts none
+//   Extremes16, where it is worth having, beside ZerosOf16Bits: Add(bits) of 2 * kFloats elements that are no NaN, and,
+//                                         after one at least, Finish(max, min): bits among which the largest and the
+//                                         least are. Accumulator then has Add<false, false>, which looks for neither
 //   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
 //   FloatSums is all they need to be merged.
 // Everything stays in the unnamed namespace and no inline function of the standard library is called: the linker would
@@ -105,19 +108,38 @@ struct Float16 {
   }
 };
 
+// Nothing, but where they are found on bits.
+template <typename Format, bool kOnBits>
+struct ExtremesOf {};
+template <typename Format>
+struct ExtremesOf<Format, true> : Format::Level::Extremes16 {
+  void Merge(FloatSums* sums) const {
+    typename Format::Element max[8], min[8];
+    this->Finish(max, min);
+    for (size_t i = 0; i < 8; ++i) {
+      const double most = Format::Widen(max[i]), least = Format::Widen(min[i]);
+      sums->max = most > sums->max ? most : sums->max;
+      sums->min = least < sums->min ? least : sums->min;
+    }
+  }
+};
+
 template <typename Format, bool kCareful>
 void SumFloats(const typename Format::Element* elements, size_t count, FloatSums* out) {
   constexpr size_t kWidth = Simd::kFloats;
+  constexpr bool kOnBits = !kCareful && sizeof(*elements) == 2 && requires { typename Format::Level::Extremes16; };
   FloatSums sums = NoSums();
   size_t at = 0;
   if (count >= kWidth) {
     Simd::Accumulator<kCareful> even, odd;
+    [[maybe_unused]] ExtremesOf<Format, kOnBits> extremes;
     for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
       Simd::Floats first, second;
       Format::LoadTwo(elements + at, &first, &second);
       if constexpr (requires { Format::Level::ZerosOf16Bits(elements); }) {
-        even.template Add<false>(first);
-        odd.template Add<false>(second);
+        even.template Add<false, !kOnBits>(first);
+        odd.template Add<false, !kOnBits>(second);
+        if constexpr (kOnBits) extremes.Add(elements + at);
         even.AddZeros(Format::Level::ZerosOf16Bits(elements + at));
       } else {
         even.Add(first);
@@ -130,7 +152,10 @@ void SumFloats(const typename Format::Element* elements, size_t count, FloatSums
       at += kWidth;
     }
     sums = even.Finish();
-    if (count >= 2 * kWidth) Merge(odd.Finish(), &sums);
+    if (count >= 2 * kWidth) {
+      Merge(odd.Finish(), &sums);
+      if constexpr (kOnBits) extremes.Merge(&sums);
+    }
   }
   for (; at < count; ++at) AddScalar<kCareful>(Format::Widen(elements[at]), &sums);
   *out = sums;

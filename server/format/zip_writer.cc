@@ -67,8 +67,8 @@ absl::Status ZipWriter::Append(std::string_view content) {
         Cat("entry ", entries_.back().name, " has more than its ", entries_.back().size, " bytes"));
   }
   remaining_ -= content.size();
-  entries_.back().crc = crc32_gzip_refl(
-      entries_.back().crc, reinterpret_cast<const unsigned char*>(content.data()), content.size());
+  entries_.back().crc =
+      crc32_gzip_refl(entries_.back().crc, reinterpret_cast<const unsigned char*>(content.data()), content.size());
   return Emit(content);
 }
 

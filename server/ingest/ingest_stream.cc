@@ -82,7 +82,8 @@ absl::Status IngestStream::Take(v1::AgentMessage& message) {
     service_->Report(session_id_, message.control_report());
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError("a message that is neither hello, batch, payload_chunk, payload_chunks nor control_report");
+  return absl::InvalidArgumentError(
+      "a message that is neither hello, batch, payload_chunk, payload_chunks nor control_report");
 }
 
 absl::Status IngestStream::TakeChunks(Session& session, const v1::AgentMessage& message) {

@@ -26,9 +26,9 @@ class Session {
   virtual absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) = 0;
 
   // One chunk of a wanted payload, with its bytes, which need not lie in the message; chunks of one payload come in
-  // order of offset, `last` ends it. The verdict is empty until the payload is whole; then it stands in `stored`. Chunks
-  // of a payload that is stored already are dropped. InvalidArgument: bad hash, offset or size. DataLoss: the bytes do
-  // not have the announced hash; it stays missing and may be sent again from offset 0.
+  // order of offset, `last` ends it. The verdict is empty until the payload is whole; then it stands in `stored`.
+  // Chunks of a payload that is stored already are dropped. InvalidArgument: bad hash, offset or size. DataLoss: the
+  // bytes do not have the announced hash; it stays missing and may be sent again from offset 0.
   virtual absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk, std::string_view content) = 0;
   absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk) {
     return AddPayload(chunk, chunk.content());

@@ -73,7 +73,7 @@ class DiskFullTest : public testing::TestWithParam<uint64_t> {
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
       store_->Tend();
       if (store_->Writable().ok()) return true;
-      absl::SleepFor(absl::Milliseconds(20));
+      absl::SleepFor(absl::Milliseconds(20));  // between two looks; a tick of the server is longer
     }
     return false;
   }

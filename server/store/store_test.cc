@@ -51,6 +51,15 @@ class StoreTest : public testing::Test {
     changes.Put(Family::kRows, RowKey{key.run, key.rank, key.step, 0, key.epoch, 0}.Encode(), EncodeValue(block));
     ASSERT_TRUE(store_->Write(changes).ok());
   }
+  // The run's number; its only session has ended.
+  uint32_t AddEndedRun(char session_id, const std::string& run) {
+    auto session = store_->RegisterSession(HelloOf(session_id, run));
+    session->set_state(storage::SessionRow::ENDED);
+    ChangeSet changes;
+    changes.PutMeta(SessionKey(session->session()), *session);
+    EXPECT_TRUE(store_->Write(changes).ok());
+    return session->run();
+  }
   size_t Count(Family family, std::string_view prefix = "") {
     size_t count = 0;
     EXPECT_TRUE(store_
@@ -207,13 +216,8 @@ class DeleteRunTest : public StoreTest {
  protected:
   void SetUp() override {
     StoreTest::SetUp();
-    for (auto [id, run] : {std::pair{'a', "one"}, {'b', "two"}}) {
-      auto session = store_->RegisterSession(HelloOf(id, run));
-      session->set_state(storage::SessionRow::ENDED);
-      ChangeSet changes;
-      changes.PutMeta(SessionKey(session->session()), *session);
-      ASSERT_TRUE(store_->Write(changes).ok());
-      PutStep({session->run(), 0, 0, 0}, v1::StepSummary::COMPLETE, 100);
+    for (uint32_t run : {AddEndedRun('a', "one"), AddEndedRun('b', "two")}) {
+      PutStep({run, 0, 0, 0}, v1::StepSummary::COMPLETE, 100);
     }
     PutPayload(shared_, 10, {1, 2});
     PutPayload(own_, 30, {1});
@@ -277,13 +281,8 @@ class ChunkTest : public StoreTest {
   void SetUp() override {
     segment_bytes_ = 1 << 20;
     StoreTest::SetUp();
-    for (auto [id, run] : {std::pair{'a', "one"}, {'b', "two"}}) {
-      auto session = store_->RegisterSession(HelloOf(id, run));
-      session->set_state(storage::SessionRow::ENDED);
-      ChangeSet changes;
-      changes.PutMeta(SessionKey(session->session()), *session);
-      ASSERT_TRUE(store_->Write(changes).ok());
-    }
+    AddEndedRun('a', "one");
+    AddEndedRun('b', "two");
   }
   static std::string Hash(uint32_t run, char n) { return std::string(15, static_cast<char>('0' + run)) + n; }
   static std::string Chunk(uint32_t run, char n, uint32_t index, size_t size = kChunk) {
