@@ -40,9 +40,10 @@ TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
 # one store at once: RocksDB is not instrumented and commits their batches in one thread, which is reported as a race.
 TSAN_TESTS = (
     *("core_fragment_queue_test", "core_memory_budget_test", "core_outbox_test", "core_packer_test"),
-    *("core_payload_pool_test", "core_session_test", "core_spool_test"),
+    *("core_payload_pool_test", "core_session_payloads_test", "core_session_test", "core_shared_file_test"),
+    "core_spool_test",
     *("stats_checksum_test", "stats_kernels_test", "stats_statistics_test", "stats_write_watch_test"),
-    "store_test",
+    *("segment_directory_test", "segments_test", "store_test"),
 )
 
 CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+$|^\d+% tests passed")
