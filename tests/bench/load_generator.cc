@@ -1,7 +1,7 @@
 // A job of many ranks in one process, towards a server that is there. What it measured is one JSON object on stdout.
 
+#include <sched.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -36,7 +36,7 @@ ABSL_FLAG(uint64_t, memory_mb, 16, "Memory ceiling of a rank.");
 ABSL_FLAG(double, stall_bound, 30, "Seconds.");
 ABSL_FLAG(std::string, spool, "", "Directory of spooled records.");
 ABSL_FLAG(double, reads, 0, "Point reads a second meanwhile: one record of one step of one rank.");
-ABSL_FLAG(int, nice, 0, "Added to the niceness of the ranks; not to that of what reads.");
+ABSL_FLAG(bool, idle, false, "The ranks compute where nobody else wants to (SCHED_IDLE); what reads does not wait so.");
 ABSL_FLAG(double, drain, 120, "How long the end waits until all is durable, in seconds.");
 
 namespace msprobe::bench {
@@ -115,7 +115,8 @@ int Main() {
                   .repeated_payloads = absl::GetFlag(FLAGS_repeated_payloads)};
   PointReads reads(absl::GetFlag(FLAGS_server), absl::GetFlag(FLAGS_run), *step, absl::GetFlag(FLAGS_ranks),
                    absl::GetFlag(FLAGS_reads));
-  if (nice(absl::GetFlag(FLAGS_nice)) == -1) return Fail("--nice");
+  const sched_param priority{};
+  if (absl::GetFlag(FLAGS_idle) && sched_setscheduler(0, SCHED_IDLE, &priority) != 0) return Fail("--idle");
   std::vector<std::unique_ptr<SimulatedRank>> ranks;
   for (uint32_t rank = 0; rank < absl::GetFlag(FLAGS_ranks); ++rank) {
     absl::StatusOr<std::unique_ptr<SimulatedRank>> opened = SimulatedRank::Open(&*step, load, Options(rank));
