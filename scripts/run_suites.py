@@ -249,6 +249,8 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
+    # Tests interrupt programs, which inherit that a shell's background job ignores it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if names:
         outcomes = {name: run(SUITES[name]) for name in names}
     else:
