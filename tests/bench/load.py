@@ -77,7 +77,8 @@ SCENARIOS = (
     Scenario("ranks64", "64 ranks, statistics and checksum", 64),
     Scenario("shapes64", "64 ranks, another token count each step", 64, ("--varying_shapes=true",)),
     Scenario("ranks256", "256 ranks", 256, ("--memory_mb=4",)),
-    Scenario("reads64", "64 ranks, SCHED_IDLE, and 50 point reads a second", 64, ("--reads=50", "--idle=true")),
+    Scenario("reads64", "64 ranks, and 50 point reads a second", 64, ("--reads=50",)),
+    Scenario("reads64_idle", "the same, the ranks at SCHED_IDLE", 64, ("--reads=50", "--idle=true")),
     Scenario("half64", "64 ranks, at half of what `ranks64` reached", 64, overload=0.5),
     Scenario("overload_stall", "64 ranks at twice that, policy stall", 64, ("--policy=stall",), 2.0, True),
     Scenario("overload_drop", "64 ranks at twice that, policy drop", 64, ("--policy=drop", "--memory_mb=2"), 2.0, True),
@@ -259,8 +260,9 @@ when the server has said that it is durable. `ack` runs from handing a batch to 
 durability is known at the sender; without a rate limit a sender always has a full queue, so it is the queue
 that it measures. 100 % CPU is one core. `longest hold` is the longest time in which one step of one rank was
 emitted: it contains every wait that the loss policy made. `read` is a call for one record of one step of one
-rank, from a process of its own, as a client would, while the ranks emit as fast as they are let. In that scenario the
-ranks compute only where nobody else wants to (SCHED_IDLE): a real job's do not compute on the server's cores.
+rank, from a process of its own, as a client would, while the ranks emit as fast as they are let. The limit is for ranks
+of ordinary priority. At SCHED_IDLE they compute only where nobody else wants to: what a read takes where a job's ranks
+do not compute on the server's cores.
 
 Of the disk just before the first run: {first["syncs_a_second"]:,.0f} synced writes of 4 KiB a second,
 {first["sequential_mb_a_second"]:,.0f} MB/s written and synced in one piece. Load average before: {before}.
