@@ -8,8 +8,8 @@ The suites of `make test` run two at once behind the unit tests, which build wha
 have the suite's name in front.
 
 Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit
-files are in build/test-results/. The last lines are each suite's own closing line and one that sums them:
-`N passed, N failed, N skipped`.
+files are in build/test-results/. The last lines are each suite's own closing line, a line for each test that failed
+and one that sums them: `N passed, N failed, N skipped`.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 NOTHING_COLLECTED = 5  # pytest's exit code
+FAILURE_WIDTH = 300  # characters of the summary's line
 
 SANITIZER_ENVIRONMENT = {
     # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not.
@@ -79,6 +80,7 @@ class Outcome:
     skipped: int = 0
     closing: str = ""
     seconds: float = 0.0
+    failures: list[str] = dataclasses.field(default_factory=list)  # a line for each: the test, and what it said first
 
 
 def pytest(name: str, path: str, seconds: int, *options: str) -> Suite:
@@ -196,8 +198,13 @@ def count(junit: Path) -> Outcome:
     if not junit.is_file():
         return outcome
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
-        if case.find("failure") is not None or case.find("error") is not None:
+        failure = case.find("failure")
+        if failure is None:
+            failure = case.find("error")
+        if failure is not None:
             outcome.failed += 1
+            said = (failure.get("message") or "").strip().partition("\n")[0]
+            outcome.failures.append(f"FAILED {case.get('classname')}.{case.get('name')}: {said}"[:FAILURE_WIDTH])
         elif case.find("skipped") is not None:
             outcome.skipped += 1
         else:
@@ -265,6 +272,7 @@ def main() -> int:
         counts = f"{outcome.passed} passed, {outcome.failed} failed, {outcome.skipped} skipped"
         lines.append(f"{name:<12} {counts}, {outcome.seconds:.0f} s")
     lines += [outcome.closing for outcome in outcomes.values() if outcome.closing]
+    lines += [failure for outcome in outcomes.values() for failure in outcome.failures]
     passed, failed, skipped = (
         sum(getattr(outcome, field) for outcome in outcomes.values()) for field in ("passed", "failed", "skipped")
     )
