@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   store.durability = given.durability;
   store.reserve_bytes = given.reserve_bytes;
   store.env = given.env;
+  store.on_warning = [](std::string_view text) { LogWarning("RocksDB: {}", text); };
   store.on_log_lost = given.on_log_lost;
   store.write_buffer_bytes = given.memory_limit / kWritingShare;
   store.block_cache_bytes = given.memory_limit / 8;

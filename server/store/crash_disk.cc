@@ -78,7 +78,11 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   }
   void HoldLog(bool hold) {
     absl::MutexLock lock(&mu_);
-    hold_log_ = hold;
+    hold_appends_ = hold_syncs_ = hold;
+  }
+  void HoldLogSyncs(bool hold) {
+    absl::MutexLock lock(&mu_);
+    hold_syncs_ = hold;
   }
   size_t waiting() const {
     absl::MutexLock lock(&mu_);
@@ -105,7 +109,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   // --- of one file ----------------------------------------------------------------------------------------------
   IOStatus Append(OpenFile& file, const rocksdb::Slice& bytes) {
     absl::MutexLock lock(&mu_);
-    AwaitLog(file);
+    Await(file, hold_appends_);
     if (crashed_) {
       file.size += bytes.size();
       return IOStatus::OK();
@@ -120,7 +124,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   }
   IOStatus Sync(OpenFile& file) {
     absl::MutexLock lock(&mu_);
-    AwaitLog(file);
+    Await(file, hold_syncs_);
     if (crashed_) return IOStatus::OK();
     if (syncs_ >= most_syncs_) fail_syncs_ = true;
     if (fail_syncs_) {
@@ -236,9 +240,9 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   template <typename MakeBase>
   IOStatus Make(const std::string& path, std::unique_ptr<rocksdb::FSWritableFile>* result, MakeBase make_base);
 
-  void AwaitLog(const OpenFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+  void Await(const OpenFile& file, const bool& held) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (!file.is_log) return;
-    const auto free = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !hold_log_; };
+    const auto free = [&held] { return !held; };
     ++waiting_;
     mu_.Await(absl::Condition(&free));
     --waiting_;
@@ -290,7 +294,8 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   std::map<std::string, std::shared_ptr<OpenFile>> files_ ABSL_GUARDED_BY(mu_);
   std::set<std::string> unsynced_entries_ ABSL_GUARDED_BY(mu_);
   std::optional<uint64_t> room_ ABSL_GUARDED_BY(mu_);
-  bool hold_log_ ABSL_GUARDED_BY(mu_) = false;
+  bool hold_appends_ ABSL_GUARDED_BY(mu_) = false;  // to the log
+  bool hold_syncs_ ABSL_GUARDED_BY(mu_) = false;    // of the log
   size_t waiting_ ABSL_GUARDED_BY(mu_) = 0;
   bool fail_syncs_ ABSL_GUARDED_BY(mu_) = false;
   bool crashed_ ABSL_GUARDED_BY(mu_) = false;
@@ -366,6 +371,7 @@ rocksdb::Env* CrashDisk::env() const { return env_.get(); }
 void CrashDisk::Crash() { files_->Crash(); }
 void CrashDisk::SetRoom(std::optional<uint64_t> bytes) { files_->SetRoom(bytes); }
 void CrashDisk::HoldLog(bool hold) { files_->HoldLog(hold); }
+void CrashDisk::HoldLogSyncs(bool hold) { files_->HoldLogSyncs(hold); }
 size_t CrashDisk::waiting() const { return files_->waiting(); }
 void CrashDisk::FailSyncs(bool fail) { files_->FailSyncs(fail); }
 

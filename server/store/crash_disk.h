@@ -19,7 +19,7 @@ namespace msprobe::server {
 //    of that directory removes it; after Crash it is gone at once.
 // 3. A sync that fails loses its bytes for good: zeros stand in their place, whatever is synced later.
 // 4. Destruction without Crash is a clean end of the machine: everything is written.
-// 4. What is renamed or deleted is so at once, and with a rename what was made in that directory before it: a journal
+// 5. What is renamed or deleted is so at once, and with a rename what was made in that directory before it: a journal
 //    keeps their order, and RocksDB, which names a manifest by a rename before it syncs the directory, relies on it.
 // Threads: every method from any thread. Outlives the Store that uses it.
 class CrashDisk {
@@ -39,7 +39,8 @@ class CrashDisk {
   void SetRoom(std::optional<uint64_t> bytes);
   // While it is held, what appends to the log or syncs it waits: a disk that is busy with something else.
   void HoldLog(bool hold);
-  size_t waiting() const;  // for the log that is held
+  void HoldLogSyncs(bool hold);  // syncs alone
+  size_t waiting() const;        // for the log that is held
   void FailSyncs(bool fail);
   // From so many syncs of files on, each fails.
   void FailSyncsAfter(uint64_t syncs);

@@ -8,6 +8,11 @@
 #include <rocksdb/write_buffer_manager.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdarg>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
 
 #include "server/format/cat.h"
 #include "server/store/crc32c.h"
@@ -67,9 +72,9 @@ class Listener : public rocksdb::EventListener {
     if (!error.file_path.ends_with(".log")) return;
     const absl::Status status = FromRocks(error.io_status);
     if (error.operation == FileOperationType::kAppend) {
-      disk_->LogFailed(status);
+      disk_->LogFailed(error.file_path, status);
     } else if (error.operation == FileOperationType::kSync || error.operation == FileOperationType::kFsync) {
-      disk_->LogLost(status);
+      disk_->LogLost(error.file_path, status);
       if (on_log_lost_) on_log_lost_(status);
     }
   }
@@ -78,6 +83,28 @@ class Listener : public rocksdb::EventListener {
   const std::shared_ptr<DiskState> disk_;
   const std::shared_ptr<Segments> segments_;
   const std::function<void(const absl::Status&)> on_log_lost_;
+};
+
+// RocksDB's warnings go where the server's go. A file of its own (DBOptions::info_log) would be written again after a
+// write to it found the disk full, which ends the process by an assertion.
+class Warnings : public rocksdb::Logger {
+ public:
+  explicit Warnings(std::function<void(std::string_view)> on_warning)
+      : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL), on_warning_(std::move(on_warning)) {}
+  using rocksdb::Logger::Logv;
+  void Logv(const char*, va_list) override {}  // without a level: options and the like
+  void LogHeader(const char*, va_list) override {}
+  void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list values) override {
+    if (!on_warning_ || level < GetInfoLogLevel() || level == rocksdb::InfoLogLevel::HEADER_LEVEL) return;
+    std::array<char, 1024> line;
+    const int length = std::vsnprintf(line.data(), line.size(), format, values);
+    if (length <= 0) return;
+    const std::string_view text(line.data(), std::min<size_t>(length, line.size() - 1));
+    on_warning_(text.substr(0, text.find_last_not_of(" \n") + 1));
+  }
+
+ private:
+  const std::function<void(std::string_view)> on_warning_;
 };
 
 // FailedPrecondition: there are families that only a later server knows; RocksDB's own words would not say so.
@@ -118,9 +145,7 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
   db_options.max_background_jobs = 2;
   db_options.max_open_files = 256;
   db_options.max_total_wal_size = kMaxWalBytes;
-  db_options.keep_log_file_num = 3;
-  db_options.max_log_file_size = 4 << 20;
-  db_options.info_log_level = rocksdb::WARN_LEVEL;
+  db_options.info_log = std::make_shared<Warnings>(options.on_warning);
   // After a crash: everything up to the first damaged record, nothing behind it. A prefix, no hole.
   db_options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
 
@@ -137,6 +162,8 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
       {"extents", FamilyOptions(Family::kExtents, options, cache)}};
 
   const std::string path = options.directory + "/store";
+  std::error_code ignored;  // RocksDB makes it as well, with a warning
+  std::filesystem::create_directory(path, ignored);
   if (absl::Status known = CheckFamilies(db_options, path, families); !known.ok()) return known;
   std::unique_ptr<Database> database(new Database(std::move(lock)));
   database->disk = std::make_shared<DiskState>(options.reserve_bytes);
@@ -145,7 +172,7 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
                       .env = db_options.env,
                       .roll_bytes = options.segment_bytes,
                       .on_lost = [disk = database->disk, lost = options.on_log_lost](const absl::Status& s) {
-                        disk->LogLost(s);
+                        disk->LogLost("segments", s);
                         if (lost) lost(s);
                       }});
   if (!segments.ok()) return segments.status();
@@ -165,7 +192,7 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
   database->disk->Connect({
       .free_bytes = [db, path = options.directory](
                         uint64_t* bytes) { return FromRocks(db->GetEnv()->GetFreeSpace(path, bytes)); },
-      .resume = [db] { return FromRocks(db->Resume()); },
+      .resume = [database = database.get()](const std::string& log) { return database->Resume(log); },
   });
   database->sync = std::make_unique<GroupSync>(options.durability, options.sync_interval,
                                                [database = database.get()] { return database->SyncAll(); });
@@ -175,6 +202,37 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
 absl::Status Store::Database::SyncAll() {
   if (absl::Status status = segments->Sync(); !status.ok()) return status;
   return disk->SyncLog([this] { return FromRocks(db->SyncWAL()); });
+}
+
+absl::Status Store::Database::Resume(const std::string& failed_log) {
+  rocksdb::WriteOptions without_log;
+  without_log.disableWAL = true;
+  without_log.no_slowdown = true;
+  if (!failed_log.empty()) {
+    // The thread whose append failed may not yet be back in RocksDB, which then has nothing to resume from. A write
+    // stands in line behind it.
+    rocksdb::WriteBatch nothing;
+    db->Write(without_log, &nothing).PermitUncheckedError();
+    // Resuming begins a new log by writing memtables out (DBImpl::ResumeImpl), so there must be something in one.
+    uint64_t entries = 0;
+    for (rocksdb::ColumnFamilyHandle* family : owned) {
+      uint64_t of_family = 0;
+      db->GetIntProperty(family, rocksdb::DB::Properties::kNumEntriesActiveMemTable, &of_family);
+      entries += of_family;
+    }
+    std::unique_ptr<rocksdb::LogFile> current;
+    if (absl::Status status = FromRocks(db->GetCurrentWalFile(&current)); !status.ok()) return status;
+    if (entries == 0 && failed_log.ends_with(current->PathName())) {
+      disk->Failed(
+          absl::UnavailableError("the disk was full when a new log was begun, which cannot be replaced while the "
+                                 "server runs; start it again"));
+      return disk->final();
+    }
+  }
+  if (absl::Status status = FromRocks(db->Resume()); !status.ok()) return status;
+  // All memtables may be empty now; should the next append fail, this is what will be written out. The default family
+  // has nothing else.
+  return FromRocks(db->Put(without_log, owned.front(), "after resuming", ""));
 }
 
 Store::Database::~Database() {

@@ -34,6 +34,7 @@ struct Store::Database {
   absl::Status AddChunkDeletion(const std::string& prefix, rocksdb::WriteBatch& batch);
   // Now, whatever the durability: segments, then the log.
   absl::Status SyncAll();
+  absl::Status Resume(const std::string& failed_log);  // see DiskState::Disk
 
   DirectoryLock lock;                    // released last
   std::shared_ptr<DiskState> disk;       // shared with the listener that RocksDB holds

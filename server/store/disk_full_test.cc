@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "absl/time/clock.h"
 #include "server/ingest/scripted_load.h"
 #include "server/ingest/sessions.h"
@@ -137,6 +139,61 @@ TEST_F(DiskFullTest, KeepsItsReserveFree) {
   disk_->SetRoom(std::nullopt);
   store_->Tend();
   EXPECT_TRUE(Send(5).ok()) << "no connection was needed for it to go on";
+}
+
+// An append that fails waits for the sync under way, and only then does RocksDB hear of it. To resume before that would
+// be to resume from nothing, and the next sync would be one of a log that has failed.
+TEST_F(DiskFullTest, ResumesNothingWhileTheAppendThatFailedWaitsForASync) {
+  Start(0);
+  const auto write = [this](const char* key) {
+    ChangeSet changes;
+    changes.Put(Family::kRows, key, std::string(100, 'x'));
+    return store_->Write(changes);
+  };
+  ASSERT_TRUE(write("before").ok());
+  disk_->HoldLogSyncs(true);
+  store_->WhenDurable([](const absl::Status&) {});
+  while (disk_->waiting() == 0) std::this_thread::yield();
+  disk_->SetRoom(0);
+  std::thread writer([&] { EXPECT_EQ(write("meanwhile").code(), absl::StatusCode::kResourceExhausted); });
+  while (store_->Writable().ok()) std::this_thread::yield();
+  disk_->SetRoom(std::nullopt);
+  std::thread tending([&] { store_->Tend(); });
+  // One that does not wait has ended by then.
+  for (const absl::Time end = absl::Now() + absl::Milliseconds(300); absl::Now() < end && !store_->Writable().ok();) {
+    std::this_thread::yield();
+  }
+  disk_->HoldLogSyncs(false);
+  writer.join();
+  tending.join();
+  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(10)).code() != absl::StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
+  EXPECT_TRUE(write("after").ok());
+  EXPECT_TRUE(store_->AwaitDurable(absl::Seconds(10)).ok());
+  EXPECT_TRUE(store_->Get(Family::kRows, "before")->has_value());
+  EXPECT_TRUE(store_->Get(Family::kRows, "after")->has_value());
+}
+
+// With room again RocksDB writes its memtables out and begins a new log, and keeps the failed one if they are empty.
+// They are when the disk is full again at once.
+TEST_F(DiskFullTest, ResumesAgainWhereNothingWasWrittenSinceTheLastTime) {
+  Start(0);
+  const auto write = [this](const char* key) {
+    ChangeSet changes;
+    changes.Put(Family::kRows, key, std::string(100, 'x'));
+    return store_->Write(changes);
+  };
+  ASSERT_TRUE(write("before").ok());
+  for (int again = 0; again < 3; ++again) {
+    disk_->SetRoom(0);
+    EXPECT_EQ(write("meanwhile").code(), absl::StatusCode::kResourceExhausted);
+    disk_->SetRoom(std::nullopt);
+    ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
+  }
+  EXPECT_TRUE(write("after").ok());
+  EXPECT_TRUE(store_->AwaitDurable(absl::Seconds(10)).ok());
+  EXPECT_TRUE(store_->Get(Family::kRows, "after")->has_value());
+  EXPECT_FALSE(store_->Get(Family::kRows, "meanwhile")->has_value());
 }
 
 }  // namespace

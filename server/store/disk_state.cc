@@ -14,22 +14,27 @@ void DiskState::Connect(Disk disk) {
   Tend();
 }
 
-void DiskState::Failed(const absl::Status& status) {
+void DiskState::Fail(const absl::Status& status, const std::string& log) {
   absl::MutexLock lock(&mu_);
   if (failed_.ok() || absl::IsResourceExhausted(failed_)) failed_ = status;
+  if (!log.empty()) {
+    failed_log_ = log;
+    log_failed_ = true;
+  }
+  ++failures_;
   refusing_ = true;
 }
 
-void DiskState::LogFailed(const absl::Status& status) {
-  log_failed_ = true;
-  Failed(status);
+void DiskState::Failed(const absl::Status& status) { Fail(status, ""); }
+
+void DiskState::LogFailed(const std::string& log, const absl::Status& status) {
+  Fail(status, log);
   absl::MutexLock lock(&sync_mu_);
 }
 
-void DiskState::LogLost(const absl::Status& status) {
-  log_failed_ = true;
+void DiskState::LogLost(const std::string& log, const absl::Status& status) {
   // A disk that is full at a sync is as final as any other: what was written is in doubt.
-  Failed(absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status);
+  Fail(absl::IsResourceExhausted(status) ? absl::UnavailableError(status.message()) : status, log);
 }
 
 absl::Status DiskState::SyncLog(absl::FunctionRef<absl::Status()> sync) {
@@ -42,19 +47,24 @@ absl::Status DiskState::SyncLog(absl::FunctionRef<absl::Status()> sync) {
 void DiskState::Tend() {
   Disk disk;
   absl::Status failed;
+  std::string failed_log;
+  uint64_t failures;
   {
     absl::MutexLock lock(&mu_);
     disk = disk_;
     failed = failed_;
+    failed_log = failed_log_;
+    failures = failures_;
   }
   uint64_t free = UINT64_MAX;
   if (disk.free_bytes != nullptr && !disk.free_bytes(&free).ok()) free = UINT64_MAX;
   free_ = free;
   if (!failed.ok() && (!absl::IsResourceExhausted(failed) || free < reserve_)) return;
-  const bool resumed = !failed.ok() && disk.resume != nullptr && disk.resume().ok();
+  const bool resumed = !failed.ok() && disk.resume != nullptr && disk.resume(failed_log).ok();
   absl::MutexLock lock(&mu_);
-  if (resumed && absl::IsResourceExhausted(failed_)) {
+  if (resumed && failures_ == failures) {  // what failed since then was not resumed
     failed_ = absl::OkStatus();
+    failed_log_.clear();
     log_failed_ = false;
   }
   refusing_ = !failed_.ok() || free < reserve_;

@@ -44,6 +44,8 @@ struct StoreOptions {
   std::function<absl::Time()> now;                // empty: the wall clock
   uint64_t reserve_bytes = 0;                     // kept free on the disk: see DiskState
   rocksdb::Env* env = nullptr;                    // borrowed; null: the operating system's files. For tests: CrashDisk
+  // Given RocksDB's own warnings, a line each, on any of its threads; must not call the store.
+  std::function<void(std::string_view)> on_warning;
   // Called when a sync of the log failed, on the thread that met it and before any other can touch that log again,
   // which would run into one of RocksDB's assertions. It must end the process. Empty: broken() says it.
   std::function<void(const absl::Status&)> on_log_lost;
