@@ -1,12 +1,11 @@
 #include "agent/core/left_sessions.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <system_error>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "agent/core/background_thread.h"
 #include "agent/core/dictionary.h"
 #include "agent/core/fragment_queue.h"
 #include "agent/core/memory_budget.h"
@@ -27,15 +26,11 @@ LeftSessions::LeftSessions(std::string directory, Connect connect, const Log* lo
 
 void LeftSessions::Start() {
   if (Spool::Names(directory_).empty()) return;
-  sigset_t all, before;  // signals are for the threads of the program
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
-    thread_ = std::thread([this] { Run(); });
+    thread_ = StartBackgroundThread("msprobe-left", [this] { Run(); });
   } catch (const std::system_error& error) {
     log_->Warning(Cat("msprobe: what is left in ", directory_, " is not sent: ", error.what()));
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void LeftSessions::Stop(absl::Duration timeout) {

@@ -28,7 +28,7 @@ bool MemoryBudget::TryAcquire(size_t bytes) {
 
 void MemoryBudget::EndShortageIfOver() {
   if (used_ > resume_ || waiters_ > 0) return;
-  shortage_ = false;
+  shortage_ = expired_ = false;
   stalled_ = {};
 }
 
@@ -53,7 +53,8 @@ MemoryBudget::Outcome MemoryBudget::AcquireSlowly(size_t bytes) {
   if (on_shortage_) on_shortage_();
   while (true) {
     const Clock::time_point now = Clock::now();
-    if (Stalled(now) >= stall_bound_ || !waiting_allowed_) return Outcome::kExpired;
+    expired_ = expired_ || Stalled(now) >= stall_bound_;
+    if (expired_ || !waiting_allowed_) return Outcome::kExpired;
     if (TryAcquire(bytes)) return Outcome::kGranted;
     if (waiters_++ == 0) stalled_since_ = now;
     room_.WaitUntil(&mu_, stalled_since_ + (stall_bound_ - stalled_));
@@ -66,6 +67,13 @@ void MemoryBudget::Release(size_t bytes) {
   if (!shortage_) return;
   MutexLock lock(&mu_);
   room_.SignalAll();
+}
+
+void MemoryBudget::NextStep() {
+  if (!shortage_) return;
+  MutexLock lock(&mu_);
+  stalled_ = {};
+  stalled_since_ = Clock::now();
 }
 
 void MemoryBudget::StopWaiting() {

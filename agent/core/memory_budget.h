@@ -13,8 +13,9 @@ namespace msprobe::core {
 // The bytes a session holds, against its ceiling, and what a producer does when there is no room.
 //
 // A shortage begins when a producer is refused for the first time and ends when usage has fallen to three quarters of
-// the ceiling. Within one shortage producers are held for at most stall_bound in all: the time in which at least one of
-// them waits is added up. After that (kDrop: at once) they are refused until the shortage ends.
+// the ceiling. It holds the producers of one step for at most stall_bound in all: the time in which at least one of
+// them waits is added up. After that (kDrop: at once) they are refused until the shortage ends, in later steps, too. So
+// an overload that lasts slows the steps down to what is taken, and when nothing is taken one step is held, once.
 //
 // Threads: any.
 class MemoryBudget {
@@ -32,6 +33,7 @@ class MemoryBudget {
   Outcome Acquire(size_t bytes);
   void Charge(size_t bytes) { used_ += bytes; }  // without asking
   void Release(size_t bytes);
+  void NextStep();
   void StopWaiting();  // from now on nobody waits
 
   size_t used() const { return used_; }
@@ -58,8 +60,9 @@ class MemoryBudget {
   CondVar room_;
   bool waiting_allowed_ ABSL_GUARDED_BY(mu_) = true;
   int waiters_ ABSL_GUARDED_BY(mu_) = 0;
+  bool expired_ ABSL_GUARDED_BY(mu_) = false;             // of this shortage
   Clock::time_point stalled_since_ ABSL_GUARDED_BY(mu_);  // with waiters_ > 0
-  Clock::duration stalled_ ABSL_GUARDED_BY(mu_) = {};     // of this shortage, before stalled_since_
+  Clock::duration stalled_ ABSL_GUARDED_BY(mu_) = {};     // of this shortage and step, before stalled_since_
 };
 
 }  // namespace msprobe::core

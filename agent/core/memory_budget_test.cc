@@ -43,6 +43,39 @@ TEST(MemoryBudgetTest, AStallIsBoundedInAllAndThenDrops) {
   EXPECT_GE(absl::Now() - next, absl::Milliseconds(100));
 }
 
+// Twice as much comes as is taken: every step waits, in all for longer than the bound.
+TEST(MemoryBudgetTest, AnOverloadThatLastsSlowsStepsDownAndDropsNothing) {
+  constexpr absl::Duration kBound = absl::Seconds(1);
+  constexpr absl::Duration kTaking = absl::Milliseconds(20);
+  MemoryBudget budget(100, LossPolicy::kStall, kBound, nullptr);
+  EXPECT_EQ(budget.Acquire(100), Outcome::kGranted);
+  std::atomic<bool> done{false};
+  std::thread taking([&] {
+    while (!done) {
+      absl::SleepFor(kTaking);
+      if (budget.used() >= 10) budget.Release(10);
+    }
+  });
+  absl::Duration held;
+  while (held < 2 * kBound) {
+    const absl::Time began = absl::Now();
+    for (int record = 0; record < 3; ++record) ASSERT_EQ(budget.Acquire(10), Outcome::kGranted) << held;
+    held += absl::Now() - began;
+    budget.NextStep();
+  }
+  done = true;
+  taking.join();
+  // Now nothing is taken: one step is held, and those after it are not.
+  while (budget.Acquire(10) == Outcome::kGranted) {
+  }
+  const absl::Time began = absl::Now();
+  for (int step = 0; step < 100; ++step) {
+    budget.NextStep();
+    EXPECT_EQ(budget.Acquire(10), Outcome::kExpired);
+  }
+  EXPECT_LT(absl::Now() - began, 50 * kBound);  // each held would be 100 of them
+}
+
 TEST(MemoryBudgetTest, AReleaseEndsAStall) {
   MemoryBudget budget(100, LossPolicy::kSpool, absl::Minutes(10), nullptr);
   EXPECT_EQ(budget.Acquire(100), Outcome::kGranted);

@@ -1,11 +1,10 @@
 #include "agent/core/sender.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_join.h"
+#include "agent/core/background_thread.h"
 #include "agent/core/str_cat.h"
 #include "agent/core/utf8.h"
 
@@ -49,12 +48,7 @@ void Sender::Restore(const std::vector<Spool::Found>& entries) {
 }
 
 void Sender::Start() {
-  // Signals are for the threads of the program; gRPC's threads inherit this mask, too.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = StartBackgroundThread("msprobe-sender", [this] { Run(); });
 }
 
 void Sender::Stop(absl::Duration timeout) {

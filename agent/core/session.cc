@@ -195,11 +195,13 @@ class StreamingSession : public Session, public Controlled {
     v1::Marker marker;
     marker.mutable_step_end()->set_step(step);
     Mark(marker);
+    parts_->budget->NextStep();
   }
   void DiscardStep(uint32_t step) override {
     v1::Marker marker;
     marker.mutable_step_discarded()->set_step(step);
     Mark(marker);
+    parts_->budget->NextStep();
   }
   void ExportOpenStep(uint32_t step) override {
     v1::Marker marker;

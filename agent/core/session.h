@@ -19,7 +19,7 @@ namespace msprobe::core {
 enum class LossPolicy : uint8_t {
   // Default. Oldest batches go to a file under spool_directory, up to spool_quota_bytes; then as kStall.
   kSpool = 0,
-  // The capturing thread waits, at most stall_bound in all for one shortage; then as kDrop until there is room.
+  // The capturing thread waits, at most stall_bound in all in one step and shortage; then as kDrop until there is room.
   kStall = 1,
   // The record is counted and left out; a gap marker takes its place.
   kDrop = 2,

@@ -5,13 +5,13 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <optional>
 
+#include "agent/core/background_thread.h"
 #include "agent/core/doorbell.h"
 #include "agent/core/str_cat.h"
 #include "agent/torch/quiet_dispatch.h"
@@ -207,13 +207,7 @@ void DeviceReader::Flush() {
 void DeviceReader::StartThread() {
   running_ = true;
   stop_ = false;
-  // Signals are for the threads of the program.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { Run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_setname_np(thread_.native_handle(), "msprobe-device");
+  thread_ = core::StartBackgroundThread("msprobe-device", [this] { Run(); });
 }
 
 void DeviceReader::Stop() {

@@ -1,0 +1,49 @@
+#include "agent/core/background_thread.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace msprobe::core {
+namespace {
+
+constexpr int kNiceness = 10;
+constexpr int kLowest = 19;
+
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// Of the calling thread alone: Linux takes thread ids here.
+void Yield() {
+  const int niceness = getpriority(PRIO_PROCESS, 0) + kNiceness;
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), std::min(niceness, kLowest));
+}
+
+}  // namespace
+
+std::thread StartBackgroundThread(const char* name, std::function<void()> body) {
+  const NoSignals inherited;
+  std::thread thread([body = std::move(body)] {
+    Yield();
+    body();
+  });
+  pthread_setname_np(thread.native_handle(), name);
+  return thread;
+}
+
+}  // namespace msprobe::core
