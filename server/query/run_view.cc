@@ -64,6 +64,7 @@ absl::Status RunView::AddHere() {
       started[session.epoch()] = session.hello().started_unix_us();
     }
   }
+  steps_.reserve(steps_.size() + shown->size());
   for (ShownStep& step : *shown) {
     const int64_t begun = started.empty() ? 0 : started[step.key.epoch];
     steps_.push_back({std::move(step), nullptr, begun});
@@ -133,6 +134,11 @@ absl::Status RunView::Ask(Known& known) {
 }
 
 void RunView::Show() {
+  const auto misplaced = [](const ViewedStep& a, const ViewedStep& b) {
+    return std::pair(a.key.step, a.key.rank) >= std::pair(b.key.step, b.key.rank);
+  };
+  // As where there is one server: rows are slow to move.
+  if (std::adjacent_find(steps_.begin(), steps_.end(), misplaced) == steps_.end()) return;
   std::stable_sort(steps_.begin(), steps_.end(), [](const ViewedStep& a, const ViewedStep& b) {
     return std::tuple(a.key.step, a.key.rank, -a.started_unix_us) <
            std::tuple(b.key.step, b.key.rank, -b.started_unix_us);

@@ -1,6 +1,7 @@
 #include "server/query/shown_steps.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace msprobe::server {
@@ -9,6 +10,7 @@ absl::StatusOr<std::vector<ShownStep>> ShownSteps(const Store& store, uint32_t r
   auto steps = store.Steps(run);
   if (!steps.ok()) return steps.status();
   std::vector<ShownStep> shown;
+  shown.reserve(steps->size());
   for (auto& [key, row] : *steps) {
     if (!shown.empty() && shown.back().key.rank == key.rank && shown.back().key.step == key.step) {
       shown.back().earlier_epochs.push_back(shown.back().key.epoch);
@@ -18,9 +20,15 @@ absl::StatusOr<std::vector<ShownStep>> ShownSteps(const Store& store, uint32_t r
       shown.push_back({key, std::move(row), {}});
     }
   }
-  std::stable_sort(shown.begin(), shown.end(),
-                   [](const ShownStep& a, const ShownStep& b) { return a.key.step < b.key.step; });
-  return shown;
+  // Places are sorted rather than rows, which are slow to move; then each is moved once.
+  std::vector<size_t> order(shown.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&shown](size_t a, size_t b) { return shown[a].key.step < shown[b].key.step; });
+  std::vector<ShownStep> sorted;
+  sorted.reserve(shown.size());
+  for (size_t place : order) sorted.push_back(std::move(shown[place]));
+  return sorted;
 }
 
 }  // namespace msprobe::server

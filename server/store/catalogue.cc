@@ -224,10 +224,8 @@ absl::StatusOr<std::vector<Store::Step>> Store::StepsUnder(const std::string& pr
       ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view value) -> absl::Status {
         auto step = StepKey::Decode(key);
         if (!step.ok()) return step.status();
-        auto row = DecodeAs<storage::StepRow>(value);
-        if (!row.ok()) return row.status();
-        steps.emplace_back(*step, *std::move(row));
-        return absl::OkStatus();
+        steps.emplace_back().first = *step;
+        return DecodeValue(value, steps.back().second);
       });
   if (!status.ok()) return status;
   return steps;
