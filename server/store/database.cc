@@ -143,10 +143,6 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
   db_options.create_if_missing = true;
   db_options.create_missing_column_families = true;
   db_options.max_background_jobs = 2;
-  // Compacting and writing tables out: behind what answers, as applying is. kLow is a niceness of 10.
-  for (rocksdb::Env::Priority pool : {rocksdb::Env::LOW, rocksdb::Env::HIGH}) {
-    db_options.env->LowerThreadPoolCPUPriority(pool, rocksdb::CpuPriority::kLow);
-  }
   db_options.max_open_files = 256;
   db_options.max_total_wal_size = kMaxWalBytes;
   db_options.info_log = std::make_shared<Warnings>(options.on_warning);
