@@ -194,7 +194,7 @@ def measure(scenario: Scenario, options: argparse.Namespace, reached: float) -> 
                 done = subprocess.run(load, capture_output=True, text=True, timeout=seconds + 2 * DRAIN_S)
             if done.returncode != 0:
                 raise SystemExit(f"load: {scenario.name} ended with {done.returncode}\n{done.stderr[-2000:]}")
-            found = json.loads(done.stdout)
+            found = json.loads(done.stdout.splitlines()[-1])  # behind what the agent may have to say
             tensors, lost, payload_bytes, steps = stored(address, "load")
             size = sum(path.stat().st_size for path in (directory / "data").rglob("*") if path.is_file())
         finally:
