@@ -33,7 +33,7 @@ class MemoryBudget {
   Outcome Acquire(size_t bytes);
   void Charge(size_t bytes) { used_ += bytes; }  // without asking
   void Release(size_t bytes);
-  void NextStep();
+  void NextStep();     // what a step may be held begins anew
   void StopWaiting();  // from now on nobody waits
 
   size_t used() const { return used_; }

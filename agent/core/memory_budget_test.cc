@@ -52,7 +52,7 @@ TEST(MemoryBudgetTest, AnOverloadThatLastsSlowsStepsDownAndDropsNothing) {
   std::atomic<bool> done{false};
   std::thread taking([&] {
     while (!done) {
-      absl::SleepFor(kTaking);
+      absl::SleepFor(kTaking);  // a server that takes this fast
       if (budget.used() >= 10) budget.Release(10);
     }
   });

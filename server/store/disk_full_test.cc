@@ -66,6 +66,11 @@ class DiskFullTest : public testing::TestWithParam<uint64_t> {
   absl::Status Upload(const std::string& hash) {
     return session_->AddPayload(ScriptedAgent::Chunk(hash, 0, load_.Content(hash), true)).status();
   }
+  absl::Status WriteRow(const char* key) {
+    ChangeSet changes;
+    changes.Put(Family::kRows, key, std::string(100, 'x'));
+    return store_->Write(changes);
+  }
   void NoteDurable() {
     store_->AwaitDurable(absl::Seconds(10)).IgnoreError();
     if (session_ != nullptr) durable_ = std::max(durable_, session_->durable_through());
@@ -145,17 +150,12 @@ TEST_F(DiskFullTest, KeepsItsReserveFree) {
 // be to resume from nothing, and the next sync would be one of a log that has failed.
 TEST_F(DiskFullTest, ResumesNothingWhileTheAppendThatFailedWaitsForASync) {
   Start(0);
-  const auto write = [this](const char* key) {
-    ChangeSet changes;
-    changes.Put(Family::kRows, key, std::string(100, 'x'));
-    return store_->Write(changes);
-  };
-  ASSERT_TRUE(write("before").ok());
+  ASSERT_TRUE(WriteRow("before").ok());
   disk_->HoldLogSyncs(true);
   store_->WhenDurable([](const absl::Status&) {});
   while (disk_->waiting() == 0) std::this_thread::yield();
   disk_->SetRoom(0);
-  std::thread writer([&] { EXPECT_EQ(write("meanwhile").code(), absl::StatusCode::kResourceExhausted); });
+  std::thread writer([&] { EXPECT_EQ(WriteRow("meanwhile").code(), absl::StatusCode::kResourceExhausted); });
   while (store_->Writable().ok()) std::this_thread::yield();
   disk_->SetRoom(std::nullopt);
   std::thread tending([&] { store_->Tend(); });
@@ -168,7 +168,7 @@ TEST_F(DiskFullTest, ResumesNothingWhileTheAppendThatFailedWaitsForASync) {
   tending.join();
   ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(10)).code() != absl::StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
-  EXPECT_TRUE(write("after").ok());
+  EXPECT_TRUE(WriteRow("after").ok());
   EXPECT_TRUE(store_->AwaitDurable(absl::Seconds(10)).ok());
   EXPECT_TRUE(store_->Get(Family::kRows, "before")->has_value());
   EXPECT_TRUE(store_->Get(Family::kRows, "after")->has_value());
@@ -178,19 +178,14 @@ TEST_F(DiskFullTest, ResumesNothingWhileTheAppendThatFailedWaitsForASync) {
 // They are when the disk is full again at once.
 TEST_F(DiskFullTest, ResumesAgainWhereNothingWasWrittenSinceTheLastTime) {
   Start(0);
-  const auto write = [this](const char* key) {
-    ChangeSet changes;
-    changes.Put(Family::kRows, key, std::string(100, 'x'));
-    return store_->Write(changes);
-  };
-  ASSERT_TRUE(write("before").ok());
+  ASSERT_TRUE(WriteRow("before").ok());
   for (int again = 0; again < 3; ++again) {
     disk_->SetRoom(0);
-    EXPECT_EQ(write("meanwhile").code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ(WriteRow("meanwhile").code(), absl::StatusCode::kResourceExhausted);
     disk_->SetRoom(std::nullopt);
     ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
   }
-  EXPECT_TRUE(write("after").ok());
+  EXPECT_TRUE(WriteRow("after").ok());
   EXPECT_TRUE(store_->AwaitDurable(absl::Seconds(10)).ok());
   EXPECT_TRUE(store_->Get(Family::kRows, "after")->has_value());
   EXPECT_FALSE(store_->Get(Family::kRows, "meanwhile")->has_value());

@@ -19,8 +19,7 @@ namespace msprobe::server {
 // 3. A failed sync is final: what the system holds of unsynced bytes is unknown, and only a new start, which reads the
 //    files again, can tell. Damage that a compaction meets ends all writing, too; reading goes on.
 // 4. The log is not synced after an append to it failed, until writing resumes with a new one: RocksDB takes such a
-// call
-//    for a mistake of ours and aborts.
+//    call for a mistake of ours and aborts.
 // Threads: every method from any thread.
 class DiskState {
  public:

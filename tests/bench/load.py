@@ -184,7 +184,7 @@ def measure(scenario: Scenario, options: argparse.Namespace, reached: float) -> 
             while not (directory / "s").exists():
                 if server.poll() is not None or time.monotonic() > deadline:
                     raise SystemExit(f"load: the server did not start: {(directory / 'log').read_text()[-2000:]}")
-                time.sleep(0.02)
+                time.sleep(0.02)  # between two looks at whether it listens
             load = [
                 *(str(GENERATOR), f"--server={address}", f"--dump={DUMP}", f"--ranks={scenario.ranks}"),
                 *(f"--seconds={seconds}", f"--spool={directory}/spool", f"--drain={DRAIN_S}", *scenario.flags),

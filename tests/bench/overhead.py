@@ -107,7 +107,7 @@ def server(scratch: Path) -> Iterator[str]:
     ) as process:
         try:
             while not socket.exists():
-                time.sleep(0.05)
+                time.sleep(0.05)  # between two looks at whether it listens
             yield f"unix:{socket}"
         finally:
             process.terminate()
