@@ -9,9 +9,7 @@ import tempfile
 
 import pytest
 from harness.dumps import write_config
-from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run, servers_of, wait_until
-
-SERVER_LINGER_S = 60
+from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run, wait_for_servers_to_leave
 
 
 @pytest.fixture(scope="session")
@@ -46,8 +44,7 @@ def dump_path(tmp_path):
     """A dump_path of this test alone; no server may outlive the test on it."""
     path = tmp_path / "dump"
     yield path
-    if servers_of(path):
-        wait_until(lambda: not servers_of(path), SERVER_LINGER_S, f"no server is left on {path}")
+    wait_for_servers_to_leave(path)
 
 
 @pytest.fixture

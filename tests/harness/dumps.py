@@ -3,6 +3,8 @@
 import json
 import pathlib
 
+from harness.processes import wait_for_servers_to_leave
+
 
 def write_config(path, dump_path, *, task="statistics", level="L1", section=None, **top):
     """Writes config.json at path and returns path."""
@@ -46,7 +48,8 @@ def base_name(entry):
 
 
 def embedded_data_directory(dump_path):
-    """Where the server that the agent started keeps what it received."""
+    """Where the server that the agent started kept what it received, once it has left it to others."""
+    wait_for_servers_to_leave(dump_path)
     found = [path for path in (pathlib.Path(dump_path) / ".msprobe").iterdir() if path.is_dir()]
     assert len(found) == 1, f"one data directory expected, found {found}"
     return found[0]

@@ -14,6 +14,7 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = REPOSITORY / "tests" / "integration" / "programs"
 POLL_S = 0.05
 RUN_TIMEOUT_S = 120
+SERVER_LINGER_S = 60  # for an embedded server whose agents are gone
 
 
 def wait_until(condition, timeout, what):
@@ -158,6 +159,10 @@ def processes_with(program, text):
 def servers_of(path):
     """Server processes that serve a data directory at or below path."""
     return processes_with("msprobe-server", path)
+
+
+def wait_for_servers_to_leave(path):
+    wait_until(lambda: not servers_of(path), SERVER_LINGER_S, f"no server is left on {path}")
 
 
 def accepts_connections(unix_path):

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from harness.dumps import embedded_data_directory, exported_steps, rank_directory, read_dump, write_config
-from harness.processes import PROGRAMS, run, run_program, servers_of, wait_until
+from harness.processes import PROGRAMS, run, run_program, wait_for_servers_to_leave
 
 STEPS = 2
 LEVELS = ("L0", "L1", "mix")
@@ -151,7 +151,7 @@ def test_a_kill_loses_what_had_not_come_back(tmp_path):
     config = write_config(tmp_path / "config.json", tmp_path / "dump", level="mix")
     done = run([sys.executable, PROGRAMS / "on_device.py", "--config", config, *arguments], check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
-    wait_until(lambda: not servers_of(tmp_path / "dump"), 60, "the server has exported what it had")
+    wait_for_servers_to_leave(tmp_path / "dump")  # it has exported what it had
     whole = rank_directory(tmp_path / "dump", 0)
     assert not (whole / "INCOMPLETE").exists()
     assert all(leaf["Max"] is not None for _, leaf in leaves(read_dump(whole)["data"]))
@@ -193,7 +193,6 @@ def numbers_of(leaf):
 def test_every_type_and_layout(tmp_path, dump_path, ask, client):
     config = write_config(tmp_path / "config.json", dump_path, level="debug")
     run_program(PROGRAMS / "on_device_values.py", "--config", config)
-    wait_until(lambda: not servers_of(dump_path), 60, "the server has left its directory to the client's")
     data_dir = embedded_data_directory(dump_path)
     (row,) = ask("runs", data_dir=data_dir)
     run([client, "--data_dir", data_dir, "export", row["run"], "--output", tmp_path / "out", "--extended"])

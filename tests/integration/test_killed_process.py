@@ -4,7 +4,7 @@ import json
 
 import pytest
 from harness.dumps import embedded_data_directory, exported_steps, rank_directory, read_dump
-from harness.processes import servers_of, wait_until
+from harness.processes import wait_for_servers_to_leave, wait_until
 
 
 def passes(progress):
@@ -23,7 +23,7 @@ def test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth(tmp_
         program.wait_for(lambda: passes(progress) >= seen + 20, 60, "twenty passes more")
         program.kill()
     wait_until(lambda: exported_steps(dump_path) == [0, 1, 2, 3, 4, 5], 90, "steps 0 to 5 are exported")
-    wait_until(lambda: not servers_of(dump_path), 60, "the server has left")
+    wait_for_servers_to_leave(dump_path)
 
     names = [list(read_dump(rank_directory(dump_path, step))["data"]) for step in range(5)]
     assert all(step_names == names[0] for step_names in names[1:]), "steps 0 to 4 have the same entries"
@@ -58,7 +58,7 @@ def test_sigterm_loses_no_finished_step(tmp_path, dump_path, running):
     assert list(read_dump(rank_directory(dump_path, 0))["data"]) == list(
         read_dump(rank_directory(dump_path, 1))["data"]
     )
-    wait_until(lambda: not servers_of(dump_path), 60, "the server has left")
+    wait_for_servers_to_leave(dump_path)
 
 
 @pytest.mark.timeout(120)

@@ -72,6 +72,10 @@ TRUTH_RUN = {
 }
 
 
+# The first argument of a call that changes it: Tensor.add_, Tensor.__iadd__.
+WRITTEN_IN_PLACE = re.compile(r"Tensor\.(\w*[^_]_|__i\w+__)\.\d+\.forward\.input\.0")
+
+
 def truth_of(case, side_by_side, reference):
     if case in TRUTH_RUN:
         return parity.FileTruth(side_by_side.one(TRUTH_RUN[case], "real") / "dump_tensor_data")
@@ -120,17 +124,22 @@ def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, r
 
 
 def test_the_truth_agrees_with_the_recorded_checksums(side_by_side, reference):
-    """The established tool's race shows as checksums of later bytes: those that differ from ours are wrong in it."""
+    """The established tool's race shows as checksums of later bytes: only of what an in-place call then writes over.
+
+    How many of those lose the race is the machine's to say: 25 to 245 of about 300 in the runs seen.
+    """
     real = parity.read_json(side_by_side.one("train_stat_md5_mix", "real") / "dump.json")["data"]
     truth = parity.FileTruth(side_by_side.one("train_tensor_mix", "real") / "dump_tensor_data")
-    agreed = wrong = 0
+    found = {}
     for entry, value in real.items():
         for part, items in value.items():
             for index, item in enumerate(items if isinstance(items, list) else []):
                 if isinstance(item, dict) and "md5" in item:
-                    true = truth.of(parity.row_name(entry, (part, index)))
-                    agreed += true.crc32 == item["md5"]
-                    wrong += true.crc32 != item["md5"]
+                    found[parity.row_name(entry, (part, index))] = item["md5"]
     recorded = json.loads((reference / "dump" / "train_stat_md5_mix.true_md5.json").read_text())
     assert recorded, "the recorded race is empty"
-    assert agreed > 5 * wrong, f"{agreed} agree, {wrong} do not: the truth is not of this program"
+    true = {row: truth.of(row).crc32 for row in found}
+    written_over = {checksum for row, checksum in true.items() if WRITTEN_IN_PLACE.fullmatch(row)}
+    lasting = [row for row in found if true[row] not in written_over]
+    assert len(lasting) > len(found) / 2, "most of what a step computes stays as it is"
+    assert not [row for row in lasting if found[row] != true[row]], "the truth is not of this program"
