@@ -1,15 +1,42 @@
 #include "server/query/query_service.h"
 
+#include <memory>
+#include <utility>
+
 #include "server/ingest/ingest_service.h"
 #include "server/query/missing_trailer.h"
 
 namespace msprobe::server {
 namespace {
 
+// An answer of one message, which is what a point read gets, goes with its status: one packet, and its reader wakes
+// once. A second message sends the first on, and those that follow go as they come.
 template <typename Message>
-Send<Message> To(grpc::ServerWriter<Message>* writer) {
-  return [writer](const Message& message) { return writer->Write(message); };
-}
+class AnswerWriter {
+ public:
+  explicit AnswerWriter(grpc::ServerWriter<Message>* writer) : writer_(writer) {}
+  ~AnswerWriter() {
+    if (first_ != nullptr) writer_->WriteLast(*first_, grpc::WriteOptions());
+  }
+
+  Send<Message> send() {
+    return [this](const Message& message) { return Write(message); };
+  }
+
+ private:
+  bool Write(const Message& message) {
+    if (std::exchange(begun_, true)) {
+      const std::unique_ptr<const Message> first = std::move(first_);
+      return (first == nullptr || writer_->Write(*first)) && writer_->Write(message);
+    }
+    first_ = std::make_unique<const Message>(message);
+    return true;
+  }
+
+  grpc::ServerWriter<Message>* const writer_;
+  bool begun_ = false;
+  std::unique_ptr<const Message> first_;
+};
 
 }  // namespace
 
@@ -30,22 +57,29 @@ grpc::Status QueryService::ListRuns(grpc::ServerContext* call, const v1::ListRun
 
 grpc::Status QueryService::ListSteps(grpc::ServerContext* call, const v1::ListStepsRequest* request,
                                      grpc::ServerWriter<v1::StepSummary>* writer) {
-  return Answer(call, [&](const QueryContext& context) { return server::ListSteps(context, *request, To(writer)); });
+  AnswerWriter answers(writer);
+  return Answer(call,
+                [&](const QueryContext& context) { return server::ListSteps(context, *request, answers.send()); });
 }
 
 grpc::Status QueryService::ReadRecords(grpc::ServerContext* call, const v1::ReadRecordsRequest* request,
                                        grpc::ServerWriter<v1::Record>* writer) {
-  return Answer(call, [&](const QueryContext& context) { return server::ReadRecords(context, *request, To(writer)); });
+  AnswerWriter answers(writer);
+  return Answer(call,
+                [&](const QueryContext& context) { return server::ReadRecords(context, *request, answers.send()); });
 }
 
 grpc::Status QueryService::ReadTensor(grpc::ServerContext* call, const v1::ReadTensorRequest* request,
                                       grpc::ServerWriter<v1::FileChunk>* writer) {
-  return Answer(call, [&](const QueryContext& context) { return server::ReadTensor(context, *request, To(writer)); });
+  AnswerWriter answers(writer);
+  return Answer(call,
+                [&](const QueryContext& context) { return server::ReadTensor(context, *request, answers.send()); });
 }
 
 grpc::Status QueryService::Export(grpc::ServerContext* call, const v1::ExportRequest* request,
                                   grpc::ServerWriter<v1::FileChunk>* writer) {
-  return Answer(call, [&](const QueryContext& context) { return server::Export(context, *request, To(writer)); });
+  AnswerWriter answers(writer);
+  return Answer(call, [&](const QueryContext& context) { return server::Export(context, *request, answers.send()); });
 }
 
 grpc::Status QueryService::Import(grpc::ServerContext* call, grpc::ServerReader<v1::ImportChunk>* reader,
