@@ -62,7 +62,7 @@ absl::Status IngestStream::Decode() {
   return status.ok() ? absl::OkStatus() : absl::InvalidArgumentError("a message that is not an AgentMessage");
 }
 
-absl::Status IngestStream::Take(v1::AgentMessage& message) {
+absl::Status IngestStream::Take(const v1::AgentMessage& message) {
   if (message.has_hello()) return TakeHello(message.hello());
   std::shared_ptr<Session> session;
   {

@@ -50,7 +50,7 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Apply();
   void Applied(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status Decode();
-  absl::Status Take(v1::AgentMessage& message);
+  absl::Status Take(const v1::AgentMessage& message);
   absl::Status TakeChunks(Session& session, const v1::AgentMessage& message);
   absl::Status TakeChunk(Session& session, const v1::PayloadChunk& chunk, std::string_view content,
                          v1::PayloadVerdict& verdict);

@@ -42,6 +42,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("overhead_worker.py")
 RUN_SECONDS = 1800
+SERVER_SECONDS = 60
 BEGIN, END = "<!-- table: written by tests/bench/overhead.py -->", "<!-- end of table -->"
 
 
@@ -106,7 +107,10 @@ def server(scratch: Path) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     ) as process:
         try:
+            deadline = time.monotonic() + SERVER_SECONDS
             while not socket.exists():
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise SystemExit(f"bench: {binary} does not listen on {socket}: run it by hand")
                 time.sleep(0.05)  # between two looks at whether it listens
             yield f"unix:{socket}"
         finally:
