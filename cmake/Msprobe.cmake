@@ -24,7 +24,8 @@ if(MSPROBE_SANITIZE)
 endif()
 
 if(MSPROBE_FUZZ)
-  add_compile_options(-fsanitize=fuzzer-no-link)
+  add_compile_options(-fsanitize=fuzzer-no-link
+                      -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/tests/fuzz/undefined_not_ours.txt)
 endif()
 
 # Warnings are errors in our own sources; generated code does not link this.

@@ -7,7 +7,7 @@ run.py --only pt_file      one of them
 
 Builds them first, in build-fuzz, with clang and its address and undefined-behaviour sanitizers. What a fuzzer adds
 to its corpus lies in build-fuzz/corpus; what broke a decoder lies in build-fuzz/found, and belongs into
-tests/fuzz/corpus once it is mended.
+tests/fuzz/corpus once it is mended. undefined_not_ours.txt names what libraries do that is not defined.
 """
 
 from __future__ import annotations
