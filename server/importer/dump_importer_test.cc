@@ -174,6 +174,14 @@ TEST(DumpImporter, NumbersBeyondFloatKeepTheirDigits) {
   EXPECT_EQ(leaf.min().real(), 0.1);
 }
 
+TEST(DumpImporter, AZeroIsZeroWhateverItsExponent) {
+  const v1::TensorLeaf leaf = OneLeaf(R"("Max":0e55,"Min":-0.0e-30,"Mean":0.000e300,"Norm":5e-1)");
+  EXPECT_EQ(leaf.max().real(), 0.0);
+  EXPECT_EQ(leaf.min().real(), 0.0);
+  EXPECT_EQ(leaf.mean(), 0.0);
+  EXPECT_EQ(leaf.norm(), 0.5);
+}
+
 TEST(DumpImporter, OlderStackForm) {
   MemoryFiles files;
   files.Add("dump.json", Dump(R"({"T.f.0.forward":{"output":[null]}})"));
