@@ -193,6 +193,9 @@ def main():
     nets.seed()
     device = npu.load() if options.device == "npu" else torch.device(options.device)
     options.out.write_text(json.dumps(train(options, device)))
+    if device.type == "npu":
+        # A stream's thread that drops a tensor while the interpreter goes down asks for a lock that ends the process.
+        torch.accelerator.synchronize()
 
 
 if __name__ == "__main__":
