@@ -251,7 +251,7 @@ def test_a_run_of_a_server_that_was_alone_stays_with_it(tmp_path, short_director
 def test_a_limit_is_refused_with_the_name_of_its_flag(flag, tmp_path, short_directory, reference):
     address = f"unix:{short_directory}/s"
     with external_server(short_directory / "s", tmp_path / "data", tmp_path / "log", f"--{flag}=3"):
-        done = run(load(reference, address, "--drain=30", "--policy=drop", ranks=4))
+        done = run(load(reference, address, "--drain=12", "--policy=drop", ranks=4))
         assert json.loads(done.stdout.splitlines()[-1])["undrained_ranks"] == 1
         assert f"--{flag}" in done.stdout
         # Another run: which three of the four ranks came first is not said.
