@@ -194,7 +194,7 @@ def main():
     device = npu.load() if options.device == "npu" else torch.device(options.device)
     options.out.write_text(json.dumps(train(options, device)))
     if device.type == "npu":
-        # A stream's thread that drops a tensor while the interpreter goes down asks for a lock that ends the process.
+        # A stream's thread that still drops a tensor while the interpreter goes down may end the process.
         torch.accelerator.synchronize()
 
 
