@@ -50,7 +50,12 @@ CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 NOTHING_COLLECTED = 5  # pytest's exit code
-FAILURE_WIDTH = 300  # characters of the summary's line
+FAILURE_WIDTH = 500  # characters of the summary's line
+# What a C++ test or a sanitizer says where something is wrong; the lines behind it say what.
+WRONG = re.compile(
+    r": Failure$|: runtime error: |^==\d+==ERROR: |WARNING: ThreadSanitizer|Assertion .* failed|terminate called"
+)
+LINES_OF_WRONG = 8
 
 SANITIZER_ENVIRONMENT = {
     # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not.
@@ -204,6 +209,9 @@ def count(junit: Path) -> Outcome:
         if failure is not None:
             outcome.failed += 1
             said = (failure.get("message") or "").strip().partition("\n")[0]
+            output = (case.findtext("system-out") or "").splitlines()
+            first = next((at for at, line in enumerate(output) if WRONG.search(line)), len(output))
+            said = " | ".join(filter(None, (said, *(line.strip() for line in output[first : first + LINES_OF_WRONG]))))
             outcome.failures.append(f"FAILED {case.get('classname')}.{case.get('name')}: {said}"[:FAILURE_WIDTH])
         elif case.find("skipped") is not None:
             outcome.skipped += 1

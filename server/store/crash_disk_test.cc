@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "server/ingest/scripted_load.h"
 #include "server/ingest/sessions.h"
+#include "server/metrics/log.h"
 #include "server/store/scratch_directory.h"
 #include "server/store/tiler.h"
 
@@ -24,12 +25,15 @@ constexpr uint32_t kRanks = 3;
 
 class CrashTest : public testing::Test {
  protected:
+  // What it prints is what went wrong.
+  static void SetUpTestSuite() { SetLogLevel("warning"); }
+
   void Start(v1::Durability durability = v1::DURABILITY_SYNC, absl::Duration interval = absl::Seconds(1)) {
     disk_ = std::make_unique<CrashDisk>(directory_ / "data", ++seed_);
     Open(disk_->env(), durability, interval);
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
     ASSERT_TRUE(sessions_->Recover().ok());
-    tiler_ = std::make_unique<Tiler>(store_.get(), TilerOptions{.fewest_passes = 2});
+    tiler_ = std::make_unique<Tiler>(store_.get(), TilerOptions{.period = absl::Milliseconds(5), .fewest_passes = 2});
     tiler_->Start();
   }
   void Open(rocksdb::Env* env, v1::Durability durability, absl::Duration interval) {

@@ -134,13 +134,15 @@ TEST(FailedSync, EndsTheServerWithAMessageAndLosesNothingAcknowledged) {
   for (uint64_t syncs : {20, 30, 31, 60, 61, 120}) {
     ScratchDirectory directory;
     std::vector<std::unique_ptr<StreamingRank>> ranks;
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      ranks.push_back(std::make_unique<StreamingRank>("job", rank, 7 + rank));
+    }
     std::vector<std::thread> threads;
     int status = 0;
     {
       CrashingServer server(directory, "sync", syncs, syncs);
-      for (uint32_t rank = 0; rank < kRanks; ++rank) {
-        ranks.push_back(std::make_unique<StreamingRank>("job", rank, 7 + rank));
-        threads.emplace_back([&, rank] { ranks[rank]->Run("unix:" + directory / "s", 4000); });
+      for (auto& rank : ranks) {
+        threads.emplace_back([&] { rank->Run("unix:" + directory / "s", 4000); });
       }
       status = server.AwaitEnd();
     }
