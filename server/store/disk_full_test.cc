@@ -191,5 +191,32 @@ TEST_F(DiskFullTest, ResumesAgainWhereNothingWasWrittenSinceTheLastTime) {
   EXPECT_FALSE(store_->Get(Family::kRows, "meanwhile")->has_value());
 }
 
+// Where all is in tables, the log that failed is one that RocksDB cannot replace: a new server begins another.
+TEST_F(DiskFullTest, AsksForARestartWhereThereIsNothingToWriteOut) {
+  Start(0);
+  ASSERT_TRUE(Open().ok());
+  ASSERT_TRUE(Send(20).ok());
+  NoteDurable();
+  ASSERT_EQ(durable_, 20u);
+  ASSERT_TRUE(store_->Compact().ok());
+
+  disk_->SetRoom(0);
+  EXPECT_EQ(WriteRow("meanwhile").code(), absl::StatusCode::kResourceExhausted);
+  disk_->SetRoom(std::nullopt);
+  store_->Tend();
+  EXPECT_THAT(std::string(store_->broken().message()), HasSubstr("cannot be replaced while the server runs; start it"));
+  EXPECT_EQ(store_->Writable(), store_->broken()) << "what a sender is told";
+  EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty()) << "reading goes on";
+
+  Stop();
+  Start(0);
+  EXPECT_FALSE(store_->Get(Family::kRows, "meanwhile")->has_value());
+  ASSERT_TRUE(Open().ok());
+  ASSERT_TRUE(Send(20).ok());
+  NoteDurable();
+  EXPECT_EQ(durable_, 40u);
+  EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty());
+}
+
 }  // namespace
 }  // namespace msprobe::server
