@@ -5,12 +5,13 @@
 #include <rocksdb/file_system.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <random>
-#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -69,7 +70,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
       file->written.reset();
     }
     crashed_ = true;
-    for (const std::string& path : unsynced_entries_) unlink(path.c_str());
+    LoseEntries(unsynced_entries_);
     unlink(entries_path_.c_str());
   }
   void SetRoom(std::optional<uint64_t> bytes) {
@@ -201,7 +202,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
                       IODebugContext* debug) override {
     absl::MutexLock lock(&mu_);
     if (crashed_) return Gone();
-    const bool unsynced = unsynced_entries_.contains(from);
+    const bool unsynced = IsUnsynced(from);
     ForgetEntriesOf(DirectoryOf(to));
     if (!Exists(to) && unsynced) NoteEntry(to);
     IOStatus status = target()->RenameFile(from, to, options, debug);
@@ -261,17 +262,22 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   }
 
   // The list outlives a kill -9: a line for each new file, and one when its directory was synced or it went.
+  bool IsUnsynced(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return std::find(unsynced_entries_.begin(), unsynced_entries_.end(), path) != unsynced_entries_.end();
+  }
   void NoteEntry(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (unsynced_entries_.insert(path).second) Say('+', path);
+    if (IsUnsynced(path)) return;
+    unsynced_entries_.push_back(path);
+    Say('+', path);
   }
   void ForgetEntriesOf(const std::string& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const std::set<std::string> entries = unsynced_entries_;
+    const std::vector<std::string> entries = unsynced_entries_;
     for (const std::string& path : entries) {
       if (DirectoryOf(path) == directory) ForgetEntry(path);
     }
   }
   void ForgetEntry(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    if (unsynced_entries_.erase(path) > 0) Say('-', path);
+    if (std::erase(unsynced_entries_, path) > 0) Say('-', path);
   }
   void Say(char sign, const std::string& path) {
     const std::string line = sign + path + "\n";
@@ -279,12 +285,17 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   }
   void ReplayEntries() {
     std::ifstream list(entries_path_);
-    std::set<std::string> gone;
+    std::vector<std::string> unsynced;
     for (std::string line; std::getline(list, line);) {
-      if (line[0] == '+') gone.insert(line.substr(1));
-      if (line[0] == '-') gone.erase(line.substr(1));
+      if (line[0] == '+') unsynced.push_back(line.substr(1));
+      if (line[0] == '-') std::erase(unsynced, line.substr(1));
     }
-    for (const std::string& path : gone) unlink(path.c_str());
+    LoseEntries(unsynced);
+  }
+  void LoseEntries(const std::vector<std::string>& unsynced) {
+    for (size_t kept = random_() % (unsynced.size() + 1); kept < unsynced.size(); ++kept) {
+      unlink(unsynced[kept].c_str());
+    }
   }
 
   const std::string entries_path_;
@@ -292,7 +303,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
   mutable absl::Mutex mu_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<OpenFile>> files_ ABSL_GUARDED_BY(mu_);
-  std::set<std::string> unsynced_entries_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> unsynced_entries_ ABSL_GUARDED_BY(mu_);  // in the order in which they were made
   std::optional<uint64_t> room_ ABSL_GUARDED_BY(mu_);
   bool hold_appends_ ABSL_GUARDED_BY(mu_) = false;  // to the log
   bool hold_syncs_ ABSL_GUARDED_BY(mu_) = false;    // of the log

@@ -15,8 +15,9 @@ namespace msprobe::server {
 //
 // 1. Bytes appended and not synced live in this process. A kill -9 of it, or Crash, loses them, but for a part that is
 //    written back by chance, as an operating system may: any prefix, not only whole records.
-// 2. A file whose directory was not synced after it was made is gone after a crash. After a kill -9 the next CrashDisk
-//    of that directory removes it; after Crash it is gone at once.
+// 2. A file whose directory was not synced after it was made is gone after a crash, or there by chance, and then so is
+//    every file that was made before it. After a kill -9 the next CrashDisk of that directory removes what is gone;
+//    after Crash it is gone at once.
 // 3. A sync that fails loses its bytes for good: zeros stand in their place, whatever is synced later.
 // 4. Destruction without Crash is a clean end of the machine: everything is written.
 // 5. What is renamed or deleted is so at once, and with a rename what was made in that directory before it: a journal

@@ -300,6 +300,48 @@ TEST_F(CrashTest, ASegmentWhoseRowIsStillToComeIsNotCollected) {
   Stop();
 }
 
+TEST_F(CrashTest, ALogIsNotThereWhereTheEndOfTheOneBeforeIsLost) {
+  const auto write = [this](const std::string& key) {
+    ChangeSet changes;
+    changes.Put(Family::kRows, key, std::string(100, 'x'));
+    return store_->Write(changes);
+  };
+  const auto is_there = [this](const std::string& key) { return store_->Get(Family::kRows, key)->has_value(); };
+  constexpr int kRows = 40;
+  for (int crash = 0; crash < 10; ++crash) {
+    const std::string name = "crash " + std::to_string(crash) + " ";
+    Start();
+    ASSERT_TRUE(write(name + "synced").ok());
+    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    disk_->HoldLogSyncs(true);
+    ASSERT_TRUE(write(name + "end of the log").ok());
+    std::atomic<int> written = 0;
+    std::thread flush([&] { store_->Compact().IgnoreError(); });  // begins a new log
+    while (disk_->waiting() == 0) std::this_thread::yield();
+    std::thread writer([&] {
+      while (written < kRows && write(name + std::to_string(written)).ok()) ++written;
+    });
+    // A new log that did not wait for the old one's sync would have them all by then.
+    for (const absl::Time end = absl::Now() + absl::Milliseconds(100); absl::Now() < end && written < kRows;) {
+      std::this_thread::yield();
+    }
+    disk_->Crash();
+    disk_->HoldLogSyncs(false);
+    flush.join();
+    writer.join();
+    Stop();
+    Start();
+    EXPECT_TRUE(is_there(name + "synced"));
+    bool before = is_there(name + "end of the log");
+    for (int row = 0; row < kRows; ++row) {
+      const bool there = is_there(name + std::to_string(row));
+      EXPECT_TRUE(before || !there) << name << row << " is there, and what was written before it is not";
+      before = there;
+    }
+    Stop();
+  }
+}
+
 TEST_F(CrashTest, ASyncThatFailsAcknowledgesNothing) {
   ranks_.emplace_back(0);
   Start();

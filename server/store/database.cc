@@ -16,6 +16,7 @@
 
 #include "server/format/cat.h"
 #include "server/store/crc32c.h"
+#include "server/store/ordered_logs.h"
 
 namespace msprobe::server {
 namespace {
@@ -54,13 +55,15 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
   return result;
 }
 
+// Of a log, or of the segments: a failed sync, from whichever thread.
+using OnLost = std::function<void(const std::string& log, const absl::Status& status)>;
+
 // Hears of what goes wrong in RocksDB's own threads, and in writes and syncs; keeps tables from being ahead of
 // segments.
 class Listener : public rocksdb::EventListener {
  public:
-  Listener(std::shared_ptr<DiskState> disk, std::shared_ptr<Segments> segments,
-           std::function<void(const absl::Status&)> on_log_lost)
-      : disk_(std::move(disk)), segments_(std::move(segments)), on_log_lost_(std::move(on_log_lost)) {}
+  Listener(std::shared_ptr<DiskState> disk, std::shared_ptr<Segments> segments, OnLost on_lost)
+      : disk_(std::move(disk)), segments_(std::move(segments)), on_lost_(std::move(on_lost)) {}
   // What is flushed was appended before. A failure is told by Segments itself, and nothing is durable from then on.
   void OnFlushBegin(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { segments_->Sync().IgnoreError(); }
   void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* error) override {
@@ -74,15 +77,14 @@ class Listener : public rocksdb::EventListener {
     if (error.operation == FileOperationType::kAppend) {
       disk_->LogFailed(error.file_path, status);
     } else if (error.operation == FileOperationType::kSync || error.operation == FileOperationType::kFsync) {
-      disk_->LogLost(error.file_path, status);
-      if (on_log_lost_) on_log_lost_(status);
+      on_lost_(error.file_path, status);
     }
   }
 
  private:
   const std::shared_ptr<DiskState> disk_;
   const std::shared_ptr<Segments> segments_;
-  const std::function<void(const absl::Status&)> on_log_lost_;
+  const OnLost on_lost_;
 };
 
 // RocksDB's warnings go where the server's go. A file of its own (DBOptions::info_log) would be written again after a
@@ -138,8 +140,9 @@ absl::Status FromRocks(const rocksdb::Status& status) {
 absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const StoreOptions& options,
                                                                        DirectoryLock lock) {
   if (!RocksUsesCrc32c()) return absl::InternalError("RocksDB computes checksums by table: crc32c.h was linked wrong");
+  rocksdb::Env* const env = options.env == nullptr ? rocksdb::Env::Default() : options.env;
   rocksdb::DBOptions db_options;
-  if (options.env != nullptr) db_options.env = options.env;
+  db_options.env = env;
   db_options.create_if_missing = true;
   db_options.create_missing_column_families = true;
   db_options.max_background_jobs = 2;
@@ -167,19 +170,25 @@ absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const Sto
   if (absl::Status known = CheckFamilies(db_options, path, families); !known.ok()) return known;
   std::unique_ptr<Database> database(new Database(std::move(lock)));
   database->disk = std::make_shared<DiskState>(options.reserve_bytes);
-  auto segments =
-      Segments::Open({.directory = options.directory + "/segments",
-                      .env = db_options.env,
-                      .roll_bytes = options.segment_bytes,
-                      .on_lost = [disk = database->disk, lost = options.on_log_lost](const absl::Status& s) {
-                        disk->LogLost("segments", s);
-                        if (lost) lost(s);
-                      }});
+  const OnLost on_lost = [disk = database->disk, heard = options.on_log_lost](const std::string& log,
+                                                                              const absl::Status& status) {
+    disk->LogLost(log, status);
+    if (heard) heard(status);
+  };
+  auto ordered = std::make_shared<OrderedLogs>(
+      env->GetFileSystem(),
+      [on_lost](const std::string& log, const rocksdb::IOStatus& status) { on_lost(log, FromRocks(status)); });
+  database->env = rocksdb::NewCompositeEnv(std::move(ordered));
+  db_options.env = database->env.get();
+  auto segments = Segments::Open({.directory = options.directory + "/segments",
+                                  .env = env,
+                                  .roll_bytes = options.segment_bytes,
+                                  .on_lost = [on_lost](const absl::Status& status) { on_lost("segments", status); }});
   if (!segments.ok()) return segments.status();
   database->segments = *std::move(segments);
   database->filter = std::make_unique<ExtentFilter>(&database->segments->directory());
   db_options.wal_filter = database->filter.get();
-  db_options.listeners.push_back(std::make_shared<Listener>(database->disk, database->segments, options.on_log_lost));
+  db_options.listeners.push_back(std::make_shared<Listener>(database->disk, database->segments, on_lost));
   rocksdb::DB* db = nullptr;
   rocksdb::Status status = rocksdb::DB::Open(db_options, path, families, &database->owned, &db);
   if (!status.ok()) {

@@ -40,6 +40,7 @@ struct Store::Database {
   std::shared_ptr<DiskState> disk;       // shared with the listener that RocksDB holds
   std::shared_ptr<Segments> segments;    // likewise
   std::unique_ptr<ExtentFilter> filter;  // borrowed by the db
+  std::unique_ptr<rocksdb::Env> env;     // likewise
   std::unique_ptr<rocksdb::DB> db;
   std::array<rocksdb::ColumnFamilyHandle*, 5> handles{};
   std::vector<rocksdb::ColumnFamilyHandle*> owned;

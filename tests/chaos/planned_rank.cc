@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <vector>
 
 namespace msprobe::server {
 namespace {
@@ -32,11 +33,11 @@ int PlannedRank::Value(uint32_t rank, uint32_t step, uint32_t record) {
 std::string PlannedRank::Content(uint32_t rank, uint32_t step, uint32_t record) {
   if (record % kPayloadEvery != 0) return {};
   std::minstd_rand random(static_cast<uint32_t>(Value(rank, step, record)) + 1);
-  std::string content(4 * (5000 + 5000 * (record % 4)), '\0');
-  for (size_t i = 0; i < content.size(); i += 4) {
-    const auto number = static_cast<uint32_t>(random());
-    std::memcpy(&content[i], &number, 4);
-  }
+  std::vector<uint32_t> numbers(5000 + 5000 * (record % 4));
+  for (uint32_t& number : numbers) number = static_cast<uint32_t>(random());
+  numbers[0] = step;  // values come again after a thousand steps
+  std::string content(4 * numbers.size(), '\0');
+  std::memcpy(content.data(), numbers.data(), content.size());
   return content;
 }
 
