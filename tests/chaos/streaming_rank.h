@@ -16,13 +16,18 @@ namespace msprobe::server {
 
 // For tests: one rank that streams a ScriptedLoad to a server over gRPC, from where the server stands, and remembers
 // what it was promised.
-// Threads: Run on one; acknowledged from any; the rest when Run is over.
+// Threads: Run on one; acknowledged and Cancel from any; the rest when Run is over.
 class StreamingRank {
  public:
   StreamingRank(const std::string& run, uint32_t rank, uint64_t seed)
       // Most chunks are long enough for a segment (StoreOptions::segment_chunk_bytes).
       : load_(run, rank, seed, 5, {.different = 100'000, .unit_bytes = 20'000}) {}
 
+  // Before the thread of a Run begins: what was cancelled before was another.
+  void Prepare() {
+    absl::MutexLock lock(&mu_);
+    cancelled_ = false;
+  }
   // Until the stream breaks or `most` batches are sent and acknowledged as durable.
   void Run(const std::string& address, uint64_t most) {
     grpc::ChannelArguments arguments;
@@ -83,7 +88,6 @@ class StreamingRank {
     status_ = stream->Finish();
     absl::MutexLock lock(&mu_);
     context_ = nullptr;
-    cancelled_ = false;
   }
 
   // The server is gone for good: a Run under way, or about to begin, ends.
