@@ -88,11 +88,20 @@ def server_frozen(directory, address, seconds, policy):
 
 def agent_frozen(directory, address, seconds):
     """An agent stands still in mid-stream; the other one does not notice, and it goes on where it stood."""
-    steps = round(seconds * 1000 / _pause_ms(seconds)) + 50
+    pause = _pause_ms(seconds)
+    # The frozen one still has all of its steps to make when it goes on: not more of them than a minute takes.
+    steps = [round(lasts * 1000 / pause) + 50 for lasts in (min(seconds, 60), seconds)]
     data = directory / "data"
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(external_server(address, data, directory / "server.log"))
-        agents = _agents(stack, directory, f"unix:{address}", steps=steps, pause_ms=_pause_ms(seconds))
+        agents = [
+            stack.enter_context(
+                PlannedAgent(
+                    directory, f"unix:{address}", rank=rank, memory_mb=MEMORY_MB, steps=steps[rank], pause_ms=pause
+                )
+            )
+            for rank in range(RANKS)
+        ]
         for agent in agents:
             agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
         with agents[0].frozen():
