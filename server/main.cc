@@ -16,6 +16,7 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/synchronization/mutex.h"
 #include "server/control/cluster_options.h"
 #include "server/control/probe.h"
 #include "server/control/server.h"
@@ -350,6 +351,9 @@ int Main(Settings& settings) {
 }  // namespace msprobe::server
 
 int main(int argc, char** argv) {
+  // Debian builds abseil for debugging: each lock of a Mutex, gRPC's too, takes one lock of the whole process, to look
+  // for cycles of locks. Whoever is kept from a processor while it has that one keeps every thread waiting.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::SetProgramUsageMessage(msprobe::server::kUsage);
   absl::FlagsUsageConfig usage;
   usage.version_string = [] { return std::string("msprobe-server " MSPROBE_VERSION "\n"); };
