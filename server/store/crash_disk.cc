@@ -42,12 +42,13 @@ struct OpenFile {
 
 class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
  public:
-  FileSystem(std::string directory, uint64_t seed)
+  FileSystem(const std::string& directory, uint64_t seed)
       : rocksdb::FileSystemWrapper(rocksdb::FileSystem::Default()),
         entries_path_(directory + "/crash_disk_entries"),
         random_(seed) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
+    absl::MutexLock lock(&mu_);
     ReplayEntries();
     entries_ = open(entries_path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_TRUNC | O_CLOEXEC, 0644);
   }
@@ -283,7 +284,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
     const std::string line = sign + path + "\n";
     if (write(entries_, line.data(), line.size()) < 0) return;
   }
-  void ReplayEntries() {
+  void ReplayEntries() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     std::ifstream list(entries_path_);
     std::vector<std::string> unsynced;
     for (std::string line; std::getline(list, line);) {
@@ -292,7 +293,7 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
     }
     LoseEntries(unsynced);
   }
-  void LoseEntries(const std::vector<std::string>& unsynced) {
+  void LoseEntries(const std::vector<std::string>& unsynced) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     for (size_t kept = random_() % (unsynced.size() + 1); kept < unsynced.size(); ++kept) {
       unlink(unsynced[kept].c_str());
     }
@@ -374,8 +375,8 @@ IOStatus CrashDisk::FileSystem::NewDirectory(const std::string& name, const IOOp
   return IOStatus::OK();
 }
 
-CrashDisk::CrashDisk(std::string directory, uint64_t seed)
-    : files_(std::make_shared<FileSystem>(std::move(directory), seed)), env_(rocksdb::NewCompositeEnv(files_)) {}
+CrashDisk::CrashDisk(const std::string& directory, uint64_t seed)
+    : files_(std::make_shared<FileSystem>(directory, seed)), env_(rocksdb::NewCompositeEnv(files_)) {}
 
 CrashDisk::~CrashDisk() = default;
 rocksdb::Env* CrashDisk::env() const { return env_.get(); }

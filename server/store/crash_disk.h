@@ -26,7 +26,7 @@ namespace msprobe::server {
 class CrashDisk {
  public:
   // `directory`: the data directory; its contents are as an earlier kill -9 left them. `seed`: of what is written back.
-  CrashDisk(std::string directory, uint64_t seed);
+  CrashDisk(const std::string& directory, uint64_t seed);
   ~CrashDisk();
 
   rocksdb::Env* env() const;

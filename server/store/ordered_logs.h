@@ -21,9 +21,9 @@ namespace msprobe::server {
 class OrderedLogs : public rocksdb::FileSystemWrapper {
  public:
   // `on_lost`: called with the log's path where its sync failed; the new log is not made, then.
-  OrderedLogs(std::shared_ptr<rocksdb::FileSystem> base,
+  OrderedLogs(const std::shared_ptr<rocksdb::FileSystem>& base,
               std::function<void(const std::string& log, const rocksdb::IOStatus&)> on_lost)
-      : rocksdb::FileSystemWrapper(std::move(base)), on_lost_(std::move(on_lost)) {}
+      : rocksdb::FileSystemWrapper(base), on_lost_(std::move(on_lost)) {}
   const char* Name() const override { return "OrderedLogs"; }
 
   rocksdb::IOStatus NewWritableFile(const std::string& path, const rocksdb::FileOptions& options,
