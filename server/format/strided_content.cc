@@ -38,14 +38,12 @@ absl::StatusOr<uint64_t> ContentSize(const TensorDescription& description) {
   for (int64_t dim : description.shape) {
     if (dim < 0) return absl::InvalidArgumentError(Cat("a shape has the size ", dim));
     empty = empty || dim == 0;
-  }
-  if (empty) return 0;
-  for (int64_t dim : description.shape) {
-    if (__builtin_mul_overflow(size, static_cast<uint64_t>(dim), &size) || size > (1ull << 62)) {
+    // Of an empty shape, too, as PyTorch and NumPy refuse it: its strides would not fit.
+    if (__builtin_mul_overflow(size, static_cast<uint64_t>(std::max<int64_t>(dim, 1)), &size) || size > (1ull << 62)) {
       return absl::InvalidArgumentError("a shape has more elements than any memory");
     }
   }
-  return size;
+  return empty ? 0 : size;
 }
 
 bool IsPlain(const StridedLayout& layout) {

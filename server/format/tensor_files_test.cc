@@ -259,6 +259,15 @@ TEST(NpyFile, NoBytesCrashTheReader) {
   }
 }
 
+TEST(StridedContent, AShapeThatFitsNoMemoryIsRefusedEmptyOrNot) {
+  for (const int64_t last : {int64_t{0}, int64_t{1}}) {
+    const absl::StatusOr<uint64_t> size =
+        ContentSize(Description(v1::DTYPE_INT16, {27'951, 1'222'222'222'222'222'221, last}));
+    EXPECT_EQ(size.status().message(), "a shape has more elements than any memory");
+  }
+  EXPECT_EQ(*ContentSize(Description(v1::DTYPE_INT16, {27'951, 0, 3})), 0u);
+}
+
 TEST(DTypeName, AllFrameworksSpellings) {
   EXPECT_EQ(DTypeOfName("torch.bfloat16"), v1::DTYPE_BFLOAT16);
   EXPECT_EQ(DTypeOfName("bfloat16"), v1::DTYPE_BFLOAT16);
