@@ -262,10 +262,10 @@ class CrashDisk::FileSystem : public rocksdb::FileSystemWrapper {
     if (!crashed_ && found != files_.end()) WriteBack(*found->second, found->second->unsynced.size());
   }
 
-  // The list outlives a kill -9: a line for each new file, and one when its directory was synced or it went.
   bool IsUnsynced(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return std::find(unsynced_entries_.begin(), unsynced_entries_.end(), path) != unsynced_entries_.end();
   }
+  // The list outlives a kill -9: a line for each new file, and one when its directory was synced or it went.
   void NoteEntry(const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     if (IsUnsynced(path)) return;
     unsynced_entries_.push_back(path);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Inside the store only: the one header that shows RocksDB.
+// Inside the store only, as every header that shows RocksDB.
 
 #include <rocksdb/db.h>
 

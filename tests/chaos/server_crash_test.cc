@@ -109,6 +109,7 @@ TEST_P(ServerCrashTest, FindsAPrefixOfEveryRankAndAllThatWasAcknowledged) {
       };
       const uint64_t before = acknowledged();
       const uint64_t until = before + 1 + random() % (kRanks * 150);
+      // Between two looks at what was acknowledged.
       while (over < kRanks && acknowledged() < until) absl::SleepFor(absl::Milliseconds(1));
       server.Kill();
       for (auto& rank : ranks) rank->Cancel();

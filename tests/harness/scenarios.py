@@ -48,7 +48,7 @@ def network_gone(directory, seconds):
             agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
         there.plugged(False)
         before = [(agent.emitted, agent.durable) for agent in agents]
-        time.sleep(seconds)
+        time.sleep(seconds)  # so long the network is gone
         for agent, (emitted, durable) in zip(agents, before, strict=True):
             assert agent.emitted > emitted + 5, "the agents went on"
             # What was on its way when the cable was pulled may count.
@@ -74,7 +74,7 @@ def server_frozen(directory, address, seconds, policy):
         for agent in agents:
             agent.wait_for(lambda agent=agent: agent.durable >= 3, 60, "some steps are durable")
         with fire.frozen(server):
-            time.sleep(seconds)
+            time.sleep(seconds)  # so long it stands still
         outcomes = [agent.outcome() for agent in agents]
         fire.end(server)
         held = 1000 * bound if policy == "stall" else 0
@@ -107,7 +107,7 @@ def agent_frozen(directory, address, seconds):
         with agents[0].frozen():
             durable = agents[1].durable
             agents[1].wait_for(lambda: agents[1].durable > durable, 60, "the other agent's steps become durable")
-            time.sleep(seconds)
+            time.sleep(seconds)  # so long it stands still
         for agent in agents:
             agent.outcome()
         fire.end(server)
@@ -128,7 +128,7 @@ def agents_killed(directory, address, kills, seed=1):
                 agent.reaches(1)
                 with fire.frozen(server) if kill % 3 == 2 else contextlib.nullcontext():
                     agent.reaches(agent.emitted + chance.randrange(60))
-                    time.sleep(chance.random() * 0.05)
+                    time.sleep(chance.random() * 0.05)  # the kill comes anywhere between two steps
                     agent.kill()
                     spooled += kill % 3 == 2 and fire.spooled_bytes(directory / "spool0") > 0
             acknowledged.append(agent.durable)
@@ -163,7 +163,7 @@ def disk_full(directory, address, reserve_mib, ask):
 
         def standing():
             before = [agent.durable for agent in agents]
-            time.sleep(1)
+            time.sleep(1)  # many times what a step takes to become durable
             return [agent.durable for agent in agents] == before
 
         wait_until(standing, 60, "nothing new becomes durable")
