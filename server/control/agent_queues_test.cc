@@ -20,7 +20,7 @@ class FakeStream : public SessionListener {
   void OnSyncFailed(const absl::Status&) override {}
   void OnStored(const std::vector<std::string>&) override {}
   void OnStepExported(const v1::StepExported&) override {}
-  void OnReplaced() override {}
+  void OnReplaced(const absl::Status&) override {}
   void OnControl(const v1::ControlCommand& command) override { asked.push_back(command); }
 
   std::vector<v1::ControlCommand> asked;

@@ -23,8 +23,8 @@ class SessionListener {
   virtual void OnStepExported(const v1::StepExported& exported) = 0;
   // Somebody asks something of the process.
   virtual void OnControl(const v1::ControlCommand&) {}
-  // Another transport took the session over.
-  virtual void OnReplaced() = 0;
+  // Another transport took the session over (Aborted, with the words for who is still listening).
+  virtual void OnReplaced(const absl::Status& status) = 0;
 };
 
 // What sessions tell the rest of the server, once it is durable. Calls come from any thread, without locks.

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "server/ingest/scripted_agent.h"
+#include "server/store/crash_disk.h"
 #include "server/store/scratch_directory.h"
 
 namespace msprobe::server {
@@ -27,6 +28,7 @@ class IngestServiceTest : public testing::Test {
   void Start() {
     StoreOptions options;
     options.directory = directory_ / "data";
+    options.env = env_;
     auto store = Store::Open(options);
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
@@ -106,19 +108,25 @@ class IngestServiceTest : public testing::Test {
       return stream->Finish();
     }
   };
-  std::unique_ptr<Stream> Connect(ScriptedAgent& agent) {
+  std::unique_ptr<Stream> SayHello(ScriptedAgent& agent) {
     auto stream = std::make_unique<Stream>();
+    stream->context.set_deadline(std::chrono::system_clock::now() + std::chrono::minutes(2));  // rather than for ever
     stream->stream = stub_->Stream(&stream->context);
     v1::AgentMessage hello;
     *hello.mutable_hello() = agent.hello();
     stream->stream->Write(hello);
+    return stream;
+  }
+  std::unique_ptr<Stream> Connect(ScriptedAgent& agent) {
+    auto stream = SayHello(agent);
     EXPECT_TRUE(stream->Read()) << "no welcome";
     return stream;
   }
 
   ScratchDirectory directory_;
   Metrics metrics_;
-  IngestOptions ingest_;  // of the next Start
+  IngestOptions ingest_;  // of the next Start, and so is the env
+  rocksdb::Env* env_ = nullptr;
   std::unique_ptr<Store> store_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<IngestService> service_;
@@ -438,6 +446,29 @@ TEST_F(IngestServiceTest, LaterStreamOfASessionTakesOver) {
   second->Send(agent.Call(0, "add").Take());
   EXPECT_TRUE(second->ReadUntilDurable(1));
   EXPECT_TRUE(second->End().ok());
+}
+
+TEST_F(IngestServiceTest, AStreamThatIsReplacedEndsThoughWhatItSentIsNotDurable) {
+  Stop();
+  CrashDisk disk(directory_.path(), 1);
+  env_ = disk.env();
+  Start();
+  ScriptedAgent agent("a");
+  auto first = Connect(agent);
+  disk.HoldLogSyncs(true);
+  first->Send(agent.Call(0, "add").Take());
+  while (first->received < 1) ASSERT_TRUE(first->Read());
+  auto second = SayHello(agent);
+  while (first->Read()) {
+  }
+  EXPECT_EQ(first->stream->Finish().error_code(), grpc::StatusCode::ABORTED)
+      << "or its agent would wait on it for ever";
+  EXPECT_EQ(first->durable, 0u);
+  disk.HoldLogSyncs(false);
+  ASSERT_TRUE(second->Read());
+  EXPECT_EQ(second->welcome.durable_through(), 1u);
+  EXPECT_TRUE(second->End().ok());
+  Stop();
 }
 
 TEST_F(IngestServiceTest, DrainAcknowledgesAndSaysUnavailable) {

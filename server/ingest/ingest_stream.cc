@@ -43,6 +43,8 @@ void IngestStream::Applied(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
   if (redirected_) {
     EndLocked(ToGrpc(status));
+  } else if (absl::IsAborted(status)) {
+    EndAtOnce(status);  // as OnReplaced, which is about to come or has come
   } else if (!status.ok()) {
     service_->metrics_->Add(Metric::kIngestRefused, 1,
                             {absl::AsciiStrToLower(absl::StatusCodeToString(status.code()))});
@@ -209,10 +211,8 @@ void IngestStream::OnDurable(uint64_t) { Acknowledge(); }
 
 void IngestStream::OnSyncFailed(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
-  if (!hopeless_) LogError("a sync failed, nothing of it is acknowledged: {}", status.ToString());
-  hopeless_ = true;
-  EndLocked(ToGrpc(status));
-  Pump();
+  if (!at_once_) LogError("a sync failed, nothing of it is acknowledged: {}", status.ToString());
+  EndAtOnce(status);
 }
 
 void IngestStream::OnStored(const std::vector<std::string>& hashes) {
@@ -233,9 +233,9 @@ void IngestStream::OnControl(const v1::ControlCommand& command) {
   Send(std::move(message));
 }
 
-void IngestStream::OnReplaced() {
+void IngestStream::OnReplaced(const absl::Status& status) {
   absl::MutexLock lock(&mu_);
-  EndLocked(grpc::Status(grpc::StatusCode::ABORTED, "another stream of this session took over"));
+  EndAtOnce(status);
 }
 
 void IngestStream::Send(v1::ServerMessage message) {
@@ -261,6 +261,12 @@ void IngestStream::EndLocked(const grpc::Status& status) {
   end_ = status;
   acknowledge_ = session_ != nullptr;
   Pump();
+}
+
+void IngestStream::EndAtOnce(const absl::Status& status) {
+  at_once_ = true;
+  EndLocked(ToGrpc(status));
+  Pump();  // also where it is ending already
 }
 
 void IngestStream::Cut() {
@@ -299,7 +305,7 @@ void IngestStream::Advance() {
     service_->metrics_->Add(Metric::kAcks, 1);
   } else {
     // While a sync is under way, its OnDurable comes back here.
-    if (ending_ && !applying_ && (session_ == nullptr || hopeless_ || IsDone(*session_))) {
+    if (ending_ && !applying_ && (session_ == nullptr || at_once_ || IsDone(*session_))) {
       finished_ = true;
       Finish(end_);
     }

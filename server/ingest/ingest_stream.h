@@ -43,7 +43,7 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnStored(const std::vector<std::string>& hashes) override;
   void OnStepExported(const v1::StepExported& exported) override;
   void OnControl(const v1::ControlCommand& command) override;
-  void OnReplaced() override;
+  void OnReplaced(const absl::Status& status) override;
 
  private:
   // By apply_; then Applied by tell_.
@@ -67,6 +67,8 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   // Writes or finishes, where there is something to. By tell_ or a thread of gRPC.
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Without waiting for what was received to be durable: nobody will say so here.
+  void EndAtOnce(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Nobody listens any more.
   void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -86,9 +88,9 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   bool applying_ ABSL_GUARDED_BY(mu_) = false;
   bool pumping_ ABSL_GUARDED_BY(mu_) = false;  // Advance is about to be called
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool cut_ ABSL_GUARDED_BY(mu_) = false;       // Finish follows when nothing is being applied or written
-  bool ending_ ABSL_GUARDED_BY(mu_) = false;    // Finish follows when everything is written
-  bool hopeless_ ABSL_GUARDED_BY(mu_) = false;  // what was received is not awaited to be durable
+  bool cut_ ABSL_GUARDED_BY(mu_) = false;     // Finish follows when nothing is being applied or written
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;  // Finish follows when everything is written and, unless at_once_, durable
+  bool at_once_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;  // Finish was called
   grpc::Status end_ ABSL_GUARDED_BY(mu_);
 };

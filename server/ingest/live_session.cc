@@ -12,6 +12,11 @@
 #include "server/store/stored_step.h"
 
 namespace msprobe::server {
+namespace {
+
+absl::Status Replaced() { return absl::AbortedError("another stream of this session took over"); }
+
+}  // namespace
 
 absl::StatusOr<std::shared_ptr<LiveSession>> LiveSession::Load(const SessionContext& context, storage::SessionRow row,
                                                                bool reopen) {
@@ -110,26 +115,12 @@ bool LiveSession::HasStack(uint64_t id) {
   return true;
 }
 
-v1::Welcome LiveSession::welcome() const {
-  absl::MutexLock lock(&mu_);
-  v1::Welcome welcome;
-  welcome.set_protocol(1);
-  welcome.set_durable_through(durable_);
-  welcome.set_durability(context_.store->options().durability);
-  welcome.set_max_batch_bytes(context_.max_batch_bytes);
-  welcome.set_max_chunk_bytes(context_.max_chunk_bytes);
-  welcome.set_server_id(context_.store->server_id());
-  welcome.set_server_version(context_.version);
-  for (const std::string& capability : context_.capabilities) welcome.add_capabilities(capability);
-  for (const auto& [hash, pending] : pending_) welcome.add_missing_payloads(hash);
-  return welcome;
-}
-
-absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(const v1::Batch& batch) {
+absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::Batch& batch) {
   v1::PayloadVerdict verdict;
   Durable durable;
   {
     absl::MutexLock lock(&mu_);
+    if (absl::Status status = CheckUser(user); !status.ok()) return status;
     if (batch.session() != row_.session()) {
       return absl::InvalidArgumentError(
           Cat("batch.session is ", Hex(batch.session()), ", the stream's session is ", Hex(row_.session())));
@@ -179,13 +170,7 @@ void LiveSession::WhenDurable(uint64_t through, Durable durable) {
           if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
           return;
         }
-        {
-          absl::MutexLock lock(&self->mu_);
-          if (through > self->durable_) {
-            self->context_.metrics->Add(Metric::kDurableBatches, static_cast<double>(through - self->durable_));
-            self->durable_ = through;
-          }
-        }
+        self->NoteDurable(through);
         self->context_.metrics->Observe(Metric::kAckSeconds, absl::ToDoubleSeconds(absl::Now() - since));
         const storage::SessionRow row = self->row();
         const std::string& session = row.session();
@@ -240,13 +225,19 @@ absl::Status LiveSession::AwaitDurable(absl::Duration timeout) { return context_
 
 void LiveSession::NoteDurable(uint64_t through) {
   absl::MutexLock lock(&mu_);
-  durable_ = std::max(durable_, through);
+  if (through <= durable_) return;
+  context_.metrics->Add(Metric::kDurableBatches, static_cast<double>(through - durable_));
+  durable_ = through;
 }
 
-void LiveSession::Attach(std::weak_ptr<SessionListener> listener) {
+absl::StatusOr<LiveSession::User> LiveSession::Attach(std::weak_ptr<SessionListener> listener, uint64_t freed_through) {
+  User user;
   std::shared_ptr<SessionListener> replaced;
   {
     absl::MutexLock lock(&mu_);
+    if (absl::Status status = SkipTo(freed_through); !status.ok()) return status;
+    user.number = ++last_user_;
+    user.welcome = Welcome();
     replaced = listener_.lock();
     listener_ = std::move(listener);
     ++users_;
@@ -254,8 +245,25 @@ void LiveSession::Attach(std::weak_ptr<SessionListener> listener) {
     for (auto& [hash, pending] : pending_) pending.upload.reset();
     uploads_ = 0;
   }
-  if (replaced != nullptr) replaced->OnReplaced();
+  if (replaced != nullptr) replaced->OnReplaced(Replaced());
+  return user;
 }
+
+v1::Welcome LiveSession::Welcome() const {
+  v1::Welcome welcome;
+  welcome.set_protocol(1);
+  welcome.set_durable_through(row_.watermark());
+  welcome.set_durability(context_.store->options().durability);
+  welcome.set_max_batch_bytes(context_.max_batch_bytes);
+  welcome.set_max_chunk_bytes(context_.max_chunk_bytes);
+  welcome.set_server_id(context_.store->server_id());
+  welcome.set_server_version(context_.version);
+  for (const std::string& capability : context_.capabilities) welcome.add_capabilities(capability);
+  for (const auto& [hash, pending] : pending_) welcome.add_missing_payloads(hash);
+  return welcome;
+}
+
+absl::Status LiveSession::CheckUser(uint64_t user) const { return user == last_user_ ? absl::OkStatus() : Replaced(); }
 
 void LiveSession::Detach() {
   absl::MutexLock lock(&mu_);
@@ -292,7 +300,6 @@ std::shared_ptr<SessionListener> LiveSession::listener() const {
 }
 
 absl::Status LiveSession::SkipTo(uint64_t freed_through) {
-  absl::MutexLock lock(&mu_);
   if (freed_through <= row_.watermark()) return absl::OkStatus();
   LogWarning("session {} has freed {} batches, this server holds {}: what lies between is lost", Hex(row_.session()),
              freed_through, row_.watermark());

@@ -37,28 +37,36 @@ struct SessionContext {
   size_t max_uploads = 64;  // payloads of one session under way at once
 };
 
-// A session the server knows, whether or not a transport is attached to it.
+// A session the server knows, whether or not it has a user: a transport or an import.
 //
 // 1. Everything in memory is what the store holds: Apply changes memory only after the write succeeded.
 // 2. A step leaves memory when it is finished: complete (ended, no payload missing) or incomplete.
 // 3. The observer and the listener hear only of what is durable.
-// Threads: as Session says; the additional methods from any thread.
-class LiveSession : public Session, public std::enable_shared_from_this<LiveSession> {
+// 4. The user attached last is the only one who changes anything: what an earlier one still brings would be answered
+//    where nobody listens, and its answer not repeated.
+// Threads: Apply and AddPayload of one user from one thread at a time; the rest from any.
+class LiveSession : public std::enable_shared_from_this<LiveSession> {
  public:
   // Reads the session's unfinished steps and missing payloads. A lost session is open again.
   static absl::StatusOr<std::shared_ptr<LiveSession>> Load(const SessionContext& context, storage::SessionRow row,
                                                            bool reopen);
 
-  v1::Welcome welcome() const override;
-  absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) override;
-  using Session::AddPayload;
-  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk, std::string_view content) override;
-  uint64_t received_through() const override;
-  uint64_t durable_through() const override;
-  absl::Status AwaitDurable(absl::Duration timeout) override;
+  // As Session says, for the user of that number.
+  absl::StatusOr<v1::PayloadVerdict> Apply(uint64_t user, const v1::Batch& batch);
+  absl::StatusOr<v1::PayloadVerdict> AddPayload(uint64_t user, const v1::PayloadChunk& chunk, std::string_view content);
+  uint64_t received_through() const;
+  uint64_t durable_through() const;
+  absl::Status AwaitDurable(absl::Duration timeout);
 
-  // A transport or an import begins or ceases to use the session.
-  void Attach(std::weak_ptr<SessionListener> listener);
+  // A user begins; the former one's listener hears that it is replaced. Where an agent has freed more batches than this
+  // server holds (which was replaced or restored), the session goes on behind them. What `welcome` says has to be made
+  // durable before it is passed on.
+  struct User {
+    uint64_t number = 0;
+    v1::Welcome welcome;
+  };
+  absl::StatusOr<User> Attach(std::weak_ptr<SessionListener> listener, uint64_t freed_through);
+  // One ceases.
   void Detach();
   // Received and not durable, and payloads announced and not whole.
   struct Backlog {
@@ -75,11 +83,9 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   // Neither ended nor lost, or ended with payloads still missing.
   bool unfinished() const;
 
-  // The agent has freed more than this server holds (it was replaced or restored): go on from there.
-  absl::Status SkipTo(uint64_t freed_through);
   // Unfinished steps become incomplete, the session lost.
   absl::Status Lose();
-  // A sync that this session did not ask for covers batches up to here.
+  // A sync, which this session need not have asked for, covers batches up to here.
   void NoteDurable(uint64_t through);
   // A payload came from elsewhere.
   absl::Status ResolvePayload(const std::string& hash);
@@ -104,6 +110,9 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   };
 
   LiveSession(const SessionContext& context, storage::SessionRow row) : context_(context), row_(std::move(row)) {}
+  absl::Status CheckUser(uint64_t user) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status SkipTo(uint64_t freed_through) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::Welcome Welcome() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Those that may be unfinished, without a look at the others of the run.
   absl::StatusOr<std::vector<Store::Step>> StepsToLoad() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadSteps(bool reopen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -151,6 +160,7 @@ class LiveSession : public Session, public std::enable_shared_from_this<LiveSess
   uint64_t durable_ ABSL_GUARDED_BY(mu_) = 0;
   std::weak_ptr<SessionListener> listener_ ABSL_GUARDED_BY(mu_);
   int users_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_user_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time detached_since_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 

@@ -16,7 +16,8 @@ bool LiveSession::HasPending(uint32_t step) const {
   return false;
 }
 
-absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChunk& chunk, std::string_view content) {
+absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const v1::PayloadChunk& chunk,
+                                                           std::string_view content) {
   const std::string& hash = chunk.hash();
   if (hash.size() != kIdBytes) {
     return absl::InvalidArgumentError(Cat("payload_chunk.hash has ", hash.size(), " bytes, not ", kIdBytes));
@@ -30,6 +31,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(const v1::PayloadChun
   uint64_t through;
   {
     absl::MutexLock lock(&mu_);
+    if (absl::Status status = CheckUser(user); !status.ok()) return status;
     auto found = pending_.find(hash);
     if (found == pending_.end()) {
       auto stored = context_.store->Find<storage::PayloadRow>(PayloadKey(hash));

@@ -17,12 +17,14 @@ class Session {
  public:
   virtual ~Session() = default;
 
-  // Where to go on (durable_through), limits, and the payloads still missing.
+  // Where to go on (durable_through), limits, and the payloads still missing: all that the session had received when
+  // this object became its user, and durable. What it said to an earlier user is in it.
   virtual v1::Welcome welcome() const = 0;
 
   // Checks a batch whole, then applies it whole; a refused batch leaves no trace.
   // Answers which announced payloads are wanted and which are stored already. A duplicate (batch_sequence at or below
   // the watermark) answers an empty verdict. OutOfRange: a gap in the sequence. InvalidArgument: malformed, and where.
+  // Aborted, also by AddPayload: the session has another user since, and takes nothing more from this one.
   virtual absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) = 0;
 
   // One chunk of a wanted payload, with its bytes, which need not lie in the message; chunks of one payload come in

@@ -43,6 +43,31 @@ absl::Status CheckHello(const v1::Hello& hello) {
   return absl::OkStatus();
 }
 
+// A user of a session, until it is destroyed.
+class SessionUse final : public Session {
+ public:
+  SessionUse(std::shared_ptr<LiveSession> session, LiveSession::User user)
+      : session_(std::move(session)), user_(std::move(user)) {}
+  ~SessionUse() override { session_->Detach(); }
+  SessionUse(const SessionUse&) = delete;
+  SessionUse& operator=(const SessionUse&) = delete;
+
+  v1::Welcome welcome() const override { return user_.welcome; }
+  absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) override {
+    return session_->Apply(user_.number, batch);
+  }
+  absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk, std::string_view content) override {
+    return session_->AddPayload(user_.number, chunk, content);
+  }
+  uint64_t received_through() const override { return session_->received_through(); }
+  uint64_t durable_through() const override { return session_->durable_through(); }
+  absl::Status AwaitDurable(absl::Duration timeout) override { return session_->AwaitDurable(timeout); }
+
+ private:
+  const std::shared_ptr<LiveSession> session_;
+  const LiveSession::User user_;
+};
+
 }  // namespace
 
 Sessions::Sessions(Store* store, Metrics* metrics, SessionObserver* observer, SessionsOptions options)
@@ -83,11 +108,8 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
                                                               std::weak_ptr<SessionListener> listener) {
   if (absl::Status status = CheckHello(hello); !status.ok()) return status;
   if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
-  // What was received before is durable from here on: read from the store, or in memory after a sync that failed.
-  uint64_t received = 0;
-  if (auto known = Find(hello.session()); known != nullptr) received = known->received_through();
-  if (absl::Status status = context_.store->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
   std::shared_ptr<LiveSession> session;
+  std::shared_ptr<SessionUse> use;
   {
     absl::MutexLock lock(&mu_);
     if (draining_) return absl::UnavailableError("this server is shutting down; connect again later");
@@ -118,17 +140,20 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
     if (options_.admit) {
       if (absl::Status status = options_.admit(session->row().run()); !status.ok()) return status;
     }
-    session->NoteDurable(received);
-    session->Attach(std::move(listener));
+    auto user = session->Attach(std::move(listener), hello.freed_through());
+    if (!user.ok()) return user.status();
+    use = std::make_shared<SessionUse>(session, *std::move(user));
   }
-  std::shared_ptr<Session> handle(session.get(), [session](Session*) { session->Detach(); });
-  if (absl::Status status = session->SkipTo(hello.freed_through()); !status.ok()) return status;
+  // From here on nothing of an earlier user changes the session, and what one has left is made durable: it was read
+  // from the store, or is in memory, perhaps after a sync that failed.
+  if (absl::Status status = context_.store->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
+  session->NoteDurable(use->welcome().durable_through());
   LogInfo("session {} of run {} ({}, process {} on {}) is here, at batch {}", Hex(hello.session()), hello.run(),
           RankName(session->row().hello().rank()), hello.process_id(), hello.host(), session->received_through());
   if (context_.observer != nullptr) {
     for (uint32_t step : hello.awaited_exports()) context_.observer->OnExportAwaited(hello.session(), step);
   }
-  return handle;
+  return use;
 }
 
 absl::Status Sessions::CheckRanks(const v1::Hello& hello) {

@@ -158,6 +158,28 @@ TEST_F(SessionsTest, DuplicateHasNoEffectAndGapIsRefused) {
   EXPECT_EQ(metrics_.Value(Metric::kIngestDuplicates), 1);
 }
 
+TEST_F(SessionsTest, AUserThatIsReplacedChangesNothingMoreAndItsSuccessorIsToldEverything) {
+  ScriptedAgent agent("a");
+  auto former = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(former.ok()) << former.status();
+  const std::string hash = agent.CallWithPayload(0, "add", "01234567");
+  ASSERT_TRUE((*former)->Apply(agent.Take()).ok());  // its answer is lost
+  ASSERT_TRUE((*former)->AddPayload(ScriptedAgent::Chunk(hash, 0, "0123", false)).ok());
+  Open(agent);
+  EXPECT_EQ(session_->welcome().durable_through(), 1u);
+  EXPECT_THAT(session_->welcome().missing_payloads(), ElementsAre(hash));
+  // Were it taken from the former, who would be told that its payload is wanted?
+  agent.CallWithPayload(0, "mul", "89abcdef");
+  const v1::Batch second = agent.StepEnd(0).Take();
+  EXPECT_EQ((*former)->Apply(second).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ((*former)->AddPayload(ScriptedAgent::Chunk(hash, 4, "4567", true)).status().code(),
+            absl::StatusCode::kAborted);
+  EXPECT_EQ(session_->received_through(), 1u);
+  EXPECT_EQ(Apply(second).wanted_size(), 1);
+  ASSERT_TRUE(session_->AddPayload(ScriptedAgent::Chunk(hash, 0, "01234567", true)).ok());
+  EXPECT_THAT(Names(0), ElementsAre("Torch.add.0.forward", "Torch.mul.0.forward"));
+}
+
 TEST_F(SessionsTest, EveryPrefixSurvivesARestartWithoutHoleOrDuplicate) {
   ScriptedAgent agent("a");
   std::vector<v1::Batch> batches;
@@ -326,8 +348,9 @@ TEST_F(SessionsTest, WrongBytesAreRefusedAndThePayloadStaysMissing) {
             absl::StatusCode::kDataLoss);
   EXPECT_THAT(Events(), IsEmpty());
   EXPECT_TRUE(absl::IsNotFound(store_->ReadPayload(hash, [](std::string_view) { return absl::OkStatus(); })));
-  EXPECT_THAT(session_->welcome().missing_payloads(), ElementsAre(hash));
   EXPECT_EQ(metrics_.Value(Metric::kPayloadsRefused), 2);
+  Open(agent);
+  EXPECT_THAT(session_->welcome().missing_payloads(), ElementsAre(hash));
   EXPECT_EQ(session_->AddPayload(ScriptedAgent::Chunk(hash, 0, "01234567", true))->stored_size(), 1);
   EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
 }
@@ -369,7 +392,7 @@ TEST_F(SessionsTest, PayloadOfOneSessionServesAnother) {
   ASSERT_TRUE((*two)->Apply(second.StepEnd(0).Take()).ok());
   ASSERT_TRUE((*one)->AddPayload(ScriptedAgent::Chunk(hash, 0, "01234567", true)).ok());
   EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE", "step 0 COMPLETE"));
-  EXPECT_THAT((*two)->welcome().missing_payloads(), IsEmpty());
+  EXPECT_THAT((*sessions_->OpenSession(second.hello()))->welcome().missing_payloads(), IsEmpty());
 }
 
 TEST_F(SessionsTest, SizeOfAPayloadMustBeOne) {
@@ -530,9 +553,10 @@ TEST_F(SessionsTest, OneSessionTooManyIsRefusedUntilAnotherEnds) {
     const absl::Status refused = narrow.OpenSession(second.hello()).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
     EXPECT_THAT(refused.ToString(), HasSubstr("--max_sessions"));
-    EXPECT_TRUE(narrow.OpenSession(first.hello()).ok()) << "the same again is none more";
-    ASSERT_TRUE((*session)->Apply(first.End().Take()).ok());
-    ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
+    auto again = narrow.OpenSession(first.hello());
+    ASSERT_TRUE(again.ok()) << "the same again is none more: " << again.status();
+    ASSERT_TRUE((*again)->Apply(first.End().Take()).ok());
+    ASSERT_TRUE((*again)->AwaitDurable(absl::Seconds(30)).ok());
   }
   narrow.Tick();
   EXPECT_TRUE(narrow.OpenSession(second.hello()).ok());

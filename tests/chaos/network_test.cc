@@ -41,6 +41,7 @@ absl::Duration Disturbance() {
 class NetworkTest : public testing::Test {
  protected:
   void SetUp() override {
+    setenv("MSPROBE_LOG_LEVEL", "3", 0);  // a line for each connection that is cut would hide what a test finds
     grpc_init();
     std::vector<std::string> arguments = {MSPROBE_SERVER, "--listen=unix:" + directory_ / "s",
                                           "--data_dir=" + directory_ / "data", "--log_level=off"};
