@@ -65,18 +65,6 @@ void FillNode(const Node& node, v1::Node* out, Dictionary::Slots* slots) {
   }
 }
 
-template <typename Id, typename Entry>
-Id Intern(std::string key, Entry entry, std::deque<Entry>* entries, absl::flat_hash_map<std::string, Id>* ids) {
-  const auto [it, inserted] = ids->try_emplace(std::move(key), static_cast<Id>(entries->size() + 1));
-  if (inserted) entries->push_back(std::move(entry));
-  return it->second;
-}
-
-template <typename Entry>
-const Entry* Find(const std::deque<Entry>& entries, uint32_t id) {
-  return id == 0 || id > entries.size() ? nullptr : &entries[id - 1];
-}
-
 }  // namespace
 
 std::string SerializeDeterministic(const google::protobuf::MessageLite& message) {
@@ -89,18 +77,37 @@ std::string SerializeDeterministic(const google::protobuf::MessageLite& message)
   return bytes;
 }
 
+template <typename Entry>
+uint32_t Dictionary::Table<Entry>::Intern(absl::string_view content) {
+  if (const auto found = ids.find(content); found != ids.end()) return found->second;
+  Entry& entry = entries.emplace_back();
+  entry.content.assign(content.data(), content.size());
+  const auto id = static_cast<uint32_t>(entries.size());
+  ids.emplace(entry.content, id);
+  return id;
+}
+
+template <typename Entry>
+const Entry* Dictionary::Table<Entry>::Find(uint32_t id) const {
+  return id == 0 || id > entries.size() ? nullptr : &entries[id - 1];
+}
+
 StructureId Dictionary::DefineStructure(const Structure& structure) {
   v1::Structure message;
   message.set_name(ToUtf8(structure.name));
   message.set_kind(static_cast<v1::RecordKind>(structure.kind));
   message.set_direction(static_cast<v1::Direction>(structure.direction));
-  StructureEntry entry;
-  FillNode(structure.fields, message.mutable_fields(), &entry.slots);
-  entry.content = SerializeDeterministic(message);
-  entry.hash = DefinitionHash(entry.content);
-  std::string key = entry.content;
+  Slots slots;
+  FillNode(structure.fields, message.mutable_fields(), &slots);
+  const std::string content = SerializeDeterministic(message);
   MutexLock lock(&mu_);
-  return Intern(std::move(key), std::move(entry), &structures_, &structure_ids_);
+  const StructureId id = structures_.Intern(content);
+  StructureEntry& entry = structures_.entries[id - 1];
+  if (entry.hash == 0) {
+    entry.hash = DefinitionHash(content);
+    entry.slots = slots;
+  }
+  return id;
 }
 
 StackId Dictionary::DefineStack(std::span<const Frame> innermost_first) {
@@ -112,32 +119,32 @@ StackId Dictionary::DefineStack(std::span<const Frame> innermost_first) {
     out->set_function(ToUtf8(frame.function));
     out->set_source(ToUtf8(frame.source));
   }
-  std::string key = SerializeDeterministic(message);
-  std::vector<Frame> frames(innermost_first.begin(), innermost_first.end());
+  const std::string content = SerializeDeterministic(message);
   MutexLock lock(&mu_);
-  return Intern(std::move(key), std::move(frames), &stacks_, &stack_ids_);
+  return stacks_.Intern(content);
 }
 
 ParentId Dictionary::DefineParent(std::string_view full_name) {
-  std::string name = ToUtf8(full_name);
-  std::string key = name;
   MutexLock lock(&mu_);
-  return Intern(std::move(key), std::move(name), &parents_, &parent_ids_);
+  const auto found = parents_.ids.find(absl::string_view(full_name.data(), full_name.size()));
+  return found != parents_.ids.end() ? found->second : parents_.Intern(ToUtf8(full_name));
 }
 
 const Dictionary::StructureEntry* Dictionary::structure(StructureId id) const {
   MutexLock lock(&mu_);
-  return Find(structures_, id);
+  return structures_.Find(id);
 }
 
-const std::vector<Frame>* Dictionary::stack(StackId id) const {
+const PooledString* Dictionary::stack(StackId id) const {
   MutexLock lock(&mu_);
-  return Find(stacks_, id);
+  const TextEntry* const entry = stacks_.Find(id);
+  return entry == nullptr ? nullptr : &entry->content;
 }
 
-const std::string* Dictionary::parent(ParentId id) const {
+const PooledString* Dictionary::parent(ParentId id) const {
   MutexLock lock(&mu_);
-  return Find(parents_, id);
+  const TextEntry* const entry = parents_.Find(id);
+  return entry == nullptr ? nullptr : &entry->content;
 }
 
 }  // namespace msprobe::core

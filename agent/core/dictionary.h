@@ -1,14 +1,13 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "agent/core/mutex.h"
+#include "agent/core/pool.h"
 #include "agent/core/record.h"
 #include "google/protobuf/message_lite.h"
 
@@ -26,8 +25,8 @@ class Dictionary {
     bool operator==(const Slots&) const = default;
   };
   struct StructureEntry {
-    uint64_t hash = 0;    // XXH3-64 of content
-    std::string content;  // serialized v1::Structure
+    PooledString content;  // serialized v1::Structure
+    uint64_t hash = 0;     // XXH3-64 of content
     Slots slots;
   };
 
@@ -37,17 +36,27 @@ class Dictionary {
 
   // Null for a number that was never given.
   const StructureEntry* structure(StructureId id) const;
-  const std::vector<Frame>* stack(StackId id) const;
-  const std::string* parent(ParentId id) const;
+  // Serialized v1::Stack of the frames as they were given: a source may still have to be read.
+  const PooledString* stack(StackId id) const;
+  const PooledString* parent(ParentId id) const;
 
  private:
+  struct TextEntry {
+    PooledString content;
+  };
+  template <typename Entry>
+  struct Table {
+    PooledDeque<Entry> entries;
+    PooledMap<absl::string_view, uint32_t> ids;  // by an entry's content
+
+    uint32_t Intern(absl::string_view content);
+    const Entry* Find(uint32_t id) const;
+  };
+
   mutable Mutex mu_;
-  std::deque<StructureEntry> structures_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::vector<Frame>> stacks_ ABSL_GUARDED_BY(mu_);
-  std::deque<std::string> parents_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<std::string, StructureId> structure_ids_ ABSL_GUARDED_BY(mu_);  // by content
-  absl::flat_hash_map<std::string, StackId> stack_ids_ ABSL_GUARDED_BY(mu_);          // by serialized frames
-  absl::flat_hash_map<std::string, ParentId> parent_ids_ ABSL_GUARDED_BY(mu_);
+  Table<StructureEntry> structures_ ABSL_GUARDED_BY(mu_);
+  Table<TextEntry> stacks_ ABSL_GUARDED_BY(mu_);
+  Table<TextEntry> parents_ ABSL_GUARDED_BY(mu_);
 };
 
 // Bytes that are the same for equal messages; definitions are hashed over them.

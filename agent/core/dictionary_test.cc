@@ -45,7 +45,7 @@ TEST(DictionaryTest, StructuresAreSerializedHashedAndTheirSlotsCounted) {
   EXPECT_EQ(entry->hash, DefinitionHash(entry->content));
   EXPECT_EQ(entry->slots, (Dictionary::Slots{.tensors = 2, .integers = 1, .floats = 1, .booleans = 1, .strings = 2}));
   v1::Structure read;
-  ASSERT_TRUE(read.ParseFromString(entry->content));
+  ASSERT_TRUE(read.ParseFromArray(entry->content.data(), static_cast<int>(entry->content.size())));
   EXPECT_EQ(read.name(), "Functional.linear");
   EXPECT_EQ(read.direction(), v1::DIRECTION_BACKWARD);
   const v1::Node& arguments = read.fields().dict().entries(0).value();
@@ -69,7 +69,9 @@ TEST(DictionaryTest, EqualContentGetsTheEqualNumber) {
   const StackId stack = dictionary.DefineStack({&frame, 1});
   EXPECT_EQ(dictionary.DefineStack({&frame, 1}), stack);
   EXPECT_NE(dictionary.DefineStack({}), stack);
-  EXPECT_EQ(dictionary.stack(stack)->at(0).path, "a.py");
+  v1::Stack read;
+  ASSERT_TRUE(read.ParseFromArray(dictionary.stack(stack)->data(), static_cast<int>(dictionary.stack(stack)->size())));
+  EXPECT_EQ(read.frames(0).path(), "a.py");
 
   const ParentId parent = dictionary.DefineParent("Module.a.Linear.forward.0");
   EXPECT_EQ(dictionary.DefineParent("Module.a.Linear.forward.0"), parent);
@@ -86,7 +88,7 @@ TEST(DictionaryTest, NumbersNeverGivenAreUnknown) {
 
 TEST(DictionaryTest, EntriesStayWhereTheyAreWhileOthersAreAdded) {
   Dictionary dictionary;
-  const std::string* const first = dictionary.parent(dictionary.DefineParent("first"));
+  const PooledString* const first = dictionary.parent(dictionary.DefineParent("first"));
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&] {

@@ -29,8 +29,8 @@ Packer::Packer(std::string session, const Dictionary* dictionary)
 
 bool Packer::Add(const Fragment& fragment, std::vector<Leaf>& leaves) {
   const Dictionary::StructureEntry* const structure = dictionary_->structure(fragment.structure);
-  const std::vector<Frame>* const stack = dictionary_->stack(fragment.stack);
-  const std::string* const parent = dictionary_->parent(fragment.parent);
+  const PooledString* const stack = dictionary_->stack(fragment.stack);
+  const PooledString* const parent = dictionary_->parent(fragment.parent);
   const Dictionary::Slots given{.tensors = static_cast<uint32_t>(leaves.size()),
                                 .integers = static_cast<uint32_t>(fragment.integers.size()),
                                 .floats = static_cast<uint32_t>(fragment.floats.size()),
@@ -146,7 +146,7 @@ uint32_t Packer::StructureIndex(StructureId id, const Dictionary::StructureEntry
     if (!defined_.contains(entry.hash)) {
       v1::Definition definition;
       definition.set_id(entry.hash);
-      definition.set_structure(entry.content);
+      definition.set_structure(entry.content.data(), entry.content.size());
       Define(definition);
     }
   }
@@ -164,16 +164,12 @@ uint32_t Packer::StackIndex(StackId id) {
   return it->second;
 }
 
-uint64_t Packer::ResolveStack(const std::vector<Frame>& frames) {
-  v1::Stack stack;
-  for (const Frame& frame : frames) {
-    const std::string source = frame.source.empty() ? source_lines_.Line(frame.path, frame.line) : frame.source;
-    if (source.empty()) continue;
-    v1::Frame* const out = stack.add_frames();
-    out->set_path(ToUtf8(frame.path));
-    out->set_line(frame.line);
-    out->set_function(ToUtf8(frame.function));
-    out->set_source(ToUtf8(source));
+uint64_t Packer::ResolveStack(const PooledString& serialized) {
+  v1::Stack given, stack;
+  given.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()));
+  for (v1::Frame& frame : *given.mutable_frames()) {
+    if (frame.source().empty()) frame.set_source(ToUtf8(source_lines_.Line(frame.path(), frame.line())));
+    if (!frame.source().empty()) *stack.add_frames() = std::move(frame);
   }
   v1::Definition definition;
   definition.set_stack(SerializeDeterministic(stack));
@@ -182,10 +178,10 @@ uint64_t Packer::ResolveStack(const std::vector<Frame>& frames) {
   return definition.id();
 }
 
-uint32_t Packer::ParentIndex(ParentId id, const std::string& name) {
+uint32_t Packer::ParentIndex(ParentId id, const PooledString& name) {
   const auto [it, inserted] = parent_index_.try_emplace(id, block_->parents_size());
   if (inserted) {
-    block_->add_parents(name);
+    block_->add_parents(name.data(), name.size());
     bytes_ += name.size() + 2;
   }
   return it->second;

@@ -67,10 +67,10 @@ class Packer {
   void AddLeaf(Leaf& leaf);
   uint32_t StructureIndex(StructureId id, const Dictionary::StructureEntry& entry);
   uint32_t StackIndex(StackId id);
-  uint32_t ParentIndex(ParentId id, const std::string& name);
+  uint32_t ParentIndex(ParentId id, const PooledString& name);
   uint32_t ShapeIndex(std::span<const int64_t> shape);
   void Define(const v1::Definition& definition);
-  uint64_t ResolveStack(const std::vector<Frame>& frames);
+  uint64_t ResolveStack(const PooledString& serialized);
   void AddGap(uint32_t step, uint64_t payloads);
 
   const std::string session_;

@@ -69,35 +69,31 @@ core::Frame CallStack::Describe(PyObject* code, int line) const {
   return frame;
 }
 
-core::StackId CallStack::Take(PyObject* entered) {
-  places_.clear();
-  if (entered != nullptr) {
-    places_.push_back({entered, -1});
-  }
+template <typename Visit>
+void CallStack::ForEachFrame(const Visit& visit) {
   ObjectReference frame = ObjectReference::Borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
-  std::vector<ObjectReference> frames;
   while (frame) {
     auto* object = reinterpret_cast<PyFrameObject*>(frame.get());
-    PyCodeObject* code = PyFrame_GetCode(object);
+    auto* code = reinterpret_cast<PyObject*>(PyFrame_GetCode(object));
     Py_DECREF(code);  // the frame holds it
-    if (!Hidden().contains(reinterpret_cast<PyObject*>(code))) {
-      places_.push_back({reinterpret_cast<PyObject*>(code), PyFrame_GetLasti(object)});
-      frames.push_back(frame);
-    }
+    if (!Hidden().contains(code)) visit(object, code);
     frame = ObjectReference::Steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(object)));
   }
+}
+
+core::StackId CallStack::Take(PyObject* entered) {
+  places_.clear();
+  if (entered != nullptr) places_.push_back({entered, -1});
+  ForEachFrame([&](PyFrameObject* frame, PyObject* code) { places_.push_back({code, PyFrame_GetLasti(frame)}); });
   const auto found = known_.find(places_);
   if (found != known_.end()) return found->second;
 
   std::vector<core::Frame> described;
   if (entered != nullptr) described.push_back(Describe(entered, LastLine(entered)));
-  for (const ObjectReference& each : frames) {
-    auto* object = reinterpret_cast<PyFrameObject*>(each.get());
-    PyCodeObject* code = PyFrame_GetCode(object);
-    core::Frame shown = Describe(reinterpret_cast<PyObject*>(code), PyFrame_GetLineNumber(object));
-    Py_DECREF(code);
+  ForEachFrame([&](PyFrameObject* frame, PyObject* code) {
+    core::Frame shown = Describe(code, PyFrame_GetLineNumber(frame));
     if (!absl::StartsWith(shown.path, own_directory_)) described.push_back(std::move(shown));
-  }
+  });
   for (const Place& place : places_) kept_.push_back(ObjectReference::Borrow(place.code));
   const core::StackId id = session_->DefineStack(described);
   known_.emplace(places_, id);

@@ -4,10 +4,9 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "agent/core/pool.h"
 #include "agent/core/session.h"
 #include "agent/python/object_reference.h"
 
@@ -38,14 +37,17 @@ class CallStack {
     }
   };
   core::Frame Describe(PyObject* code, int line) const;
+  // visit(frame, its code object), innermost first, but for what is hidden.
+  template <typename Visit>
+  static void ForEachFrame(const Visit& visit);
 
   static absl::flat_hash_set<PyObject*>& Hidden();
 
   const std::shared_ptr<core::Session> session_;
   const std::string own_directory_;
-  absl::flat_hash_map<std::vector<Place>, core::StackId> known_;
-  std::vector<ObjectReference> kept_;  // code objects in known_: their addresses must not be given away
-  std::vector<Place> places_;          // reused
+  core::PooledMap<core::PooledVector<Place>, core::StackId> known_;
+  core::PooledVector<ObjectReference> kept_;  // code objects in known_: their addresses must not be given away
+  core::PooledVector<Place> places_;          // reused
 };
 
 }  // namespace msprobe::capture

@@ -4,6 +4,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "agent/core/pool.h"
 #include "agent/python/value_walker.h"
 #include "agent/torch/exact_backward.h"
 #include "agent/torch/weight_gradient.h"
@@ -216,9 +217,9 @@ ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass 
   const KeptError error;
   ObjectReference passed;
   recorder_->Contain(record, [&] {
-    std::vector<at::Tensor> tensors;
+    Tensors tensors;
     CollectGradientTensors(value, tensors);
-    const std::vector<at::Tensor> behind = pass(tensors);
+    const std::vector<at::Tensor> behind = pass({tensors.begin(), tensors.end()});
     if (behind.empty()) return;
     const ObjectReference list = ObjectReference::Steal(PyList_New(static_cast<Py_ssize_t>(behind.size())));
     for (size_t i = 0; list && i < behind.size(); ++i) {
@@ -267,7 +268,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   }
   if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
   ThreadState& thread = Thread();
-  const auto call = std::make_shared<ModuleCall>(recorder, recorder->BeginModule(name, thread));
+  const auto call = core::MakePooled<ModuleCall>(recorder, recorder->BeginModule(name, thread));
   OpenRecord& record = call->forward();
   ModuleInputs::Call loaded;
   if (module_inputs_ != nullptr) {
@@ -289,7 +290,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     arguments = passed.get();
   } else {
     recorder->Contain(record, [&] {
-      std::vector<at::Tensor> tensors;
+      Tensors tensors;
       for (PyObject* input : inputs) CollectGradientTensors(input, tensors);
       call->Enter(tensors);
     });
@@ -315,7 +316,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
       }
       PyErr_Clear();
       if (exact != nullptr) return;
-      std::vector<at::Tensor> tensors;
+      Tensors tensors;
       CollectGradientTensors(result, tensors);
       parameter_gradients_.NoteUses(call->Exit(tensors, has_parameters));
     });

@@ -422,7 +422,7 @@ void ValueWalker::Describe(PyObject* value) {
   builder_.None();
 }
 
-void CollectGradientTensors(PyObject* value, std::vector<at::Tensor>& tensors, int depth) {
+void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth) {
   if (depth > ValueWalker::kMaximumDepth) return;
   if (THPVariable_Check(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);

@@ -4,8 +4,8 @@
 
 #include <span>
 #include <string_view>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "agent/python/object_reference.h"
 #include "agent/torch/fragment_builder.h"
 #include "agent/torch/tensor_reader.h"
@@ -60,7 +60,8 @@ class ValueWalker {
 
 // The tensors that require grad, depth first, in lists, tuples and dicts (as full backward hooks see them),
 // dataclasses' dict bases included.
-void CollectGradientTensors(PyObject* value, std::vector<at::Tensor>& tensors, int depth = 0);
+using Tensors = absl::InlinedVector<at::Tensor, 4>;
+void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth = 0);
 
 // The first tensor a call returned, looking into first items; undefined if there is none.
 at::Tensor FirstTensor(PyObject* value);

@@ -87,8 +87,8 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, 
   if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(api, forward);
   const uint64_t sequence = edge.node->sequence_nr();
   edge.node->add_post_hook(
-      std::make_unique<PostHook>([recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
-                                                                     const torch::autograd::variable_list& arriving) {
+      MakePostHook([recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
+                                                       const torch::autograd::variable_list& arriving) {
         if (!recorder->capturing() && recorder->step() != forward.step) return;
         ModuleCall::CompleteBehind(sequence);
         RecordPassing(*recorder, api, forward, arriving, leaving);

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "agent/torch/recorder.h"
 
 namespace msprobe::capture {
@@ -32,7 +33,7 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, 
                      const at::Tensor& output, ThreadState& thread);
 
 // Gradients as read; nothing where a gradient is undefined.
-using GradientReadings = std::vector<std::optional<TensorReading>>;
+using GradientReadings = absl::InlinedVector<std::optional<TensorReading>, 1>;
 
 GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients);
 

@@ -2,16 +2,19 @@
 
 #include <torch/csrc/autograd/function_hook.h>
 
-#include <functional>
+#include <memory>
+#include <utility>
+
+#include "agent/core/pool.h"
 
 namespace msprobe::capture {
 
 // Hooks that look and change nothing. Under compiled autograd they are left out of the compiled graph.
 
-class PostHook final : public torch::autograd::FunctionPostHook {
+// Look: void(const variable_list& leaving, const variable_list& arriving)
+template <typename Look>
+class PostHook final : public torch::autograd::FunctionPostHook, public core::Pooled {
  public:
-  using Look = std::function<void(const torch::autograd::variable_list& leaving,
-                                  const torch::autograd::variable_list& arriving)>;
   explicit PostHook(Look look) : look_(std::move(look)) {}
 
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& leaving,
@@ -24,5 +27,10 @@ class PostHook final : public torch::autograd::FunctionPostHook {
  private:
   const Look look_;
 };
+
+template <typename Look>
+std::unique_ptr<torch::autograd::FunctionPostHook> MakePostHook(Look look) {
+  return std::make_unique<PostHook<Look>>(std::move(look));
+}
 
 }  // namespace msprobe::capture

@@ -209,7 +209,7 @@ TensorReading DeviceProbeTable::Read(const Form& form) {
     reading.dtype_name = "torch." + std::string(c10::toString(form.type));
   }
   reading.device = device_.str();
-  reading.shape = form.sizes;
+  reading.shape.assign(form.sizes.begin(), form.sizes.end());
   reading.leaf.is_wide = recorder().config().precision_high || IsWide(form.type);
   if (!form.offset.has_value()) return reading;
   const std::byte* const at = static_cast<const std::byte*>(host_.const_data_ptr()) + *form.offset;

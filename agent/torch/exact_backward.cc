@@ -43,7 +43,7 @@ std::vector<at::Tensor> ExactBackward::PassInputs(const std::vector<at::Tensor>&
   if (inputs.empty()) return {};
   std::vector<at::Tensor> passed = Passage::apply(at::TensorList(inputs));
   inputs_ = inputs.size();
-  passed.front().grad_fn()->add_post_hook(std::make_unique<PostHook>(
+  passed.front().grad_fn()->add_post_hook(MakePostHook(
       [call = shared_from_this()](const variable_list& leaving, const variable_list&) { call->Left(leaving); }));
   return passed;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "agent/core/record.h"
 
 namespace msprobe::capture {
@@ -14,7 +15,7 @@ namespace msprobe::capture {
 // What was read of one tensor: everything a leaf needs, owned, so that it may be emitted later than it was read.
 struct TensorReading {
   core::Leaf leaf;  // leaf.shape is set when it is emitted
-  std::vector<int64_t> shape;
+  absl::InlinedVector<int64_t, 6> shape;
   std::string_view type = "torch.Tensor";  // static storage
   uint8_t dtype = 0;                       // msprobe.v1.DType
   std::string dtype_name;                  // only for DTYPE_OTHER

@@ -5,9 +5,9 @@
 namespace msprobe::capture {
 namespace {
 
-TensorReading Reading(std::vector<int64_t> shape, double max) {
+TensorReading Reading(const std::vector<int64_t>& shape, double max) {
   TensorReading reading;
-  reading.shape = std::move(shape);
+  reading.shape.assign(shape.begin(), shape.end());
   reading.dtype = 2;
   reading.device = "cpu";
   reading.leaf.has_statistics = true;

@@ -32,7 +32,7 @@ class Unseen {
 
 // On the edge of a tensor that modules returned: tells them of its gradient, the outermost module first, as it is the
 // outermost that hands the tensor on.
-class ReturnedTensorHook final : public torch::autograd::FunctionPreHook {
+class ReturnedTensorHook final : public torch::autograd::FunctionPreHook, public core::Pooled {
  public:
   ReturnedTensorHook(uint32_t index, uint64_t sequence) : index_(index), sequence_(sequence) {}
 
@@ -54,7 +54,7 @@ class ReturnedTensorHook final : public torch::autograd::FunctionPreHook {
   };
   const uint32_t index_;
   const uint64_t sequence_;  // of the node
-  std::vector<Return> returns_;
+  absl::InlinedVector<Return, 2> returns_;
 };
 
 uint64_t NextOrder() {
@@ -80,7 +80,7 @@ std::shared_ptr<ModuleCall> LastReturning(const GradientEdge& edge) {
 ModuleCall::ModuleCall(std::shared_ptr<Recorder> recorder, OpenRecord forward)
     : recorder_(std::move(recorder)), forward_(std::move(forward)), order_(NextOrder()) {}
 
-void ModuleCall::Enter(const std::vector<at::Tensor>& inputs) {
+void ModuleCall::Enter(std::span<const at::Tensor> inputs) {
   if (!at::GradMode::is_enabled()) return;
   first_sequence_ = at::sequence_number::peek();
   for (const at::Tensor& input : inputs) {
@@ -103,9 +103,9 @@ void ModuleCall::AddOutputAlias(const Api& api, const OpenRecord& forward) {
   output_aliases_.push_back({&api, forward});
 }
 
-std::vector<ParameterUse> ModuleCall::Exit(const std::vector<at::Tensor>& outputs, bool has_parameters) {
+std::vector<ParameterUse> ModuleCall::Exit(std::span<const at::Tensor> outputs, bool has_parameters) {
   if (!at::GradMode::is_enabled()) return {};
-  std::vector<GradientEdge> edges;
+  GradientEdges edges;
   for (const at::Tensor& output : outputs) {
     GradientEdge edge = EdgeOf(output);
     if (edge.node != nullptr && !output.is_leaf()) edges.push_back(std::move(edge));
@@ -132,11 +132,11 @@ std::vector<ParameterUse> ModuleCall::Exit(const std::vector<at::Tensor>& output
   if (!inputs_.empty() || edges.size() > 1 || has_parameters) uses = HookInside(edges);
   if (std::find(handed_through_.begin(), handed_through_.end(), false) == handed_through_.end()) {
     handed_through_.assign(edges.size(), false);
-    for (const std::vector<size_t>& inputs : direct_) {
+    for (const auto& inputs : direct_) {
       for (size_t input : inputs) ++leaving_[input].expected;
     }
   } else {
-    for (std::vector<size_t>& inputs : direct_) inputs.clear();
+    for (auto& inputs : direct_) inputs.clear();
   }
   awaited_ = static_cast<size_t>(std::count(handed_through_.begin(), handed_through_.end(), false));
   for (size_t i = 0; i < edges.size(); ++i) {
@@ -152,7 +152,7 @@ std::vector<ParameterUse> ModuleCall::Exit(const std::vector<at::Tensor>& output
   return uses;
 }
 
-std::vector<ParameterUse> ModuleCall::HookInside(const std::vector<GradientEdge>& outputs) {
+std::vector<ParameterUse> ModuleCall::HookInside(const GradientEdges& outputs) {
   std::vector<ParameterUse> uses;
   absl::flat_hash_set<const Node*> seen;
   std::vector<Node*> open;
@@ -165,7 +165,7 @@ std::vector<ParameterUse> ModuleCall::HookInside(const std::vector<GradientEdge>
   while (!open.empty()) {
     Node* node = open.back();
     open.pop_back();
-    std::vector<std::pair<size_t, size_t>> leaves;  // output of the node -> input of the module
+    absl::InlinedVector<std::pair<size_t, size_t>, 2> leaves;  // output of the node -> input of the module
     for (size_t i = 0; i < node->num_outputs(); ++i) {
       const torch::autograd::Edge& next = node->next_edge(i);
       if (next.function == nullptr) continue;
@@ -184,8 +184,8 @@ std::vector<ParameterUse> ModuleCall::HookInside(const std::vector<GradientEdge>
       ++leaving_[input].expected;
     }
     if (leaves.empty()) continue;
-    node->add_post_hook(std::make_unique<PostHook>(
-        [call = shared_from_this(), leaves](const variable_list& leaving, const variable_list&) {
+    node->add_post_hook(
+        MakePostHook([call = shared_from_this(), leaves](const variable_list& leaving, const variable_list&) {
           for (const auto& [output, input] : leaves) call->GradientLeaves(input, leaving[output]);
         }));
   }

@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "agent/torch/api_backward.h"
 #include "agent/torch/recorder.h"
 
@@ -41,10 +43,10 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   OpenRecord& forward() { return forward_; }
 
   // Before the module runs: where its inputs' gradients will leave to.
-  void Enter(const std::vector<at::Tensor>& inputs);
+  void Enter(std::span<const at::Tensor> inputs);
   // After it ran: hooks its outputs and the nodes between. Needs grad mode; does nothing without. Gives the uses of
   // parameters inside, as far as it has to look: for modules that have inputs requiring grad, or parameters.
-  std::vector<ParameterUse> Exit(const std::vector<at::Tensor>& outputs, bool has_parameters);
+  std::vector<ParameterUse> Exit(std::span<const at::Tensor> outputs, bool has_parameters);
 
   // Whether `edge` is one of the inputs'.
   bool HasInput(const GradientEdge& edge) const;
@@ -70,6 +72,7 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   static void CompleteAfter(uint64_t order);
 
  private:
+  using GradientEdges = absl::InlinedVector<GradientEdge, 2>;
   struct Alias {
     const Api* api;
     OpenRecord forward;
@@ -80,7 +83,7 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
     at::Tensor sum;  // our own memory; only while more parts are expected
   };
 
-  std::vector<ParameterUse> HookInside(const std::vector<GradientEdge>& outputs);
+  std::vector<ParameterUse> HookInside(const GradientEdges& outputs);
   void Start();     // the first gradient of a backward pass is here
   void Restart();   // another backward over a retained graph
   void Begin();     // emits ENTER with the gradients that arrived
@@ -90,22 +93,22 @@ class ModuleCall : public std::enable_shared_from_this<ModuleCall> {
   const std::shared_ptr<Recorder> recorder_;
   OpenRecord forward_;
   uint64_t first_sequence_ = 0;
-  const uint64_t order_;              // of calls, for those that began at the same sequence number
-  uint64_t exit_order_ = 0;           // on the same scale
-  std::vector<GradientEdge> inputs_;  // let go at Exit
+  const uint64_t order_;     // of calls, for those that began at the same sequence number
+  uint64_t exit_order_ = 0;  // on the same scale
+  GradientEdges inputs_;     // let go at Exit
 
   std::recursive_mutex mu_;  // guards what follows; the hooks of one backward may run on several device threads
   OpenRecord backward_;
   bool started_ = false;
   bool begun_ = false;
   bool done_ = false;
-  std::vector<bool> handed_through_;  // an output each
-  std::vector<bool> has_arrived_;     // an output each
-  size_t awaited_ = 0;                // outputs that did not arrive, of those not handed through
+  absl::InlinedVector<bool, 8> handed_through_;  // an output each
+  absl::InlinedVector<bool, 8> has_arrived_;     // an output each
+  size_t awaited_ = 0;                           // outputs that did not arrive, of those not handed through
   GradientReadings arriving_;
-  std::vector<Leaving> leaving_;  // an input each
+  absl::InlinedVector<Leaving, 1> leaving_;  // an input each
   GradientReadings left_;
-  std::vector<std::vector<size_t>> direct_;  // output -> inputs it is
+  absl::InlinedVector<absl::InlinedVector<size_t, 1>, 1> direct_;  // output -> inputs it is
   std::vector<Alias> input_aliases_;
   std::vector<Alias> output_aliases_;
 };

@@ -54,11 +54,11 @@ void ParameterGradients::Watch(const std::shared_ptr<const std::string>& module,
   const std::weak_ptr<Recorder> weak = recorder_;
   auto* node = static_cast<torch::autograd::AccumulateGrad*>(accumulator.get());
   std::shared_ptr<FirstUse>& first_use = first_uses_[accumulator.get()];
-  if (first_use == nullptr) first_use = std::make_shared<FirstUse>(kUnused);
+  if (first_use == nullptr) first_use = core::MakePooled<FirstUse>(kUnused);
   watched.first_use = first_use;
   watched.hook = accumulator->add_post_hook(
-      std::make_unique<PostHook>([weak, module, name, node, first_use = first_use](
-                                     const torch::autograd::variable_list&, const torch::autograd::variable_list&) {
+      MakePostHook([weak, module, name, node, first_use = first_use](const torch::autograd::variable_list&,
+                                                                     const torch::autograd::variable_list&) {
         const std::shared_ptr<Recorder> recorder = weak.lock();
         const uint64_t sequence = first_use->exchange(kUnused);
         if (recorder == nullptr || !recorder->capturing()) return;

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "agent/core/pool.h"
 #include "agent/torch/module_call.h"
 #include "agent/torch/recorder.h"
 
@@ -44,8 +44,8 @@ class ParameterGradients {
   const std::shared_ptr<Recorder> recorder_;
   absl::Mutex mu_;
   using Key = std::pair<const void*, const std::string*>;  // TensorImpl and module
-  absl::flat_hash_map<Key, Watched> watched_ ABSL_GUARDED_BY(mu_);
-  absl::flat_hash_map<const torch::autograd::Node*, std::shared_ptr<FirstUse>> first_uses_ ABSL_GUARDED_BY(mu_);
+  core::PooledMap<Key, Watched> watched_ ABSL_GUARDED_BY(mu_);
+  core::PooledMap<const torch::autograd::Node*, std::shared_ptr<FirstUse>> first_uses_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace msprobe::capture

@@ -41,25 +41,37 @@ bool AtLeast(core::RiskLevel risk, core::RiskLevel asked) {
   return true;
 }
 
-constexpr std::string_view DirectionName(core::Direction direction) {
+constexpr absl::string_view DirectionName(core::Direction direction) {
   return direction == core::Direction::kForward ? "forward" : "backward";
+}
+
+// The value under a text, which is copied only where there is none.
+template <typename Value>
+Value& Entry(core::PooledTextMap<Value>& map, const std::string& text) {
+  const auto found = map.find(text);
+  return found != map.end() ? found->second : map.emplace(text, Value()).first->second;
 }
 
 }  // namespace
 
 std::string OpenRecord::FullName() const {
-  const std::string_view way = DirectionName(direction);
+  std::string text;
+  AppendFullName(&text);
+  return text;
+}
+
+void OpenRecord::AppendFullName(std::string* text) const {
+  const absl::string_view way = DirectionName(direction);
   switch (kind) {
     case core::RecordKind::kApi:
-      return absl::StrCat(*name, ".", count, ".", absl::string_view(way.data(), way.size()));
+      return absl::StrAppend(text, *name, ".", count, ".", way);
     case core::RecordKind::kModule:
-      return absl::StrCat(*name, ".", absl::string_view(way.data(), way.size()), ".", count);
+      return absl::StrAppend(text, *name, ".", way, ".", count);
     case core::RecordKind::kParametersGrad:
-      return absl::StrCat(*name, ".parameters_grad.", count);
+      return absl::StrAppend(text, *name, ".parameters_grad.", count);
     case core::RecordKind::kDebug:
-      return absl::StrCat(*name, ".", count, ".debug");
+      return absl::StrAppend(text, *name, ".", count, ".debug");
   }
-  return *name;
 }
 
 ThreadState& ThreadState::Get() {
@@ -113,8 +125,9 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   token_ = 0;
   token_seen_ = false;
   lanes_epoch_.store(NextGeneration(), std::memory_order_relaxed);
-  counts_.clear();
-  gradient_counts_.clear();
+  for (auto& lane : counts_) {
+    for (auto& [name, count] : lane) count = 0;
+  }
   modules_with_backward_.clear();
   debug_ordinals_.clear();
 }
@@ -169,7 +182,7 @@ uint32_t Recorder::NextCount(const std::string& name, const ThreadState& thread,
   // What is computed again counts on where the first forward was, whichever thread runs the backward pass.
   const uint32_t lane = recompute ? 0 : thread.lane;
   if (lane >= counts_.size()) counts_.resize(lane + 1);
-  return lane * kThreadStride + counts_[lane][name]++;
+  return lane * kThreadStride + Entry(counts_[lane], name)++;
 }
 
 OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
@@ -260,16 +273,15 @@ OpenRecord Recorder::BeginParameterGradient(const std::shared_ptr<const std::str
   record.name = module;
   {
     absl::MutexLock lock(&mu_);
-    auto [entry, is_new] = gradient_counts_.try_emplace(*module);
-    if (is_new) {
-      entry->second.first_parameter = parameter;
-      entry->second.token = token_;
-    } else if (entry->second.first_parameter == parameter) {
-      ++entry->second.count;
-      entry->second.token = token_;
+    GradientCount& counted = Entry(gradient_counts_, *module);
+    if (counted.epoch != lanes_epoch()) {
+      counted = {.epoch = lanes_epoch(), .first_parameter = parameter, .count = 0, .token = token_};
+    } else if (counted.first_parameter == parameter) {
+      ++counted.count;
+      counted.token = token_;
     }
-    record.count = entry->second.count;
-    record.token = entry->second.token;
+    record.count = counted.count;
+    record.token = counted.token;
     record.ordinal = next_ordinal_++;
     record.wanted = !filter_.active() || modules_with_backward_.contains(*module) || filter_.Check(*module);
   }
@@ -302,26 +314,25 @@ void Recorder::Recheck(OpenRecord& record, bool apply_risk, core::RiskLevel risk
   record.save = record.wanted && Saves(record);
 }
 
-void Recorder::PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, const OpenRecord& record) {
+void Recorder::PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, OpenRecord& record) {
   if (thread.generation != generation_) {
     thread.modules.clear();
     thread.generation = generation_;
   }
-  thread.modules.push_back({std::move(call), session_->DefineParent(record.FullName())});
+  thread.text.clear();
+  record.AppendFullName(&thread.text);
+  record.self = session_->DefineParent(thread.text);
+  thread.modules.push_back({std::move(call), record.self});
 }
 
 void Recorder::PopModule(ThreadState& thread, const OpenRecord& record) {
-  const std::string full_name = record.FullName();
   if (thread.generation == generation_) {
-    const core::ParentId name = session_->DefineParent(full_name);
-    for (size_t i = thread.modules.size(); i-- > 0;) {
-      if (thread.modules[i].name != name) continue;
-      thread.modules.erase(thread.modules.begin() + static_cast<std::ptrdiff_t>(i));
-      break;
-    }
+    const auto innermost = std::find_if(thread.modules.rbegin(), thread.modules.rend(),
+                                        [&](const ThreadState::OpenModule& open) { return open.name == record.self; });
+    if (innermost != thread.modules.rend()) thread.modules.erase(std::next(innermost).base());
   }
   absl::MutexLock lock(&mu_);
-  if (filter_.active()) filter_.EndModule(full_name);
+  if (filter_.active()) filter_.EndModule(record.FullName());
 }
 
 void Recorder::SetPhase(std::string_view phase) {
@@ -335,7 +346,7 @@ core::StructureId Recorder::StructureOf(const FragmentBuilder& builder) {
   const auto found = structures_.find(absl::string_view(builder.signature().data(), builder.signature().size()));
   if (found != structures_.end()) return found->second;
   const core::StructureId id = session_->DefineStructure(builder.BuildStructure());
-  structures_.emplace(std::string(builder.signature()), id);
+  structures_.emplace(builder.signature(), id);
   return id;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "agent/core/config.h"
 #include "agent/core/log.h"
+#include "agent/core/pool.h"
 #include "agent/core/session.h"
 #include "agent/torch/diff_check.h"
 #include "agent/torch/fragment_builder.h"
@@ -53,6 +54,7 @@ struct OpenRecord {
   uint64_t ordinal = 0;
   uint32_t thread = 0;
   core::ParentId parent = 0;
+  core::ParentId self = 0;    // as a parent of others, from PushModule on
   bool selected = false;      // by scope, list and risk level
   bool wanted = false;        // stands in dump.json: selected, and of a direction that data_mode names
   bool in_construct = false;  // stands in construct.json
@@ -61,6 +63,7 @@ struct OpenRecord {
   bool recompute = false;     // of activation checkpointing's second forward
 
   std::string FullName() const;
+  void AppendFullName(std::string* text) const;
 };
 
 // What one thread is inside of. Only its own thread touches it.
@@ -81,6 +84,7 @@ struct ThreadState {
   // Module calls whose gradients have all left, waiting for their place in the order (ModuleCall::CompleteBehind).
   std::vector<std::shared_ptr<ModuleCall>> leaving;
   FragmentBuilder builder;
+  std::string text;  // for what is written, used and forgotten; keeps its memory
 
   static ThreadState& Get();
 };
@@ -139,7 +143,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   // Asks the filters again where the call ends: the end of a scope may lie inside it.
   void Recheck(OpenRecord& record, bool apply_risk, core::RiskLevel risk);
 
-  void PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, const OpenRecord& record);
+  void PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, OpenRecord& record);
   void PopModule(ThreadState& thread, const OpenRecord& record);
 
   // The parent of API calls meanwhile, whatever module they are in: "optimizer", "clip_grad", or empty.
@@ -200,20 +204,22 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   uint64_t next_ordinal_ ABSL_GUARDED_BY(mu_) = 0;
   uint32_t token_ ABSL_GUARDED_BY(mu_) = 0;
   bool token_seen_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<absl::flat_hash_map<std::string, uint32_t>> counts_ ABSL_GUARDED_BY(mu_);  // by lane
+  // By lane; what stood in an earlier step stays, with 0.
+  std::vector<core::PooledTextMap<uint32_t>> counts_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<const void*, std::shared_ptr<const std::string>> api_names_ ABSL_GUARDED_BY(mu_);
   core::ParentId phase_ ABSL_GUARDED_BY(mu_) = 0;
   struct GradientCount {
+    uint32_t epoch = 0;  // what follows is of the step with this lanes_epoch()
     std::string first_parameter;
     uint32_t count = 0;
     uint32_t token = 0;
   };
-  absl::flat_hash_map<std::string, GradientCount> gradient_counts_ ABSL_GUARDED_BY(mu_);
+  core::PooledTextMap<GradientCount> gradient_counts_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<std::string> modules_with_backward_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, uint64_t> debug_ordinals_ ABSL_GUARDED_BY(mu_);
 
   absl::Mutex structures_mu_;
-  absl::flat_hash_map<std::string, core::StructureId> structures_ ABSL_GUARDED_BY(structures_mu_);
+  core::PooledTextMap<core::StructureId> structures_ ABSL_GUARDED_BY(structures_mu_);  // by signature
 };
 
 }  // namespace msprobe::capture

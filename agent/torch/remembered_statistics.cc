@@ -45,7 +45,7 @@ bool SameNumbers(const core::Leaf& a, const core::Leaf& b) {
 
 RememberedStatistics::~RememberedStatistics() {
   absl::MutexLock lock(&mu_);
-  for (auto& [storage, region] : regions_) Disarm(*region);
+  for (auto& [storage, seen] : seen_) Forget(seen);
 }
 
 RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& view) {
@@ -55,35 +55,41 @@ RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& v
   return key;
 }
 
-RememberedStatistics::Region* RememberedStatistics::Find(c10::StorageImpl* storage, std::span<const std::byte> memory) {
-  std::unique_ptr<Region>& region = regions_[storage];
-  if (region != nullptr && !region->storage.expired() && region->memory.data() == memory.data() &&
-      region->memory.size() == memory.size()) {
-    return region.get();
+RememberedStatistics::Seen& RememberedStatistics::See(c10::StorageImpl* storage, std::span<const std::byte> memory) {
+  Seen& seen = seen_
+                   .try_emplace(storage, Seen{.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
+                                                  c10::intrusive_ptr<c10::StorageImpl>()),
+                                              .memory = {},
+                                              .region = nullptr})
+                   .first->second;
+  if (!seen.storage.expired() && seen.memory.data() == memory.data() && seen.memory.size() == memory.size()) {
+    return seen;
   }
-  if (region != nullptr) Disarm(*region);
+  Forget(seen);
   young_.push_back(storage);
-  region = std::make_unique<Region>(Region{
-      .storage = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)),
-      .memory = memory,
-      .first_step = step_,
-      .range = {},
-      .entries = {}});
-  return region.get();
+  seen.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  seen.memory = memory;
+  seen.first_step = step_;
+  return seen;
+}
+
+void RememberedStatistics::Forget(Seen& seen) {
+  if (seen.region != nullptr) Disarm(*seen.region);
+  seen.region.reset();
 }
 
 void RememberedStatistics::ForgetDead() {
   constexpr int kAtOnce = 4;
   for (int i = 0; i < kAtOnce && !young_.empty(); ++i) {
     if (next_young_ >= young_.size()) next_young_ = 0;
-    const auto found = regions_.find(young_[next_young_]);
-    if (found != regions_.end() && !found->second->storage.expired()) {
+    const auto found = seen_.find(young_[next_young_]);
+    if (found != seen_.end() && !found->second.storage.expired()) {
       ++next_young_;
       continue;
     }
-    if (found != regions_.end()) {
-      Disarm(*found->second);
-      regions_.erase(found);
+    if (found != seen_.end()) {
+      Forget(found->second);
+      seen_.erase(found);
     }
     young_[next_young_] = young_.back();
     young_.pop_back();
@@ -125,21 +131,23 @@ RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tenso
   absl::MutexLock lock(&mu_);
   if (!trusted_) return {};
   ForgetDead();
-  Region& region = *Find(storage, {static_cast<const std::byte*>(storage->data()), storage->nbytes()});
+  if (about_to_change && !seen_.contains(storage)) return {};
+  Seen& seen = See(storage, {static_cast<const std::byte*>(storage->data()), storage->nbytes()});
+  if (seen.region == nullptr) {
+    const bool lasting = seen.first_step < step_ || (tensor.is_leaf() && tensor.requires_grad());
+    if (!lasting || about_to_change) return {};
+    seen.region = std::make_unique<Region>(Region{.memory = seen.memory, .range = {}, .entries = {}});
+  }
+  Region& region = *seen.region;
   if (region.armed && watch_->Written(region.range, Reach(view))) {
     Disarm(region);
     region.next_arm_step = step_ + region.patience;
     region.patience *= 2;
   }
-  if (!region.armed) {
-    const bool lasting = region.first_step < step_ || (tensor.is_leaf() && tensor.requires_grad());
-    if (!lasting || about_to_change || step_ < region.next_arm_step || !Arm(region)) return {};
-  }
-  const Key key = KeyOf(view);
-  const auto entry =
-      std::find_if(region.entries.begin(), region.entries.end(), [&](const Entry& each) { return each.key == key; });
+  if (!region.armed && (about_to_change || step_ < region.next_arm_step || !Arm(region))) return {};
+  const Entry* const entry = FindEntry(region, view);
   Place place{.storage = storage, .generation = *region.generation};
-  if (entry == region.entries.end()) return place;
+  if (entry == nullptr) return place;
   CopyNumbers(entry->numbers, leaf);
   leaf->reused = true;
   place.known = true;
@@ -150,61 +158,63 @@ RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tenso
 void RememberedStatistics::Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf) {
   if (place.storage == nullptr || place.known) return;
   absl::MutexLock lock(&mu_);
-  const auto found = regions_.find(place.storage);
-  if (found == regions_.end() || !found->second->armed || *found->second->generation != place.generation) return;
+  Region* const region = Find(place);
+  if (region == nullptr) return;
   // One storage of very many views (a cache cut anew at each call) would only cost.
   constexpr size_t kMostViews = 64;
-  if (found->second->entries.size() >= kMostViews) found->second->entries.clear();
+  if (region->entries.size() >= kMostViews) region->entries.clear();
   Entry entry{.key = KeyOf(view), .numbers = {}, .name = {}};
   CopyNumbers(leaf, &entry.numbers);
   entry.numbers.shape = {};
-  found->second->entries.push_back(std::move(entry));
+  region->entries.push_back(std::move(entry));
 }
 
 bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& view, const core::Leaf& recalled,
                                   const core::Leaf& read) {
   if (SameNumbers(recalled, read)) return true;
   absl::MutexLock lock(&mu_);
-  const auto found = regions_.find(place.storage);
-  if (found == regions_.end() || *found->second->generation != place.generation ||
-      watch_->Written(found->second->range, Reach(view))) {
-    return true;  // it was written just now
-  }
+  const Region* const region = Find(place);
+  if (region == nullptr || watch_->Written(region->range, Reach(view))) return true;  // it was written just now
   ++counts_.wrong;
   trusted_ = false;
-  for (auto& [storage, region] : regions_) Disarm(*region);
-  regions_.clear();
+  for (auto& [storage, seen] : seen_) Forget(seen);
+  seen_.clear();
   young_.clear();
   return false;
 }
 
-RememberedStatistics::Entry* RememberedStatistics::FindEntry(const Place& place, const stats::TensorView& view) {
+RememberedStatistics::Region* RememberedStatistics::Find(const Place& place) {
   if (place.storage == nullptr) return nullptr;
-  const auto found = regions_.find(place.storage);
-  if (found == regions_.end() || !found->second->armed || *found->second->generation != place.generation)
-    return nullptr;
+  const auto found = seen_.find(place.storage);
+  if (found == seen_.end()) return nullptr;
+  Region* const region = found->second.region.get();
+  return region != nullptr && region->armed && *region->generation == place.generation ? region : nullptr;
+}
+
+RememberedStatistics::Entry* RememberedStatistics::FindEntry(Region& region, const stats::TensorView& view) {
   const Key key = KeyOf(view);
-  std::vector<Entry>& entries = found->second->entries;
-  const auto entry = std::find_if(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
-  return entry == entries.end() ? nullptr : &*entry;
+  const auto entry =
+      std::find_if(region.entries.begin(), region.entries.end(), [&](const Entry& each) { return each.key == key; });
+  return entry == region.entries.end() ? nullptr : &*entry;
 }
 
 std::shared_ptr<core::Payload> RememberedStatistics::RecallBytes(const Place& place, const stats::TensorView& view) {
   if (!view.is_contiguous() || view.conjugate || view.negative) return nullptr;
   absl::MutexLock lock(&mu_);
-  const Entry* const entry = FindEntry(place, view);
+  Region* const region = Find(place);
+  const Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
   if (entry == nullptr || entry->name == nullptr || entry->name->hash().empty()) return nullptr;
-  const Region& region = *regions_.at(place.storage);
-  return std::make_shared<WatchedPayload>(entry->name, region.storage, Reach(view), watch_, region.range,
-                                          region.generation);
+  return std::make_shared<WatchedPayload>(entry->name, seen_.at(place.storage).storage, Reach(view), watch_,
+                                          region->range, region->generation);
 }
 
 void RememberedStatistics::NameBytes(const Place& place, const stats::TensorView& view,
                                      const std::shared_ptr<core::PayloadName>& name) {
   absl::MutexLock lock(&mu_);
-  Entry* const entry = FindEntry(place, view);
+  Region* const region = Find(place);
+  Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
   // Copied after they were looked up: written in between, they are not what is remembered.
-  if (entry == nullptr || watch_->Written(regions_.at(place.storage)->range, Reach(view))) return;
+  if (entry == nullptr || watch_->Written(region->range, Reach(view))) return;
   entry->name = name;
 }
 
@@ -212,14 +222,11 @@ void RememberedStatistics::EndStep() {
   absl::MutexLock lock(&mu_);
   ++step_;
   young_.clear();
-  for (auto it = regions_.begin(); it != regions_.end();) {
-    const auto next = std::next(it);
-    if (it->second->storage.expired()) {
-      Disarm(*it->second);
-      regions_.erase(it);
-    }
-    it = next;
-  }
+  absl::erase_if(seen_, [this](auto& each) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!each.second.storage.expired()) return false;
+    Forget(each.second);
+    return true;
+  });
 }
 
 RememberedStatistics::Counts RememberedStatistics::counts() const {

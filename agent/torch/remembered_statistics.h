@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
+#include "agent/core/pool.h"
 #include "agent/core/record.h"
 #include "agent/stats/tensor_view.h"
 #include "agent/stats/write_watch.h"
@@ -32,7 +32,8 @@ namespace msprobe::capture {
 //
 // What is remembered:
 // 1. Tensors whose storage has at least WriteWatch::kSmallest bytes and has outlived a step, and leaves that require
-//    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write.
+//    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write. What
+//    requires grad in grad mode is not even noted: a training step's activations do not outlive it.
 // 2. Of each, several views: an entry is for one data pointer, dtype, shape, strides and lazy bit.
 // 3. Memory that was written is read again; it is armed again after kPatience steps, twice as many each time.
 // 4. One answer in kVerifyEvery is read again whole. If that differs while the kernel says that nothing was written,
@@ -91,11 +92,9 @@ class RememberedStatistics {
     core::Leaf numbers;
     std::shared_ptr<core::PayloadName> name;  // of its bytes, where they were sent
   };
-  // A storage that was seen, from when it was first until it is freed.
+  // The memory of a storage that was armed, until that is freed.
   struct Region {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::span<const std::byte> memory;
-    uint64_t first_step = 0;
     uint64_t next_arm_step = 0;
     uint64_t patience = kPatience;
     // Of the arming: entries are of the present one.
@@ -104,11 +103,20 @@ class RememberedStatistics {
     stats::WriteWatch::Range range;
     std::vector<Entry> entries;
   };
-  using Regions = absl::flat_hash_map<c10::StorageImpl*, std::unique_ptr<Region>>;
+  // A storage that was seen, from when it was first until it is freed.
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    std::span<const std::byte> memory;
+    uint64_t first_step = 0;
+    std::unique_ptr<Region> region;  // null: it was never armed
+  };
 
   static Key KeyOf(const stats::TensorView& view);
-  Entry* FindEntry(const Place& place, const stats::TensorView& view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Region* Find(c10::StorageImpl* storage, std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Seen& See(c10::StorageImpl* storage, std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The region that gave `place`; null where it was written since, or is gone.
+  Region* Find(const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static Entry* FindEntry(Region& region, const stats::TensorView& view);
+  void Forget(Seen& seen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Lets go of a few storages that are gone: a freed storage's object, kept for our reference to it, would otherwise
   // lie on the program's heap until the step ends, in the way of its next tensors.
   void ForgetDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -122,7 +130,7 @@ class RememberedStatistics {
   uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t generations_ ABSL_GUARDED_BY(mu_) = 0;
   Counts counts_ ABSL_GUARDED_BY(mu_);
-  Regions regions_ ABSL_GUARDED_BY(mu_);
+  core::PooledMap<c10::StorageImpl*, Seen> seen_ ABSL_GUARDED_BY(mu_);
   std::vector<c10::StorageImpl*> young_ ABSL_GUARDED_BY(mu_);       // seen in this step for the first time
   size_t next_young_ ABSL_GUARDED_BY(mu_) = 0;                      // to be looked at by ForgetDead
   std::map<const std::byte*, Region*> armed_ ABSL_GUARDED_BY(mu_);  // by where they begin; no two overlap

@@ -152,7 +152,7 @@ int64_t TensorReader::Select(const at::Tensor& tensor, TensorReading& reading) c
 
 void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  std::vector<int64_t> strides(tensor.strides().begin(), tensor.strides().end());
+  const std::span<const int64_t> strides(tensor.strides().data(), tensor.strides().size());
   const int64_t offset = Select(tensor, reading);
 
   stats::TensorView view;

@@ -28,8 +28,8 @@ void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const Api& ap
       const torch::autograd::Edge& next = node->next_edge(i);
       if (next.function == nullptr) continue;
       if (target == GradientEdge{next.function, next.input_nr}) {
-        node->add_post_hook(std::make_unique<PostHook>(
-            [recorder, &api, forward, i](const variable_list& leaving, const variable_list&) {
+        node->add_post_hook(
+            MakePostHook([recorder, &api, forward, i](const variable_list& leaving, const variable_list&) {
               if (!recorder->capturing() && recorder->step() != forward.step) return;
               OpenRecord record = recorder->BackwardOf(forward, true, api.risk);
               if (!record.wanted || !leaving[i].defined()) return;

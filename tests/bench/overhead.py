@@ -7,12 +7,15 @@
     overhead.py --write               also writes docs/overhead.md's table and build/overhead.json
 
 In each case plain and captured steps alternate A B B A in one process (overhead_worker.py), whose main thread has a
-core for itself; its other threads and the server have the other cores. A ratio is that of the medians of wall times;
-"spread" is that of the two halves of the plain steps. A first step is the first of a process, so it is the median of
+core for itself; its other threads, the server and the interrupts of the disk have the other cores. A ratio is the
+median over all A B B A of what the two captured steps took to what the two plain ones around them did, so that a
+machine that becomes slower for a while does so for both; "spread" is that of the first plain steps to the second. A
+first step is the first of a process, so it is the median of
 several processes, each against its own plain steps. CPU is of the process and its server together, so nothing hides
 on another core; what the embedded server takes to write each step's dump.json stands apart: it is what its CPU
 differs by from that of a server which only stores. The floor is what reading the tensors at the memory bandwidth of
-the same run costs, and the target of a row whose floor is above its limit is 1.3 times the floor's part. The
+the same run costs, and the target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is
+what the peak of a program that captures is above that of one without the tool, from the start of each. The
 microbenchmarks are those of agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and
 against zlib.
 """
@@ -20,6 +23,7 @@ against zlib.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import platform
@@ -42,7 +46,9 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("overhead_worker.py")
 RUN_SECONDS = 1800
+PEAK_STEPS = 20
 SERVER_SECONDS = 60
+Pair = tuple[float, float]
 BEGIN, END = "<!-- table: written by tests/bench/overhead.py -->", "<!-- end of table -->"
 
 
@@ -82,8 +88,8 @@ def cases() -> list[Case]:
     return made
 
 
-def environment(ours: bool, more: dict[str, str]) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("MSPROBE_SERVER", "MSPROBE_RUN")} | more
+def environment(ours: bool) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("MSPROBE_SERVER", "MSPROBE_RUN")}
     if not ours:
         kept.pop("PYTHONPATH", None)
     return kept
@@ -119,9 +125,7 @@ def server(scratch: Path) -> Iterator[str]:
             shutil.rmtree(socket.parent, ignore_errors=True)
 
 
-def work(
-    ours: bool, arguments: tuple[str, ...], own_server: bool = False, variables: dict[str, str] | None = None
-) -> dict[str, Any]:
+def work(ours: bool, arguments: tuple[str, ...], own_server: bool = False) -> dict[str, Any]:
     """One run of the worker; its line of JSON."""
     with tempfile.TemporaryDirectory(prefix="msprobe-bench") as root:
         scratch = Path(root)
@@ -133,7 +137,7 @@ def work(
                 capture_output=True,
                 timeout=RUN_SECONDS,
                 check=False,
-                env=environment(ours, variables or {}),
+                env=environment(ours),
             )
             if done.returncode != 0:
                 raise SystemExit(f"bench: {arguments} ended with {done.returncode}\n{done.stderr[-3000:]}")
@@ -153,14 +157,33 @@ def streamed(case: Case, embedded: dict[str, Any], pairs: int) -> dict[str, Any]
     return found | {"files_cpu_ms": max(0.0, embedded["server_cpu_ms"] - row["server_cpu_ms"])}
 
 
-def allocated(case: Case) -> float:
-    """MiB that the process's peak grows by where it is no matter what lies beside a large block that was freed.
+@functools.cache
+def peaks(ours: bool, arguments: tuple[str, ...], own_server: bool, steps: int, processes: int) -> tuple[float, ...]:
+    """MiB; of fresh processes, sorted."""
+    asked = (*arguments, "--mode", "peak", "--pairs", str(steps))
+    return tuple(sorted(float(work(ours, asked, own_server)["peak_mib"]) for _ in range(processes)))
 
-    glibc raises the size from which it maps blocks (mallopt(3), M_MMAP_THRESHOLD) with every one that is freed, so that
-    tensors come to lie between small objects, and a peak grows by chance; a threshold that is set stays.
-    """
-    mapped = {"MALLOC_MMAP_THRESHOLD_": "131072"}
-    return float(work(True, (*case.arguments, "--pairs", "2"), case.own_server, mapped)["memory_mib"])
+
+def memory(case: Case, ours: bool, steps: int, processes: int) -> dict[str, float]:
+    """MiB that capture adds to the peak: between medians of processes, the least and the most that they are apart."""
+    model = tuple(word for word in case.arguments if word in ("--train", "--layers", "2"))
+    without = peaks(ours, (*model, "--plain"), False, steps, processes)
+    captured = peaks(ours, case.arguments, case.own_server, steps, processes)
+    return {
+        "memory_mib": statistics.median(captured) - statistics.median(without),
+        "memory_least": captured[0] - without[-1],
+        "memory_most": captured[-1] - without[0],
+    }
+
+
+def paired(plain: list[dict[str, float]], captured: list[dict[str, float]], clock: str = "wall") -> list[Pair]:
+    """Of each A B B A, the means of the plain and of the captured steps."""
+    pairs = zip(plain[::2], plain[1::2], captured[::2], captured[1::2], strict=True)
+    return [((a[clock] + d[clock]) / 2, (b[clock] + c[clock]) / 2) for a, d, b, c in pairs]
+
+
+def ratio_of(pairs: list[Pair]) -> float:
+    return statistics.median(captured / plain for plain, captured in pairs)
 
 
 def median(rows: list[dict[str, float]], clock: str = "wall") -> float:
@@ -170,16 +193,16 @@ def median(rows: list[dict[str, float]], clock: str = "wall") -> float:
 def row_of(case: Case, result: dict[str, Any]) -> dict[str, Any]:
     plain, captured = result["times"]["plain"], result["times"]["captured"]
     base = median(plain)
-    thread = median(captured, "thread") - median(plain, "thread")
+    thread = statistics.median(b - a for a, b in paired(plain, captured, "thread"))
     count = len(captured)
     own = sum(row["process"] for row in captured) - sum(row["process"] for row in plain)
     row = {
         "case": case.name,
         "limit": case.limit,
         "plain_ms": base * 1e3,
-        "ratio": median(captured) / base,
-        "thread_ratio": median(captured, "thread") / median(plain, "thread"),
-        "spread": median(plain[::2]) / median(plain[1::2]),
+        "ratio": ratio_of(paired(plain, captured)),
+        "thread_ratio": ratio_of(paired(plain, captured, "thread")),
+        "spread": statistics.median(a["wall"] / d["wall"] for a, d in zip(plain[::2], plain[1::2], strict=True)),
         "pairs": count,
         "first": result["first"]["wall"] / base,
         "first_limit": case.first_limit,
@@ -188,7 +211,6 @@ def row_of(case: Case, result: dict[str, Any]) -> dict[str, Any]:
         "server_cpu_ms": result["whole"]["server"] / count * 1e3,
         "cpu_ratio": (own + result["whole"]["server"]) / count / thread,
         "cpu_limit": case.cpu_limit,
-        "memory_mib": result["memory_mib"],
         "memory_limit": case.memory_limit,
     }
     if "bytes_read" in result:
@@ -266,7 +288,7 @@ def stopped(ours: bool, turns: int, arguments: tuple[str, ...]) -> dict[str, flo
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                env=environment(ours, {}),
+                env=environment(ours),
             )
         times: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
         for turn in range(turns + 1):
@@ -318,8 +340,8 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             result = row_of(case, work(ours, (*case.arguments, "--pairs", str(pairs)), case.own_server))
             if ours and case.first_limit is not None:
                 result |= first_steps(case, options.first_processes)
+            result |= memory(case, ours, *((PEAK_STEPS, options.peak_processes) if ours else (4, 1)))
             if ours:
-                result["allocated_mib"] = allocated(case)
                 result["files_cpu_ms"] = 0.0
                 if not case.own_server:
                     result |= streamed(case, result, min(pairs, 20))
@@ -358,8 +380,8 @@ def line(row: dict[str, Any]) -> str:
         f"{ours['limit']:.2f}, floor {ours['floor']:.3f}), first {ours['first']:.2f}, real {theirs}, "
         f"plain {ours['plain_ms']:.1f} ms, spread {ours['spread']:.3f}, caller +{ours['caller_cpu_ms']:.1f} ms, all "
         f"+{ours['all_cpu_ms']:.1f} ms CPU (server {ours['server_cpu_ms']:.1f}; {ours['cpu_ratio']:.1f} of the "
-        f"caller's), files +{ours['files_cpu_ms']:.1f} ms, +{ours['memory_mib']:.0f} MiB (large blocks "
-        f"mapped: {ours['allocated_mib']:.0f})"
+        f"caller's), files +{ours['files_cpu_ms']:.1f} ms, +{ours['memory_mib']:.0f} MiB "
+        f"({ours['memory_least']:.0f} to {ours['memory_most']:.0f})"
     )
 
 
@@ -391,8 +413,8 @@ def case_cells(row: dict[str, Any]) -> tuple[str, ...]:
         f"{ours['files_cpu_ms']:.1f}" if ours["files_cpu_ms"] else "",
         against(ours["cpu_ratio"], ours["cpu_limit"], f"{ours['cpu_ratio']:.1f}"),
         f"{real['all_cpu_ms']:.0f}" if real else "",
-        against(ours["memory_mib"], ours["memory_limit"], f"{ours['memory_mib']:.0f}"),
-        f"{ours['allocated_mib']:.0f}",
+        against(ours["memory_mib"], ours["memory_limit"], f"{ours['memory_mib']:.0f}")
+        + f" ({ours['memory_least']:.0f} to {ours['memory_most']:.0f})",
         f"{real['memory_mib']:.0f}" if real else "",
     )
 
@@ -406,8 +428,8 @@ def markdown(found: dict[str, Any]) -> str:
         "",
         "| case | pairs: ours, real | plain ms | plain / plain | real tool | ours | floor | first step "
         "| CPU ms a step: caller | rest of the process | server | dump.json | all but dump.json / caller "
-        "| real tool's CPU ms | MiB | large blocks mapped | real tool's MiB |",
-        "|" + "---|" * 17,
+        "| real tool's CPU ms | MiB added to the peak | real tool's MiB |",
+        "|" + "---|" * 16,
     ]
     lines += ["| " + " | ".join(case_cells(row)) + " |" for row in found["rows"]]
     lines += ["", "| what | measured | aimed at |", "|---|---|---|"]
@@ -459,6 +481,7 @@ def main() -> None:
     parser.add_argument("--tensor-pairs", type=int, default=40, help="each writes up to 100 MB")
     parser.add_argument("--real-pairs", type=int, default=6, help="of the established tool")
     parser.add_argument("--first-processes", type=int, default=5, help="whose first steps are measured, a row")
+    parser.add_argument("--peak-processes", type=int, default=3, help="whose memory is measured, a row")
     parser.add_argument("--quick", action="store_true", help="12 pairs, 6 with tensors, 2 of the established tool")
     parser.add_argument(
         "--only", default="", help="a regular expression: these rows; also stopped, record, flat, micro"
@@ -467,7 +490,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write docs/overhead.md and build/overhead.json")
     options = parser.parse_args()
     if options.quick:
-        options.pairs, options.tensor_pairs, options.real_pairs, options.first_processes = 12, 6, 2, 3
+        options.pairs, options.tensor_pairs, options.real_pairs = 12, 6, 2
+        options.first_processes, options.peak_processes = 3, 1
     console = Console(width=160)
     found = measure(options, console)
     table(found, console)

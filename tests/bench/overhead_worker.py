@@ -2,7 +2,7 @@
 """One case of the overhead table in one process; prints one line of JSON. Runs under this tool or the established one.
 
 Plain and captured steps alternate A B B A in this process, which was warmed up before the tool was imported. Its main
-thread keeps one core; its other threads, and the server, have the others.
+thread keeps one core; its other threads, the server and the interrupts of the disk that it writes to have the others.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
@@ -84,14 +85,38 @@ def server_cpu(marks: list[str]) -> float:
     return total
 
 
-def pin() -> None:
-    """The main thread on the last core, every other thread of this process on the rest."""
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
+def interrupts() -> dict[int, int]:
+    """How many interrupts of devices each core has taken."""
+    lines = pathlib.Path("/proc/interrupts").read_text().splitlines()
+    cores = [int(word.removeprefix("CPU")) for word in lines[0].split()]
+    taken = dict.fromkeys(cores, 0)
+    for line in lines[1:]:
+        words = line.split()
+        if words[0].rstrip(":").isdigit():
+            for core, count in zip(cores, words[1:], strict=False):
+                taken[core] += int(count)
+    return taken
+
+
+def disk_core(directory: pathlib.Path) -> int:
+    """The core that takes the interrupts of this directory's disk."""
+    before = interrupts()
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(64):
+            file.write(bytes(4096))
+            os.fsync(file.fileno())
+    return max(before, key=lambda core: interrupts()[core] - before[core])
+
+
+def pin(directory: pathlib.Path) -> None:
+    """The main thread on the last core that does not serve the disk of `directory`; all other threads on the others."""
+    cores = sorted(os.sched_getaffinity(0) - {disk_core(directory)})
+    others = os.sched_getaffinity(0) - set(cores[-1:])
+    if not cores or not others:
         return
     for path in pathlib.Path("/proc/self/task").iterdir():
         thread = int(path.name)
-        os.sched_setaffinity(thread, {cores[-1]} if thread == os.getpid() else set(cores[:-1]))
+        os.sched_setaffinity(thread, {cores[-1]} if thread == os.getpid() else others)
 
 
 def settle(marks: list[str]) -> None:
@@ -143,11 +168,8 @@ class Clocks:
 def steps(options: argparse.Namespace) -> dict[str, Any]:
     model, step = build(options)
     reads_at = bandwidth()
-    step()
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-    for _ in range(3):
+    for _ in range(4):
         step()
-    before = status_mib("VmHWM")
     from msprobe.pytorch import PrecisionDebugger
 
     debugger = PrecisionDebugger(config_path=write_config(options))
@@ -179,7 +201,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
         return took
 
     first = timed(captured, True)
-    pin()
+    pin(options.scratch)
     timed(captured, True)
     settle(marks)
     times: dict[str, list[dict[str, float]]] = {"plain": [], "captured": []}
@@ -191,12 +213,32 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     count = len(times["captured"])
     total = whole.since()
     result = {"first": first, "times": times, "whole": total, "bandwidth": reads_at}
-    result["memory_mib"] = status_mib("VmHWM") - before
     if ours:
         counters = debugger._agent.counters()
         result["bytes_read"] = (counters["tensor_bytes_read"] - read) / count
         result["faults"] = counters["faults"] + counters["fragments_dropped"] + counters["payloads_dropped"]
     return result
+
+
+def peak(options: argparse.Namespace) -> dict[str, Any]:
+    """The most memory that a program has had after so many steps, the tool imported at its head or not at all."""
+    debugger = None
+    if not options.plain:
+        from msprobe.pytorch import PrecisionDebugger
+
+        debugger = PrecisionDebugger(config_path=write_config(options))
+    model, step = build(options)
+    for _ in range(options.pairs):
+        if debugger is None:
+            step()
+            continue
+        debugger.start(model=model)
+        step()
+        debugger.stop()
+        debugger.step()
+    if debugger is not None and hasattr(debugger, "wait"):
+        debugger.wait(120)
+    return {"peak_mib": status_mib("VmHWM")}
 
 
 def first(options: argparse.Namespace) -> dict[str, Any]:
@@ -245,7 +287,7 @@ def records(options: argparse.Namespace) -> dict[str, Any]:
     plain = [block() for _ in range(20)]
     debugger.start()
     block()
-    pin()
+    pin(options.scratch)
     blocks = [block() for _ in range(options.blocks)]
     debugger.stop()
     debugger.step()
@@ -269,7 +311,7 @@ def idle(options: argparse.Namespace) -> None:
         debugger.step()
         if hasattr(debugger, "wait"):
             debugger.wait(60)
-    pin()
+    pin(options.scratch)
     print("READY", file=sys.__stderr__, flush=True)
     for _ in sys.stdin:
         clocks = Clocks([])
@@ -279,12 +321,13 @@ def idle(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mode", default="steps", choices=("steps", "first", "records", "base", "stopped"))
+    parser.add_argument("--mode", default="steps", choices=("steps", "first", "peak", "records", "base", "stopped"))
     parser.add_argument("--scratch", type=pathlib.Path, required=True)
     parser.add_argument("--level", default="L1")
     parser.add_argument("--task", default="statistics")
     parser.add_argument("--summary", default="statistics")
     parser.add_argument("--train", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="peak: without the tool")
     parser.add_argument("--server", default="")
     parser.add_argument("--no-stacks", dest="stacks", action="store_false")
     parser.add_argument("--layers", type=int, default=8)
@@ -299,5 +342,5 @@ if __name__ == "__main__":
     if chosen.mode in ("base", "stopped"):
         idle(chosen)
     else:
-        measure = {"steps": steps, "first": first, "records": records}[chosen.mode]
+        measure = {"steps": steps, "first": first, "peak": peak, "records": records}[chosen.mode]
         print(json.dumps(measure(chosen)), file=result_stream, flush=True)
