@@ -1,11 +1,16 @@
 #include "agent/core/pool.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <new>
 
+#include "agent/core/mutex.h"
+
 namespace msprobe::core {
 namespace {
+
+constexpr size_t kLargestPooled = 4096;
 
 class Pages final : public std::pmr::memory_resource {
   void* do_allocate(size_t bytes, size_t) override {
@@ -17,15 +22,45 @@ class Pages final : public std::pmr::memory_resource {
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
 
-constexpr size_t kLargestPooled = 4096;
+// Whoever forks holds the lock meanwhile, as malloc does: a child may use what no other thread of its parent was in the
+// middle of changing.
+class LockedPool final : public std::pmr::memory_resource {
+ public:
+  void LockForFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu_.Lock(); }
+  void UnlockAfterFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu_.Unlock(); }
+
+ private:
+  void* do_allocate(size_t bytes, size_t alignment) override {
+    MutexLock lock(&mu_);
+    return pool_.allocate(bytes, alignment);
+  }
+  void do_deallocate(void* at, size_t bytes, size_t alignment) override {
+    MutexLock lock(&mu_);
+    pool_.deallocate(at, bytes, alignment);
+  }
+  bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+
+  Mutex mu_;
+  Pages pages_;
+  std::pmr::unsynchronized_pool_resource pool_ ABSL_GUARDED_BY(mu_){
+      {.max_blocks_per_chunk = 0, .largest_required_pool_block = kLargestPooled}, &pages_};
+};
+
+LockedPool& TheOne() {
+  static auto* const pool = new LockedPool;  // never destroyed: a hook may outlive every static object
+  return *pool;
+}
+
+LockedPool* MakeForFork() {
+  pthread_atfork([] { TheOne().LockForFork(); }, [] { TheOne().UnlockAfterFork(); },
+                 [] { TheOne().UnlockAfterFork(); });
+  return &TheOne();
+}
 
 }  // namespace
 
 std::pmr::memory_resource* Pool() {
-  // Never destroyed: a hook may outlive every static object.
-  static auto* const pages = new Pages;
-  static auto* const pool = new std::pmr::synchronized_pool_resource(
-      {.max_blocks_per_chunk = 0, .largest_required_pool_block = kLargestPooled}, pages);
+  static LockedPool* const pool = MakeForFork();
   return pool;
 }
 

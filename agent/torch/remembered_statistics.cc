@@ -56,12 +56,7 @@ RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& v
 }
 
 RememberedStatistics::Seen& RememberedStatistics::See(c10::StorageImpl* storage, std::span<const std::byte> memory) {
-  Seen& seen = seen_
-                   .try_emplace(storage, Seen{.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
-                                                  c10::intrusive_ptr<c10::StorageImpl>()),
-                                              .memory = {},
-                                              .region = nullptr})
-                   .first->second;
+  Seen& seen = seen_[storage];
   if (!seen.storage.expired() && seen.memory.data() == memory.data() && seen.memory.size() == memory.size()) {
     return seen;
   }

@@ -105,7 +105,7 @@ class RememberedStatistics {
   };
   // A storage that was seen, from when it was first until it is freed.
   struct Seen {
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
     std::span<const std::byte> memory;
     uint64_t first_step = 0;
     std::unique_ptr<Region> region;  // null: it was never armed

@@ -3,8 +3,9 @@
 import re
 import sys
 
+import pytest
 from harness.dumps import write_config
-from harness.processes import PROGRAMS, run
+from harness.processes import PROGRAMS, REPOSITORY, run
 
 LIMIT = 1.25
 TRIES = 3  # the machine may be busy with something else
@@ -22,3 +23,14 @@ def test_a_record_costs_the_same_however_many_came_before(tmp_path):
         if ratios[-1] <= LIMIT:
             return
     raise AssertionError(f"the last blocks took {ratios} times what the first took")
+
+
+@pytest.mark.parametrize("level", ["L0", "L1", "mix"])
+def test_a_repeated_step_asks_malloc_for_hardly_anything(tmp_path, level):
+    # Small blocks between freed tensors cost a program the memory of its next ones.
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", level=level)
+    counting = REPOSITORY / "build" / "tests" / "libmalloc_count.so"
+    output = run([sys.executable, PROGRAMS / "malloc_calls.py", config], LD_PRELOAD=counting).stdout
+    plain, captured, records = map(int, re.search(r"PLAIN (\d+) CAPTURED (\d+) RECORDS (\d+)", output).groups())
+    assert records > 100
+    assert captured - plain <= records // 4
