@@ -123,7 +123,7 @@ def settle(marks: list[str]) -> None:
     """Until the server has nothing left to do of what came before, at most 20 s."""
     used = server_cpu(marks)
     for _ in range(40):
-        time.sleep(0.5)
+        time.sleep(0.5)  # between two looks at the server's CPU time
         before, used = used, server_cpu(marks)
         if used - before <= 2 / TICKS:
             return

@@ -94,7 +94,7 @@ class NetworkTest : public testing::Test {
     };
     for (; !over(); ++steps_) {
       for (PlannedRank& rank : ranks) rank.EmitStep(steps_);
-      absl::SleepFor(absl::Milliseconds(20));
+      absl::SleepFor(absl::Milliseconds(20));  // what a step of theirs takes
     }
     calm();
     for (auto& session : sessions) {
