@@ -3,6 +3,8 @@
 #include <bit>
 #include <utility>
 
+#include "agent/core/pool.h"
+
 namespace msprobe::core {
 namespace {
 
@@ -47,7 +49,7 @@ std::shared_ptr<Payload> PayloadPool::Make(size_t size) {
   if (memory.empty()) memory = Fresh(capacity);
   if (memory.empty()) return nullptr;
   budget_->Charge(capacity - size);
-  return std::make_shared<Pooled>(shared_from_this(), std::move(memory), size);
+  return MakePooled<Pooled>(shared_from_this(), std::move(memory), size);
 }
 
 MappedMemory PayloadPool::Fresh(size_t capacity) {

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/core/pool.h"
+
 namespace msprobe::core {
 
 class Doorbell;
@@ -72,7 +74,7 @@ class PayloadName {
   }
 
  private:
-  std::string hash_;
+  PooledString hash_;
   std::atomic<bool> is_set_{false};
 };
 
@@ -80,7 +82,7 @@ class PayloadName {
 // own memory, of bytes whose hash is known already: then they are looked at only if the server does not have them.
 class Payload {
  public:
-  Payload() : Payload(std::make_shared<PayloadName>()) {}
+  Payload() : Payload(MakePooled<PayloadName>()) {}
   explicit Payload(std::shared_ptr<PayloadName> name) : name_(std::move(name)) {}
   virtual ~Payload() = default;
   virtual std::span<std::byte> bytes() = 0;

@@ -199,7 +199,7 @@ std::shared_ptr<core::Payload> RememberedStatistics::RecallBytes(const Place& pl
   Region* const region = Find(place);
   const Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
   if (entry == nullptr || entry->name == nullptr || entry->name->hash().empty()) return nullptr;
-  return std::make_shared<WatchedPayload>(entry->name, seen_.at(place.storage).storage, Reach(view), watch_,
+  return core::MakePooled<WatchedPayload>(entry->name, seen_.at(place.storage).storage, Reach(view), watch_,
                                           region->range, region->generation);
 }
 

@@ -98,7 +98,7 @@ class RememberedStatistics {
     uint64_t next_arm_step = 0;
     uint64_t patience = kPatience;
     // Of the arming: entries are of the present one.
-    std::shared_ptr<std::atomic<uint64_t>> generation = std::make_shared<std::atomic<uint64_t>>(0);
+    std::shared_ptr<std::atomic<uint64_t>> generation = core::MakePooled<std::atomic<uint64_t>>(0);
     bool armed = false;
     stats::WriteWatch::Range range;
     std::vector<Entry> entries;

@@ -25,10 +25,11 @@ def test_a_record_costs_the_same_however_many_came_before(tmp_path):
     raise AssertionError(f"the last blocks took {ratios} times what the first took")
 
 
+@pytest.mark.parametrize("task", ["statistics", "tensor"])
 @pytest.mark.parametrize("level", ["L0", "L1", "mix"])
-def test_a_repeated_step_asks_malloc_for_hardly_anything(tmp_path, level):
+def test_a_repeated_step_asks_malloc_for_hardly_anything(tmp_path, level, task):
     # Small blocks between freed tensors cost a program the memory of its next ones.
-    config = write_config(tmp_path / "config.json", tmp_path / "dump", level=level)
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", task=task, level=level)
     counting = REPOSITORY / "build" / "tests" / "libmalloc_count.so"
     output = run([sys.executable, PROGRAMS / "malloc_calls.py", config], LD_PRELOAD=counting).stdout
     plain, captured, records = map(int, re.search(r"PLAIN (\d+) CAPTURED (\d+) RECORDS (\d+)", output).groups())
