@@ -63,6 +63,8 @@ class ReplayedSession : public Session {
     return verdict;
   }
 
+  absl::StatusOr<size_t> AddWhole(std::span<const WholePayload>, v1::PayloadVerdict&) override { return 0; }
+
   uint64_t received_through() const override { return kept_->sequence; }
   uint64_t durable_through() const override { return kept_->sequence; }
   absl::Status AwaitDurable(absl::Duration) override { return absl::OkStatus(); }

@@ -337,7 +337,11 @@ void LiveSession::Adopt(StagedBatch& staged) {
   }
   for (auto& [id, summary] : staged.structures) structures_.try_emplace(id, std::move(summary));
   stacks_.insert(staged.stacks.begin(), staged.stacks.end());
-  for (auto& [hash, pending] : staged.pending) pending_[hash].row = std::move(pending);
+  for (auto& [hash, pending] : staged.pending) {
+    const auto [owed, added] = pending_.try_emplace(hash);
+    if (added) owed->second.begun = false;
+    owed->second.row = std::move(pending);
+  }
 
   const std::string& run = row_.hello().run();
   const std::string rank = RankName(row_.hello().rank());

@@ -1,5 +1,7 @@
 #include "server/ingest/ingest_stream.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +13,14 @@ namespace msprobe::server {
 namespace {
 
 constexpr int kMostChunks = 256;
+// Of payloads that are stored together: they are read three times, so they had better stay in a core's own cache.
+constexpr size_t kTogether = size_t{512} << 10;
+
+// What was read from an agent's memory. Of this thread, so that no stream keeps one.
+BlockBuffer& SharedBytes() {
+  thread_local BlockBuffer buffer;
+  return buffer;
+}
 
 bool IsDone(const Session& session) { return session.durable_through() >= session.received_through(); }
 
@@ -93,18 +103,57 @@ absl::Status IngestStream::TakeChunks(Session& session, const v1::AgentMessage& 
   if (several.size() > kMostChunks) {
     return absl::InvalidArgumentError(Cat("payload_chunks has ", several.size(), " chunks, at most ", kMostChunks));
   }
+  std::vector<const v1::PayloadChunk*> chunks;
+  if (message.has_payload_chunk()) chunks.push_back(&message.payload_chunk());
+  for (const v1::PayloadChunk& chunk : several) chunks.push_back(&chunk);
   v1::PayloadVerdict verdict;
   absl::Status status;
-  auto take = [&](const v1::PayloadChunk& chunk) {
-    status = chunk.shared_size() == 0 ? TakeChunk(session, chunk, chunk.content(), verdict)
-                                      : TakeSharedChunk(session, chunk, verdict);
-    return status.ok();
-  };
-  if (message.has_payload_chunk()) take(message.payload_chunk());
-  for (auto chunk = several.begin(); chunk != several.end() && take(*chunk); ++chunk) {
+  for (std::span<const v1::PayloadChunk* const> left(chunks); status.ok() && !left.empty();) {
+    absl::StatusOr<size_t> together = TakeWhole(session, left, verdict);
+    if (!together.ok()) {
+      status = together.status();
+    } else if (*together > 0) {
+      left = left.subspan(*together);
+    } else {
+      const v1::PayloadChunk& chunk = *left.front();
+      status = chunk.shared_size() == 0 ? TakeChunk(session, chunk, chunk.content(), verdict)
+                                        : TakeSharedChunk(session, chunk, verdict);
+      left = left.subspan(1);
+    }
   }
   SendVerdict(std::move(verdict));  // of those before the one that is refused, too
   return status;
+}
+
+absl::StatusOr<size_t> IngestStream::TakeWhole(Session& session, std::span<const v1::PayloadChunk* const> chunks,
+                                               v1::PayloadVerdict& verdict) {
+  std::vector<Session::WholePayload> payloads;
+  char* const bytes = SharedBytes().Take(std::max<size_t>(kTogether, max_chunk_bytes_ + Extent::kAlignment));
+  size_t used = 0;
+  for (const v1::PayloadChunk* chunk : chunks) {
+    if (chunk->offset() != 0 || !chunk->last()) break;
+    const uint32_t size = chunk->shared_size();
+    if (size == 0) {
+      if (chunk->content().empty() || chunk->content().size() > max_chunk_bytes_) break;
+      payloads.push_back({chunk->hash(), chunk->content()});
+      continue;
+    }
+    // Each at the beginning of a block, so that segments take them with one write.
+    const size_t padded = (size_t{size} + Extent::kAlignment - 1) / Extent::kAlignment * Extent::kAlignment;
+    if (memory_ == nullptr || !chunk->content().empty() || size > max_chunk_bytes_) break;
+    if (used > 0 && used + padded > kTogether) break;
+    if (!memory_->Read(chunk->shared_offset(), size, bytes + used).ok()) break;
+    std::memset(bytes + used + size, 0, padded - size);
+    payloads.push_back({chunk->hash(), std::string_view(bytes + used, size)});
+    used += padded;
+  }
+  if (payloads.empty()) return 0;
+  absl::StatusOr<size_t> taken = session.AddWhole(payloads, verdict);
+  if (!taken.ok()) return taken;
+  for (const v1::PayloadChunk* chunk : chunks.first(*taken)) {
+    service_->metrics_->Add(Metric::kSharedBytes, chunk->shared_size());
+  }
+  return taken;
 }
 
 absl::Status IngestStream::TakeChunk(Session& session, const v1::PayloadChunk& chunk, std::string_view content,
@@ -128,9 +177,7 @@ absl::Status IngestStream::TakeSharedChunk(Session& session, const v1::PayloadCh
     return absl::InvalidArgumentError(Cat("payload_chunk.shared_size is ", size, ", at most ", max_chunk_bytes_,
                                           "; 0 where Welcome does not say shared_memory, and beside a content"));
   }
-  // Of this thread, so that no stream keeps one.
-  thread_local BlockBuffer buffer;
-  char* const bytes = buffer.Take(size);
+  char* const bytes = SharedBytes().Take(size);
   if (absl::Status status = memory_->Read(chunk.shared_offset(), size, bytes); !status.ok()) {
     return absl::InvalidArgumentError(
         Cat("payload_chunk of ", Hex(chunk.hash()), " at byte ", chunk.offset(), ": ", status.message()));

@@ -4,6 +4,7 @@
 
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,9 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   absl::Status TakeChunks(Session& session, const v1::AgentMessage& message);
   absl::Status TakeChunk(Session& session, const v1::PayloadChunk& chunk, std::string_view content,
                          v1::PayloadVerdict& verdict);
+  // The first of `chunks` that are whole payloads, as many as are as large as one chunk may be; answers how many.
+  absl::StatusOr<size_t> TakeWhole(Session& session, std::span<const v1::PayloadChunk* const> chunks,
+                                   v1::PayloadVerdict& verdict);
   // The content lies in the agent's memory.
   absl::Status TakeSharedChunk(Session& session, const v1::PayloadChunk& chunk, v1::PayloadVerdict& verdict);
   absl::Status TakeHello(const v1::Hello& hello);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +45,7 @@ struct SessionContext {
 // 3. The observer and the listener hear only of what is durable.
 // 4. The user attached last is the only one who changes anything: what an earlier one still brings would be answered
 //    where nobody listens, and its answer not repeated.
-// Threads: Apply and AddPayload of one user from one thread at a time; the rest from any.
+// Threads: Apply, AddPayload and AddWhole of one user from one thread at a time; the rest from any.
 class LiveSession : public std::enable_shared_from_this<LiveSession> {
  public:
   // Reads the session's unfinished steps and missing payloads. A lost session is open again.
@@ -54,6 +55,8 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   // As Session says, for the user of that number.
   absl::StatusOr<v1::PayloadVerdict> Apply(uint64_t user, const v1::Batch& batch);
   absl::StatusOr<v1::PayloadVerdict> AddPayload(uint64_t user, const v1::PayloadChunk& chunk, std::string_view content);
+  absl::StatusOr<size_t> AddWhole(uint64_t user, std::span<const Session::WholePayload> payloads,
+                                  v1::PayloadVerdict& verdict);
   uint64_t received_through() const;
   uint64_t durable_through() const;
   absl::Status AwaitDurable(absl::Duration timeout);
@@ -101,6 +104,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   struct PendingPayload {
     storage::PendingRow row;
     std::unique_ptr<PayloadUpload> upload;
+    bool begun = true;  // false: none of its chunks can lie in the store
   };
   struct Durable {
     std::vector<std::pair<uint32_t, v1::StepSummary::State>> finished;
@@ -140,7 +144,8 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   // live_session_payloads.cc
   bool HasPending(uint32_t step) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Adds what a payload that is whole changes, and writes it.
-  absl::Status FinishPayload(const std::string& hash, ChangeSet changes, Durable& durable)
+  storage::PayloadRow RowOf(const PayloadUpload& upload) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
+  absl::Status FinishPayloads(std::span<const std::string> hashes, ChangeSet changes, Durable& durable)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Without the lock: when what was written is durable, moves the watermark and tells observer and listener.

@@ -1,6 +1,8 @@
 // How a LiveSession takes payloads.
 
 #include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "server/format/cat.h"
@@ -51,7 +53,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
       }
       if (pending.upload == nullptr) ++uploads_;
       pending.upload = std::make_unique<PayloadUpload>(pending.row.size());
-      changes.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
+      if (std::exchange(pending.begun, true)) changes.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
     }
     if (pending.upload == nullptr) {
       return absl::InvalidArgumentError(
@@ -77,15 +79,9 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
       return absl::DataLossError(Cat("payload ", Hex(hash), " came with ", upload.received(), " of ",
                                      pending.row.size(), " bytes and the hash ", Hex(upload.Hash())));
     }
-    storage::PayloadRow payload;
-    payload.set_size(upload.received());
-    payload.set_chunks(upload.chunks());
-    payload.set_chunk_bytes(upload.chunk_bytes());
-    payload.set_run(row_.run());
-    payload.set_epoch(row_.epoch());
-    changes.PutMeta(PayloadKey(hash), payload);
-    if (absl::Status status = FinishPayload(hash, std::move(changes), durable); !status.ok()) return status;
-    context_.metrics->Add(Metric::kPayloadBytes, static_cast<double>(payload.size()));
+    changes.PutMeta(PayloadKey(hash), RowOf(upload));
+    if (absl::Status status = FinishPayloads({&hash, 1}, std::move(changes), durable); !status.ok()) return status;
+    context_.metrics->Add(Metric::kPayloadBytes, static_cast<double>(upload.received()));
     through = row_.watermark();
   }
   verdict.add_stored(hash);
@@ -95,14 +91,72 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
   return verdict;
 }
 
-absl::Status LiveSession::FinishPayload(const std::string& hash, ChangeSet changes, Durable& durable) {
-  auto found = pending_.find(hash);
-  const storage::PendingRow row = found->second.row;
-  PendingPayload removed = std::move(found->second);
-  pending_.erase(found);
-  changes.Delete(Family::kMeta, PendingKey(row_.session(), hash));
+absl::StatusOr<size_t> LiveSession::AddWhole(uint64_t user, std::span<const Session::WholePayload> payloads,
+                                             v1::PayloadVerdict& verdict) {
+  std::vector<std::string> hashes;
+  size_t stored = 0;
+  uint64_t bytes = 0;
+  Durable durable;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    if (absl::Status status = CheckUser(user); !status.ok()) return status;
+    ChangeSet changes;
+    for (const auto& [hash, content] : payloads) {
+      std::string key(hash);
+      const auto found = pending_.find(key);
+      if (found == pending_.end()) {
+        const auto row = context_.store->Find<storage::PayloadRow>(PayloadKey(key));
+        if (!row.ok() || !row->has_value()) break;
+        verdict.add_stored(std::move(key));
+        ++stored;
+        continue;
+      }
+      PayloadUpload upload(found->second.row.size());
+      if (found->second.begun || !upload.Add(0, content).ok() || upload.Hash() != key) break;
+      found->second.begun = true;
+      changes.PutChunk(ChunkKey{key, row_.run(), row_.epoch(), 0}.Encode(), content);
+      changes.PutMeta(PayloadKey(key), RowOf(upload));
+      hashes.push_back(std::move(key));
+      bytes += content.size();
+    }
+    if (hashes.empty()) return stored;
+    if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+    if (absl::Status status = FinishPayloads(hashes, std::move(changes), durable); !status.ok()) return status;
+    context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(bytes), {"payload"});
+    context_.metrics->Add(Metric::kPayloadBytes, static_cast<double>(bytes));
+    through = row_.watermark();
+  }
+  if (!durable.finished.empty()) WhenDurable(through, std::move(durable));
+  for (const std::string& hash : hashes) {
+    verdict.add_stored(hash);
+    if (context_.payload_arrived) context_.payload_arrived(hash);
+  }
+  return stored + hashes.size();
+}
+
+storage::PayloadRow LiveSession::RowOf(const PayloadUpload& upload) const {
+  storage::PayloadRow row;
+  row.set_size(upload.received());
+  row.set_chunks(upload.chunks());
+  row.set_chunk_bytes(upload.chunk_bytes());
+  row.set_run(row_.run());
+  row.set_epoch(row_.epoch());
+  return row;
+}
+
+absl::Status LiveSession::FinishPayloads(std::span<const std::string> hashes, ChangeSet changes, Durable& durable) {
+  std::vector<PendingPayload> finished;
+  std::set<uint32_t> steps;
+  for (const std::string& hash : hashes) {
+    const auto found = pending_.find(hash);
+    steps.insert(found->second.row.steps().begin(), found->second.row.steps().end());
+    changes.Delete(Family::kMeta, PendingKey(row_.session(), hash));
+    finished.push_back(std::move(found->second));
+    pending_.erase(found);
+  }
   std::map<uint32_t, storage::StepRow> completed;
-  for (uint32_t step : row.steps()) {
+  for (uint32_t step : steps) {
     auto open = steps_.find(step);
     if (open == steps_.end() || !open->second.row.ended() || HasPending(step)) continue;
     storage::StepRow& complete = completed[step] = open->second.row;
@@ -112,7 +166,7 @@ absl::Status LiveSession::FinishPayload(const std::string& hash, ChangeSet chang
     durable.finished.emplace_back(step, v1::StepSummary::COMPLETE);
   }
   if (absl::Status status = context_.store->Write(changes); !status.ok()) {
-    pending_[hash] = std::move(removed);
+    for (size_t i = 0; i < hashes.size(); ++i) pending_[hashes[i]] = std::move(finished[i]);
     durable = {};
     return status;
   }
@@ -130,7 +184,7 @@ absl::Status LiveSession::ResolvePayload(const std::string& hash) {
     if (found->second.upload != nullptr) --uploads_;
     ChangeSet changes;
     changes.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
-    if (absl::Status status = FinishPayload(hash, std::move(changes), durable); !status.ok()) return status;
+    if (absl::Status status = FinishPayloads({&hash, 1}, std::move(changes), durable); !status.ok()) return status;
     durable.stored.push_back(hash);
     through = row_.watermark();
   }

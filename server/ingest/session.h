@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -12,7 +14,7 @@ namespace msprobe::server {
 
 // The server's end of one capturing session, without its transport: a gRPC stream and an import drive it alike.
 //
-// Threads: Apply and AddPayload from one thread at a time; the rest from any.
+// Threads: Apply, AddPayload and AddWhole from one thread at a time; the rest from any.
 class Session {
  public:
   virtual ~Session() = default;
@@ -24,7 +26,7 @@ class Session {
   // Checks a batch whole, then applies it whole; a refused batch leaves no trace.
   // Answers which announced payloads are wanted and which are stored already. A duplicate (batch_sequence at or below
   // the watermark) answers an empty verdict. OutOfRange: a gap in the sequence. InvalidArgument: malformed, and where.
-  // Aborted, also by AddPayload: the session has another user since, and takes nothing more from this one.
+  // Aborted, also by AddPayload and AddWhole: the session has another user since, and takes nothing more from this one.
   virtual absl::StatusOr<v1::PayloadVerdict> Apply(const v1::Batch& batch) = 0;
 
   // One chunk of a wanted payload, with its bytes, which need not lie in the message; chunks of one payload come in
@@ -35,6 +37,14 @@ class Session {
   absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk) {
     return AddPayload(chunk, chunk.content());
   }
+
+  struct WholePayload {
+    std::string_view hash;
+    std::string_view content;
+  };
+  // The first of `payloads` that have their hash, are wanted and of which no chunk has come before, or are stored
+  // already: stored with one write, and named in verdict.stored. Answers how many that is; the next is AddPayload's.
+  virtual absl::StatusOr<size_t> AddWhole(std::span<const WholePayload> payloads, v1::PayloadVerdict& verdict) = 0;
 
   virtual uint64_t received_through() const = 0;
   virtual uint64_t durable_through() const = 0;

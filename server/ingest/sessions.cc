@@ -59,6 +59,9 @@ class SessionUse final : public Session {
   absl::StatusOr<v1::PayloadVerdict> AddPayload(const v1::PayloadChunk& chunk, std::string_view content) override {
     return session_->AddPayload(user_.number, chunk, content);
   }
+  absl::StatusOr<size_t> AddWhole(std::span<const WholePayload> payloads, v1::PayloadVerdict& verdict) override {
+    return session_->AddWhole(user_.number, payloads, verdict);
+  }
   uint64_t received_through() const override { return session_->received_through(); }
   uint64_t durable_through() const override { return session_->durable_through(); }
   absl::Status AwaitDurable(absl::Duration timeout) override { return session_->AwaitDurable(timeout); }

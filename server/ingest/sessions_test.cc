@@ -337,6 +337,43 @@ TEST_F(SessionsTest, PayloadCompletesItsStep) {
   EXPECT_THAT(Apply(agent.Take()).stored(), ElementsAre(hash));
 }
 
+TEST_F(SessionsTest, PayloadsThatCameWholeAreStoredTogetherUpToOneThatIsNot) {
+  ScriptedAgent agent("a");
+  Open(agent);
+  const std::vector<std::string> contents = {"zero", "one", "two", "three", "four"};
+  std::vector<std::string> hashes;
+  for (const std::string& content : contents) hashes.push_back(agent.CallWithPayload(0, "add", content));
+  Apply(agent.StepEnd(0).Take());
+  ASSERT_TRUE(session_->AddPayload(ScriptedAgent::Chunk(hashes[0], 0, "zero", true)).ok());
+  ASSERT_TRUE(session_->AddPayload(ScriptedAgent::Chunk(hashes[3], 0, "th", false)).ok());
+  std::vector<Session::WholePayload> payloads;
+  for (size_t i = 0; i < contents.size(); ++i) payloads.push_back({hashes[i], contents[i]});
+
+  v1::PayloadVerdict verdict;
+  EXPECT_EQ(*session_->AddWhole(payloads, verdict), 3u) << "the fourth has begun otherwise";
+  EXPECT_THAT(verdict.stored(), testing::UnorderedElementsAre(hashes[0], hashes[1], hashes[2]));
+  EXPECT_THAT(Events(), IsEmpty());
+  const std::vector<Session::WholePayload> wrong = {{hashes[4], "FOUR"}};
+  EXPECT_EQ(*session_->AddWhole(wrong, verdict), 0u);
+  const std::vector<Session::WholePayload> unknown = {{std::string_view("0123456789abcdef"), "x"}};
+  EXPECT_EQ(*session_->AddWhole(unknown, verdict), 0u);
+  EXPECT_EQ(verdict.stored_size(), 3);
+
+  ASSERT_TRUE(session_->AddPayload(ScriptedAgent::Chunk(hashes[3], 2, "ree", true)).ok());
+  EXPECT_EQ(*session_->AddWhole(std::span(payloads).last(1), verdict), 1u);
+  EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
+  for (size_t i = 0; i < contents.size(); ++i) {
+    std::string read;
+    absl::Status status = store_->ReadPayload(hashes[i], [&](std::string_view chunk) {
+      read += chunk;
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(read, contents[i]);
+  }
+  EXPECT_EQ(metrics_.Value(Metric::kPayloadBytes), 19);
+}
+
 TEST_F(SessionsTest, WrongBytesAreRefusedAndThePayloadStaysMissing) {
   ScriptedAgent agent("a");
   Open(agent);

@@ -8,17 +8,11 @@
 
 namespace msprobe::server {
 
-absl::Status Store::Database::AddChunk(std::string_view key, std::string_view content, size_t segment_bytes,
-                                       rocksdb::WriteBatch& batch) {
-  if (content.size() < segment_bytes) {
-    return FromRocks(batch.Put(Handle(Family::kPayloads), Slice(key), Slice(content)));
-  }
-  absl::StatusOr<Extent> extent = segments->Append(content);
-  if (!extent.ok()) {
-    disk->Failed(extent.status());
-    return extent.status();
-  }
-  return FromRocks(batch.Put(Handle(Family::kExtents), Slice(key), extent->Encode()));
+absl::StatusOr<std::vector<Extent>> Store::Database::AppendToSegments(std::span<const std::string_view> contents) {
+  if (contents.empty()) return std::vector<Extent>();
+  absl::StatusOr<std::vector<Extent>> extents = segments->Append(contents);
+  if (!extents.ok()) disk->Failed(extents.status());
+  return extents;
 }
 
 absl::Status Store::Database::AddChunkDeletion(const std::string& prefix, rocksdb::WriteBatch& batch) {

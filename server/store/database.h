@@ -7,7 +7,9 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "server/store/directory_lock.h"
@@ -28,9 +30,7 @@ struct Store::Database {
 
   rocksdb::ColumnFamilyHandle* Handle(Family family) const { return handles[static_cast<size_t>(family)]; }
 
-  // Into a segment where it has `segment_bytes` or more, else into the batch itself.
-  absl::Status AddChunk(std::string_view key, std::string_view content, size_t segment_bytes,
-                        rocksdb::WriteBatch& batch);
+  absl::StatusOr<std::vector<Extent>> AppendToSegments(std::span<const std::string_view> contents);
   absl::Status AddChunkDeletion(const std::string& prefix, rocksdb::WriteBatch& batch);
   // Now, whatever the durability: segments, then the log.
   absl::Status SyncAll();

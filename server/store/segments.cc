@@ -40,17 +40,26 @@ Segments::~Segments() {
 }
 
 absl::StatusOr<Extent> Segments::Append(std::string_view content) {
-  const uint32_t crc32c = Crc32c(0, content.data(), content.size());
-  absl::StatusOr<Extent> extent;
+  auto extents = Append(std::span(&content, 1));
+  if (!extents.ok()) return extents.status();
+  return extents->front();
+}
+
+absl::StatusOr<std::vector<Extent>> Segments::Append(std::span<const std::string_view> contents) {
+  std::vector<Extent> extents;
+  for (std::string_view content : contents) {
+    extents.push_back(
+        {.size = static_cast<uint32_t>(content.size()), .crc32c = Crc32c(0, content.data(), content.size())});
+  }
   bool rolled = false;
   {
     absl::MutexLock lock(&append_mu_);
-    extent = AppendOnce(content, crc32c);
+    absl::Status status = AppendOnce(contents, extents);
     // A file system may take the open of a direct file and refuse its writes.
-    if (!extent.ok() && !absl::IsResourceExhausted(extent.status()) && std::exchange(direct_, false)) {
-      extent = AppendOnce(content, crc32c);
+    if (!status.ok() && !absl::IsResourceExhausted(status) && std::exchange(direct_, false)) {
+      status = AppendOnce(contents, extents);
     }
-    if (!extent.ok()) return extent;
+    if (!status.ok()) return status;
     if (open_->size >= options_.roll_bytes) {
       CloseOpen();
       rolled = true;
@@ -59,10 +68,10 @@ absl::StatusOr<Extent> Segments::Append(std::string_view content) {
   if (rolled) {
     if (absl::Status status = Sync(); !status.ok()) return status;
   }
-  return extent;
+  return extents;
 }
 
-absl::StatusOr<Extent> Segments::AppendOnce(std::string_view content, uint32_t crc32c) {
+absl::Status Segments::AppendOnce(std::span<const std::string_view> contents, std::vector<Extent>& extents) {
   if (open_ == nullptr) {
     absl::StatusOr<SegmentDirectory::Created> created = directory_->Create(direct_);
     if (!created.ok()) return created.status();
@@ -71,14 +80,25 @@ absl::StatusOr<Extent> Segments::AppendOnce(std::string_view content, uint32_t c
     open_->file = std::move(created->file);
   }
   if (!std::exchange(open_->dirty, true)) unsynced_.push_back(open_);
-  const Extent extent{open_->number, static_cast<uint32_t>(open_->size), static_cast<uint32_t>(content.size()), crc32c};
-  if (absl::Status status = Write(*open_, content); !status.ok()) {
-    CloseOpen();
-    return status;
+  uint64_t end = open_->size;
+  for (size_t i = 0; i < contents.size();) {
+    const char* const begin = contents[i].data();
+    size_t size = 0;
+    do {
+      extents[i].segment = open_->number;
+      extents[i].offset = static_cast<uint32_t>(end);
+      size = end - open_->size + contents[i].size();
+      end += extents[i].padded_size();
+      ++i;
+    } while (i < contents.size() && BlockBuffer::IsAligned(begin) && contents[i].data() == begin + (end - open_->size));
+    if (absl::Status status = Write(*open_, {begin, size}); !status.ok()) {
+      CloseOpen();
+      return status;
+    }
+    directory_->Grow(open_->number, end - open_->size);
+    open_->size = end;
   }
-  open_->size += extent.padded_size();
-  directory_->Grow(open_->number, extent.padded_size());
-  return extent;
+  return absl::OkStatus();
 }
 
 absl::Status Segments::Write(File& file, std::string_view content) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +44,10 @@ class Segments {
 
   // Without a copy where the content begins as a BlockBuffer does. ResourceExhausted: the disk is full.
   absl::StatusOr<Extent> Append(std::string_view content) ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
+  // All or none, one after the other in one file; with one write where each begins at the next multiple of a block
+  // behind the one before (what lies between is written as it is).
+  absl::StatusOr<std::vector<Extent>> Append(std::span<const std::string_view> contents)
+      ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
   absl::Status Sync() ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
   // Everything appended so far is synced, and lies in files that get no more, when it returns OK.
   absl::Status Seal() ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
@@ -56,7 +61,8 @@ class Segments {
   struct File;
 
   explicit Segments(SegmentsOptions options);
-  absl::StatusOr<Extent> AppendOnce(std::string_view content, uint32_t crc32c)
+  // `contents` with checksums, whose extents it completes.
+  absl::Status AppendOnce(std::span<const std::string_view> contents, std::vector<Extent>& extents)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(append_mu_);
   absl::Status Write(File& file, std::string_view content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(append_mu_);
   void CloseOpen() ABSL_EXCLUSIVE_LOCKS_REQUIRED(append_mu_);

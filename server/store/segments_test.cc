@@ -81,6 +81,35 @@ TEST_F(SegmentsTest, WhatIsAppendedIsReadAtOnceAndAfterReopening) {
   EXPECT_EQ(segments->Append("next")->segment, 2u) << "what was sealed does not grow";
 }
 
+TEST_F(SegmentsTest, SeveralAreAppendedTogetherAdjacentOrNot) {
+  BlockBuffer adjacent, elsewhere;
+  const std::vector<std::string> contents = {Noise(5000, 1), Noise(8192, 2), Noise(70'000, 3), Noise(9, 4),
+                                             Noise(6000, 5)};
+  std::vector<std::string_view> views;
+  size_t used = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    char* const at = adjacent.Take(100'000) + used;
+    std::memcpy(at, contents[i].data(), contents[i].size());
+    views.emplace_back(at, contents[i].size());
+    used += (contents[i].size() + 4095) / 4096 * 4096;
+  }
+  views.push_back(contents[3]);
+  std::memcpy(elsewhere.Take(6000), contents[4].data(), 6000);
+  views.emplace_back(elsewhere.Take(6000), 6000);
+  std::vector<Extent> extents;
+  {
+    auto segments = Open();
+    ASSERT_TRUE(segments->Append("before").ok());
+    auto appended = segments->Append(views);
+    ASSERT_TRUE(appended.ok()) << appended.status();
+    extents = *appended;
+    EXPECT_EQ(segments->Append("behind")->offset, 4096u + 8192 + 8192 + 73'728 + 4096 + 8192);
+  }
+  auto segments = Open();
+  ASSERT_EQ(extents.size(), contents.size());
+  for (size_t i = 0; i < contents.size(); ++i) EXPECT_EQ(Read(*segments, extents[i]), contents[i]) << i;
+}
+
 TEST_F(SegmentsTest, AFullFileIsSealedAndTheNextOneBegun) {
   auto segments = Open(rocksdb::Env::Default(), 16384);
   for (uint32_t n = 0; n < 10; ++n) ASSERT_TRUE(segments->Append(Noise(4096, n)).ok());

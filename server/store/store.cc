@@ -72,6 +72,18 @@ absl::Status Store::Write(const ChangeSet& changes) {
   if (changes.has_chunks()) chunks.emplace(&chunk_mutex_);
   const absl::Time start = absl::Now();
   uint64_t content_bytes = 0;
+  const auto in_segment = [&](const ChangeSet::Change& change) {
+    return change.kind == ChangeSet::Kind::kPutChunk && change.content.size() >= options_.segment_chunk_bytes;
+  };
+  std::vector<std::string_view> contents;
+  for (const ChangeSet::Change& change : changes.changes()) {
+    if (!in_segment(change)) continue;
+    contents.push_back(change.content);
+    content_bytes += change.content.size();
+  }
+  const absl::StatusOr<std::vector<Extent>> extents = database_->AppendToSegments(contents);
+  if (!extents.ok()) return extents.status();
+  auto extent = extents->begin();
   rocksdb::WriteBatch batch;
   for (const ChangeSet::Change& change : changes.changes()) {
     rocksdb::ColumnFamilyHandle* family = database_->Handle(change.family);
@@ -87,8 +99,10 @@ absl::Status Store::Write(const ChangeSet& changes) {
         status = FromRocks(batch.DeleteRange(family, change.key, PrefixEnd(change.key)));
         break;
       case ChangeSet::Kind::kPutChunk:
-        status = database_->AddChunk(change.key, change.content, options_.segment_chunk_bytes, batch);
-        if (change.content.size() >= options_.segment_chunk_bytes) content_bytes += change.content.size();
+        status =
+            FromRocks(in_segment(change)
+                          ? batch.Put(database_->Handle(Family::kExtents), change.key, (extent++)->Encode())
+                          : batch.Put(database_->Handle(Family::kPayloads), Slice(change.key), Slice(change.content)));
         break;
       case ChangeSet::Kind::kDeleteChunks:
         status = database_->AddChunkDeletion(change.key, batch);
