@@ -30,6 +30,7 @@ struct Store::Database {
 
   rocksdb::ColumnFamilyHandle* Handle(Family family) const { return handles[static_cast<size_t>(family)]; }
 
+  // As Segments::Append; a failure is the disk's.
   absl::StatusOr<std::vector<Extent>> AppendToSegments(std::span<const std::string_view> contents);
   absl::Status AddChunkDeletion(const std::string& prefix, rocksdb::WriteBatch& batch);
   // Now, whatever the durability: segments, then the log.

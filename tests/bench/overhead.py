@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What capture costs a model's step: the table of docs/overhead.md.
 
-    overhead.py                       every row, ours and the established tool; about forty minutes on a quiet machine
+    overhead.py                       every row, ours and the established tool; the better part of an hour
     overhead.py --quick               fewer pairs; under eight minutes
     overhead.py --only "mix" --pairs 10 --ours
     overhead.py --write               also writes docs/overhead.md's table and build/overhead.json
@@ -483,7 +483,7 @@ def write(found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--most-pairs", type=int, default=240, help="where --pairs do not tell whether a limit is met")
+    parser.add_argument("--most-pairs", type=int, default=120, help="where --pairs do not tell whether a limit is met")
     parser.add_argument("--real-pairs", type=int, default=6, help="of the established tool")
     parser.add_argument("--first-processes", type=int, default=5, help="whose first steps are measured, a row")
     parser.add_argument("--peak-processes", type=int, default=3, help="whose memory is measured, a row")
