@@ -157,7 +157,8 @@ void FakeIngest::TakeChunk(const v1::PayloadChunk& chunk, Replies* replies) {
   if (chunk.offset() != content.size()) violations_.push_back("a chunk out of order");
   content += chunk.content();
   if (!chunk.last()) return;
-  if (PayloadHash(std::as_bytes(std::span(content))) != chunk.hash()) {
+  const PayloadDigest found = PayloadHash(std::as_bytes(std::span(content)));
+  if (chunk.hash() != std::string_view(found.data(), found.size())) {
     if (chunk.shared_size() == 0) violations_.push_back("a payload is not its hash");
     replies->emplace_back().mutable_payload_verdict()->add_wanted(chunk.hash());
     return;

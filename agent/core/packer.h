@@ -34,7 +34,7 @@ struct PackedBatch {
 // Turns fragments into batches of columns. Every batch defines the structures and stacks that it is the first to use,
 // so the batches of a session in order are complete at every prefix.
 //
-// Hashes payloads and reads source lines: it runs in the sender. Threads: one.
+// Hashes payloads that have no name yet and reads source lines: it runs in the sender. Threads: one.
 class Packer {
  public:
   static constexpr size_t kMaxFragments = 4096;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/core/content_hash.h"
 #include "agent/core/pool.h"
 
 namespace msprobe::core {
@@ -62,19 +63,19 @@ using StructureId = uint32_t;
 using StackId = uint32_t;   // 0: no stack
 using ParentId = uint32_t;  // 0: the parent is null
 
-// The content hash of a payload's bytes, known once the sender has computed it. Threads: any; Set once.
+// The content hash of a payload's bytes, known once it has been computed. Threads: any; Set once.
 class PayloadName {
  public:
-  void Set(std::string_view hash) {
+  void Set(const PayloadDigest& hash) {
     hash_ = hash;
     is_set_.store(true, std::memory_order_release);
   }
   std::string_view hash() const {
-    return is_set_.load(std::memory_order_acquire) ? std::string_view(hash_) : std::string_view();
+    return is_set_.load(std::memory_order_acquire) ? std::string_view(hash_.data(), hash_.size()) : std::string_view();
   }
 
  private:
-  PooledString hash_;
+  PayloadDigest hash_{};
   std::atomic<bool> is_set_{false};
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "agent/core/content_hash.h"
 #include "agent/core/log.h"
 #include "agent/core/str_cat.h"
 #include "agent/stats/checksum.h"
@@ -215,6 +216,8 @@ std::shared_ptr<core::Payload> TensorReader::KeepBytes(const RememberedStatistic
       session_->AllocatePayload(static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype));
   if (payload == nullptr) return nullptr;
   stats::CopyContiguous(view, payload->bytes().data());
+  // Here the copy is still in this core's cache; the sender would fetch it from memory.
+  payload->name()->Set(core::PayloadHash(payload->bytes()));
   remembered_->NameBytes(place, view, payload->name());
   return payload;
 }

@@ -14,9 +14,9 @@
 
 namespace msprobe::capture {
 
-// The memory of a tensor whose bytes the sender has hashed before and that nobody has written since: announced by its
-// hash, and read only if the server lacks it. Then it may have been written meanwhile; intact() says so, and the server
-// takes no bytes that do not have the hash.
+// The memory of a tensor whose bytes were hashed before and that nobody has written since: announced by its hash, and
+// read only if the server lacks it. Then it may have been written meanwhile; intact() says so, and the server takes no
+// bytes that do not have the hash.
 //
 // Threads: one, the sender, but for the construction. Keeps the storage alive from the first call of bytes() on.
 class WatchedPayload final : public core::Payload {
