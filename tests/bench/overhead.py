@@ -428,8 +428,8 @@ def markdown(found: dict[str, Any]) -> str:
     lines = [
         f"Measured on {found['machine']}, one torch thread, load average {found['load']:.1f} when it began; it took "
         f"{found['seconds'] / 60:.0f} minutes. Ratios of wall times, in brackets of the caller's CPU time. "
-        "*x of y*: measured, and what is aimed at; bold where it is over. First steps: the median of fresh processes, "
-        "and their range.",
+        "*x of y*: measured, and what is aimed at; bold where it is missed. First steps: the median of fresh "
+        "processes, and their range.",
         "",
         "| case | pairs: ours, real | plain ms | plain / plain | real tool | ours | floor | first step "
         "| CPU ms a step: caller | rest of the process | server | dump.json | all but dump.json / caller "
@@ -452,6 +452,9 @@ def markdown(found: dict[str, Any]) -> str:
     for row in found.get("micro", []):
         measured = f"{row['ratio']:.2f} ({row['gigabytes']:.1f} GB/s)"
         aim = f"{row['limit']:.2f}" if row["limit"] else ""
+        short = row["against"].endswith("at least")
+        if row["limit"] and (row["ratio"] < row["limit"] if short else row["ratio"] > row["limit"]):
+            measured = f"**{measured}**"
         lines.append(f"| {row['case']}, against the {row['against']} | {measured} | {aim} |")
     return "\n".join(lines) + "\n"
 
