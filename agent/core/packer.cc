@@ -116,6 +116,7 @@ void Packer::AddLeaf(Leaf& leaf) {
     v1::PayloadRef* const reference = block_->add_payload();
     PayloadName& name = *leaf.payload->name();
     if (name.hash().empty()) name.Set(PayloadHash(leaf.payload->bytes()));
+    name.SetAnnounced();
     reference->set_hash(std::string(name.hash()));
     reference->set_size(leaf.payload->size());
     packed_.payloads.push_back({reference->hash(), std::move(leaf.payload)});

@@ -227,8 +227,10 @@ TEST_F(PackerTest, ChecksumsAndPayloadsAreFlaggedColumns) {
   leaf = Leaf();
   leaf.xor64 = 0;
   leaf.reused = true;
-  leaf.payload = std::make_shared<BytesPayload>("abc");
+  const std::shared_ptr<PayloadName> name = (leaf.payload = std::make_shared<BytesPayload>("abc"))->name();
+  EXPECT_FALSE(name->announced());
   ASSERT_TRUE(AddLeaf(leaf));
+  EXPECT_TRUE(name->announced());
   const PackedBatch packed = packer_.Cut(0);
   const v1::Batch batch = Parse(packed);
   const v1::Block& block = batch.items(0).block();

@@ -63,7 +63,8 @@ using StructureId = uint32_t;
 using StackId = uint32_t;   // 0: no stack
 using ParentId = uint32_t;  // 0: the parent is null
 
-// The content hash of a payload's bytes, known once it has been computed. Threads: any; Set once.
+// The content hash of a payload's bytes, known once it has been computed, and whether they are on their way under it.
+// Threads: any; Set once.
 class PayloadName {
  public:
   void Set(const PayloadDigest& hash) {
@@ -73,10 +74,14 @@ class PayloadName {
   std::string_view hash() const {
     return is_set_.load(std::memory_order_acquire) ? std::string_view(hash_.data(), hash_.size()) : std::string_view();
   }
+  // A batch names the bytes: unlike those of a fragment that was dropped, they are sent or are at the server.
+  void SetAnnounced() { announced_ = true; }
+  bool announced() const { return announced_; }
 
  private:
   PayloadDigest hash_{};
   std::atomic<bool> is_set_{false};
+  std::atomic<bool> announced_{false};
 };
 
 // Host bytes of one tensor. A copy, counted against the session's memory ceiling until it is durable; or the tensor's

@@ -198,7 +198,7 @@ std::shared_ptr<core::Payload> RememberedStatistics::RecallBytes(const Place& pl
   absl::MutexLock lock(&mu_);
   Region* const region = Find(place);
   const Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
-  if (entry == nullptr || entry->name == nullptr) return nullptr;
+  if (entry == nullptr || entry->name == nullptr || !entry->name->announced()) return nullptr;
   return core::MakePooled<WatchedPayload>(entry->name, seen_.at(place.storage).storage, Reach(view), watch_,
                                           region->range, region->generation);
 }

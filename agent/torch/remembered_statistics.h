@@ -67,7 +67,7 @@ class RememberedStatistics {
 
   // Bytes that were sent before and are the same still, in place of a copy; null: copy them, and tell NameBytes.
   std::shared_ptr<core::Payload> RecallBytes(const Place& place, const stats::TensorView& view);
-  // `name` is set: it is that of these bytes.
+  // `name` is that of these bytes; they are recalled from when the sender has announced them.
   void NameBytes(const Place& place, const stats::TensorView& view, const std::shared_ptr<core::PayloadName>& name);
 
   void EndStep();
