@@ -169,6 +169,20 @@ TEST(FragmentQueueTest, LossesStandBeforeWhatComesAfterThem) {
   EXPECT_FALSE(reader.Next());
 }
 
+TEST(FragmentQueueTest, AStepsEndIsTakenAtOnceWhatComesBeforeItMayWait) {
+  Doorbell bell;
+  FragmentQueue queue(&bell);
+  EXPECT_TRUE(queue.fill().empty);
+  queue.Append(Numbered(0, 0));
+  EXPECT_FALSE(queue.fill().empty);
+  EXPECT_FALSE(queue.fill().urgent);
+  queue.AppendMarker(StepEnd(0));
+  EXPECT_TRUE(queue.fill().urgent);
+  queue.Take();
+  queue.Append(Numbered(0, 1));
+  EXPECT_FALSE(queue.fill().urgent);
+}
+
 TEST(FragmentQueueTest, ChunksAreUsedAgain) {
   Doorbell bell;
   FragmentQueue queue(&bell);
