@@ -34,10 +34,17 @@ struct Simd {
     *odd = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
   }
 
+  static Floats Plus(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+  static Floats Square(Floats x) { return _mm256_mul_ps(x, x); }
+  static Floats PlusSquare(Floats sum, Floats x) { return _mm256_fmadd_ps(x, x, sum); }
+
+  static __m256d Low(Floats x) { return _mm256_cvtps_pd(_mm256_castps256_ps128(x)); }
+  static __m256d High(Floats x) { return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)); }
+
   template <bool kCareful>
   class Accumulator {
    public:
-    void Add(Floats x) {
+    Floats Look(Floats x) {
       Floats kept = x;
       if constexpr (kCareful) {
         const Floats inf = _mm256_set1_ps(__builtin_inff());
@@ -56,8 +63,18 @@ struct Simd {
       }
       const Floats zero = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_EQ_OQ);
       zeros_ = _mm256_sub_epi32(zeros_, _mm256_castps_si256(zero));
-      const __m256d low = _mm256_cvtps_pd(_mm256_castps256_ps128(kept));
-      const __m256d high = _mm256_cvtps_pd(_mm256_extractf128_ps(kept, 1));
+      return kept;
+    }
+    void AddSums(Floats sum, Floats squares) {
+      sum_low_ = _mm256_add_pd(sum_low_, Low(sum));
+      sum_high_ = _mm256_add_pd(sum_high_, High(sum));
+      squares_low_ = _mm256_add_pd(squares_low_, Low(squares));
+      squares_high_ = _mm256_add_pd(squares_high_, High(squares));
+    }
+    void Add(Floats x) {
+      const Floats kept = Look(x);
+      const __m256d low = Low(kept);
+      const __m256d high = High(kept);
       sum_low_ = _mm256_add_pd(sum_low_, low);
       sum_high_ = _mm256_add_pd(sum_high_, high);
       squares_low_ = _mm256_fmadd_pd(low, low, squares_low_);

@@ -24,18 +24,13 @@ struct Simd {
   };
 
   static Floats Split(__m512 x) { return {x, _mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1)}; }
-  // Whoever needs no more than the halves saves the instruction.
-  static Floats Join(__m256 low, __m256 high) {
-    return {_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1), low, high};
-  }
   // Loading the halves again is cheaper than extracting one.
   static Floats LoadFloat32(const uint32_t* p) {
     const float* floats = reinterpret_cast<const float*>(p);
     return {_mm512_loadu_ps(floats), _mm256_loadu_ps(floats), _mm256_loadu_ps(floats + 8)};
   }
   static Floats LoadFloat16(const uint16_t* p) {
-    return Join(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-                _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8))));
+    return Split(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
   }
   static Floats LoadBFloat16(const uint16_t* p) {
     const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -43,12 +38,14 @@ struct Simd {
   }
   // 32 elements: those at even places, then those at odd ones.
   static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
-    const __m256i upper = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-    const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16));
-    *even = Join(_mm256_castsi256_ps(_mm256_slli_epi32(low, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(high, 16)));
-    *odd = Join(_mm256_castsi256_ps(_mm256_and_si256(low, upper)), _mm256_castsi256_ps(_mm256_and_si256(high, upper)));
+    const __m512i pairs = _mm512_loadu_si512(p);
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+    *even = Split(_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)));
+    *odd = Split(_mm512_castsi512_ps(_mm512_and_si512(pairs, upper)));
   }
+  static Floats Plus(const Floats& a, const Floats& b) { return Split(_mm512_add_ps(a.all, b.all)); }
+  static Floats Square(const Floats& x) { return Split(_mm512_mul_ps(x.all, x.all)); }
+  static Floats PlusSquare(const Floats& sum, const Floats& x) { return Split(_mm512_fmadd_ps(x.all, x.all, sum.all)); }
   static uint64_t ZerosOf16Bits(const uint16_t* p) {
     return Bits(_mm512_testn_epi16_mask(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7fff)));
   }
@@ -79,33 +76,41 @@ struct Simd {
     __m512i min_ = _mm512_set1_epi16(INT16_MAX);
   };
   // x + sum on the multipliers, which have less to do here than the adders.
-  static __m512d Plus(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
+  static __m512d PlusDoubles(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
 
   template <bool kCareful>
   class Accumulator {
    public:
-    void AddZeros(uint64_t count) { zeros_ += count; }
-    template <bool kZeros = true, bool kExtremes = true>
-    void Add(Floats floats) {
+    Floats Look(const Floats& floats) {
       const __m512 x = floats.all;
-      if constexpr (kCareful) {
+      zeros_ += Bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
+      if constexpr (!kCareful) {
+        max_ = _mm512_max_ps(x, max_);
+        min_ = _mm512_min_ps(x, min_);
+        return floats;
+      } else {
         const __m512 inf = _mm512_set1_ps(__builtin_inff());
         const __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(x), inf, _CMP_LT_OQ);
-        floats = Split(_mm512_maskz_mov_ps(finite, x));
         nans_ += Bits(_mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q));
         positive_infs_ += Bits(_mm512_cmp_ps_mask(x, inf, _CMP_EQ_OQ));
         negative_infs_ += Bits(_mm512_cmp_ps_mask(x, _mm512_set1_ps(-__builtin_inff()), _CMP_EQ_OQ));
         max_ = _mm512_mask_max_ps(max_, finite, x, max_);
         min_ = _mm512_mask_min_ps(min_, finite, x, min_);
-      } else if constexpr (kExtremes) {
-        max_ = _mm512_max_ps(x, max_);
-        min_ = _mm512_min_ps(x, min_);
+        return Split(_mm512_maskz_mov_ps(finite, x));
       }
-      if constexpr (kZeros) zeros_ += Bits(_mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_EQ_OQ));
-      const __m512d low = _mm512_cvtps_pd(floats.low);
-      const __m512d high = _mm512_cvtps_pd(floats.high);
-      sum_low_ = Plus(sum_low_, low);
-      sum_high_ = Plus(sum_high_, high);
+    }
+    void AddSums(const Floats& sum, const Floats& squares) {
+      sum_low_ = PlusDoubles(sum_low_, _mm512_cvtps_pd(sum.low));
+      sum_high_ = PlusDoubles(sum_high_, _mm512_cvtps_pd(sum.high));
+      squares_low_ = PlusDoubles(squares_low_, _mm512_cvtps_pd(squares.low));
+      squares_high_ = PlusDoubles(squares_high_, _mm512_cvtps_pd(squares.high));
+    }
+    void Add(const Floats& x) {
+      const Floats kept = Look(x);
+      const __m512d low = _mm512_cvtps_pd(kept.low);
+      const __m512d high = _mm512_cvtps_pd(kept.high);
+      sum_low_ = PlusDoubles(sum_low_, low);
+      sum_high_ = PlusDoubles(sum_high_, high);
       squares_low_ = _mm512_fmadd_pd(low, low, squares_low_);
       squares_high_ = _mm512_fmadd_pd(high, high, squares_high_);
     }

@@ -24,10 +24,17 @@ struct Simd {
     *odd = vreinterpretq_f32_u32(vandq_u32(pairs, vdupq_n_u32(0xffff0000u)));
   }
 
+  static Floats Plus(Floats a, Floats b) { return vaddq_f32(a, b); }
+  static Floats Square(Floats x) { return vmulq_f32(x, x); }
+  static Floats PlusSquare(Floats sum, Floats x) { return vfmaq_f32(sum, x, x); }
+
+  static float64x2_t Low(Floats x) { return vcvt_f64_f32(vget_low_f32(x)); }
+  static float64x2_t High(Floats x) { return vcvt_high_f64_f32(x); }
+
   template <bool kCareful>
   class Accumulator {
    public:
-    void Add(Floats x) {
+    Floats Look(Floats x) {
       Floats kept = x;
       if constexpr (kCareful) {
         const Floats inf = vdupq_n_f32(__builtin_inff());
@@ -44,8 +51,18 @@ struct Simd {
         min_ = vminq_f32(min_, x);
       }
       zeros_ = vsubq_u32(zeros_, vceqzq_f32(x));
-      const float64x2_t low = vcvt_f64_f32(vget_low_f32(kept));
-      const float64x2_t high = vcvt_high_f64_f32(kept);
+      return kept;
+    }
+    void AddSums(Floats sum, Floats squares) {
+      sum_low_ = vaddq_f64(sum_low_, Low(sum));
+      sum_high_ = vaddq_f64(sum_high_, High(sum));
+      squares_low_ = vaddq_f64(squares_low_, Low(squares));
+      squares_high_ = vaddq_f64(squares_high_, High(squares));
+    }
+    void Add(Floats x) {
+      const Floats kept = Look(x);
+      const float64x2_t low = Low(kept);
+      const float64x2_t high = High(kept);
       sum_low_ = vaddq_f64(sum_low_, low);
       sum_high_ = vaddq_f64(sum_high_, high);
       squares_low_ = vfmaq_f64(squares_low_, low, low);

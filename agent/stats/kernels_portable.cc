@@ -55,10 +55,14 @@ struct Simd {
     return reinterpret_cast<Floats>(reinterpret_cast<UInt4>(magnitude) | special | ((words & 0x8000) << 16));
   }
 
+  static Floats Plus(Floats a, Floats b) { return a + b; }
+  static Floats Square(Floats x) { return x * x; }
+  static Floats PlusSquare(Floats sum, Floats x) { return sum + x * x; }
+
   template <bool kCareful>
   class Accumulator {
    public:
-    void Add(Floats x) {
+    Floats Look(Floats x) {
       Int4 finite{};
       Floats kept = x;
       if (kCareful) {
@@ -79,6 +83,16 @@ struct Simd {
         min_ = x < min_ ? x : min_;
       }
       zeros_ -= x == 0.0f;
+      return kept;
+    }
+    void AddSums(Floats sum, Floats squares) {
+      sum_low_ += Low(sum);
+      sum_high_ += High(sum);
+      squares_low_ += Low(squares);
+      squares_high_ += High(squares);
+    }
+    void Add(Floats x) {
+      const Floats kept = Look(x);
       const Double2 low = Low(kept);
       const Double2 high = High(kept);
       sum_low_ += low;

@@ -1,13 +1,15 @@
 // Included once by each kernels_<level>.cc after it has defined, in its unnamed namespace, `struct Simd`:
-//   Floats                                a vector of kFloats floats
+//   Floats                                a vector of kFloats floats; kFloats divides 16
 //   LoadFloat32, LoadFloat16, LoadBFloat16(bits) -> Floats
 //   LoadBFloat16Pairs(bits, even, odd)    2 * kFloats elements
-//   Accumulator<kCareful>                 Add(Floats), and Finish() -> FloatSums
-//   ZerosOf16Bits(bits), where it is worth having: of 2 * kFloats elements, those that are zero whatever their sign;
-//                                         Accumulator then has AddZeros(count), and Add<false> which counts none
-//   Extremes16, where it is worth having, beside ZerosOf16Bits: Add(bits) of 2 * kFloats elements that are no NaN, and,
-//                                         after one at least, Finish(max, min): bits among which the largest and the
-//                                         least are. Accumulator then has Add<false, false>, which looks for neither
+//   Plus(a, b), Square(x), PlusSquare(sum, x)
+//   Accumulator<kCareful>                 Look(Floats): extremes and counts; gives what is to be summed.
+//                                         AddSums(sum, squares) of others' elements; Add(Floats) does all of that for
+//                                         its own, in doubles; Finish() -> FloatSums
+//   Extremes16, where it is worth having: Add(bits) of 32 elements of 16 bits that are no NaN, and, after one at least,
+//                                         Finish(max, min): bits among which the largest and the least are.
+//                                         Accumulator then has AddZeros(count), and Look is not called for them
+//   ZerosOf16Bits(bits), beside it:       of 32 elements, those that are zero whatever their sign
 //   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
 //   FloatSums is all they need to be merged.
 // Everything stays in the unnamed namespace and no inline function of the standard library is called: the linker would
@@ -68,14 +70,16 @@ inline void AddScalar(double value, FloatSums* sums) {
   sums->zeros += value == 0;
 }
 
+// Elements of 16 bits are summed in floats first, kGroup / kLanes of them in each of kLanes lanes, whatever the width
+// of a vector is: every level rounds alike. Each step fills every lane twice.
+constexpr size_t kLanes = 16;
+constexpr size_t kStep = 2 * kLanes;
+constexpr size_t kGroup = 4 * kStep;
+
 struct Float32 {
   using Level = Simd;
   using Element = uint32_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat32(p); }
-  static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
-    *even = Load(p);
-    *odd = Load(p + Simd::kFloats);
-  }
   static double Widen(Element bits) {
     float value;
     std::memcpy(&value, &bits, sizeof(value));
@@ -87,8 +91,8 @@ struct BFloat16 {
   using Level = Simd;
   using Element = uint16_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadBFloat16(p); }
-  static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
-    Simd::LoadBFloat16Pairs(p, even, odd);
+  static void LoadPart(const Element* step, size_t part, Simd::Floats* first, Simd::Floats* second) {
+    Simd::LoadBFloat16Pairs(step + part * 2 * Simd::kFloats, first, second);
   }
   static double Widen(Element bits) { return Float32::Widen(static_cast<uint32_t>(bits) << 16); }
 };
@@ -97,9 +101,9 @@ struct Float16 {
   using Level = Simd;
   using Element = uint16_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat16(p); }
-  static void LoadTwo(const Element* p, Simd::Floats* even, Simd::Floats* odd) {
-    *even = Load(p);
-    *odd = Load(p + Simd::kFloats);
+  static void LoadPart(const Element* step, size_t part, Simd::Floats* first, Simd::Floats* second) {
+    *first = Load(step + part * Simd::kFloats);
+    *second = Load(step + kLanes + part * Simd::kFloats);
   }
   static double Widen(Element bits) {
     const double magnitude = Float32::Widen((bits & 0x7fffu) << 13) * 0x1p112;
@@ -108,43 +112,16 @@ struct Float16 {
   }
 };
 
-// Nothing, but where they are found on bits.
-template <typename Format, bool kOnBits>
-struct ExtremesOf {};
-template <typename Format>
-struct ExtremesOf<Format, true> : Format::Level::Extremes16 {
-  void Merge(FloatSums* sums) const {
-    typename Format::Element max[8], min[8];
-    this->Finish(max, min);
-    for (size_t i = 0; i < 8; ++i) {
-      const double most = Format::Widen(max[i]), least = Format::Widen(min[i]);
-      sums->max = most > sums->max ? most : sums->max;
-      sums->min = least < sums->min ? least : sums->min;
-    }
-  }
-};
-
 template <typename Format, bool kCareful>
 void SumFloats(const typename Format::Element* elements, size_t count, FloatSums* out) {
   constexpr size_t kWidth = Simd::kFloats;
-  constexpr bool kOnBits = !kCareful && sizeof(*elements) == 2 && requires { typename Format::Level::Extremes16; };
   FloatSums sums = NoSums();
   size_t at = 0;
   if (count >= kWidth) {
     Simd::Accumulator<kCareful> even, odd;
-    [[maybe_unused]] ExtremesOf<Format, kOnBits> extremes;
     for (; at + 2 * kWidth <= count; at += 2 * kWidth) {
-      Simd::Floats first, second;
-      Format::LoadTwo(elements + at, &first, &second);
-      if constexpr (requires { Format::Level::ZerosOf16Bits(elements); }) {
-        even.template Add<false, !kOnBits>(first);
-        odd.template Add<false, !kOnBits>(second);
-        if constexpr (kOnBits) extremes.Add(elements + at);
-        even.AddZeros(Format::Level::ZerosOf16Bits(elements + at));
-      } else {
-        even.Add(first);
-        odd.Add(second);
-      }
+      even.Add(Format::Load(elements + at));
+      odd.Add(Format::Load(elements + at + kWidth));
       Prefetch<2 * kWidth * sizeof(*elements)>(elements + at);
     }
     if (at + kWidth <= count) {
@@ -152,13 +129,100 @@ void SumFloats(const typename Format::Element* elements, size_t count, FloatSums
       at += kWidth;
     }
     sums = even.Finish();
-    if (count >= 2 * kWidth) {
-      Merge(odd.Finish(), &sums);
-      if constexpr (kOnBits) extremes.Merge(&sums);
-    }
+    if (count >= 2 * kWidth) Merge(odd.Finish(), &sums);
   }
   for (; at < count; ++at) AddScalar<kCareful>(Format::Widen(elements[at]), &sums);
   *out = sums;
+}
+
+// Extremes and zeros of finite elements of 16 bits.
+template <typename Format, bool kOnBits>
+class ShortExtremes {
+ public:
+  void AddStep(const uint16_t*) {}
+  void Add(Simd::Floats first, Simd::Floats second) {
+    first_.Look(first);
+    second_.Look(second);
+  }
+  FloatSums Finish() const {
+    FloatSums sums = first_.Finish();
+    Merge(second_.Finish(), &sums);
+    return sums;
+  }
+
+ private:
+  Simd::Accumulator<false> first_, second_;
+};
+
+template <typename Format>
+class ShortExtremes<Format, true> {
+ public:
+  void AddStep(const uint16_t* elements) {
+    extremes_.Add(elements);
+    zeros_ += Format::Level::ZerosOf16Bits(elements);
+  }
+  void Add(Simd::Floats, Simd::Floats) {}
+  FloatSums Finish() const {
+    FloatSums sums = NoSums();
+    uint16_t max[8], min[8];
+    extremes_.Finish(max, min);
+    for (size_t i = 0; i < 8; ++i) {
+      const double most = Format::Widen(max[i]), least = Format::Widen(min[i]);
+      sums.max = most > sums.max ? most : sums.max;
+      sums.min = least < sums.min ? least : sums.min;
+    }
+    sums.zeros = zeros_;
+    return sums;
+  }
+
+ private:
+  typename Format::Level::Extremes16 extremes_;
+  uint64_t zeros_ = 0;
+};
+
+// Of elements of 16 bits: a square of one is exact in a float, unless it overflows or vanishes, which only bf16 can do.
+// Adding eight up rounds by less than 8 * 2^-24 of what the sum of their magnitudes, or squares, is.
+template <typename Format>
+void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
+  size_t at = 0;
+  FloatSums sums = NoSums();
+  if (count >= kGroup) {
+    Simd::Accumulator<false> totals;
+    ShortExtremes < Format, requires { typename Format::Level::Extremes16; }
+    > extremes;
+    for (; at + kGroup <= count; at += kGroup) {
+      for (size_t part = 0; part < kLanes / Simd::kFloats; ++part) {
+        Simd::Floats first, second;
+        Format::LoadPart(elements + at, part, &first, &second);
+        extremes.Add(first, second);
+        Simd::Floats sum = Simd::Plus(first, second);
+        Simd::Floats squares = Simd::PlusSquare(Simd::Square(first), second);
+        for (size_t step = kStep; step < kGroup; step += kStep) {
+          Format::LoadPart(elements + at + step, part, &first, &second);
+          extremes.Add(first, second);
+          sum = Simd::Plus(Simd::Plus(sum, first), second);
+          squares = Simd::PlusSquare(Simd::PlusSquare(squares, first), second);
+        }
+        totals.AddSums(sum, squares);
+      }
+      for (size_t step = 0; step < kGroup; step += kStep) extremes.AddStep(elements + at + step);
+      Prefetch<kGroup * sizeof(*elements)>(elements + at);
+    }
+    sums = totals.Finish();
+    Merge(extremes.Finish(), &sums);
+  }
+  FloatSums rest;
+  SumFloats<Format, false>(elements + at, count - at, &rest);
+  Merge(rest, &sums);
+  // Where squares are smaller than this in the mean, those that vanished (2^-149 each) might matter; where they are not
+  // finite, it may be that none of the elements is to blame.
+  constexpr double kSmall = 0x1p-100;
+  const bool exact = sums.squares >= kSmall * static_cast<double>(count) && sums.squares < kInfinity;
+  if (exact || sums.zeros == count) {
+    *out = sums;
+  } else {
+    SumFloats<Format, false>(elements, count, out);
+  }
 }
 
 template <bool kCareful>
@@ -291,8 +355,8 @@ constexpr Kernels MakeKernels(const char* name) {
       name,
       {SumDoubles<false>, SumDoubles<true>, Contains<uint64_t>},
       {SumFloats<Float32, false>, SumFloats<Float32, true>, Contains<uint32_t>},
-      {SumFloats<Float16, false>, SumFloats<Float16, true>, Contains<uint16_t>},
-      {SumFloats<BFloat16, false>, SumFloats<BFloat16, true>, Contains<uint16_t>},
+      {SumShortFloats<Float16>, SumFloats<Float16, true>, Contains<uint16_t>},
+      {SumShortFloats<BFloat16>, SumFloats<BFloat16, true>, Contains<uint16_t>},
       SumIntegers<int8_t>,
       SumIntegers<int16_t>,
       SumIntegers<int32_t>,

@@ -17,7 +17,11 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kDecodedValues = 1024;
 
 // Below this share of the mean square, the variance is the difference of nearly equal numbers and is computed again.
+// Sums of fp16 and bf16 are rounded to 2^-21 of themselves (SumShortFloats).
 constexpr double kCancelling = 1e-6;
+constexpr double CancellingOf(DType dtype) {
+  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? 0.1 : kCancelling;
+}
 
 // A sum of doubles that remembers what rounding took away (Neumaier).
 class CompensatedSum {
@@ -169,7 +173,7 @@ void FinishFloats(const TensorView& view, const Layout& layout, const Kernels& k
 
     if (finite == totals.count && out->finite_max != out->finite_min) {
       double variance = VarianceOf(sum, squares, n);
-      if (variance < kCancelling * (squares / n)) {
+      if (variance < CancellingOf(view.dtype) * (squares / n)) {
         const FloatTotals about_mean = SumDecoded(view, layout, kernels, 0, scale, mean);
         variance = VarianceOf(about_mean.sum.value(), about_mean.squares.value(), n);
       }
