@@ -22,6 +22,16 @@ bool DropsNothing(std::span<PyObject* const> arguments, PyObject* keywords) {
   return value == 0;
 }
 
+// The dict of a module's own parameters, or nothing. The name is an interned string: looking another one up fills no
+// cache of the interpreter's, and searches every class of the module each time.
+ObjectReference ParametersOf(PyObject* module) {
+  static PyObject* const name = PyUnicode_InternFromString("_parameters");
+  ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttr(module, name));
+  if (parameters && PyDict_Check(parameters.get())) return parameters;
+  PyErr_Clear();
+  return {};
+}
+
 class Depth {
  public:
   explicit Depth(int& depth) : depth_(depth) { ++depth_; }
@@ -86,7 +96,7 @@ void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> argumen
 }
 
 void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
-                         PyObject* result, PyObject* module, PyObject* entered) {
+                         PyObject* result, PyObject* parameters, PyObject* entered) {
   const bool was_wanted = record.wanted;
   const bool was_selected = record.selected;
   recorder_->Recheck(record, api != nullptr, api == nullptr ? core::RiskLevel::kAll : api->risk);
@@ -109,14 +119,12 @@ void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject*
       } else {
         walker.WalkResult(result, ignored);
       }
-      if (module != nullptr) {
+      if (api == nullptr) {
         builder.Key("parameters");
         builder.BeginDict();
-        const ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttrString(module, "_parameters"));
         PyObject *name, *parameter;
         Py_ssize_t position = 0;
-        while (parameters && PyDict_Check(parameters.get()) &&
-               PyDict_Next(parameters.get(), &position, &name, &parameter)) {
+        while (parameters != nullptr && PyDict_Next(parameters, &position, &name, &parameter)) {
           const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
           if (text == nullptr || parameter == Py_None) continue;
           builder.Key(text);
@@ -303,12 +311,12 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     return nullptr;
   }
   if (active_ == this) {
-    ExitFields(record, nullptr, inputs, keywords, result, module.get(), entered_code);
+    const ObjectReference parameters = ParametersOf(module.get());
+    ExitFields(record, nullptr, inputs, keywords, result, parameters.get(), entered_code);
     recorder->Contain(record, [&] {
-      const ObjectReference parameters = ObjectReference::Steal(PyObject_GetAttrString(module.get(), "_parameters"));
       PyObject *key, *parameter;
       Py_ssize_t position = 0;
-      const bool has_parameters = parameters && PyDict_Check(parameters.get()) && PyDict_Size(parameters.get()) > 0;
+      const bool has_parameters = parameters && PyDict_Size(parameters.get()) > 0;
       while (has_parameters && PyDict_Next(parameters.get(), &position, &key, &parameter)) {
         if (THPVariable_Check(parameter) && PyUnicode_Check(key)) {
           parameter_gradients_.Watch(name, PyUnicode_AsUTF8(key), THPVariable_Unpack(parameter));

@@ -105,7 +105,7 @@ class Capture {
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
                    PyObject* entered);
   void ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
-                  PyObject* result, PyObject* module, PyObject* entered);
+                  PyObject* result, PyObject* parameters, PyObject* entered);
   void Raised(OpenRecord& record);
   // `value` with its tensors that require grad behind a node of `pass`; `value` itself where there are none.
   using Pass = absl::FunctionRef<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;

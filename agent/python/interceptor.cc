@@ -143,8 +143,11 @@ PyTypeObject* Type() {
       {Py_tp_members, kMembers},
       {0, nullptr},
   };
-  static PyType_Spec spec = {"msprobe._agent.Interceptor", sizeof(InterceptorObject), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+  // METHOD_DESCRIPTOR: called with the instance in front, as Bind would have it, without a bound method being made.
+  static PyType_Spec spec = {
+      "msprobe._agent.Interceptor", sizeof(InterceptorObject), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_METHOD_DESCRIPTOR,
+      slots};
   static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   return type;
 }

@@ -188,8 +188,8 @@ void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
   FloatSums sums = NoSums();
   if (count >= kGroup) {
     Simd::Accumulator<false> totals;
-    ShortExtremes < Format, requires { typename Format::Level::Extremes16; }
-    > extremes;
+    constexpr bool kOnBits = requires { typename Format::Level::Extremes16; };
+    ShortExtremes<Format, kOnBits> extremes;
     for (; at + kGroup <= count; at += kGroup) {
       for (size_t part = 0; part < kLanes / Simd::kFloats; ++part) {
         Simd::Floats first, second;
