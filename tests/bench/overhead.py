@@ -276,35 +276,42 @@ def micro() -> list[dict[str, Any]]:
     return rows
 
 
-def stopped(ours: bool, turns: int, arguments: tuple[str, ...]) -> dict[str, float]:
-    """A stopped debugger's steps beside those of two processes without: what differs between equal processes."""
+def stopped(ours: bool, turns: int, processes: int) -> dict[str, float]:
+    """Steps of processes with a stopped debugger beside those of as many without, of which no two are equal either."""
     with tempfile.TemporaryDirectory(prefix="msprobe-bench") as root:
-        workers: dict[str, subprocess.Popen[str]] = {}
-        for name in ("base", "base again", "stopped"):
-            scratch = Path(root) / name.replace(" ", "_")
-            scratch.mkdir()
-            workers[name] = subprocess.Popen(
-                [str(python(ours)), str(WORKER), "--scratch", str(scratch), "--mode", name.split()[0], *arguments],
-                text=True,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=environment(ours),
-            )
-        times: dict[str, list[dict[str, float]]] = {name: [] for name in workers}
+        workers: dict[tuple[str, int], subprocess.Popen[str]] = {}
+        for number in range(processes):
+            for mode in ("base", "stopped"):
+                scratch = Path(root) / f"{mode}{number}"
+                scratch.mkdir()
+                workers[mode, number] = subprocess.Popen(
+                    [str(python(ours)), str(WORKER), "--scratch", str(scratch), "--mode", mode],
+                    text=True,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=environment(ours),
+                )
+        times: dict[tuple[str, int], list[dict[str, float]]] = {worker: [] for worker in workers}
         for turn in range(turns + 1):
-            for name in workers if turn % 2 else reversed(workers):
-                stdin, stdout = workers[name].stdin, workers[name].stdout
+            for worker in workers if turn % 2 else reversed(workers):
+                stdin, stdout = workers[worker].stdin, workers[worker].stdout
                 assert stdin is not None and stdout is not None
                 stdin.write("step\n")
                 stdin.flush()
                 took = json.loads(stdout.readline())
                 if turn > 0:
-                    times[name].append(took)
+                    times[worker].append(took)
         for process in workers.values():
             process.communicate()
-    base = median(times["base"])
-    return {"ratio": median(times["stopped"]) / base, "spread": median(times["base again"]) / base}
+    steps = {mode: [median(times[mode, number]) for number in range(processes)] for mode in ("base", "stopped")}
+    base = statistics.median(steps["base"])
+    return {
+        "ratio": statistics.median(steps["stopped"]) / base,
+        "least": min(steps["base"]) / base,
+        "most": max(steps["base"]) / base,
+        "processes": processes,
+    }
 
 
 def records(ours: bool, blocks: int, stacks: bool) -> dict[str, float]:
@@ -355,7 +362,9 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         console.print(line(row))
     if wanted("stopped"):
         console.print("stopped debugger")
-        found["stopped"] = {"ours" if ours else "real": stopped(ours, options.pairs, ()) for ours in tools}
+        found["stopped"] = {
+            "ours" if ours else "real": stopped(ours, options.pairs, options.stopped_processes) for ours in tools
+        }
         console.print(found["stopped"])
     if wanted("record"):
         found["record"] = {"ours": records(True, 40, True), "ours, no stacks": records(True, 40, False)}
@@ -439,9 +448,10 @@ def markdown(found: dict[str, Any]) -> str:
     lines += ["| " + " | ".join(case_cells(row)) + " |" for row in found["rows"]]
     lines += ["", "| what | measured | aimed at |", "|---|---|---|"]
     for name, ratio in found.get("stopped", {}).items():
+        processes, bounds = ratio["processes"], f"{ratio['least']:.3f} to {ratio['most']:.3f}"
         lines.append(
-            f"| debugger stopped, {name}: step's time against a process without | {ratio['ratio']:.3f} | within what "
-            f"two without differ by: {ratio['spread']:.3f} |"
+            f"| debugger stopped, {name}: step's time against a process without, medians of {processes} each "
+            f"| {ratio['ratio']:.3f} | within what those without differ by: {bounds} |"
         )
     aims = {"ours": "5", "ours, no stacks": "3", "real": ""}
     for name, cost in found.get("record", {}).items():
@@ -490,6 +500,7 @@ def main() -> None:
     parser.add_argument("--real-pairs", type=int, default=6, help="of the established tool")
     parser.add_argument("--first-processes", type=int, default=5, help="whose first steps are measured, a row")
     parser.add_argument("--peak-processes", type=int, default=3, help="whose memory is measured, a row")
+    parser.add_argument("--stopped-processes", type=int, default=5, help="with a stopped debugger, and as many without")
     parser.add_argument("--quick", action="store_true", help="12 pairs, 2 of the established tool")
     parser.add_argument(
         "--only", default="", help="a regular expression: these rows; also stopped, record, flat, micro"
@@ -499,7 +510,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.pairs, options.most_pairs, options.real_pairs = 12, 12, 2
-        options.first_processes, options.peak_processes = 3, 1
+        options.first_processes, options.peak_processes, options.stopped_processes = 3, 1, 3
     console = Console(width=160)
     found = measure(options, console)
     table(found, console)
