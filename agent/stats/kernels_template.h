@@ -7,8 +7,8 @@
 //                                         AddSums(sum, squares) of others' elements; Add(Floats) does all of that for
 //                                         its own, in doubles; Finish() -> FloatSums
 //   Extremes16, where it is worth having: Add(bits) of 32 elements of 16 bits that are no NaN, and, after one at least,
-//                                         Finish(max, min): bits among which the largest and the least are.
-//                                         Accumulator then has AddZeros(count), and Look is not called for them
+//                                         Finish(max, min): bits among which the largest and the least are. Look is
+//                                         not called for them then
 //   ZerosOf16Bits(bits), beside it:       of 32 elements, those that are zero whatever their sign
 //   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
 //   FloatSums is all they need to be merged.
