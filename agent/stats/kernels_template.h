@@ -77,7 +77,6 @@ constexpr size_t kStep = 2 * kLanes;
 constexpr size_t kGroup = 4 * kStep;
 
 struct Float32 {
-  using Level = Simd;
   using Element = uint32_t;
   static Simd::Floats Load(const Element* p) { return Simd::LoadFloat32(p); }
   static double Widen(Element bits) {
