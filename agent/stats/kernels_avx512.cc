@@ -49,31 +49,35 @@ struct Simd {
   static uint64_t ZerosOf16Bits(const uint16_t* p) {
     return Bits(_mm512_testn_epi16_mask(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7fff)));
   }
+  // The bits as integers order elements of one sign, and negative ones are above the others as unsigned integers, below
+  // them as signed ones. So the largest element is the largest signed integer, or, where all are negative, the smallest
+  // unsigned one; the least element is the largest unsigned integer, or, where none is negative, the smallest one.
   class Extremes16 {
    public:
     void Add(const uint16_t* p) {
-      const __m512i ordered = Ordered(_mm512_loadu_si512(p));
-      max_ = _mm512_max_epi16(max_, ordered);
-      min_ = _mm512_min_epi16(min_, ordered);
+      const __m512i bits = _mm512_loadu_si512(p);
+      signed_max_ = _mm512_max_epi16(signed_max_, bits);
+      unsigned_max_ = _mm512_max_epu16(unsigned_max_, bits);
+      unsigned_min_ = _mm512_min_epu16(unsigned_min_, bits);
     }
-    void Finish(uint16_t (&max)[8], uint16_t (&min)[8]) const {
-      const __m256i most = _mm256_max_epi16(_mm512_castsi512_si256(max_), _mm512_extracti64x4_epi64(max_, 1));
-      const __m256i least = _mm256_min_epi16(_mm512_castsi512_si256(min_), _mm512_extracti64x4_epi64(min_, 1));
-      Store(_mm_max_epi16(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1)), max);
-      Store(_mm_min_epi16(_mm256_castsi256_si128(least), _mm256_extracti128_si256(least, 1)), min);
+    void Finish(uint16_t (&out)[3]) const {
+      out[0] =
+          LeastAfter(0x7fff, signed_max_);  // which turns the order of signed integers into the reverse of unsigned
+      out[1] = LeastAfter(0xffff, unsigned_max_);
+      out[2] = LeastAfter(0, unsigned_min_);
     }
 
    private:
-    // Bits as integers of the same order: bits ^ (sign & 0x7fff), which is its own inverse.
-    static __m512i Ordered(__m512i bits) {
-      return _mm512_ternarylogic_epi64(bits, _mm512_srai_epi16(bits, 15), _mm512_set1_epi16(0x7fff), 0x78);
+    // The one that is the smallest unsigned integer once some bits are flipped.
+    static uint16_t LeastAfter(uint16_t flipped, __m512i x) {
+      const __m512i y = _mm512_xor_si512(x, _mm512_set1_epi16(static_cast<int16_t>(flipped)));
+      const __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(y), _mm512_extracti64x4_epi64(y, 1));
+      const __m128i least = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+      return static_cast<uint16_t>(_mm_extract_epi16(_mm_minpos_epu16(least), 0) ^ flipped);
     }
-    static void Store(__m128i ordered, uint16_t (&out)[8]) {
-      const __m128i bits = _mm_xor_si128(ordered, _mm_and_si128(_mm_srai_epi16(ordered, 15), _mm_set1_epi16(0x7fff)));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(out), bits);
-    }
-    __m512i max_ = _mm512_set1_epi16(INT16_MIN);
-    __m512i min_ = _mm512_set1_epi16(INT16_MAX);
+    __m512i signed_max_ = _mm512_set1_epi16(INT16_MIN);
+    __m512i unsigned_max_ = _mm512_setzero_si512();
+    __m512i unsigned_min_ = _mm512_set1_epi16(-1);
   };
   // x + sum on the multipliers, which have less to do here than the adders.
   static __m512d PlusDoubles(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }

@@ -7,7 +7,7 @@
 //                                         AddSums(sum, squares) of others' elements; Add(Floats) does all of that for
 //                                         its own, in doubles; Finish() -> FloatSums
 //   Extremes16, where it is worth having: Add(bits) of 32 elements of 16 bits that are no NaN, and, after one at least,
-//                                         Finish(max, min): bits among which the largest and the least are. Look is
+//                                         Finish(out): 3 of them, among which the largest and the least are. Look is
 //                                         not called for them then
 //   ZerosOf16Bits(bits), beside it:       of 32 elements, those that are zero whatever their sign
 //   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
@@ -74,7 +74,8 @@ inline void AddScalar(double value, FloatSums* sums) {
 // of a vector is: every level rounds alike. Each step fills every lane twice.
 constexpr size_t kLanes = 16;
 constexpr size_t kStep = 2 * kLanes;
-constexpr size_t kGroup = 4 * kStep;
+constexpr size_t kQuarter = 4 * kStep;
+constexpr size_t kGroup = 4 * kQuarter;
 
 struct Float32 {
   using Element = uint32_t;
@@ -163,12 +164,12 @@ class ShortExtremes<Format, true> {
   void Add(Simd::Floats, Simd::Floats) {}
   FloatSums Finish() const {
     FloatSums sums = NoSums();
-    uint16_t max[8], min[8];
-    extremes_.Finish(max, min);
-    for (size_t i = 0; i < 8; ++i) {
-      const double most = Format::Widen(max[i]), least = Format::Widen(min[i]);
-      sums.max = most > sums.max ? most : sums.max;
-      sums.min = least < sums.min ? least : sums.min;
+    uint16_t candidates[3];
+    extremes_.Finish(candidates);
+    for (const uint16_t bits : candidates) {
+      const double value = Format::Widen(bits);
+      sums.max = value > sums.max ? value : sums.max;
+      sums.min = value < sums.min ? value : sums.min;
     }
     sums.zeros = zeros_;
     return sums;
@@ -180,7 +181,9 @@ class ShortExtremes<Format, true> {
 };
 
 // Of elements of 16 bits: a square of one is exact in a float, unless it overflows or vanishes, which only bf16 can do.
-// Adding eight up rounds by less than 8 * 2^-24 of what the sum of their magnitudes, or squares, is.
+// Of the 32 elements that are added up in a lane, a sum rounds six times on the way of each (three in a quarter, which
+// are a tree, and three between quarters), so it is within 6 * 2^-24 of what their magnitudes' is; squares, which are a
+// chain in a quarter, ten times.
 template <typename Format>
 void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
   size_t at = 0;
@@ -191,21 +194,26 @@ void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
     ShortExtremes<Format, kOnBits> extremes;
     for (; at + kGroup <= count; at += kGroup) {
       for (size_t part = 0; part < kLanes / Simd::kFloats; ++part) {
-        Simd::Floats first, second;
-        Format::LoadPart(elements + at, part, &first, &second);
-        extremes.Add(first, second);
-        Simd::Floats sum = Simd::Plus(first, second);
-        Simd::Floats squares = Simd::PlusSquare(Simd::Square(first), second);
-        for (size_t step = kStep; step < kGroup; step += kStep) {
-          Format::LoadPart(elements + at + step, part, &first, &second);
-          extremes.Add(first, second);
-          sum = Simd::Plus(Simd::Plus(sum, first), second);
-          squares = Simd::PlusSquare(Simd::PlusSquare(squares, first), second);
+        Simd::Floats sum, squares;
+        for (size_t quarter = 0; quarter < kGroup; quarter += kQuarter) {
+          const uint16_t* const from = elements + at + quarter;
+          Simd::Floats pairs[4], chain;
+          for (size_t step = 0; step < 4; ++step) {
+            Simd::Floats first, second;
+            Format::LoadPart(from + step * kStep, part, &first, &second);
+            extremes.Add(first, second);
+            if (part == 0) extremes.AddStep(from + step * kStep);
+            pairs[step] = Simd::Plus(first, second);
+            chain = step == 0 ? Simd::Square(first) : Simd::PlusSquare(chain, first);
+            chain = Simd::PlusSquare(chain, second);
+          }
+          const Simd::Floats tree = Simd::Plus(Simd::Plus(pairs[0], pairs[1]), Simd::Plus(pairs[2], pairs[3]));
+          sum = quarter == 0 ? tree : Simd::Plus(sum, tree);
+          squares = quarter == 0 ? chain : Simd::Plus(squares, chain);
+          if (part == 0) Prefetch<kQuarter * sizeof(*elements)>(from);
         }
         totals.AddSums(sum, squares);
       }
-      for (size_t step = 0; step < kGroup; step += kStep) extremes.AddStep(elements + at + step);
-      Prefetch<kGroup * sizeof(*elements)>(elements + at);
     }
     sums = totals.Finish();
     Merge(extremes.Finish(), &sums);

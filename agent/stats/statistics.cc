@@ -17,7 +17,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kDecodedValues = 1024;
 
 // Below this share of the mean square, the variance is the difference of nearly equal numbers and is computed again.
-// Sums of fp16 and bf16 are rounded to 2^-21 of themselves (SumShortFloats).
+// Sums of fp16 and bf16 are rounded to 6 * 2^-24 of their elements' size, their squares to 10 * 2^-24 (SumShortFloats):
+// to (2 * 6 + 10) * 2^-24 of the mean square together.
 constexpr double kCancelling = 1e-6;
 constexpr double CancellingOf(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? 0.1 : kCancelling;

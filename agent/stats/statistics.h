@@ -32,10 +32,10 @@ struct Statistics {
 };
 
 // One fused pass in any layout. Accumulators are wide enough that no finite fp16, bf16 or fp32 tensor overflows its
-// sum or norm: doubles, but for fp16 and bf16, of which eight elements are first added up in floats (the same eight on
-// every machine): their mean is within 2^-21 of the elements' size, their norm within 2^-21 and their variance within
-// 2^-16 of itself. Reads each element once (again only where a non-finite or cancelling sum makes it necessary).
-// Deterministic for equal input and machine. Thread-safe; allocates nothing for up to 8 dimensions.
+// sum or norm: doubles, but for fp16 and bf16, of which 32 elements are first added up in floats (the same 32 on every
+// machine, rounding in the same order): their mean is within 2^-21 of the elements' size, their norm within 2^-21 and
+// their variance within 2^-16 of itself. Reads each element once (again only where a non-finite or cancelling sum makes
+// it necessary). Deterministic for equal input and machine. Thread-safe; allocates nothing for up to 8 dimensions.
 Statistics ComputeStatistics(const TensorView& view);
 
 }  // namespace msprobe::stats
