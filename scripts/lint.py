@@ -49,7 +49,7 @@ def tool(name: str) -> Path:
 
 
 def clang_format() -> bool:
-    return run("clang-format", "--dry-run", "-Werror", *sources(".h", ".cc"))
+    return run("clang-format", "--dry-run", "-Werror", *sources(".h", ".cc", ".cu"))
 
 
 @functools.cache

@@ -9,6 +9,7 @@
 #include "agent/core/str_cat.h"
 #include "agent/stats/checksum.h"
 #include "agent/stats/statistics.h"
+#include "agent/torch/cuda_statistics.h"
 #include "agent/torch/device_pieces.h"
 #include "agent/torch/leaf_numbers.h"
 
@@ -25,7 +26,7 @@ void DeviceBatch::Settle() {
     const DeviceRequest& request = entry.request;
     core::Leaf numbers;
     if (!entry.piece_elements.empty()) {
-      SetNumbers(CombineRows(slab + entry.offset, entry.piece_elements, entry.type, request.repeats), numbers);
+      SetNumbers(CombineRows(slab + entry.offset, entry.piece_elements, request.dtype, request.repeats), numbers);
     } else {
       const std::byte* const bytes = request.memory != nullptr ? request.memory->bytes().data() : slab + entry.offset;
       const stats::TensorView view{.data = bytes,
@@ -76,9 +77,8 @@ size_t DeviceLane::Reserve(size_t bytes) {
 std::shared_ptr<DeviceReading> DeviceLane::Add(DeviceRequest request, size_t offset,
                                                std::vector<int64_t> piece_elements) {
   auto reading = std::make_shared<DeviceReading>();
-  const c10::ScalarType type = request.tensor.scalar_type();
   request.tensor = at::Tensor();
-  open_->entries_.push_back({reading, std::move(request), type, offset, std::move(piece_elements)});
+  open_->entries_.push_back({reading, std::move(request), offset, std::move(piece_elements)});
   return reading;
 }
 
@@ -92,6 +92,7 @@ std::shared_ptr<DeviceReading> DeviceLane::ReadRaw(DeviceRequest request) {
 
 std::shared_ptr<DeviceReading> DeviceLane::ReadRows(DeviceRequest request) {
   core::MutexLock lock(&mu_);
+  if (std::shared_ptr<DeviceReading> reading = ReduceByKernel(request)) return reading;
   if (!reduces_) return nullptr;
   try {
     if (!statistics_.has_value()) statistics_.emplace(stream_.device());
@@ -112,6 +113,21 @@ std::shared_ptr<DeviceReading> DeviceLane::ReadRows(DeviceRequest request) {
         " cannot compute statistics; large tensors are copied to the host instead: ", error.what_without_backtrace()));
     return nullptr;
   }
+}
+
+std::shared_ptr<DeviceReading> DeviceLane::ReduceByKernel(DeviceRequest& request) {
+  const CudaKernels* const kernels = CudaKernelsOf(stream_.device());
+  if (kernels == nullptr || !CudaKernelsTake(request.tensor)) return nullptr;
+  const int64_t elements = request.tensor.numel();
+  std::vector<int64_t> piece_elements = CudaKernels::PiecesOf(elements);
+  const size_t bytes = piece_elements.size() * kRowStride;
+  const size_t offset = Reserve(bytes);
+  const at::Tensor rows = open_->slab_.View(offset, c10::kByte, {static_cast<int64_t>(bytes)});
+  const absl::Status launched = kernels->Launch(request.dtype, request.tensor.const_data_ptr(), elements,
+                                                rows.mutable_data_ptr(), stream_.native_handle());
+  if (launched.ok()) return Add(std::move(request), offset, std::move(piece_elements));
+  RefuseCudaKernels(stream_.device(), launched);
+  return nullptr;
 }
 
 std::shared_ptr<DeviceReading> DeviceLane::ReadInto(DeviceRequest request) {

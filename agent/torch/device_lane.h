@@ -52,7 +52,6 @@ class DeviceBatch {
   struct Entry {
     std::shared_ptr<DeviceReading> reading;
     DeviceRequest request;                // without its tensor
-    c10::ScalarType type{};               // of the tensor
     size_t offset = 0;                    // in the slab
     std::vector<int64_t> piece_elements;  // not empty: there are as many rows at the offset, kRowStride apart
   };
@@ -78,7 +77,7 @@ class DeviceLane {
   // Takes a batch that has been submitted; called under the lane's lock.
   using Submitted = std::function<void(std::unique_ptr<DeviceBatch>)>;
 
-  // A tensor of at most so many bytes is copied into the slab whole: one launch instead of seventeen, and the numbers
+  // A tensor of at most so many bytes is copied into the slab whole: one launch instead of eighteen, and the numbers
   // are the host's.
   static constexpr size_t kLargestRaw = size_t{64} << 10;
   // Bytes copied outside of the slab after which a batch is submitted.
@@ -92,6 +91,7 @@ class DeviceLane {
   std::shared_ptr<DeviceReading> ReadRows(DeviceRequest request);
   std::shared_ptr<DeviceReading> ReadInto(DeviceRequest request);
   bool reduces() const;
+  c10::Device device() const { return stream_.device(); }
 
   // Submits what is open, if it was opened before `before`. True: something is open still.
   bool Close(Clock::time_point before) noexcept;
@@ -101,6 +101,8 @@ class DeviceLane {
   // Room in the open batch, which is submitted first where it has too little.
   size_t Reserve(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Submit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null, with the request as it was: not by a kernel of our own.
+  std::shared_ptr<DeviceReading> ReduceByKernel(DeviceRequest& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::shared_ptr<DeviceReading> Add(DeviceRequest request, size_t offset, std::vector<int64_t> piece_elements)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -4,25 +4,24 @@
 #include <vector>
 
 #include "agent/torch/device_row.h"
-#include "agent/torch/device_statistics.h"
 
 namespace msprobe::capture {
 
 static_assert(sizeof(DeviceRow) <= kRowStride);
 
-stats::Statistics CombineRows(const std::byte* rows, std::span<const int64_t> piece_elements, c10::ScalarType type,
+stats::Statistics CombineRows(const std::byte* rows, std::span<const int64_t> piece_elements, stats::DType dtype,
                               int64_t repeats) {
   std::vector<DevicePiece> pieces(piece_elements.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
     pieces[i].elements = piece_elements[i];
     DeviceRow& row = pieces[i].row;
     std::memcpy(&row, rows + i * kRowStride, sizeof(row));
-    if (type != c10::kInt) continue;
+    if (dtype != stats::DType::kInt32) continue;
     // The device wrote 32 bits.
     row.integer_max = static_cast<int32_t>(row.integer_max);
     row.integer_min = static_cast<int32_t>(row.integer_min);
   }
-  return CombinePieces(pieces, RowKindOf(type), type == c10::kBool, repeats);
+  return CombinePieces(pieces, RowKindOf(dtype), dtype == stats::DType::kBool, repeats);
 }
 
 }  // namespace msprobe::capture

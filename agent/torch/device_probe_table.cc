@@ -214,7 +214,7 @@ TensorReading DeviceProbeTable::Read(const Form& form) {
   if (!form.offset.has_value()) return reading;
   const std::byte* const at = static_cast<const std::byte*>(host_.const_data_ptr()) + *form.offset;
   if (!form.piece_elements.empty()) {
-    SetNumbers(CombineRows(at, form.piece_elements, form.type, 1), reading.leaf);
+    SetNumbers(CombineRows(at, form.piece_elements, static_cast<stats::DType>(reading.dtype), 1), reading.leaf);
     return reading;
   }
   std::vector<int64_t> strides(form.sizes.size(), 1);

@@ -14,6 +14,7 @@
 #include "agent/core/background_thread.h"
 #include "agent/core/doorbell.h"
 #include "agent/core/str_cat.h"
+#include "agent/torch/cuda_statistics.h"
 #include "agent/torch/quiet_dispatch.h"
 
 namespace msprobe::capture {
@@ -251,6 +252,7 @@ void DeviceReader::Run() {
     open = false;
     for (DeviceLane* lane : lanes()) open = lane->Close(Clock::now() - kLinger) || open;
     Look(under_way);
+    for (DeviceLane* lane : lanes()) TryCudaKernels(lane->device());
   }
   // The device may still be writing: its batches stay.
   for (Submitted& submitted : under_way) static_cast<void>(submitted.batch.release());

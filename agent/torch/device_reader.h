@@ -32,7 +32,7 @@ namespace msprobe::capture {
 // How a tensor is read:
 //   up to 64 KiB                            its bytes go into the slab; the host's numbers and checksums
 //   statistics of floats up to 32 bits,     reduced on the device (DeviceStatistics): extremes and counts exact, sums
-//     bool, signed integers, uint8          as exact as float sums are
+//     bool, signed integers, uint8          as exact as float sums are; on CUDA by a kernel of ours (CudaKernels)
 //   everything else: a checksum, the        an asynchronous copy of its own into pinned memory under the ceiling; the
 //     tensor task, other types              host's numbers and checksums
 //

@@ -42,6 +42,21 @@ void SetNotFinite(stats::Statistics& out) {
 
 }  // namespace
 
+DeviceRowKind RowKindOf(stats::DType dtype) {
+  switch (dtype) {
+    case stats::DType::kInt32:
+    case stats::DType::kInt64:
+      return DeviceRowKind::kWideInteger;
+    case stats::DType::kBool:
+    case stats::DType::kUInt8:
+    case stats::DType::kInt8:
+    case stats::DType::kInt16:
+      return DeviceRowKind::kNarrowInteger;
+    default:
+      return DeviceRowKind::kFloating;
+  }
+}
+
 stats::Statistics CombinePieces(std::span<const DevicePiece> pieces, DeviceRowKind kind, bool is_bool,
                                 int64_t repeats) {
   stats::Statistics out;
@@ -57,7 +72,7 @@ stats::Statistics CombinePieces(std::span<const DevicePiece> pieces, DeviceRowKi
   for (const auto& [row, elements] : pieces) {
     const double n = static_cast<double>(elements);
     const double scale = row.scale / unit;
-    moments.Add(n, scale * row.sum / n, scale * scale * row.variance * n);
+    moments.Add(n, scale * (static_cast<double>(row.sum) + row.sum_rest) / n, scale * scale * row.variance * n);
     out.nan_count += Count(row.nan_count);
     out.positive_inf_count += Count(row.positive_inf_count);
     out.negative_inf_count += Count(row.negative_inf_count);

@@ -22,7 +22,7 @@ struct DeviceRow {
   float positive_inf_count = 0;
   float negative_inf_count = 0;
   float zero_count = 0;
-  float unused = 0;
+  float sum_rest = 0;  // what sum lacks, where a device knows it: else pieces of one large mean seem to differ in it
   int64_t integer_max = 0;
   int64_t integer_min = 0;
 };
@@ -33,6 +33,9 @@ enum class DeviceRowKind : uint8_t {
   kNarrowInteger,  // bool and integers that floats hold: their extremes are in max and min
   kWideInteger,    // their extremes are in integer_max and integer_min
 };
+
+// The kind of a type that devices reduce (ReducesOnDevice).
+DeviceRowKind RowKindOf(stats::DType dtype);
 
 struct DevicePiece {
   DeviceRow row;

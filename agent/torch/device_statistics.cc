@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "agent/torch/tensor_reader.h"
+
 namespace msprobe::capture {
 namespace {
 
@@ -44,11 +46,6 @@ bool ReducesOnDevice(c10::ScalarType type) {
   }
 }
 
-DeviceRowKind RowKindOf(c10::ScalarType type) {
-  if (type == c10::kInt || type == c10::kLong) return DeviceRowKind::kWideInteger;
-  return c10::isIntegralType(type, true) ? DeviceRowKind::kNarrowInteger : DeviceRowKind::kFloating;
-}
-
 DeviceStatistics::DeviceStatistics(c10::Device device)
     : values_(Floats(device, {kPieceElements})),
       masked_(Floats(device, {kPieceElements})),
@@ -56,7 +53,7 @@ DeviceStatistics::DeviceStatistics(c10::Device device)
 
 void DeviceStatistics::Launch(const at::Tensor& piece, const at::Tensor& row) {
   const int64_t count = piece.numel();
-  const DeviceRowKind kind = RowKindOf(piece.scalar_type());
+  const DeviceRowKind kind = RowKindOf(static_cast<stats::DType>(WireDType(piece.scalar_type())));
   at::Tensor values = values_.narrow(0, 0, count);
   values.view(piece.sizes()).copy_(piece, true);
 
@@ -103,6 +100,7 @@ void DeviceStatistics::Launch(const at::Tensor& piece, const at::Tensor& row) {
   at::bitwise_and_out(bits, bits, kExponent);
   at::div_out(values, values, scale);
   at::sum_out(sum, values, {0}, false, c10::kFloat);
+  Field(row, c10::kFloat, offsetof(DeviceRow, sum_rest)).zero_();
   at::var_out(variance, values, at::OptionalIntArrayRef({0}), c10::Scalar(0), false);
 }
 

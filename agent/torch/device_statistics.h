@@ -12,7 +12,6 @@ namespace msprobe::capture {
 
 // Whether DeviceStatistics can reduce this type: floats of up to 32 bits, bool and signed integers, and uint8.
 bool ReducesOnDevice(c10::ScalarType type);
-DeviceRowKind RowKindOf(c10::ScalarType type);
 
 // Statistics of a device's tensors by ATen's out= operators, on the current stream. Beside the tensor, they read and
 // write memory that is allocated once: 24 MiB on the device for each DeviceStatistics. ATen's own reductions may take

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from harness.device_values import differences_from_host, extended_values
 from harness.dumps import exported_steps, rank_directory, read_dump, write_config
 from harness.processes import PROGRAMS, run_program
 
@@ -34,6 +35,22 @@ def test_nobody_waits_and_no_bit_changes(tmp_path, level, task):
     assert (found["losses"], found["states"]) == (plain["losses"], plain["states"])
     assert exported_steps(dump_path) == list(range(STEPS))
     assert len(read_dump(rank_directory(dump_path, 1))["data"]) >= 6
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kernels", ["on", "off"])
+def test_every_type_and_layout(tmp_path, dump_path, ask, client, monkeypatch, kernels):
+    monkeypatch.setenv("MSPROBE_CUDA_KERNELS", kernels)
+    monkeypatch.setenv("MSPROBE_LOG_LEVEL", "0")
+    config = write_config(tmp_path / "config.json", dump_path, level="debug")
+    done = run_program(PROGRAMS / "on_device_values.py", "--config", config, "--device", "cuda", "--steps", STEPS)
+    # Kernels of our own compute from the second step on: in the first one they are on trial.
+    assert ("cuda:0 computes statistics by kernels of msprobe's" in done.stdout) == (kernels == "on")
+    for step in range(STEPS):
+        data = extended_values(dump_path, step, ask, client, tmp_path / f"out{step}")
+        wrong, checked = differences_from_host(data, "cuda:0")
+        assert not wrong
+        assert checked == len(data) / 2 > 80
 
 
 @pytest.mark.timeout(200)

@@ -6,13 +6,12 @@ import signal
 import sys
 
 import pytest
-from harness.dumps import embedded_data_directory, exported_steps, rank_directory, read_dump, write_config
+from harness.device_values import close, differences_from_host, extended_values, leaves
+from harness.dumps import exported_steps, rank_directory, read_dump, write_config
 from harness.processes import PROGRAMS, run, run_program, wait_for_servers_to_leave
 
 STEPS = 2
 LEVELS = ("L0", "L1", "mix")
-# Sums are taken in floats on the device and in doubles on the host. A mean's error is one of the elements' size.
-ROUNDING = 1e-5
 
 
 def train(directory, *arguments, agent=True, timeout=100, **configuration):
@@ -41,24 +40,6 @@ def off(tmp_path_factory):
 
 def computed(found):
     return found["losses"], found["states"]
-
-
-def leaves(value, place=()):
-    """Every tensor of a record, with where it stands."""
-    if isinstance(value, dict) and "Max" in value:
-        yield place, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from leaves(inner, (*place, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from leaves(inner, (*place, index))
-
-
-def close(ours, theirs, scale):
-    if not all(isinstance(number, int | float) and math.isfinite(number) for number in (ours, theirs)):
-        return repr(ours) == repr(theirs)
-    return abs(ours - theirs) <= ROUNDING * scale
 
 
 def differences(ours, theirs, exact=True):
@@ -180,37 +161,11 @@ def test_tensors_and_checksums(tmp_path):
         assert checked > 90
 
 
-def numbers_of(leaf):
-    """Name and value of each number of an extended record."""
-    for key, value in leaf["extended"].items():
-        if isinstance(value, dict):
-            yield from ((f"{key}.{inner}", number) for inner, number in value.items())
-        else:
-            yield key, value
-
-
 @pytest.mark.timeout(120)
 def test_every_type_and_layout(tmp_path, dump_path, ask, client):
     config = write_config(tmp_path / "config.json", dump_path, level="debug")
     run_program(PROGRAMS / "on_device_values.py", "--config", config)
-    data_dir = embedded_data_directory(dump_path)
-    (row,) = ask("runs", data_dir=data_dir)
-    run([client, "--data_dir", data_dir, "export", row["run"], "--output", tmp_path / "out", "--extended"])
-    data = json.loads(next((tmp_path / "out" / "step0").glob("*/debug.json")).read_text())["data"]
-    wrong, checked = {}, 0
-    for name, record in data.items():
-        if "_npu." not in name:
-            continue
-        checked += 1
-        ((_, ours),) = leaves(record)
-        ((_, theirs),) = leaves(data[name.replace("_npu.", "_cpu.")])
-        assert (ours["extended"].pop("device"), theirs["extended"].pop("device")) == ("npu:0", "cpu")
-        expected = dict(numbers_of(theirs))
-        assert dict(numbers_of(ours)).keys() == expected.keys()
-        for key, number in numbers_of(ours):
-            inexact = key.rpartition(".")[2] in ("Mean", "Norm", "Variance")
-            scale = abs(expected[key]) if inexact and expected[key] is not None else 0
-            if not close(number, expected[key], scale):
-                wrong[f"{name} {key}"] = (number, expected[key])
+    data = extended_values(dump_path, 0, ask, client, tmp_path / "out")
+    wrong, checked = differences_from_host(data, "npu:0")
     assert not wrong
     assert checked == len(data) / 2 > 80

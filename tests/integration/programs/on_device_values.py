@@ -1,9 +1,11 @@
-"""Saves tensors of many types and layouts twice, from the host and from the device: NAME_cpu and NAME_npu.
+"""Saves tensors of many types and layouts twice, from the host and from the device: NAME_host and NAME_device.
 
-The device's run is held until everything has been saved, and each tensor is overwritten right behind its reading.
+npu is held until everything has been saved. Each tensor is overwritten right behind its reading.
+--steps: so many times over.
 """
 
 import argparse
+import contextlib
 import math
 
 import npu
@@ -82,24 +84,30 @@ def on_device(tensor, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", required=True)
+    parser.add_argument("--device", choices=("npu", "cuda"), default="npu")
+    parser.add_argument("--steps", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    device = npu.load()
+    device = npu.load() if options.device == "npu" else torch.device("cuda:0")
     from msprobe.pytorch import PrecisionDebugger
 
     debugger = PrecisionDebugger(config_path=options.config)
-    pairs = [(name, tensor, on_device(tensor, device)) for name, tensor in cases()]
-    torch.accelerator.synchronize()
-    npu.reset()
-    with npu.Held():
-        for name, tensor, there in pairs:
-            PrecisionDebugger.save(there, f"{name}_npu", save_backward=False)
-            PrecisionDebugger.save(tensor, f"{name}_cpu", save_backward=False)
-            if not (there.is_neg() or there.is_conj() or 0 in there.stride() or "float8" in name):
-                there.fill_(1)  # behind the reading: it does no harm
-        counters = npu.counters()
-    assert (counters.synchronizations, counters.waiting_device_to_host) == (0, 0), counters
-    debugger.step()
+    for _ in range(options.steps):
+        pairs = [(name, tensor, on_device(tensor, device)) for name, tensor in cases()]
+        torch.accelerator.synchronize()
+        if device.type == "npu":
+            npu.reset()
+        with npu.Held() if device.type == "npu" else contextlib.nullcontext():
+            for name, tensor, there in pairs:
+                PrecisionDebugger.save(there, f"{name}_device", save_backward=False)
+                PrecisionDebugger.save(tensor, f"{name}_host", save_backward=False)
+                if not (there.is_neg() or there.is_conj() or 0 in there.stride() or "float8" in name):
+                    there.fill_(1)  # behind the reading: it does no harm
+        if device.type == "npu":
+            counters = npu.counters()
+            assert (counters.synchronizations, counters.waiting_device_to_host) == (0, 0), counters
+        debugger.step()
+        assert debugger.wait()
 
 
 if __name__ == "__main__":
