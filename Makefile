@@ -46,7 +46,7 @@ dashboards: venv operate-tools ## what deploy/ has generated: Grafana's dashboar
 	@$(RUN) deploy/grafana/make_dashboards.py
 	@$(RUN) deploy/make_copies.py
 
-bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; fifty minutes
+bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
 	@$(RUN) tests/bench/bench.py
 
 fuzz: venv lint-packages ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)
