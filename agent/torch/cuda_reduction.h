@@ -20,9 +20,12 @@ inline constexpr int64_t kRowBytes = 64;
 
 #ifdef __CUDA__
 #define MSPROBE_DEVICE __attribute__((device, always_inline))
-using NativeHalf = __fp16;
 #else
 #define MSPROBE_DEVICE
+#endif
+#ifdef __clang__
+using NativeHalf = __fp16;
+#else
 using NativeHalf = _Float16;
 #endif
 

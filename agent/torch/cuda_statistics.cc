@@ -128,7 +128,7 @@ void RefuseCudaKernels(c10::Device device, const absl::Status& why) {
   core::Log().Warning(core::Cat("msprobe: ", device.str(),
                                 " computes statistics by torch's operators, not by kernels of "
                                 "msprobe's: ",
-                                std::string(why.message())));
+                                why.message()));
 }
 
 }  // namespace msprobe::capture
