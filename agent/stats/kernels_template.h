@@ -180,6 +180,23 @@ class ShortExtremes<Format, true> {
   uint64_t zeros_ = 0;
 };
 
+// Adds up 8 elements in each lane: a quarter of a group. Inlined, or the extremes would not stay in registers.
+template <typename Format, typename Extremes>
+__attribute__((always_inline)) inline void SumQuarter(const uint16_t* elements, size_t part, Extremes* extremes,
+                                                      Simd::Floats* sum, Simd::Floats* squares) {
+  Simd::Floats pairs[4], first, second;
+  for (size_t step = 0; step < 4; ++step) {
+    const uint16_t* const from = elements + step * kStep;
+    Format::LoadPart(from, part, &first, &second);
+    extremes->Add(first, second);
+    if (part == 0) extremes->AddStep(from);
+    pairs[step] = Simd::Plus(first, second);
+    *squares = Simd::PlusSquare(step == 0 ? Simd::Square(first) : Simd::PlusSquare(*squares, first), second);
+  }
+  *sum = Simd::Plus(Simd::Plus(pairs[0], pairs[1]), Simd::Plus(pairs[2], pairs[3]));
+  if (part == 0) Prefetch<kQuarter * sizeof(*elements)>(elements);
+}
+
 // Of elements of 16 bits: a square of one is exact in a float, unless it overflows or vanishes, which only bf16 can do.
 // Of the 32 elements that are added up in a lane, a sum rounds six times on the way of each (three in a quarter, which
 // are a tree, and three between quarters), so it is within 6 * 2^-24 of what their magnitudes' is; squares, which are a
@@ -195,22 +212,12 @@ void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
     for (; at + kGroup <= count; at += kGroup) {
       for (size_t part = 0; part < kLanes / Simd::kFloats; ++part) {
         Simd::Floats sum, squares;
-        for (size_t quarter = 0; quarter < kGroup; quarter += kQuarter) {
-          const uint16_t* const from = elements + at + quarter;
-          Simd::Floats pairs[4], chain;
-          for (size_t step = 0; step < 4; ++step) {
-            Simd::Floats first, second;
-            Format::LoadPart(from + step * kStep, part, &first, &second);
-            extremes.Add(first, second);
-            if (part == 0) extremes.AddStep(from + step * kStep);
-            pairs[step] = Simd::Plus(first, second);
-            chain = step == 0 ? Simd::Square(first) : Simd::PlusSquare(chain, first);
-            chain = Simd::PlusSquare(chain, second);
-          }
-          const Simd::Floats tree = Simd::Plus(Simd::Plus(pairs[0], pairs[1]), Simd::Plus(pairs[2], pairs[3]));
-          sum = quarter == 0 ? tree : Simd::Plus(sum, tree);
-          squares = quarter == 0 ? chain : Simd::Plus(squares, chain);
-          if (part == 0) Prefetch<kQuarter * sizeof(*elements)>(from);
+        SumQuarter<Format>(elements + at, part, &extremes, &sum, &squares);
+        for (size_t quarter = kQuarter; quarter < kGroup; quarter += kQuarter) {
+          Simd::Floats more, more_squares;
+          SumQuarter<Format>(elements + at + quarter, part, &extremes, &more, &more_squares);
+          sum = Simd::Plus(sum, more);
+          squares = Simd::Plus(squares, more_squares);
         }
         totals.AddSums(sum, squares);
       }
