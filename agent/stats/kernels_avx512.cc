@@ -61,8 +61,8 @@ struct Simd {
       unsigned_min_ = _mm512_min_epu16(unsigned_min_, bits);
     }
     void Finish(uint16_t (&out)[3]) const {
-      out[0] =
-          LeastAfter(0x7fff, signed_max_);  // which turns the order of signed integers into the reverse of unsigned
+      // The order of signed integers, reversed, is that of unsigned ones once these bits are flipped.
+      out[0] = LeastAfter(0x7fff, signed_max_);
       out[1] = LeastAfter(0xffff, unsigned_max_);
       out[2] = LeastAfter(0, unsigned_min_);
     }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "agent/stats/statistics.h"

@@ -3,23 +3,11 @@
 import json
 import math
 
-from harness.dumps import embedded_data_directory
+from harness.dumps import embedded_data_directory, leaves
 from harness.processes import run
 
 # Sums are taken in floats on the device and in doubles on the host. A mean's error is one of the elements' size.
 ROUNDING = 1e-5
-
-
-def leaves(value, place=()):
-    """Every tensor of a record, with where it stands."""
-    if isinstance(value, dict) and "Max" in value:
-        yield place, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from leaves(inner, (*place, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from leaves(inner, (*place, index))
 
 
 def close(ours, theirs, scale):

@@ -53,3 +53,15 @@ def embedded_data_directory(dump_path):
     found = [path for path in (pathlib.Path(dump_path) / ".msprobe").iterdir() if path.is_dir()]
     assert len(found) == 1, f"one data directory expected, found {found}"
     return found[0]
+
+
+def leaves(value, place=()):
+    """Every tensor of a record, with where it stands."""
+    if isinstance(value, dict) and "Max" in value:
+        yield place, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*place, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*place, index))

@@ -6,8 +6,8 @@ import signal
 import sys
 
 import pytest
-from harness.device_values import close, differences_from_host, extended_values, leaves
-from harness.dumps import exported_steps, rank_directory, read_dump, write_config
+from harness.device_values import close, differences_from_host, extended_values
+from harness.dumps import exported_steps, leaves, rank_directory, read_dump, write_config
 from harness.processes import PROGRAMS, run, run_program, wait_for_servers_to_leave
 
 STEPS = 2

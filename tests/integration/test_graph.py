@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from harness.dumps import exported_steps, rank_directory, read_dump, write_config
+from harness.dumps import exported_steps, leaves, rank_directory, read_dump, write_config
 from harness.fork_server import ForkServer
 from harness.processes import PROGRAMS, run, run_program
 
@@ -41,17 +41,6 @@ def dumped(programs):
 
 def records(dump, step=0):
     return read_dump(rank_directory(dump, step))["data"]
-
-
-def leaves(value, place=()):
-    if isinstance(value, dict) and "Max" in value:
-        yield place, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from leaves(inner, (*place, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from leaves(inner, (*place, index))
 
 
 def differences(ours, theirs):

@@ -3,23 +3,12 @@
 import math
 
 import pytest
-from harness.dumps import embedded_data_directory, exported_steps, read_dump, write_config
+from harness.dumps import embedded_data_directory, exported_steps, leaves, read_dump, write_config
 
 TOKENS = 4  # a request, so as many steps
 CLOSE = 1e-4
 # The graph runs as it is traced: what inductor makes of it takes minutes to compile, and is tested without vLLM.
 ENVIRONMENT = {"VLLM_CPU_CI_ENV": "1"}
-
-
-def leaves(value, place=()):
-    if isinstance(value, dict) and "Max" in value:
-        yield place, value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield from leaves(inner, (*place, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from leaves(inner, (*place, index))
 
 
 @pytest.mark.timeout(500)
