@@ -24,16 +24,18 @@ help: ## list the targets
 demo: build ## run the main job: a model through agent, server and store, and a table of the run
 	@$(RUN) demo/demo.py --output demo_out
 
-build: cpp wheels ## install what is missing, build the C++, make and install the three wheels
+build: cpp ## install what is missing, build the C++, make and install the three wheels
 	@$(RUN) scripts/make_wheels.py --install
 
-test: build oracle vllm operate-tools ## every test: C++, Python, integration, interop with the established tool, vLLM, deployment, sanitizers
+dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
+
+test: build tests oracle vllm operate-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers
 	@$(RUN) scripts/run_suites.py
 
-test-vllm: build vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
+test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
 
-test-operate: build operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
+test-operate: build tests operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
 	@$(RUN) scripts/run_suites.py operate
 
 package: cpp ## the server as a Debian package and as a tarball, in dist/
@@ -49,19 +51,19 @@ dashboards: venv operate-tools ## what deploy/ has generated: Grafana's dashboar
 bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
 	@$(RUN) tests/bench/bench.py
 
-fuzz: venv lint-packages ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)
+fuzz: test-tools lint-tools ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)
 	@$(RUN) tests/fuzz/run.py --seconds $(or $(SECONDS_EACH),600)
 
-lint: cpp lint-packages ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy
+lint: cpp tests lint-tools ## clang-format, clang-tidy, thread-safety analysis, ruff, mypy
 	@$(RUN) scripts/lint.py
 
-sanitize: venv ## C++ unit tests under the address and undefined-behaviour sanitizers
+sanitize: test-tools ## C++ unit tests under the address and undefined-behaviour sanitizers
 	@$(RUN) scripts/run_suites.py sanitize
 
-tsan: venv ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
+tsan: test-tools ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
 	@$(RUN) scripts/run_suites.py tsan
 
-chaos: build chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes
+chaos: build tests chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes
 	@$(RUN) scripts/run_suites.py chaos
 
 wheels: cpp ## the three wheels in dist/
@@ -76,63 +78,76 @@ nightly: build oracle benchmarks chaos-programs ## what is too long for every ch
 clean: ## remove what was built; the virtual environments stay
 	rm -rf build build-asan build-tsan build-fuzz dist demo_out
 
+# Tests are configured once they are asked for: what they need is not in the first command.
 cpp: venv
-	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python $(CMAKE_FLAGS)
+	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python \
+	  -DMSPROBE_BUILD_TESTS=OFF $(CMAKE_FLAGS)
 	@ninja -C build -j $(JOBS) --quiet msprobe-server _agent
 
-benchmarks: cpp
+tests: cpp test-tools
+	@grep -q '^MSPROBE_BUILD_TESTS:BOOL=ON' build/CMakeCache.txt || cmake -S . -B build -DMSPROBE_BUILD_TESTS=ON
+
+benchmarks: tests
 	@ninja -C build -j $(JOBS) --quiet msprobe_benchmarks load_generator
 
-chaos-programs: cpp
+chaos-programs: tests
 	@ninja -C build -j $(JOBS) --quiet server_crash_test network_test planned_agent load_generator
 
 # Debian packages are looked up at every call (50 ms), since they can go without any file here changing.
 debian:
 	@scripts/install_debian_packages.sh scripts/debian_packages.txt
 
-lint-packages:
+test-tools: $(VENV)/.requirements-test
+	@scripts/install_debian_packages.sh scripts/debian_packages_test.txt
+
+lint-tools: $(VENV)/.requirements-lint
 	@scripts/install_debian_packages.sh scripts/debian_packages_lint.txt
 
 operate-packages:
 	@scripts/install_debian_packages.sh scripts/debian_packages_operate.txt
 
-operate-tools: operate-packages $(VENV)/.requirements-operate
+operate-tools: operate-packages $(VENV)/.requirements-operate $(VENV)/.requirements-test
 	@$(RUN) scripts/operate_tools.py
 
 venv: $(VENV)/.requirements
 oracle: $(ORACLE)/.requirements
 
+# What is installed is said, and where the list is.
+define install
+	@echo "installing Python packages into $(1): $$(grep -c == $<) of $<"
+	@$(1)/bin/python -m pip install --quiet -r $<
+	@touch $@
+endef
+
 # torch goes first and alone: anything else that needs it would pull a build with gigabytes of CUDA.
 $(VENV)/.torch: scripts/requirements-torch.txt | debian
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet -r $<
-	@touch $@
+	$(call install,$(VENV))
 
 $(VENV)/.requirements: scripts/requirements.txt $(VENV)/.torch
-	$(VENV)/bin/python -m pip install --quiet -r $<
-	@touch $@
+	$(call install,$(VENV))
 
-$(VENV)/.requirements-operate: scripts/requirements-operate.txt $(VENV)/.requirements
-	$(VENV)/bin/python -m pip install --quiet -r $<
-	@touch $@
+$(VENV)/.requirements-%: scripts/requirements-%.txt $(VENV)/.requirements
+	$(call install,$(VENV))
 
-# The established tool owns the package name msprobe too, so it lives apart.
+# mindstudio-probe owns the package name msprobe too, so it lives apart.
 $(ORACLE)/.requirements: scripts/requirements-oracle.txt scripts/requirements-torch.txt | debian
 	@test -x $(ORACLE)/bin/python || $(PYTHON) -m venv $(ORACLE)
 	$(ORACLE)/bin/python -m pip install --quiet -r scripts/requirements-torch.txt
-	$(ORACLE)/bin/python -m pip install --quiet -r $<
-	@touch $@
+	$(call install,$(ORACLE))
 
-# vLLM and our wheels live in one environment; the established tool, whose package has our name, in a folder of its own there.
+# vLLM and our wheels live in one environment; mindstudio-probe, whose package has our name, in a folder of its own there.
 $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.txt scripts/requirements-oracle.txt | debian
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip install --quiet -r scripts/requirements-torch.txt
-	$(VLLM)/bin/python -m pip install --quiet --no-deps -r $<
-	$(VLLM)/bin/python -m pip install --quiet --no-deps --upgrade --target $(VLLM)/established \
+	@echo "installing Python packages into $(VLLM): $$(grep -c == $<) of $<"
+	@$(VLLM)/bin/python -m pip install --quiet --no-deps -r $<
+	@$(VLLM)/bin/python -m pip install --quiet --no-deps --upgrade --target $(VLLM)/mindstudio \
 	  "$$(grep ^mindstudio-probe scripts/requirements-oracle.txt)"
 	@touch $@
 
 vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
-.PHONY: tsan chaos chaos-programs test-operate package image dashboards operate-packages operate-tools fuzz help demo build test bench lint sanitize wheels nightly clean cpp debian lint-packages venv oracle benchmarks test-vllm vllm
+.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image lint lint-tools nightly \
+  operate-packages operate-tools oracle package sanitize test test-operate test-tools test-vllm tests tsan venv vllm wheels

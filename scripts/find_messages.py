@@ -85,7 +85,7 @@ _RAISED = {
     ),
     *("FailedPrecondition", "DataError", "ValueError", "TypeError", "ImportError", "RuntimeError", "BadParameter"),
 }
-_SPEAKING = {"warning": 0, "error": 0, "fail": 1, "_fail": 1}  # the argument that is the text
+_SPEAKING = {"warning": 0, "warn": 0, "error": 0, "fail": 1, "_fail": 1}  # the argument that is the text
 
 
 def messages_of_python(source: str) -> Iterator[tuple[str, int]]:

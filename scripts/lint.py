@@ -2,7 +2,7 @@
 """Every linter over our own files: clang-format, clang-tidy (with clang's thread-safety analysis), ruff, mypy.
 
 A source that clang-tidy found clean is not read again until it, a header of ours that it includes, or .clang-tidy
-changes; the notes of that are in build/lint/. The first run takes a while, the next seconds.
+changes; the notes of that are in build/lint/clean/. The first run takes a while, the next seconds.
 
     lint.py                    all
     lint.py clang-format ruff  these alone
@@ -23,7 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
-CLEAN = BUILD / "lint"
+CONFIGURED = BUILD / "lint"  # as it would be built without what only GCC can read; never built
+CLEAN = CONFIGURED / "clean"
 ROOMS = ("agent", "server")
 PYTHON = (
     "agent/python/msprobe",
@@ -81,7 +82,7 @@ def tidy_one(source: Path) -> tuple[bool, str]:
     command = (
         "clang-tidy",
         "-p",
-        BUILD,
+        CLEAN,
         "--quiet",
         "--extra-arg=-Wthread-safety",
         "--extra-arg=-Wno-unknown-warning-option",
@@ -90,13 +91,23 @@ def tidy_one(source: Path) -> tuple[bool, str]:
     return done.returncode == 0, done.stdout
 
 
-def clang_tidy() -> bool:
-    database = BUILD / "compile_commands.json"
-    if not database.is_file():
-        print(f"clang-tidy: no {database.relative_to(ROOT)}; run make build first", file=sys.stderr)
-        return False
+def compile_database() -> Path:
+    """A command a source, without GCC's precompiled headers; headers that are generated are those of build/."""
+    configure = ["cmake", "-S", ROOT, "-B", CONFIGURED, "-G", "Ninja", "-DMSPROBE_FAST_BUILD=OFF"]
+    python = [f"-DMSPROBE_PYTHON={sys.executable}", "-DMSPROBE_BUILD_TESTS=ON"]
+    subprocess.run([*configure, *python], check=True, stdout=subprocess.DEVNULL)
     CLEAN.mkdir(parents=True, exist_ok=True)
-    commands = {entry["file"]: entry["command"] for entry in json.loads(database.read_text())}
+    commands = (CONFIGURED / "compile_commands.json").read_text(encoding="utf-8")
+    (CLEAN / "compile_commands.json").write_text(commands.replace(str(CONFIGURED), str(BUILD)), encoding="utf-8")
+    return CLEAN / "compile_commands.json"
+
+
+def clang_tidy() -> bool:
+    if not (BUILD / "build.ninja").is_file():
+        print("clang-tidy: nothing is configured; run make build first", file=sys.stderr)
+        return False
+    database = compile_database()
+    commands = {entry["file"]: entry["command"] for entry in json.loads(database.read_text(encoding="utf-8"))}
     waiting = {}
     for source in sources(".cc"):
         if str(source) in commands:

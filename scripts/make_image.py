@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import os
-import re
 import shutil
 import signal
 import socket
@@ -24,9 +24,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from make_wheels import install
+import notices
+import sbom
+import stage_server
+from stage_server import version
+from third_party import ROOT, Library, debian_purl
 
-ROOT = Path(__file__).resolve().parent.parent
 STATE = ROOT / ".operate"
 DEBIAN = STATE / "debian.tar"
 BASE = "localhost/debian:12"
@@ -48,12 +51,6 @@ def buildah(*arguments: str | Path) -> str:
     return run("buildah", *root, *arguments)
 
 
-def version() -> str:
-    match = re.search(r"project\(msprobe VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
-    assert match
-    return match[1]
-
-
 def make_base() -> str:
     STATE.mkdir(exist_ok=True)
     if not DEBIAN.exists():
@@ -66,52 +63,68 @@ def make_base() -> str:
     return BASE
 
 
-def build(base: str) -> str:
+def build(base: str) -> tuple[str, list[Library]]:
+    """The image's name, and what the server in it carries of others, by paths in the image."""
     name = f"{IMAGE}:{version()}"
     with tempfile.TemporaryDirectory(dir=STATE) as folder:
-        stage = Path(folder) / "stage"
-        install("server", stage)
-        for path in stage.rglob("*"):
-            if path.is_file():
-                run("strip", "--strip-unneeded", path)
-        arguments = ("--build-arg", f"BASE={base}", "--build-arg", f"VERSION={version()}", "--target", "prebuilt")
+        carried = stage_server.stage(Path(folder) / "stage")
+        values = {"BASE": base, "VERSION": version(), "LICENCES": notices.expression(carried)}
+        arguments = [part for key, value in values.items() for part in ("--build-arg", f"{key}={value}")]
         dockerfile = ROOT / "deploy" / "docker" / "Dockerfile"
-        options = ("--isolation", "chroot", "--quiet", "--file", dockerfile, "--tag", name)
+        options = ("--isolation", "chroot", "--quiet", "--file", dockerfile, "--tag", name, "--target", "prebuilt")
         buildah("build", *options, *arguments, folder)
-    return name
+    return name, [dataclasses.replace(each, files={f"usr/local/{file}" for file in each.files}) for each in carried]
+
+
+@contextlib.contextmanager
+def mounted(name: str) -> Iterator[Path]:
+    """The files of a container of the image, which goes with the context."""
+    container = buildah("from", name)
+    try:
+        yield Path(buildah("mount", container))
+    finally:
+        buildah("umount", container)
+        buildah("rm", container)
+
+
+def packages_of(root: Path) -> list[sbom.Package]:
+    """The Debian packages that the image is made of."""
+    shown = "${Package} ${Version} ${Architecture}\\n"
+    found = []
+    for line in run("dpkg-query", f"--admindir={root}/var/lib/dpkg", "--show", f"--showformat={shown}").splitlines():
+        package, number, architecture = line.split()
+        found.append(sbom.Package(package, number, debian_purl(package, number, architecture)))
+    return found
 
 
 @contextlib.contextmanager
 def running(name: str, data: Path, sockets: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
     """The image as a pod of the manifests runs it: its user, no capability, a read-only root, a limit of memory."""
-    container = buildah("from", name)
-    mounted = buildah("mount", container)
     for folder in (data, sockets):
         os.chown(folder, USER, USER)
     limits = f"--reuid={USER} --regid={USER} --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all"
     flags = " ".join(("--listen=unix:/run/msprobe/server.sock", "--data_dir=/var/lib/msprobe/data", *more))
-    inside = f"""
+    with mounted(name) as root:
+        inside = f"""
 set -e
-mount --bind '{mounted}' '{mounted}'
-cd '{mounted}'
+mount --bind '{root}' '{root}'
+cd '{root}'
 mount --bind '{data}' var/lib/msprobe
 mount --bind '{sockets}' run/msprobe
 mount -t proc proc proc
-mount -o remount,ro,bind '{mounted}'
-! touch '{mounted}/written' 2>/dev/null
-exec prlimit --data={MEMORY} chroot '{mounted}' setpriv {limits} /usr/local/bin/msprobe-server {flags}
+mount -o remount,ro,bind '{root}'
+! touch '{root}/written' 2>/dev/null
+exec prlimit --data={MEMORY} chroot '{root}' setpriv {limits} /usr/local/bin/msprobe-server {flags}
 """
-    command = ("unshare", "--mount", "--propagation", "private", "bash", "-c", inside)
-    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(60)
-        process.kill()
-        buildah("umount", container)
-        buildah("rm", container)
+        command = ("unshare", "--mount", "--propagation", "private", "bash", "-c", inside)
+        process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            process.kill()
 
 
 def serves(path: Path) -> bool:
@@ -130,12 +143,16 @@ def main() -> int:
     if os.geteuid() != 0:
         print("make_image: a root file system is made by root alone", file=sys.stderr)
         return 1
-    name = build(base or make_base())
+    name, carried = build(base or make_base())
     dist = ROOT / "dist"
     dist.mkdir(exist_ok=True)
     archive = dist / f"msprobe-server-{version()}.oci.tar"
     archive.unlink(missing_ok=True)
     buildah("push", "--quiet", name, f"oci-archive:{archive}:{name}")
+    with mounted(name) as root:
+        whole = {"name": "msprobe-server", "version": version(), "kind": "container"}
+        purl = f"pkg:oci/msprobe-server@{version()}"
+        sbom.write(archive, **whole, purl=purl, tree=root, libraries=carried, packages=packages_of(root))
     folder = Path(tempfile.mkdtemp(prefix="msi", dir="/tmp"))
     try:
         data, sockets = folder / "d", folder / "r"

@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Makes dist/msprobe-server_VERSION_ARCH.deb and dist/msprobe-server-VERSION-ARCH.tar.gz of the built tree.
 
-The package brings its libraries along (/usr/lib/msprobe-server) and depends on libc, libgcc and libstdc++ alone. The
-tarball holds the same files below one folder, for other systems.
+The package brings its libraries along (/usr/lib/msprobe-server), with their licences, and depends on libc, libgcc and
+libstdc++ alone. The tarball holds the same files below one folder, for other systems. Each has a bill of
+materials beside it.
 """
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from pathlib import Path
 
-from make_wheels import install
+import sbom
+import stage_server
+from stage_server import version
+from third_party import ROOT, Library
 
-ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 DIST = ROOT / "dist"
 MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
@@ -44,18 +47,9 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
     return done.stdout.strip()
 
 
-def version() -> str:
-    match = re.search(r"project\(msprobe VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
-    assert match
-    return match[1]
-
-
-def stage(root: Path) -> None:
-    """Every file of the package, below root."""
-    install("server", root / "usr")
-    for path in (root / "usr").rglob("*"):
-        if path.is_file():
-            run("strip", "--strip-unneeded", path)
+def stage(root: Path) -> list[Library]:
+    """Every file of the package, below root; the libraries of others among them, by paths from there."""
+    carried = stage_server.stage(root / "usr")
     for source, target in (
         (DEPLOY / "systemd" / "msprobe-server.service", "usr/lib/systemd/system/msprobe-server.service"),
         (DEPLOY / "systemd" / "server.conf", "etc/msprobe/server.conf"),
@@ -68,6 +62,7 @@ def stage(root: Path) -> None:
     for path in root.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
     (root / "usr" / "bin" / "msprobe-server").chmod(0o755)
+    return [dataclasses.replace(each, files={f"usr/{name}" for name in each.files}) for each in carried]
 
 
 def depends(root: Path, folder: Path) -> str:
@@ -90,7 +85,7 @@ def main() -> None:
         root = folder / "root"
         root.mkdir()
         root.chmod(0o755)
-        stage(root)
+        carried = stage(root)
         tarball = DIST / f"msprobe-server-{version()}-{architecture}.tar.gz"
         with tarfile.open(tarball, "w:gz", compresslevel=6) as archive:
             archive.add(root, arcname=f"msprobe-server-{version()}")
@@ -106,6 +101,12 @@ def main() -> None:
             (control / script).chmod(0o755)
         package = DIST / f"msprobe-server_{version()}_{architecture}.deb"
         run("dpkg-deb", "--root-owner-group", "--build", "-Zgzip", root, package)
+        whole = {"name": "msprobe-server", "version": version(), "kind": "application"}
+        for path, purl in (
+            (package, f"pkg:deb/msprobe-server@{version()}?arch={architecture}"),
+            (tarball, f"pkg:generic/msprobe-server@{version()}?arch={architecture}"),
+        ):
+            sbom.write(path, **whole, purl=purl, tree=root, libraries=carried)
     for path in (package, tarball):
         print(f"made {path.relative_to(ROOT)} ({path.stat().st_size / (1 << 20):.1f} MiB)")
 

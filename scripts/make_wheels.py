@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the three wheels in dist/ from the built tree, and with --install puts them into the environment it runs in.
+"""Makes the three wheels and the client's sdist in dist/ from the built tree; --install puts the wheels into the
+environment it runs in.
 
 A wheel whose inputs did not change since it was made is left alone, so a second run takes well under a second. The
-digest of the inputs lies beside the wheel, as NAME.inputs; the digest of what is installed, in the environment.
+digest of the inputs lies beside the wheel, as NAME.inputs; the digest of what is installed, in the environment. Each
+has LICENSE and NOTICE inside, and a bill of materials beside it (sbom.py).
 """
 
 from __future__ import annotations
@@ -14,13 +16,26 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+import notices
+import sbom
+from auditwheel.tools import dir2zip, zip2dir
+from auditwheel.wheeltools import rewrite_record
+from stage_server import BUILD, install, version
+from third_party import ROOT, Library, elf_files, libraries
+
 DIST = ROOT / "dist"
 RAW = DIST / "raw"
 
+COMMON_INPUTS = (
+    *("LICENSE", "NOTICE", "scripts/licences.toml"),
+    *(f"scripts/{name}.py" for name in ("make_wheels", "notices", "sbom", "stage_server", "third_party")),
+)
+GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")  # into the client's sources, by its own build
 # torch's own libraries: the process has loaded them before our extension is imported.
 TORCH_LIBRARIES = ("libtorch*.so*", "libc10*.so*", "libgomp*.so*", "libshm*.so*")
 
@@ -31,50 +46,73 @@ class Wheel:
     project: str
     inputs: tuple[str, ...]  # globs from the root; what the wheel's content depends on
     kind: str  # pure, executable, extension
+    target: str = ""  # of ninja: the program in it
 
     def files(self) -> Iterator[Path]:
-        for pattern in self.inputs:
+        """The inputs, and the shared objects that its program is linked with: a fix of theirs makes another wheel."""
+        for pattern in (*COMMON_INPUTS, *self.inputs):
             for path in sorted(ROOT.glob(pattern)):
-                if path.is_file() and "__pycache__" not in path.parts:
+                if path.is_file() and "__pycache__" not in path.parts and not GENERATED.search(path.name):
                     yield path
+                    if path.name.partition(".")[0] == self.target and path.suffix in ("", ".so"):
+                        yield from linked(path)
 
     def digest(self) -> str:
         digest = hashlib.blake2b(sys.version.encode(), digest_size=16)
         for path in self.files():
             with path.open("rb") as file:
                 content = hashlib.file_digest(file, "blake2b").hexdigest()
-            digest.update(f"{path.relative_to(ROOT)} {content}\n".encode())
+            digest.update(f"{path} {content}\n".encode())
         return digest.hexdigest()
+
+
+def linked(program: Path) -> list[Path]:
+    said = subprocess.run(["ldd", program], text=True, stdout=subprocess.PIPE, check=True).stdout
+    return [Path(found) for found in sorted(re.findall(r"=> (/\S+)", said))]
 
 
 WHEELS = (
     Wheel(
         "msprobe_client",
         "client_py",
-        ("client_py/*.*", "client_py/msprobe_client/**/*.py", "client_py/msprobe_client/py.typed", "proto/**/*.proto"),
+        (
+            "client_py/*.*",
+            "client_py/msprobe_client/**/*.py",
+            "client_py/msprobe_client/py.typed",
+            "client_py/tests/**/*.py",
+            "proto/**/*.proto",
+        ),
         "pure",
     ),
-    Wheel("msprobe_server", "server", ("server/pyproject.toml", "cmake/*", "build/**/msprobe-server"), "executable"),
+    Wheel(
+        "msprobe_server",
+        "server",
+        ("server/pyproject.toml", "cmake/*", "build/server/msprobe-server"),
+        "executable",
+        "msprobe-server",
+    ),
     Wheel(
         "msprobe_agent",
         "agent",
         (
             "agent/pyproject.toml",
+            "agent/wheel/*.py",
             "agent/python/msprobe/**/*",
             "agent/python/msprobe_vllm/*.py",
             "build/python/msprobe/_agent*.so",
         ),
         "extension",
+        "_agent",
     ),
 )
 
 
-def run(*command: str | Path) -> None:
+def run(*command: str | Path, cwd: Path = ROOT) -> None:
     """Runs a command quietly, with this environment's tools first; its output is shown when it fails."""
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(
         [*map(str, command)],
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
         text=True,
         stdout=subprocess.PIPE,
@@ -83,12 +121,6 @@ def run(*command: str | Path) -> None:
     )
     if done.returncode != 0:
         raise SystemExit(f"{done.stdout}\nmake_wheels: {' '.join(map(str, command))} failed")
-
-
-def install(component: str, prefix: Path) -> None:
-    """What a component of build/ installs, below `prefix`: a wheel that was built there left its own places behind."""
-    run("cmake", "-S", ".", "-B", "build", "-U", "SKBUILD*")
-    run("cmake", "--install", "build", "--component", component, "--prefix", prefix)
 
 
 def only_wheel(directory: Path, name: str) -> Path:
@@ -116,15 +148,14 @@ def manylinux_tag(files: list[Path]) -> str:
 def build(wheel: Wheel) -> None:
     for directory in (RAW, DIST):
         directory.mkdir(exist_ok=True, parents=True)
-        for old in directory.glob(f"{wheel.name}-*.whl"):
+        for old in directory.glob(f"{wheel.name}-*"):
             old.unlink()
     target = RAW if wheel.kind == "extension" else DIST
     options: list[str | Path] = []
     if wheel.kind == "executable":
-        stage = ROOT / "build" / "stage" / wheel.name
-        install(wheel.project, stage)
-        elf = [path for path in stage.rglob("*") if path.is_file()]
-        options = [f"--config-settings=wheel.tags=py3-none-{manylinux_tag(elf)}"]
+        stage = BUILD / "stage" / wheel.name
+        install(stage)
+        options = [f"--config-settings=wheel.tags=py3-none-{manylinux_tag(list(elf_files(stage)))}"]
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", target, *options),
         ROOT / wheel.project,
@@ -132,6 +163,47 @@ def build(wheel: Wheel) -> None:
     if wheel.kind == "extension":
         excludes = [f"--exclude={library}" for library in TORCH_LIBRARIES]
         run("auditwheel", "repair", *excludes, "--wheel-dir", DIST, only_wheel(RAW, wheel.name))
+    add_notices(wheel, only_wheel(DIST, wheel.name))
+    if wheel.kind == "pure":
+        run(
+            sys.executable,
+            "-m",
+            "hatchling",
+            "build",
+            "--target",
+            "sdist",
+            "--directory",
+            DIST,
+            cwd=ROOT / wheel.project,
+        )
+        (sdist,) = DIST.glob(f"{wheel.name}-*.tar.gz")
+        write_bill(wheel, sdist, ROOT, [])
+
+
+def add_notices(wheel: Wheel, made: Path) -> None:
+    """Completes the licences in a wheel with those of the libraries that it carries."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        zip2dir(made, tree)
+        carried = libraries(tree, [wheel.target], BUILD) if wheel.target else []
+        (information,) = tree.glob("*.dist-info")
+        notices.write(information / "licenses", wheel.name.replace("_", "-"), carried)
+        metadata = information / "METADATA"
+        ours = f"\nLicense-Expression: {notices.OURS}\n"
+        text = metadata.read_text(encoding="utf-8")
+        if ours not in text:
+            raise SystemExit(f"make_wheels: {made.name} does not say that it is under {notices.OURS}")
+        whole = f"\nLicense-Expression: {notices.expression(carried)}\n"
+        metadata.write_text(text.replace(ours, whole, 1), encoding="utf-8")
+        rewrite_record(tree)
+        dir2zip(tree, made, zlib.Z_DEFAULT_COMPRESSION, None)
+        write_bill(wheel, made, tree, carried)
+
+
+def write_bill(wheel: Wheel, made: Path, tree: Path, carried: Sequence[Library]) -> None:
+    name = wheel.name.replace("_", "-")
+    purl = f"pkg:pypi/{name}@{version()}?file_name={made.name}"
+    sbom.write(made, name=name, version=version(), kind="library", purl=purl, tree=tree, libraries=carried)
 
 
 def main() -> None:

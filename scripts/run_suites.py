@@ -7,9 +7,13 @@
 The suites of `make test` run two at once behind the unit tests, which build what all of them need; their lines then
 have the suite's name in front.
 
-Each suite has a time limit, after which its whole process group is killed and it counts as failed. Logs and JUnit
-files are in build/test-results/. The last lines are each suite's own closing line, a line for each test that failed
-and one that sums them: `N passed, N failed, N skipped`.
+Each suite has a time limit, after which its whole process group is killed and it counts as failed. A suite also fails
+where it could have passed by not running: its directory is missing, it has fewer tests than scripts/suites.toml says, a
+test was skipped that is not expected to be on this machine, or a program of GoogleTest's ran none. Tests are counted
+one by one inside such programs.
+
+Logs and JUnit files are in build/test-results/. The last lines are each suite's own closing line, a line for each test
+that failed and one that sums them: `N passed, N failed, N skipped`.
 """
 
 from __future__ import annotations
@@ -17,14 +21,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import fnmatch
 import os
+import platform
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -49,8 +57,8 @@ TSAN_TESTS = (
 CLOSING = re.compile(r"^=+ .*\b(passed|failed|skipped|error|no tests ran)\b.* =+$|^\d+% tests passed")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
-NOTHING_COLLECTED = 5  # pytest's exit code
 FAILURE_WIDTH = 500  # characters of the summary's line
+NEWS = 1.1  # times the recorded minimum, from which the summary says that it can be raised
 # What a C++ test or a sanitizer says where something is wrong; the lines behind it say what.
 WRONG = re.compile(
     r": Failure$|: runtime error: |^==\d+==ERROR: |WARNING: ThreadSanitizer|Assertion .* failed|terminate called"
@@ -65,6 +73,30 @@ SANITIZER_ENVIRONMENT = {
 }
 
 
+# What a machine may lack, in the words of suites.toml.
+LACKS: dict[str, Callable[[], bool]] = {
+    "root": lambda: os.geteuid() != 0,
+    "a CUDA device": lambda: not Path("/dev/nvidiactl").exists(),
+    "a build of an earlier version (MSPROBE_OLDER)": lambda: not os.environ.get("MSPROBE_OLDER"),
+    "Linux 6.7": lambda: tuple(map(int, platform.release().split("-")[0].split(".")[:2])) < (6, 7),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Expected:
+    """What suites.toml says of a suite."""
+
+    minimum: int = 1  # tests, whether they passed, failed or were skipped
+    skips: dict[str, str] = dataclasses.field(default_factory=dict)  # glob of names: which of LACKS is the reason
+
+    def skips_here(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, glob) and LACKS[lack]() for glob, lack in self.skips.items())
+
+
+def expectations(path: Path = ROOT / "scripts" / "suites.toml") -> dict[str, Expected]:
+    return {name: Expected(**each) for name, each in tomllib.loads(path.read_text(encoding="utf-8")).items()}
+
+
 @dataclasses.dataclass(frozen=True)
 class Suite:
     name: str
@@ -76,6 +108,18 @@ class Suite:
     @property
     def junit(self) -> Path:
         return RESULTS / f"{self.name}.xml"
+
+    @property
+    def programs(self) -> Path:
+        """Where GoogleTest's programs write what each of their tests did."""
+        return RESULTS / f"{self.name}.programs"
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    state: str  # passed, failed or skipped
+    said: str = ""
 
 
 @dataclasses.dataclass
@@ -105,7 +149,9 @@ def ctest(
     run = ("ctest", "--test-dir", build, "-j", JOBS, "--output-on-failure", "--no-tests=error", "--timeout", "300")
     chosen = ("--tests-regex", f"^({'|'.join(only)})$") if only else ()
     junit = ("--output-junit", str(RESULTS / f"{name}.xml"))
-    return Suite(name, (*before, (*run, *chosen, *junit)), seconds, environment)
+    # A program of GoogleTest's writes its report there, under its own name.
+    programs = {"GTEST_OUTPUT": f"xml:{RESULTS / name}.programs/"}
+    return Suite(name, (*before, (*run, *chosen, *junit)), seconds, {**environment, **programs})
 
 
 def ninja(build: str, *targets: str) -> tuple[str, ...]:
@@ -139,7 +185,7 @@ SUITES = {
         ctest("unit", "build", (ninja("build"),), 1500, {}),
         pytest("client", "client_py/tests", 900),
         pytest("agent", "agent/python/tests", 900),
-        pytest("integration", "tests/integration", 2700),
+        pytest("integration", "tests/integration", 3300),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 2100, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1800),
@@ -198,33 +244,70 @@ def stream(command: Sequence[str], seconds: float, environment: dict[str, str], 
     return 124 if expired.is_set() else code
 
 
-def count(junit: Path) -> Outcome:
-    outcome = Outcome()
-    if not junit.is_file():
-        return outcome
-    for case in ElementTree.parse(junit).getroot().iter("testcase"):
+def said_of(case: ElementTree.Element, part: ElementTree.Element) -> str:
+    """The message, and where a program's output is at hand what it said was wrong."""
+    said = (part.get("message") or part.text or "").strip().splitlines()[:4]  # GoogleTest's begins with the place
+    output = (case.findtext("system-out") or "").splitlines()
+    first = next((at for at, line in enumerate(output) if WRONG.search(line)), len(output))
+    return " | ".join(line.strip() for line in (*said, *output[first : first + LINES_OF_WRONG]))
+
+
+def cases_of(report: Path) -> list[Case]:
+    """The tests in a report as JUnit, ctest or GoogleTest writes it."""
+    cases = []
+    for case in ElementTree.parse(report).getroot().iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')}"
         failure = case.find("failure")
         if failure is None:
             failure = case.find("error")
+        skipped = case.find("skipped")
         if failure is not None:
-            outcome.failed += 1
-            said = (failure.get("message") or "").strip().partition("\n")[0]
-            output = (case.findtext("system-out") or "").splitlines()
-            first = next((at for at, line in enumerate(output) if WRONG.search(line)), len(output))
-            said = " | ".join(filter(None, (said, *(line.strip() for line in output[first : first + LINES_OF_WRONG]))))
-            outcome.failures.append(f"FAILED {case.get('classname')}.{case.get('name')}: {said}"[:FAILURE_WIDTH])
-        elif case.find("skipped") is not None:
-            outcome.skipped += 1
+            cases.append(Case(name, "failed", said_of(case, failure)))
+        elif skipped is not None:
+            cases.append(Case(name, "skipped", said_of(case, skipped)))
+        elif case.get("status") == "notrun":  # GoogleTest's, of a test that is called DISABLED_
+            cases.append(Case(name, "skipped", "disabled"))
         else:
-            outcome.passed += 1
+            cases.append(Case(name, "passed"))
+    return cases
+
+
+def cases_in_programs(cases: Sequence[Case], programs: Path) -> list[Case]:
+    """The tests inside programs, in the programs' place; a program that went wrong beside its tests stays."""
+    found = []
+    for case in cases:
+        program = case.name.rpartition(".")[2]
+        report = programs / f"{program}.xml"
+        inside = cases_of(report) if report.is_file() else []
+        found += [dataclasses.replace(each, name=f"{program}.{each.name}") for each in inside]
+        if not report.is_file() or (case.state == "failed" and all(each.state != "failed" for each in inside)):
+            found.append(case)
+        elif all(each.said == "disabled" for each in inside):
+            found.append(Case(case.name, "failed", "it ran no test"))
+    return found
+
+
+def count(suite: Suite, expected: Expected) -> Outcome:
+    outcome = Outcome()
+    cases = cases_of(suite.junit) if suite.junit.is_file() else []
+    if suite.programs.is_dir():
+        cases = cases_in_programs(cases, suite.programs)
+    for case in cases:
+        said = case.said
+        if case.state == "skipped" and not expected.skips_here(case.name):
+            case.state, said = "failed", f"skipped, which scripts/suites.toml does not expect here: {said}"
+        if case.state == "failed":
+            outcome.failures.append(f"FAILED {case.name}: {said}"[:FAILURE_WIDTH])
+        setattr(outcome, case.state, getattr(outcome, case.state) + 1)
     return outcome
 
 
-def run(suite: Suite, prefix: str = "") -> Outcome:
+def run(suite: Suite, expected: Expected, prefix: str = "") -> Outcome:
     started = time.monotonic()
     if suite.needs and not (ROOT / suite.needs).exists():
-        return Outcome(closing=f"nothing at {suite.needs}")
+        return Outcome(failed=1, failures=[f"FAILED {suite.name}: there is nothing at {suite.needs}"])
     suite.junit.unlink(missing_ok=True)
+    shutil.rmtree(suite.programs, ignore_errors=True)
     code, closing = 0, ""
     with (RESULTS / f"{suite.name}.log").open("w", encoding="utf-8") as log:
 
@@ -244,15 +327,22 @@ def run(suite: Suite, prefix: str = "") -> Outcome:
             if code != 0:
                 break
 
-    outcome = count(suite.junit)
+    outcome = count(suite, expected)
     outcome.seconds = time.monotonic() - started
     outcome.closing = closing
+    tests = outcome.passed + outcome.failed + outcome.skipped
     if code == 124:
         outcome.failed += 1
         outcome.closing += f" [stopped after its limit of {suite.seconds} s]"
-    elif code not in (0, NOTHING_COLLECTED) and outcome.failed == 0:
+    elif code != 0 and outcome.failed == 0:
         outcome.failed += 1
         outcome.closing += f" [exit code {code}; see build/test-results/{suite.name}.log]"
+    elif tests < expected.minimum and outcome.failed == 0:
+        outcome.failed += 1
+        said = f"{tests} tests, and scripts/suites.toml says {expected.minimum} or more"
+        outcome.failures.append(f"FAILED {suite.name}: {said}")
+    elif tests > expected.minimum * NEWS:
+        outcome.closing += f" [{tests} tests: the minimum of {expected.minimum} in scripts/suites.toml can be raised]"
     return outcome
 
 
@@ -264,15 +354,16 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
+    expected = expectations()
     # Tests interrupt programs, which inherit that a shell's background job ignores it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if names:
-        outcomes = {name: run(SUITES[name]) for name in names}
+        outcomes = {name: run(SUITES[name], expected[name]) for name in names}
     else:
-        outcomes = {FIRST: run(SUITES[FIRST])}
+        outcomes = {FIRST: run(SUITES[FIRST], expected[FIRST])}
         with ThreadPoolExecutor(AT_ONCE) as pool:
             width = max(map(len, BESIDE))
-            beside = pool.map(lambda name: run(SUITES[name], f"{name:<{width}} | "), BESIDE)
+            beside = pool.map(lambda name: run(SUITES[name], expected[name], f"{name:<{width}} | "), BESIDE)
             outcomes |= dict(zip(BESIDE, beside, strict=True))
 
     lines = []

@@ -1,20 +1,33 @@
 """Fixtures of the suites that cross rooms."""
 
-import json
+import contextlib
 import os
 import pathlib
+import random
 import shutil
 import sys
 import tempfile
 
 import pytest
+from harness import answers, kills, reconnects
 from harness.dumps import write_config
 from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run, wait_for_servers_to_leave
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_memory_is_given_back(tmp_path_factory):
+    """What killed programs leave stays until it is adopted; here nobody comes."""
+    yield
+    ours = str(tmp_path_factory.getbasetemp()).encode()
+    for path in pathlib.Path("/dev/shm").glob("msprobe-*"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if ours in file.read(1 << 17):  # it says where its spool is
+                path.unlink()
+
+
 @pytest.fixture(scope="session")
 def reference():
-    """Recorded dumps of the established tool and the scripts that make them."""
+    """Recorded dumps of mindstudio-probe and the scripts that make them."""
     path = pathlib.Path(os.environ.get("MSPROBE_REFERENCE", REPOSITORY.parent / "shared" / "reference"))
     if not (path / "dump" / "make.py").exists():
         pytest.skip(f"no reference programs in {path}: set MSPROBE_REFERENCE")
@@ -24,11 +37,11 @@ def reference():
 
 @pytest.fixture(scope="session")
 def oracle_python():
-    """The Python of the environment that holds the established tool."""
+    """The Python of the environment that holds mindstudio-probe."""
     environment = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle"))
     path = pathlib.Path(os.environ.get("MSPROBE_ORACLE_PYTHON", environment / "bin" / "python"))
     if not path.exists():
-        pytest.skip(f"no established tool at {path}: run `make oracle` or set MSPROBE_ORACLE_PYTHON")
+        pytest.skip(f"no mindstudio-probe at {path}: run `make oracle` or set MSPROBE_ORACLE_PYTHON")
     return path
 
 
@@ -84,11 +97,37 @@ def short_directory():
 
 @pytest.fixture
 def ask(client):
-    """ask("runs", ..., server=ADDRESS | data_dir=DIR): the rows that msprobe-client prints as JSON lines."""
+    """ask("runs", ..., server=ADDRESS | data_dir=DIR): the rows that msprobe-client prints as JSON."""
 
     def call(*arguments, server=None, data_dir=None):
         where = ["--server", server] if server else ["--data_dir", data_dir]
         done = run([client, *where, "--format", "json", *arguments])
-        return [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
+        return answers.rows(done.stdout)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def killable(tmp_path_factory):
+    """Programs to be killed, without a network of their own."""
+    with kills.Programs(tmp_path_factory.mktemp("programs")) as programs:
+        yield programs
+
+
+@pytest.fixture
+def reconnecting(tmp_path, request, short_directory):
+    """Where programs run whose servers are killed and come back."""
+    scene = reconnects.Scene(tmp_path, short_directory, random.Random(request.node.name))
+    yield scene
+    scene.close()
+
+
+@pytest.fixture(scope="module")
+def unkilled(killable, tmp_path_factory):
+    """What the same programs capture when nobody kills them."""
+    return kills.Reference(tmp_path_factory.mktemp("unkilled"), killable)
+
+
+@pytest.fixture
+def scene(tmp_path, request, killable, unkilled):
+    return kills.Scene(tmp_path, unkilled, killable, random.Random(request.node.name))

@@ -2,21 +2,28 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string_view>
+#include <utility>
 
 #include "agent/core/session.h"
 
 namespace msprobe::core {
 
-// Lines on standard output as the established tool prints them, each by one write(2):
+// Lines on standard output as mindstudio-probe prints them, each by one write(2):
 //   2026-11-21 01:53:55 (10736) [INFO] text
 //   2026-11-21 01:53:55 (10736) [rank 3] [WARNING] text
+// A line is one line, whatever is in it (Visible).
 // MSPROBE_LOG_LEVEL (0 debug, 1 info: the default, 2 warning, 3 error) hides what is below it.
 //
 // Threads: any.
 class Log {
  public:
   enum class Severity : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
+  // Takes lines instead, all of them, without time, process and rank.
+  using Sink = std::function<void(Severity severity, std::string_view text)>;
+
+  explicit Log(Sink sink = {}) : sink_(std::move(sink)) {}
 
   void SetRank(RankLabel rank) { rank_ = rank.is_rank ? static_cast<int64_t>(rank.number) : -1; }
   void Debug(std::string_view text) const { Write(Severity::kDebug, text); }
@@ -27,6 +34,7 @@ class Log {
  private:
   void Write(Severity severity, std::string_view text) const;
 
+  const Sink sink_;
   std::atomic<int64_t> rank_{-1};
 };
 

@@ -1,6 +1,7 @@
 #include "agent/core/process_identity.h"
 
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -41,6 +42,11 @@ uint64_t ProcessStartTicks() {
   uint64_t ticks = 0;
   fields >> ticks;
   return ticks;
+}
+
+uint64_t NetworkNamespace() {
+  struct stat found {};
+  return stat("/proc/self/ns/net", &found) == 0 ? found.st_ino : 0;
 }
 
 std::string RandomSessionId() {

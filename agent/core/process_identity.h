@@ -9,6 +9,7 @@ namespace msprobe::core {
 std::string HostName();
 std::string BootId();              // /proc/sys/kernel/random/boot_id
 uint64_t ProcessStartTicks();      // field 22 of /proc/self/stat
+uint64_t NetworkNamespace();       // inode of /proc/self/ns/net
 std::string RandomSessionId();     // 16 random bytes
 std::string TemporaryDirectory();  // TMPDIR or /tmp
 std::string ToHex(const std::string& bytes);

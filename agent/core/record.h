@@ -46,7 +46,8 @@ struct Structure {
   std::string name;  // without count and direction
   RecordKind kind = RecordKind::kApi;
   Direction direction = Direction::kForward;
-  Node fields;  // a dict
+  uint32_t pass = 0;  // of a backward record: how many passes over the same forward call came before in the step
+  Node fields;        // a dict
 };
 
 struct Frame {
@@ -165,6 +166,7 @@ struct Fragment {
   StackId stack = 0;
   ParentId parent = 0;
   uint32_t thread = 0;
+  uint32_t digest = 0;  // RecordDigest of all that is here; 0: taken when it is packed
   std::span<const Leaf> leaves;
   std::span<const int64_t> integers;
   std::span<const double> floats;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -12,19 +13,21 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "agent/core/dictionary.h"
-#include "agent/core/embedded_server.h"
-#include "agent/core/fragment_queue.h"
-#include "agent/core/left_sessions.h"
+#include "agent/core/config/server_access.h"
+#include "agent/core/config/server_address.h"
+#include "agent/core/embedded/embedded_server.h"
 #include "agent/core/log.h"
-#include "agent/core/memory_budget.h"
-#include "agent/core/payload_pool.h"
+#include "agent/core/payload/memory_budget.h"
+#include "agent/core/payload/payload_pool.h"
+#include "agent/core/payload/session_place.h"
 #include "agent/core/pool.h"
 #include "agent/core/process_identity.h"
-#include "agent/core/sender.h"
-#include "agent/core/server_access.h"
-#include "agent/core/server_address.h"
+#include "agent/core/queue/dictionary.h"
+#include "agent/core/queue/fragment_digest.h"
+#include "agent/core/queue/fragment_queue.h"
 #include "agent/core/str_cat.h"
+#include "agent/core/transport/left_sessions.h"
+#include "agent/core/transport/sender.h"
 #include "agent/core/utf8.h"
 
 namespace msprobe::core {
@@ -37,6 +40,9 @@ constexpr char kAgentVersion[] = "0.1.0";
 constexpr size_t kLongestFault = 4096;
 // How long the end of a process waits for what processes before it have left.
 constexpr absl::Duration kLeftSessions = absl::Seconds(10);
+// How often whoever waits is asked whether to go on, and how long it may take after a no.
+constexpr absl::Duration kAsk = absl::Milliseconds(200);
+constexpr absl::Duration kLeave = absl::Seconds(1);
 
 class HeapPayload : public Payload {
  public:
@@ -91,10 +97,32 @@ v1::Hello MakeHello(const SessionOptions& options) {
   return hello;
 }
 
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return path.empty() || error ? path : absolute.string();
+}
+
 std::string SpoolDirectory(const SessionOptions& options) {
   if (!options.spool_directory.empty()) return options.spool_directory;
   if (!options.settings.dump_path.empty()) return options.settings.dump_path + "/.msprobe/spool";
   return Cat(TemporaryDirectory(), "/msprobe-", geteuid(), "/spool");
+}
+
+SessionOrigin MakeOrigin(const SessionOptions& options, const Route& route) {
+  SessionOrigin origin;
+  *origin.mutable_hello() = MakeHello(options);
+  origin.mutable_servers()->Assign(route.targets.begin(), route.targets.end());
+  origin.set_dump_path(Absolute(options.settings.dump_path));
+  origin.set_spool_directory(Absolute(SpoolDirectory(options)));
+  const ServerAccess access = route.access.Absolute();
+  origin.set_ca(access.ca);
+  origin.set_cert(access.cert);
+  origin.set_key(access.key);
+  origin.set_token_file(access.token_file);
+  origin.set_network(NetworkNamespace());
+  origin.set_shares_memory(options.shared_memory);
+  return origin;
 }
 
 // What is left of the ceiling for records and payloads: the rest is for what has no account of its own (libraries,
@@ -104,41 +132,58 @@ size_t BudgetOf(size_t ceiling) {
   return ceiling < 2 * kOwn ? std::min(ceiling, kOwn) : ceiling - kOwn;
 }
 
+// Beside what the budget counts: definitions, chunks that are used again, and what rounding takes.
+constexpr size_t kUncounted = size_t{64} << 20;
+
+std::shared_ptr<SessionMemory> MakeMemory(const SessionOptions& options, const SessionOrigin& origin, const Log& log) {
+  std::string why_not;
+  const size_t room = BudgetOf(options.memory_ceiling_bytes) + kUncounted;
+  std::shared_ptr<SessionMemory> memory = MakeSessionMemory(options.session_memory, room, origin, &why_not);
+  if (!why_not.empty()) {
+    log.Warning(Cat("msprobe: what is captured and not sent yet dies with this process if it is killed: ", why_not));
+  }
+  return memory;
+}
+
 // What a session consists of, in one place so that a forked child can leave it alone.
 struct Parts {
-  Parts(const SessionOptions& options, std::vector<std::string> targets, std::optional<EmbeddedServer> embedded,
-        ServerAccess access)
+  Parts(const SessionOptions& options, const SessionOrigin& origin, const Route& route)
       : bell(std::make_shared<Doorbell>()),
-        budget(std::make_shared<MemoryBudget>(BudgetOf(options.memory_ceiling_bytes), options.loss_policy,
-                                              options.stall_bound, [bell = bell] { bell->Ring(); })),
-        pool(std::make_shared<PayloadPool>(budget)),
-        queue(bell.get()),
-        control([bell = bell] { bell->Ring(); }) {
-    v1::Hello hello = MakeHello(options);
-    const std::string directory = SpoolDirectory(options);
-    const std::string session = hello.SerializeAsString();
-    const LeftSessions::Connect connect = [this, targets = std::move(targets), embedded = std::move(embedded),
-                                           access = std::move(access)](std::shared_ptr<Doorbell> own_bell) {
-      return Connector(targets, embedded, access, std::move(own_bell), &log);
-    };
-    Spool spool(directory, ToHex(hello.session()), options.spool_quota_bytes, session);
-    // Before the first payload, so that no memory is kept that cannot be shared.
-    if (options.shared_memory && options.settings.task == kTaskWithPayloads) pool->Share();
-    sender.emplace(SenderParts{&queue, &dictionary, budget, bell, &log, &counters, &control,
-                               options.shared_memory ? pool.get() : nullptr},
-                   std::move(hello), connect(bell), std::move(spool), options.loss_policy == LossPolicy::kSpool,
-                   options.reading_bound);
-    left_sessions.emplace(directory, connect, &log);
+        budget(std::make_shared<MemoryBudget>(
+            BudgetOf(options.memory_ceiling_bytes), options.loss_policy, options.stall_bound,
+            [bell = bell] { bell->Ring(); }, options.interrupted)),
+        memory(MakeMemory(options, origin, log)),
+        pool(std::make_shared<PayloadPool>(budget, memory)),
+        dictionary(memory),
+        queue(bell.get(), memory),
+        control([bell = bell] { bell->Ring(); }),
+        name(ToHex(origin.hello().session())) {
+    Spool spool(origin.spool_directory(), name, options.spool_quota_bytes, origin.SerializeAsString());
+    sender.emplace(SenderParts{.queue = &queue,
+                               .dictionary = &dictionary,
+                               .memory = memory,
+                               .budget = budget,
+                               .bell = bell,
+                               .log = &log,
+                               .counters = &counters,
+                               .control = &control,
+                               .shares_memory = options.shared_memory && memory->outlives()},
+                   origin.hello(), Connector(route, bell, &log), std::move(spool),
+                   options.loss_policy == LossPolicy::kSpool, options.reading_bound);
+    left_sessions.emplace(
+        origin.spool_directory(), options.server_binary, [route] { return route; }, &log);
     log.SetRank(options.rank);
   }
 
+  Log log;
   const std::shared_ptr<Doorbell> bell;
   const std::shared_ptr<MemoryBudget> budget;
+  const std::shared_ptr<SessionMemory> memory;
   const std::shared_ptr<PayloadPool> pool;
-  Log log;
   Dictionary dictionary;
   FragmentQueue queue;
   ControlMailbox control;
+  const std::string name;
   AtomicCounters counters;
   std::optional<Sender> sender;
   std::optional<LeftSessions> left_sessions;
@@ -158,13 +203,13 @@ class StreamingSession : public Session, public Controlled {
   }
 
   StructureId DefineStructure(const Structure& structure) override {
-    return abandoned_ ? 0 : parts_->dictionary.DefineStructure(structure);
+    return abandoned_ || closed_ ? 0 : parts_->dictionary.DefineStructure(structure);
   }
   StackId DefineStack(std::span<const Frame> frames) override {
-    return abandoned_ ? 0 : parts_->dictionary.DefineStack(frames);
+    return abandoned_ || closed_ ? 0 : parts_->dictionary.DefineStack(frames);
   }
   ParentId DefineParent(std::string_view full_name) override {
-    return abandoned_ ? 0 : parts_->dictionary.DefineParent(full_name);
+    return abandoned_ || closed_ ? 0 : parts_->dictionary.DefineParent(full_name);
   }
 
   std::shared_ptr<Payload> AllocatePayload(size_t size) override {
@@ -183,7 +228,9 @@ class StreamingSession : public Session, public Controlled {
     ++parts_->counters.fragments_emitted;
     const Outcome outcome = parts_->budget->Acquire(EncodedSize(fragment));
     if (outcome == Outcome::kGranted) {
-      parts_->queue.Append(fragment);
+      Fragment digested = fragment;
+      digested.digest = DigestAtCapture(fragment, parts_->dictionary);
+      parts_->queue.Append(digested);
       return;
     }
     const auto payloads = static_cast<uint64_t>(std::count_if(
@@ -247,15 +294,24 @@ class StreamingSession : public Session, public Controlled {
     Mark(marker);
   }
 
-  absl::Status Wait(absl::Duration timeout) override {
+  using Session::Close;
+  using Session::Wait;
+
+  absl::Status Wait(absl::Duration timeout, const GoesOn& goes_on) override {
     if (abandoned_) return absl::FailedPreconditionError("this process was forked from the capturing one");
     if (closed_) return absl::OkStatus();
-    return parts_->sender->Wait(parts_->queue.Flush(), timeout);
+    const uint64_t entry = parts_->queue.Flush();
+    return AskedMeanwhile(timeout, goes_on, [&](absl::Duration slice) { return parts_->sender->Wait(entry, slice); });
   }
 
-  absl::Status Close(bool clean, absl::Duration timeout) override {
+  absl::Status Close(bool clean, absl::Duration timeout, const GoesOn& goes_on) override {
     if (abandoned_ || closed_.exchange(true)) return absl::OkStatus();
-    const absl::Time deadline = absl::Now() + timeout;
+    absl::Time deadline = absl::Now() + timeout;
+    const GoesOn ask = [&](std::string_view missing) {
+      if (goes_on == nullptr || goes_on(missing)) return true;
+      deadline = std::min(deadline, absl::Now() + kLeave);
+      return false;
+    };
     parts_->budget->StopWaiting();
     // The other half is for what is then packed.
     parts_->sender->ExpectReadingsUntil(timeout / 2);
@@ -265,11 +321,16 @@ class StreamingSession : public Session, public Controlled {
       v1::Marker marker;
       marker.mutable_session_end()->set_clean(clean);
       parts_->queue.AppendMarker(marker);
-      status = parts_->sender->Wait(parts_->queue.Flush(), timeout);
+      const uint64_t entry = parts_->queue.Flush();
+      status = AskedMeanwhile(timeout, ask, [&](absl::Duration slice) { return parts_->sender->Wait(entry, slice); });
     }
     parts_->sender->Stop(deadline - absl::Now());
-    parts_->pool->EndSharing();
-    parts_->left_sessions->Stop(std::min(deadline - absl::Now(), kLeftSessions));
+    AskedMeanwhile(std::min(deadline - absl::Now(), kLeftSessions), ask, [&](absl::Duration slice) {
+      return parts_->left_sessions->Await(slice)
+                 ? absl::OkStatus()
+                 : absl::DeadlineExceededError("what earlier programs left is not sent");
+    }).IgnoreError();
+    parts_->left_sessions->Stop();
     return status;
   }
 
@@ -296,10 +357,23 @@ class StreamingSession : public Session, public Controlled {
     result.bytes_sent = from.bytes_sent;
     result.bytes_spooled = from.bytes_spooled;
     result.connected = from.connected;
+    result.dump_full = from.dump_full;
     return result;
   }
 
  private:
+  // Waits by wait(at most this long) until that is done, `timeout` is over or goes_on says no. Gives its last answer.
+  template <typename WaitFor>
+  static absl::Status AskedMeanwhile(absl::Duration timeout, const GoesOn& goes_on, WaitFor&& wait) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (true) {
+      const absl::Duration left = deadline - absl::Now();
+      absl::Status status = wait(goes_on == nullptr ? left : std::min(left, kAsk));
+      if (status.ok() || goes_on == nullptr || absl::Now() >= deadline || !goes_on(std::string(status.message())))
+        return status;
+    }
+  }
+
   // Room in the budget, and the payload that `make` gives for it; null: none, which is counted.
   template <typename Make>
   std::shared_ptr<Payload> Allocate(size_t size, Make&& make) {
@@ -343,28 +417,26 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
   // cycles of locks under one lock of the whole process.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (options.run.empty()) return absl::InvalidArgumentError("run is invalid: it must not be empty");
-  std::vector<std::string> targets;
-  std::optional<EmbeddedServer> embedded;
-  ServerAccess access;
+  Route route;
   if (!options.server.empty()) {
     absl::StatusOr<std::vector<std::string>> parsed = ParseServerAddresses(options.server);
     if (!parsed.ok()) return parsed.status();
-    targets = *std::move(parsed);
+    route.targets = *std::move(parsed);
     // The configuration as read: paths only, what they hold is nobody else's to see.
-    absl::StatusOr<ServerAccess> read = ReadServerAccess(options.settings.config_json);
+    absl::StatusOr<ServerAccess> read = ReadServerAccess(options.settings.config_json, route.targets);
     if (!read.ok()) return read.status();
-    access = *std::move(read);
+    route.access = *std::move(read);
   } else {
     if (options.settings.dump_path.empty()) {
       return absl::InvalidArgumentError("without a server the session needs a dump_path for the embedded one");
     }
     absl::StatusOr<EmbeddedServer> prepared =
-        EmbeddedServer::Prepare(options.settings.dump_path, options.server_binary);
+        EmbeddedServer::Prepare(options.settings.dump_path, options.server_binary, options.dump_quota_bytes);
     if (!prepared.ok()) return prepared.status();
-    embedded = *std::move(prepared);
+    route.embedded = *std::move(prepared);
   }
-  auto parts = std::make_unique<Parts>(options, std::move(targets), std::move(embedded), std::move(access));
-  parts->left_sessions->Start();
+  auto parts = std::make_unique<Parts>(options, MakeOrigin(options, route), route);
+  parts->left_sessions->Start(parts->name);
   try {
     parts->sender->Start();
   } catch (const std::system_error& error) {

@@ -46,12 +46,19 @@ struct SessionOptions {
   LossPolicy loss_policy = LossPolicy::kSpool;
   size_t memory_ceiling_bytes = size_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
-  // A server on this machine reads tensors from memory that it shares with this process (SharedFile).
+  // A server on this machine reads tensors from the session's memory.
   bool shared_memory = true;
+  // Where the session's memory lies: a directory, or "off"; empty: as MakeSessionMemory says.
+  std::string session_memory;
+  // What the embedded server lets the dump take of its disk; 0: a share of what is free.
+  uint64_t dump_quota_bytes = 0;
   std::string spool_directory;  // empty: under dump_path/.msprobe, else the temporary directory
   absl::Duration stall_bound = absl::Seconds(30);
   // How long one tensor's numbers may be on their way from a device before its record goes without them.
   absl::Duration reading_bound = absl::Seconds(30);
+  // Asked by a caller that stalls, on its thread, ten times a second: true ends its stall, as the bound does. Null:
+  // nothing interrupts one.
+  std::function<bool()> interrupted;
 };
 
 // The state of a session as shown to users and tests.
@@ -59,11 +66,12 @@ struct SessionCounters {
   uint64_t fragments_emitted = 0, fragments_dropped = 0, payloads_dropped = 0, faults = 0;
   uint64_t batches_sent = 0, received_through = 0, durable_through = 0, bytes_sent = 0, bytes_spooled = 0;
   bool connected = false;
+  bool dump_full = false;  // an embedded server asks that no further step be captured, for now
 };
 
 // One capturing process towards its server. Opening never waits for the server: a sender thread, which never needs the
 // GIL, connects (starting an embedded server where none is named), sends in order, resends after an interruption, and
-// frees what is durable.
+// frees what is durable. What Emit and the markers have taken outlives the process (SessionMemory).
 //
 // Threads: every method may be called from any thread, with or without the GIL; none throws. Emit blocks only as the
 // loss policy says. After a fork the child must call Abandon and nothing else.
@@ -104,12 +112,19 @@ class Session {
   virtual void NoteTokens(uint32_t step, uint32_t token, const TokenSpan& span) = 0;
   virtual void ReportFault(uint32_t step, std::string_view where, std::string_view message) = 0;
 
+  // Whoever waits asks it, on its own thread, five times a second: whether to wait on for `missing`. Null: for the
+  // whole timeout.
+  using GoesOn = std::function<bool(std::string_view missing)>;
+
   // Waits until all that was emitted before is durable and, where the server exports, the ended steps are in place.
   // DeadlineExceeded says what is missing.
-  virtual absl::Status Wait(absl::Duration timeout) = 0;
+  absl::Status Wait(absl::Duration timeout) { return Wait(timeout, nullptr); }
+  virtual absl::Status Wait(absl::Duration timeout, const GoesOn& goes_on) = 0;
 
-  // Sends SessionEnd, waits as Wait does, stops the sender. Idempotent.
-  virtual absl::Status Close(bool clean, absl::Duration timeout) = 0;
+  // Sends SessionEnd, waits as Wait does, stops the sender. When goes_on has said no, what is under way is left within
+  // a second, and what was not sent goes to the spool. Idempotent.
+  absl::Status Close(bool clean, absl::Duration timeout) { return Close(clean, timeout, nullptr); }
+  virtual absl::Status Close(bool clean, absl::Duration timeout, const GoesOn& goes_on) = 0;
 
   // In a forked child: leaves the parent's connection and threads alone, without running their destructors.
   virtual void Abandon() = 0;

@@ -10,13 +10,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "agent/core/fake_ingest.h"
 #include "agent/core/session.h"
 #include "agent/core/str_cat.h"
+#include "agent/core/transport/fake_ingest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -66,8 +67,8 @@ inline Lost LostIn(const std::vector<v1::Batch>& batches) {
   return lost;
 }
 
-inline bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+inline bool Eventually(const std::function<bool()>& condition, absl::Duration patience = absl::Seconds(20)) {
+  const absl::Time deadline = absl::Now() + patience;
   while (absl::Now() < deadline) {
     if (condition()) return true;
     absl::SleepFor(absl::Milliseconds(2));  // between two looks at what other threads do
@@ -90,7 +91,18 @@ class SessionTest : public ::testing::Test {
     session_.reset();
     fake_.Stop();
     EXPECT_THAT(fake_.violations(), ::testing::IsEmpty());
+    for (const std::filesystem::path& memory : Memories()) std::filesystem::remove(memory);
     std::filesystem::remove_all(directory_);
+  }
+
+  // Where the memories lie that the spool's directory leads to.
+  std::vector<std::filesystem::path> Memories() {
+    std::vector<std::filesystem::path> found;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(options_.spool_directory, error)) {
+      if (entry.is_symlink()) found.push_back(std::filesystem::read_symlink(entry.path()));
+    }
+    return found;
   }
 
   void Open() {

@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
-#include "agent/core/sender.h"
+#include "agent/core/payload/shared_file.h"
 #include "agent/core/session_fixture.h"
-#include "agent/core/shared_file.h"
+#include "agent/core/transport/sender.h"
 
 namespace msprobe::core {
 namespace {
@@ -33,8 +33,10 @@ class SharedMemoryTest : public SessionTest {
  protected:
   SharedMemoryTest() { options_.settings.task = kTaskWithPayloads; }
   void SetUp() override {
-    const auto file = SharedFile::Create(size_t{1} << 20);
-    if (file == nullptr || file->Allocate(1 << 20).empty()) GTEST_SKIP() << "no room in " << SharedFile::kDirectory;
+    const auto file = SharedFile::Create(Cat(SharedFile::kDirectory, "/msprobe-room-", getpid()), size_t{1} << 20);
+    if (!file.ok() || (*file)->Allocate(1 << 20, SharedFile::Use::kPayloads).empty()) {
+      GTEST_SKIP() << "no room in " << SharedFile::kDirectory;
+    }
   }
 
   // Of 1,000,000 bytes each.

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "agent/core/str_cat.h"
+
 namespace msprobe::core {
 namespace {
 
@@ -31,10 +33,17 @@ size_t SequenceLength(std::string_view text) {
 
 }  // namespace
 
-std::string ToUtf8(std::string_view text) {
-  if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; })) {
-    return std::string(text);
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
   }
+  return true;
+}
+
+std::string ToUtf8(std::string_view text) {
+  if (IsUtf8(text)) return std::string(text);
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
@@ -48,6 +57,30 @@ std::string ToUtf8(std::string_view text) {
     }
   }
   return result;
+}
+
+std::string Visible(std::string_view text) {
+  std::string visible;
+  visible.reserve(text.size());
+  while (!text.empty()) {
+    const size_t length = SequenceLength(text);
+    const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i])); };
+    const uint32_t code = length == 3   ? (byte(0) & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F)
+                          : length == 2 ? (byte(0) & 0x1F) << 6 | (byte(1) & 0x3F)
+                                        : byte(0);
+    const bool moves = code < 0x20 || (code >= 0x7F && code < 0xA0) || code == 0x2028 || code == 0x2029;
+    const bool turns = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+    if (length == 4 || (length > 0 && !moves && !turns)) {
+      visible += text.substr(0, length);
+    } else if (code == '\n' || code == '\t') {
+      visible += code == '\n' ? "\\n" : "\\t";
+    } else {
+      visible +=
+          code < 0x100 ? Cat("\\x", absl::Hex(code, absl::kZeroPad2)) : Cat("\\u", absl::Hex(code, absl::kZeroPad4));
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return visible;
 }
 
 }  // namespace msprobe::core

@@ -5,9 +5,10 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "agent/core/pool.h"
+#include "agent/python/untraced.h"
 #include "agent/python/value_walker.h"
-#include "agent/torch/exact_backward.h"
-#include "agent/torch/weight_gradient.h"
+#include "agent/torch/autograd/exact_backward.h"
+#include "agent/torch/autograd/weight_gradient.h"
 
 namespace msprobe::capture {
 namespace {
@@ -66,6 +67,7 @@ ThreadState& Capture::Thread() {
   if (thread.lane_epoch == epoch) return thread;
   const KeptError error;
   const Depth unrecorded(thread.suppressed);
+  const Untraced untraced;
   const ObjectReference lane = ObjectReference::Steal(PyObject_CallFunction(callbacks_.thread_lane.get(), "I", epoch));
   const long number = lane ? PyLong_AsLong(lane.get()) : -1;
   PyErr_Clear();
@@ -234,6 +236,7 @@ ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass 
       PyList_SET_ITEM(list.get(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(behind[i]));
     }
     const Depth unrecorded(ThreadState::Get().suppressed);
+    const Untraced untraced;
     passed =
         ObjectReference::Steal(PyObject_CallFunctionObjArgs(callbacks_.with_tensors.get(), value, list.get(), nullptr));
     if (!passed) recorder_->Fault(record, "the module's tensors cannot be replaced: its backward is not recorded");
@@ -244,6 +247,7 @@ ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass 
 
 bool Capture::BeginPass(PyObject* keywords) {
   if (std::exchange(root_raised_, false)) {
+    const Untraced untraced;
     const ObjectReference done = ObjectReference::Steal(PyObject_CallNoArgs(callbacks_.pass_failed.get()));
     PyErr_Clear();
     if (active_ != this || !recorder_->watching()) return false;

@@ -11,8 +11,8 @@
 #include "agent/python/call_stack.h"
 #include "agent/python/module_inputs.h"
 #include "agent/python/object_reference.h"
-#include "agent/torch/module_call.h"
-#include "agent/torch/parameter_gradients.h"
+#include "agent/torch/autograd/module_call.h"
+#include "agent/torch/autograd/parameter_gradients.h"
 #include "agent/torch/recorder.h"
 #include "agent/torch/served_batch.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "agent/core/control.h"
+#include "agent/core/transport/control.h"
 #include "agent/torch/recorder.h"
 
 namespace py = pybind11;

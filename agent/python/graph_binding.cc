@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "agent/python/control_binding.h"
-#include "agent/torch/graph_record.h"
-#include "agent/torch/probe_operator.h"
-#include "agent/torch/probe_table.h"
-#include "agent/torch/quiet_dispatch.h"
+#include "agent/torch/graph/graph_record.h"
+#include "agent/torch/tensor/probe_operator.h"
+#include "agent/torch/tensor/probe_table.h"
+#include "agent/torch/tensor/quiet_dispatch.h"
 
 namespace py = pybind11;
 

@@ -2,21 +2,23 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "agent/core/bench_dump.h"
-#include "agent/core/config.h"
+#include "agent/capture/bench_dump.h"
+#include "agent/core/config/config.h"
 #include "agent/core/session.h"
 #include "agent/python/call_stack.h"
 #include "agent/python/capture.h"
 #include "agent/python/graph_binding.h"
 #include "agent/python/interceptor.h"
 #include "agent/python/method_swap.h"
-#include "agent/torch/device_reader.h"
+#include "agent/python/untraced.h"
+#include "agent/torch/device/device_reader.h"
 
 namespace py = pybind11;
 
@@ -45,6 +47,23 @@ core::RiskLevel RiskFrom(const std::string& name) {
   return name == "LOW" ? core::RiskLevel::kAll : core::RiskLevel::kFocus;
 }
 
+// Whether Ctrl-C waits for this thread to return to Python, where it is handled: not here, and it is not forgotten.
+bool InterruptWaits() {
+  if (getpid() != gettid()) return false;  // signals are the main thread's
+  std::optional<py::gil_scoped_acquire> held;
+  if (PyGILState_Check() == 0) held.emplace();
+  if (PyOS_InterruptOccurred() == 0) return false;
+  try {
+    const py::object set_wakeup = py::module_::import("signal").attr("set_wakeup_fd");
+    const py::object wakeup = set_wakeup(-1);  // that was written to when it came
+    PyErr_SetInterrupt();
+    set_wakeup(wakeup);
+  } catch (const std::exception&) {
+    PyErr_SetInterrupt();
+  }
+  return true;
+}
+
 // One debugger's session and what captures into it. Every method is called with the GIL; those that may wait let it go.
 class Agent {
  public:
@@ -70,6 +89,9 @@ class Agent {
     options.spool_quota_bytes = config.spool_quota_bytes;
     options.stall_bound = absl::Seconds(config.stall_bound_seconds);
     options.shared_memory = config.shared_memory;
+    options.dump_quota_bytes = config.dump_quota_bytes;
+    options.interrupted = &InterruptWaits;
+    options.session_memory = config.session_memory;
     absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
     if (!session.ok()) Refuse(session.status());
     session_ = *std::move(session);
@@ -119,12 +141,12 @@ class Agent {
     if (recorder_->diff_check() == nullptr) return;
     recorder_->diff_check()->SetBench(nullptr);
     if (dump_json.empty()) return;
-    absl::StatusOr<core::BenchDump> bench = [&] {
+    absl::StatusOr<capture::BenchDump> bench = [&] {
       const py::gil_scoped_release released;
-      return core::BenchDump::Load(dump_json);
+      return capture::BenchDump::Load(dump_json);
     }();
     if (!bench.ok()) Refuse(bench.status());
-    recorder_->diff_check()->SetBench(std::make_shared<const core::BenchDump>(*std::move(bench)));
+    recorder_->diff_check()->SetBench(std::make_shared<const capture::BenchDump>(*std::move(bench)));
   }
   bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
 
@@ -137,9 +159,11 @@ class Agent {
     capture_->SetModuleInputs(std::move(inputs));
   }
   void Stop() { recorder_->Stop(); }
-  void EndStep(uint32_t step, bool keep) {
+  // Whether the step had forward passes of the root, calls of what is captured, and records.
+  std::tuple<bool, bool, bool> EndStep(uint32_t step, bool keep) {
     capture_->ForgetWaits();
-    recorder_->EndStep(step, keep);
+    const Recorder::StepContents had = recorder_->EndStep(step, keep);
+    return {had.passes, had.calls, had.records};
   }
   void ExportOpenStep(uint32_t step) { session_->ExportOpenStep(step); }
   void SetRank(uint32_t rank) { session_->SetRank({true, rank}); }
@@ -162,15 +186,33 @@ class Agent {
 
   std::shared_ptr<Recorder> recorder() const { return recorder_; }
 
-  // Empty when done; else what is missing.
+  // Empty when done; else what is missing. Raises what a handler of a signal raises.
   std::string Wait(double seconds) {
-    const py::gil_scoped_release released;
-    return std::string(session_->Wait(absl::Seconds(seconds)).message());
+    std::optional<py::error_already_set> raised;
+    absl::Status status;
+    {
+      const py::gil_scoped_release released;
+      status = session_->Wait(absl::Seconds(seconds), [&](std::string_view) {
+        const py::gil_scoped_acquire held;
+        if (PyErr_CheckSignals() != 0) raised.emplace();
+        return !raised.has_value();
+      });
+    }
+    if (raised.has_value()) throw py::error_already_set(*std::move(raised));
+    return std::string(status.message());
   }
-  std::string Close(bool clean, double seconds) {
+  // goes_on(missing): asked now and then, whether to wait on.
+  std::string Close(bool clean, double seconds, const py::function& goes_on) {
     recorder_->Stop();
     const py::gil_scoped_release released;
-    const absl::Status status = session_->Close(clean, absl::Seconds(seconds));
+    const absl::Status status = session_->Close(clean, absl::Seconds(seconds), [&](std::string_view missing) {
+      const py::gil_scoped_acquire held;
+      try {
+        return goes_on(std::string(missing)).cast<bool>();
+      } catch (const std::exception&) {  // whatever it raises, it was to end this
+        return false;
+      }
+    });
     DeviceReader::StopAll();
     return std::string(status.message());
   }
@@ -199,6 +241,7 @@ class Agent {
     shown["bytes_sent"] = counters.bytes_sent;
     shown["bytes_spooled"] = counters.bytes_spooled;
     shown["connected"] = counters.connected;
+    shown["dump_full"] = counters.dump_full;
     const RememberedStatistics::Counts remembered = recorder_->reader().remembered();
     shown["statistics_recalled"] = remembered.recalled;
     shown["statistics_wrong"] = remembered.wrong;
@@ -274,7 +317,12 @@ py::dict ValuesOf(const Config& config) {
   values["spool_quota_bytes"] = config.spool_quota_bytes;
   values["stall_bound_seconds"] = config.stall_bound_seconds;
   values["shared_memory"] = config.shared_memory;
+  values["session_memory"] = config.session_memory;
+  values["max_steps"] = config.max_steps;
+  values["dump_quota_bytes"] = config.dump_quota_bytes;
   values["capture_all"] = config.capture_all;
+  values["reuse"] = static_cast<int>(config.reuse);
+  values["exact_backward"] = config.exact_backward;
   values["linear_weight_grad"] = config.linear_weight_grad;
   return values;
 }
@@ -304,6 +352,7 @@ py::object Intercept(const py::object& original, const std::string& interception
   if (interception == "wait") kind = Interception::kWait;
   if (interception == "operator") kind = Interception::kOperator;
   auto describe = [operator_api](PyObject* op) -> std::shared_ptr<const Api> {
+    const Untraced untraced;
     try {
       return operator_api(py::reinterpret_borrow<py::object>(op)).cast<std::shared_ptr<Api>>();
     } catch (const std::exception&) {
@@ -321,6 +370,7 @@ py::object Intercept(const py::object& original, const std::string& interception
 PYBIND11_MODULE(_agent, module) {
   using namespace msprobe::capture;  // NOLINT: one file, one module
   module.attr("TORCH_VERSION") = MSPROBE_TORCH_VERSION;
+  Untraced::Prepare();
 
   py::class_<LoadConfig>(module, "LoadConfig")
       .def_readonly("path", &LoadConfig::path)
@@ -338,6 +388,8 @@ PYBIND11_MODULE(_agent, module) {
       .def_readonly("step", &Config::step)
       .def_readonly("run", &Config::run)
       .def_readonly("server", &Config::server)
+      .def_readonly("stall_bound_seconds", &Config::stall_bound_seconds)
+      .def_readonly("max_steps", &Config::max_steps)
       .def_readonly("capture_all", &Config::capture_all)
       .def_readonly("json", &Config::json)
       .def("values", &ValuesOf)
@@ -356,6 +408,7 @@ PYBIND11_MODULE(_agent, module) {
   module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"),
              py::arg("step"));
   module.def("config_fields", &msprobe::core::ConfigFields);
+  module.def("why_fixed", &msprobe::core::WhyFixed, py::arg("field"));
   module.def("choose_run_name", [](const std::string& program) { return msprobe::core::ChooseRunName(program); });
 
   py::class_<Agent>(module, "Agent")
@@ -383,7 +436,7 @@ PYBIND11_MODULE(_agent, module) {
       .def("save", &Agent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
       .def("read", &Agent::Read)
       .def("wait", &Agent::Wait)
-      .def("close", &Agent::Close, py::arg("clean"), py::arg("seconds"))
+      .def("close", &Agent::Close, py::arg("clean"), py::arg("seconds"), py::arg("goes_on"))
       .def("abandon", &Agent::Abandon)
       .def_property_readonly("recorder", &Agent::recorder)
       .def("counters", &Agent::Counters);

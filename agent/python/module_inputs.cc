@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "agent/python/untraced.h"
+
 namespace msprobe::capture {
 
 ModuleInputs::ModuleInputs(absl::flat_hash_set<std::string> names, ObjectReference replace)
@@ -13,6 +15,7 @@ bool ModuleInputs::Replace(const std::string& full_name, PyObject* arguments, Py
   const ObjectReference inputs = ObjectReference::Steal(PyTuple_GetSlice(arguments, 1, size));
   const ObjectReference given =
       keywords == nullptr ? ObjectReference::Steal(PyDict_New()) : ObjectReference::Borrow(keywords);
+  const Untraced untraced;
   const ObjectReference replaced = ObjectReference::Steal(
       PyObject_CallFunction(replace_.get(), "sOO", full_name.c_str(), inputs.get(), given.get()));
   if (!replaced || !PyTuple_Check(replaced.get()) || PyTuple_GET_SIZE(replaced.get()) != 2 ||

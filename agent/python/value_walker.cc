@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 
+#include "agent/python/untraced.h"
 #include "agent/stats/tensor_view.h"
 
 namespace msprobe::capture {
@@ -182,7 +183,7 @@ void ValueWalker::WalkResult(PyObject* result, std::span<const int> ignored) {
 }
 
 void ValueWalker::Walk(PyObject* value, std::string_view key, int depth) {
-  if (value == Py_None || depth > kMaximumDepth) return builder_.None();
+  if (value == Py_None || depth > kMaxDepth) return builder_.None();
   if (THPVariable_Check(value)) return WalkTensor(value);
   if (key == "device") {
     std::string shown;
@@ -347,7 +348,7 @@ bool ValueWalker::WalkNumpy(PyObject* value) {
       whole = whole && buffer.itemsize != 0 && buffer.strides[i] % buffer.itemsize == 0;
     }
     if (whole && wire != static_cast<uint8_t>(DType::kOther)) {
-      TensorReader::ReadArray(buffer.buf, wire, reading.shape, strides, reading);
+      reader_.ReadArray(buffer.buf, wire, reading.shape, strides, save_, reading);
     } else {
       reading.dtype = wire;
     }
@@ -403,6 +404,7 @@ void ValueWalker::WalkDescription(PyObject* dict) {
 void ValueWalker::Describe(PyObject* value) {
   if (describe_ == nullptr || (!ComesFrom(Py_TYPE(value), "torch.") && !THPVariable_Check(value)))
     return builder_.None();
+  const Untraced untraced;
   const ObjectReference described = ObjectReference::Steal(PyObject_CallOneArg(describe_, value));
   if (!described) {
     PyErr_Clear();
@@ -423,7 +425,7 @@ void ValueWalker::Describe(PyObject* value) {
 }
 
 void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth) {
-  if (depth > ValueWalker::kMaximumDepth) return;
+  if (depth > ValueWalker::kMaxDepth) return;
   if (THPVariable_Check(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     if (tensor.requires_grad()) tensors.push_back(tensor);
@@ -439,7 +441,7 @@ void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth) {
 }
 
 at::Tensor FirstTensor(PyObject* value) {
-  for (int depth = 0; depth <= ValueWalker::kMaximumDepth; ++depth) {
+  for (int depth = 0; depth <= ValueWalker::kMaxDepth; ++depth) {
     if (THPVariable_Check(value)) return THPVariable_Unpack(value);
     if (PyDict_Check(value)) {
       PyObject *key, *item, *found = nullptr;

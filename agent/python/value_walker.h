@@ -6,9 +6,9 @@
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
+#include "agent/capture/fragment_builder.h"
 #include "agent/python/object_reference.h"
-#include "agent/torch/fragment_builder.h"
-#include "agent/torch/tensor_reader.h"
+#include "agent/torch/tensor/tensor_reader.h"
 
 namespace msprobe::capture {
 
@@ -18,11 +18,11 @@ inline constexpr char kReadingName[] = "msprobe.TensorReading";
 // Walks arguments and results and puts them into a fragment: the encodings of dump.json's values.
 //
 // Every function is called with the GIL and no error set, and leaves none set. What cannot be encoded becomes null; a
-// walk never fails. Depth is bounded (kMaximumDepth), so objects that contain themselves end.
+// walk never fails. Depth is bounded (kMaxDepth), so objects that contain themselves end.
 class ValueWalker {
  public:
   // A dict is three messages a level on the wire, of which protobuf decodes 100.
-  static constexpr int kMaximumDepth = 24;
+  static constexpr int kMaxDepth = 24;
 
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):
   // it gives None, JSON text, a dict whose texts are JSON, or a tuple (tensor, JSON attributes).

@@ -1,14 +1,19 @@
-# The NEON kernels, compiled for aarch64 and tested under qemu-user wherever both are installed (scripts/debian_packages.txt):
+# The NEON kernels, compiled for aarch64 and tested under qemu-user (scripts/debian_packages_test.txt):
 # the tests of the statistics that know nothing of the machine, in one static program, GoogleTest from Debian's sources.
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" OR MSPROBE_SANITIZE)
+  return()  # the tests themselves run on NEON, or the sanitizers are of this machine alone
+endif()
 find_program(MSPROBE_AARCH64_CXX aarch64-linux-gnu-g++)
 find_program(MSPROBE_AARCH64_QEMU NAMES qemu-aarch64-static qemu-aarch64)
 set(googletest /usr/src/googletest/googletest)
-if(NOT MSPROBE_AARCH64_CXX OR NOT MSPROBE_AARCH64_QEMU OR NOT EXISTS ${googletest}
-   OR CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64" OR MSPROBE_SANITIZE)
-  message(STATUS "No cross compiler for aarch64, qemu-user or sources of GoogleTest: the NEON kernels are not tested")
-  return()
-endif()
+foreach(needed MSPROBE_AARCH64_CXX MSPROBE_AARCH64_QEMU googletest)
+  if(NOT EXISTS "${${needed}}")
+    message(FATAL_ERROR "The NEON kernels are tested with a cross compiler for aarch64, qemu-user and the sources of GoogleTest, "
+                        "and ${needed} is ${${needed}}. Install scripts/debian_packages_test.txt, or configure with "
+                        "-DMSPROBE_BUILD_TESTS=OFF.")
+  endif()
+endforeach()
 
 set(sources decode.cc kernels.cc kernels_neon.cc kernels_portable.cc layout.cc statistics.cc tensor_view.cc
             decode_test.cc kernels_test.cc layout_test.cc statistics_test.cc tensor_view_test.cc)

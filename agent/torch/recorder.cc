@@ -1,11 +1,14 @@
 #include "agent/torch/recorder.h"
 
+#include <torch/csrc/autograd/function.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "agent/core/str_cat.h"
-#include "agent/torch/device_reader.h"
-#include "agent/torch/recompute.h"
+#include "agent/torch/autograd/open_backward.h"
+#include "agent/torch/autograd/recompute.h"
+#include "agent/torch/device/device_reader.h"
 
 namespace msprobe::capture {
 namespace {
@@ -45,6 +48,15 @@ constexpr absl::string_view DirectionName(core::Direction direction) {
   return direction == core::Direction::kForward ? "forward" : "backward";
 }
 
+// What is called inside a node of a backward pass has that pass's place: behind all that began after the node. True: it
+// belongs to a second forward.
+bool BeginsInBackward(bool is_module) {
+  const auto node = torch::autograd::get_current_node();
+  if (node == nullptr) return false;
+  OpenBackward::EndBehind(node->sequence_nr());
+  return IsRecompute(*node, is_module);
+}
+
 // The value under a text, which is copied only where there is none.
 template <typename Value>
 Value& Entry(core::PooledTextMap<Value>& map, const std::string& text) {
@@ -64,14 +76,17 @@ void OpenRecord::AppendFullName(std::string* text) const {
   const absl::string_view way = DirectionName(direction);
   switch (kind) {
     case core::RecordKind::kApi:
-      return absl::StrAppend(text, *name, ".", count, ".", way);
+      absl::StrAppend(text, *name, ".", count, ".", way);
+      break;
     case core::RecordKind::kModule:
-      return absl::StrAppend(text, *name, ".", way, ".", count);
+      absl::StrAppend(text, *name, ".", way, ".", count);
+      break;
     case core::RecordKind::kParametersGrad:
       return absl::StrAppend(text, *name, ".parameters_grad.", count);
     case core::RecordKind::kDebug:
       return absl::StrAppend(text, *name, ".", count, ".debug");
   }
+  if (pass > 0) absl::StrAppend(text, ".", pass);
 }
 
 ThreadState& ThreadState::Get() {
@@ -109,7 +124,7 @@ void Recorder::Stop() {
   DeviceReader::FlushAll();
 }
 
-void Recorder::EndStep(uint32_t step, bool keep) {
+Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
   DeviceReader::FlushAll();
   if (keep) {
     session_->EndStep(step);
@@ -120,6 +135,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   if (diff_check_ != nullptr) diff_check_->EndStep();
   reader_.EndStep();
   absl::MutexLock lock(&mu_);
+  const StepContents contents{token_seen_, next_ordinal_ > 0, has_records_.exchange(false)};
   filter_.Reset();
   next_ordinal_ = 0;
   token_ = 0;
@@ -130,6 +146,7 @@ void Recorder::EndStep(uint32_t step, bool keep) {
   }
   modules_with_backward_.clear();
   debug_ordinals_.clear();
+  return contents;
 }
 
 bool Recorder::WantsDirection(core::Direction direction) const {
@@ -190,7 +207,7 @@ OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
   record.kind = core::RecordKind::kApi;
   record.step = step();
   record.thread = thread.number;
-  record.recompute = Recomputing(false);
+  record.recompute = BeginsInBackward(false);
   {
     absl::MutexLock lock(&mu_);
     std::shared_ptr<const std::string>& name = api_names_[&api];
@@ -212,7 +229,7 @@ OpenRecord Recorder::BeginModule(const std::shared_ptr<const std::string>& name,
   record.kind = core::RecordKind::kModule;
   record.step = step();
   record.thread = thread.number;
-  record.recompute = Recomputing(true);
+  record.recompute = BeginsInBackward(true);
   record.name = name;
   {
     absl::MutexLock lock(&mu_);
@@ -234,6 +251,7 @@ OpenRecord Recorder::BeginBackward(const OpenRecord& forward, bool apply_risk, c
   record.direction = core::Direction::kBackward;
   record.recompute = false;
   record.step = step();
+  if (record.passes != nullptr) record.pass = record.passes->Next(record.step);
   record.thread = thread.number;
   record.entered = false;
   {
@@ -254,6 +272,7 @@ OpenRecord Recorder::BackwardOf(const OpenRecord& forward, bool apply_risk, core
   OpenRecord record = forward;
   record.direction = core::Direction::kBackward;
   record.recompute = false;
+  if (record.passes != nullptr) record.pass = record.passes->Latest(record.step);
   record.entered = true;
   {
     absl::MutexLock lock(&mu_);
@@ -351,7 +370,7 @@ core::StructureId Recorder::StructureOf(const FragmentBuilder& builder) {
 }
 
 void Recorder::StartFragment(const OpenRecord& record, FragmentBuilder& builder) {
-  builder.Start(*record.name, record.kind, record.direction);
+  builder.Start(*record.name, record.kind, record.direction, record.pass);
 }
 
 void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack) {
@@ -367,6 +386,7 @@ void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags
     if (!whole) flags |= core::kUpdate;
   }
   if ((flags & core::kEnter) != 0 && !builder.empty()) record.entered = true;
+  if ((flags & core::kConstructOnly) == 0 && !has_records_.load(std::memory_order_relaxed)) has_records_.store(true);
   if (diff_check_ != nullptr && record.save) CompareBeforeEmit(record, builder, flags);
   EmitFragment(record, builder, flags, stack);
 }

@@ -11,16 +11,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "agent/core/config.h"
+#include "agent/capture/diff_check.h"
+#include "agent/capture/fragment_builder.h"
+#include "agent/capture/name_filter.h"
+#include "agent/capture/pass_count.h"
+#include "agent/capture/request_rows.h"
+#include "agent/capture/token_window.h"
+#include "agent/core/config/config.h"
 #include "agent/core/log.h"
 #include "agent/core/pool.h"
 #include "agent/core/session.h"
-#include "agent/torch/diff_check.h"
-#include "agent/torch/fragment_builder.h"
-#include "agent/torch/name_filter.h"
-#include "agent/torch/request_rows.h"
-#include "agent/torch/tensor_reader.h"
-#include "agent/torch/token_window.h"
+#include "agent/torch/tensor/tensor_reader.h"
 
 namespace msprobe::capture {
 
@@ -37,12 +38,6 @@ struct Api {
   std::string ignored_keyword;
 };
 
-// One module of the model, as named_modules() names it first. The root has is_root and is not recorded itself.
-struct ModuleInfo {
-  std::string name;  // "Module.model.norm.Qwen2RMSNorm"
-  bool is_root = false;
-};
-
 // A record that has begun: where it stands and whether it is wanted. Small; copied into backward hooks.
 struct OpenRecord {
   std::shared_ptr<const std::string> name;  // without count and direction
@@ -51,6 +46,8 @@ struct OpenRecord {
   uint32_t step = 0;
   uint32_t token = 0;
   uint32_t count = 0;
+  uint32_t pass = 0;                  // of a backward record: over the same forward call, in the step
+  std::shared_ptr<PassCount> passes;  // of a forward record: null where no backward will begin
   uint64_t ordinal = 0;
   uint32_t thread = 0;
   core::ParentId parent = 0;
@@ -81,8 +78,6 @@ struct ThreadState {
   int api_depth = 0;                // inside a recorded API: what it calls is its own business
   int suppressed = 0;               // inside something that is never recorded (printing a tensor)
   std::vector<OpenModule> modules;  // forward and backward, innermost last
-  // Module calls whose gradients have all left, waiting for their place in the order (ModuleCall::CompleteBehind).
-  std::vector<std::shared_ptr<ModuleCall>> leaving;
   FragmentBuilder builder;
   std::string text;  // for what is written, used and forgotten; keeps its memory
 
@@ -112,8 +107,14 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   void GoOn(uint32_t step);
   void Stop();
   bool watching() const { return watching_.load(std::memory_order_acquire); }
+  // What a step has had.
+  struct StepContents {
+    bool passes = false;   // of the root module
+    bool calls = false;    // of what is captured, whether or not a filter wanted them
+    bool records = false;  // that stand in dump.json
+  };
   // Ends `step` (or forgets it), and resets counts, ordinals and tokens.
-  void EndStep(uint32_t step, bool keep);
+  StepContents EndStep(uint32_t step, bool keep);
   uint32_t step() const { return step_.load(std::memory_order_relaxed); }
 
   RequestRows& request_rows() { return request_rows_; }
@@ -131,9 +132,9 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   // (through PushModule, by the caller).
   OpenRecord BeginApi(const Api& api, ThreadState& thread);
   OpenRecord BeginModule(const std::shared_ptr<const std::string>& name, ThreadState& thread);
-  // Begins the backward record that belongs to a forward one.
+  // Begins the backward record that belongs to a forward one: of another pass over it each time.
   OpenRecord BeginBackward(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk, ThreadState& thread);
-  // The same record again, for fields that come apart from the others: it keeps its place.
+  // The record that was begun last, again, for fields that come apart from the others: it keeps its place.
   OpenRecord BackwardOf(const OpenRecord& forward, bool apply_risk, core::RiskLevel risk);
   // A gradient of a parameter was accumulated. Gives the record it belongs to.
   OpenRecord BeginParameterGradient(const std::shared_ptr<const std::string>& module, const std::string& parameter,
@@ -196,6 +197,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   std::atomic<bool> watching_{false};
   std::atomic<bool> inside_{true};  // of window_
   std::atomic<uint32_t> step_{0};
+  std::atomic<bool> has_records_{false};  // of the step
   std::atomic<uint32_t> lost_faults_{0};
 
   absl::Mutex mu_;

@@ -8,7 +8,7 @@
 namespace msprobe::capture {
 namespace {
 
-constexpr size_t kMostCounted = 4096;
+constexpr size_t kMaxCounted = 4096;
 
 // Positions in host memory, element by element without an operator of torch.
 class HostPositions {
@@ -56,7 +56,7 @@ void ServedBatch::Set(std::vector<Request> requests) {
   requests_ = std::move(requests);
   total_ = 0;
   for (const Request& request : requests_) total_ += request.second;
-  if (next_.size() <= kMostCounted) return;
+  if (next_.size() <= kMaxCounted) return;
   absl::flat_hash_set<std::string> present;
   for (const Request& request : requests_) present.insert(request.first);
   absl::erase_if(next_, [&](const auto& entry) { return !present.contains(entry.first); });

@@ -49,7 +49,7 @@ class ServedBatch {
   std::vector<Request> requests_ ABSL_GUARDED_BY(mu_);
   int64_t total_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Rows> microbatches_ ABSL_GUARDED_BY(mu_);  // of the present batch
-  // The next position of requests that are counted. Bounded: beyond kMostCounted, those absent from the batch go.
+  // The next position of requests that are counted. Bounded: beyond kMaxCounted, those absent from the batch go.
   absl::flat_hash_map<std::string, uint64_t> next_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msprobe_client.address import is_of_this_machine
 from msprobe_client.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _VARIABLES = {
 class Access:
     """ca: PEM file with the authority of the server's certificate, which makes the connection TLS; "system": this
     machine's roots. cert and key: PEM, where the server wants to know the client. token_file: its first word is the
-    token. A path that is None is the environment's."""
+    token. A path that is None is the environment's, where an empty variable is none."""
 
     ca: str | None = None
     cert: str | None = None
@@ -38,7 +39,7 @@ class Access:
 
     def resolved(self) -> Access:
         """With the environment in the place of what is None; InvalidArgument for what does not go together."""
-        found = {name: getattr(self, name) or os.environ.get(variable) for name, variable in _VARIABLES.items()}
+        found = {name: getattr(self, name) or os.environ.get(variable) or None for name, variable in _VARIABLES.items()}
         access = Access(**found)
         if (access.cert is None) != (access.key is None):
             raise InvalidArgument("a certificate and its key go together: give cert and key, or neither")
@@ -47,9 +48,14 @@ class Access:
         return access
 
     def channel(self, target: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
-        """Of a resolved one. The token is read at each call."""
+        """Of a resolved one. The token is read at each call; InvalidArgument where others could read it on its way."""
         import grpc
 
+        if self.token_file is not None and self.ca is None and not is_of_this_machine(target):
+            raise InvalidArgument(
+                f"the token of {self.token_file} would go to {target} readable by all on the way; give --ca (ca, "
+                "MSPROBE_SERVER_CA), the file with the authority of that server's certificate, or leave out the token"
+            )
         if self.ca is None or target.startswith("unix:"):
             channel = grpc.insecure_channel(target, options=options)
         else:

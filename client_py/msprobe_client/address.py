@@ -35,3 +35,20 @@ def target_of(address: str) -> str:
     if not 0 < int(match["port"]) < 2**16:
         raise InvalidArgument(f"server address {address!r}: the port must be 1 to 65535")
     return address
+
+
+def is_of_this_machine(target: str) -> bool:
+    """Whether what goes to a target leaves this machine by no wire: a socket, "localhost", or a literal of loopback."""
+    if target.startswith("unix:"):
+        return True
+    host = target.rpartition(":")[0].strip("[]")
+    if host.lower() == "localhost":
+        return True
+    import ipaddress
+
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:  # a name, which may lead anywhere, whatever it begins with
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -20,6 +20,7 @@ from msprobe_client.comparison import (
     Divergence,
     Overflow,
     RollUp,
+    Scalar,
     TableReport,
     UnpairedStep,
 )
@@ -29,7 +30,7 @@ from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
-    from msprobe_client.result_xlsx import TableForm
+    from msprobe_client.compat.result_xlsx import TableForm
 
 Matching: TypeAlias = Literal["exact", "fuzzy"]
 TrainingBackend: TypeAlias = Literal["fsdp", "megatron"]
@@ -67,11 +68,19 @@ def sources(
             if local:
                 made.append(analysis_pb2.Source(path=str(path.resolve())))
                 continue
-            run = f".compare-{secrets.token_hex(8)}"
-            cleanup.callback(_forget, client, run)
-            client.import_dump(path if path.is_dir() else path.parent, run)
-            made.append(analysis_pb2.Source(run=run))
+            made.append(analysis_pb2.Source(run=cleanup.enter_context(uploaded(client, path))))
         yield made
+
+
+@contextmanager
+def uploaded(client: Client, path: Path, *, tensors: bool = True) -> Iterator[str]:
+    """The dump at path as a run for as long as this takes. tensors: with the content of its tensors."""
+    run = f".uploaded-{secrets.token_hex(8)}"
+    try:
+        client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+        yield run
+    finally:
+        _forget(client, run)
 
 
 def _forget(client: Client, run: str) -> None:
@@ -210,7 +219,14 @@ def _tensor(row: analysis_pb2.ComparedTensor) -> ComparedTensor:
         message=row.message,
         order=row.order,
         layout=row.layout,
+        target_scalar=_scalar(row.target_scalar) if row.HasField("target_scalar") else None,
+        golden_scalar=_scalar(row.golden_scalar) if row.HasField("golden_scalar") else None,
     )
+
+
+def _scalar(message: analysis_pb2.Scalar) -> Scalar:
+    kind = message.WhichOneof("value")
+    return Scalar(message.type, None if kind is None else getattr(message, kind))
 
 
 def _roll_up(message: analysis_pb2.RollUp) -> RollUp:
@@ -230,7 +246,7 @@ def _roll_up(message: analysis_pb2.RollUp) -> RollUp:
 
 
 class TableFiles:
-    """Writes the tables of the established form as they come, each whole or not at all."""
+    """Writes the tables of mindstudio-probe's form as they come, each whole or not at all."""
 
     def __init__(
         self, directory: Path, name: Callable[[analysis_pb2.TableChunk], str], form: TableForm | None = None

@@ -53,8 +53,7 @@ def write(chunks: Iterable[Chunk], directory: Path) -> BackupReport:
             storage_format = chunk.storage_format or storage_format
             if chunk.path:
                 path, digest, size = _checked(chunk.path), hashlib.sha256(), 0
-                (directory / path).parent.mkdir(parents=True, exist_ok=True)
-                file = open_file.enter_context((directory / path).open("xb"))
+                file = open_file.enter_context(_new(directory, path))
             if file is None:
                 raise DataError("the server sent content that belongs to no file")
             file.write(chunk.content)
@@ -69,9 +68,10 @@ def write(chunks: Iterable[Chunk], directory: Path) -> BackupReport:
         if file is not None or not entries:
             raise DataError("the backup ended in the middle")
     manifest = {"server_id": server_id, "storage_format": storage_format, "files": entries}
-    scratch = directory / f"{MANIFEST}.partial"
-    scratch.write_text(json.dumps(manifest, indent=1))
-    scratch.rename(directory / MANIFEST)
+    partial = f"{MANIFEST}.partial"
+    with _new(directory, partial) as scratch:
+        scratch.write(json.dumps(manifest, indent=1).encode())
+    (directory / partial).rename(directory / MANIFEST)
     return BackupReport(directory, len(entries), sum(int(entry["bytes"]) for entry in entries.values()), server_id)
 
 
@@ -81,10 +81,8 @@ def restore(backup: Path, data_dir: Path) -> BackupReport:
     entries = manifest["files"]
     with _locked_empty(data_dir):
         for path, entry in entries.items():
-            target = data_dir / _checked(path)
-            target.parent.mkdir(parents=True, exist_ok=True)
             digest, size = hashlib.sha256(), 0
-            with (backup / path).open("rb") as source, target.open("xb") as copy:
+            with (backup / path).open("rb") as source, _new(data_dir, _checked(path)) as copy:
                 while block := source.read(_BLOCK):
                     copy.write(block)
                     digest.update(block)
@@ -103,10 +101,24 @@ def restore(backup: Path, data_dir: Path) -> BackupReport:
     )
 
 
+def _close(directory: Path) -> None:
+    """Closes it to others: it holds what the server holds. Somebody else's directory stays as it is."""
+    if directory.stat().st_mode & 0o077 and directory.stat().st_uid == os.geteuid():
+        directory.chmod(0o700)
+
+
+def _new(root: Path, path: str) -> BinaryIO:
+    """A file that was not there, and that nobody else may read."""
+    for parent in reversed(PurePosixPath(path).parents[:-1]):
+        (root / parent).mkdir(mode=0o700, exist_ok=True)
+    return os.fdopen(os.open(root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
+
+
 def _make_empty(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(directory.iterdir()):
         raise FailedPrecondition(f"{directory} is not empty; a backup needs a directory of its own")
+    _close(directory)
 
 
 def _checked(path: str) -> str:
@@ -138,12 +150,13 @@ def _manifest(backup: Path) -> dict[str, Any]:
 @contextlib.contextmanager
 def _locked_empty(data_dir: Path) -> Iterator[None]:
     """As a server would hold it: no server can start there meanwhile."""
-    data_dir.mkdir(parents=True, exist_ok=True)
-    with (data_dir / LOCK).open("a+") as lock:
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FailedPrecondition(f"{data_dir} is in use by a msprobe-server; end it first") from None
         if names := sorted(entry.name for entry in data_dir.iterdir() if entry.name != LOCK):
             raise FailedPrecondition(f"{data_dir} is not empty (it has {names[0]}); restore into a new directory")
+        _close(data_dir)
         yield

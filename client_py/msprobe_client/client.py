@@ -49,7 +49,7 @@ from msprobe_client.proto import (
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
 
 if TYPE_CHECKING:
-    from msprobe_client.result_xlsx import TableForm
+    from msprobe_client.compat.result_xlsx import TableForm
 
 # Done and total; total is 0 where it is not known. May be called from another thread.
 Progress = Callable[[int, int], None]
@@ -229,7 +229,7 @@ class Client:
     ) -> model.ExportReport:
         """Writes output/step{N}/rank{R}, each whole or not at all. progress counts files.
 
-        steps, ranks: empty means all. extended adds statistics the established tool does not have; strict_json writes
+        steps, ranks: empty means all. extended adds statistics mindstudio-probe does not have; strict_json writes
         null for NaN and infinities. An existing step{N}/rank{R} is refused without force.
         """
         wanted_steps = [_uint32("step", step) for step in steps]
@@ -257,11 +257,13 @@ class Client:
             writer.finish()
             return model.ExportReport(writer.directories, writer.files, writer.bytes)
 
-    def import_dump(self, directory: PathLike, run: str, *, progress: Progress = _nothing) -> model.ImportReport:
-        """Uploads a dump directory as a run. progress counts bytes."""
+    def import_dump(
+        self, directory: PathLike, run: str, *, tensors: bool = True, progress: Progress = _nothing
+    ) -> model.ImportReport:
+        """Uploads a dump directory as a run. tensors=False: without their content. progress counts bytes."""
         if not run:
             raise InvalidArgument("the run has no name; give one")
-        files = dump_files.find(Path(directory))
+        files = dump_files.find(Path(directory), tensors=tensors)
         upload = _Upload(files, run, progress)
         try:
             response = self._result(lambda: self._query.Import.future(iter(upload)))
@@ -543,7 +545,7 @@ class Client:
         training: analysis_client.TrainingBackend | None = None,
         form: TableForm | None = None,
     ) -> Iterator[TableReport]:
-        """The established tool's result tables, one csv a step and rank, written whole into the directory output.
+        """mindstudio-probe's result tables, one csv a step and rank, written whole into the directory output.
 
         training: the target is a training step of this backend, golden an inference step of the same weights.
         form: makes another file of each csv.

@@ -32,6 +32,19 @@ HARMLESS = frozenset({"equal", "within", "unknown"})
 
 
 @dataclass(frozen=True, slots=True)
+class Scalar:
+    """An argument that is no tensor."""
+
+    type: str  # "float", "NoneType", "torch.Size", "slice", "torch.dtype"
+    value: bool | int | float | str | None  # what is no number: as Python prints it
+
+    def __str__(self) -> str:
+        if self.type == "NoneType":
+            return "None"
+        return f"{self.type} {self.value!r}" if self.type == "str" else f"{self.type} {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
 class ComparedTensor:
     """One tensor, or one argument that is none, with its partner; docs/analysis.md defines every verdict and metric."""
 
@@ -55,6 +68,8 @@ class ComparedTensor:
     message: str
     order: int
     layout: str = ""  # across layouts: how the sides were made alike
+    target_scalar: Scalar | None = None  # of an argument that is no tensor; target_value and golden_value are 0
+    golden_scalar: Scalar | None = None
 
     @property
     def is_difference(self) -> bool:
@@ -88,10 +103,13 @@ class UnpairedStep:
     step: int
     rank: Rank
 
+    def __str__(self) -> str:
+        return f"only the {self.side} has step {self.step} {self.rank}"
+
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """A result table of the established form that was written."""
+    """A result table of mindstudio-probe's form that was written."""
 
     path: str
     step: int

@@ -71,6 +71,7 @@ def run_summary(message: query_pb2.RunSummary) -> model.RunSummary:
         open_sessions=message.open_sessions,
         settings=settings(message.settings),
         pinned=message.pinned,
+        owner=message.owner,
     )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 OK, WARNING, FAILS = "ok", "warning", "fails"
 
 _CONNECT_SECONDS = 5.0
+_IMPORT_SECONDS = 120.0  # of torch, from a slow disk
 # Records carry the clocks of their machines; runs are named and kept by them.
 _CLOCK_SECONDS = 5.0
 _DISK_BYTES = 1 << 30
@@ -33,6 +34,7 @@ _LISTENS = "is the server running, and is this its --listen?"
 _FIREWALL = "look for a firewall or a network policy between here and there"
 _OTHER_USER = "start the server with --socket_mode=660, or as this user"
 _TOKEN = "show a token of the role read: --token_file or MSPROBE_SERVER_TOKEN_FILE"
+_ANEW = "install torch and msprobe-agent anew"
 _ROOM = "free space, delete runs, or set --retain_days"
 
 
@@ -64,19 +66,31 @@ def examine(address: str | None, access: Access) -> Iterator[Finding]:
 
 def _environment() -> Iterator[Finding]:
     yield Finding("client", OK, f"msprobe-client {__version__}, Python {sys.version.split()[0]}")
-    agent, other = _version("msprobe-agent"), _version("mindstudio-probe")
-    if agent and other:
-        do = "uninstall both, then install one: they own the same package"
-        yield Finding("agent", FAILS, f"msprobe-agent {agent} and mindstudio-probe {other} own the package msprobe", do)
-    elif agent and not _same_release(agent, __version__):
+    agent = _version("msprobe-agent")
+    if not agent:
+        yield Finding("agent", OK, "msprobe-agent is not in this environment; it belongs into the traced program's")
+        return
+    works, said = _import_agent()
+    if not works:
+        found, _, do = said.partition("; ")
+        yield Finding("agent", FAILS, f"msprobe-agent {agent} cannot be imported: {found}", do or _ANEW)
+    elif not _same_release(agent, __version__):
         do = f"install msprobe-agent {__version__}, or this client's version of the agent's"
         yield Finding("agent", WARNING, f"msprobe-agent {agent} beside msprobe-client {__version__}", do)
-    elif agent:
-        torch = _version("torch")
-        state, found = (OK, f"msprobe-agent {agent}, torch {torch}") if torch else (FAILS, f"msprobe-agent {agent}")
-        yield Finding("agent", state, found, "" if torch else "install torch: the agent lives in its process")
     else:
-        yield Finding("agent", OK, "msprobe-agent is not in this environment; it belongs into the traced program's")
+        yield Finding("agent", OK, f"msprobe-agent {agent}, {said}")
+
+
+def _import_agent() -> tuple[bool, str]:
+    """Whether this Python can import the agent, and what it says of itself; it decides that, not we."""
+    command = [sys.executable, "-m", "msprobe._check"]
+    safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # what lies in this directory is not what is installed
+    try:
+        done = subprocess.run(command, env=safe, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    lines = (done.stdout if done.returncode in (0, 1) and done.stdout.strip() else done.stderr).strip().splitlines()
+    return done.returncode == 0, lines[-1] if lines else f"Python ends with {done.returncode}"
 
 
 def _own_server() -> Finding:

@@ -1,4 +1,4 @@
-"""Finds the files of a dump: ours, or the established tool's."""
+"""Finds the files of a dump: ours, or mindstudio-probe's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DumpFile:
     size: int
 
 
-def find(root: Path) -> list[DumpFile]:
+def find(root: Path, *, tensors: bool = True) -> list[DumpFile]:
     """Files in order of step, then rank, json before tensors.
 
     root is a dump_path (with step{N} in it), one step{N}, or one rank{R} or proc{PID}
@@ -33,7 +33,7 @@ def find(root: Path) -> list[DumpFile]:
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"
         raise InvalidArgument(f"{root} {problem}; name a dump_path with step{{N}}/rank{{R}} in it")
-    found = [file for directory, prefix in rank_directories(root) for file in _files(directory, prefix)]
+    found = [file for directory, prefix in rank_directories(root) for file in _files(directory, prefix, tensors)]
     if not found:
         raise InvalidArgument(
             f"{root} holds no dump: no step{{N}}/rank{{R}} or step{{N}}/proc{{PID}} with a dump.json or debug.json"
@@ -61,15 +61,15 @@ def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
     return sorted(matching, key=lambda child: (re.sub("[0-9]", "", child.name), int(re.sub("[^0-9]", "", child.name))))
 
 
-def _files(directory: Path, prefix: str) -> Iterator[DumpFile]:
+def _files(directory: Path, prefix: str, tensors: bool) -> Iterator[DumpFile]:
     if not any((directory / name).is_file() for name in ENTRIES):
         return
     for name in _FILES:
         file = directory / name
         if file.is_file():
             yield DumpFile(file, f"{prefix}/{name}", file.stat().st_size)
-    tensors = directory / _TENSORS
-    if tensors.is_dir():
-        for file in sorted(tensors.iterdir()):
+    contents = directory / _TENSORS
+    if tensors and contents.is_dir():
+        for file in sorted(contents.iterdir()):
             if file.suffix in _TENSOR_SUFFIXES and file.is_file():
                 yield DumpFile(file, f"{prefix}/{_TENSORS}/{file.name}", file.stat().st_size)

@@ -64,7 +64,7 @@ class EmbeddedServer:
             if not self._create:
                 raise InvalidArgument(f"data directory {self._data_dir} does not exist; nothing is stored there")
             try:
-                self._data_dir.mkdir(parents=True)
+                self._data_dir.mkdir(mode=0o700, parents=True)
             except OSError as error:
                 raise InvalidArgument(f"data directory {self._data_dir} cannot be created: {error.strerror}") from None
         binary = server_binary()

@@ -68,6 +68,9 @@ class RunSummary:
     open_sessions: int
     settings: CaptureSettings
     pinned: bool = False
+    # Who made it and, beside admins, alone sends to it: "token NAME", "certificate SUBJECT", "uid NUMBER"; empty:
+    # everybody may.
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)

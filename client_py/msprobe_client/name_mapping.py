@@ -1,4 +1,4 @@
-"""Mapping files of the established tool, and tolerance policies, as the server is asked with them."""
+"""Mapping files of mindstudio-probe, and tolerance policies, as the server is asked with them."""
 
 from __future__ import annotations
 

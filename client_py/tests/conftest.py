@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,19 @@ from fake_server import FakeServer
 
 TESTS = Path(__file__).parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def strict(text: str) -> Any:
+    def refuse(token: str) -> Any:
+        raise ValueError(f"{token} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def rows(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """Of a --format json answer."""
+    found: list[dict[str, Any]] = strict(result.stdout)["rows"]
+    return found
 
 
 @pytest.fixture

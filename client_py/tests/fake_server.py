@@ -146,6 +146,7 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
     def ListRuns(self, request: query_pb2.ListRunsRequest, context: Any) -> query_pb2.ListRunsResponse:
         self._begin(request, context)
         run = query_pb2.RunSummary(
+            owner="token trainers",
             run="training",
             created_unix_us=1_700_000_000_000_000,
             steps=2,

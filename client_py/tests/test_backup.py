@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +43,19 @@ def test_what_is_restored_is_what_was_written(written: Path, tmp_path: Path) -> 
     assert (tmp_path / "data" / "store" / "000001.sst").read_bytes() == b"firstsecond"
     assert (tmp_path / "data" / "store" / "empty").read_bytes() == b""
     assert (tmp_path / "data" / "segments" / "0000000001.segment").read_bytes() == b"content"
+
+
+def test_nobody_else_reads_a_backup_or_what_is_restored(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        (tmp_path / "data").mkdir()
+        backup.write(chunks(), tmp_path / "backup")
+        backup.restore(tmp_path / "backup", tmp_path / "data")
+    finally:
+        os.umask(before)
+    for made in (tmp_path / "backup", tmp_path / "data"):
+        for path in (made, *made.rglob("*")):
+            assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
 
 
 def test_a_backup_wants_a_directory_of_its_own(written: Path) -> None:

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
-from conftest import Run
+from conftest import Run, rows, strict
 from fake_server import FakeServer
 
 from msprobe_client import __version__
-
-
-def strict(text: str) -> Any:
-    def refuse(token: str) -> Any:
-        raise ValueError(f"{token} is not JSON")
-
-    return json.loads(text, parse_constant=refuse)
 
 
 def test_runs_as_a_table(server: FakeServer, run_client: Run) -> None:
     result = run_client("runs", "--server", server.address, TZ="UTC")
     assert (result.returncode, result.stderr) == (0, "")
     header, line = result.stdout.splitlines()
-    assert header.split() == ["RUN", "CREATED", "STEPS", "RANKS", "RECORDS", "TENSORS", "NaN", "Inf", "BYTES"]
-    assert line.split() == ["training", "2023-11-14", "22:13:20", "2", "rank0-1", "8", "16", "4", "0", "3.0", "KiB"]
+    assert header.split() == ["RUN", "CREATED", "STEPS", "RANKS", "RECORDS", "TENSORS", "NaN", "Inf", "BYTES", "OWNER"]
+    cells = "training 2023-11-14 22:13:20 2 rank0-1 8 16 4 0 3.0 KiB token trainers"
+    assert line.split() == cells.split()
 
 
 @pytest.mark.parametrize("place", ["before", "after", "environment"])
@@ -44,7 +36,7 @@ def test_the_server_may_be_named_in_three_places(server: FakeServer, run_client:
         result = run_client("runs", *option)
     else:
         result = run_client("runs", "--format", "json", MSPROBE_SERVER=server.address)
-    assert strict(result.stdout)["ranks"] == ["rank0", "rank1"]
+    assert rows(result)[0]["ranks"] == ["rank0", "rank1"]
 
 
 def test_steps_in_each_format(server: FakeServer, run_client: Run) -> None:
@@ -54,11 +46,11 @@ def test_steps_in_each_format(server: FakeServer, run_client: Run) -> None:
         for name in ("table", "json", "csv")
     ]
     assert "dropped: 5 fragments, 1 payloads" in tables[0].splitlines()[1]
-    lines = [strict(line) for line in tables[1].splitlines()]
+    lines = strict(tables[1])["rows"]
     assert [(line["step"], line["rank"], line["state"]) for line in lines][1] == (0, "rank1", "complete")
     assert lines[0]["gaps"] == [{"step": 0, "fragments": 5, "payloads": 1, "reason": "dropped"}]
-    rows = list(csv.DictReader(io.StringIO(tables[2])))
-    assert (len(rows), rows[3]["step"], rows[3]["rank"], rows[0]["gap_fragments"]) == (4, "1", "rank1", "5")
+    table = list(csv.DictReader(io.StringIO(tables[2])))
+    assert (len(table), table[3]["step"], table[3]["rank"], table[0]["gap_fragments"]) == (4, "1", "rank1", "5")
 
 
 def test_records_table_has_a_line_for_each_tensor_and_each_record_without(server: FakeServer, run_client: Run) -> None:
@@ -99,7 +91,7 @@ def test_records_as_strict_json_one_record_to_a_line(server: FakeServer, run_cli
     result = run_client(
         "records", "training", "--step", 0, "--rank", 0, "--stack", "--server", server.address, "--format", "json"
     )
-    first, second = (strict(line) for line in result.stdout.splitlines())
+    first, second = rows(result)
     assert first["fields"]["output"][0]["max"] == "NaN"
     assert first["fields"]["input_kwargs"]["p"] == "Infinity"
     assert first["fields"]["input_args"][1]["max"] == 9007199254740993
@@ -113,17 +105,16 @@ def test_records_as_csv_keep_every_digit(server: FakeServer, run_client: Run) ->
         "records", "training", "--step", 0, "--rank", 0, "--name", "*linear*", "--format", "csv",
         "--server", server.address,
     )  # fmt: skip
-    rows = list(csv.DictReader(io.StringIO(result.stdout)))
-    assert [row["max"] for row in rows] == ["0.5", "9007199254740993", "True", "NaN"]
-    assert (rows[1]["mean"], rows[0]["shape"], rows[0]["record"]) == ("", "1 8", "Functional.linear.0.forward")
+    table = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert [row["max"] for row in table] == ["0.5", "9007199254740993", "True", "NaN"]
+    assert (table[1]["mean"], table[0]["shape"], table[0]["record"]) == ("", "1 8", "Functional.linear.0.forward")
 
 
 def test_records_of_ranges_and_of_several_ranks(server: FakeServer, run_client: Run) -> None:
     def places(*arguments: object) -> list[tuple[int, str]]:
         result = run_client("records", "training", "--server", server.address, "--format", "json", *arguments)
         assert result.returncode == 0, result.stderr
-        lines = [strict(line) for line in result.stdout.splitlines()]
-        return [(line["step"], line["rank"]) for line in lines if line["name"].startswith("Functional")]
+        return [(line["step"], line["rank"]) for line in rows(result) if line["name"].startswith("Functional")]
 
     assert places("--step", "0-5", "--rank", "1") == [(0, "rank1"), (1, "rank1")]
     assert places("--step", "1", "--step", "0") == [(0, "rank0"), (0, "rank1"), (1, "rank0"), (1, "rank1")]
@@ -197,7 +188,8 @@ def test_export_import_tensor_delete(server: FakeServer, run_client: Run, tmp_pa
 
     result = run_client("import", out, "--run", "copy", "--server", server.address, "--format", "json")
     assert (result.returncode, result.stderr) == (0, "msprobe-client: warning: notes.txt was left out\n")
-    assert strict(result.stdout)["records"] == 2
+    assert rows(result)[0]["records"] == 2
+    assert strict(result.stdout)["warnings"] == ["warning: notes.txt was left out"]
     assert server.imported["step1/rank0/dump.json"] == b'{"task": "statistics"}'
 
     target = tmp_path / "weight.npy"
@@ -264,11 +256,18 @@ def test_a_table_does_not_let_names_move_the_cursor(server: FakeServer, run_clie
     server.steps[0].gaps.add(reason=1)
     result = run_client("tensor", "training", "a\x1b[2J", "-o", "/nonexistent/x.pt", "--server", server.address)
     assert result.returncode == 3
-    from msprobe_client.output import Column, Format, write
+    assert "\x1b" not in result.stderr
+    from msprobe_client.output import Column, Ending, Format, write
 
     out = io.StringIO()
-    write(Format.table, [Column("name", "NAME")], [{"name": "a\x1b[2Jb\nc"}], out)
-    assert out.getvalue() == "NAME\na?[2Jb?c\n"
+    write(
+        Format.table,
+        [Column("name", "NAME")],
+        [{"name": "a\x1b[2Jb\nc\u202e"}],
+        out,
+        ending=lambda: Ending(shown=["first: a\x1b[2J\nb"]),
+    )
+    assert out.getvalue() == "NAME\na\\x1b[2Jb\\nc\\u202e\nfirst: a\\x1b[2J\\nb\n"
 
 
 def test_a_progress_bar_appears_on_a_terminal_only(server: FakeServer, tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from conftest import Run
+from conftest import Run, rows
 from fake_server import FakeServer
 
 from msprobe_client.proto import control_pb2
@@ -19,7 +20,7 @@ from msprobe_client.proto import control_pb2
 
 def findings(result: Any) -> dict[str, dict[str, str]]:
     assert result.stderr == "", result.stderr
-    return {row["check"]: row for row in map(json.loads, result.stdout.splitlines())}
+    return {row["check"]: row for row in rows(result)}
 
 
 def doctor(run_client: Run, *arguments: object, code: int = 0, **environment: str) -> dict[str, dict[str, str]]:
@@ -35,10 +36,10 @@ def answer(server: FakeServer, **fields: Any) -> None:
 
 def test_all_is_well(server: FakeServer, run_client: Run) -> None:
     answer(server, open_sessions=2)
-    rows = doctor(run_client, "--server", server.address)
-    assert {row["state"] for row in rows.values()} == {"ok"}
-    assert rows["disk"]["found"] == "5.0 GiB free at /data"
-    assert rows["sessions"]["found"] == "2 open"
+    found = doctor(run_client, "--server", server.address)
+    assert {row["state"] for row in found.values()} == {"ok"}
+    assert found["disk"]["found"] == "5.0 GiB free at /data"
+    assert found["sessions"]["found"] == "2 open"
     assert doctor(run_client, MSPROBE_SERVER=server.address)["address"]["state"] == "ok"
 
 
@@ -78,10 +79,10 @@ def test_what_the_server_says(
     ],
 )
 def test_a_server_that_is_not_there(run_client: Run, address: str, words: tuple[str, ...]) -> None:
-    rows = doctor(run_client, "--server", address, code=1)
-    assert rows["address"]["state"] == "fails" and "version" not in rows
+    found = doctor(run_client, "--server", address, code=1)
+    assert found["address"]["state"] == "fails" and "version" not in found
     for word in words:
-        assert word in f"{rows['address']['found']} {rows['address']['do']}"
+        assert word in f"{found['address']['found']} {found['address']['do']}"
 
 
 def test_a_port_where_nobody_listens(run_client: Run) -> None:
@@ -95,6 +96,37 @@ def test_a_token_that_is_missing(server: FakeServer, run_client: Run) -> None:
     server.fail = (grpc.StatusCode.UNAUTHENTICATED, "no token")
     row = doctor(run_client, "--server", server.address, code=1)["token"]
     assert row["state"] == "fails" and "--token_file" in row["do"]
+
+
+@pytest.mark.parametrize(
+    ("package", "words"),
+    [
+        ("__version__ = '2.1.0'", ("but torch 2.1.0 is installed", "install the msprobe-agent built for torch 2.1")),
+        ("raise ImportError('libcudart.so is not there')", ("libcudart.so is not there",)),
+        ("import no_such_module", ("No module named 'no_such_module'",)),
+    ],
+)
+def test_the_agent_is_said_to_work_where_its_import_does(
+    tmp_path: Path, run_client: Run, server: FakeServer, package: str, words: tuple[str, ...]
+) -> None:
+    pytest.importorskip("msprobe", reason="msprobe-agent is not in this environment")
+    answer(server)
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(package)
+    imported = subprocess.run(
+        [sys.executable, "-c", "import msprobe.pytorch"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )
+    assert imported.returncode == 1
+    row = doctor(run_client, "--server", server.address, code=1, PYTHONPATH=str(tmp_path))["agent"]
+    assert row["state"] == "fails"
+    said = imported.stderr.splitlines()[-1].partition(": ")[2]
+    assert said.partition("; ")[0] in row["found"], (said, row)
+    for each in words:
+        assert each in row["found"] + row["do"] and each in imported.stderr
 
 
 def test_without_a_server_the_own_one_is_looked_for(run_client: Run, fake_binary: Path) -> None:

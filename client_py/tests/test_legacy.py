@@ -26,7 +26,7 @@ ABSENT = [
 
 
 def msprobe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = "from msprobe_client.legacy import main; main()"
+    program = "from msprobe_client.compat.legacy import main; main()"
     return subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
     )

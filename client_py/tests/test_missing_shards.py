@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from conftest import Run
+from conftest import Run, rows, strict
 from fake_analysis import RANK1
 from fake_server import FakeServer
 
@@ -37,7 +37,7 @@ def test_the_command_line_shows_what_there_is_and_ends_with_3(server: FakeServer
     server.missing = MISSING
     done = run_client("--server", server.address, "--format", "json", "steps", "training")
     assert done.returncode == 3
-    assert len(done.stdout.splitlines()) == 4
+    assert len(rows(done)) == 4 and "without rank1" in strict(done.stdout)["warnings"][0]
     assert done.stderr == (
         "msprobe-client: the answer is incomplete: without rank1 of run training: "
         "the server s2:50051 cannot be reached (connection refused)\n"

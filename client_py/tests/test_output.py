@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -19,7 +20,7 @@ from test_compare import binary, call, compare, dump, tensor  # noqa: F401
 
 from msprobe_client.errors import DataError
 from msprobe_client.model import Rank
-from msprobe_client.output import Column, Format, Mark, Row, write
+from msprobe_client.output import Column, Ending, Format, Mark, Row, show, write
 
 COLUMNS = (Column("name", "NAME"), Column("rank", "RANK"), Column("value", "VALUE", kind="float"), Column("all", "ALL"))
 ROWS: list[dict[str, Any]] = [
@@ -101,6 +102,39 @@ def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
             write(Format.csv, COLUMNS, iter(ROWS), target)
 
 
+def test_csv_safe_has_no_formulas_and_csv_what_was_sent() -> None:
+    columns = [Column(name, name) for name in ("name", "value", "list")]
+    names = ['=HYPERLINK("//evil")', "+1", "-1", "@a", "\t=b", "\n=c", " =d", "\xa0=e", "\uff1df", "a=b", "'d", ""]
+    rows: list[dict[str, Any]] = [{"name": name, "value": -1.5, "list": ["=x", 1]} for name in names]
+    rows.append({"name": None, "value": float("-inf"), "list": [-1, 2]})
+    out = {chosen: io.StringIO(newline="") for chosen in (Format.csv, Format.csv_safe)}
+    for chosen, stream in out.items():
+        write(chosen, columns, iter(rows), stream)
+        stream.seek(0)
+    sent, safe = (list(csv.reader(stream)) for stream in out.values())
+    assert [row[0] for row in sent[1:]] == [*names, ""]
+    quoted = [
+        '\'=HYPERLINK("//evil")',
+        "'+1",
+        "'-1",
+        "'@a",
+        "\\t=b",
+        "\\n=c",
+        "' =d",
+        "'\xa0=e",
+        "'\uff1df",
+        "a=b",
+        "'d",
+        "",
+    ]
+    assert safe[1:] == [*([name, "-1.5", "'=x 1"] for name in quoted), ["", "'-Infinity", "'-1 2"]]
+
+
+def test_what_stands_on_stderr_is_one_line_too(capsys: pytest.CaptureFixture[str]) -> None:
+    write(Format.csv, COLUMNS, iter(()), io.StringIO(), ending=lambda: Ending(notes=["a\nb\x1b[2J\u202ec"]))
+    assert capsys.readouterr().err == "a\\nb\\x1b[2J\\u202ec\n"
+
+
 def test_a_table_on_a_terminal_is_coloured_by_row() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -124,8 +158,7 @@ def test_compare_writes_every_format(compare: Run, sides: tuple[Path, Path], tmp
         path = tmp_path / f"out.{chosen.value}"
         result = compare(*sides, "--all", "--format", chosen.value, "--output", path)
         assert result.returncode == 1, result.stderr
-        if chosen != Format.json:
-            assert "first difference in order of execution: Torch.f.1.forward.output.0" in result.stderr
+        assert "first difference in order of execution: Torch.f.1.forward.output.0" in result.stderr
         rows[chosen] = path
     sheet = openpyxl.load_workbook(rows[Format.xlsx]).active
     assert sheet is not None
@@ -136,8 +169,9 @@ def test_compare_writes_every_format(compare: Run, sides: tuple[Path, Path], tmp
         ("differs", "FFFF0000"),
         ("equal", "00000000"),
     }
-    lines = rows[Format.json].read_text().splitlines()
-    assert [json.loads(line)["name"] for line in lines] == table["name"].to_pylist()
+    answer = json.loads(rows[Format.json].read_text())
+    assert [row["name"] for row in answer["rows"]] == table["name"].to_pylist()
+    assert answer["summary"]["rows"] == table.num_rows
 
 
 def test_a_table_has_the_most_significant_of_all_ranks_first(compare: Run, tmp_path: Path) -> None:  # noqa: F811
@@ -198,3 +232,13 @@ def test_a_missing_library_is_one_line(binary: str, sides: tuple[Path, Path], tm
         )
         assert result.returncode == 3 and result.stderr.count("\n") == 1
         assert f"pip install 'msprobe-client[{chosen}]'" in result.stderr
+
+
+def test_a_stack_begins_with_the_first_frame_that_is_not_torch_s() -> None:
+    torch = (
+        "File /env/lib/python3.11/site-packages/torch/nn/modules/linear.py, line 134, in forward, \n return F.linear()"
+    )
+    ours = "File /home/me/train.py, line 12, in forward, \n return self.layer(x)"
+    assert show.stack([torch, torch, ours, torch]) == [" ".join(line.split()) for line in (ours, torch)]
+    assert show.stack([torch]) == [" ".join(torch.split())]
+    assert show.stack([]) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run
+from conftest import Run, rows
 
 from msprobe_client import Client, NotFound
 
@@ -59,7 +59,7 @@ def test_a_recorded_dump_goes_in_and_comes_out_the_same(
     assert result.returncode == 0, result.stderr
 
     result = run_client("runs", "--data_dir", store, "--format", "json", **environment)
-    run = json.loads(result.stdout)
+    (run,) = rows(result)
     original = recorded / case / "step0" / "proc0"
     main = "debug.json" if case == "types_debug" else "dump.json"
     names = [name for name, _ in dict(content(original / main))["data"]]
@@ -71,7 +71,7 @@ def test_a_recorded_dump_goes_in_and_comes_out_the_same(
     result = run_client(
         "records", case, "--step", 0, "--rank", "proc0", "--data_dir", store, "--format", "json", **environment
     )
-    listed = [json.loads(line)["name"] for line in result.stdout.splitlines()]
+    listed = [row["name"] for row in rows(result)]
     assert (sorted(listed) if structure else listed) == names
 
     result = run_client("export", case, "--output", tmp_path / "out", "--data_dir", store, **environment)
@@ -112,7 +112,7 @@ def test_a_backup_is_restored_with_its_pins_and_checked(
 
     def listed(directory: Path) -> list[dict[str, Any]]:
         result = run_client("runs", "--data_dir", directory, "--format", "json", **environment)
-        return [json.loads(line) for line in result.stdout.splitlines()]
+        return rows(result)
 
     assert listed(restored) == listed(store)
     assert listed(restored)[0]["pinned"] is True

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Run
+from conftest import Run, rows, strict
 from fake_server import FakeServer
 from test_compare import binary, recorded  # noqa: F401
 
@@ -45,16 +45,17 @@ def test_a_trend_is_a_row_a_point(ask: Run, server: FakeServer) -> None:
 
 
 def test_a_trend_is_csv_json_and_the_difference_of_two(ask: Run) -> None:
-    rows = list(csv.DictReader(ask("trend", "training", "*", "--diff", "other", "--format", "csv").stdout.splitlines()))
-    assert len(rows) == 7
-    assert (rows[0]["statistic"], rows[0]["value"], rows[0]["golden"], rows[0]["difference"]) == (
+    points = list(
+        csv.DictReader(ask("trend", "training", "*", "--diff", "other", "--format", "csv").stdout.splitlines())
+    )
+    assert len(points) == 7
+    assert (points[0]["statistic"], points[0]["value"], points[0]["golden"], points[0]["difference"]) == (
         "norm",
         "0.5",
         "0.25",
         "0.25",
     )
-    lines = ask("trend", "training", "*", "-s", "norm", "-s", "nan", "--format", "json").stdout.splitlines()
-    series = [json.loads(line) for line in lines]
+    series = rows(ask("trend", "training", "*", "-s", "norm", "-s", "nan", "--format", "json"))
     assert [(one["rank"], one["statistic"]) for one in series] == [
         ("rank0", "norm"),
         ("rank1", "norm"),
@@ -69,8 +70,8 @@ def test_a_trend_is_csv_json_and_the_difference_of_two(ask: Run) -> None:
 
 
 def test_counts_that_were_not_captured_are_absent(ask: Run) -> None:
-    rows = list(csv.DictReader(ask("trend", "training", "*", "-s", "nan", "--format", "csv").stdout.splitlines()))
-    assert [row["value"] for row in rows] == ["0.5", "1.5", "2.5", "0.5", "", "2.5", "3.5"]
+    points = list(csv.DictReader(ask("trend", "training", "*", "-s", "nan", "--format", "csv").stdout.splitlines()))
+    assert [row["value"] for row in points] == ["0.5", "1.5", "2.5", "0.5", "", "2.5", "3.5"]
     assert "not finite" not in ask("trend", "training", "*", "-s", "nan", "--plot").stdout
 
 
@@ -110,7 +111,7 @@ FILTERS = (
 def test_filters_reach_the_server(ask: Run, server: FakeServer, command: str) -> None:
     result = ask(command, "training", "--name", "Functional.*", *FILTERS, "--format", "json")
     assert result.returncode == 0, result.stderr
-    row = json.loads(result.stdout)
+    (row,) = rows(result)
     assert (row["name"], row["max"], row["min"], row["nan_count"], row["content"]) == (OUTPUT, 2.5, None, 3, True)
     (request,) = server.requests
     assert request.source.run == "training" and request.scope.name_glob == "Functional.*"
@@ -139,7 +140,7 @@ def test_a_preview_shows_a_histogram_and_both_ends(ask: Run, server: FakeServer)
     find, preview = server.requests
     assert find.scope.name_glob == OUTPUT
     assert (preview.step, preview.rank.number, preview.bins, preview.top) == (0, 0, 2, 1)
-    row = json.loads(ask("tensor", "training", OUTPUT, "--step", "1", "--rank", "0", "--format", "json").stdout)
+    (row,) = rows(ask("tensor", "training", OUTPUT, "--step", "1", "--rank", "0", "--format", "json"))
     assert (row["bin_counts"], row["largest"]) == ([4, 1], [{"index": [1, 2], "value": 4.0}])
 
 
@@ -189,7 +190,7 @@ def test_overflow_follows_a_run_as_it_goes(server: FakeServer) -> None:
     assert server.requests[0].follow
 
 
-def test_overflow_writes_the_established_file_of_a_run(ask: Run, server: FakeServer, tmp_path: Path) -> None:
+def test_overflow_writes_the_mindstudio_file_of_a_run(ask: Run, server: FakeServer, tmp_path: Path) -> None:
     entry = {"input_args": [], "output": [{"type": "torch.Tensor", "Max": float("nan")}]}
     server.export_chunks = [
         ("step0/rank0/dump.json", json.dumps({"data": {"Functional.linear.0.forward": entry}}).encode(), True),
@@ -198,7 +199,8 @@ def test_overflow_writes_the_established_file_of_a_run(ask: Run, server: FakeSer
     ]
     result = ask("overflow", "training", "--anomalies", tmp_path / "out")
     assert result.returncode == 1, result.stderr
-    assert result.stdout.splitlines()[-1].startswith("first: step 0 rank0")
+    told, saved = result.stdout.splitlines()[-2:]
+    assert told.startswith("first: step 0 rank0") and saved.endswith(".json")
     (path,) = (tmp_path / "out").iterdir()
     (node,) = json.loads(path.read_text())["rank_0"]
     assert node["op_name"] == "Functional.linear.0.forward" and "NaN" in path.read_text()
@@ -219,6 +221,19 @@ def test_ctrl_c_cancels_on_the_server_too(server: FakeServer, arguments: list[st
     assert process.returncode == 130 and errors == "msprobe-client: interrupted\n"
 
 
+def test_a_document_that_breaks_off_is_whole(server: FakeServer) -> None:
+    server.hold.clear()
+    follow = ["overflow", "training", "--follow", "--format", "json", "--server", server.address]
+    command = [sys.executable, "-m", "msprobe_client", *follow]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        begun = process.stdout.readline() + process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        answer = strict(begun + process.communicate(timeout=30)[0])
+    assert process.returncode == 130
+    assert (len(answer["rows"]), answer["error"]) == (1, "interrupted")
+
+
 def test_the_real_server_answers_all_of_it(binary: str, run_client: Run, tmp_path: Path) -> None:  # noqa: F811
     """On the recorded tensors, as a run and as a directory."""
     directory = recorded("tensor_golden")
@@ -233,17 +248,17 @@ def test_the_real_server_answers_all_of_it(binary: str, run_client: Run, tmp_pat
         result = run_client(
             "find", source, *where, "--name", name, "--where", "norm > 0", "--format", "json", **environment
         )
-        found = json.loads(result.stdout)
+        (found,) = rows(result)
         assert (found["name"], found["content"], found["norm"]) == (name, True, float(row["value"]))
         result = run_client("tensor", source, name, *where, "--format", "json", **environment)
-        preview = json.loads(result.stdout)
+        (preview,) = rows(result)
         assert (
             preview["max"] == pytest.approx(found["max"], rel=1e-6)
             and sum(preview["bin_counts"]) == preview["elements"]
         )
     filtered = ["--regex", "linear.*input.1$", "--format", "json"]
     result = run_client("records", "golden", *store, *filtered, **environment)
-    assert {json.loads(line)["dtype"] for line in result.stdout.splitlines()} == {"torch.float32"}
+    assert {row["dtype"] for row in rows(result)} == {"torch.float32"}
     for part, chosen in ((None, np.s_[:]), ("1:4, ::3", np.s_[1:4, ::3]), ("-1", np.s_[-1])):
         path = tmp_path / "part.npy"
         options = [] if part is None else ["--slice", part]

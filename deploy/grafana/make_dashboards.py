@@ -15,13 +15,26 @@ from pathlib import Path
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, table, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
-from grafana_foundation_sdk.models.common import BigValueGraphMode, GraphDrawStyle, LegendDisplayMode
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, DynamicConfigValue, VariableRefresh
+from grafana_foundation_sdk.models.common import (
+    BigValueGraphMode,
+    GraphDrawStyle,
+    GraphTresholdsStyleMode,
+    LegendDisplayMode,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef,
+    DynamicConfigValue,
+    Threshold,
+    ThresholdsMode,
+    VariableRefresh,
+)
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 FOLDER = Path(__file__).resolve().parent
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 WIDTH, HEIGHT = 12, 8
+
+MIB, GIB, DAY = 1 << 20, 1 << 30, 86_400
 
 RANKS = 'run=~"$run", rank=~"$rank"'
 RUN_QUERY = 'label_values({__name__=~"msprobe_(nan_tensors_total|last_complete_step|watched_value)"}, run)'
@@ -39,10 +52,36 @@ def query(expression: str, legend: str = "", instant: bool = False) -> prometheu
     return built.instant().format(PromQueryFormat.TABLE) if instant else built.range()
 
 
-def lines(title: str, unit: str, description: str, *queries: tuple[str, str], bars: bool = False) -> timeseries.Panel:
+def above(warning: float | None, bad: float | None = None) -> dashboard.ThresholdsConfig:
+    """Green below the one, yellow from there on, red from the other on; each may be missing."""
+    steps = [(None, "green"), (warning, "yellow"), (bad, "red")]
+    return thresholds([step for step in steps if step[0] is not None or step[1] == "green"])
+
+
+def below(warning: float, bad: float) -> dashboard.ThresholdsConfig:
+    return thresholds([(None, "red"), (bad, "yellow"), (warning, "green")])
+
+
+def thresholds(steps: list[tuple[float | None, str]]) -> dashboard.ThresholdsConfig:
+    built = [Threshold(value, color) for value, color in steps]
+    return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(built)
+
+
+def lines(
+    title: str,
+    unit: str,
+    description: str,
+    *queries: tuple[str, str],
+    bars: bool = False,
+    limits: dashboard.ThresholdsConfig | None = None,
+) -> timeseries.Panel:
+    """limits: drawn as lines, where the alerts have theirs."""
     panel = timeseries.Panel().title(title).description(description).unit(unit).datasource(SOURCE)
     panel = panel.span(WIDTH).height(HEIGHT).min(0) if unit != "none" else panel.span(WIDTH).height(HEIGHT)
     panel = panel.legend(common.VizLegendOptions().display_mode(LegendDisplayMode.LIST).show_legend(True))
+    if limits is not None:
+        style = common.GraphThresholdsStyleConfig().mode(GraphTresholdsStyleMode.DASHED)
+        panel = panel.thresholds(limits).thresholds_style(style)
     if bars:
         panel = panel.draw_style(GraphDrawStyle.BARS).fill_opacity(60)
     for letter, (expression, legend) in zip("ABCDEF", queries, strict=False):
@@ -50,7 +89,7 @@ def lines(title: str, unit: str, description: str, *queries: tuple[str, str], ba
     return panel
 
 
-def number(title: str, unit: str, description: str, expression: str) -> stat.Panel:
+def number(title: str, unit: str, description: str, expression: str, limits: dashboard.ThresholdsConfig) -> stat.Panel:
     panel = (
         stat.Panel()
         .title(title)
@@ -60,6 +99,7 @@ def number(title: str, unit: str, description: str, expression: str) -> stat.Pan
         .span(6)
         .height(4)
         .graph_mode(BigValueGraphMode.NONE)
+        .thresholds(limits)
     )
     return panel.with_target(query(expression).ref_id("A"))
 
@@ -104,19 +144,27 @@ def overflow() -> dashboard.Dashboard:
         True,
     )
     for panel in (
-        number("NaN producers", "short", "Since the server began.", f"sum({produced('nan')}) or vector(0)"),
-        number("Inf producers", "short", "Since the server began.", f"sum({produced('inf')}) or vector(0)"),
+        number(
+            "NaN producers",
+            "short",
+            "Since the server began.",
+            f"sum({produced('nan')}) or vector(0)",
+            above(None, 1),
+        ),
+        number("Inf producers", "short", "Since the server began.", f"sum({produced('inf')}) or vector(0)", above(1)),
         number(
             "Ranks with an overflow",
             "short",
             "Of the runs chosen.",
             f"count(msprobe_overflow_first_step{{{RANKS}}}) or vector(0)",
+            above(None, 1),
         ),
         number(
             "Earliest step",
             "none",
             "Of the first overflow of any rank.",
             f"min(msprobe_overflow_first_step{{{RANKS}}})",
+            above(None, 0),
         ),
         lines(
             "By run",
@@ -178,15 +226,60 @@ def ingest() -> dashboard.Dashboard:
     )
     for panel in (
         number(
-            "Open sessions", "short", "Capturing processes that are connected or awaited.", "sum(msprobe_sessions_open)"
+            "Open sessions",
+            "short",
+            "Capturing processes that are connected or awaited.",
+            "sum(msprobe_sessions_open)",
+            above(4096),  # --max_sessions of one server, by default
         ),
-        number("Records a second", "short", "Entries of dump.json.", rate("msprobe_ingest_records_total")),
-        number("Free disk", "bytes", "The least of all servers.", "min(msprobe_disk_free_bytes)"),
+        number(
+            "Records a second",
+            "short",
+            "Entries of dump.json.",
+            rate("msprobe_ingest_records_total"),
+            above(None),
+        ),
+        number(
+            "Free disk",
+            "bytes",
+            "The least of all servers.",
+            "min(msprobe_disk_free_bytes)",
+            below(20 * GIB, 5 * GIB),
+        ),
         number(
             "Refusing",
             "none",
             "Servers that take nothing new: their disk is full or failed.",
             "sum(msprobe_store_refusing)",
+            above(None, 1),
+        ),
+        number(
+            "Certificates",
+            "s",
+            "Until the first of them expires; nothing without TLS.",
+            "min(msprobe_certificate_expiry_timestamp_seconds - time())",
+            below(14 * DAY, 2 * DAY),
+        ),
+        number(
+            "Servers out of reach",
+            "short",
+            "Of a cluster, as the others see it.",
+            "max(msprobe_shards_unreachable) or vector(0)",
+            above(None, 1),
+        ),
+        number(
+            "Files and connections",
+            "percentunit",
+            "Open, of those that a server may have; the greatest of all servers.",
+            "max(msprobe_process_open_files / msprobe_process_max_files)",
+            above(0.5, 0.8),
+        ),
+        number(
+            "Up since",
+            "dateTimeFromNow",
+            "The server that began last.",
+            "1000 * max(msprobe_process_start_time_seconds)",
+            above(None),
         ),
         lines(
             "Records", "short", "Stored a second.", (rate("msprobe_ingest_records_total", "instance"), "{{instance}}")
@@ -198,18 +291,21 @@ def ingest() -> dashboard.Dashboard:
             "From a batch's arrival until it is durable.",
             (quantile("0.5"), "half within"),
             (quantile("0.99"), "99 of 100 within"),
+            limits=above(1, 5),
         ),
         lines(
             "Waiting with agents",
             "bytes",
             "Captured and not durable yet, in memory and spools, as agents say; the sum of each run.",
             ("sum by (run) (msprobe_agent_queue_bytes)", "{{run}}"),
+            limits=above(256 * MIB),
         ),
         lines(
             "Lag of ranks",
             "s",
             "Since each rank's last complete step; the greatest of each run.",
             ("max by (run) (time() - msprobe_last_step_timestamp_seconds)", "{{run}}"),
+            limits=above(1800),
         ),
         lines(
             "Steps behind",
@@ -233,6 +329,7 @@ def ingest() -> dashboard.Dashboard:
             "Fragments, by reason.",
             (events("msprobe_gap_fragments_total", "reason"), "{{reason}}"),
             bars=True,
+            limits=above(None, 1),
         ),
         lines(
             "Refused and denied",
@@ -242,6 +339,7 @@ def ingest() -> dashboard.Dashboard:
             (events("msprobe_calls_denied_total", "reason"), "{{reason}}"),
             (events("msprobe_sessions_lost_total", "instance"), "session lost"),
             bars=True,
+            limits=above(10),
         ),
         lines(
             "Files",
@@ -255,6 +353,7 @@ def ingest() -> dashboard.Dashboard:
             "Whether it holds writers back (1 slowed, 2 stopped), and how many writes wait for a sync.",
             ("max(msprobe_store_write_stall)", "write stall"),
             ("sum(msprobe_sync_waiting)", "writes that wait for a sync"),
+            limits=above(1, 2),
         ),
         lines(
             "Waiting to be written",

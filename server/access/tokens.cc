@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Tokens>> Tokens::Load(std::string path, std::func
   auto lines = Read(tokens->path_);
   if (!lines.ok()) return lines.status();
   tokens->lines_ = *std::move(lines);
+  tokens->WarnOfReaders();
   return tokens;
 }
 
@@ -79,13 +80,22 @@ absl::StatusOr<std::vector<Tokens::Line>> Tokens::Read(const std::string& path) 
 Tokens::Stamp Tokens::StampOfFile() const {
   struct stat file {};
   if (stat(path_.c_str(), &file) != 0) return {};
-  return {file.st_mtim.tv_sec, file.st_mtim.tv_nsec, file.st_size, file.st_ino};
+  // The time of the last change of content, owner or mode.
+  return {file.st_ctim.tv_sec, file.st_ctim.tv_nsec, file.st_size, file.st_ino, file.st_mode};
+}
+
+void Tokens::WarnOfReaders() const {
+  struct stat file {};
+  if (stat(path_.c_str(), &file) != 0 || (file.st_mode & 06) == 0) return;
+  LogWarning("--tokens={} is open to every user of this machine, who can then do what its tokens may: chmod o-rw {}",
+             path_, path_);
 }
 
 void Tokens::ReloadIfChanged() {
   const absl::Time now = now_();
-  if (now < next_look_) return;
-  next_look_ = now + kLook;
+  // A clock that was set back does not keep what was revoked in force.
+  if (now >= looked_ && now < looked_ + kLook) return;
+  looked_ = now;
   const Stamp stamp = StampOfFile();
   if (stamp == stamp_) return;
   stamp_ = stamp;
@@ -95,6 +105,7 @@ void Tokens::ReloadIfChanged() {
     return;
   }
   lines_ = *std::move(lines);
+  WarnOfReaders();
   LogInfo("{} tokens are read again from {}", lines_.size(), path_);
 }
 

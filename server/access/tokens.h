@@ -22,7 +22,8 @@ namespace msprobe::server {
 //   write,read    trainers    77ab...
 //
 // Empty lines and those that begin with # are left out. Read again when the file changes (looked at once a second at
-// most); a file that has become wrong is logged and what was before stays in force.
+// most); a file that has become wrong is logged and what was before stays in force. One that every user of the machine
+// can read or write is logged, too.
 // Threads: any.
 class Tokens {
  public:
@@ -44,14 +45,16 @@ class Tokens {
     Bearer bearer;
   };
   struct Stamp {
-    int64_t seconds = 0, nanoseconds = 0, size = 0;
+    int64_t seconds = 0, nanoseconds = 0, size = 0;  // of the last change, of its mode too
     uint64_t inode = 0;
+    uint32_t mode = 0;
     bool operator==(const Stamp&) const = default;
   };
 
   Tokens(std::string path, std::function<absl::Time()> now) : path_(std::move(path)), now_(std::move(now)) {}
   static absl::StatusOr<std::vector<Line>> Read(const std::string& path);
   Stamp StampOfFile() const;
+  void WarnOfReaders() const;
   void ReloadIfChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::string path_;
@@ -59,7 +62,7 @@ class Tokens {
   absl::Mutex mu_;
   std::vector<Line> lines_ ABSL_GUARDED_BY(mu_);
   Stamp stamp_ ABSL_GUARDED_BY(mu_);
-  absl::Time next_look_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
 // Looks at every byte of both, however early they differ.

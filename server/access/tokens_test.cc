@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {
@@ -53,6 +53,29 @@ TEST_F(TokensTest, RefusesWhatIsNoTokenFileAndSaysWhere) {
     EXPECT_THAT(Tokens::Load(Write(text)).status().ToString(), HasSubstr(why));
   }
   EXPECT_THAT(Tokens::Load("/nowhere/tokens").status().ToString(), HasSubstr("cannot be read"));
+}
+
+TEST_F(TokensTest, AClockThatIsSetBackKeepsNoTokenInForce) {
+  auto tokens = Tokens::Load(Write("read a aaaaaaaaaaaaaaaa\n"), [this] { return now_; });
+  ASSERT_TRUE(tokens.ok());
+  now_ += absl::Hours(1);
+  EXPECT_TRUE((*tokens)->Find("aaaaaaaaaaaaaaaa").ok());
+  now_ -= absl::Hours(1);
+  Write("read a bbbbbbbbbbbbbbbb\n");
+  EXPECT_FALSE((*tokens)->Find("aaaaaaaaaaaaaaaa").ok());
+  EXPECT_TRUE((*tokens)->Find("bbbbbbbbbbbbbbbb").ok());
+}
+
+TEST_F(TokensTest, SaysWhenTheFileIsOpenedToOthers) {
+  const std::string path = Write("read a aaaaaaaaaaaaaaaa\n");
+  std::filesystem::permissions(path, std::filesystem::perms(0600));
+  auto tokens = Tokens::Load(path, [this] { return now_; });
+  ASSERT_TRUE(tokens.ok());
+  std::filesystem::permissions(path, std::filesystem::perms(0666));
+  now_ += absl::Seconds(2);
+  testing::internal::CaptureStdout();  // where the log of a test goes
+  EXPECT_TRUE((*tokens)->Find("aaaaaaaaaaaaaaaa").ok());
+  EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("open to every user of this machine"));
 }
 
 TEST_F(TokensTest, FollowsTheFileAndKeepsTheLastThatWasRight) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/format/key.h"
+#include "server/format/storage/key.h"
 
 namespace msprobe::server {
 namespace {

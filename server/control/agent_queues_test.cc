@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/ingest/scripted_agent.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
@@ -40,7 +40,7 @@ class AgentQueuesTest : public testing::Test {
 
   // Connected until what it gives is destroyed.
   std::shared_ptr<Session> Connect(const v1::Hello& hello, const std::shared_ptr<FakeStream>& stream) {
-    auto session = sessions_->OpenStream(hello, stream);
+    auto session = sessions_->OpenStream(hello, stream, Caller());
     EXPECT_TRUE(session.ok()) << session.status();
     return *session;
   }

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "msprobe/v1/control.grpc.pb.h"
-#include "server/control/backup.h"
 #include "server/control/run_control.h"
 #include "server/ingest/ingest_service.h"
+#include "server/maintenance/backup.h"
 #include "server/shards/peers.h"
 
 namespace msprobe::server {

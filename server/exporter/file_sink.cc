@@ -12,7 +12,9 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_split.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -21,21 +23,28 @@ namespace {
 constexpr size_t kBufferBytes = 64 << 10;
 
 absl::Status CheckRelative(std::string_view path) {
-  std::string_view rest = path;
-  while (true) {
-    const size_t end = std::min(rest.find('/'), rest.size());
-    const std::string_view part = rest.substr(0, end);
-    if (part.empty() || part == "." || part == ".." || part.find('\0') != std::string_view::npos) {
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(std::string(path), '/'))) {
+    if (part.empty() || part == "." || part == ".." || std::ranges::count(part, '\0') > 0) {
       return absl::InvalidArgumentError(Cat("'", path, "' is not a relative path below the directory"));
     }
-    if (end == rest.size()) return absl::OkStatus();
-    rest.remove_prefix(end + 1);
   }
+  return absl::OkStatus();
 }
 
 absl::Status SystemError(std::string_view doing, std::string_view path) {
   const int code = errno;
   return absl::ErrnoToStatus(code, Cat("cannot ", doing, " ", path));
+}
+
+absl::Status MakeDirectories(const std::filesystem::path& path, std::optional<mode_t> umask) {
+  if (path.empty() || mkdir(path.c_str(), 0777) != 0) {
+    if (path.empty() || errno == EEXIST) return absl::OkStatus();
+    if (errno != ENOENT || !path.has_parent_path()) return SystemError("create the directory", path.native());
+    if (absl::Status status = MakeDirectories(path.parent_path(), umask); !status.ok()) return status;
+    if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) return SystemError("create the directory", path.native());
+  }
+  if (umask.has_value()) chmod(path.c_str(), 0777 & ~*umask);
+  return absl::OkStatus();
 }
 
 void RemoveAll(const std::string& directory) {
@@ -45,11 +54,12 @@ void RemoveAll(const std::string& directory) {
 
 }  // namespace
 
-DirectorySink::DirectorySink(std::string directory, std::string temporary)
-    : directory_(std::move(directory)), temporary_(std::move(temporary)) {}
+DirectorySink::DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask)
+    : directory_(std::move(directory)), umask_(umask), temporary_(std::move(temporary)) {}
 
 DirectorySink::DirectorySink(DirectorySink&& other) noexcept
     : directory_(std::move(other.directory_)),
+      umask_(other.umask_),
       temporary_(std::exchange(other.temporary_, {})),
       file_(std::move(other.file_)),
       descriptor_(std::exchange(other.descriptor_, -1)),
@@ -60,23 +70,19 @@ DirectorySink::~DirectorySink() {
   if (!temporary_.empty()) RemoveAll(temporary_);
 }
 
-absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory) {
+absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::optional<mode_t> umask) {
   static std::atomic<uint32_t> next{0};
   while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
   if (directory.empty() || directory == "/") {
     return absl::InvalidArgumentError(Cat("'", directory, "' cannot be an export's directory"));
   }
   const std::filesystem::path path(directory);
-  std::error_code error;
-  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
-  if (error) {
-    return absl::ErrnoToStatus(error.value(), Cat("cannot create the directory ", path.parent_path().string()));
-  }
+  if (absl::Status status = MakeDirectories(path.parent_path(), umask); !status.ok()) return status;
   const std::string temporary =
       (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
   RemoveAll(temporary);  // left by a process of the same id
-  if (mkdir(temporary.c_str(), 0777) != 0) return SystemError("create the directory", temporary);
-  return DirectorySink(std::move(directory), temporary);
+  if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
+  return DirectorySink(std::move(directory), temporary, umask);
 }
 
 absl::Status DirectorySink::Begin(std::string_view path) {
@@ -85,10 +91,13 @@ absl::Status DirectorySink::Begin(std::string_view path) {
   file_ = Cat(temporary_, "/", path);
   for (int attempt = 0; attempt < 2; ++attempt) {
     descriptor_ = open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (descriptor_ >= 0) return absl::OkStatus();
+    if (descriptor_ >= 0) {
+      if (umask_.has_value()) fchmod(descriptor_, 0666 & ~*umask_);
+      return absl::OkStatus();
+    }
     if (errno != ENOENT || attempt == 1) break;
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), error);
+    absl::Status made = MakeDirectories(std::filesystem::path(file_).parent_path(), umask_);
+    if (!made.ok()) return made;
   }
   return SystemError("write", file_);
 }

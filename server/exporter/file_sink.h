@@ -1,6 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -32,8 +35,9 @@ class FileSink {
 // survives power loss. Destroyed without Commit(): everything written is removed.
 class DirectorySink : public FileSink {
  public:
-  // Makes missing parents. InvalidArgument or the system's error, naming the directory.
-  static absl::StatusOr<DirectorySink> Open(std::string directory);
+  // Makes missing parents. InvalidArgument or the system's error, naming the directory. `umask`: of whoever is to read
+  // the files, instead of this process's.
+  static absl::StatusOr<DirectorySink> Open(std::string directory, std::optional<mode_t> umask = std::nullopt);
 
   DirectorySink(DirectorySink&& other) noexcept;
   DirectorySink& operator=(DirectorySink&&) = delete;
@@ -47,10 +51,11 @@ class DirectorySink : public FileSink {
   absl::Status Commit();
 
  private:
-  DirectorySink(std::string directory, std::string temporary);
+  DirectorySink(std::string directory, std::string temporary, std::optional<mode_t> umask);
   absl::Status Flush();
 
   std::string directory_;
+  std::optional<mode_t> umask_;
   std::string temporary_;  // empty: committed or moved from
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;

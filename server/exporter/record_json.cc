@@ -8,7 +8,7 @@
 #include "rapidjson/document.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/widen.h"
+#include "server/format/tensor_file/widen.h"
 
 namespace msprobe::server {
 namespace {
@@ -164,7 +164,7 @@ class LeafWriter {
                   Field("Norm"));
   }
 
-  // Members of attributes_json, without those that only a tensor file needs.
+  // Members of attributes_json, without those that mindstudio-probe has not.
   void WriteAttributes() {
     if (leaf_.attributes_json().empty()) return;
     rapidjson::Document attributes;
@@ -172,7 +172,7 @@ class LeafWriter {
     if (attributes.HasParseError() || !attributes.IsObject()) return;
     for (const auto& member : attributes.GetObject()) {
       const std::string_view name(member.name.GetString(), member.name.GetStringLength());
-      if (!options_.extended && (name == "q_scale" || name == "q_zero_point")) continue;
+      if (!options_.extended && (name == "q_scale" || name == "q_zero_point" || name == "no_statistics")) continue;
       Field(name);
       member.value.Accept(writer_);
     }

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "msprobe/v1/record.pb.h"
-#include "server/format/json_writer.h"
+#include "server/format/json/json_writer.h"
 
 namespace msprobe::server {
 
@@ -21,7 +21,7 @@ struct RecordJsonOptions {
   std::function<std::string(std::span<const std::string> path, const v1::TensorLeaf& leaf)> data_name;
 };
 
-// The value of one entry of dump.json's data. What the established tool leaves null is null here:
+// The value of one entry of dump.json's data. What mindstudio-probe leaves null is null here:
 //   torch: Mean and Norm of float64, integers, bool and quantized types; Norm of complex ones; all of 8- and 4-bit
 //   floats. A 0-D torch tensor, unless bool or complex, shows its value in all four, and with xor in place of the
 //   checksum (integers in hexadecimal). numpy arrays and MindSpore tensors show what was computed.

@@ -10,9 +10,9 @@
 #include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/json_writer.h"
-#include "server/format/npy_file.h"
-#include "server/format/pt_file.h"
+#include "server/format/json/json_writer.h"
+#include "server/format/tensor_file/npy_file.h"
+#include "server/format/tensor_file/pt_file.h"
 
 namespace msprobe::server {
 namespace {

@@ -7,14 +7,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/exporter/file_sink.h"
-#include "server/format/tensor_file.h"
+#include "server/format/tensor_file/tensor_file.h"
 #include "server/store/step_reader.h"
 
 namespace msprobe::server {
 
 struct StepExportOptions {
-  // Adds an "extended" object to each tensor: variance, counts, finite-only statistics, and the Mean and Norm that the
-  // established tool leaves null.
+  // Adds an "extended" object to each tensor: variance, counts, finite-only statistics, and the Mean and Norm that
+  // mindstudio-probe leaves null.
   bool extended = false;
   // null instead of NaN, Infinity and -Infinity.
   bool strict_json = false;
@@ -41,7 +41,7 @@ std::string StepDirectory(uint32_t step, const v1::Rank& rank);
 // What the file of a leaf says about its tensor; a quantized one has its scale in attributes_json.
 TensorDescription DescribeTensor(const v1::TensorLeaf& leaf);
 
-// Writes one step of one rank as the established tool lays it out:
+// Writes one step of one rank as mindstudio-probe lays it out:
 //   dump.json, stack.json and construct.json (both only if settings.stack_and_construct), dump_tensor_data/*;
 //   debug.json alone for level debug; dump_error_info.log only if there were faults, gaps or missing payloads;
 //   INCOMPLETE, saying why, beside a step that never ended or lost records.

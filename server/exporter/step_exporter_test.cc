@@ -15,8 +15,8 @@
 #include "server/exporter/record_json.h"
 #include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
-#include "server/format/json_writer.h"
-#include "server/format/pt_file.h"
+#include "server/format/json/json_writer.h"
+#include "server/format/tensor_file/pt_file.h"
 
 namespace msprobe::server {
 namespace {
@@ -296,6 +296,7 @@ TEST(TensorFileName, FollowsTheTool) {
   EXPECT_EQ(name("z.0.debug", {"debug", "b", "0"}), "z.0.debug.b.0");
   EXPECT_EQ(name("y.0.debug", {"debug"}), "y.0.debug");
   EXPECT_EQ(name("a.0.forward", {"input_kwargs", "../x"}), "a.0.forward.kwargs..._x");
+  EXPECT_EQ(name("a.0.forward", {"input_kwargs", "a\\..\\b"}), "a.0.forward.kwargs.a_.._b");
   const std::string long_name = name(std::string(300, 'a') + ".0.forward", {"output", "0"});
   EXPECT_LE(long_name.size(), 240u);
   EXPECT_NE(long_name, name(std::string(300, 'a') + ".0.forward", {"output", "1"}));

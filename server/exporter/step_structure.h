@@ -24,7 +24,7 @@ class StepStructure {
     std::string parent;  // empty: null
   };
   // Nodes of construct.json in the order in which calls began (an API before those of its modules that it is the first
-  // in, as the established tool has it). A parent that is no record itself ("optimizer") is a node without parent.
+  // in, as mindstudio-probe has it). A parent that is no record itself ("optimizer") is a node without parent.
   absl::Status ForEachConstructed(absl::FunctionRef<absl::Status(const Node& node)> visit) const;
 
   struct StackGroup {

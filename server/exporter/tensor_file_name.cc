@@ -62,7 +62,8 @@ std::string TensorFileName(std::string_view full_name, std::span<const std::stri
     for (size_t i = 0; i < path.size(); ++i) name += Cat(".", i == 0 ? FieldPart(path[i]) : std::string_view(path[i]));
   }
   std::replace_if(
-      name.begin(), name.end(), [](char c) { return c == '/' || static_cast<unsigned char>(c) < 0x20; }, '_');
+      name.begin(), name.end(), [](char c) { return c == '/' || c == '\\' || static_cast<unsigned char>(c) < 0x20; },
+      '_');
   if (name.size() > kMaxName) {
     const std::string hash = absl::StrFormat(".%016x", XXH3_64bits(name.data(), name.size()));
     size_t cut = kMaxName - hash.size();

@@ -16,8 +16,8 @@ namespace msprobe::server {
 //   ("Module.x.Linear.forward.0", {"parameters", "weight"})  Module.x.Linear.forward.0.parameters.weight
 //   ("Module.x.Linear.parameters_grad.0", {"weight", "0"})   Module.x.Linear.parameters_grad.0.weight
 //   ("z.0.debug", {"debug", "b", "0"})                       z.0.debug.b.0
-// '/' and control characters become '_'. A name over 240 bytes, which with its suffix might not fit the 255 of a file
-// system, is cut and ends in '.' and 16 hex digits of the XXH3-64 of the whole name.
+// '/', a backslash and control characters become '_'. A name over 240 bytes, which with its suffix might not fit the
+// 255 of a file system, is cut and ends in '.' and 16 hex digits of the XXH3-64 of the whole name.
 std::string TensorFileName(std::string_view full_name, std::span<const std::string> path);
 
 // Visits the tensors of a record in depth-first order. Stops at the first status that is not OK and returns it.

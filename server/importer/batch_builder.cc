@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/format/storage/record_pass.h"
+
 namespace msprobe::server {
 namespace {
 
@@ -77,7 +79,7 @@ void BatchBuilder::AddLeaf(const ImportedLeaf& leaf) {
 absl::Status BatchBuilder::AddRecord(uint32_t step, uint64_t ordinal, const RecordName& name, ImportedFields fields,
                                      uint32_t flags, uint64_t stack_id, const std::string& parent) {
   v1::Structure structure;
-  structure.set_name(name.name);
+  structure.set_name(JoinPass(name.name, name.pass));
   structure.set_kind(name.kind);
   structure.set_direction(name.direction);
   *structure.mutable_fields() = std::move(fields.fields);

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/query.pb.h"
-#include "server/format/byte_source.h"
+#include "server/format/tensor_file/byte_source.h"
 #include "server/importer/file_source.h"
 #include "server/ingest/session.h"
 
@@ -24,7 +24,7 @@ struct DumpImportOptions {
   absl::Duration durable_timeout = absl::Minutes(5);
 };
 
-// Reads the directories of the established tool (and our own exports) and plays each rank of them as one session:
+// Reads the directories of mindstudio-probe (and our own exports) and plays each rank of them as one session:
 //   [prefix/][step{N}/][rank{R}|proc{P}/]{dump,stack,construct,debug}.json and dump_tensor_data/*.{pt,npy}
 // so a dump root, one step or one rank directory may be given. Other files are left out with a warning.
 //

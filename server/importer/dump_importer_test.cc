@@ -5,11 +5,12 @@
 
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
-#include "server/format/npy_file.h"
-#include "server/format/pt_file.h"
+#include "server/format/tensor_file/npy_file.h"
+#include "server/format/tensor_file/pt_file.h"
 #include "server/importer/record_name.h"
 #include "server/importer/replayed_sessions.h"
 
@@ -67,7 +68,7 @@ v1::TensorLeaf OneLeaf(std::string_view rest) {
   return Records(sessions, 0, 0)[0].fields().dict().entries(0).value().list().items(0).tensor();
 }
 
-TEST(RecordName, FourForms) {
+TEST(RecordName, AllForms) {
   const auto parse = [](std::string_view name) { return *ParseRecordName(name); };
   EXPECT_EQ(parse("Functional.linear.12.backward").name, "Functional.linear");
   EXPECT_EQ(parse("Functional.linear.12.backward").count, 12u);
@@ -75,6 +76,14 @@ TEST(RecordName, FourForms) {
   EXPECT_EQ(parse("Cell.net.conv1.Conv2d.forward.0").kind, v1::RECORD_MODULE);
   EXPECT_EQ(parse("Module.x.Linear.parameters_grad.0").kind, v1::RECORD_PARAMETERS_GRAD);
   EXPECT_EQ(parse("y_grad.1.debug").kind, v1::RECORD_DEBUG);
+  EXPECT_EQ(parse("Functional.linear.12.backward").pass, 0u);
+  const RecordName api = parse("Functional.linear.12.backward.2");
+  EXPECT_EQ(std::tuple(api.name, api.kind, api.count, api.pass),
+            std::tuple("Functional.linear", v1::RECORD_API, 12u, 2u));
+  const RecordName module = parse("Module.x.Linear.backward.3.1");
+  EXPECT_EQ(std::tuple(module.name, module.kind, module.count, module.pass),
+            std::tuple("Module.x.Linear", v1::RECORD_MODULE, 3u, 1u));
+  EXPECT_EQ(parse("Module.x.Linear.backward.1").pass, 0u);
   for (const char* name : {"", "optimizer", "a.b", ".0.forward", "a.00.forward", "a.-1.forward",
                            "a.99999999999.forward", "a.forward.x", "a.0.sideways", "a.parameters_grad"}) {
     EXPECT_FALSE(ParseRecordName(name).has_value()) << name;

@@ -8,8 +8,8 @@
 #include "absl/strings/numbers.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/json_writer.h"
-#include "server/format/widen.h"
+#include "server/format/json/json_writer.h"
+#include "server/format/tensor_file/widen.h"
 #include "server/importer/json_file.h"
 
 namespace msprobe::server {

@@ -8,7 +8,7 @@
 #include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/format/byte_source.h"
+#include "server/format/tensor_file/byte_source.h"
 
 namespace msprobe::server {
 

@@ -9,7 +9,7 @@
 #include "rapidjson/memorystream.h"
 #include "rapidjson/reader.h"
 #include "server/format/cat.h"
-#include "server/format/json_writer.h"
+#include "server/format/json/json_writer.h"
 
 namespace msprobe::server {
 namespace {

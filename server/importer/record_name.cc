@@ -2,6 +2,7 @@
 
 #include "absl/strings/numbers.h"
 #include "server/format/cat.h"
+#include "server/format/storage/record_pass.h"
 
 namespace msprobe::server {
 namespace {
@@ -25,6 +26,13 @@ std::optional<v1::Direction> Way(std::string_view text) {
 }  // namespace
 
 std::optional<RecordName> ParseRecordName(std::string_view full_name) {
+  if (const std::string_view first = WithoutPass(full_name); first != full_name) {
+    const std::optional<uint32_t> pass = Count(full_name.substr(first.size() + 1));
+    std::optional<RecordName> parsed = ParseRecordName(first);
+    if (!pass || !parsed) return std::nullopt;
+    parsed->pass = *pass;
+    return parsed;
+  }
   const size_t last = full_name.rfind('.');
   if (last == std::string_view::npos || last == 0) return std::nullopt;
   const size_t middle = full_name.rfind('.', last - 1);

@@ -9,15 +9,16 @@
 
 namespace msprobe::server {
 
-// The parts of a full name; the reverse of FullName (server/format/structure_summary.h).
+// The parts of a full name; the reverse of FullName (server/format/storage/structure_summary.h).
 struct RecordName {
   std::string name;  // without count and direction
   v1::RecordKind kind = v1::RECORD_KIND_UNSPECIFIED;
   v1::Direction direction = v1::DIRECTION_FORWARD;
   uint32_t count = 0;
+  uint32_t pass = 0;
 };
 
-// Nothing for a name of none of the four forms.
+// Nothing for a name of none of the forms.
 std::optional<RecordName> ParseRecordName(std::string_view full_name);
 
 // "File <path>, line <n>, in <func>, \n <source line>" taken apart; a line of another form stands whole in `path`, with

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "msprobe/v1/ingest.pb.h"
-#include "server/format/record_assembler.h"
+#include "server/format/storage/record_assembler.h"
 #include "server/ingest/session.h"
 #include "server/store/step_reader.h"
 

@@ -1,4 +1,4 @@
-// Dumps recorded with the established tool, imported and exported again: the same JSON, key by key.
+// Dumps recorded with mindstudio-probe, imported and exported again: the same JSON, key by key.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@
 #include "rapidjson/document.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
-#include "server/format/json_writer.h"
-#include "server/format/pt_file.h"
+#include "server/format/json/json_writer.h"
+#include "server/format/tensor_file/pt_file.h"
 #include "server/importer/dump_importer.h"
 #include "server/importer/replayed_sessions.h"
 

@@ -14,8 +14,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/npy_file.h"
-#include "server/format/pt_file.h"
+#include "server/format/tensor_file/npy_file.h"
+#include "server/format/tensor_file/pt_file.h"
 #include "server/importer/json_file.h"
 
 namespace msprobe::server {

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "rapidjson/document.h"
-#include "server/format/tensor_file.h"
+#include "server/format/tensor_file/tensor_file.h"
 #include "server/importer/batch_builder.h"
 #include "server/importer/dump_layout.h"
 #include "server/importer/file_source.h"

@@ -1,7 +1,6 @@
 #include "server/ingest/agent_memory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,25 +29,19 @@ bool IsOurs(int descriptor) {
 
 }  // namespace
 
-std::unique_ptr<AgentMemory> AgentMemory::Open(const v1::Hello& hello, const std::string& directory) {
+std::unique_ptr<AgentMemory> AgentMemory::Open(const v1::Hello& hello, const std::vector<std::string>& directories) {
   if (!IsName(hello.shared_file()) || !IsThisBoot(hello)) return nullptr;
-  std::string path = Cat(directory, "/", hello.shared_file());
-  const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (descriptor < 0) return nullptr;
-  if (!IsOurs(descriptor)) {
+  for (const std::string& directory : directories) {
+    const std::string path = Cat(directory, "/", hello.shared_file());
+    const int descriptor = open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (descriptor < 0) continue;
+    if (IsOurs(descriptor)) return std::unique_ptr<AgentMemory>(new AgentMemory(descriptor));
     close(descriptor);
-    return nullptr;
   }
-  return std::unique_ptr<AgentMemory>(new AgentMemory(std::move(path), descriptor));
+  return nullptr;
 }
 
 AgentMemory::~AgentMemory() { close(descriptor_); }
-
-void AgentMemory::RemoveLeft(const v1::Hello& hello, const std::string& directory) {
-  const std::unique_ptr<AgentMemory> memory = Open(hello, directory);
-  if (memory == nullptr || flock(memory->descriptor_, LOCK_EX | LOCK_NB) != 0) return;
-  unlink(memory->path_.c_str());
-}
 
 absl::Status AgentMemory::Read(uint64_t offset, size_t size, char* out) const {
   size_t done = 0;

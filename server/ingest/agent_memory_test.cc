@@ -3,14 +3,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {
@@ -28,11 +27,10 @@ class AgentMemoryTest : public testing::Test {
     hello_.set_shared_file(kName);
     std::ofstream(path_) << "0123456789";
     owner_ = open(path_.c_str(), O_RDWR | O_CLOEXEC);
-    flock(owner_, LOCK_EX);
   }
   ~AgentMemoryTest() override { close(owner_); }
 
-  std::unique_ptr<AgentMemory> Open() { return AgentMemory::Open(hello_, directory_.path()); }
+  std::unique_ptr<AgentMemory> Open() { return AgentMemory::Open(hello_, {"/nowhere", directory_.path()}); }
 
   ScratchDirectory directory_;
   const std::string path_ = directory_ / kName;
@@ -94,14 +92,6 @@ TEST_F(AgentMemoryTest, OpensNothingForAnotherMachine) {
   EXPECT_EQ(Open(), nullptr);
   hello_.clear_boot_id();
   EXPECT_EQ(Open(), nullptr);
-}
-
-TEST_F(AgentMemoryTest, TakesTheNameAwayWhenTheProcessIsGone) {
-  AgentMemory::RemoveLeft(hello_, directory_.path());
-  EXPECT_TRUE(std::filesystem::exists(path_)) << "its process lives";
-  close(std::exchange(owner_, -1));
-  AgentMemory::RemoveLeft(hello_, directory_.path());
-  EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
-#include "server/format/block_columns.h"
 #include "server/format/cat.h"
+#include "server/format/storage/block_columns.h"
 #include "server/ingest/live_session.h"
 #include "server/ingest/record_identity.h"
 #include "server/ingest/staged_batch.h"
@@ -80,7 +80,10 @@ absl::StatusOr<storage::StepRow*> LiveSession::StagedStep(uint32_t step, bool cr
     if (!stored.ok()) return stored.status();
     if (stored->has_value()) return &(staged.steps[step] = **stored);
   }
-  return create ? &staged.steps[step] : nullptr;
+  if (!create) return nullptr;
+  storage::StepRow& row = staged.steps[step];
+  if (staged.session.has_first_settings()) *row.mutable_settings() = staged.session.hello().settings();
+  return &row;
 }
 
 absl::Status LiveSession::StageBlock(const v1::Block& block, StagedBatch& staged) {
@@ -200,6 +203,9 @@ absl::Status LiveSession::StageMarker(const v1::Marker& marker, StagedBatch& sta
       return absl::OkStatus();
     }
     case v1::Marker::kSettingsChanged:
+      if (!staged.session.has_first_settings()) {
+        *staged.session.mutable_first_settings() = staged.session.hello().settings();
+      }
       *staged.session.mutable_hello()->mutable_settings() = marker.settings_changed().settings();
       return absl::OkStatus();
     case v1::Marker::kExportOpenStep:

@@ -6,10 +6,10 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "server/format/repeated_pass.h"
-#include "server/format/scripted_block.h"
+#include "server/format/storage/repeated_pass.h"
+#include "server/format/storage/scripted_block.h"
 #include "server/ingest/sessions.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {

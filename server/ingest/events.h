@@ -23,6 +23,7 @@ class SessionListener {
   virtual void OnStepExported(const v1::StepExported& exported) = 0;
   // Somebody asks something of the process.
   virtual void OnControl(const v1::ControlCommand&) {}
+  virtual void OnDumpRoom(const v1::DumpRoom&) {}
   // Another transport took the session over (Aborted, with the words for who is still listening).
   virtual void OnReplaced(const absl::Status& status) = 0;
 };

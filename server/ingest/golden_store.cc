@@ -9,7 +9,7 @@
 
 #include "server/ingest/golden_store.h"
 #include "server/ingest/sessions.h"
-#include "server/store/tiler.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 namespace {

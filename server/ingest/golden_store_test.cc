@@ -10,7 +10,7 @@
 
 #include "server/format/cat.h"
 #include "server/ingest/sessions.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "server/format/cat.h"
-#include "server/ingest/caller_name.h"
+#include "server/ingest/caller_of.h"
 #include "server/ingest/ingest_stream.h"
 
 namespace msprobe::server {
@@ -36,18 +36,19 @@ IngestService::~IngestService() = default;
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* IngestService::Stream(
     grpc::CallbackServerContext* context) {
-  const std::string caller = CallerName(*context);
+  const Caller caller = CallerOf(*context);
   auto stream = std::make_shared<IngestStream>(this, caller);
   std::string refusal;
   {
     absl::MutexLock lock(&mu_);
     streams_.insert(stream);
-    ++callers_[caller];
-    refusal = Refusal(caller);
+    ++peers_[caller.peer];
+    refusal = Refusal(caller.peer);
     metrics_->Set(Metric::kStreams, static_cast<double>(streams_.size()));
   }
   if (!refusal.empty()) {
     metrics_->Add(Metric::kIngestRefused, 1, {"resource_exhausted"});
+    refusals_.Note("a stream", caller.peer, refusal);
     stream->End(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, refusal));
     return stream.get();
   }
@@ -59,15 +60,15 @@ void IngestService::Remove(const std::shared_ptr<IngestStream>& stream) {
   absl::MutexLock lock(&mu_);
   streams_.erase(stream);
   metrics_->Set(Metric::kStreams, static_cast<double>(streams_.size()));
-  if (const auto found = callers_.find(stream->caller()); --found->second == 0) callers_.erase(found);
+  if (const auto found = peers_.find(stream->caller().peer); --found->second == 0) peers_.erase(found);
 }
 
-std::string IngestService::Refusal(const std::string& caller) const {
-  if (options_.most_streams != 0 && streams_.size() > options_.most_streams) {
-    return Cat("this server has ", options_.most_streams, " streams, which is its limit (twice --max_sessions)");
+std::string IngestService::Refusal(const std::string& peer) const {
+  if (options_.max_streams != 0 && streams_.size() > options_.max_streams) {
+    return Cat("this server has ", options_.max_streams, " streams, which is its limit (twice --max_sessions)");
   }
-  if (options_.most_streams_of_a_caller != 0 && callers_.at(caller) > options_.most_streams_of_a_caller) {
-    return Cat("this server has ", options_.most_streams_of_a_caller, " streams of ", caller,
+  if (options_.max_streams_of_a_peer != 0 && peers_.at(peer) > options_.max_streams_of_a_peer) {
+    return Cat("this server has ", options_.max_streams_of_a_peer, " streams of ", peer,
                ", which is the limit for one (--max_streams_per_peer)");
   }
   return "";

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "msprobe/v1/ingest.grpc.pb.h"
+#include "server/access/refusal_log.h"
 #include "server/ingest/sessions.h"
 #include "server/ingest/task_threads.h"
 
@@ -21,11 +22,11 @@ namespace msprobe::server {
 class IngestStream;
 
 struct IngestOptions {
-  // One more at once, of all or of one caller (CallerName), is refused with RESOURCE_EXHAUSTED. 0: no limit.
-  size_t most_streams = 8192;
-  size_t most_streams_of_a_caller = 0;
-  // The address of the server that a session belongs to; empty: this one. No function: always this one.
-  std::function<absl::StatusOr<std::string>(const v1::Hello&)> server_of;
+  // One more at once, of all or of one Caller::peer, is refused with RESOURCE_EXHAUSTED. 0: no limit.
+  size_t max_streams = 8192;
+  size_t max_streams_of_a_peer = 0;
+  // The address of the server that a caller's session belongs to; empty: this one. No function: always this one.
+  std::function<absl::StatusOr<std::string>(const v1::Hello&, const Caller&)> server_of;
 };
 
 // msprobe.v1.Ingest over sessions. One message of a stream is read at a time and the next only when it is applied, so
@@ -55,17 +56,18 @@ class IngestService final : public v1::Ingest::WithRawCallbackMethod_Stream<v1::
     if (reported_) reported_(session, report);
   }
   // Empty: the stream is welcome.
-  std::string Refusal(const std::string& caller) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string Refusal(const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   uint64_t bytes_per_second() const;
 
   const IngestOptions options_;
   Sessions* const sessions_;
   Store* const store_;
   Metrics* const metrics_;
+  RefusalLog refusals_;
   Reported reported_;
   mutable absl::Mutex mu_;
   std::set<std::shared_ptr<IngestStream>> streams_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, size_t> callers_ ABSL_GUARDED_BY(mu_);  // streams of each
+  std::map<std::string, size_t> peers_ ABSL_GUARDED_BY(mu_);  // streams of each
   uint64_t bytes_per_second_ ABSL_GUARDED_BY(mu_) = 0;
   // What gRPC is told of streams. Never by a thread of low priority: what that one holds of gRPC while it waits for a
   // processor, all of gRPC waits for, and with it every question.

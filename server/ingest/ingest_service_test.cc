@@ -9,8 +9,8 @@
 #include <thread>
 
 #include "server/ingest/scripted_agent.h"
-#include "server/store/crash_disk.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/crash_disk.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {
@@ -34,7 +34,7 @@ class IngestServiceTest : public testing::Test {
     store_ = *std::move(store);
     SessionsOptions sessions;
     sessions.version = "test";
-    sessions.shared_directory = directory_.path();
+    sessions.shared_directories = {directory_.path()};
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
     service_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, ingest_);
@@ -148,9 +148,9 @@ TEST_F(IngestServiceTest, WelcomesAndAcknowledges) {
   EXPECT_EQ(metrics_.Value(Metric::kIngestRecords), 50);
 }
 
-TEST_F(IngestServiceTest, OneStreamTooManyOfACallerIsRefused) {
+TEST_F(IngestServiceTest, OneStreamTooManyOfAPeerIsRefused) {
   Stop();
-  ingest_.most_streams_of_a_caller = 2;
+  ingest_.max_streams_of_a_peer = 2;
   Start();
   ScriptedAgent a("a"), b("b"), c("c");
   auto first = Connect(a);
@@ -170,7 +170,7 @@ TEST_F(IngestServiceTest, OneStreamTooManyOfACallerIsRefused) {
 
 TEST_F(IngestServiceTest, AStreamThatBelongsElsewhereIsToldWhere) {
   Stop();
-  ingest_.server_of = [](const v1::Hello& hello) -> absl::StatusOr<std::string> {
+  ingest_.server_of = [](const v1::Hello& hello, const Caller&) -> absl::StatusOr<std::string> {
     return hello.rank().number() == 0 ? "" : "other:50051";
   };
   Start();
@@ -317,7 +317,7 @@ class SharedMemoryTest : public IngestServiceTest {
 
 TEST_F(SharedMemoryTest, PayloadIsReadAndStored) {
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "shared_memory"));
+  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "digests", "shared_memory"));
   stream->Send(Chunk(0, 262144));
   stream->Send(Chunk(262144, 37856));
   while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
@@ -390,7 +390,7 @@ TEST_F(SharedMemoryTest, AFileThatIsTooShortEndsTheStreamAlone) {
 TEST_F(SharedMemoryTest, NothingIsSharedWithoutAFileThatCanBeOpened) {
   agent_.hello().set_shared_file("msprobe-ffffffffffffffffffffffffffffffff");
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks"));
+  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "digests"));
   stream->Send(Chunk(0, 100000));
   EXPECT_EQ(stream->End().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
@@ -513,7 +513,7 @@ TEST_F(IngestServiceTest, ManySessionsAtOnceKeepTheirOrder) {
 }
 
 TEST_F(IngestServiceTest, OneStreamTooManyIsRefusedAndCounted) {
-  IngestService narrow(sessions_.get(), store_.get(), &metrics_, IngestOptions{.most_streams = 1, .server_of = {}});
+  IngestService narrow(sessions_.get(), store_.get(), &metrics_, IngestOptions{.max_streams = 1, .server_of = {}});
   grpc::ServerBuilder builder;
   builder.RegisterService(&narrow);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

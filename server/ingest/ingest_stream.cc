@@ -7,12 +7,12 @@
 #include "absl/strings/ascii.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
-#include "server/store/block_buffer.h"
+#include "server/store/disk/block_buffer.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr int kMostChunks = 256;
+constexpr int kMaxChunks = 256;
 // Of payloads that are stored together: they are read three times, so they had better stay in a core's own cache.
 constexpr size_t kTogether = size_t{512} << 10;
 
@@ -58,7 +58,7 @@ void IngestStream::Applied(const absl::Status& status) {
   } else if (!status.ok()) {
     service_->metrics_->Add(Metric::kIngestRefused, 1,
                             {absl::AsciiStrToLower(absl::StatusCodeToString(status.code()))});
-    LogWarning("a stream is refused: {}", status.ToString());
+    service_->refusals_.Note("a stream", caller_.peer, StdView(status.message()));
     EndLocked(ToGrpc(status));
   }
   applying_ = false;
@@ -100,8 +100,8 @@ absl::Status IngestStream::Take(const v1::AgentMessage& message) {
 
 absl::Status IngestStream::TakeChunks(Session& session, const v1::AgentMessage& message) {
   const auto& several = message.payload_chunks().chunk();
-  if (several.size() > kMostChunks) {
-    return absl::InvalidArgumentError(Cat("payload_chunks has ", several.size(), " chunks, at most ", kMostChunks));
+  if (several.size() > kMaxChunks) {
+    return absl::InvalidArgumentError(Cat("payload_chunks has ", several.size(), " chunks, at most ", kMaxChunks));
   }
   std::vector<const v1::PayloadChunk*> chunks;
   if (message.has_payload_chunk()) chunks.push_back(&message.payload_chunk());
@@ -193,18 +193,19 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
     if (session_ != nullptr) return absl::InvalidArgumentError("a second hello on one stream");
   }
   if (service_->options_.server_of) {
-    auto server = service_->options_.server_of(hello);
+    auto server = service_->options_.server_of(hello, caller_);
     if (!server.ok()) return server.status();
     if (!server->empty()) return SendTo(*server, hello);
   }
-  auto session = service_->sessions_->OpenStream(hello, weak_from_this());
+  auto session = service_->sessions_->OpenStream(hello, weak_from_this(), caller_);
   if (!session.ok()) return session.status();
   session_id_ = hello.session();
   v1::ServerMessage welcome;
   *welcome.mutable_welcome() = (*session)->welcome();
   max_chunk_bytes_ = welcome.welcome().max_chunk_bytes();
-  memory_ = AgentMemory::Open(hello, service_->sessions_->shared_directory());
+  memory_ = AgentMemory::Open(hello, service_->sessions_->shared_directories());
   welcome.mutable_welcome()->add_capabilities("payload_chunks");
+  welcome.mutable_welcome()->add_capabilities("digests");
   if (memory_ != nullptr) welcome.mutable_welcome()->add_capabilities("shared_memory");
   {
     absl::MutexLock lock(&mu_);
@@ -277,6 +278,12 @@ void IngestStream::OnStepExported(const v1::StepExported& exported) {
 void IngestStream::OnControl(const v1::ControlCommand& command) {
   v1::ServerMessage message;
   *message.mutable_control() = command;
+  Send(std::move(message));
+}
+
+void IngestStream::OnDumpRoom(const v1::DumpRoom& room) {
+  v1::ServerMessage message;
+  *message.mutable_dump_room() = room;
   Send(std::move(message));
 }
 

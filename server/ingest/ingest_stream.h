@@ -25,9 +25,9 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
                            public SessionListener,
                            public std::enable_shared_from_this<IngestStream> {
  public:
-  IngestStream(IngestService* service, std::string caller) : service_(service), caller_(std::move(caller)) {}
+  IngestStream(IngestService* service, Caller caller) : service_(service), caller_(std::move(caller)) {}
 
-  const std::string& caller() const { return caller_; }
+  const Caller& caller() const { return caller_; }
   void Begin();
   // Tells the agent to send no faster; 0: as fast as it can. Nothing where it is not welcomed yet.
   void Slow(uint64_t bytes_per_second);
@@ -44,6 +44,7 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnStored(const std::vector<std::string>& hashes) override;
   void OnStepExported(const v1::StepExported& exported) override;
   void OnControl(const v1::ControlCommand& command) override;
+  void OnDumpRoom(const v1::DumpRoom& room) override;
   void OnReplaced(const absl::Status& status) override;
 
  private:
@@ -77,7 +78,7 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void Cut() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   IngestService* const service_;
-  const std::string caller_;
+  const Caller caller_;
   grpc::ByteBuffer incoming_;  // touched by who reads or applies
   v1::AgentMessage message_;   // touched by who applies
   absl::Mutex mu_;

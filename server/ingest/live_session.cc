@@ -294,6 +294,10 @@ void LiveSession::Control(const v1::ControlCommand& command) const {
   if (auto attached = listener(); attached != nullptr) attached->OnControl(command);
 }
 
+void LiveSession::Tell(const v1::DumpRoom& room) const {
+  if (auto attached = listener(); attached != nullptr) attached->OnDumpRoom(room);
+}
+
 std::shared_ptr<SessionListener> LiveSession::listener() const {
   absl::MutexLock lock(&mu_);
   return listener_.lock();

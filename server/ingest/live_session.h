@@ -13,7 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
-#include "server/format/structure_summary.h"
+#include "server/format/storage/structure_summary.h"
 #include "server/ingest/events.h"
 #include "server/ingest/payload_upload.h"
 #include "server/ingest/session.h"
@@ -80,6 +80,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   int users() const;
   // Passes a command to the process, if a stream of it is open.
   void Control(const v1::ControlCommand& command) const;
+  void Tell(const v1::DumpRoom& room) const;
   absl::Time detached_since() const;
 
   storage::SessionRow row() const;

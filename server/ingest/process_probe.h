@@ -3,7 +3,7 @@
 #include <functional>
 
 #include "msprobe/v1/ingest.pb.h"
-#include "server/format/value.h"
+#include "server/format/storage/value.h"
 
 namespace msprobe::server {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "absl/hash/hash.h"
-#include "server/format/structure_summary.h"
+#include "server/format/storage/structure_summary.h"
 
 namespace msprobe::server {
 

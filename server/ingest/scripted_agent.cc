@@ -85,6 +85,13 @@ ScriptedAgent& ScriptedAgent::RankKnown(uint32_t rank) {
   return *this;
 }
 
+ScriptedAgent& ScriptedAgent::SettingsChanged(const std::string& level) {
+  v1::CaptureSettings* settings = Mark().mutable_settings_changed()->mutable_settings();
+  *settings = hello_.settings();
+  settings->set_level(level);
+  return *this;
+}
+
 ScriptedAgent& ScriptedAgent::Fault(uint32_t step, const std::string& where, const std::string& message) {
   v1::Marker::Fault* fault = Mark().mutable_fault();
   fault->set_step(step);

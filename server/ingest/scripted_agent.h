@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "msprobe/v1/ingest.pb.h"
-#include "server/format/scripted_block.h"
+#include "server/format/storage/scripted_block.h"
 
 namespace msprobe::server {
 
@@ -28,6 +28,8 @@ class ScriptedAgent {
   ScriptedAgent& StepEnd(uint32_t step);
   ScriptedAgent& Discard(uint32_t step);
   ScriptedAgent& RankKnown(uint32_t rank);
+  // Hello's settings at another level.
+  ScriptedAgent& SettingsChanged(const std::string& level);
   ScriptedAgent& Fault(uint32_t step, const std::string& where, const std::string& message);
   ScriptedAgent& Gap(uint32_t step, uint64_t fragments, v1::Marker::Gap::Reason reason);
   ScriptedAgent& ExportOpenStep(uint32_t step);

@@ -60,7 +60,7 @@ class SessionOpener {
   virtual ~SessionOpener() = default;
 
   // A new session, or the known one of the same id. FailedPrecondition: another protocol. InvalidArgument names the
-  // field of the Hello. Unavailable: draining.
+  // field of the Hello. Unavailable: draining. PermissionDenied: the run is somebody else's.
   virtual absl::StatusOr<std::shared_ptr<Session>> OpenSession(const v1::Hello& hello) = 0;
 };
 

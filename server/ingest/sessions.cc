@@ -105,10 +105,20 @@ absl::Status Sessions::Recover() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenSession(const v1::Hello& hello) { return OpenStream(hello, {}); }
+absl::Status CheckOwner(const std::string& run, const std::string& owner, const Caller& caller) {
+  if (owner.empty() || caller.is_admin || caller.identity == owner) return absl::OkStatus();
+  return absl::PermissionDeniedError(Cat("run \"", run, "\" belongs to ", owner, ", and this is ",
+                                         caller.identity.empty() ? "somebody without a name" : caller.identity,
+                                         "; choose another name for the run, or send with a token of the role admin"));
+}
+
+absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenSession(const v1::Hello& hello) {
+  return OpenStream(hello, {}, {});
+}
 
 absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& hello,
-                                                              std::weak_ptr<SessionListener> listener) {
+                                                              std::weak_ptr<SessionListener> listener,
+                                                              const Caller& caller) {
   if (absl::Status status = CheckHello(hello); !status.ok()) return status;
   if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
   std::shared_ptr<LiveSession> session;
@@ -116,6 +126,10 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
   {
     absl::MutexLock lock(&mu_);
     if (draining_) return absl::UnavailableError("this server is shutting down; connect again later");
+    auto run = context_.store->LookUpRun(hello.run());
+    if (!run.ok()) return run.status();
+    const std::string owner = run->has_value() ? (*run)->owner() : std::string();
+    if (absl::Status status = CheckOwner(hello.run(), owner, caller); !status.ok()) return status;
     auto found = sessions_.find(hello.session());
     if (found != sessions_.end() && found->second->users() == 0 && !found->second->unfinished()) {
       sessions_.erase(found);
@@ -128,12 +142,12 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
       }
       session = found->second;
     } else {
-      if (sessions_.size() >= options_.most_open) {
+      if (sessions_.size() >= options_.max_open) {
         return absl::ResourceExhaustedError(
             Cat("this server has ", sessions_.size(), " open sessions, which is its limit (--max_sessions)"));
       }
       if (absl::Status status = CheckRanks(hello); !status.ok()) return status;
-      auto row = context_.store->RegisterSession(hello);
+      auto row = context_.store->RegisterSession(hello, caller.identity);
       if (!row.ok()) return row.status();
       auto loaded = LiveSession::Load(context_, *std::move(row), true);
       if (!loaded.ok()) return loaded.status();
@@ -160,20 +174,20 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
 }
 
 absl::Status Sessions::CheckRanks(const v1::Hello& hello) {
-  if (options_.most_ranks == 0) return absl::OkStatus();
+  if (options_.max_ranks == 0) return absl::OkStatus();
   auto run = context_.store->LookUpRun(hello.run());
   if (!run.ok()) return run.status();
   if (!run->has_value()) return absl::OkStatus();
   std::set<uint32_t>& ranks = ranks_[(*run)->number()];
   const uint32_t rank = RankCode(hello.rank());
-  if (ranks.size() >= options_.most_ranks || ranks.empty()) {
+  if (ranks.size() >= options_.max_ranks || ranks.empty()) {
     // Processes have become ranks since, and sessions were registered before this server began.
     auto rows = context_.store->Sessions((*run)->number());
     if (!rows.ok()) return rows.status();
     ranks.clear();
     for (const storage::SessionRow& row : *rows) ranks.insert(RankCode(row.hello().rank()));
   }
-  if (!ranks.contains(rank) && ranks.size() >= options_.most_ranks) {
+  if (!ranks.contains(rank) && ranks.size() >= options_.max_ranks) {
     return absl::ResourceExhaustedError(
         Cat("run \"", hello.run(), "\" has ", ranks.size(), " ranks on this server, which is its limit (--max_ranks)"));
   }
@@ -221,7 +235,6 @@ void Sessions::Tick() {
       LogWarning("session {} of run {} ({}) is lost", Hex(row.session()), row.hello().run(),
                  RankName(row.hello().rank()));
       if (absl::Status status = session->Lose(); !status.ok()) LogError("{}", status.ToString());
-      AgentMemory::RemoveLeft(row.hello(), options_.shared_directory);
     }
   }
   context_.metrics->Set(Metric::kOpenSessions, static_cast<double>(open));

@@ -8,6 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "server/access/caller.h"
 #include "server/ingest/agent_memory.h"
 #include "server/ingest/live_session.h"
 #include "server/ingest/process_probe.h"
@@ -20,22 +21,27 @@ struct SessionsOptions {
   // How long a session without a transport may come back, where nothing is known of its process.
   absl::Duration grace = absl::Seconds(60);
   // Sessions that have neither ended nor been lost; one more is refused with RESOURCE_EXHAUSTED.
-  size_t most_open = 4096;
+  size_t max_open = 4096;
   // Ranks of one run that this server has sessions of; a session of one more is refused likewise. 0: no limit.
-  size_t most_ranks = 0;
+  size_t max_ranks = 0;
   // Whether a run may take more. Empty: always. Called often: it must be cheap.
   std::function<absl::Status(uint32_t run)> admit;
   // Empty: nothing is known of any process.
   ProcessProbe probe;
-  // Where agents of this machine keep the files that they share.
-  std::string shared_directory = AgentMemory::kDirectory;
+  // Where agents of this machine may keep the files that they share.
+  std::vector<std::string> shared_directories = {AgentMemory::kDirectory};
 };
+
+// PermissionDenied: a run of this owner (storage::RunRow) is not the caller's to send to.
+absl::Status CheckOwner(const std::string& run, const std::string& owner, const Caller& caller);
 
 // All sessions in use or unfinished.
 //
 // 1. A session without users is lost as soon as its process is known to be gone; without such knowledge, after `grace`.
 //    It waits as long as its process is known to live.
 // 2. A lost session that comes back is open again, and so are its incomplete steps.
+// 3. A run belongs to the caller who makes it, where that one has an identity. Sessions of others, admins excepted, are
+//    refused.
 // Threads: every method from any thread. Outlives its sessions' users.
 class Sessions : public SessionOpener {
  public:
@@ -47,19 +53,19 @@ class Sessions : public SessionOpener {
   // After a restart: sessions that were open are waited for. Call once, before serving.
   absl::Status Recover();
 
-  // The handle is the session's user until it is destroyed.
+  // The handle is the session's user until it is destroyed. OpenSession: of a caller without identity.
   absl::StatusOr<std::shared_ptr<Session>> OpenSession(const v1::Hello& hello) override;
-  absl::StatusOr<std::shared_ptr<Session>> OpenStream(const v1::Hello& hello, std::weak_ptr<SessionListener> listener);
+  absl::StatusOr<std::shared_ptr<Session>> OpenStream(const v1::Hello& hello, std::weak_ptr<SessionListener> listener,
+                                                      const Caller& caller);
 
   // Null: not in use and finished.
   std::shared_ptr<LiveSession> Find(const std::string& session) const;
   // Loads it where it is not in use.
   absl::StatusOr<std::shared_ptr<LiveSession>> FindOrLoad(const std::string& session);
 
-  const std::string& shared_directory() const { return options_.shared_directory; }
+  const std::vector<std::string>& shared_directories() const { return options_.shared_directories; }
 
-  // Decides about sessions without users (the shared file of a lost one goes, too), forgets those that are finished.
-  // Call about every 200 ms.
+  // Decides about sessions without users, forgets those that are finished. Call about every 200 ms.
   void Tick();
 
   // From now on OpenSession answers Unavailable.

@@ -7,11 +7,12 @@
 
 #include "absl/time/clock.h"
 #include "server/ingest/scripted_agent.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -39,6 +40,8 @@ class Observed : public SessionObserver {
   absl::Mutex mu_;
   std::vector<std::string> events_ ABSL_GUARDED_BY(mu_);
 };
+
+Caller Named(const std::string& identity, bool is_admin = false) { return {identity, identity, is_admin}; }
 
 class SessionsTest : public testing::Test {
  protected:
@@ -582,7 +585,7 @@ TEST_F(SessionsTest, EndedSessionThatOwesPayloadsLosesItsStepAndGetsItBack) {
 
 TEST_F(SessionsTest, OneSessionTooManyIsRefusedUntilAnotherEnds) {
   SessionsOptions options;
-  options.most_open = 1;
+  options.max_open = 1;
   Sessions narrow(store_.get(), &metrics_, nullptr, options);
   ScriptedAgent first("first"), second("second");
   {
@@ -608,7 +611,7 @@ TEST_F(SessionsTest, OneSessionTooManyIsRefusedUntilAnotherEnds) {
 
 TEST_F(SessionsTest, OneRankTooManyOfARunIsRefused) {
   SessionsOptions options;
-  options.most_ranks = 2;
+  options.max_ranks = 2;
   Sessions narrow(store_.get(), &metrics_, nullptr, options);
   ScriptedAgent first("r0", "job", 0), again("r0 again", "job", 0), second("r1", "job", 1), third("r2", "job", 2);
   ScriptedAgent other("r2 of another", "other", 2);
@@ -649,6 +652,34 @@ TEST(StructureLimitsTest, NamesAndNestingAreBounded) {
   EXPECT_THAT(Summarize(structure).status().ToString(), HasSubstr("more than 32 deep"));
   deeper.set_name(std::string(4097, 'n'));
   EXPECT_THAT(Summarize(deeper).status().ToString(), HasSubstr("4097 bytes"));
+}
+
+TEST_F(SessionsTest, ARunIsItsMakersAlone) {
+  const v1::Hello first = ScriptedAgent("first", "job").hello();
+  ASSERT_TRUE(sessions_->OpenStream(first, {}, Named("token one")).ok());
+  EXPECT_EQ(store_->FindRun("job")->owner(), "token one");
+  // The same rank, another one, and the very session: nothing of the run is shown as anybody else wants.
+  const v1::Hello same = ScriptedAgent("same", "job").hello(), other = ScriptedAgent("other", "job", 7).hello();
+  for (const Caller& stranger : {Named("token two"), Named("uid 7"), Named("")}) {
+    for (const v1::Hello& hello : {same, other, first}) {
+      const auto refused = sessions_->OpenStream(hello, {}, stranger);
+      EXPECT_EQ(refused.status().code(), absl::StatusCode::kPermissionDenied);
+      EXPECT_THAT(std::string(refused.status().message()),
+                  AllOf(HasSubstr("run \"job\" belongs to token one"), HasSubstr("choose another name")));
+    }
+  }
+  EXPECT_EQ(store_->Sessions()->size(), 1u) << "what is refused leaves no trace";
+  EXPECT_TRUE(sessions_->OpenStream(first, {}, Named("token one")).ok()) << "it comes back";
+  EXPECT_TRUE(sessions_->OpenStream(other, {}, Named("token one")).ok()) << "a further rank";
+  EXPECT_TRUE(sessions_->OpenStream(same, {}, Named("token three", /*is_admin=*/true)).ok()) << "an admin";
+  EXPECT_EQ(store_->FindRun("job")->owner(), "token one");
+}
+
+TEST_F(SessionsTest, ARunThatNobodyInParticularMadeIsEverybodys) {
+  ASSERT_TRUE(sessions_->OpenSession(ScriptedAgent("first", "job").hello()).ok());
+  EXPECT_EQ(store_->FindRun("job")->owner(), "");
+  EXPECT_TRUE(sessions_->OpenStream(ScriptedAgent("second", "job").hello(), {}, Named("token one")).ok());
+  EXPECT_EQ(store_->FindRun("job")->owner(), "");
 }
 
 }  // namespace

@@ -10,8 +10,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "server/format/structure_summary.h"
-#include "server/format/value.h"
+#include "server/format/storage/structure_summary.h"
+#include "server/format/storage/value.h"
 #include "server/store/change_set.h"
 
 namespace msprobe::server {

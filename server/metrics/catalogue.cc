@@ -28,7 +28,7 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kStepsFinished, "msprobe_steps_total", MetricType::kCounter, "steps", "state",
      "Steps of one rank that finished; state is complete or incomplete."},
     {Metric::kLastStep, "msprobe_last_complete_step", MetricType::kGauge, "steps", "run,rank",
-     "Number of the rank's step that was completed last, while its session is open. At most 1000 pairs are shown."},
+     "Number of the rank's step that was completed last, while its session is open."},
     {Metric::kLastStepTime, "msprobe_last_step_timestamp_seconds", MetricType::kGauge, "seconds", "run,rank",
      "When that was, as Unix time: time() less this is how far a rank lags. Labels as for the step."},
     {Metric::kAgentQueueBytes, "msprobe_agent_queue_bytes", MetricType::kGauge, "bytes", "run,rank",
@@ -36,24 +36,22 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "asked: "
      "every ten seconds, while it is connected. Labels as for the step."},
     {Metric::kNanTensors, "msprobe_nan_tensors_total", MetricType::kCounter, "tensors", "run,rank",
-     "Tensors with at least one NaN. Beyond 1000 pairs of run and rank, both labels are \"other\"."},
+     "Tensors with at least one NaN."},
     {Metric::kInfTensors, "msprobe_inf_tensors_total", MetricType::kCounter, "tensors", "run,rank",
-     "Tensors with at least one infinity. Labels as for NaN."},
+     "Tensors with at least one infinity."},
     {Metric::kOverflowProducers, "msprobe_overflow_producers_total", MetricType::kCounter, "tensors",
      "run,rank,module_group,kind",
      "Tensors in which a NaN or infinity began (`msprobe-client overflow` lists them), by the module's first four "
      "names "
-     "with numbers as *; kind is nan or inf. At most 64 groups, the others are \"other\"; beyond 10000 sets of values "
-     "all "
-     "labels are \"other\". Of steps that have ended, since this server began; not of imports.",
+     "with numbers as *; kind is nan or inf. Of each run at most 64 groups, the others are \"other\". Of steps that "
+     "have "
+     "ended, since this server began; not of imports.",
      10000},
     {Metric::kOverflowFirstStep, "msprobe_overflow_first_step", MetricType::kGauge, "steps",
      "run,rank,module_group,kind,origin",
-     "Number of the rank's first step with such a tensor, and its first one; origin is computation, weight or input. "
-     "One "
-     "of each rank, at most 1000."},
+     "Number of the rank's first step with such a tensor, and its first one; origin is computation, weight or input."},
     {Metric::kWatched, "msprobe_watched_value", MetricType::kGauge, "", "run,rank,watch",
-     "Statistic of a tensor that --watch names, in the rank's last step that has it. At most 10000.", 10000},
+     "Statistic of a tensor that --watch names, in the rank's last step that has it.", 10000},
     {Metric::kWatchedSteps, "msprobe_watched_steps_total", MetricType::kCounter, "steps", "result",
      "Ended steps that were looked at for the last three; result is read, unread (none was needed), skipped (256 were "
      "waiting) or error."},
@@ -119,6 +117,12 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Memory of the server's process."},
     {Metric::kProcessCpu, "msprobe_process_cpu_seconds_total", MetricType::kCounter, "seconds", "",
      "Processor time of the server's process."},
+    {Metric::kProcessOpenFiles, "msprobe_process_open_files", MetricType::kGauge, "files", "",
+     "Descriptors that the server's process has open: files, sockets and connections."},
+    {Metric::kProcessMostFiles, "msprobe_process_max_files", MetricType::kGauge, "files", "",
+     "How many it may have (RLIMIT_NOFILE)."},
+    {Metric::kProcessStart, "msprobe_process_start_time_seconds", MetricType::kGauge, "seconds", "",
+     "When this server began, as Unix time."},
     {Metric::kAnalyses, "msprobe_analyses_total", MetricType::kCounter, "requests", "kind,result",
      "Comparisons and other questions answered; result is ok, cancelled (the client went away) or error."},
     {Metric::kAnalysesUnderWay, "msprobe_analyses_under_way", MetricType::kGauge, "requests", "",
@@ -133,6 +137,9 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "How fast each stream may send, because three quarters of the memory for writing are used. 0: no limit."},
     {Metric::kShardsUnreachable, "msprobe_shards_unreachable", MetricType::kGauge, "servers", "",
      "Other servers of the cluster that did not answer when they were last asked, about every ten seconds."},
+    {Metric::kCertificateExpiry, "msprobe_certificate_expiry_timestamp_seconds", MetricType::kGauge, "seconds", "file",
+     "When a certificate that is in use ceases to be valid, as Unix time; file is the flag that names it: tls_cert, "
+     "tls_client_ca or shard_ca."},
     {Metric::kBuildInfo, "msprobe_build_info", MetricType::kGauge, "", "version", "Always 1."},
     {Metric::kWebRequests, "msprobe_web_requests_total", MetricType::kCounter, "requests", "kind,result",
      "Requests to the web page of --web_listen; kind is page (a file), what was asked, or unknown; result is ok, "
@@ -140,7 +147,12 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kWebSeconds, "msprobe_web_seconds", MetricType::kHistogram, "seconds", "",
      "How long the page's questions took."},
     {Metric::kWebUnderWay, "msprobe_web_under_way", MetricType::kGauge, "requests", "",
-     "The page's questions that are being answered; 4 at most."},
+     "The page's questions that are being answered; 8 at most."},
+    {Metric::kScrapeSeconds, "msprobe_scrape_seconds", MetricType::kHistogram, "seconds", "",
+     "How long it took to write this page of metrics; its count is that of the scrapes."},
+    {Metric::kConnectionsCut, "msprobe_http_connections_cut_total", MetricType::kCounter, "connections", "port,reason",
+     "Connections to the ports web and metrics that were closed before their time; reason is deadline (the request or "
+     "the client took too long) or crowded (others wanted their place)."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 
@@ -165,6 +177,9 @@ std::string MetricsDocument() {
       "# Metrics\n\n"
       "Served at `http://<metrics_listen>/metrics`. This file is generated from `server/metrics/catalogue.cc`; "
       "`metrics_test` checks that it is current and, with `MSPROBE_UPDATE_DOCS=1`, writes it.\n\n"
+      "A metric with labels has at most 1,000 series at once, those of overflow producers and watched values 10,000: a "
+      "new "
+      "one takes the place of the one that was changed longest ago. Those of a run go with the run.\n\n"
       "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
   for (const MetricRow& row : kRows) {
     auto cell = [](std::string_view value) { return value.empty() ? std::string("-") : std::string(value); };

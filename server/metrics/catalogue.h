@@ -61,6 +61,9 @@ enum class Metric : uint8_t {
   kExportsWaiting,
   kProcessBytes,
   kProcessCpu,
+  kProcessOpenFiles,
+  kProcessMostFiles,
+  kProcessStart,
   kAnalyses,
   kAnalysesUnderWay,
   kCallsDenied,
@@ -68,10 +71,13 @@ enum class Metric : uint8_t {
   kThrottles,
   kThrottleBytesPerSecond,
   kShardsUnreachable,
+  kCertificateExpiry,
   kBuildInfo,
   kWebRequests,
   kWebSeconds,
   kWebUnderWay,
+  kScrapeSeconds,
+  kConnectionsCut,
   kCount,
 };
 
@@ -84,9 +90,8 @@ struct MetricRow {
   std::string_view unit;
   std::string_view labels;  // separated by commas, in the order in which values are given
   std::string_view help;
-  // Sets of label values that are kept apart, whatever users name their runs: a counter's next ones are added up under
-  // "other", a gauge's are left out.
-  size_t most_series = 1000;
+  // Sets of label values at once; see Metrics.
+  size_t max_series = 1000;
 };
 
 // In order of Metric.

@@ -8,6 +8,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string_view>
+#include <utility>
+
+#include "server/metrics/visible.h"
 
 namespace msprobe::server {
 namespace {
@@ -23,6 +26,16 @@ class Severity : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<Severity>(); }
 };
 
+// The text of a line, whatever names are in it.
+class Text : public spdlog::custom_flag_formatter {
+ public:
+  void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
+    const std::string text = Visible(std::string_view(message.payload.data(), message.payload.size()));
+    out.append(text.data(), text.data() + text.size());
+  }
+  std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<Text>(); }
+};
+
 // systemd sets JOURNAL_STREAM=DEVICE:INODE; children inherit it, with other streams as stderr.
 bool StderrIsJournal() {
   const char* const named = std::getenv("JOURNAL_STREAM");
@@ -35,13 +48,10 @@ bool StderrIsJournal() {
 
 void StartLog(const std::string& level) {
   auto logger = spdlog::stderr_logger_mt("msprobe-server");
-  if (StderrIsJournal()) {
-    auto formatter = std::make_unique<spdlog::pattern_formatter>();
-    formatter->add_flag<Severity>('*').set_pattern("%*%v");
-    logger->set_formatter(std::move(formatter));
-  } else {
-    logger->set_pattern("%Y-%m-%d %H:%M:%S.%e [%l] %v");
-  }
+  auto formatter = std::make_unique<spdlog::pattern_formatter>();
+  formatter->add_flag<Severity>('*').add_flag<Text>('&');
+  formatter->set_pattern(StderrIsJournal() ? "%*%&" : "%Y-%m-%d %H:%M:%S.%e [%l] %&");
+  logger->set_formatter(std::move(formatter));
   spdlog::set_default_logger(logger);
   SetLogLevel(level);
 }

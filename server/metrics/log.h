@@ -7,6 +7,7 @@
 namespace msprobe::server {
 
 // Puts every line on stderr as "2026-01-31 12:00:00.123 [info] text". Call once, before the first line.
+// A line is one line, whatever is in it (Visible).
 // Where stderr is the journal's (JOURNAL_STREAM), which stamps lines itself: "<6>text", the number being the severity.
 void StartLog(const std::string& level);
 // Any time.

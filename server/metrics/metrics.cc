@@ -1,17 +1,19 @@
 #include "server/metrics/metrics.h"
 
 #include <prometheus/counter.h>
-#include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
+#include <list>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 
@@ -27,62 +29,95 @@ prometheus::Histogram::BucketBoundaries Buckets() {
 }  // namespace
 
 struct Metrics::Registry {
-  struct Family {
+  using Values = std::vector<std::string>;
+
+  // The series of one metric.
+  template <typename Kind>
+  class SeriesOf {
+   public:
+    prometheus::Family<Kind>* family = nullptr;  // null: the metric is of another kind
     std::vector<std::string> labels;
-    size_t most_series = 0;
-    prometheus::Family<prometheus::Counter>* counter = nullptr;
-    prometheus::Family<prometheus::Gauge>* gauge = nullptr;
-    prometheus::Histogram* histogram = nullptr;
-    std::map<std::vector<std::string>, prometheus::Counter*> counters;
-    std::map<std::vector<std::string>, prometheus::Gauge*> gauges;
+    size_t most = 0;
+
+    Kind* Find(const Values& values) const {
+      const auto found = series_.find(values);
+      return found == series_.end() ? nullptr : found->second.series;
+    }
+    Kind& Touch(const Values& values) {
+      auto found = series_.find(values);
+      if (found == series_.end()) {
+        if (series_.size() >= most) Remove(Values(*order_.front()));
+        found = series_.try_emplace(values).first;
+        found->second.series = &family->Add(LabelsOf(values));
+        order_.push_back(&found->first);
+        found->second.place = std::prev(order_.end());
+      } else {
+        order_.splice(order_.end(), order_, found->second.place);
+      }
+      return *found->second.series;
+    }
+    void Remove(const Values& values) {
+      const auto found = series_.find(values);
+      if (found == series_.end()) return;
+      family->Remove(found->second.series);
+      order_.erase(found->second.place);
+      series_.erase(found);
+    }
+    void RemoveWhere(const std::string& label, const std::string& value) {
+      const auto at = std::find(labels.begin(), labels.end(), label) - labels.begin();
+      std::vector<Values> gone;
+      for (const auto& [values, series] : series_) {
+        if (at < static_cast<ptrdiff_t>(values.size()) && values[at] == value) gone.push_back(values);
+      }
+      for (const Values& values : gone) Remove(values);
+    }
+
+   private:
+    struct Entry {
+      Kind* series = nullptr;
+      typename std::list<const Values*>::iterator place;
+    };
+    prometheus::Labels LabelsOf(const Values& values) const {
+      prometheus::Labels named;
+      for (size_t i = 0; i < labels.size() && i < values.size(); ++i) named[labels[i]] = values[i];
+      return named;
+    }
+
+    std::map<Values, Entry> series_;
+    std::list<const Values*> order_;  // the one touched last is last
   };
 
-  prometheus::Labels Labels(const Family& family, const std::vector<std::string>& values) {
-    prometheus::Labels labels;
-    for (size_t i = 0; i < family.labels.size() && i < values.size(); ++i) labels[family.labels[i]] = values[i];
-    return labels;
-  }
-
-  prometheus::Counter& Counter(Family& family, std::vector<std::string> values) {
-    if (family.counters.size() >= family.most_series && !family.counters.contains(values)) {
-      values.assign(values.size(), "other");
-    }
-    auto& counter = family.counters[values];
-    if (counter == nullptr) counter = &family.counter->Add(Labels(family, values));
-    return *counter;
-  }
-
-  // Null: there are too many.
-  prometheus::Gauge* Gauge(Family& family, const std::vector<std::string>& values) {
-    if (family.gauges.size() >= family.most_series && !family.gauges.contains(values)) return nullptr;
-    auto& gauge = family.gauges[values];
-    if (gauge == nullptr) gauge = &family.gauge->Add(Labels(family, values));
-    return gauge;
-  }
+  struct Family {
+    SeriesOf<prometheus::Counter> counters;
+    SeriesOf<prometheus::Gauge> gauges;
+    prometheus::Histogram* histogram = nullptr;
+  };
 
   absl::Mutex mutex;
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   std::array<Family, static_cast<size_t>(Metric::kCount)> families;
-  std::unique_ptr<prometheus::Exposer> exposer;
 };
 
 Metrics::Metrics() : registry_(std::make_unique<Registry>()) {
   for (const MetricRow& row : MetricCatalogue()) {
     Registry::Family& family = registry_->families[static_cast<size_t>(row.metric)];
     const std::string name(row.name), help(row.help);
-    family.most_series = row.most_series;
-    if (!row.labels.empty()) family.labels = absl::StrSplit(std::string(row.labels), ',');
+    const auto prepare = [&row](auto& series, auto& registered) {
+      series.family = &registered;
+      series.most = row.max_series;
+      if (!row.labels.empty()) series.labels = absl::StrSplit(std::string(row.labels), ',');
+      // What has no labels is there from the start: a rate does not see the first event of a series that begins with
+      // it.
+      if (row.labels.empty()) series.Touch({});
+    };
     if (row.type == MetricType::kCounter) {
-      family.counter = &prometheus::BuildCounter().Name(name).Help(help).Register(*registry_->registry);
+      prepare(family.counters, prometheus::BuildCounter().Name(name).Help(help).Register(*registry_->registry));
     } else if (row.type == MetricType::kGauge) {
-      family.gauge = &prometheus::BuildGauge().Name(name).Help(help).Register(*registry_->registry);
+      prepare(family.gauges, prometheus::BuildGauge().Name(name).Help(help).Register(*registry_->registry));
     } else {
       auto& histograms = prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_->registry);
       family.histogram = &histograms.Add({}, Buckets());
     }
-    // What has no labels is there from the start: a rate does not see the first event of a series that begins with it.
-    if (row.labels.empty() && family.counter != nullptr) registry_->Counter(family, {});
-    if (row.labels.empty() && family.gauge != nullptr) registry_->Gauge(family, {});
   }
 }
 
@@ -91,18 +126,17 @@ Metrics::~Metrics() = default;
 void Metrics::Add(Metric metric, double amount, std::initializer_list<std::string> labels) {
   absl::MutexLock lock(&registry_->mutex);
   Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
-  if (family.counter != nullptr) {
-    registry_->Counter(family, labels).Increment(amount);
-  } else if (auto* gauge = registry_->Gauge(family, labels); gauge != nullptr) {
-    gauge->Increment(amount);
+  if (family.counters.family != nullptr) {
+    family.counters.Touch(labels).Increment(amount);
+  } else {
+    family.gauges.Touch(labels).Increment(amount);
   }
 }
 
 void Metrics::Set(Metric metric, double value, std::initializer_list<std::string> labels) {
   absl::MutexLock lock(&registry_->mutex);
   Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
-  if (family.gauge == nullptr) return;
-  if (auto* gauge = registry_->Gauge(family, labels); gauge != nullptr) gauge->Set(value);
+  if (family.gauges.family != nullptr) family.gauges.Touch(labels).Set(value);
 }
 
 void Metrics::Observe(Metric metric, double seconds) {
@@ -111,32 +145,28 @@ void Metrics::Observe(Metric metric, double seconds) {
 
 void Metrics::Remove(Metric metric, std::initializer_list<std::string> labels) {
   absl::MutexLock lock(&registry_->mutex);
-  Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
-  const auto found = family.gauges.find(labels);
-  if (found == family.gauges.end()) return;
-  family.gauge->Remove(found->second);
-  family.gauges.erase(found);
+  registry_->families[static_cast<size_t>(metric)].gauges.Remove(labels);
+}
+
+void Metrics::ForgetRun(const std::string& run) {
+  absl::MutexLock lock(&registry_->mutex);
+  for (Registry::Family& family : registry_->families) {
+    family.counters.RemoveWhere("run", run);
+    family.gauges.RemoveWhere("run", run);
+  }
 }
 
 double Metrics::Value(Metric metric, std::initializer_list<std::string> labels) const {
   absl::MutexLock lock(&registry_->mutex);
   const Registry::Family& family = registry_->families[static_cast<size_t>(metric)];
-  if (auto found = family.counters.find(labels); found != family.counters.end()) return found->second->Value();
-  if (auto found = family.gauges.find(labels); found != family.gauges.end()) return found->second->Value();
+  if (const auto* counter = family.counters.Find(labels); counter != nullptr) return counter->Value();
+  if (const auto* gauge = family.gauges.Find(labels); gauge != nullptr) return gauge->Value();
   if (family.histogram != nullptr) {
     return static_cast<double>(family.histogram->Collect().histogram.sample_count);
   }
   return 0;
 }
 
-absl::Status Metrics::Serve(const std::string& address) {
-  try {
-    registry_->exposer = std::make_unique<prometheus::Exposer>(address);
-  } catch (const std::exception& error) {  // prometheus-cpp knows no other way
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics at ", address, ": ", error.what()));
-  }
-  registry_->exposer->RegisterCollectable(registry_->registry);
-  return absl::OkStatus();
-}
+std::string Metrics::Text() const { return prometheus::TextSerializer().Serialize(registry_->registry->Collect()); }
 
 }  // namespace msprobe::server

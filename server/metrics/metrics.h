@@ -4,12 +4,14 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "server/metrics/catalogue.h"
 
 namespace msprobe::server {
 
-// The process's metrics and, where asked for, the port that serves them.
+// The process's metrics.
+//
+// A metric has MetricRow::max_series sets of label values at once, whatever users name their runs. One more takes the
+// place of the one that was changed longest ago, which begins anew when it is changed again.
 // Threads: every method from any thread.
 class Metrics {
  public:
@@ -23,11 +25,13 @@ class Metrics {
   void Observe(Metric metric, double seconds);
   // Of a gauge: the series is gone until it is set again.
   void Remove(Metric metric, std::initializer_list<std::string> labels);
+  // Of every metric: the series with this value of the label "run" are gone.
+  void ForgetRun(const std::string& run);
   // As last set or added up, of a histogram the number of measurements; 0 where never touched.
   double Value(Metric metric, std::initializer_list<std::string> labels = {}) const;
 
-  // "host:port". Unavailable: the address cannot be bound.
-  absl::Status Serve(const std::string& address);
+  // As Prometheus reads it: "text/plain; version=0.0.4".
+  std::string Text() const;
 
  private:
   struct Registry;

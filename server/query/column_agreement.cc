@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "server/format/dtype_name.h"
-#include "server/format/fragment_decoder.h"
+#include "server/format/storage/fragment_decoder.h"
 
 namespace msprobe::server {
 namespace {

@@ -7,10 +7,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "server/analysis/comparison.h"
-#include "server/format/structure_summary.h"
-#include "server/format/tile_reader.h"
-#include "server/format/tiled_fragment.h"
+#include "server/analysis/compare/comparison.h"
+#include "server/format/storage/structure_summary.h"
+#include "server/format/storage/tile_reader.h"
+#include "server/format/storage/tiled_fragment.h"
 
 namespace msprobe::server {
 

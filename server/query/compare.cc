@@ -6,7 +6,7 @@
 #include <map>
 #include <optional>
 
-#include "server/analysis/comparison.h"
+#include "server/analysis/compare/comparison.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"

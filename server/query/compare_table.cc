@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "server/analysis/content_comparison.h"
-#include "server/analysis/established_table.h"
-#include "server/analysis/train_infer.h"
+#include "server/analysis/compare/content_comparison.h"
+#include "server/analysis/compare/train_infer.h"
+#include "server/analysis/compat/mindstudio_table.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
@@ -55,7 +55,7 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
   if (target_mode != golden_mode) {
     return absl::InvalidArgumentError(Cat("the target has ", ModeText(target_mode), " and the golden side ",
                                           ModeText(golden_mode),
-                                          ": the established table needs the same of both; compare without it"));
+                                          ": mindstudio-probe's table needs the same of both; compare without it"));
   }
   if (!request.scope().name_glob().empty()) {
     Select(request.scope().name_glob(), steps.target->mutable_table());
@@ -77,7 +77,7 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
             : request.matching() == v1::MATCHING_FUZZY ? MatchFuzzily(steps.target->table(), steps.golden->table())
                                                        : MatchExactly(steps.target->table(), steps.golden->table());
   }
-  EstablishedTable table;
+  MindstudioTable table;
   table.target = &steps.target->table();
   table.golden = &steps.golden->table();
   table.match = &match;
@@ -101,7 +101,7 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
   chunk.set_step(pair.target.first);
   *chunk.mutable_rank() = RankOfPlace(pair.target);
   chunk.set_debug(steps.target->table().debug);
-  auto counts = WriteEstablishedCsv(table, [&](std::string& content) -> absl::Status {
+  auto counts = WriteMindstudioCsv(table, [&](std::string& content) -> absl::Status {
     chunk.mutable_content()->swap(content);
     return send(chunk) ? absl::OkStatus() : PeerGone();
   });

@@ -45,6 +45,22 @@ void FillMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
   out.set_worst_golden(metrics.worst_golden);
 }
 
+void FillScalar(const Row& row, v1::Scalar& out) {
+  out.set_type(std::string(row.type));
+  const Cell& cell = row.statistics[0];
+  if (!row.said.empty()) {
+    out.set_text(std::string(row.said));
+  } else if (cell.kind == Cell::Kind::kBoolean) {
+    out.set_boolean(cell.integer != 0);
+  } else if (cell.kind == Cell::Kind::kInteger) {
+    out.set_integer(cell.integer);
+  } else if (cell.kind == Cell::Kind::kReal) {
+    out.set_real(cell.real);
+  } else if (cell.kind == Cell::Kind::kText) {
+    out.set_text(std::string(cell.view()));
+  }
+}
+
 }  // namespace
 
 absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
@@ -121,10 +137,12 @@ void FillComparedTensor(const StepTable& target, const StepTable& golden, const 
   if (a != nullptr) {
     out.set_target_dtype(text(target.text(a->dtype)));
     out.set_target_shape(text(target.text(a->shape)));
+    if (!a->is_tensor) FillScalar(*a, *out.mutable_target_scalar());
   }
   if (b != nullptr) {
     out.set_golden_dtype(text(golden.text(b->dtype)));
     out.set_golden_shape(text(golden.text(b->shape)));
+    if (!b->is_tensor) FillScalar(*b, *out.mutable_golden_scalar());
   }
   const auto layout = [](const StepTable& table, int32_t at) {
     return at == kNoRow || table.layouts.empty() ? std::string() : table.layouts[static_cast<size_t>(at)];

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
-#include "server/analysis/comparison.h"
+#include "server/analysis/compare/comparison.h"
 #include "server/query/step_sources.h"
 
 namespace msprobe::server {

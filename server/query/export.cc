@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "server/exporter/export_formats.h"
 #include "server/exporter/file_sink.h"
-#include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
 #include "server/query/query_context.h"
 #include "server/query/shown_steps.h"
@@ -40,31 +41,29 @@ absl::Status Export(const QueryContext& context, const v1::ExportRequest& reques
   if (!view.ok()) return view.status();
   if (absl::Status status = CheckNamed(request, view->steps()); !status.ok()) return status;
 
-  StepExportOptions options;
+  auto begin = context.formats.Find(request.format());
+  if (!begin.ok()) return begin.status();
+  ExportOptions options;
   options.extended = request.extended();
   options.strict_json = request.strict_json();
   options.omit_tensors = request.omit_tensors();
+  options.output_directory = request.output_directory();
+  ChunkSink sink("", [&](const v1::FileChunk& chunk) { return send(chunk); });
+  const std::unique_ptr<StepsExport> format = (*begin)(options, sink);
   for (const ViewedStep& step : view->steps()) {
-    const v1::Rank rank = RankOfCode(step.key.rank);
     const auto named = std::find(request.steps().begin(), request.steps().end(), step.key.step);
     if (request.steps_size() > 0 && named == request.steps().end()) continue;
     if (request.ranks_size() > 0 && std::none_of(request.ranks().begin(), request.ranks().end(),
                                                  [&](const v1::Rank& r) { return RankCode(r) == step.key.rank; })) {
       continue;
     }
-    options.directory.clear();
-    if (!request.output_directory().empty()) {
-      options.directory = Cat(request.output_directory(), "/", StepDirectory(step.key.step, rank));
-    }
     auto reader = view->Reader(step);
     if (!reader.ok()) return reader.status();
-    ChunkSink sink(Cat(StepDirectory(step.key.step, rank), "/"),
-                   [&](const v1::FileChunk& chunk) { return send(chunk); });
-    auto summary = ExportStep(**reader, options, sink);
-    context.metrics->Add(Metric::kExports, 1, {summary.ok() ? "ok" : "error"});
-    if (!summary.ok()) return summary.status();
+    const absl::Status status = format->Add(**reader);
+    context.metrics->Add(Metric::kExports, 1, {status.ok() ? "ok" : "error"});
+    if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  return format->Finish();
 }
 
 }  // namespace msprobe::server

@@ -1,9 +1,9 @@
 #include <string>
 #include <utility>
 
-#include "server/analysis/comparison.h"
-#include "server/analysis/in_order.h"
-#include "server/analysis/tensor_filter.h"
+#include "server/analysis/compare/comparison.h"
+#include "server/analysis/compare/in_order.h"
+#include "server/analysis/tensor/tensor_filter.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_sources.h"

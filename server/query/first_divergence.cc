@@ -1,4 +1,4 @@
-#include "server/analysis/first_divergence.h"
+#include "server/analysis/divergence/first_divergence.h"
 
 #include <fnmatch.h>
 
@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "server/analysis/communication.h"
-#include "server/analysis/in_order.h"
+#include "server/analysis/compare/communication.h"
+#include "server/analysis/compare/in_order.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
 #include "server/query/step_sources.h"

@@ -10,9 +10,9 @@
 
 #include "server/query/analysis_context.h"
 #include "server/query/tiled_agreement.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
-#include "server/store/tiler.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 namespace {

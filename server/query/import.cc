@@ -31,6 +31,32 @@ class UploadDirectory {
   std::string path_;
 };
 
+// Opens sessions in the name of a caller.
+class OpenerOf : public SessionOpener {
+ public:
+  OpenerOf(Sessions* sessions, const Caller& caller) : sessions_(sessions), caller_(caller) {}
+  absl::StatusOr<std::shared_ptr<Session>> OpenSession(const v1::Hello& hello) override {
+    return sessions_->OpenStream(hello, {}, caller_);
+  }
+
+ private:
+  Sessions* const sessions_;
+  const Caller& caller_;
+};
+
+// What is imported stays here, and is shown as a part of the run wherever the rest of it is.
+absl::Status CheckOwnerElsewhere(Peers* peers, const std::string& run, const Caller& caller) {
+  if (peers == nullptr) return absl::OkStatus();
+  using Found = absl::StatusOr<std::optional<PlacedRun>>;
+  for (const Found& found :
+       Peers::AskAll<Found>(peers->Others(peers->shards()), [&](Peer& peer) { return peer.FindRun(run); })) {
+    if (!found.ok()) return found.status();
+    if (!found->has_value()) continue;
+    if (absl::Status status = CheckOwner(run, (*found)->owner, caller); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Spool(const Receive<v1::ImportChunk>& receive, const std::string& directory, std::string& run) {
   v1::ImportChunk chunk;
   std::ofstream file;
@@ -68,15 +94,17 @@ absl::Status Spool(const Receive<v1::ImportChunk>& receive, const std::string& d
 
 }  // namespace
 
-absl::Status Import(const QueryContext& context, const Receive<v1::ImportChunk>& receive,
+absl::Status Import(const QueryContext& context, const Caller& caller, const Receive<v1::ImportChunk>& receive,
                     v1::ImportResponse& response) {
   UploadDirectory upload(context.spool_directory);
   if (upload.path().empty()) return absl::ResourceExhaustedError(Cat("cannot write to ", context.spool_directory));
   DumpImportOptions options;
   if (absl::Status status = Spool(receive, upload.path(), options.run); !status.ok()) return status;
+  if (absl::Status status = CheckOwnerElsewhere(context.peers, options.run, caller); !status.ok()) return status;
   auto files = DirectoryFiles::Open(upload.path());
   if (!files.ok()) return files.status();
-  auto imported = ImportDump(**files, options, *context.sessions);
+  OpenerOf opener(context.sessions, caller);
+  auto imported = ImportDump(**files, options, opener);
   if (!imported.ok()) return imported.status();
   response = *std::move(imported);
   return absl::OkStatus();

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/analysis/comparison.h"
+#include "server/analysis/compare/comparison.h"
 #include "server/format/cat.h"
 #include "server/query/step_columns.h"
 #include "server/query/step_sources.h"
@@ -253,7 +253,7 @@ class Mapping {
     return pairs;
   }
 
-  // As many steps as most_values allow, judged by how many such tensors the last one has.
+  // As many steps as max_values allow, judged by how many such tensors the last one has.
   absl::StatusOr<std::vector<PlacePair>> Thinned(const AnalysisSource& target, std::vector<PlacePair> pairs) const {
     auto step = target.Read(pairs.back().target, {.stacks = false, .construct = false});
     if (!step.ok()) return step.status();
@@ -263,7 +263,7 @@ class Mapping {
     };
     const auto tensors = static_cast<size_t>(std::count_if(table.rows.begin(), table.rows.end(), wanted));
     // A golden side's values are all kept until the other's come.
-    const size_t values = request_.golden.empty() ? request_.most_values : request_.most_values / 2;
+    const size_t values = request_.golden.empty() ? request_.max_values : request_.max_values / 2;
     const size_t most = std::max<size_t>(1, values / std::max<size_t>(1, tensors));
     if (pairs.size() <= most) return pairs;
     const size_t each = (pairs.size() + most - 1) / most;

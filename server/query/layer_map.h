@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "msprobe/v1/record.pb.h"
-#include "server/analysis/statistic.h"
-#include "server/analysis/step_table.h"
+#include "server/analysis/table/statistic.h"
+#include "server/analysis/table/step_table.h"
 #include "server/query/analysis_context.h"
 
 namespace msprobe::server {
@@ -24,7 +24,7 @@ struct LayerMapRequest {
   uint32_t first_layer = 0, last_layer = UINT32_MAX;  // by place in LayerMap.layers
   size_t columns = 600, rows = 400;                   // at most; 1 or more
   // Values that are read at most, of each side: beyond, steps are left out evenly, but for those with NaN or infinity.
-  size_t most_values = 10'000'000;
+  size_t max_values = 10'000'000;
 };
 
 // One statistic of many tensors over many steps as a picture of a bounded size: a column for some consecutive steps, a

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "server/query/step_columns.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
-#include "server/store/tiler.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 namespace {
@@ -168,7 +168,7 @@ TEST_F(LayerMapTest, ADifferenceIsOfTheSameTensorAndStep) {
 }
 
 TEST_F(LayerMapTest, OfTooManyStepsSomeAreReadAndThoseWithNanAreAmongThem) {
-  request_.most_values = 40 * 9;
+  request_.max_values = 40 * 9;
   const LayerMap map = Map();
   EXPECT_EQ(map.steps, kSteps);
   EXPECT_LE(map.steps_read, 12u);

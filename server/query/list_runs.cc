@@ -20,6 +20,7 @@ class JoinedRun {
     } else {
       sum_.set_created_unix_us(std::min(sum_.created_unix_us(), one.created_unix_us()));
       sum_.set_pinned(sum_.pinned() || one.pinned());
+      if (sum_.owner().empty()) sum_.set_owner(one.owner());
       sum_.set_records(sum_.records() + one.records());
       sum_.set_tensors(sum_.tensors() + one.tensors());
       sum_.set_nan_tensors(sum_.nan_tensors() + one.nan_tensors());
@@ -27,9 +28,9 @@ class JoinedRun {
       sum_.set_row_bytes(sum_.row_bytes() + one.row_bytes());
       sum_.set_payload_bytes(sum_.payload_bytes() + one.payload_bytes());
       sum_.set_open_sessions(sum_.open_sessions() + one.open_sessions());
-      if (part.latest_started_unix_us() > latest_) *sum_.mutable_settings() = one.settings();
+      if (part.latest_opened_unix_us() > latest_) *sum_.mutable_settings() = one.settings();
     }
-    latest_ = std::max(latest_, part.latest_started_unix_us());
+    latest_ = std::max(latest_, part.latest_opened_unix_us());
     steps_.insert(part.step_numbers().begin(), part.step_numbers().end());
     for (const v1::Rank& rank : one.ranks()) overlaps_ |= !ranks_.insert(RankCode(rank)).second;
   }

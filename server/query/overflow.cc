@@ -1,4 +1,4 @@
-#include "server/analysis/overflow.h"
+#include "server/analysis/divergence/overflow.h"
 
 #include <fnmatch.h>
 
@@ -12,7 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "server/analysis/comparison.h"
+#include "server/analysis/compare/comparison.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_sources.h"
 

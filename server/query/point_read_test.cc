@@ -11,8 +11,8 @@
 #include "server/ingest/ingest_service.h"
 #include "server/ingest/scripted_agent.h"
 #include "server/query/query_service.h"
-#include "server/store/crash_disk.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/crash_disk.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {
@@ -51,7 +51,7 @@ class PointReadTest : public testing::Test {
     store_ = *std::move(store);
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
     ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_,
-                                              IngestOptions{.most_streams = kStreams, .server_of = {}});
+                                              IngestOptions{.max_streams = kStreams, .server_of = {}});
     query_ = std::make_unique<QueryService>(
         QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, directory_ / "incoming"});
     grpc::ServerBuilder builder;

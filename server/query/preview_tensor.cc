@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <string>
 
-#include "server/analysis/tensor_preview.h"
+#include "server/analysis/tensor/tensor_preview.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 #include "server/query/analysis_context.h"

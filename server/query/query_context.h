@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "server/exporter/export_formats.h"
 #include "server/ingest/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/query/activity.h"
@@ -19,6 +20,7 @@ struct QueryContext {
   Activity* activity = nullptr;
   std::string spool_directory;  // uploads lie here while they are read
   Peers* peers = nullptr;       // null: this server is alone
+  ExportFormats formats = ExportFormats::Standard();
   // Of this request: where it is said who could not be asked. Not null where peers is not.
   MissingShards* missing = nullptr;
 
@@ -40,7 +42,8 @@ absl::Status ReadRecords(const QueryContext& context, const v1::ReadRecordsReque
 absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest& request,
                         const Send<v1::FileChunk>& send);
 absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send);
-absl::Status Import(const QueryContext& context, const Receive<v1::ImportChunk>& receive, v1::ImportResponse& response);
+absl::Status Import(const QueryContext& context, const Caller& caller, const Receive<v1::ImportChunk>& receive,
+                    v1::ImportResponse& response);
 absl::Status DeleteRun(const QueryContext& context, const v1::DeleteRunRequest& request,
                        v1::DeleteRunResponse& response);
 

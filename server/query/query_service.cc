@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "server/ingest/caller_of.h"
 #include "server/ingest/ingest_service.h"
 #include "server/query/missing_trailer.h"
 
@@ -86,7 +87,7 @@ grpc::Status QueryService::Import(grpc::ServerContext* call, grpc::ServerReader<
                                   v1::ImportResponse* response) {
   return Answer(call, [&](const QueryContext& context) {
     return server::Import(
-        context, [reader](v1::ImportChunk& chunk) { return reader->Read(&chunk); }, *response);
+        context, CallerOf(*call), [reader](v1::ImportChunk& chunk) { return reader->Read(&chunk); }, *response);
   });
 }
 

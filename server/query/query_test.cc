@@ -7,7 +7,7 @@
 #include "absl/time/clock.h"
 #include "server/ingest/scripted_agent.h"
 #include "server/query/query_context.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {
@@ -80,7 +80,7 @@ class QueryTest : public testing::Test {
     auto at = files.begin();
     bool first = true;
     return Import(
-        context_,
+        context_, Caller(),
         [&](v1::ImportChunk& chunk) {
           chunk.Clear();
           if (at == files.end()) return false;
@@ -160,6 +160,29 @@ TEST_F(QueryTest, LaterSessionIsShownAndTheEarlierStaysReachable) {
                 }
                 return true;
               }).ok());
+}
+
+// It was killed before a server had heard of it, and the next process, which had begun, sends what it had spooled.
+TEST_F(QueryTest, AnEarlierProcessesSessionThatComesLateIsNotShown) {
+  for (const auto& [name, ticks] : {std::pair("later", 200), {"earlier", 100}}) {
+    ScriptedAgent agent(name, "restarted", 0);
+    agent.hello().set_boot_id("boot");
+    agent.hello().set_process_start_ticks(ticks);
+    auto session = sessions_->OpenSession(agent.hello());
+    ASSERT_TRUE((*session)->Apply(agent.Call(1, name).StepEnd(1).Take()).ok());
+  }
+  v1::ReadRecordsRequest records = Records(1);
+  records.set_run("restarted");
+  EXPECT_THAT(Names(records), ElementsAre("Torch.later.0.forward"));
+  v1::ListStepsRequest request;
+  request.set_run("restarted");
+  ASSERT_TRUE(ListSteps(context_, request, [&](const v1::StepSummary& step) {
+                EXPECT_EQ(step.epoch(), 0u);
+                EXPECT_THAT(step.earlier_epochs(), ElementsAre(1));
+                return true;
+              }).ok());
+  records.set_epoch(1);
+  EXPECT_THAT(Names(records), ElementsAre("Torch.earlier.0.forward"));
 }
 
 TEST_F(QueryTest, RecordsAreFoundByShellPatternAndToken) {
@@ -254,6 +277,42 @@ TEST_F(QueryTest, ExportOfWhatDoesNotExistIsAnError) {
   *request.add_ranks() = RankOf(9);
   EXPECT_THAT(std::string(ExportTo(files, request).message()), HasSubstr("no rank9; it has rank0, rank1"));
   EXPECT_TRUE(files.empty());
+}
+
+// A format of one file in all, as a stranger would add it.
+TEST_F(QueryTest, ExportFormatIsRegisteredByName) {
+  class Names : public StepsExport {
+   public:
+    explicit Names(FileSink& sink) : sink_(sink) {}
+    absl::Status Add(StepReader& step) override {
+      text_ += "step" + std::to_string(step.step()) + " " + RankName(step.rank()) + "\n";
+      return absl::OkStatus();
+    }
+    absl::Status Finish() override {
+      for (absl::Status status : {sink_.Begin("names.txt"), sink_.Write(text_), sink_.End()}) {
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+
+   private:
+    FileSink& sink_;
+    std::string text_;
+  };
+  context_.formats.Register("names",
+                            [](const ExportOptions&, FileSink& sink) { return std::make_unique<Names>(sink); });
+  v1::ExportRequest request;
+  request.set_run("job");
+  request.add_steps(1);
+  request.set_format("names");
+  std::map<std::string, std::string> files;
+  ASSERT_TRUE(ExportTo(files, request).ok());
+  EXPECT_THAT(files, ElementsAre(testing::Pair("names.txt", "step1 rank0\nstep1 rank1\n")));
+
+  request.set_format("pictures");
+  const absl::Status refused = ExportTo(files, request);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("no export format \"pictures\"; there are dump, names"));
 }
 
 TEST_F(QueryTest, ImportTakesBackWhatExportGave) {

@@ -4,14 +4,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
-#include "server/analysis/tensor_slice.h"
+#include "server/analysis/tensor/tensor_slice.h"
 #include "server/exporter/file_sink.h"
 #include "server/exporter/step_exporter.h"
 #include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/npy_file.h"
-#include "server/format/pt_file.h"
+#include "server/format/tensor_file/npy_file.h"
+#include "server/format/tensor_file/pt_file.h"
 #include "server/query/query_context.h"
 #include "server/query/shown_steps.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 // Longer names are cut and end in a hash, so that the full name of their record is no prefix of them.
 constexpr size_t kSurelyWhole = 200;
-constexpr size_t kMostCandidates = 20;
+constexpr size_t kMaxCandidates = 20;
 
 struct Candidate {
   StepKey key;
@@ -60,7 +60,7 @@ absl::StatusOr<Candidate> FindCandidate(const QueryContext& context, const v1::R
     if (!leaf->has_value()) continue;
     if (!candidates.empty()) reader->reset();  // it is ambiguous: nothing will be read
     candidates.push_back({step.key, **std::move(leaf), *std::move(reader)});
-    if (candidates.size() > kMostCandidates) break;
+    if (candidates.size() > kMaxCandidates) break;
   }
   if (candidates.empty()) {
     return absl::NotFoundError(Cat("run \"", request.run(), "\" has no tensor \"", request.name(), "\" in the ",
@@ -69,7 +69,7 @@ absl::StatusOr<Candidate> FindCandidate(const QueryContext& context, const v1::R
                                    "suffix, e.g. Functional.linear.0.forward.input.1"));
   }
   if (candidates.size() > 1) {
-    const bool more = candidates.size() > kMostCandidates;
+    const bool more = candidates.size() > kMaxCandidates;
     if (more) candidates.pop_back();
     std::vector<std::string> places;
     for (const Candidate& candidate : candidates) {

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "server/query/shown_steps.h"
+#include "server/store/session_order.h"
 
 namespace msprobe::server {
 
@@ -18,6 +19,7 @@ absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store) {
     summary.set_run(run.name());
     summary.set_created_unix_us(run.created_unix_us());
     summary.set_pinned(run.pinned());
+    summary.set_owner(run.owner());
     std::set<uint32_t> ranks, steps;
     auto all = store.Steps(run.number());
     if (!all.ok()) return all.status();
@@ -42,11 +44,11 @@ absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store) {
     for (const storage::SessionRow& session : *sessions) {
       if (session.run() != run.number()) continue;
       if (session.state() == storage::SessionRow::OPEN) summary.set_open_sessions(summary.open_sessions() + 1);
-      if (latest == nullptr || session.epoch() > latest->epoch()) latest = &session;
+      if (latest == nullptr || BeganLater(session, *latest)) latest = &session;
     }
     if (latest != nullptr) {
       *summary.mutable_settings() = latest->hello().settings();
-      part.set_latest_started_unix_us(latest->hello().started_unix_us());
+      part.set_latest_opened_unix_us(OpenedUnixUs(*latest));
     }
   }
   return parts;

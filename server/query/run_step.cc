@@ -7,7 +7,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
-#include "server/format/fragment_decoder.h"
+#include "server/format/storage/block_columns.h"
+#include "server/format/storage/block_digest.h"
+#include "server/format/storage/fragment_decoder.h"
 
 namespace msprobe::server {
 namespace {
@@ -51,6 +53,7 @@ class OriginStep : public StepSource {
     auto blocks = origin_->Blocks();
     if (!blocks.ok()) return blocks.status();
     blocks_ = *std::move(blocks);
+    if (absl::Status status = CheckDigestsOfBlocks(); !status.ok()) return status;
     const auto structure = [&](uint64_t id) { return origin_->Structure(id); };
     auto layout =
         layouts.Get(LayoutKey(settings, blocks_), [&] { return MakeStepLayout(settings, blocks_, structure); });
@@ -64,6 +67,24 @@ class OriginStep : public StepSource {
   }
 
  private:
+  absl::Status CheckDigestsOfBlocks() const {
+    absl::flat_hash_map<uint64_t, SharedStructure> known;
+    for (const auto& block : blocks_) {
+      if (block->digest_size() == 0) continue;
+      for (uint64_t id : block->structures()) {
+        if (known.contains(id)) continue;
+        auto structure = origin_->Structure(id);
+        if (!structure.ok()) return structure.status();
+        known.emplace(id, *std::move(structure));
+      }
+      const auto summary = [&](uint64_t id) { return &known.at(id)->summary; };
+      auto columns = CheckBlock(*block, summary, [](uint64_t) { return true; });
+      if (!columns.ok()) return absl::DataLossError(Cat("a stored block: ", StdView(columns.status().message())));
+      if (absl::Status status = CheckDigests(*block, *columns, summary); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status AddStacks(const std::vector<uint64_t>& stacks) {
     absl::flat_hash_map<uint64_t, int32_t> known;
     for (size_t i = 0; i < stacks.size(); ++i) {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "server/analysis/step_source.h"
+#include "server/analysis/table/step_source.h"
 #include "server/query/step_layouts.h"
 #include "server/store/step_origin.h"
 

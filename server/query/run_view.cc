@@ -55,19 +55,19 @@ absl::Status RunView::AddHere() {
   if (!row.ok()) return row.status();
   auto shown = ShownSteps(*shards_.store, (*row)->number());
   if (!shown.ok()) return shown.status();
-  std::map<uint32_t, int64_t> started;
+  std::map<uint32_t, int64_t> opened;
   if (shards_.peers != nullptr) {
     auto sessions = shards_.store->Sessions((*row)->number());
     if (!sessions.ok()) return sessions.status();
     for (const storage::SessionRow& session : *sessions) {
       open_sessions_ += session.state() == storage::SessionRow::OPEN;
-      started[session.epoch()] = session.hello().started_unix_us();
+      opened[session.epoch()] = OpenedUnixUs(session);
     }
   }
   steps_.reserve(steps_.size() + shown->size());
   for (ShownStep& step : *shown) {
-    const int64_t begun = started.empty() ? 0 : started[step.key.epoch];
-    steps_.push_back({std::move(step), nullptr, begun});
+    const int64_t opened_at = opened.empty() ? 0 : opened[step.key.epoch];
+    steps_.push_back({std::move(step), nullptr, opened_at});
   }
   holders_.push_back(nullptr);
   return absl::OkStatus();
@@ -92,7 +92,7 @@ absl::Status RunView::Ask(Known& known) {
       auto found = peer.FindRun(run_);
       answer.status = found.status();
       if (!found.ok() || !found->has_value()) return answer;
-      answer.shards = *std::move(found);
+      answer.shards = (*found)->shards;
       answer.status = peer.ReadRun(run_, [&](shards::RunPart& part) { answer.parts.emplace_back().Swap(&part); });
       return answer;
     });
@@ -122,7 +122,7 @@ absl::Status RunView::Ask(Known& known) {
           viewed.row = step.row();
           viewed.earlier_epochs.assign(step.earlier_epochs().begin(), step.earlier_epochs().end());
           viewed.peer = peers[i];
-          viewed.started_unix_us = step.started_unix_us();
+          viewed.opened_unix_us = step.opened_unix_us();
           ranks.insert(step.rank());
           steps_.push_back(std::move(viewed));
         }
@@ -140,8 +140,8 @@ void RunView::Show() {
   // As where there is one server: rows are slow to move.
   if (std::adjacent_find(steps_.begin(), steps_.end(), misplaced) == steps_.end()) return;
   std::stable_sort(steps_.begin(), steps_.end(), [](const ViewedStep& a, const ViewedStep& b) {
-    return std::tuple(a.key.step, a.key.rank, -a.started_unix_us) <
-           std::tuple(b.key.step, b.key.rank, -b.started_unix_us);
+    return std::tuple(a.key.step, a.key.rank, -a.opened_unix_us) <
+           std::tuple(b.key.step, b.key.rank, -b.opened_unix_us);
   });
   std::vector<ViewedStep> shown;
   for (ViewedStep& step : steps_) {

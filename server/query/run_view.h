@@ -23,8 +23,8 @@ struct Shards {
 
 // A step of one rank as it is shown, and where it is.
 struct ViewedStep : ShownStep {
-  Peer* peer = nullptr;         // null: here. Else key.run means nothing
-  int64_t started_unix_us = 0;  // of its session; where there are several servers
+  Peer* peer = nullptr;        // null: here. Else key.run means nothing
+  int64_t opened_unix_us = 0;  // of its session; where there are several servers
 };
 
 // A run over all of its shards. Of a rank that several of them have (it was restarted, and was a process without a rank

@@ -25,9 +25,9 @@ absl::Status ReadRunHere(const QueryContext& context, const std::string& name, c
   part.mutable_summary()->set_run(name);
   part.mutable_summary()->set_pinned(run->pinned());
   part.set_in_use(context.sessions->has_users_in(run->number()));
-  std::map<uint32_t, int64_t> started;
+  std::map<uint32_t, int64_t> opened;
   for (const storage::SessionRow& session : *sessions) {
-    started[session.epoch()] = session.hello().started_unix_us();
+    opened[session.epoch()] = OpenedUnixUs(session);
     if (session.state() != storage::SessionRow::OPEN) continue;
     part.mutable_summary()->set_open_sessions(part.summary().open_sessions() + 1);
   }
@@ -38,7 +38,7 @@ absl::Status ReadRunHere(const QueryContext& context, const std::string& name, c
     step.set_step(shown.key.step);
     step.set_rank(shown.key.rank);
     step.set_epoch(shown.key.epoch);
-    step.set_started_unix_us(started[shown.key.epoch]);
+    step.set_opened_unix_us(opened[shown.key.epoch]);
     step.mutable_earlier_epochs()->Add(shown.earlier_epochs.begin(), shown.earlier_epochs.end());
     step.mutable_row()->Swap(&shown.row);
     if (part.steps_size() < kStepsAMessage) continue;
@@ -123,15 +123,19 @@ grpc::Status ShardService::FindRun(grpc::ServerContext*, const shards::FindRunRe
   auto row = context_.store->LookUpRun(request->run());
   if (!row.ok()) return ToGrpc(row.status());
   response->set_known(row->has_value());
-  if (row->has_value()) *response->mutable_shards() = (*row)->shards();
+  if (!row->has_value()) return grpc::Status::OK;
+  *response->mutable_shards() = (*row)->shards();
+  response->set_owner((*row)->owner());
   return grpc::Status::OK;
 }
 
 grpc::Status ShardService::PlaceRun(grpc::ServerContext*, const shards::PlaceRunRequest* request,
                                     shards::PlaceRunResponse* response) {
-  auto row = context_.store->PlaceRun(request->run(), {request->shards().begin(), request->shards().end()});
+  auto row =
+      context_.store->PlaceRun(request->run(), {request->shards().begin(), request->shards().end()}, request->owner());
   if (!row.ok()) return ToGrpc(row.status());
   *response->mutable_shards() = row->shards();
+  response->set_owner(row->owner());
   return grpc::Status::OK;
 }
 

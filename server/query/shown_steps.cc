@@ -4,6 +4,8 @@
 #include <numeric>
 #include <utility>
 
+#include "server/store/session_order.h"
+
 namespace msprobe::server {
 
 absl::StatusOr<std::vector<ShownStep>> ShownSteps(const Store& store, uint32_t run) {
@@ -11,14 +13,19 @@ absl::StatusOr<std::vector<ShownStep>> ShownSteps(const Store& store, uint32_t r
   if (!steps.ok()) return steps.status();
   std::vector<ShownStep> shown;
   shown.reserve(steps->size());
+  SessionOrder sessions(&store, run);
   for (auto& [key, row] : *steps) {
-    if (!shown.empty() && shown.back().key.rank == key.rank && shown.back().key.step == key.step) {
-      shown.back().earlier_epochs.push_back(shown.back().key.epoch);
-      shown.back().key = key;
-      shown.back().row = std::move(row);
-    } else {
+    if (shown.empty() || shown.back().key.rank != key.rank || shown.back().key.step != key.step) {
       shown.push_back({key, std::move(row), {}});
+      continue;
     }
+    ShownStep& other = shown.back();
+    auto later = sessions.BeganLater(key.epoch, other.key.epoch);
+    if (!later.ok()) return later.status();
+    other.earlier_epochs.push_back(*later ? other.key.epoch : key.epoch);
+    if (!*later) continue;
+    other.key = key;
+    other.row = std::move(row);
   }
   // Places are sorted rather than rows, which are slow to move; then each is moved once.
   std::vector<size_t> order(shown.size());

@@ -7,7 +7,7 @@
 
 namespace msprobe::server {
 
-// One step of one rank as it is shown: the latest session's.
+// One step of one rank as it is shown: that of the session that began last.
 struct ShownStep {
   StepKey key;
   storage::StepRow row;

@@ -5,11 +5,11 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
-#include "server/format/block_columns.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/json_writer.h"
-#include "server/format/widen.h"
+#include "server/format/json/json_writer.h"
+#include "server/format/storage/block_columns.h"
+#include "server/format/tensor_file/widen.h"
 #include "server/query/step_layout.h"
 
 namespace msprobe::server {

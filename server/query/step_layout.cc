@@ -9,15 +9,15 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "server/analysis/dump_table.h"
+#include "server/analysis/table/dump_table.h"
 #include "server/exporter/record_json.h"
 #include "server/exporter/tensor_file_name.h"
-#include "server/format/block_columns.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/fragment_decoder.h"
-#include "server/format/record_assembler.h"
-#include "server/format/structure_summary.h"
+#include "server/format/storage/block_columns.h"
+#include "server/format/storage/fragment_decoder.h"
+#include "server/format/storage/record_assembler.h"
+#include "server/format/storage/structure_summary.h"
 
 namespace msprobe::server {
 namespace {
@@ -135,6 +135,7 @@ class Maker {
         block, [&](uint64_t id) { return &known_.at(id)->decoded->summary; }, [](uint64_t) { return true; });
     if (!checked.ok()) return absl::DataLossError(Cat("a stored block: ", StdView(checked.status().message())));
     v1::Block tagged = block;
+    tagged.clear_digest();
     tagged.clear_stacks();
     for (int i = 0; i < block.structure_size(); ++i) {
       const KnownStructure& known = *known_.at(block.structures(static_cast<int>(block.structure(i))));

@@ -13,9 +13,9 @@
 #include "absl/status/statusor.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/record.pb.h"
-#include "server/analysis/step_table.h"
-#include "server/format/structure_summary.h"
-#include "server/format/tensor_file.h"
+#include "server/analysis/table/step_table.h"
+#include "server/format/storage/structure_summary.h"
+#include "server/format/tensor_file/tensor_file.h"
 
 namespace msprobe::server {
 

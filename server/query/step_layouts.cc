@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<const StepLayout>> StepLayouts::Get(
   kept_.emplace_front(key, *layout);
   by_key_[key] = kept_.begin();
   rows_ += (*layout)->table.rows.size();
-  while (rows_ > most_rows_ && kept_.size() > 1) {
+  while (rows_ > max_rows_ && kept_.size() > 1) {
     rows_ -= kept_.back().second->table.rows.size();
     by_key_.erase(kept_.back().first);
     kept_.pop_back();

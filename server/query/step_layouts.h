@@ -19,9 +19,9 @@ namespace msprobe::server {
 class StepLayouts {
  public:
   // A row costs about 350 bytes: together about 100 MiB. The one used last stays, whatever its size.
-  static constexpr size_t kMostRows = 300'000;
+  static constexpr size_t kMaxRows = 300'000;
 
-  explicit StepLayouts(size_t most_rows = kMostRows) : most_rows_(most_rows) {}
+  explicit StepLayouts(size_t max_rows = kMaxRows) : max_rows_(max_rows) {}
 
   // Makes the layout where it is not here; callers that want the same one meanwhile wait for it.
   absl::StatusOr<std::shared_ptr<const StepLayout>> Get(
@@ -30,7 +30,7 @@ class StepLayouts {
  private:
   using Kept = std::pair<StepLayout::Key, std::shared_ptr<const StepLayout>>;
 
-  const size_t most_rows_;
+  const size_t max_rows_;
   absl::Mutex mu_;
   std::list<Kept> kept_ ABSL_GUARDED_BY(mu_);  // used last: first
   absl::flat_hash_map<StepLayout::Key, std::list<Kept>::iterator> by_key_ ABSL_GUARDED_BY(mu_);

@@ -5,7 +5,7 @@
 #include <system_error>
 #include <thread>
 
-#include "server/analysis/joined_step.h"
+#include "server/analysis/table/joined_step.h"
 #include "server/format/cat.h"
 #include "server/importer/file_source.h"
 #include "server/query/run_step.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "server/format/tile_reader.h"
+#include "server/format/storage/tile_reader.h"
 #include "server/store/stored_step.h"
 
 namespace msprobe::server {

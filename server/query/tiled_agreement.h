@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "server/analysis/comparison.h"
+#include "server/analysis/compare/comparison.h"
 #include "server/query/analysis_context.h"
 #include "server/query/column_agreement.h"
 

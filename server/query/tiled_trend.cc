@@ -2,12 +2,14 @@
 
 #include <fnmatch.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
-#include "server/format/structure_summary.h"
-#include "server/format/tile_reader.h"
+#include "server/format/storage/structure_summary.h"
+#include "server/format/storage/tile_reader.h"
 #include "server/query/step_layouts.h"
 #include "server/store/stored_step.h"
 
@@ -83,50 +85,70 @@ absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, cons
   if (!layout.ok()) return layout.status();
 
   const StepTable& table = (*layout)->table;
-  std::vector<int32_t> chosen(table.rows.size(), -1);
-  Choices choices;
-  size_t count = 0;
+  std::vector<int32_t> chosen(table.rows.size(), -1);  // among tensors, or among numbers
+  Choices tensors, numbers;
+  size_t place = 0;
   for (const Entry& entry : table.entries) {
     for (size_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
       const Row& row = table.rows[i];
-      if (!row.is_tensor || fnmatch(name_glob.c_str(), std::string(row.name).c_str(), 0) != 0) continue;
-      if (count % kMostTensors == 0) {
+      if (!HasStatistics(row) || fnmatch(name_glob.c_str(), std::string(row.name).c_str(), 0) != 0) continue;
+      Choices& choices = row.is_tensor ? tensors : numbers;
+      if (choices.empty() || choices.back()->rows.size() == kMaxTensors) {
         choices.push_back(std::make_unique<Choice>());
         choices.back()->layout = *layout;
-        choices.back()->first_row = count;
       }
-      chosen[i] = static_cast<int32_t>(count++);
-      choices.back()->rows.push_back(i);
-      choices.back()->entries.push_back(&entry);
+      Choice& choice = *choices.back();
+      chosen[i] = static_cast<int32_t>((choices.size() - 1) * kMaxTensors + choice.rows.size());
+      choice.rows.push_back(i);
+      choice.places.push_back(place++);
+      choice.entries.push_back(&entry);
     }
   }
-  absl::flat_hash_map<uint64_t, uint32_t> leaves_of;
-  size_t leaf = 0;
-  uint32_t fragment = 0;
+  absl::flat_hash_map<uint64_t, SharedStructure> structures;
+  WholeFragment at;
   for (const auto& block : *blocks) {
     for (uint32_t index : block->structure()) {
       const uint64_t id = block->structures(static_cast<int>(index));
-      auto known = leaves_of.find(id);
-      if (known == leaves_of.end()) {
+      auto known = structures.find(id);
+      if (known == structures.end()) {
         auto read = structure(id);
         if (!read.ok()) return read.status();
-        known = leaves_of.emplace(id, (*read)->summary.leaves).first;
+        known = structures.emplace(id, *std::move(read)).first;
       }
-      for (uint32_t i = 0; i < known->second && leaf < (*layout)->leaves.size(); ++i, ++leaf) {
-        const int32_t row = (*layout)->leaves[leaf].row;
+      const StructureSummary& summary = known->second->summary;
+      at.leaves = summary.leaves;
+      at.integers = summary.integers;
+      at.reals = summary.floats;
+      if (at.leaf + at.leaves > (*layout)->leaves.size() || at.integer + at.integers > (*layout)->integers.size() ||
+          at.real + at.reals > (*layout)->floats.size()) {
+        return absl::DataLossError(Cat(step.ToString(), " has other columns than its layout"));
+      }
+      for (uint32_t i = 0; i < at.leaves; ++i) {
+        const int32_t row = (*layout)->leaves[at.leaf + i].row;
         if (row < 0 || chosen[static_cast<size_t>(row)] < 0) continue;
-        const auto at = static_cast<size_t>(chosen[static_cast<size_t>(row)]);
-        Choice& choice = *choices[at / kMostTensors];
-        choice.leaves.push_back({fragment, i, static_cast<int32_t>(at % kMostTensors)});
-        choice.layout_leaves.push_back(leaf);
+        const auto number = static_cast<size_t>(chosen[static_cast<size_t>(row)]);
+        Choice& choice = *tensors[number / kMaxTensors];
+        choice.leaves.push_back({at.fragment, i, static_cast<int32_t>(number % kMaxTensors)});
+        choice.layout_leaves.push_back(at.leaf + i);
       }
-      ++fragment;
+      const auto add_whole = [&](const StepLayout::Scalar& scalar) {
+        if (scalar.row < 0 || chosen[static_cast<size_t>(scalar.row)] < 0) return;
+        Choice& choice = *numbers[static_cast<size_t>(chosen[static_cast<size_t>(scalar.row)]) / kMaxTensors];
+        if (choice.fragments.empty() || choice.fragments.back().fragment != at.fragment) choice.fragments.push_back(at);
+      };
+      for (size_t i = 0; i < at.integers; ++i) add_whole((*layout)->integers[at.integer + i]);
+      for (size_t i = 0; i < at.reals; ++i) add_whole((*layout)->floats[at.real + i]);
+      at.leaf += at.leaves;
+      at.integer += at.integers;
+      at.real += at.reals;
+      ++at.fragment;
     }
   }
-  if (leaf != (*layout)->leaves.size()) {
+  if (at.leaf != (*layout)->leaves.size()) {
     return absl::DataLossError(Cat(step.ToString(), " has other leaves than its layout"));
   }
-  return choices;
+  for (auto& choice : numbers) tensors.push_back(std::move(choice));
+  return tensors;
 }
 
 std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t passes) {
@@ -158,6 +180,23 @@ std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t pa
       layout->leaves.push_back(from.leaves[choice.layout_leaves[i]]);
       layout->leaves.back().row = first + choice.leaves[i].row;
     }
+    const auto repeated = [&](StepLayout::Scalar scalar) {
+      const auto row =
+          std::lower_bound(choice.rows.begin(), choice.rows.end(), scalar.row,
+                           [](size_t each, int32_t wanted) { return static_cast<int32_t>(each) < wanted; });
+      const bool wanted = row != choice.rows.end() && static_cast<int32_t>(*row) == scalar.row;
+      scalar.row = wanted ? first + static_cast<int32_t>(row - choice.rows.begin()) : -1;
+      return scalar;
+    };
+    for (const WholeFragment& whole : choice.fragments) {
+      for (size_t i = 0; i < whole.leaves; ++i) {
+        layout->leaves.push_back(from.leaves[whole.leaf + i]);
+        layout->leaves.back().row = -1;
+      }
+      for (size_t i = 0; i < whole.integers; ++i)
+        layout->integers.push_back(repeated(from.integers[whole.integer + i]));
+      for (size_t i = 0; i < whole.reals; ++i) layout->floats.push_back(repeated(from.floats[whole.real + i]));
+    }
   }
   return known = std::move(layout);
 }
@@ -165,18 +204,18 @@ std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t pa
 absl::StatusOr<StepTable> TiledTrend::Read(size_t index) const {
   const Part& part = parts_[index];
   const std::vector<LeafPlace>& leaves = part.choice->leaves;
+  const std::vector<WholeFragment>& fragments = part.choice->fragments;
   struct Tile {
     std::string bytes;
     std::optional<TileReader> reader;
     uint32_t first = 0;  // its first fragment
   };
   std::map<uint32_t, Tile> tiles;
-  std::vector<Tile*> tile_of;
   uint32_t number = 0;
   uint32_t first = 0;
-  for (const LeafPlace& leaf : leaves) {  // in order of fragments
+  const auto open = [&](uint32_t fragment) -> absl::StatusOr<Tile*> {  // in order of fragments
     while (number < static_cast<uint32_t>(part.row->tile_fragments_size()) &&
-           leaf.fragment >= first + part.row->tile_fragments(static_cast<int>(number))) {
+           fragment >= first + part.row->tile_fragments(static_cast<int>(number))) {
       first += part.row->tile_fragments(static_cast<int>(number++));
     }
     Tile& tile = tiles[number];
@@ -191,7 +230,19 @@ absl::StatusOr<StepTable> TiledTrend::Read(size_t index) const {
       tile.reader = *std::move(reader);
       tile.first = first;
     }
-    tile_of.push_back(&tile);
+    return &tile;
+  };
+  std::vector<Tile*> tile_of;  // a choice has leaves or whole fragments
+  const auto add_tile = [&](uint32_t fragment) -> absl::Status {
+    auto tile = open(fragment);
+    if (tile.ok()) tile_of.push_back(*tile);
+    return tile.status();
+  };
+  for (const LeafPlace& leaf : leaves) {
+    if (absl::Status status = add_tile(leaf.fragment); !status.ok()) return status;
+  }
+  for (const WholeFragment& whole : fragments) {
+    if (absl::Status status = add_tile(whole.fragment); !status.ok()) return status;
   }
   BlockBuilder builder;
   builder.Begin(0, 0);
@@ -199,6 +250,11 @@ absl::StatusOr<StepTable> TiledTrend::Read(size_t index) const {
     for (size_t i = 0; i < leaves.size(); ++i) {
       absl::Status status =
           tile_of[i]->reader->AppendLeaf(leaves[i].fragment - tile_of[i]->first, leaves[i].leaf, pass.number, builder);
+      if (!status.ok()) return status;
+    }
+    for (size_t i = 0; i < fragments.size(); ++i) {
+      Tile& tile = *tile_of[i];
+      absl::Status status = tile.reader->AppendFragments(fragments[i].fragment - tile.first, 1, pass.number, builder);
       if (!status.ok()) return status;
     }
   }

@@ -11,15 +11,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "server/analysis/step_table.h"
-#include "server/format/storage.pb.h"
+#include "server/analysis/table/step_table.h"
+#include "server/format/storage/storage.pb.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_layout.h"
 
 namespace msprobe::server {
 
-// A few tensors of many steps that are tiles: what is read are the tiles those tensors are in, and of these nothing
-// else.
+// A few tensors and numbers of many steps that are tiles: what is read are the tiles those tensors are in, and of these
+// nothing else.
 //
 // Only steps that are one pass and wholly tiles are taken; the others are read step by step, which gives the same.
 // Threads: Read from any after Make. The context outlives it.
@@ -34,7 +34,7 @@ class TiledTrend {
                                                           const std::vector<Step>& steps, const std::string& name_glob);
 
   // Tensors of a part: with more, its table would be large. Of a set there are as many parts as it takes.
-  static constexpr size_t kMostTensors = 256;
+  static constexpr size_t kMaxTensors = 256;
 
   // Of each step, whether it is in some part.
   const std::vector<bool>& taken() const { return taken_; }
@@ -48,8 +48,8 @@ class TiledTrend {
   size_t parts() const { return parts_.size(); }
   const std::vector<Pass>& passes(size_t part) const { return parts_[part].passes; }
   bool last_of_its_set(size_t part) const { return parts_[part].last; }
-  // Where its tensors begin among all chosen ones, and the record of one of them.
-  size_t first_row(size_t part) const { return parts_[part].choice->first_row; }
+  // Of one of its tensors: its place among all chosen ones, and its record.
+  size_t place(size_t part, size_t row) const { return parts_[part].choice->places[row]; }
   const Entry& entry(size_t part, size_t row) const { return *parts_[part].choice->entries[row]; }
   // Rows of the part's tensors: all of the first pass, in order, then all of the next.
   absl::StatusOr<StepTable> Read(size_t part) const;
@@ -60,12 +60,20 @@ class TiledTrend {
     uint32_t leaf = 0;  // within the fragment
     int32_t row = 0;    // among the chosen
   };
-  // What is chosen of all passes of one layout.
+  // A fragment that is read whole for its numbers, and where it begins in the layout.
+  struct WholeFragment {
+    uint32_t fragment = 0;
+    size_t leaf = 0, leaves = 0;
+    size_t integer = 0, integers = 0;
+    size_t real = 0, reals = 0;
+  };
+  // What is chosen of all passes of one layout: tensors, or arguments that are numbers.
   struct Choice {
     std::shared_ptr<const StepLayout> layout;
-    size_t first_row = 0;               // among all chosen ones of the step
     std::vector<size_t> rows;           // of the layout
+    std::vector<size_t> places;         // of each row, among all chosen ones of the step
     std::vector<const Entry*> entries;  // of each row
+    std::vector<WholeFragment> fragments;
     std::vector<LeafPlace> leaves;
     std::vector<size_t> layout_leaves;  // of each of these: index into the layout's
     absl::Mutex mu;

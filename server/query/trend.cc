@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/analysis/statistic.h"
+#include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_sources.h"

@@ -3,9 +3,9 @@
 #include <benchmark/benchmark.h>
 
 #include "server/query/analysis_context.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
-#include "server/store/tiler.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 namespace {

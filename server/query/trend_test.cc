@@ -7,9 +7,9 @@
 
 #include "server/query/analysis_context.h"
 #include "server/query/tiled_trend.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
-#include "server/store/tiler.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 namespace {
@@ -75,11 +75,12 @@ TEST_F(TrendTest, TilesSayWhatRowsSaid) {
   Put(RepeatedPass({.calls = 40, .variety = true, .varying_shapes = true}), 60);
   const std::vector<v1::TrendRequest> requests = {Request("*.3.forward.*", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}),
                                                   Request("Torch.matmul.0.forward.output.0"), Request("*", {4, 7}),
-                                                  Request("*no such tensor*")};
+                                                  Request("*no such tensor*"), Request("*.forward.input.n", {1, 2})};
   std::vector<std::vector<std::string>> before;
   for (const v1::TrendRequest& request : requests) before.push_back(Series(request));
   ASSERT_GT(before[0].size(), 10u);
   EXPECT_EQ(before[1].size(), 2u) << "one of each rank";
+  ASSERT_GT(before[4].size(), 10u) << "arguments that are numbers";
   const size_t rows = Rows();
   Tile();
   ASSERT_LT(Rows(), rows);
@@ -88,7 +89,7 @@ TEST_F(TrendTest, TilesSayWhatRowsSaid) {
 }
 
 TEST_F(TrendTest, MoreTensorsThanATableHolds) {
-  Put(RepeatedPass({.calls = static_cast<uint32_t>(TiledTrend::kMostTensors)}), 48);
+  Put(RepeatedPass({.calls = static_cast<uint32_t>(TiledTrend::kMaxTensors)}), 48);
   const std::vector<std::string> before = Series(Request("*"));
   ASSERT_EQ(before.size(), 1000u) << "as many as are given, of 512 of each rank";
   Tile();

@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "server/analysis/in_order.h"
+#include "server/analysis/compare/in_order.h"
 #include "server/query/tiled_trend.h"
 
 namespace msprobe::server {
@@ -77,8 +77,8 @@ struct TrendWalk::State {
     const size_t rows = table.rows.size() / passes.size();
     for (size_t row = 0; row < rows; ++row) {
       const Row& first = table.rows[row];
-      const TrendTensor tensor{stops[passes[0].step].shown(), trend.first_row(part) + row, first.name,
-                               table.text(first.dtype),       table.text(first.shape),     trend.entry(part, row)};
+      const TrendTensor tensor{stops[passes[0].step].shown(), trend.place(part, row),  first.name,
+                               table.text(first.dtype),       table.text(first.shape), trend.entry(part, row)};
       for (size_t i = 0; i < walk.statistics_.size(); ++i) {
         if (!sink.Begin(tensor, i)) continue;
         for (size_t pass = 0; pass < passes.size(); ++pass) {
@@ -132,7 +132,7 @@ struct TrendWalk::State {
         if (known != nullptr) {
           is_wanted = (*known)[i];
         } else {
-          is_wanted = row.is_tensor && fnmatch(walk.name_glob_.c_str(), std::string(row.name).c_str(), 0) == 0;
+          is_wanted = HasStatistics(row) && fnmatch(walk.name_glob_.c_str(), std::string(row.name).c_str(), 0) == 0;
           (*made)[i] = is_wanted;
         }
         if (is_wanted) wanted.emplace_back(&entry, &row);

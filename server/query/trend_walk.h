@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "server/analysis/statistic.h"
-#include "server/analysis/step_table.h"
+#include "server/analysis/table/statistic.h"
+#include "server/analysis/table/step_table.h"
 #include "server/query/analysis_context.h"
 #include "server/query/step_sources.h"
 

@@ -26,6 +26,11 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+template <typename Message>
+PlacedRun PlacedOf(const Message& message) {
+  return {ShardList(message.shards().begin(), message.shards().end()), message.owner()};
+}
+
 }  // namespace
 
 Peer::Peer(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials, std::string token_file)
@@ -86,26 +91,27 @@ absl::Status Peer::ReadAll(std::unique_ptr<grpc::ClientReader<Message>> reader, 
 
 absl::Status Peer::Reach() { return FindRun("").status(); }
 
-absl::StatusOr<std::optional<ShardList>> Peer::FindRun(const std::string& run) {
+absl::StatusOr<std::optional<PlacedRun>> Peer::FindRun(const std::string& run) {
   grpc::ClientContext call;
   if (absl::Status status = Prepare(call, kMoment); !status.ok()) return status;
   shards::FindRunRequest request;
   request.set_run(run);
   shards::FindRunResponse response;
   if (absl::Status status = Ended(stub_->FindRun(&call, request, &response)); !status.ok()) return status;
-  if (!response.known()) return std::optional<ShardList>();
-  return std::optional<ShardList>(ShardList(response.shards().begin(), response.shards().end()));
+  if (!response.known()) return std::optional<PlacedRun>();
+  return std::optional(PlacedOf(response));
 }
 
-absl::StatusOr<ShardList> Peer::PlaceRun(const std::string& run, const ShardList& shards) {
+absl::StatusOr<PlacedRun> Peer::PlaceRun(const std::string& run, const PlacedRun& placed) {
   grpc::ClientContext call;
   if (absl::Status status = Prepare(call, kMoment); !status.ok()) return status;
   shards::PlaceRunRequest request;
   request.set_run(run);
-  request.mutable_shards()->Assign(shards.begin(), shards.end());
+  request.mutable_shards()->Assign(placed.shards.begin(), placed.shards.end());
+  request.set_owner(placed.owner);
   shards::PlaceRunResponse response;
   if (absl::Status status = Ended(stub_->PlaceRun(&call, request, &response)); !status.ok()) return status;
-  return ShardList(response.shards().begin(), response.shards().end());
+  return PlacedOf(response);
 }
 
 absl::Status Peer::ListRuns(VisitPart visit) {

@@ -32,9 +32,10 @@ class Peer {
   const std::string& address() const { return address_; }
 
   absl::Status Reach();
-  // Nothing: it has no such run. Else its shards, which may be none.
-  absl::StatusOr<std::optional<ShardList>> FindRun(const std::string& run);
-  absl::StatusOr<ShardList> PlaceRun(const std::string& run, const ShardList& shards);
+  // Nothing: it has no such run.
+  absl::StatusOr<std::optional<PlacedRun>> FindRun(const std::string& run);
+  // As the run is placed then, which another may have done before.
+  absl::StatusOr<PlacedRun> PlaceRun(const std::string& run, const PlacedRun& placed);
 
   using VisitPart = absl::FunctionRef<void(shards::RunPart& part)>;
   absl::Status ListRuns(VisitPart visit);

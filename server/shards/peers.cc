@@ -6,7 +6,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMostRunsRemembered = 10'000;
+constexpr size_t kMaxRunsRemembered = 10'000;
 
 std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const PeersOptions& options) {
   if (options.ca.empty()) return grpc::InsecureChannelCredentials();
@@ -50,7 +50,7 @@ std::vector<Peer*> Peers::Others(const ShardList& shards) {
 
 void Peers::NoteRanks(const std::string& run, const std::string& shard, std::set<uint32_t> ranks) {
   absl::MutexLock lock(&mu_);
-  if (ranks_.size() >= kMostRunsRemembered) ranks_.clear();
+  if (ranks_.size() >= kMaxRunsRemembered) ranks_.clear();
   ranks_[{run, shard}] = std::move(ranks);
 }
 

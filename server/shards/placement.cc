@@ -16,13 +16,13 @@ constexpr absl::Duration kLook = absl::Milliseconds(200);
 
 }  // namespace
 
-absl::StatusOr<std::string> Placement::ServerOf(const v1::Hello& hello) {
+absl::StatusOr<std::string> Placement::ServerOf(const v1::Hello& hello, const std::string& owner) {
   // What is wrong with it is said where it is opened.
   if (hello.run().empty() || !RankFits(hello.rank())) return std::string();
   auto known = store_->Get(Family::kMeta, SessionKey(hello.session()));
   if (!known.ok()) return known.status();
   if (known->has_value()) return std::string();
-  auto shards = ShardsOf(hello.run());
+  auto shards = ShardsOf(hello.run(), owner);
   if (!shards.ok()) return shards.status();
   if (shards->empty()) return std::string();
   const std::string& shard = ShardOfRank(*shards, hello.run(), hello.rank());
@@ -32,7 +32,7 @@ absl::StatusOr<std::string> Placement::ServerOf(const v1::Hello& hello) {
   return follows ? shard : std::string();
 }
 
-absl::StatusOr<ShardList> Placement::ShardsOf(const std::string& run) {
+absl::StatusOr<ShardList> Placement::ShardsOf(const std::string& run, const std::string& owner) {
   const auto stored = [&]() -> absl::StatusOr<std::optional<ShardList>> {
     auto row = store_->LookUpRun(run);
     if (!row.ok()) return row.status();
@@ -46,11 +46,11 @@ absl::StatusOr<ShardList> Placement::ShardsOf(const std::string& run) {
   known = stored();  // another session's thread may have made it meanwhile
   if (!known.ok()) return known.status();
   if (known->has_value()) return **known;
-  return Make(run);
+  return Make(run, owner);
 }
 
-absl::StatusOr<ShardList> Placement::Make(const std::string& run) {
-  using Found = absl::StatusOr<std::optional<ShardList>>;
+absl::StatusOr<ShardList> Placement::Make(const std::string& run, const std::string& owner) {
+  using Found = absl::StatusOr<std::optional<PlacedRun>>;
   const std::vector<Peer*> others = peers_->Others(peers_->shards());
   const auto ask = [&] { return Peers::AskAll<Found>(others, [&](Peer& peer) { return peer.FindRun(run); }); };
   std::vector<Found> found = ask();
@@ -60,37 +60,38 @@ absl::StatusOr<ShardList> Placement::Make(const std::string& run) {
     absl::SleepFor(kLook);
     found = ask();
   }
-  ShardList shards;
+  PlacedRun placed{{}, owner};
   for (size_t i = 0; i < others.size(); ++i) {
     if (!found[i].ok()) {
       LogWarning("run {} is placed without asking {}", run, std::string(found[i].status().message()));
     } else if (found[i]->has_value()) {
-      if ((*found[i])->empty()) return ShardList{others[i]->address()};
-      shards = **found[i];
+      if ((*found[i])->shards.empty()) return ShardList{others[i]->address()};
+      placed = **found[i];
       break;
     }
   }
-  if (shards.empty()) {
+  if (placed.shards.empty()) {
     for (const std::string& shard : ShardsByWeight(peers_->shards(), run)) {
       Peer* const peer = peers_->Find(shard);
       if (peer == nullptr) {
-        shards = peers_->shards();
+        placed.shards = peers_->shards();
         break;
       }
-      auto placed = peer->PlaceRun(run, peers_->shards());
-      if (!placed.ok()) continue;
-      if (placed->empty()) return ShardList{shard};
-      shards = *std::move(placed);
+      auto there = peer->PlaceRun(run, {peers_->shards(), owner});
+      if (!there.ok()) continue;
+      if (there->shards.empty()) return ShardList{shard};
+      placed = *std::move(there);
       break;
     }
   }
-  auto row = store_->PlaceRun(run, shards);
+  auto row = store_->PlaceRun(run, placed.shards, placed.owner);
   if (!row.ok()) return row.status();
-  shards.assign(row->shards().begin(), row->shards().end());
+  placed = {{row->shards().begin(), row->shards().end()}, row->owner()};
   // Those that cannot be told now ask when they first hear of the run.
-  Peers::AskAll<absl::Status>(peers_->Others(shards), [&](Peer& peer) { return peer.PlaceRun(run, shards).status(); });
-  LogInfo("run {} is spread over {} servers", run, shards.size());
-  return shards;
+  Peers::AskAll<absl::Status>(peers_->Others(placed.shards),
+                              [&](Peer& peer) { return peer.PlaceRun(run, placed).status(); });
+  LogInfo("run {} is spread over {} servers", run, placed.shards.size());
+  return placed.shards;
 }
 
 }  // namespace msprobe::server

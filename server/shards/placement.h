@@ -27,13 +27,14 @@ class Placement {
   // Both outlive this.
   Placement(Store* store, Peers* peers) : store_(store), peers_(peers), began_(absl::Now()) {}
 
-  // The address of its server; empty: this one. Unavailable: nobody could be asked who may know.
-  absl::StatusOr<std::string> ServerOf(const v1::Hello& hello);
+  // The address of its server; empty: this one. `owner`: of a run that is new (PlacedRun). Unavailable: nobody could be
+  // asked who may know.
+  absl::StatusOr<std::string> ServerOf(const v1::Hello& hello, const std::string& owner);
 
  private:
   // Empty: the run stays where it is, here.
-  absl::StatusOr<ShardList> ShardsOf(const std::string& run);
-  absl::StatusOr<ShardList> Make(const std::string& run);
+  absl::StatusOr<ShardList> ShardsOf(const std::string& run, const std::string& owner);
+  absl::StatusOr<ShardList> Make(const std::string& run, const std::string& owner);
 
   Store* const store_;
   Peers* const peers_;

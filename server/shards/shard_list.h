@@ -6,12 +6,18 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/format/key.h"
+#include "server/format/storage/key.h"
 
 namespace msprobe::server {
 
 // The addresses of the servers of a cluster: sorted, each once.
 using ShardList = std::vector<std::string>;
+
+// What was settled when a run was made.
+struct PlacedRun {
+  ShardList shards;   // none: it was made by a server that was alone
+  std::string owner;  // Caller::identity; empty: everybody sends to it
+};
 
 // Of "host:port,unix:/path,...", or of "@FILE" with one or several a line ('#' begins a comment).
 // InvalidArgument: an address that is none, one that stands twice; NotFound: the file.

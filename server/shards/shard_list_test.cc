@@ -6,7 +6,7 @@
 #include <fstream>
 #include <map>
 
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {
 namespace {

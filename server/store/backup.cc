@@ -41,12 +41,12 @@ absl::Status Store::SetPinned(const std::string& name, bool pinned) {
 }
 
 absl::Status Store::NoteControl(const std::string& name, const v1::ControlNote& note) {
-  constexpr int kMostNotes = 100;
+  constexpr int kMaxNotes = 100;
   absl::MutexLock registry(&registry_mutex_);
   auto run = FindRun(name);
   if (!run.ok()) return run.status();
   *run->add_control_notes() = note;
-  const int surplus = run->control_notes_size() - kMostNotes;
+  const int surplus = run->control_notes_size() - kMaxNotes;
   if (surplus > 0) run->mutable_control_notes()->DeleteSubrange(0, surplus);
   ChangeSet changes;
   changes.PutMeta(RunKey(run->number()), *run);

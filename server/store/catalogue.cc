@@ -5,9 +5,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "server/format/cat.h"
+#include "server/store/session_order.h"
 #include "server/store/store.h"
 #include "server/store/stored_step.h"
-#include "server/store/tiled_passes.h"
+#include "server/store/tiles/tiled_passes.h"
 
 namespace msprobe::server {
 namespace {
@@ -24,11 +25,11 @@ absl::StatusOr<std::vector<Row>> AllRows(const Store& store, const std::string& 
   return rows;
 }
 
-constexpr size_t kMostNamed = 20;
+constexpr size_t kMaxNamed = 20;
 
 std::string Listed(const std::set<std::string>& names, const std::vector<std::string>& in_order) {
   if (names.empty()) return "none";
-  return Cat(absl::StrJoin(in_order, ", "), names.size() > kMostNamed ? ", ..." : "");
+  return Cat(absl::StrJoin(in_order, ", "), names.size() > kMaxNamed ? ", ..." : "");
 }
 
 // Names what there is instead, the first of it: a message that reads some tens of keys and the run's sessions, however
@@ -40,7 +41,7 @@ absl::Status NoSuchStep(const Store& store, const storage::RunRow& run, uint32_t
   std::vector<std::string> named;
   const auto add = [&](std::string name) {
     if (!seen.insert(name).second) return true;
-    if (seen.size() > kMostNamed) return false;
+    if (seen.size() > kMaxNamed) return false;
     named.push_back(std::move(name));
     return true;
   };
@@ -90,14 +91,15 @@ absl::StatusOr<std::optional<storage::RunRow>> Store::LookUpRun(const std::strin
   return row;
 }
 
-absl::StatusOr<storage::RunRow> Store::RunOrNew(const std::string& name, storage::ServerRow& server,
-                                                ChangeSet& changes) const {
+absl::StatusOr<storage::RunRow> Store::RunOrNew(const std::string& name, const std::string& owner,
+                                                storage::ServerRow& server, ChangeSet& changes) const {
   auto known = LookUpRun(name);
   if (!known.ok()) return known.status();
   if (known->has_value()) return **known;
   storage::RunRow run;
   run.set_name(name);
   run.set_number(server.next_run());
+  run.set_owner(owner);
   run.set_created_unix_us(absl::ToUnixMicros(Now()));
   server.set_next_run(run.number() + 1);
   std::string bytes;
@@ -107,11 +109,12 @@ absl::StatusOr<storage::RunRow> Store::RunOrNew(const std::string& name, storage
   return run;
 }
 
-absl::StatusOr<storage::RunRow> Store::PlaceRun(const std::string& name, const std::vector<std::string>& shards) {
+absl::StatusOr<storage::RunRow> Store::PlaceRun(const std::string& name, const std::vector<std::string>& shards,
+                                                const std::string& owner) {
   absl::MutexLock lock(&registry_mutex_);
   ChangeSet changes;
   storage::ServerRow server = server_;
-  auto run = RunOrNew(name, server, changes);
+  auto run = RunOrNew(name, owner, server, changes);
   if (!run.ok() || server.next_run() == server_.next_run()) return run;
   run->mutable_shards()->Assign(shards.begin(), shards.end());
   changes.PutMeta(RunKey(run->number()), *run);
@@ -120,7 +123,7 @@ absl::StatusOr<storage::RunRow> Store::PlaceRun(const std::string& name, const s
   return run;
 }
 
-absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hello) {
+absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hello, const std::string& owner) {
   absl::MutexLock lock(&registry_mutex_);
   auto known = Find<storage::SessionRow>(SessionKey(hello.session()));
   if (!known.ok()) return known.status();
@@ -132,7 +135,7 @@ absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hell
 
   ChangeSet changes;
   storage::ServerRow server = server_;
-  auto found = RunOrNew(hello.run(), server, changes);
+  auto found = RunOrNew(hello.run(), owner, server, changes);
   if (!found.ok()) return found.status();
   storage::RunRow run = *std::move(found);
 
@@ -140,6 +143,7 @@ absl::StatusOr<storage::SessionRow> Store::RegisterSession(const v1::Hello& hell
   session.set_session(hello.session());
   session.set_run(run.number());
   session.set_epoch(run.next_epoch());
+  session.set_opened_unix_us(absl::ToUnixMicros(Now()));
   *session.mutable_hello() = hello;
   run.set_next_epoch(run.next_epoch() + 1);
   changes.PutMeta(RunKey(run.number()), run);
@@ -235,12 +239,17 @@ absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& r
                                                             const v1::Rank& rank, std::optional<uint32_t> epoch) const {
   auto run = FindRun(run_name);
   if (!run.ok()) return run.status();
-  std::optional<Step> there;  // epochs grow: the last one stays
+  std::optional<Step> there;
+  SessionOrder order(this, run->number());
   std::string prefix = MetaPrefix(MetaSpace::kStep, run->number(), RankCode(rank));
   AppendU32(prefix, step);
   absl::Status looked = ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view value) {
     auto found = StepKey::Decode(key);
     if (!found.ok() || (epoch.has_value() && found->epoch != *epoch)) return found.status();
+    if (there.has_value()) {
+      auto later = order.BeganLater(found->epoch, there->first.epoch);
+      if (!later.ok() || !*later) return later.status();
+    }
     auto row = DecodeAs<storage::StepRow>(value);
     if (row.ok()) there = {*found, *std::move(row)};
     return row.status();

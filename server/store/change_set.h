@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "google/protobuf/message.h"
-#include "server/format/value.h"
+#include "server/format/storage/value.h"
 
 namespace msprobe::server {
 

@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "server/format/cat.h"
-#include "server/store/crc32c.h"
-#include "server/store/ordered_logs.h"
+#include "server/store/log/crc32c.h"
+#include "server/store/log/ordered_logs.h"
 
 namespace msprobe::server {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/store/directory_lock.h"
-#include "server/store/disk_state.h"
-#include "server/store/extent_filter.h"
-#include "server/store/group_sync.h"
-#include "server/store/segments.h"
+#include "server/store/disk/directory_lock.h"
+#include "server/store/disk/disk_state.h"
+#include "server/store/log/group_sync.h"
+#include "server/store/segments/extent_filter.h"
+#include "server/store/segments/segments.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {

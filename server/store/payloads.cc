@@ -119,6 +119,7 @@ absl::StatusOr<Store::Deleted> Store::DeleteRun(const std::string& name) {
   changes.Delete(Family::kMeta, RunByNameKey(name));
   if (status = Write(changes); !status.ok()) return status;
   ++runs_deleted_;
+  if (options_.on_run_deleted) options_.on_run_deleted(name);
   return deleted;
 }
 

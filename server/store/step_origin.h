@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/ingest.pb.h"
-#include "server/format/storage.pb.h"
+#include "server/format/storage/storage.pb.h"
 #include "server/store/step_reader.h"
 #include "server/store/store.h"
 
@@ -23,6 +23,7 @@ class StepOrigin {
   virtual ~StepOrigin() = default;
 
   virtual const storage::StepRow& row() const = 0;
+  // With the settings that the step was captured with.
   virtual const v1::Hello& hello() const = 0;
   // In order of arrival.
   virtual absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> Blocks() const = 0;

@@ -18,8 +18,8 @@
 #include "absl/time/time.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/query.pb.h"
-#include "server/format/key.h"
-#include "server/format/value.h"
+#include "server/format/storage/key.h"
+#include "server/format/storage/value.h"
 #include "server/store/change_set.h"
 #include "server/store/step_reader.h"
 #include "server/store/structure_cache.h"
@@ -49,6 +49,8 @@ struct StoreOptions {
   // Called when a sync of the log failed, on the thread that met it and before any other can touch that log again,
   // which would run into one of RocksDB's assertions. It must end the process. Empty: broken() says it.
   std::function<void(const absl::Status&)> on_log_lost;
+  // Called when a run is gone, on the thread that deleted it; must not call the store.
+  std::function<void(const std::string& run)> on_run_deleted;
 };
 
 // Everything the server keeps, in one RocksDB and, for what is long, segments beside it. The only class (with its parts
@@ -106,10 +108,12 @@ class Store {
   // --- runs and sessions ----------------------------------------------------------------------------------------
   // The row of a known session id, or a new one (and a new run where the name is new).
   // FailedPrecondition: the session is known under another run.
-  absl::StatusOr<storage::SessionRow> RegisterSession(const v1::Hello& hello);
+  // `owner`: of a new run.
+  absl::StatusOr<storage::SessionRow> RegisterSession(const v1::Hello& hello, const std::string& owner = "");
   absl::StatusOr<std::vector<storage::RunRow>> Runs() const;
-  // The run of this name; a new one with these shards where there is none.
-  absl::StatusOr<storage::RunRow> PlaceRun(const std::string& name, const std::vector<std::string>& shards);
+  // The run of this name; a new one with these shards and this owner where there is none.
+  absl::StatusOr<storage::RunRow> PlaceRun(const std::string& name, const std::vector<std::string>& shards,
+                                           const std::string& owner = "");
   // Nothing: there is no such run.
   absl::StatusOr<std::optional<storage::RunRow>> LookUpRun(const std::string& name) const;
   // NotFound names the run and those that exist.
@@ -206,8 +210,8 @@ class Store {
   // An earlier format is read as it is; what is written from now on is of this one.
   absl::Status AdoptFormat();
   // The run of this name, or a new one, which `changes` and `server` then hold.
-  absl::StatusOr<storage::RunRow> RunOrNew(const std::string& name, storage::ServerRow& server,
-                                           ChangeSet& changes) const;
+  absl::StatusOr<storage::RunRow> RunOrNew(const std::string& name, const std::string& owner,
+                                           storage::ServerRow& server, ChangeSet& changes) const;
 
   StoreOptions options_;
   std::unique_ptr<Database> database_;
@@ -225,5 +229,10 @@ class Store {
   std::atomic<uint64_t> written_bytes_ = 0;
   std::atomic<int64_t> write_nanoseconds_ = 0;
 };
+
+// When a session was opened, by the server's clock; of a row of an earlier version, by its agent's.
+inline int64_t OpenedUnixUs(const storage::SessionRow& session) {
+  return session.opened_unix_us() != 0 ? session.opened_unix_us() : session.hello().started_unix_us();
+}
 
 }  // namespace msprobe::server

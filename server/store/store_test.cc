@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "server/store/group_sync.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
+#include "server/store/log/group_sync.h"
 
 namespace msprobe::server {
 namespace {

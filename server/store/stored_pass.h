@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/format/repeated_pass.h"
+#include "server/format/storage/repeated_pass.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "server/format/cat.h"
-#include "server/format/record_assembler.h"
+#include "server/format/storage/record_assembler.h"
 #include "server/store/step_origin.h"
-#include "server/store/tiled_passes.h"
+#include "server/store/tiles/tiled_passes.h"
 
 namespace msprobe::server {
 namespace {
@@ -157,6 +157,9 @@ absl::StatusOr<std::unique_ptr<StepOrigin>> OriginInStore(const Store& store, co
                                                           const storage::StepRow& row) {
   auto session = store.SessionOfEpoch(key.run, key.epoch);
   if (!session.ok()) return session.status();
+  if (session->has_first_settings()) {
+    *session->mutable_hello()->mutable_settings() = row.has_settings() ? row.settings() : session->first_settings();
+  }
   return std::make_unique<StoredOrigin>(store, key, row, *std::move(session));
 }
 

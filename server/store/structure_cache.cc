@@ -22,7 +22,7 @@ void StructureCache::KeepYoung(const Key& key, SharedStructure structure) {
   const size_t bytes = sizeof(DecodedStructure) + structure->structure.SpaceUsedLong();
   if (!young_.try_emplace(key, std::move(structure)).second) return;
   young_bytes_ += bytes;
-  if (young_bytes_ <= most_bytes_ / 2) return;
+  if (young_bytes_ <= max_bytes_ / 2) return;
   old_ = std::move(young_);
   young_ = {};
   young_bytes_ = 0;

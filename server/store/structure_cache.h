@@ -7,7 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
-#include "server/format/structure_summary.h"
+#include "server/format/storage/structure_summary.h"
 
 namespace msprobe::server {
 
@@ -20,9 +20,9 @@ namespace msprobe::server {
 // Threads: any.
 class StructureCache {
  public:
-  static constexpr size_t kMostBytes = size_t{16} << 20;
+  static constexpr size_t kMaxBytes = size_t{16} << 20;
 
-  explicit StructureCache(size_t most_bytes = kMostBytes) : most_bytes_(most_bytes) {}
+  explicit StructureCache(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
   // Null: it is not here.
   SharedStructure Find(uint32_t run, uint64_t id) ABSL_LOCKS_EXCLUDED(mu_);
@@ -34,7 +34,7 @@ class StructureCache {
 
   void KeepYoung(const Key& key, SharedStructure structure) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const size_t most_bytes_;
+  const size_t max_bytes_;
   absl::Mutex mu_;
   Generation young_ ABSL_GUARDED_BY(mu_), old_ ABSL_GUARDED_BY(mu_);
   size_t young_bytes_ ABSL_GUARDED_BY(mu_) = 0;

@@ -11,8 +11,8 @@ namespace msprobe::server {
 namespace {
 
 // More than any screen has.
-constexpr uint32_t kMostColumns = 2000;
-constexpr uint32_t kMostRows = 1000;
+constexpr uint32_t kMaxColumns = 2000;
+constexpr uint32_t kMaxRows = 1000;
 
 static_assert(std::endian::native == std::endian::little, "columns go to the browser as little-endian bytes");
 
@@ -66,8 +66,8 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
     if (!number.ok()) return number.status();
     *out = *number;
   }
-  request.columns = std::clamp(columns, 1u, kMostColumns);
-  request.rows = std::clamp(rows, 1u, kMostRows);
+  request.columns = std::clamp(columns, 1u, kMaxColumns);
+  request.rows = std::clamp(rows, 1u, kMaxRows);
   return request;
 }
 

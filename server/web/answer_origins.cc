@@ -1,16 +1,16 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/format/key.h"
+#include "server/format/storage/key.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 namespace {
 
 constexpr uint32_t kDefaultLimit = 20;
-constexpr uint32_t kMostOrigins = 200;
+constexpr uint32_t kMaxOrigins = 200;
 constexpr uint32_t kOriginsOfAStep = 3;  // of each rank
-constexpr size_t kMostReads = 64;        // steps of ranks
+constexpr size_t kMaxReads = 64;         // steps of ranks
 
 const char* OriginName(v1::OverflowOrigin origin) {
   switch (origin) {
@@ -65,11 +65,11 @@ absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, Jso
   std::vector<v1::StepSummary> suspects;
   absl::Status status = ListSteps(context.query, list, [&](const v1::StepSummary& step) {
     const bool has = step.nan_tensors() + step.inf_tensors() > 0 && step.step() >= *first && step.step() <= *last;
-    if (has && suspects.size() < kMostReads) suspects.push_back(step);
+    if (has && suspects.size() < kMaxReads) suspects.push_back(step);
     return true;
   });
   if (!status.ok()) return status;
-  const uint32_t most = std::clamp(*limit, 1u, kMostOrigins);
+  const uint32_t most = std::clamp(*limit, 1u, kMaxOrigins);
   uint32_t shown = 0;
   json.StartArray();
   for (size_t i = 0; i < suspects.size() && shown < most; ++i) {

@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "server/format/key.h"
+#include "server/format/storage/key.h"
 #include "server/query/step_columns.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr uint32_t kMostColumns = 2000;
-constexpr size_t kMostRanks = 16;  // that have a line of their own
+constexpr uint32_t kMaxColumns = 2000;
+constexpr size_t kMaxRanks = 16;  // that have a line of their own
 
 struct Lane {
   std::vector<uint64_t> nan, inf;  // tensors, by column
@@ -46,7 +46,7 @@ absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, Js
     return steps.size() % 1024 != 0 || !context.cancelled();
   });
   if (!status.ok()) return status;
-  const StepColumns places(std::move(steps), std::clamp(*columns, 1u, kMostColumns));
+  const StepColumns places(std::move(steps), std::clamp(*columns, 1u, kMaxColumns));
   std::map<std::pair<int, uint32_t>, Lane> lanes;
   for (const v1::StepSummary& step : found) {
     Lane& lane = lanes[{-step.rank().kind(), step.rank().number()}];  // ranks before processes
@@ -60,7 +60,7 @@ absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, Js
   std::vector<uint64_t> weights;
   for (const auto& [rank, lane] : lanes) weights.push_back(lane.all);
   std::sort(weights.rbegin(), weights.rend());
-  const uint64_t least = weights.size() > kMostRanks ? weights[kMostRanks - 1] : 0;
+  const uint64_t least = weights.size() > kMaxRanks ? weights[kMaxRanks - 1] : 0;
 
   json.StartObject();
   json.Name("columns");
@@ -76,7 +76,7 @@ absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, Js
   json.StartArray();
   size_t shown = 0;
   for (const auto& [rank, lane] : lanes) {
-    if (lane.all < least || shown == kMostRanks) continue;
+    if (lane.all < least || shown == kMaxRanks) continue;
     ++shown;
     v1::Rank of;
     of.set_kind(static_cast<v1::Rank::Kind>(-rank.first));

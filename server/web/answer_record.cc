@@ -5,8 +5,8 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMostRecords = 16;  // of one name: one a token
-constexpr size_t kMostBytes = 4 << 20;
+constexpr size_t kMaxRecords = 16;  // of one name: one a token
+constexpr size_t kMaxBytes = 4 << 20;
 
 }  // namespace
 
@@ -32,7 +32,7 @@ absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, Json
   size_t records = 0, bytes = 0;
   absl::Status status = ReadRecords(context.query, request, [&](const v1::Record& record) {
     std::string text;
-    if (records == kMostRecords || bytes > kMostBytes || !MessageToJsonString(record, &text, options).ok()) return true;
+    if (records == kMaxRecords || bytes > kMaxBytes || !MessageToJsonString(record, &text, options).ok()) return true;
     json.RawValue(text.data(), text.size(), rapidjson::kObjectType);
     bytes += text.size();
     ++records;

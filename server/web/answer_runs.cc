@@ -1,4 +1,4 @@
-#include "server/format/key.h"
+#include "server/format/storage/key.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {

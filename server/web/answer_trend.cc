@@ -3,14 +3,14 @@
 #include <limits>
 #include <vector>
 
-#include "server/format/key.h"
+#include "server/format/storage/key.h"
 #include "server/query/step_columns.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr uint32_t kMostColumns = 2000;
+constexpr uint32_t kMaxColumns = 2000;
 
 // The points of one column.
 struct Range {
@@ -80,7 +80,7 @@ absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonW
     return true;
   });
   if (!status.ok()) return status;
-  const StepColumns places(std::move(steps), std::clamp(*columns, 1u, kMostColumns));
+  const StepColumns places(std::move(steps), std::clamp(*columns, 1u, kMaxColumns));
   std::vector<Range> values(places.size()), goldens(golden.empty() ? 0 : places.size());
   for (const v1::TrendSeries& one : series) {
     for (int i = 0; i < one.step_size(); ++i) {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "server/format/cat.h"
-#include "server/format/scripted_block.h"
+#include "server/format/storage/scripted_block.h"
 #include "server/store/stored_pass.h"
-#include "server/store/tiler.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 namespace {

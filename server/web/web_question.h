@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "server/format/json_writer.h"
+#include "server/format/json/json_writer.h"
 #include "server/query/analysis_context.h"
 #include "server/query/query_context.h"
 #include "server/web/web_query.h"

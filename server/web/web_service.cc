@@ -53,25 +53,35 @@ std::string ErrorLine(const absl::Status& status) {
   return json.Take() + "\n";
 }
 
-// Counts one question among those under way, for as long as it lives.
-class Place {
+}  // namespace
+
+// One question among those under way, for as long as it lives.
+class WebService::Place {
  public:
-  Place(std::atomic<int>& under_way, Metrics* metrics) : under_way_(under_way), metrics_(metrics) {
-    count_ = ++under_way_;
-    metrics_->Set(Metric::kWebUnderWay, count_);
+  Place(WebService* service, std::string caller) : service_(service), caller_(std::move(caller)) {
+    absl::MutexLock lock(&service_->mu_);
+    of_caller_ = ++service_->under_way_[caller_];
+    Count(1);
   }
-  ~Place() { metrics_->Set(Metric::kWebUnderWay, --under_way_); }
+  ~Place() {
+    absl::MutexLock lock(&service_->mu_);
+    if (--service_->under_way_[caller_] == 0) service_->under_way_.erase(caller_);
+    Count(-1);
+  }
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  bool fits() const { return count_ <= WebService::kMostQuestions; }
+  bool fits() const { return of_all_ <= kMaxQuestions && of_caller_ <= kOfACaller; }
 
  private:
-  std::atomic<int>& under_way_;
-  Metrics* const metrics_;
-  int count_ = 0;
-};
+  void Count(int more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mu_) {
+    of_all_ = service_->all_under_way_ += more;
+    service_->query_.metrics->Set(Metric::kWebUnderWay, of_all_);
+  }
 
-}  // namespace
+  WebService* const service_;
+  const std::string caller_;
+  int of_all_ = 0, of_caller_ = 0;
+};
 
 std::span<const WebQuestion> WebQuestions() { return kQuestions; }
 
@@ -83,8 +93,9 @@ void WriteNumber(JsonWriter& json, double value) {
   }
 }
 
-WebService::WebService(QueryContext query, AnalysisContext analysis, Tokens* tokens, std::function<absl::Time()> now)
-    : query_(std::move(query)), analysis_(analysis), tokens_(tokens), now_(std::move(now)) {}
+WebService::WebService(QueryContext query, AnalysisContext analysis, Tokens* tokens, RefusalLog* refusals,
+                       std::function<absl::Time()> now)
+    : query_(std::move(query)), analysis_(analysis), tokens_(tokens), refusals_(refusals), now_(std::move(now)) {}
 
 HttpResponse WebService::Answer(const HttpRequest& request) {
   if (const WebAsset* const asset = FindAsset(request.path); asset != nullptr) {
@@ -96,13 +107,15 @@ HttpResponse WebService::Answer(const HttpRequest& request) {
   });
   const std::string_view kind = question == kQuestions.end() ? "unknown" : question->name;
   if (question == kQuestions.end()) {
-    return Refuse(kind, absl::NotFoundError("there is nothing under this path; the page is at /"));
+    return Refuse(kind, request.peer, absl::NotFoundError("there is nothing under this path; the page is at /"));
   }
-  if (absl::Status status = Admit(request); !status.ok()) return Refuse(kind, status);
-  auto place = std::make_shared<Place>(under_way_, query_.metrics);
+  absl::StatusOr<std::string> caller = Admit(request);
+  if (!caller.ok()) return Refuse(kind, request.peer, caller.status());
+  auto place = std::make_shared<Place>(this, *std::move(caller));
   if (!place->fits()) {
-    return Refuse(kind, absl::ResourceExhaustedError(
-                            Cat("this server works on ", kMostQuestions, " questions already; ask again soon")));
+    return Refuse(kind, request.peer,
+                  absl::ResourceExhaustedError(Cat("this server works on ", kMaxQuestions, " questions, or on ",
+                                                   kOfACaller, " of yours, already; ask again soon")));
   }
   return {200, "application/x-ndjson", "",
           [this, question = &*question, place, query = WebQuery(request.query)](HttpStream& stream) {
@@ -110,23 +123,22 @@ HttpResponse WebService::Answer(const HttpRequest& request) {
           }};
 }
 
-absl::Status WebService::Admit(const HttpRequest& request) const {
-  if (tokens_ == nullptr) return absl::OkStatus();
+absl::StatusOr<std::string> WebService::Admit(const HttpRequest& request) const {
+  if (tokens_ == nullptr) return request.peer;
   if (request.bearer.empty()) return absl::UnauthenticatedError("this server wants a token of the role read");
   auto bearer = tokens_->Find(request.bearer);
-  absl::Status status;
-  if (!bearer.ok()) {
-    status = absl::UnauthenticatedError("this server does not know the token");
-  } else if (!bearer->Has(Role::kRead)) {
-    status = absl::PermissionDeniedError(Cat("the token of \"", bearer->name, "\" does not have the role read"));
+  if (!bearer.ok()) return absl::UnauthenticatedError("this server does not know the token");
+  if (!bearer->Has(Role::kRead)) {
+    return absl::PermissionDeniedError(Cat("the token of \"", bearer->name, "\" does not have the role read"));
   }
-  return status;
+  return "token " + bearer->name;
 }
 
-HttpResponse WebService::Refuse(std::string_view kind, const absl::Status& status) const {
+HttpResponse WebService::Refuse(std::string_view kind, const std::string& peer, const absl::Status& status) const {
   query_.metrics->Add(Metric::kWebRequests, 1, {std::string(kind), "refused"});
   if (absl::IsUnauthenticated(status)) query_.metrics->Add(Metric::kCallsDenied, 1, {"unauthenticated"});
   if (absl::IsPermissionDenied(status)) query_.metrics->Add(Metric::kCallsDenied, 1, {"permission_denied"});
+  refusals_->Note(Cat("/api/", kind), peer, StdView(status.message()));
   return {HttpStatusOf(status.code()), "application/json", ErrorLine(status), nullptr};
 }
 

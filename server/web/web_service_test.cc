@@ -9,7 +9,7 @@
 #include <string>
 
 #include "server/ingest/scripted_agent.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/scratch_directory.h"
 #include "server/web/assets.h"
 
 namespace msprobe::server {
@@ -58,10 +58,10 @@ class WebServiceTest : public testing::Test {
                        .activity = &activity_,
                        .spool_directory = directory_ / "incoming"};
     AnalysisContext analysis{.store = store_.get(), .activity = &activity_, .metrics = &metrics_, .layouts = &layouts_};
-    service_ = std::make_unique<WebService>(query, analysis, tokens, [this] { return now_; });
+    service_ = std::make_unique<WebService>(query, analysis, tokens, &refusals_, [this] { return now_; });
   }
   HttpResponse Get(const std::string& path, Parameters query = {}, const std::string& bearer = "") {
-    return service_->Answer({path, std::move(query), bearer});
+    return service_->Answer({path, std::move(query), bearer, peer_});
   }
   // The lines of an answer.
   std::string Ask(const std::string& what, Parameters query = {}) {
@@ -76,8 +76,10 @@ class WebServiceTest : public testing::Test {
     return more;
   }
 
+  std::string peer_ = "10.0.0.1";  // who asks
   ScratchDirectory directory_;
   Metrics metrics_;
+  RefusalLog refusals_;
   StepLayouts layouts_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   Activity activity_{now_};
@@ -173,11 +175,16 @@ TEST_F(WebServiceTest, TokensStandBeforeTheNumbersAndNotBeforeThePage) {
   EXPECT_EQ(metrics_.Value(Metric::kWebRequests, {"runs", "refused"}), 3);
 }
 
-TEST_F(WebServiceTest, OnlySoManyAreWorkedOnAtOnce) {
+TEST_F(WebServiceTest, OnlySoManyAreWorkedOnAtOnceAndOneCallerDoesNotHaveThemAll) {
   std::vector<HttpResponse> waiting;
-  for (int i = 0; i < WebService::kMostQuestions; ++i) waiting.push_back(Get("/api/runs"));
-  EXPECT_EQ(metrics_.Value(Metric::kWebUnderWay), WebService::kMostQuestions);
-  EXPECT_EQ(Get("/api/runs").status, 503);
+  for (int i = 0; i < WebService::kOfACaller; ++i) waiting.push_back(Get("/api/runs"));
+  EXPECT_EQ(Get("/api/runs").status, 503) << "the same caller";
+  peer_ = "10.0.0.2";
+  for (int i = WebService::kOfACaller; i < WebService::kMaxQuestions; ++i) waiting.push_back(Get("/api/runs"));
+  EXPECT_EQ(waiting.back().status, 200) << "another";
+  EXPECT_EQ(metrics_.Value(Metric::kWebUnderWay), WebService::kMaxQuestions);
+  peer_ = "10.0.0.3";
+  EXPECT_EQ(Get("/api/runs").status, 503) << "all places are taken";
   EXPECT_EQ(Get("/").status, 200);
   waiting.pop_back();
   EXPECT_EQ(Get("/api/runs").status, 200);

@@ -2,7 +2,7 @@
 """Everything that is measured: what capture costs (overhead.py), many ranks on one server (load.py),
 comparisons (compare.py), probes in compiled models (graph.py), and the microbenchmarks.
 
-bench.py                  all of it, beside the established tool; 45 minutes. Writes docs/overhead.md, docs/load.md
+bench.py                  all of it, beside mindstudio-probe; 45 minutes. Writes docs/overhead.md, docs/load.md
 bench.py --pairs 10       fewer pairs of steps a row
 bench.py --only micro     one part: overhead, load, compare, graph or micro
 """

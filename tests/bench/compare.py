@@ -1,4 +1,4 @@
-"""Measures comparisons beside the established tool: wall time, CPU time and peak memory of the whole process tree.
+"""Measures comparisons beside mindstudio-probe: wall time, CPU time and peak memory of the whole process tree.
 
     .venv/bin/python tests/bench/compare.py                # everything, the real tool too (four minutes)
     .venv/bin/python tests/bench/compare.py --ours         # without it
@@ -132,7 +132,7 @@ def cases(root: pathlib.Path, oracle: pathlib.Path | None, wanted: Callable[[str
     reference = (
         pathlib.Path(os.environ.get("MSPROBE_REFERENCE", REPOSITORY.parent / "shared" / "reference")) / "compare"
     )
-    ours = [sys.executable, "-c", "from msprobe_client.legacy import main; main()", "compare"]
+    ours = [sys.executable, "-c", "from msprobe_client.compat.legacy import main; main()", "compare"]
     client = [sys.executable, "-m", "msprobe_client"]
     theirs = [str(oracle / "bin" / "msprobe"), "compare"] if oracle else None
     found = []
@@ -276,7 +276,7 @@ def main() -> int:
     names = arguments.only.split(",")
     oracle = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle"))
     if not (oracle / "bin" / "msprobe").exists() and not arguments.ours:
-        print(f"no established tool at {oracle}: only ours is measured (make oracle)", file=sys.stderr)
+        print(f"no mindstudio-probe at {oracle}: only ours is measured (make oracle)", file=sys.stderr)
     has_oracle = (oracle / "bin" / "msprobe").exists() and not arguments.ours
     root = pathlib.Path(tempfile.mkdtemp(prefix="msprobe_bench_"))
     over = []

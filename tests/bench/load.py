@@ -254,7 +254,7 @@ def document(results: dict[str, dict[str, float]], cores: int, before: str) -> s
 
 Written by `tests/bench/load.py --write` (a part of `make bench`). The load generator has the agent's own
 transport; server and load share the machine's {cores} cores. Each rank replays one training step of a small
-Qwen2 recorded with the established tool ({first["tensors_a_step"]} tensors in API calls and modules, forward
+Qwen2 recorded with mindstudio-probe ({first["tensors_a_step"]} tensors in API calls and modules, forward
 and backward), with other numbers every time, and asks for durability that survives power loss. A tensor counts
 when the server has said that it is durable. `ack` runs from handing a batch to the transport until its
 durability is known at the sender; without a rate limit a sender always has a full queue, so it is the queue

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What capture costs a model's step: the table of docs/overhead.md.
 
-    overhead.py                       every row, ours and the established tool; some forty minutes
+    overhead.py                       every row, ours and mindstudio-probe; some forty minutes
     overhead.py --quick               fewer pairs; under eight minutes
     overhead.py --only "mix" --pairs 10 --ours
     overhead.py --write               also writes docs/overhead.md's table and build/overhead.json
@@ -330,7 +330,7 @@ def records(ours: bool, blocks: int, stacks: bool) -> dict[str, float]:
 def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     real = python(False).exists() and not options.ours
     if not real:
-        console.print("the established tool is left out" if options.ours else f"no established tool at {python(False)}")
+        console.print("mindstudio-probe is left out" if options.ours else f"no mindstudio-probe at {python(False)}")
     tools = [True, False] if real else [True]
     begun = time.monotonic()
     found: dict[str, Any] = {"rows": [], "machine": machine(), "load": os.getloadavg()[0]}
@@ -503,15 +503,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--most-pairs", type=int, default=120, help="where --pairs do not tell whether a limit is met")
-    parser.add_argument("--real-pairs", type=int, default=6, help="of the established tool")
+    parser.add_argument("--real-pairs", type=int, default=6, help="of mindstudio-probe")
     parser.add_argument("--first-processes", type=int, default=5, help="whose first steps are measured, a row")
     parser.add_argument("--peak-processes", type=int, default=3, help="whose memory is measured, a row")
     parser.add_argument("--stopped-processes", type=int, default=5, help="with a stopped debugger, and as many without")
-    parser.add_argument("--quick", action="store_true", help="12 pairs, 2 of the established tool")
+    parser.add_argument("--quick", action="store_true", help="12 pairs, 2 of mindstudio-probe")
     parser.add_argument(
         "--only", default="", help="a regular expression: these rows; also stopped, record, flat, micro"
     )
-    parser.add_argument("--ours", action="store_true", help="without the established tool")
+    parser.add_argument("--ours", action="store_true", help="without mindstudio-probe")
     parser.add_argument("--write", action="store_true", help="write docs/overhead.md and build/overhead.json")
     options = parser.parse_args()
     if options.quick:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One case of the overhead table in one process; prints one line of JSON. Runs under this tool or the established one.
+"""One case of the overhead table in one process; prints one line of JSON. Runs under this tool or mindstudio-probe.
 
 Plain and captured steps alternate A B B A in this process, which was warmed up before the tool was imported. Its main
 thread keeps one core; its other threads, the server and the interrupts of the disk that it writes to have the others.

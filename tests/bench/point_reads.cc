@@ -18,9 +18,9 @@
 namespace msprobe::bench {
 
 struct PointReads::Shared {
-  static constexpr uint32_t kMostRanks = 4096;
+  static constexpr uint32_t kMaxRanks = 4096;
   std::atomic<bool> stop;
-  std::atomic<uint32_t> emitted[kMostRanks];  // steps, by rank
+  std::atomic<uint32_t> emitted[kMaxRanks];  // steps, by rank
 };
 
 namespace {
@@ -59,7 +59,7 @@ bool WriteAll(int to, const Call& call) { return write(to, &call, sizeof(call)) 
 
 PointReads::PointReads(const std::string& server, const std::string& run, const RecordedStep& step, uint32_t ranks,
                        double a_second)
-    : ranks_(std::min(ranks, Shared::kMostRanks)) {
+    : ranks_(std::min(ranks, Shared::kMaxRanks)) {
   std::vector<std::string> names;
   for (const RecordedStep::Fragment& fragment : step.fragments()) {
     if (std::string name = NameOf(fragment); !name.empty()) names.push_back(std::move(name));

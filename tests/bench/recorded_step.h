@@ -9,7 +9,7 @@
 
 namespace msprobe::bench {
 
-// The fragments of one step as a dump directory of the established tool has them: names, nesting, dtypes, shapes,
+// The fragments of one step as a dump directory of mindstudio-probe has them: names, nesting, dtypes, shapes,
 // scalars, stacks and parents are of the dump, numbers are whoever replays it to choose.
 //
 // Immutable after Load. Threads: any.

@@ -16,8 +16,8 @@
 
 #include "absl/time/clock.h"
 #include "agent/core/session.h"
-#include "server/control/store_check.h"
-#include "server/store/scratch_directory.h"
+#include "server/maintenance/store_check.h"
+#include "server/store/disk/scratch_directory.h"
 #include "tests/chaos/planned_check.h"
 #include "tests/chaos/planned_rank.h"
 #include "tests/chaos/unruly_proxy.h"

@@ -14,7 +14,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/time/clock.h"
-#include "server/control/store_check.h"
+#include "server/maintenance/store_check.h"
 #include "tests/chaos/planned_check.h"
 #include "tests/chaos/planned_rank.h"
 

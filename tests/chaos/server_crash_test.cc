@@ -16,8 +16,8 @@
 
 #include "absl/time/clock.h"
 #include "server/format/cat.h"
-#include "server/store/crash_disk.h"
-#include "server/store/scratch_directory.h"
+#include "server/store/disk/crash_disk.h"
+#include "server/store/disk/scratch_directory.h"
 #include "tests/chaos/streaming_rank.h"
 
 extern char** environ;

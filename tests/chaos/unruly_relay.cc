@@ -10,8 +10,8 @@ namespace {
 
 constexpr size_t kRecent = 6;  // batches that may be sent once more
 constexpr uint64_t kRepeatOneIn = 2;
-constexpr uint64_t kMostMessages = 30;  // of a stream that is to be cut
-constexpr uint64_t kMostHeld = 6;
+constexpr uint64_t kMaxMessages = 30;  // of a stream that is to be cut
+constexpr uint64_t kMaxHeld = 6;
 constexpr uint64_t kHelloHeldOneIn = 5;
 constexpr absl::Duration kPatience = absl::Seconds(5);
 
@@ -93,8 +93,8 @@ void UnrulyRelay::Answer(Call& call) {
 }
 
 bool UnrulyRelay::Forward(AgentStream& agent, Call& call, std::deque<v1::AgentMessage>& held) {
-  uint64_t pass = Draw(kHelloHeldOneIn) == 0 ? 0 : 1 + Draw(kMostMessages);
-  const uint64_t hold = Draw(kMostHeld);
+  uint64_t pass = Draw(kHelloHeldOneIn) == 0 ? 0 : 1 + Draw(kMaxMessages);
+  const uint64_t hold = Draw(kMaxHeld);
   std::deque<v1::AgentMessage> recent;
   v1::AgentMessage message;
   while (agent.Read(&message)) {

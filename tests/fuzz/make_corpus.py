@@ -110,14 +110,56 @@ def entry(key: bytes, content: bytes) -> bytes:
     return struct.pack("<II", 0x4C50534D, zlib.crc32(covered)) + covered
 
 
+def line(
+    kind: int, content: bytes, *, last_entry: int = 0, number: int = 0, raw: tuple[int, int, int] | None = None
+) -> bytes:
+    """Of tests/fuzz/session_memory.cc. raw: offset, size, and how much of it counts."""
+    place = raw or (0, 0, 0)
+    return struct.pack("<BBHIQQQQ", kind, raw is not None, len(content), last_entry, number, *place) + content
+
+
+def padded(content: bytes) -> bytes:
+    return content + bytes(-len(content) % 8)
+
+
+def session_memory() -> None:
+    """A queue with a fragment of a tensor and a marker, definitions, and what a batch has announced."""
+    marker = ingest_pb2.Marker(step_end=ingest_pb2.Marker.StepEnd(step=1)).SerializeToString()
+    fields = record_pb2.Node(tensor=record_pb2.Node.TensorSlot(type="torch.Tensor", dtype=2, device="cpu"))
+    structure = record_pb2.Structure(name="Torch.add", kind=1, fields=fields).SerializeToString()
+    definition = padded(struct.pack("<IIQ", 1, 1, len(structure)) + structure)
+    leaf = struct.pack(
+        "<5d2q4Q4dQII8BQ", *[1.5] * 5, 1, 1, 0, 0, 0, 0, *[1.5] * 4, 7, 7, 2, *[1, 0, 0, 0, 1, 1, 1, 1], 0
+    )
+    payload = struct.pack("<QQQ", 1 << 17, 16, 1) + bytes(range(16))
+    text = struct.pack("<Q", 3) + padded(b"abc")
+    rest = leaf + payload + struct.pack("<2q", 2, 3) + text
+    heading = struct.pack("<QQ18I", 88 + len(rest), 5, 0, 0, 1, 0, 1, 0, 3, 0, 0, 1, 1, 2, 0, 0, 0, 1, 1, 0)
+    ending = struct.pack("<QQ18I", 88 + len(padded(marker)), 0, 1, len(marker), *[0] * 16) + padded(marker)
+    queue = line(1, heading + rest + ending)
+    write("session_memory", "queue", line(2, definition) + queue)
+    wire = batch()
+    write(
+        "session_memory", "batch", line(3, wire, last_entry=1, number=1) + line(4, bytes(range(64)), number=1) + queue
+    )
+    write("session_memory", "place", line(2, definition) + line(1, b"", raw=(1 << 17, 4096, 64)))
+
+
 def main() -> None:
     write("wire_batch", "batch", batch())
     write("storage_value", "key", b"\x03" + bytes(range(29)))
+    get = b"\x07GET /api/runs?run=a%20b&x=+ HTTP/1.1\r\nHost: localhost:8080\r\nRange: bytes=0-,0-\r\n\r\n"
+    post = b"\xffPOST / HTTP/1.1\r\nHost: [::ffff:127.0.0.1]\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    write("http_request", "get", get)
+    write("http_request", "post", post)
+    for number, host in enumerate(("127.0.0.1:80", "127.attacker.example", "[::1]:8080", "a\n\x1b\x9b\u202e")):
+        write("http_request", f"host{number}", b"\x01" + host.encode())
     for which, text in enumerate((DUMP, STACK, CONSTRUCT, DEBUG)):
         write("dump_directory", ("dump", "stack", "construct", "debug")[which], bytes([which]) + text.encode())
     tensors()
     write("spool_segment", "two", entry(b"session", b"who") + entry(b"batch 1", bytes(40)))
     write("spool_segment", "torn", entry(b"session", b"who") + entry(b"batch 1", bytes(40))[:30])
+    session_memory()
     print(f"{sum(1 for path in CORPUS.rglob('*') if path.is_file())} files in {CORPUS}", file=sys.stderr)
 
 

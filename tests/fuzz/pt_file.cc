@@ -1,8 +1,8 @@
 // A .pt file of an import, elements and all.
 
-#include "server/format/pt_file.h"
+#include "server/format/tensor_file/pt_file.h"
 
-#include "server/format/byte_source.h"
+#include "server/format/tensor_file/byte_source.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=TARGETS)
     options = parser.parse_args()
     if shutil.which("clang++") is None:
-        raise SystemExit("fuzz: no clang++: make lint-packages installs it")
+        raise SystemExit("fuzz: no clang++: make lint-tools installs it")
     names = options.only or list(TARGETS)
     build(names)
     broken = [name for name in names if not fuzz(name, options.seconds)]

@@ -4,11 +4,11 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
-#include "server/format/extent.h"
-#include "server/format/key.h"
-#include "server/format/storage.pb.h"
-#include "server/format/tile_reader.h"
-#include "server/format/value.h"
+#include "server/format/storage/extent.h"
+#include "server/format/storage/key.h"
+#include "server/format/storage/storage.pb.h"
+#include "server/format/storage/tile_reader.h"
+#include "server/format/storage/value.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace msprobe::server {

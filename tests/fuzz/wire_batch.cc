@@ -6,8 +6,8 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "msprobe/v1/ingest.pb.h"
-#include "server/format/record_assembler.h"
-#include "server/format/structure_summary.h"
+#include "server/format/storage/record_assembler.h"
+#include "server/format/storage/structure_summary.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace msprobe::server {

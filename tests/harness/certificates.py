@@ -19,11 +19,11 @@ class Authority:
         )
         self.ca = directory / "ca.pem"
 
-    def sign(self, name):
-        """Certificate and key of a host that is this machine."""
+    def sign(self, name, days=2):
+        """Certificate and key of a host that is this machine; days -1: it was valid until yesterday."""
         at = self.directory
         _openssl(*f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}".split(), cwd=at)
         (at / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out {name}.pem"
+        signing = f"x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days {days} -out {name}.pem"
         _openssl(*signing.split(), "-extfile", "names", cwd=at)
         return at / f"{name}.pem", at / f"{name}.key"

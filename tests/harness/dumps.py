@@ -38,8 +38,9 @@ def entries(dump_path, step=0):
 
 
 def exported_steps(dump_path):
-    """Numbers of the steps that have a directory."""
-    return sorted(int(path.name[4:]) for path in pathlib.Path(dump_path).glob("step*") if path.name[4:].isdigit())
+    """Numbers of the steps that have a rank's directory, which appears whole; a step's own is there before."""
+    ranks = (path for path in pathlib.Path(dump_path).glob("step*/*") if path.name.startswith(("rank", "proc")))
+    return sorted({int(path.parent.name[4:]) for path in ranks if path.parent.name[4:].isdigit()})
 
 
 def base_name(entry):

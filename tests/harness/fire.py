@@ -140,9 +140,10 @@ def network():
 
 
 @contextlib.contextmanager
-def server_in(there, data_dir, log, *flags):
+def server_in(there, data_dir, log, *flags, prefix=()):
     """A server in the far namespace, ready."""
-    command = [*there.within(there.far), find_binary("msprobe-server"), f"--listen={there.address}", "--insecure"]
+    binary = find_binary("msprobe-server")
+    command = [*there.within(there.far), *prefix, binary, f"--listen={there.address}", "--insecure"]
     with Background([*command, f"--data_dir={data_dir}", "--log_level=info", *flags], log) as server:
         host, _, port = there.address.rpartition(":")
         probe = f"exec 3<>/dev/tcp/{host}/{port}"

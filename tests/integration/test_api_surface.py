@@ -30,7 +30,7 @@ def surface(dump_path):
     return call
 
 
-def test_signatures_are_the_established_ones():
+def test_signatures_are_those_of_mindstudio():
     from msprobe.pytorch import PrecisionDebugger, module_dump, module_dump_end, random_save, seed_all
 
     def parameters(function):
@@ -189,7 +189,7 @@ def test_a_second_construction_says_what_stays(surface, dump_path):
 
 
 @TIMEOUT
-def test_module_dump_is_that_of_the_established_tool(tmp_path, oracle_python):
+def test_module_dump_is_that_of_mindstudio(tmp_path, oracle_python):
     found = {}
     for tool, python in (("ours", sys.executable), ("theirs", oracle_python)):
         config = tmp_path / f"{tool}.json"
@@ -216,7 +216,7 @@ def test_seeds(surface):
 
 
 @TIMEOUT
-def test_random_calls_are_those_the_established_tool_writes(surface, tmp_path, oracle_python):
+def test_random_calls_are_those_mindstudio_writes(surface, tmp_path, oracle_python):
     found = {}
     for tool, python in (("ours", sys.executable), ("theirs", oracle_python)):
         surface("random_calls", python=python, path=tmp_path / tool)

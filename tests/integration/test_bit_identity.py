@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from harness.dumps import exported_steps, write_config
-from harness.processes import PROGRAMS, run
+from harness.processes import PROGRAMS, run, wait_until
 
 STEPS = 20
 AGENTS = {
@@ -54,13 +54,14 @@ def trace(directory, name):
         # The encoder's fused kernel calls none of its modules: at L0 nothing to record, and no directory.
         recorded = [net for net in NETS if not (level == "L0" and net == "encoder")]
         wanted = 1 if name == "stopped" else (len(recorded) - 1) * steps + 1  # all is decoded in one step
-        assert len(exported_steps(directory / "dump")) == wanted, "the agent was on"
+        # On a busy machine the program's end does not wait for all of them.
+        wait_until(lambda: len(exported_steps(directory / "dump")) == wanted, 250, "all steps are exported")
     outcome = json.loads(pathlib.Path(out).read_text())
     shutil.rmtree(directory, ignore_errors=True)  # hundreds of megabytes of tensors
     return outcome
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_nothing_changes(agent, net, outcomes):

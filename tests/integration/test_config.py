@@ -1,4 +1,4 @@
-"""Every switch of config.json in a real process, beside the established tool where that has it; docs/config.md."""
+"""Every switch of config.json in a real process, beside mindstudio-probe where that has it; docs/config.md."""
 
 import json
 import math
@@ -150,7 +150,7 @@ def test_a_regular_expression_in_list(switched):
 
 
 @TIMEOUT
-def test_token_range_is_that_of_the_established_tool(switched, oracle_python):
+def test_token_range_is_that_of_mindstudio(switched, oracle_python):
     ours = switched("tokens", {"level": "mix"})[0]
     theirs = switched("tokens", {"level": "mix"}, python=oracle_python)[0]
     assert alike(ours, theirs)
@@ -207,21 +207,21 @@ def test_nan_check_tells_which_output_is_not_finite(switched):
 
 @pytest.fixture(scope="module")
 def benches(switched, oracle_python):
-    """Dumps with tensors and checksums, of this tool and of the established one."""
+    """Dumps with tensors and checksums, of this tool and of mindstudio-probe."""
     config = {"task": "tensor", "level": "mix", "tensor": {"summary_mode": "md5"}}
     return switched("train", config)[3], switched("train", config, python=oracle_python)[3]
 
 
 @TIMEOUT
-@pytest.mark.parametrize("of_established_tool", [False, True])
-def test_diff_check_keeps_the_tensors_of_the_first_difference(switched, benches, of_established_tool):
-    section = {"bench_path": str(benches[of_established_tool])}
+@pytest.mark.parametrize("of_mindstudio", [False, True])
+def test_diff_check_keeps_the_tensors_of_the_first_difference(switched, benches, of_mindstudio):
+    section = {"bench_path": str(benches[of_mindstudio])}
     config = {"task": "diff_check", "level": "mix", "diff_check": section}
     steps, tensors, output, _ = switched("train", config, "--change")
     assert tensors == {"Torch.mul.0.forward.input.0.pt", "Torch.mul.0.forward.output.0.pt"}
     assert output.count("differs from the dump under bench_path") == 1
     assert "Torch.mul.0.forward differs" in output
-    assert list(steps) == [0], "the service ends after diff_nums differences, as the established tool's"
+    assert list(steps) == [0], "the service ends after diff_nums differences, as mindstudio-probe's"
     assert "msprobe ends successfully" in output
     steps, tensors, output, _ = switched("train", config)
     assert not tensors and list(steps) == [0, 1], "equal runs have no difference"
@@ -229,7 +229,7 @@ def test_diff_check_keeps_the_tensors_of_the_first_difference(switched, benches,
 
 
 @TIMEOUT
-def test_bench_path_keeps_what_the_established_tool_keeps(switched, benches, oracle_python):
+def test_bench_path_keeps_what_mindstudio_keeps(switched, benches, oracle_python):
     section = {"bench_path": str(benches[1]), "summary_mode": "md5", "diff_nums": -1}
     config = {"task": "tensor", "level": "mix", "tensor": section}
     ours = switched("train", config, "--change")
@@ -244,9 +244,9 @@ LOADED = ["Module.first.Linear.forward.0", "Module.rest.Sequential.forward.0"]
 
 
 @TIMEOUT
-@pytest.mark.parametrize("of_established_tool", [False, True])
-def test_load_replaces_the_inputs_and_captures_what_then_runs(switched, benches, oracle_python, of_established_tool):
-    load = {"path": str(benches[of_established_tool]), "modules": LOADED, "dump_after_load": True}
+@pytest.mark.parametrize("of_mindstudio", [False, True])
+def test_load_replaces_the_inputs_and_captures_what_then_runs(switched, benches, oracle_python, of_mindstudio):
+    load = {"path": str(benches[of_mindstudio]), "modules": LOADED, "dump_after_load": True}
     config = {"level": "mix", "load": load}
     ours = switched("shifted", config)
     theirs = switched("shifted", config, python=oracle_python)

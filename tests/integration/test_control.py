@@ -1,10 +1,10 @@
 """Processes that run are asked to capture otherwise, through their server: no restart, no file is edited."""
 
 import contextlib
-import json
 import sys
 
 import pytest
+from harness import answers
 from harness.dumps import write_config
 from harness.processes import PROGRAMS, Background, external_server, run, wait_until
 
@@ -57,16 +57,16 @@ class Job:
 
     def control(self, *arguments):
         done = self.ask("control", RUN, *arguments)
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return answers.rows(done.stdout)
 
     def steps(self, rank):
         done = self.ask("steps", RUN)
-        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        rows = answers.rows(done.stdout)
         return [row["step"] for row in rows if row["rank"] == f"rank{rank}" and row["state"] == "complete"]
 
     def records(self, rank, step):
         done = self.ask("records", RUN, "--rank", str(rank), "--step", str(step))
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return answers.rows(done.stdout)
 
 
 @pytest.fixture
@@ -126,8 +126,10 @@ def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(job):
     job.begin(0)
     done = job.ask("control", RUN, "set", "level=L9", check=False)
     assert done.returncode == 3
-    (row,) = [json.loads(line) for line in done.stdout.splitlines()]
+    (row,) = answers.rows(done.stdout)
     assert row["refused"] and "L9" in row["said"] and row["level"] == "L0"
+    (row,) = job.control("status")  # which ends with 0
+    assert row["refused"] and "L9" in row["said"]
     done = job.ask("control", RUN, "set", "dump_path=/elsewhere", check=False)
     assert "dump_path cannot be changed while the program runs" in done.stdout
     for arguments, said in (
@@ -138,6 +140,51 @@ def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(job):
         assert done.returncode == 3 and said in done.stderr
     done = job.ask("control", RUN, "next", "none", check=False)
     assert done.returncode == 2 and "next needs a number of steps" in done.stderr
+    job.end()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (("server_token_file=/etc/shadow",), ["server_token_file cannot be changed while the program runs"]),
+        (("spool_dir=/tmp",), ['"spool_dir" is no field of the configuration']),
+        (("levle=L1",), ['"levle" is no field of the configuration; did you mean "level"?']),
+        (("dump_enable=true",), ["dump_enable is switched by start and stop"]),
+        (('statistics={"list": ["linear"]}',), ["statistics is a section, whose fields are set by their own names"]),
+        (('load={"path": "/", "modules": ["a"]}',), ["load cannot be changed while the program runs"]),
+        (
+            ("level=L1", "server_ca=/x", "nonsense=1", "memory_ceiling_mb=1"),
+            [
+                "server_ca cannot be changed while the program runs",
+                '"nonsense" is no field of the configuration',
+                "memory_ceiling_mb cannot be changed while the program runs",
+            ],
+        ),
+    ],
+    ids=lambda value: value[0].partition("=")[0] + ("+" if len(value) > 1 else ""),
+)
+def test_a_field_that_is_settled_is_refused_by_name_with_all_beside_it(job, fields, said):
+    job.begin(0)
+    done = job.ask("control", RUN, "set", *fields, check=False)
+    assert done.returncode == 3
+    (row,) = answers.rows(done.stdout)
+    assert row["refused"] and row["said"] == "nothing is changed: " + "; ".join(said)
+    (now,) = answers.rows(job.ask("control", RUN, "status", check=False).stdout)  # it says of the refusal again
+    assert now["level"] == "L0"
+    (changed,) = job.control("set", "level=L1", 'slice=[{"dim": 0}]')
+    assert changed["said"].startswith('changed: level="L1", slice=[{"dim": 0}]') and changed["level"] == "L1"
+    job.end()
+
+
+def test_who_asks_makes_no_lines_in_the_programs_output(job):
+    from msprobe_client import Client
+
+    process = job.begin(0)
+    with Client(job.address) as typed:
+        typed.control(RUN, "stop", asked_by="mallory\n2026-01-31 12:00:00 (1) [ERROR] loss is NaN\x1b[2J")
+    said = "mallory\\n2026-01-31 12:00:00 (1) [ERROR] loss is NaN\\x1b[2J asked: stop"
+    process.wait_for(lambda: said in process.output, PATIENCE, "it is said, in one line")
+    assert "\x1b" not in process.output
     job.end()
 
 

@@ -73,6 +73,7 @@ def test_a_server_that_comes_later_gets_the_records(tmp_path, running, ask, addr
 def test_what_a_killed_process_had_spooled_is_sent_by_the_next(tmp_path, dump_path, running, traced, ask, address):
     progress, spool = tmp_path / "progress", dump_path / ".msprobe" / "spool"
     config = {"task": "tensor", "server": f"unix:{address}", "memory_ceiling_mb": 1, "stall_bound_s": 60}
+    config["session_memory"] = "off"  # the server would adopt it before the next program does
     arguments = ("--steps", 4, "--progress", progress, "--hold-after", 3, "--go", tmp_path / "never")
     with running("train_steps.py", *arguments, run=RUN, **config) as program:
         program.wait_for(lambda: progress.exists() and progress.read_text() == "3", 120, "four steps without a server")

@@ -2,16 +2,20 @@
 
 import dataclasses
 import re
+import sys
+import time
 import urllib.request
 
 import pytest
+from harness.dumps import write_config
 from harness.fire import PlannedAgent, end
-from harness.processes import REPOSITORY, external_server, free_port, wait_until
+from harness.processes import REPOSITORY, external_server, free_port, run, wait_until
 
 ROW = re.compile(r"\| `(\w+)` \| (\w+) \| ([^|]+) \| ([^|]+) \| (.+) \|$")
 SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)$")
 LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 STEPS = 20
+PAYLOAD_BYTES = STEPS * 4 * sum((5000, 15000, 5000, 15000))
 
 
 @dataclasses.dataclass
@@ -42,23 +46,26 @@ def scrape(port):
         elif line.startswith("# TYPE "):
             _, _, name, kind = line.split(" ")
             found[name] = Family(kind, help=helps.get(name, ""))
-        elif (match := SAMPLE.match(line)) and match[1] in found:  # the exposer has some of its own, of other kinds
+        elif (match := SAMPLE.match(line)) and match[1] in found:  # of a histogram there are others
             name, labels, value = match.groups()
             found[name].labels |= {label for label, _ in LABEL.findall(labels or "")}
             found[name].total += float(value)
-    return {name: family for name, family in found.items() if name.startswith("msprobe_")}
+    return found
 
 
 @pytest.mark.timeout(120)
 def test_a_scrape_has_what_the_document_says_and_counts_what_was_sent(tmp_path, short_directory):
     address, port = short_directory / "s", free_port()
     flags = ("--metrics_listen", f"127.0.0.1:{port}")
+    began = time.time()
     with external_server(address, tmp_path / "data", tmp_path / "server.log", *flags) as server:
         with PlannedAgent(tmp_path, f"unix:{address}", steps=STEPS) as agent:
             agent.outcome()
         # Most are looked at once a second.
         metrics = wait_until(
-            lambda: (now := scrape(port))["msprobe_syncs_total"].total > 0 and now, 10, "the store's metrics are there"
+            lambda: (now := scrape(port))["msprobe_store_written_bytes_total"].total > PAYLOAD_BYTES and now,
+            10,
+            "the store's metrics are there",
         )
         end(server)
     expected = documented()
@@ -75,12 +82,35 @@ def test_a_scrape_has_what_the_document_says_and_counts_what_was_sent(tmp_path, 
     assert total["ingest_batches_total"] == total["ingest_durable_batches_total"] > 0
     assert total["ingest_records_total"] == STEPS * 200
     assert total["steps_total"] == STEPS
-    assert total["payload_stored_bytes_total"] == STEPS * 4 * sum((5000, 15000, 5000, 15000))
+    assert total["payload_stored_bytes_total"] == PAYLOAD_BYTES
     assert total["store_written_bytes_total"] > total["payload_stored_bytes_total"]
+    assert total["syncs_total"] > 0
     assert total["sync_seconds_total"] > 0
     assert total["process_resident_bytes"] > 1 << 20
+    assert began - 1 < total["process_start_time_seconds"] < began + 60
+    assert 10 < total["process_open_files"] < total["process_max_files"]
     for idle in ("ingest_waiting_batches", "payloads_waiting", "sync_waiting", "sync_lag_seconds", "store_refusing"):
         assert total[idle] == 0, idle
+
+
+@pytest.mark.timeout(120)
+def test_a_deleted_run_leaves_the_metrics(tmp_path, short_directory, client):
+    address, port = short_directory / "s", free_port()
+    with external_server(address, tmp_path / "data", tmp_path / "log", f"--metrics_listen=127.0.0.1:{port}"):
+
+        def said():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                return answer.read().decode()
+
+        program = REPOSITORY / "tests" / "operate" / "programs" / "overflowing.py"
+        config = write_config(
+            tmp_path / "c.json", tmp_path / "dump", level="mix", server=f"unix:{address}", run="overflown"
+        )
+        run([sys.executable, program, "--config", config, "--steps", 3, "--nan-at", 1])
+        wait_until(lambda: "msprobe_overflow_first_step{" in said(), 30, "its overflow is counted")
+        assert 'run="overflown"' in said()
+        run([client, "--server", f"unix:{address}", "delete", "overflown", "--yes"])
+        assert 'run="overflown"' not in said()
 
 
 @pytest.mark.timeout(120)

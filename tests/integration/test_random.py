@@ -76,7 +76,7 @@ leaves = st.one_of(
     st.tuples(st.just("numpy"), st.sampled_from(["float32", "float64", "int64", "int8", "bool_"]), st.integers(0, 100)),
     st.tuples(st.just("array"), st.sampled_from(random_values.ARRAYS), st.integers(0, 20)),
 )
-# A plain value under "device" or "dtype" is taken for one by the established tool: these stand below, by themselves.
+# A plain value under "device" or "dtype" is taken for one by mindstudio-probe: these stand below, by themselves.
 keys = st.sampled_from(["a", "b", "with.dot", "Ünï", "x y", ""])
 
 

@@ -3,10 +3,16 @@
 import contextlib
 import json
 import shutil
+import socket
+import sys
+import threading
 
 import pytest
 from harness.certificates import Authority
 from harness.processes import REPOSITORY, Background, external_server, find_binary, free_port, run, wait_until
+from msprobe_client import Client
+from msprobe_client.access import Access
+from msprobe_client.errors import AccessDenied
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
 FAILED = 3  # what msprobe-client ends with
@@ -150,6 +156,130 @@ def test_tokens_follow_their_file(tmp_path, client, short_directory, tokens):
         assert asks(client, address, "--token_file", tmp_path / "read")[0] == FAILED
 
 
+@pytest.fixture
+def trap():
+    """(address, heard): somebody else's machine, as far as a program can tell, who writes down what comes."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
+        try:
+            route.connect(("192.0.2.1", 9))
+        except OSError:
+            pytest.skip("this machine has no address but loopback's")
+        own = route.getsockname()[0]
+    heard = []
+    with socket.create_server((own, 0)) as listening:
+        listening.settimeout(0.1)
+        over = threading.Event()
+
+        def listen():
+            while not over.is_set():
+                with contextlib.suppress(OSError):
+                    connection, _ = listening.accept()
+                    with connection:
+                        connection.settimeout(1)
+                        heard.append(connection.recv(1 << 16))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        yield f"{own}:{listening.getsockname()[1]}", heard
+        over.set()
+        thread.join()
+
+
+@pytest.mark.timeout(120)
+def test_a_token_never_leaves_this_machine_in_the_open(tmp_path, client, reference, tokens, trap):
+    address, heard = trap
+    code, said = asks(client, address, "--token_file", tmp_path / "read")
+    assert code == FAILED
+    assert f"would go to {address} readable by all on the way; give --ca" in said
+    assert asks(client, address, MSPROBE_SERVER_TOKEN_FILE=tmp_path / "read", MSPROBE_SERVER_CA="")[0] == FAILED
+    shown = {"MSPROBE_SERVER_TOKEN_FILE": str(tmp_path / "write")}
+    dump = reference / "dump" / "train_statistics_mix" / "step0" / "proc0"
+    flags = [f"--server={address}", f"--dump={dump}", "--ranks=1", "--steps=1", "--records=5", "--drain=1"]
+    done = run([GENERATOR, *flags], check=False, **shown)
+    assert done.returncode != 0
+    program = (
+        "from msprobe.pytorch import PrecisionDebugger\n"
+        f"PrecisionDebugger(config_path={str(tmp_path / 'config.json')!r})\n"
+    )
+    (tmp_path / "config.json").write_text(
+        json.dumps({"task": "statistics", "dump_path": str(tmp_path), "level": "L1", "server": address})
+    )
+    done = run([sys.executable, "-c", program], check=False, **shown)
+    assert done.returncode != 0
+    assert f'would go to "{address}" readable by all on the way; give server_ca' in done.stderr
+    assert heard == [], "nobody has even connected"
+
+
+@pytest.mark.timeout(60)
+def test_who_is_refused_stands_in_the_log_ten_lines_a_minute(tmp_path, client, short_directory, tokens):
+    address = f"unix:{short_directory}/s"
+    with external_server(
+        short_directory / "s", tmp_path / "data", tmp_path / "server.log", f"--tokens={tokens}"
+    ) as server:
+        with Client(address, access=Access(token_file=str(tmp_path / "write"))) as typed:
+            for _ in range(50):
+                with pytest.raises(AccessDenied):
+                    typed.runs()
+        lines = [line for line in server.output.splitlines() if " refused: " in line]
+    assert lines[0].endswith(
+        'refused: /msprobe.v1.Query/ListRuns of token the-write: the token of "the-write" does not have the role read'
+    )
+    assert len(lines) == 10
+
+
+@pytest.mark.timeout(60)
+def test_a_tokens_file_that_others_can_read_is_warned_of(tmp_path, short_directory, tokens):
+    for mode, warned in ((0o600, False), (0o640, False), (0o604, True), (0o666, True)):
+        tokens.chmod(mode)
+        with external_server(
+            short_directory / "s", tmp_path / "data", tmp_path / "server.log", f"--tokens={tokens}"
+        ) as server:
+            server.wait_for(lambda server=server: " data in " in server.output, 30, "it serves")
+            assert (f"--tokens={tokens} is open to every user of this machine" in server.output) == warned, oct(mode)
+
+
+@pytest.mark.timeout(60)
+def test_names_from_outside_make_no_lines_in_the_log(tmp_path, client, reference, short_directory):
+    name = "job\n2026-01-31 12:00:00.000 [error] the disk failed\x1b[2J\x9b31m\u202e"
+    with external_server(short_directory / "s", tmp_path / "data", tmp_path / "server.log") as server:
+        dump = reference / "dump" / "train_statistics_mix" / "step0" / "proc0"
+        flags = [f"--server=unix:{short_directory}/s", f"--dump={dump}", f"--run={name}", "--ranks=1", "--steps=1"]
+        run([GENERATOR, *flags, "--records=5"])
+        said = server._log.read_bytes()
+    assert b"of run job\\n2026-01-31 12:00:00.000 [error] the disk failed\\x1b[2J\\x9b31m\\u202e (" in said
+    assert b"\x1b" not in said and b"\xc2\x9b" not in said
+    assert not any(line.startswith(b"2026-01-31") for line in said.splitlines())
+
+
+@pytest.mark.timeout(120)
+def test_a_tensors_name_does_not_keep_its_run_from_being_exported(tmp_path, client, short_directory):
+    address = f"unix:{short_directory}/s"
+    config = {"task": "tensor", "dump_path": str(tmp_path / "dump"), "level": "debug", "server": address, "run": "job"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    program = (
+        "import torch\nfrom msprobe.pytorch import PrecisionDebugger\n"
+        f"debugger = PrecisionDebugger(config_path={str(tmp_path / 'config.json')!r})\n"
+        "debugger.save(torch.ones(3), 'a\\\\..\\\\b', save_backward=False)\n"
+        "debugger.save(torch.ones(3), 'c/../d', save_backward=False)\n"
+        "debugger.step()\nassert debugger.wait(30)\n"
+    )
+    with external_server(short_directory / "s", tmp_path / "data", tmp_path / "server.log"):
+        run([sys.executable, "-c", program])
+        run([client, "--server", address, "export", "job", "-o", tmp_path / "out"])
+    files = {path.name for path in (tmp_path / "out").rglob("*.pt")}
+    assert files == {"a_.._b.0.debug.pt", "c_.._d.0.debug.pt"}
+
+
+@pytest.mark.timeout(60)
+def test_a_certificate_that_has_expired_is_refused_at_the_start(tmp_path, authorities):
+    one, _ = authorities
+    cert, key = one.sign("expired", days=-1)
+    command = [find_binary("msprobe-server"), "--listen=127.0.0.1:0", f"--data_dir={tmp_path / 'data'}"]
+    done = run([*command, f"--tls_cert={cert}", f"--tls_key={key}"], check=False, timeout=30)
+    assert done.returncode == 2
+    assert f"--tls_cert={cert} has expired at 20" in done.stderr and "give one that is valid" in done.stderr
+
+
 @pytest.mark.timeout(60)
 def test_a_socket_has_the_mode_that_was_asked_for(tmp_path, short_directory):
     for flags, mode in (((), 0o600), (("--socket_mode=660",), 0o660)):
@@ -170,6 +300,8 @@ def test_a_socket_has_the_mode_that_was_asked_for(tmp_path, short_directory):
         (["--listen=127.0.0.1:0", "--tls_client_ca=/nowhere"], "needs --tls_cert"),
         (["--listen=127.0.0.1:0", "--tokens=/nowhere"], "cannot be read"),
         (["--listen=127.0.0.1:0", "--socket_mode=9"], "octal"),
+        (["--listen=127.0.0.1:0", "--metrics_listen=9090"], "--metrics_listen=9090: it is not one host:port"),
+        (["--listen=::1:50051"], "is not host:port"),
     ],
 )
 def test_what_is_open_to_strangers_is_refused_with_what_to_do(flags, says, tmp_path, tokens):

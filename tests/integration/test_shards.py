@@ -5,6 +5,7 @@ import json
 import subprocess
 
 import pytest
+from harness import answers
 from harness.cluster import Cluster
 from harness.processes import REPOSITORY, Background, environment, external_server, find_binary, run, wait_until
 
@@ -41,7 +42,7 @@ def load(reference, server, *flags, ranks=RANKS, steps=STEPS, run_name="load"):
 def asked(client, server, *command):
     """Rows, exit code, and what is said beside them."""
     done = run([client, "--server", server, "--format", "json", *command], check=False)
-    return [json.loads(line) for line in done.stdout.splitlines() if line.strip()], done.returncode, done.stderr
+    return answers.rows(done.stdout), done.returncode, done.stderr
 
 
 def ranks_of(rows):
@@ -75,11 +76,11 @@ def test_every_server_gives_the_same_answers(cluster, tmp_path, client, referenc
         "find": ["find", "load", "--name", "Module.*", "--limit", "40"],
         "overflow": ["overflow", "load"],
         "trend": ["trend", "load", name],
-        "compare": ["compare", "load", "other"],
+        "compare": ["compare", "load", "other", "--all"],
         "first-divergence": ["first-divergence", "load", "other"],
         "info": ["server", "info"],
     }
-    answers = {}
+    found = {}
     for what, question in questions.items():
         every = [asked(client, server, *question) for server in cluster.addresses]
         rows, code, said = every[0]
@@ -87,15 +88,15 @@ def test_every_server_gives_the_same_answers(cluster, tmp_path, client, referenc
         # The generator's runs have the same numbers, none of which is out of range.
         assert rows or what in ("overflow", "first-divergence"), what
         if what == "info":
-            for found in every:
-                assert found[0][0]["shards"] == sorted(cluster.addresses)
+            for answer in every:
+                assert answer[0][0]["shards"] == sorted(cluster.addresses)
             continue
         for other in every[1:]:
             assert other[:2] == (rows, code), what
-        answers[what] = rows
-    assert len(answers["steps"]) == RANKS * STEPS
-    assert {(row["state"].lower(), row["records"]) for row in answers["steps"]} == {("complete", RECORDS)}
-    listed = {row["run"]: row for row in answers["runs"]}
+        found[what] = rows
+    assert len(found["steps"]) == RANKS * STEPS
+    assert {(row["state"].lower(), row["records"]) for row in found["steps"]} == {("complete", RECORDS)}
+    listed = {row["run"]: row for row in found["runs"]}
     assert (listed["load"]["steps"], listed["load"]["records"]) == (STEPS, RANKS * STEPS * RECORDS)
 
     exported = []

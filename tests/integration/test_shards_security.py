@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from harness import answers
 from harness.certificates import Authority
 from harness.processes import REPOSITORY, Background, find_binary, free_port, run, wait_until
 
@@ -66,7 +67,7 @@ class Guarded:
             check=False,
             **self.shown,
         )
-        return [json.loads(line) for line in done.stdout.splitlines() if line.strip()], done.returncode, done.stderr
+        return answers.rows(done.stdout), done.returncode, done.stderr
 
 
 @pytest.fixture(scope="module")

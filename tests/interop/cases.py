@@ -11,7 +11,7 @@ switches.py add theirs. Unlike make.py this does not wait for files: they must b
 --serve imports everything once and forks a process a case, so that a case costs what its model costs. The answer to a
 line is {"case", "code"}, once the process has ended; what it printed is in OUT/log.txt.
 
---with-backward-hooks puts an empty full backward hook on every submodule, as the established tool does at L0 and mix.
+--with-backward-hooks puts an empty full backward hook on every submodule, as mindstudio-probe does at L0 and mix.
 Such hooks change the order in which gradients add up, so only then do two tools see the same bits.
 """
 

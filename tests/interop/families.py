@@ -23,6 +23,15 @@ def llama(layers=2):
     )
 
 
+def gpt2(reentrant=None):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=128, n_embd=32, n_layer=2, n_head=4, n_positions=16, use_cache=False))
+    if reentrant is not None:
+        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    return model
+
+
 def mixtral():
     from transformers import MixtralConfig, MixtralForCausalLM
 
@@ -191,6 +200,7 @@ class Family:
 
 FAMILIES = {
     "llama": Family(llama, text),
+    "gpt2": Family(gpt2, text),
     "mixtral": Family(mixtral, text),
     "qwen2_moe": Family(qwen2_moe, text),
     "bert": Family(bert, masked_text),
@@ -205,6 +215,12 @@ SMALL = {"one_layer": Family(lambda: llama(layers=1), text)}
 LEVELS = ("L0", "L1", "mix")
 
 
+def every():
+    import nets
+
+    return FAMILIES | SMALL | nets.NETS
+
+
 def import_models():
     """Imports what the programs need: transformers loads each family when its class is first named."""
     for family in FAMILIES.values():
@@ -216,7 +232,7 @@ def program(make, name, training):
         import torch
 
         make.seed_everything()
-        family = (FAMILIES | SMALL)[name]
+        family = every()[name]
         model = on_model(family.build()).to(getattr(torch, case.dtype)).train(training)
         inputs = family.inputs()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9) if training else None
@@ -239,7 +255,7 @@ def program(make, name, training):
 def programs(make):
     return {
         f"{name}_{'train' if training else 'forward'}": program(make, name, training)
-        for name in FAMILIES | SMALL
+        for name in every()
         for training in (False, True)
     }
 
@@ -250,6 +266,7 @@ EXACT = ("mixtral", "qwen2_moe", "t5", "whisper", "resnet")
 
 def cases(make):
     made = {f"{program}_{level}": make.Case(program, level) for program in programs(make) for level in LEVELS}
+    made["arrays_tensor_L0"] = make.Case("arrays_forward", "L0", task="tensor")
     for family in EXACT:
         for level in ("L0", "mix"):
             made[f"{family}_exact_{level}"] = make.Case(f"{family}_train", level, top={"backward": "exact"})

@@ -1,4 +1,4 @@
-"""Says where two dumps of one program differ: ours and the established tool's.
+"""Says where two dumps of one program differ: ours and mindstudio-probe's.
 
     python parity.py OURS REAL      # two rank directories; prints every difference, exits 1 if there is one
 
@@ -8,8 +8,8 @@ below, construct.json, the groups of stack.json, and the bits of saved tensors. 
 
 Numbers: Max, Min and values are equal and of the same JSON type. Norm of fp32 agrees to 1e-5 relative; Mean to
 1e-5 * |Mean| + 1e-6 * Norm / sqrt(n), because neither float32 sum is exact. Mean and Norm of fp16 and bf16 must be at
-least as near to a float64 computation as the established tool's, so they need a Truth. Checksums are equal, or equal
-to the Truth's where there is one (the established tool's race with in-place changes).
+least as near to a float64 computation as mindstudio-probe's, so they need a Truth. Checksums are equal, or equal
+to the Truth's where there is one (mindstudio-probe's race with in-place changes).
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Difference:
 class Allowed:
     """A difference that is meant, with the row of docs/compatibility.md that says why.
 
-    entry and key are shell patterns. ours, if given, is the value that must stand there instead of the established one.
+    entry and key are shell patterns. ours, if given, is the value that must stand there instead of mindstudio-probe.
     """
 
     entry: str
@@ -483,7 +483,7 @@ def compare_rank_directories(ours, real, rules=STRICT, only=None):
     """Every Difference between two rank directories; only: the names of the files to look at."""
     ours, real = pathlib.Path(ours), pathlib.Path(real)
     comparer = _Comparer()
-    # dump_error_info.log is ours to write; the established tool has no such file.
+    # dump_error_info.log is ours to write; mindstudio-probe has no such file.
     mine = sorted(path.name for path in ours.iterdir() if path.name != "dump_error_info.log")
     theirs = sorted(path.name for path in real.iterdir())
     found = []

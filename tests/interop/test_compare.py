@@ -1,4 +1,4 @@
-"""Our result tables against the established tool's own, cell for cell, but for rows of docs/compatibility.md."""
+"""Our result tables against mindstudio-probe's own, cell for cell, but for rows of docs/compatibility.md."""
 
 import copy
 import csv
@@ -291,7 +291,7 @@ def tables(tmp_path_factory, reference, oracle_python, binary):
 
 
 def compare(binary, target, golden, out, *options):
-    command = "from msprobe_client.legacy import main; main()"
+    command = "from msprobe_client.compat.legacy import main; main()"
     arguments = ["compare", "-tp", target, "-gp", golden, "-o", out, *options]
     run([sys.executable, "-c", command, *arguments], MSPROBE_SERVER_BINARY=binary)
 

@@ -1,4 +1,4 @@
-"""Result tables of pairs whose names differ, matched by mapping files: byte for byte the established tool's."""
+"""Result tables of pairs whose names differ, matched by mapping files: byte for byte mindstudio-probe's."""
 
 import copy
 import json

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from allowed import ALLOWED, DOCUMENTED_RULES, FAMILY_ALLOWED
+from allowed import ALLOWED, DOCUMENTED_RULES, FAMILY_ALLOWED, NET_ALLOWED
 from harness.processes import REPOSITORY
 
-RULES = [rule for allowed in (ALLOWED, FAMILY_ALLOWED) for rules in allowed.values() for rule in rules]
+RULES = [rule for allowed in (ALLOWED, FAMILY_ALLOWED, NET_ALLOWED) for rules in allowed.values() for rule in rules]
 ROWS = sorted({rule.row for rule in RULES} | set(DOCUMENTED_RULES))
 
 # Row of docs/compatibility.md -> the tests that show it.
@@ -27,7 +27,10 @@ SHOWN_BY = {
     ],
     "strict-json": ["integration/test_external_server.py::test_strict_json_has_null_where_the_default_has_nan"],
     "patched-names": ["integration/test_undisturbed.py::test_holds"],
-    "torch-compile": ["integration/test_undisturbed.py::test_holds"],
+    "torch-compile": [
+        "integration/test_undisturbed.py::test_holds",
+        "integration/test_compiled.py::test_graphs_that_are_compiled_after_the_first_start_are_those_without_us",
+    ],
     "print-tensor": ["integration/test_undisturbed.py::test_printing_a_tensor_leaves_no_records"],
     "killed-process": [
         "integration/test_killed_process.py::test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth",
@@ -43,10 +46,13 @@ SHOWN_BY = {
     "regular-expressions": ["integration/test_config.py::test_a_regular_expression_in_list"],
     "core-linear": ["interop/test_side_by_side.py::test_same_dump"],
     "paths": ["integration/test_bad_input.py::test_any_path_will_do"],
-    "bounded-memory": ["../agent/core/memory_budget_test.cc::TEST"],
+    "bounded-memory": ["../agent/core/payload/memory_budget_test.cc::TEST"],
     "refused-tasks": ["integration/test_config.py::test_what_other_tools_do_is_refused_with_a_word_of_why"],
     "module-backward": ["integration/test_bit_identity.py::test_nothing_changes"],
     "misspelt-fields": ["integration/test_bad_input.py::test_a_misspelt_field_is_warned_about"],
+    "two-passes": ["integration/test_newcomers.py::test_two_passes_over_one_forward_are_both_kept"],
+    "inside-transforms": ["integration/test_newcomers.py::test_inside_vmap_a_record_says_why_it_has_no_numbers"],
+    "log-lines": ["integration/test_newcomers.py::test_a_step_says_one_line_and_that_at_its_end"],
     "empty-step": ["integration/test_defects.py::test_a_step_without_a_record_ends_at_once"],
 }
 

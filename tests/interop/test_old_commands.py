@@ -1,4 +1,4 @@
-"""The established tool's other commands and files, held to its own on the same input."""
+"""mindstudio-probe's other commands and files, held to its own on the same input."""
 
 import csv
 import itertools
@@ -15,7 +15,7 @@ import pytest
 from harness.processes import run
 from test_compare import binary, compare, entry, leaf, only, scalar, tensor_pair, wild_pair, write_side  # noqa: F401
 
-# All that is asked of the established tool, in one process: its imports alone take seconds.
+# All that is asked of mindstudio-probe, in one process: its imports alone take seconds.
 ORACLE = """
 import json, sys
 from msprobe.core.compare.merge_result.merge_result import merge_result
@@ -31,7 +31,7 @@ FIRST_LINE = pathlib.Path(__file__).with_name("results_1_0")
 
 
 def msprobe(*arguments, binary):  # noqa: F811
-    program = "from msprobe_client.legacy import main; main()"
+    program = "from msprobe_client.compat.legacy import main; main()"
     return run([sys.executable, "-c", program, *arguments], MSPROBE_SERVER_BINARY=binary)
 
 
@@ -425,7 +425,7 @@ def test_a_calibration_that_cannot_be_is_refused(binary, tmp_path, change, said)
     config = tmp_path / "pair" / "config.yaml"
     config.write_text(json.dumps(change).replace("MATRIX", str(tmp_path / "pair" / "matrix.pt")))
     target, golden = (tmp_path / "pair" / side / "step0" for side in ("target", "golden"))
-    program = "from msprobe_client.legacy import main; main()"
+    program = "from msprobe_client.compat.legacy import main; main()"
     arguments = ["compare", "-tp", target, "-gp", golden, "--config", config, "-o", tmp_path / "out"]
     ended = run([sys.executable, "-c", program, *arguments], MSPROBE_SERVER_BINARY=binary, check=False)
     assert ended.returncode == 3, ended.stderr

@@ -1,4 +1,4 @@
-"""The same program under ours and under the established tool, in two environments: the dumps are the same."""
+"""The same program under ours and under mindstudio-probe, in two environments: the dumps are the same."""
 
 import json
 import re
@@ -47,7 +47,7 @@ ADDED_CASES = [
     "types_debug_tensor",
 ]
 
-# Float32 gradients under the established tool's full backward hooks: see "module-backward" in docs/compatibility.md.
+# Float32 gradients under mindstudio-probe's full backward hooks: see "module-backward" in docs/compatibility.md.
 DISTURBED = [
     "train_statistics_L0",
     "train_statistics_mix",
@@ -61,7 +61,7 @@ DISTURBED = [
     "train_stat_L0_scope",
 ]
 
-# The run of the established tool with task tensor whose saved tensors are the truth of a case: the same program.
+# The run of mindstudio-probe with task tensor whose saved tensors are the truth of a case: the same program.
 TRUTH_RUN = {
     "train_stat_md5_mix": "train_tensor_mix",
     "train_stat_mix_bf16": "train_tensor_mix_bf16",
@@ -113,7 +113,7 @@ def test_same_dump(case, side_by_side, reference):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", DISTURBED)
 def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, reference):
-    """The established tool's module hooks change bits of gradients; with such hooks in the program, ours are those."""
+    """mindstudio-probe's module hooks change bits of gradients; with such hooks in the program, ours are those."""
     hooked, real = side_by_side.one(case, "ours with hooks"), side_by_side.one(case, "real")
     truth = truth_of(case, side_by_side, reference)
     rules = parity.Rules(truth)
@@ -124,7 +124,7 @@ def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, r
 
 
 def test_the_truth_agrees_with_the_recorded_checksums(side_by_side, reference):
-    """The established tool's race shows as checksums of later bytes: only of what an in-place call then writes over.
+    """mindstudio-probe's race shows as checksums of later bytes: only of what an in-place call then writes over.
 
     How many of those lose the race is the machine's to say: 25 to 245 of about 300 in the runs seen.
     """

@@ -1,4 +1,4 @@
-"""Training against inference (--consistent_check): byte for byte the established tool's tables."""
+"""Training against inference (--consistent_check): byte for byte mindstudio-probe's tables."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ CASES = [
 
 
 def compare(*arguments, check=True):
-    command = "import sys; from msprobe_client.compare_command import main; main(sys.argv[1:])"
+    command = "import sys; from msprobe_client.compat.compare_command import main; main(sys.argv[1:])"
     return run([sys.executable, "-c", command, *arguments], timeout=120, check=check)
 
 
@@ -71,7 +71,7 @@ def test_several_modules_stand_beside_the_one_they_are_of_the_engine(results):
 
 
 def test_rows_whose_orders_contradict_each_other_are_in_the_training_sides(tmp_path):
-    """The established tool ends with a traceback there."""
+    """mindstudio-probe ends with a traceback there."""
     train, infer = train_infer_pairs.fsdp(tmp_path, "statistics")
     dump = json.loads((infer / "dump.json").read_text())
     dump["data"] = dict(reversed(dump["data"].items()))

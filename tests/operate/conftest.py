@@ -1,8 +1,11 @@
 """What the tests of deploy/ share."""
 
+import importlib
 import os
 import pathlib
+import re
 import shutil
+import sys
 
 import pytest
 from harness.processes import REPOSITORY, find_binary
@@ -86,3 +89,45 @@ def bare_debian():
 @pytest.fixture(scope="session")
 def bare_python():
     return debian_root("python", ["python3", "python3-venv", "libstdc++6"])
+
+
+def built(*command, timeout):
+    """Runs a script that makes artefacts of what is built, in dist/, and hands on what it said."""
+    if not (REPOSITORY / "build" / "cmake_install.cmake").exists():
+        pytest.skip("nothing is built: run `make build`")
+    return output_of(sys.executable, *command, cwd=REPOSITORY, timeout=timeout)
+
+
+def only(pattern):
+    (path,) = (REPOSITORY / "dist").glob(pattern)
+    return path
+
+
+@pytest.fixture(scope="session")
+def wheels():
+    """The three wheels and the client's sdist, by what they are."""
+    built("scripts/make_wheels.py", timeout=900)
+    found = {part: only(f"msprobe_{part}-*.whl") for part in ("agent", "server", "client")}
+    return {**found, "sdist": only("msprobe_client-*.tar.gz")}
+
+
+@pytest.fixture(scope="session")
+def packages():
+    built("scripts/make_package.py", timeout=600)
+    return {"deb": only("msprobe-server_*.deb"), "tarball": only("msprobe-server-*.tar.gz")}
+
+
+@pytest.fixture(scope="session")
+def make_image():
+    sys.path.append(str(REPOSITORY / "scripts"))
+    return importlib.import_module("make_image")
+
+
+@pytest.fixture(scope="session")
+def image(make_image):
+    """The name of the server's image; its archive is in dist/."""
+    if os.geteuid() != 0 or not shutil.which("buildah"):
+        pytest.skip("an image is built by root with buildah (Debian package)")
+    said = built("scripts/make_image.py", timeout=900)
+    assert re.search(r"serves [\d.]+ s after its start", said), said
+    return f"{make_image.IMAGE}:{make_image.version()}"

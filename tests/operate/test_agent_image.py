@@ -8,8 +8,7 @@ import sys
 
 import pytest
 from harness.dumps import read_dump, write_config
-from harness.processes import REPOSITORY, run
-from operate_checks import output_of
+from harness.processes import run
 
 # What import torch needs, from this environment: to install it anew would take minutes and show the same.
 BORROWED = ("torch", "sympy", "networkx", "jinja2", "fsspec", "filelock", "setuptools", "numpy", "typing_extensions")
@@ -47,14 +46,6 @@ def files_to_borrow():
     return sorted(path for path in map(pathlib.Path, found) if path.exists())
 
 
-@pytest.fixture(scope="module")
-def wheels():
-    if not (REPOSITORY / "build" / "python" / "msprobe").exists():
-        pytest.skip("nothing is built: run `make build`")
-    output_of(sys.executable, REPOSITORY / "scripts" / "make_wheels.py", timeout=600)
-    return [next((REPOSITORY / "dist").glob(f"msprobe_{part}-*.whl")) for part in ("agent", "server")]
-
-
 @pytest.mark.timeout(600)
 def test_the_wheel_runs_where_there_are_none_of_our_libraries(wheels, bare_python, short_directory):
     root = bare_python(short_directory / "root")
@@ -64,7 +55,8 @@ def test_the_wheel_runs_where_there_are_none_of_our_libraries(wheels, bare_pytho
     assert not [path for path in root.rglob("*.so*") if OURS.search(path.name)], "nothing of ours is there before"
 
     (root / "wheels").mkdir()
-    for wheel in wheels:
+    chosen = [wheels[part] for part in ("agent", "server")]
+    for wheel in chosen:
         (root / "wheels" / wheel.name).write_bytes(wheel.read_bytes())
     (root / "work").mkdir()
     (root / "work" / "program.py").write_text(PROGRAM)
@@ -88,7 +80,7 @@ def test_the_wheel_runs_where_there_are_none_of_our_libraries(wheels, bare_pytho
 
     inside("python3 -m venv /venv")
     (site / "borrowed.pth").write_text("/borrowed\n")
-    inside("pip install --quiet --no-index --no-deps /wheels/" + " /wheels/".join(wheel.name for wheel in wheels))
+    inside("pip install --quiet --no-index --no-deps /wheels/" + " /wheels/".join(wheel.name for wheel in chosen))
     said = inside("python /work/program.py /work/config.json")
 
     loaded = [line for line in said.splitlines() if OURS.search(line)]

@@ -57,7 +57,7 @@ def test_every_alert_is_in_the_guide():
 
 
 def test_every_reloadable_setting_is_in_the_guide():
-    source = (REPOSITORY / "server" / "control" / "settings.cc").read_text()
+    source = (REPOSITORY / "server" / "app" / "settings.cc").read_text()
     listed = re.search(r"kReloadable = \{(.*?)\}", source, re.DOTALL)[1]
     guide = (REPOSITORY / "docs" / "operating.md").read_text()
     for name in re.findall(r'"(\w+)"', listed):

@@ -2,14 +2,17 @@
 
 import importlib
 import json
+import os
 import pathlib
 import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 
 import pytest
+from harness import spread
 from harness.processes import REPOSITORY, environment, external_server, free_port, run
 from msprobe_client.commands import COMMANDS, application
 from typer.testing import CliRunner
@@ -24,6 +27,11 @@ ENDS = {
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,
 }
+# Processor time of --help in times of a bare Python's start: 9 is usual. A subcommand's takes 18, since typer loads
+# pydantic to read its options.
+MOST = 15
+MOST_OF_SUBCOMMAND = 30
+PAIRS = 10
 SUBCOMMANDS = [name for _, name in COMMANDS if name != "server"]
 SERVER_COMMANDS = ("info", "pin", "unpin", "backup", "restore")
 
@@ -202,7 +210,7 @@ def test_examples_of_the_server_are_taken(tmp_path, server_binary):
 
 def test_the_servers_help_has_every_flag(server_binary):
     said = run([server_binary, "--help"], check=False).stdout
-    flags = re.findall(r"^ABSL_FLAG\(\s*[\w:]+, (\w+)", (REPOSITORY / "server/main.cc").read_text(), re.MULTILINE)
+    flags = re.findall(r"^ABSL_FLAG\(\s*[\w:]+, (\w+)", (REPOSITORY / "server/app/main.cc").read_text(), re.MULTILINE)
     assert len(flags) > 30
     for flag in flags:
         assert f"    --{flag} (" in said, flag
@@ -258,3 +266,30 @@ def test_every_subcommand_has_examples():
     for module, name in COMMANDS:
         loaded = importlib.import_module(f"msprobe_client.commands.{module}")
         assert name == "server" or all(line.startswith(f"msprobe-client {name} ") for line in loaded.EXAMPLES), name
+
+
+def processor_seconds(*arguments):
+    """Of one start of Python."""
+    child = os.posix_spawn(
+        sys.executable,
+        [sys.executable, *arguments],
+        os.environ,
+        file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
+    )
+    _, status, usage = os.wait4(child, 0)
+    assert status == 0, arguments
+    return usage.ru_utime + usage.ru_stime
+
+
+@pytest.mark.parametrize(
+    ("arguments", "most"),
+    [
+        (["-m", "msprobe_client", "--help"], MOST),
+        (["-m", "msprobe_client", "compare", "--help"], MOST_OF_SUBCOMMAND),
+        (["-c", "from msprobe_client.compat.legacy import main; main(['compare', '-h'])"], MOST),
+    ],
+)
+def test_help_costs_little_beside_pythons_own_start(arguments, most):
+    ratios = [processor_seconds(*arguments) / processor_seconds("-c", "pass") for _ in range(PAIRS)]
+    print(f"{' '.join(arguments)}: {spread.described(ratios)} times a bare start")
+    assert not spread.surely_above(ratios, most)

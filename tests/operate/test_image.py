@@ -1,7 +1,5 @@
 """The server's image: linted, built without a container engine, started as the manifests say, and streamed into."""
 
-import importlib
-import os
 import pathlib
 import re
 import shutil
@@ -13,12 +11,6 @@ import yaml
 from harness.dumps import write_config
 from harness.processes import REPOSITORY, run, wait_until
 from operate_checks import output_of
-
-
-@pytest.fixture(scope="module")
-def make_image():
-    sys.path.append(str(REPOSITORY / "scripts"))
-    return importlib.import_module("make_image")
 
 
 def test_dockerfile_passes_the_linter(deploy):
@@ -40,15 +32,6 @@ def test_dockerfile_and_manifests_agree(deploy, make_image):
     for source in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE):
         for name in source.split():
             assert name == "stage" or (REPOSITORY / name).exists(), name
-
-
-@pytest.fixture(scope="module")
-def image(make_image):
-    if os.geteuid() != 0 or not shutil.which("buildah"):
-        pytest.skip("an image is built by root with buildah (Debian package)")
-    said = output_of(sys.executable, REPOSITORY / "scripts" / "make_image.py", timeout=400)
-    assert re.search(r"serves [\d.]+ s after its start", said), said
-    return f"{make_image.IMAGE}:{make_image.version()}"
 
 
 @pytest.mark.timeout(600)

@@ -11,15 +11,18 @@ import pytest
 import yaml
 from operate_checks import output_of
 
-OVERLAYS = ("central", "sidecar", "sharded", "tls")
+OVERLAYS = ("central", "sidecar", "sharded", "insecure")
+SECRETS = "tls.secretName=msprobe-server-tls,tokens.secretName=msprobe-server-tokens"
+BARE = "monitoring.enabled=false,monitoring.dashboards=false,networkPolicy.enabled=false"
 CHARTS = {
-    "defaults": (),
-    "tls": ("--set", "tls.secretName=certificates,tokens.secretName=tokens,tls.clientCa=ca.crt"),
-    "sharded": ("--set", "replicas=3,persistence.storageClassName=fast,nodeSelector.disk=nvme"),
-    "bare": ("--set", "monitoring.enabled=false,monitoring.dashboards=false,networkPolicy.enabled=false"),
+    "secure": ("--set", SECRETS),
+    "certificates": ("--set", "tls.secretName=certificates,tls.clientCa=ca.crt"),
+    "sharded": ("--set", f"{SECRETS},replicas=3,persistence.storageClassName=fast,nodeSelector.disk=nvme"),
+    "page": ("--set", f"{SECRETS},web.enabled=true,imagePullSecrets[0].name=pull,persistence.existingClaim=old"),
+    "insecure": ("--set", f"insecure=true,replicas=2,{BARE}"),
 }
 KUBERNETES = "1.33"
-DRAIN_S = 10 + 60 + 5 + 30  # streams, exports, requests, the last sync: server/control/server.cc
+DRAIN_S = 10 + 60 + 5 + 30  # streams, exports, requests, the last sync: server/app/server.cc
 
 
 @functools.cache
@@ -128,7 +131,7 @@ def pods_of_shards(resources):
     return [(shard, told[0]) for shard in shards]
 
 
-@pytest.mark.parametrize("overlay", ["central", "sharded", "tls"])
+@pytest.mark.parametrize("overlay", ["central", "sharded", "insecure"])
 def test_a_server_set_is_complete(overlay, deploy, kubectl):
     resources = list(yaml.safe_load_all(rendered("kustomize", overlay, deploy, kubectl, None)))
     kinds = [resource["kind"] for resource in resources]
@@ -149,7 +152,7 @@ def test_a_server_set_is_complete(overlay, deploy, kubectl):
     ports = {port["name"] for port in services["msprobe-server"]["ports"]}
     assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} <= ports
     secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
-    assert secrets == ({"msprobe-server-tls", "msprobe-server-tokens"} if overlay == "tls" else set())
+    assert secrets == (set() if overlay == "insecure" else {"msprobe-server-tls", "msprobe-server-tokens"})
 
 
 def test_chart_and_kustomization_run_the_same_container(deploy, kubectl, helm):
@@ -159,13 +162,83 @@ def test_chart_and_kustomization_run_the_same_container(deploy, kubectl, helm):
         (container,) = stateful_set["spec"]["template"]["spec"]["containers"]
         return container
 
-    ours, theirs = server("kustomize", "central"), server("helm", "defaults")
-    for container in (ours, theirs):
-        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-            container[probe].setdefault("timeoutSeconds", 1)
-    for probe in ("startupProbe", "readinessProbe"):
-        ours[probe]["timeoutSeconds"] = theirs[probe]["timeoutSeconds"]
-    assert ours == theirs
+    assert server("kustomize", "central") == server("helm", "secure")
+
+
+def settings_of(resources):
+    """name -> value of the one server.conf."""
+    (text,) = [r["data"]["server.conf"] for r in resources if r and "server.conf" in r.get("data", {})]
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
+
+
+def test_only_what_says_so_is_open_to_strangers(request, resources, manifest):
+    name = request.node.callspec.params["manifest"]
+    settings = settings_of(resources)
+    if "sidecar" in name:
+        assert settings["listen"].startswith("unix:") and "insecure" not in settings
+    elif "insecure" in name:
+        assert settings["insecure"] == "true"
+    else:
+        assert "insecure" not in settings and settings["tls_cert"] and settings["tls_key"]
+        assert settings.get("tokens") or settings.get("tls_client_ca")
+        for _, pod in workloads(resources):
+            modes = [volume["secret"]["defaultMode"] for volume in pod["volumes"] if "secret" in volume]
+            assert modes and all(mode & 0o007 == 0 for mode in modes), "a Secret that others could read"
+
+
+def test_what_is_kept_fits_the_volume(request, resources):
+    """Of a volume of 200 GiB, and of no single run, which is never removed while it captures."""
+    settings = settings_of(resources)
+    if "sidecar" in request.node.callspec.params["manifest"]:
+        assert int(settings["run_quota_mib"]) < 32 * 1024, "of its emptyDir"
+        return
+    assert int(settings["retain_mib"]) == 200 * 1024 * 4 // 5
+    assert int(settings["run_quota_mib"]) == 200 * 1024 * 2 // 5
+
+
+def chart(helm, deploy, *values):
+    sets = [word for value in values for word in ("--set", value)]
+    command = (helm, "template", "release", deploy / "helm" / "msprobe-server", *sets)
+    done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        (("persistence.size=1.5Ti",), ("1258291", "629145")),
+        (("persistence.size=100G",), ("76293", "38146")),
+        (("persistence.size=500Mi",), ("400", "200")),
+        (("settings.retain_mib=0", "settings.run_quota_mib=5"), ("0", "5")),
+        (("settings.retain_mib=2000000000",), ("2000000000", "81920")),
+    ],
+)
+def test_what_is_kept_follows_the_volume_unless_it_is_said(values, kept, deploy, helm):
+    code, said, error = chart(helm, deploy, SECRETS, *values)
+    assert code == 0, error
+    settings = settings_of(list(yaml.safe_load_all(said)))
+    assert (settings["retain_mib"], settings["run_quota_mib"]) == kept
+
+
+def test_the_page_has_a_port_where_it_is_wanted(deploy, helm):
+    resources = [r for r in yaml.safe_load_all(rendered("helm", "page", deploy, None, helm)) if r]
+    assert settings_of(resources)["web_listen"] == "0.0.0.0:8080"
+    ((stateful_set, pod),) = workloads(resources)
+    assert {"name": "web", "containerPort": 8080} in pod["containers"][0]["ports"]
+    service = next(r for r in resources if r["kind"] == "Service" and r["spec"].get("clusterIP") != "None")
+    assert {"name": "web", "port": 8080, "targetPort": "web"} in service["spec"]["ports"]
+    (policy,) = [r for r in resources if r["kind"] == "NetworkPolicy"]
+    assert [8080] in [[port["port"] for port in rule["ports"]] for rule in policy["spec"]["ingress"]]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "old"}} in pod["volumes"]
+    assert "volumeClaimTemplates" not in stateful_set["spec"]
+
+
+def test_the_schema_knows_every_setting(deploy, server_binary, tmp_path):
+    schema = json.loads((deploy / "helm" / "msprobe-server" / "values.schema.json").read_text())
+    said = output_of(server_binary, f"--data_dir={tmp_path}", "--check_config")
+    assert set(schema["properties"]["settings"]["properties"]) == {line.split(" = ")[0] for line in said.splitlines()}
 
 
 def test_the_image_of_the_manifests_is_of_this_version(deploy):
@@ -181,16 +254,34 @@ def test_the_image_of_the_manifests_is_of_this_version(deploy):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ("tokens.secretName=t", "tokens.secretName needs tls.secretName"),
-        ("settings.listen=0.0.0.0:1", "settings.listen is written by the chart"),
-        ("image.tag=latest", "/image/tag"),
-        ("replica=3", "replica"),
+        ("", "tls.secretName is empty: name a Secret with tls.crt and tls.key, or set insecure=true"),
+        ("tokens.secretName=t", "tls.secretName is empty: tokens would be readable on their way"),
+        ("tokens.secretName=t,insecure=true", "tls.secretName is empty: tokens would be readable on their way"),
+        ("tls.secretName=c", "tokens.secretName is empty: name a Secret with tokens, or the authorities of clients"),
+        (f"{SECRETS},replicas=3,tls.shardCa=", "tls.shardCa is empty: several servers know each other by certificates"),
+        (f"{SECRETS},replicas=3,tokens.shardToken=", "tokens.shardToken is empty: several servers show each other"),
+        (f"{SECRETS},replicas=3,persistence.existingClaim=a", "persistence.existingClaim is for one server"),
+        (f"{SECRETS},settings.listen=0.0.0.0:1", "settings.listen is written by the chart"),
+        (f"{SECRETS},settings.insecure=true", "settings.insecure is written by the chart"),
+        (f"{SECRETS},settings.retain_days=abc", "at '/settings/retain_days': got string, want number"),
+        (f"{SECRETS},settings.retain_days=-1", "at '/settings/retain_days': minimum: got -1, want 0"),
+        (f"{SECRETS},settings.retain_mib=many", "at '/settings/retain_mib': got string, want integer"),
+        (f"{SECRETS},settings.memory_limit=1GB", "at '/settings/memory_limit': '1GB' does not match"),
+        (f"{SECRETS},settings.log_level=loud", "at '/settings/log_level': value must be one of 'debug'"),
+        (f"{SECRETS},settings.retain_day=3", "at '/settings': additional properties 'retain_day' not allowed"),
+        (f"{SECRETS},persistence.size=banana", "at '/persistence/size': 'banana' does not match"),
+        (f"{SECRETS},persistence.size=200", "at '/persistence/size': got number, want string"),
+        (f"{SECRETS},replicas=0", "at '/replicas': minimum: got 0, want 1"),
+        (f"{SECRETS},tls.secretName=A_B", "at '/tls/secretName': 'A_B' does not match"),
+        (f"{SECRETS},imagePullSecrets[0]=pull", "at '/imagePullSecrets/0': got string, want object"),
+        (f"{SECRETS},resources.limits.memory=lots", "at '/resources/limits/memory': 'lots' does not match"),
+        (f"{SECRETS},image.tag=latest", "/image/tag"),
+        (f"{SECRETS},replica=3", "additional properties 'replica' not allowed"),
     ],
 )
 def test_the_chart_refuses_what_is_wrong(values, why, deploy, helm):
-    command = (helm, "template", "release", deploy / "helm" / "msprobe-server", "--set", values)
-    done = subprocess.run([str(part) for part in command], check=False, capture_output=True, text=True, timeout=60)
-    assert done.returncode != 0 and why in done.stderr
+    code, _, said = chart(helm, deploy, values)
+    assert code != 0 and why in said
 
 
 def test_the_server_takes_the_settings_of_every_manifest(manifest, tmp_path, server_binary):
@@ -209,8 +300,13 @@ def test_the_server_takes_the_settings_of_every_manifest(manifest, tmp_path, ser
         path.write_text(text)
         said = output_of(server_binary, f"--config={path}", "--check_config")
         assert f"({path})" in said
+        (tmp_path / "shard-token").write_text("0123456789abcdef0123456789abcdef\n")
+        secure = {"MSPROBE_SHARD_CA": f"{tmp_path}/ca.crt", "MSPROBE_SHARD_TOKEN_FILE": f"{tmp_path}/shard-token"}
         for pod, shards in pods_of_shards(yaml.safe_load_all(manifest)):
             cluster = {**os.environ, "MSPROBE_SHARDS": shards, "MSPROBE_THIS_SHARD": pod}
+            if "tls_cert" in text:
+                assert all(f"name: {name}" in manifest for name in secure)
+                cluster |= secure
             assert "MSPROBE_SHARDS" in output_of(server_binary, f"--config={path}", "--check_config", env=cluster)
         seen += 1
     assert seen == 1

@@ -6,10 +6,9 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 
 import pytest
-from harness.processes import REPOSITORY, Background, accepts_connections, run, wait_until
+from harness.processes import Background, accepts_connections, run, wait_until
 from operate_checks import output_of
 
 
@@ -171,21 +170,12 @@ def test_the_settings_that_are_installed_are_right(deploy, server_binary, tmp_pa
         assert f"\n{name} = " in every, name
 
 
-@pytest.fixture(scope="module")
-def package():
-    if not (REPOSITORY / "build" / "cmake_install.cmake").exists():
-        pytest.skip("nothing is built: run `make build`")
-    output_of(sys.executable, REPOSITORY / "scripts" / "make_package.py", timeout=300)
-    (path,) = (REPOSITORY / "dist").glob("msprobe-server_*.deb")
-    return path
-
-
 @pytest.mark.timeout(600)
-def test_the_package_runs_on_a_bare_debian(package, bare_debian, client, short_directory, tmp_path):
+def test_the_package_runs_on_a_bare_debian(packages, bare_debian, client, short_directory, tmp_path):
     """A Debian of its essential packages alone: install, start as the package's user, stream in, remove."""
     root = bare_debian(short_directory / "root")
     assert not list((root / "usr/lib").rglob("libgrpc*")), "nothing of ours is there before"
-    shutil.copy(package, root / "package.deb")
+    shutil.copy(packages["deb"], root / "package.deb")
     said = output_of("chroot", root, "dpkg", "--install", "/package.deb")
     assert "msprobe" in (root / "etc/passwd").read_text(), said
     for name in ("run/msprobe", "var/lib/msprobe"):

@@ -10,6 +10,8 @@ import urllib.request
 
 import pytest
 import yaml
+from harness import answers
+from harness.certificates import Authority
 from harness.dumps import write_config
 from harness.processes import Background, external_server, free_port, run, wait_until
 from operate_checks import output_of
@@ -65,6 +67,22 @@ def test_no_dashboard_asks_for_a_metric_that_is_not_there(deploy):
             assert name in known, f"{title} asks for {name}"
 
 
+def test_numbers_have_limits_that_colour_them(deploy):
+    """And so have lines of which an alert has one."""
+    for path in sorted((deploy / "grafana").glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            steps = panel.get("fieldConfig", {}).get("defaults", {}).get("thresholds", {}).get("steps", [])
+            if panel["type"] == "stat":
+                assert steps and steps[0].get("value") is None, panel["title"]
+    drawn = {
+        panel["title"]: [step["value"] for step in panel["fieldConfig"]["defaults"]["thresholds"]["steps"][1:]]
+        for panel in json.loads((deploy / "grafana" / "ingest.json").read_text())["panels"]
+        if "thresholds" in panel["fieldConfig"]["defaults"]
+    }
+    assert drawn["Acknowledgement"] == [1, 5] and drawn["Lag of ranks"] == [1800]
+    assert drawn["Waiting with agents"] == [256 << 20] and drawn["Certificates"] == [2 * 86400, 14 * 86400]
+
+
 class Prometheus:
     def __init__(self, port):
         self._base = f"http://127.0.0.1:{port}/api/v1"
@@ -111,7 +129,13 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
     config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{metrics}"]
     (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
     address, go = f"unix:{short_directory / 's.sock'}", tmp_path / "go"
-    flags = (f"--metrics_listen=127.0.0.1:{metrics}", "--watch=loss=Functional.cross_entropy.*.forward.output.0:max")
+    cert, key = Authority(tmp_path / "authority").sign("server")
+    flags = (
+        f"--metrics_listen=127.0.0.1:{metrics}",
+        "--watch=loss=Functional.cross_entropy.*.forward.output.0:max",
+        f"--tls_cert={cert}",
+        f"--tls_key={key}",
+    )
     run_config = write_config(tmp_path / "run.json", tmp_path / "dump", level="mix", server=address, run=RUN)
     arguments = ("--steps", STEPS, "--nan-at", NAN_AT, "--pace", "0.5", "--go", go)
     scraper = (
@@ -135,13 +159,13 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
                 (RUN, firing[0]["rank"], "layers.*", "page")
             }
 
-            without, answers = dict(panels(deploy)), {}
+            without, plotted = dict(panels(deploy)), {}
 
             def all_have_data():
                 for title, expression in list(without.items()):
                     rows = seen.plot(expression, began)
                     if any(not math.isnan(value) for _, values in rows for value in values):
-                        answers[title] = rows
+                        plotted[title] = rows
                         del without[title]
                 return not without
 
@@ -154,7 +178,7 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
                 found = {labels.get(matcher[2]) for labels, _ in seen.ask(matcher[1])}
                 assert found - {None}, title
 
-            ((labels, steps),) = answers["overflow: First producer of each rank (A)"]
+            ((labels, steps),) = plotted["overflow: First producer of each rank (A)"]
             assert (labels["run"], labels["module_group"], labels["kind"], labels["origin"], steps[-1]) == (
                 RUN,
                 "layers.*",
@@ -162,15 +186,15 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
                 "computation",
                 NAN_AT,
             )
-            assert answers["overflow: NaN producers (A)"][0][1][-1] >= 1
-            ((labels, losses),) = answers["training: Watched statistics (A)"]
+            assert plotted["overflow: NaN producers (A)"][0][1][-1] >= 1
+            ((labels, losses),) = plotted["training: Watched statistics (A)"]
             assert (
                 labels["watch"] == "loss" and 0 < losses[0] < 10 and math.isnan(seen.ask("msprobe_watched_value")[0][1])
             )
             # What the dashboard counts is what the command line lists.
             listed = run([client, "--server", address, "--format", "json", "overflow", RUN], check=False)
             assert listed.returncode == 1, "something was found"
-            first = json.loads(listed.stdout.splitlines()[0])
+            first = answers.rows(listed.stdout)[0]
             assert (first["step"], first["op"], first["module"]) == (NAN_AT, "Torch.log.0.forward", "layers.2")
             go.touch()
             traced.finish(60)

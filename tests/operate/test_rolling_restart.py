@@ -1,9 +1,9 @@
 """Three servers of a cluster on three hosts, restarted one after the other while ranks stream to them."""
 
 import contextlib
-import json
 
 import pytest
+from harness import answers
 from harness.fire import PlannedAgent, check, end
 from harness.hosts import hosts
 from harness.processes import Background, find_binary, run
@@ -72,7 +72,7 @@ def test_three_shards_are_restarted_under_load_and_nothing_is_lost(tmp_path, cli
             rank.process.terminate()
         outcomes = [rank.outcome() for rank in ranks]
         command = [*within, client, "--server", f"{servers[1].ip}:{PORT}", "--format", "json", "steps", "job"]
-        rows = [json.loads(line) for line in run(command).stdout.splitlines()]
+        rows = answers.rows(run(command).stdout)
         homes = {}
         for machine in machines:
             said = machine.drain()

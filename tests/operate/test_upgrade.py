@@ -19,6 +19,7 @@ import older_session
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.unknown_fields import UnknownFieldSet
+from harness import answers
 from harness.processes import Background, accepts_connections, external_server, run
 
 VERSIONS = sorted(path.name for path in (older_session.HERE / "older").iterdir())
@@ -205,7 +206,7 @@ def test_a_server_is_replaced_under_a_program(first, older_build, tmp_path, shor
         (tmp_path / "go").touch()
         program.finish(120)
         steps = run([client, "--server", f"unix:{socket}", "--format", "json", "steps", older_session.RUN]).stdout
-    rows = [json.loads(line) for line in steps.splitlines()]
+    rows = answers.rows(steps)
     found = [(row["step"], row["state"], row["gap_fragments"]) for row in rows]
     assert found == [(step, "complete", 0) for step in range(20)]
     assert len({row["records"] for row in rows}) == 1, "no step lacks a record"

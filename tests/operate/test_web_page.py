@@ -137,6 +137,17 @@ def rank_of(address, run_name):
     return next(one["ranks"][0] for one in ask(address, "runs")["answer"] if one["run"] == run_name)
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("query", ["?run=deleted", f"?run={RUN}&golden=deleted"])
+def test_an_address_of_a_run_that_is_gone_says_so_and_shows_no_other(opened, served, query):
+    page = opened(served)
+    page.page.goto(f"{served}/{query}")
+    page.reads(r"^The run deleted is not on this server: it was deleted, or never streamed here\.")
+    assert page.page.input_value("#run") == ("" if query == "?run=deleted" else RUN)
+    page.page.select_option("#run", OTHER)
+    page.reads(SUMMARY)
+
+
 @pytest.mark.timeout(180)
 def test_a_nan_is_found_from_the_time_line_to_its_stack(opened, served):
     page = opened(served).open(f"?run={RUN}")

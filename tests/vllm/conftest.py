@@ -15,7 +15,7 @@ PROGRAMS = pathlib.Path(__file__).with_name("programs")
 
 @pytest.fixture(scope="session")
 def vllm_environment():
-    """Where vLLM, our wheels and (in the folder established) the established tool are installed."""
+    """Where vLLM, our wheels and (in the folder mindstudio) mindstudio-probe are installed."""
     path = pathlib.Path(os.environ.get("MSPROBE_VLLM", REPOSITORY / ".venv-vllm"))
     if not (path / "bin" / "python").exists():
         pytest.skip(f"no vLLM in {path}: run `make vllm` or set MSPROBE_VLLM")
@@ -62,19 +62,19 @@ def generate_in_fork(command, vllm_environment, tmp_path_factory):
     """
     root, numbers, engines = tmp_path_factory.mktemp("engines"), itertools.count(), {}
 
-    def engine(established, llm):
-        key = (established, json.dumps(llm, sort_keys=True))
+    def engine(mindstudio, llm):
+        key = (mindstudio, json.dumps(llm, sort_keys=True))
         if key not in engines:
             changes = {**ENVIRONMENT, "VLLM_PLUGINS": "", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
-            if established:
-                changes["PYTHONPATH"] = vllm_environment / "established"
+            if mindstudio:
+                changes["PYTHONPATH"] = vllm_environment / "mindstudio"
             engines[key] = ForkServer(command("--serve", **llm), root / f"engine{next(numbers)}.log", **changes)
         return engines[key]
 
-    def call(*arguments, established=False, check=True, env=None, **llm):
+    def call(*arguments, mindstudio=False, check=True, env=None, **llm):
         log = root / f"log{next(numbers)}.txt"
         request = {"arguments": [str(each) for each in arguments], "env": env or {}, "log": str(log)}
-        answer = engine(established, llm).ask(request, seconds=180)
+        answer = engine(mindstudio, llm).ask(request, seconds=180)
         output = log.read_text(errors="replace")
         assert not check or answer == {"code": 0}, output[-8000:]
         return Generated(output)
@@ -86,12 +86,12 @@ def generate_in_fork(command, vllm_environment, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def generate(command, vllm_environment):
-    """Runs generate.py to its end. established: `msprobe` is the established tool."""
+    """Runs generate.py to its end. mindstudio: `msprobe` is mindstudio-probe."""
 
-    def call(*arguments, established=False, check=True, env=None, **llm):
+    def call(*arguments, mindstudio=False, check=True, env=None, **llm):
         changes = {**ENVIRONMENT, **(env or {})}
-        if established:
-            changes |= {"PYTHONPATH": vllm_environment / "established", "VLLM_PLUGINS": ""}
+        if mindstudio:
+            changes |= {"PYTHONPATH": vllm_environment / "mindstudio", "VLLM_PLUGINS": ""}
         done = run(command(*arguments, **llm), check=check, timeout=400, **changes)
         return Generated(done.stdout + done.stderr)
 

@@ -20,12 +20,12 @@ def configured(tmp_path, name, **config):
 
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize(("task", "level"), list(itertools.product(["statistics", "tensor"], ["L0", "L1", "mix"])))
-def test_same_dump_as_the_established_tool(task, level, tmp_path, generate_in_fork, plain):
+def test_same_dump_as_mindstudio(task, level, tmp_path, generate_in_fork, plain):
     """Both are called where vllm-ascend's runner calls them."""
     configs = {side: configured(tmp_path, side, task=task, level=level) for side in ("ours", "real")}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         runs = [
-            pool.submit(generate_in_fork, "--call-sites", config, established=side == "real")
+            pool.submit(generate_in_fork, "--call-sites", config, mindstudio=side == "real")
             for side, config in configs.items()
         ]
         ours, real = (each.result() for each in runs)

@@ -1,11 +1,16 @@
-"""Refuses early and in words what would otherwise fail deep inside a shared object."""
+"""Refuses early and in words what would otherwise fail deep inside a shared object.
+
+``python -m msprobe._check`` says what ``import msprobe.pytorch`` would: the torch that it works with, or why it does
+not.
+"""
 
 import importlib.metadata
+import sys
 from pathlib import Path
 
 
 def check_environment(torch_version: str) -> None:
-    """Raises ImportError where the extension cannot work: another torch, or the established tool's files."""
+    """Raises ImportError where the extension cannot work: another torch, or mindstudio-probe's files."""
     try:
         importlib.metadata.version("mindstudio-probe")
     except importlib.metadata.PackageNotFoundError:
@@ -20,9 +25,25 @@ def check_environment(torch_version: str) -> None:
         found = ".".join(torch_version.split(".")[:2])
         raise ImportError(
             f"this msprobe-agent was built for torch {built}, but torch {torch_version} is installed; "
-            f"install the msprobe-agent built for torch {found}"
+            f"install the msprobe-agent built for torch {found}, or torch {'.'.join(built.split('.')[:2])}"
         )
     try:
         from msprobe import _agent  # noqa: F401
     except ImportError as error:
         raise ImportError(f"msprobe._agent could not be loaded with torch {torch_version}: {error}") from error
+
+
+def main() -> int:
+    try:
+        import torch
+
+        check_environment(torch.__version__)
+    except ImportError as error:
+        print(error)
+        return 1
+    print(f"torch {torch.__version__}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

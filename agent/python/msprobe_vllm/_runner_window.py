@@ -133,6 +133,6 @@ class RunnerWindow:
         try:
             call()
         except Exception as error:  # the engine goes on
-            from msprobe.pytorch import _log
+            from msprobe._common import log
 
-            _log.warning(f"msprobe: {error}; this step is not captured")
+            log.warning(f"msprobe: {error}; this step is not captured")

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 import torch  # noqa: F401  (msprobe._agent needs its libraries in the process)
-from msprobe.pytorch._config_file import RETRY_SECONDS, WRITTEN_SECONDS, ConfigFile
-from msprobe.pytorch._errors import MsprobeError
+from msprobe._common.config_file import RETRY_SECONDS, WRITTEN_SECONDS, ConfigFile
+from msprobe._common.errors import MsprobeError
 
 CONTENT = {"task": "statistics", "level": "L0", "dump_path": "/tmp/of nobody", "statistics": {"list": ["mlp"] * 50}}
 

@@ -61,7 +61,9 @@ def test_code_swap_keeps_closures_and_defaults():
         return function
 
     function = made(2)
-    swap = CodeSwap(function, "api", api=_agent.make_api("Custom.function", "FOCUS"))
+    swap = CodeSwap(
+        function, lambda twin: _agent.intercept(twin, "api", api=_agent.make_api("Custom.function", "FOCUS"))
+    )
     swap.install()
     try:
         assert function(5) == 13

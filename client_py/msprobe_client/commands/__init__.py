@@ -21,6 +21,7 @@ from msprobe_client.access import Access
 from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
 from msprobe_client.errors import MissingShardsWarning, MsprobeError
 from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_DIFFERS, EXIT_FAILED, EXIT_INTERRUPTED
+from msprobe_client.visible import visible
 
 # Module and subcommand, in the order of --help.
 COMMANDS = (
@@ -38,6 +39,7 @@ COMMANDS = (
     ("control", "control"),
     ("delete", "delete"),
     ("server", "server"),
+    ("recover", "recover"),
     ("doctor", "doctor"),
 )
 
@@ -66,6 +68,8 @@ class Group(TyperGroup):
 @contextmanager
 def _complete_answers(ctx: Any) -> Iterator[None]:
     """Says which servers of a cluster did not answer, and ends with EXIT_FAILED where there were any."""
+    from msprobe_client.output import warn
+
     said: set[str] = set()
     show = warnings.showwarning
 
@@ -74,7 +78,7 @@ def _complete_answers(ctx: Any) -> Iterator[None]:
             show(message, *where, **more)
         elif str(message) not in said:
             said.add(str(message))
-            print(f"{ctx.find_root().info_name}: {message}", file=sys.stderr)
+            warn(str(message), str(ctx.find_root().info_name))
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", MissingShardsWarning)
@@ -90,7 +94,7 @@ def _complete_answers(ctx: Any) -> Iterator[None]:
 
 
 def _fail(ctx: Any, message: str, code: int) -> NoReturn:
-    print(f"{ctx.find_root().info_name}: {' '.join(message.split())}", file=sys.stderr)
+    print(visible(f"{ctx.find_root().info_name}: {' '.join(message.split())}"), file=sys.stderr)
     raise typer.Exit(code)
 
 

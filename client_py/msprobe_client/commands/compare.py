@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from msprobe_client.analysis_client import Found
     from msprobe_client.client import Client
     from msprobe_client.comparison import ComparedTensor, RollUp, UnpairedStep
+    from msprobe_client.output import Ending
 
 # Rows of a table on a terminal, where nobody said how many.
 _TABLE_ROWS = 40
@@ -104,7 +105,7 @@ def run(
         typer.Option("--roll-up", help="Show counts of each module, layer, rank or step instead of rows"),
     ] = None,
     compatible: Annotated[
-        bool, typer.Option("--compatible", help="Write the result tables of the established tool into --output")
+        bool, typer.Option("--compatible", help="Write the result tables of mindstudio-probe into --output")
     ] = False,
     output: Annotated[
         Optional[Path],  # noqa: UP045
@@ -175,8 +176,8 @@ def _mapping(files: dict[str, Path | None]) -> Any:
 
 
 def _write_tables(client: Client, target: str, golden: str, output: Path, xlsx: bool, where: dict[str, Any]) -> bool:
-    from msprobe_client.result_files import result_file_names
-    from msprobe_client.result_xlsx import ResultXlsx
+    from msprobe_client.compat.result_files import result_file_names
+    from msprobe_client.compat.result_xlsx import ResultXlsx
 
     differs = False
     for report in client.compare_tables(
@@ -210,20 +211,29 @@ class _Show:
         from msprobe_client.commands import compared_rows
         from msprobe_client.output import write
 
+        def ending() -> Ending:
+            for _ in found:  # what comes after the last row
+                pass
+            return self._ending()
+
         if self._levels:
             rows = map(compared_rows.roll_up_row, self._roll_ups(found))
-            write(self._format, compared_rows.ROLL_UP_COLUMNS, rows, self._output, compared_rows.mark_roll_up)
+            write(
+                self._format,
+                compared_rows.ROLL_UP_COLUMNS,
+                rows,
+                self._output,
+                compared_rows.mark_roll_up,
+                ending=ending,
+            )
         else:
             tensors = self._tensors(found)
             if self._worst_first:
                 tensors = compared_rows.worst_first(tensors, self._asked["limit"])
             rows = map(compared_rows.tensor_row, tensors)
             columns = compared_rows.tensor_columns(layouts=self._asked["across_layouts"])
-            write(self._format, columns, rows, self._output, compared_rows.mark_tensor)
-        for _ in found:  # what comes after the last row
-            pass
+            write(self._format, columns, rows, self._output, compared_rows.mark_tensor, ending=ending)
         assert self._total is not None
-        self._summary(self._total)
         return bool(self._total.differences or self._lonely)
 
     @property
@@ -250,20 +260,16 @@ class _Show:
             self._total = item
         return item
 
-    def _summary(self, total: RollUp) -> None:
+    def _ending(self) -> Ending:
         from msprobe_client.commands import compared_rows
+        from msprobe_client.output import Ending
 
-        if self._format.value == "json":
-            import json
-
-            from msprobe_client.output.json_rows import plain
-
-            counted = {"summary": plain(compared_rows.roll_up_row(total)), "unpaired": plain(self._lonely)}
-            print(json.dumps(counted, allow_nan=False))
-            return
-        table = self._format.value == "table" and self._output is None
+        total = self._total
+        assert total is not None
         partly = self._asked["rows"] == "different" and self._worst_first and self._asked["limit"]
-        lines = compared_rows.summary(total, self._lonely, shown=self._asked["limit"] if partly else None)
-        if table and sys.stdout.isatty():
+        if self._format.value == "table" and self._output is None and sys.stdout.isatty():
             compared_rows.show_verdicts(total)
-        print("\n".join(lines), file=sys.stdout if table else sys.stderr)
+        return Ending(
+            notes=compared_rows.summary(total, self._lonely, shown=self._asked["limit"] if partly else None),
+            facts={"summary": compared_rows.roll_up_row(total), "unpaired": self._lonely},
+        )

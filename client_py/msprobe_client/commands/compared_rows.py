@@ -63,8 +63,8 @@ TENSOR_COLUMNS = (
     Column("basis", "BY", kind="text"),
     Column("excess", "x TOLERANCE", times, right=True, kind="float"),
     Column("statistic", "STATISTIC", kind="text"),
-    Column("target_value", "TARGET", show.number, right=True, kind="float"),
-    Column("golden_value", "GOLDEN", show.number, right=True, kind="float"),
+    Column("target_value", "TARGET", show.value, right=True, kind="float"),
+    Column("golden_value", "GOLDEN", show.value, right=True, kind="float"),
     Column("target_dtype", "DTYPE", kind="text"),
     Column("golden_dtype", "", in_table=False, kind="text"),
     Column("target_shape", "SHAPE", kind="text"),
@@ -87,7 +87,8 @@ ROLL_UP_COLUMNS = (
 
 
 def tensor_row(item: ComparedTensor) -> dict[str, Any]:
-    measured = item.basis in ("statistics", "content")
+    measured = item.basis in ("statistics", "content") and item.excess
+    target, golden = item.target_scalar, item.golden_scalar
     return {
         "verdict": item.verdict,
         "name": item.name,
@@ -99,10 +100,10 @@ def tensor_row(item: ComparedTensor) -> dict[str, Any]:
         "basis": item.basis,
         "excess": item.excess,
         "statistic": item.statistic,
-        "target_value": item.target_value if measured and item.excess else None,
-        "golden_value": item.golden_value if measured and item.excess else None,
-        "target_dtype": item.target_dtype,
-        "golden_dtype": item.golden_dtype,
+        "target_value": target.value if target else item.target_value if measured and not golden else None,
+        "golden_value": golden.value if golden else item.golden_value if measured and not target else None,
+        "target_dtype": target.type if target else item.target_dtype,
+        "golden_dtype": golden.type if golden else item.golden_dtype,
         "target_shape": item.target_shape,
         "golden_shape": item.golden_shape,
         **{metric: item.metrics.get(metric) for metric in METRICS},
@@ -167,7 +168,7 @@ def summary(total: RollUp, lonely: list[UnpairedStep], *, shown: int | None) -> 
         lines.append(f"first difference in order of execution: {total.first_difference}")
     if total.worst:
         lines.append(f"worst: {total.worst} ({times(total.worst_excess)} the tolerance)")
-    lines += [f"only the {item.side} has step {item.step} {item.rank}" for item in lonely]
+    lines += map(str, lonely)
     if not total.differences and not lonely:
         lines.append("equal within tolerance")
     return lines

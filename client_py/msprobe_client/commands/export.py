@@ -37,7 +37,7 @@ def run(
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Write dump directories that the established tool reads. Each appears whole."""
+    """Write dump directories that mindstudio-probe reads. Each appears whole."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client.output import Column, Format, progress, show, write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,8 +26,7 @@ from msprobe_client.exit_codes import EXIT_DIFFERS
 if TYPE_CHECKING:
     from msprobe_client.comparison import ComparedTensor, Divergence, UnpairedStep
 
-# Of a stack, on a terminal.
-_FRAMES = 8
+_COLUMNS = ("op", "module", "step", "rank", "token", "blame", "culprit", "first", "evidence", "stack")
 
 EXAMPLES = (
     "msprobe-client first-divergence tuesday monday",
@@ -60,7 +60,7 @@ def run(
     selection = Selection(step, rank)
     with connected(options, target, golden) as client:
         from msprobe_client.comparison import Divergence
-        from msprobe_client.output import Format, progress
+        from msprobe_client.output import Column, Ending, Format, progress, write
 
         found: list[Divergence] = []
         lonely: list[UnpairedStep] = []
@@ -84,40 +84,39 @@ def run(
     first = next((item for item in found if item.first), None)
     ranks = [item for item in found if not item.first]
     chosen = options.format or Format.table
-    if chosen == Format.table:
-        _tell(first, ranks, lonely)
-    else:
-        from msprobe_client.output import Column, write
-
-        names = ("op", "module", "step", "rank", "token", "blame", "culprit", "first", "evidence", "stack")
-        rows = [_row(item, first, whole=chosen == Format.json) for item in ranks]
-        write(chosen, [Column(each, "") for each in names], rows)
+    in_table = chosen == Format.table  # whose lines say all
+    columns = [Column(each, "", in_table=False) for each in _COLUMNS]
+    ending = Ending(
+        notes=[*map(str, lonely), *([] if first else ["no operation diverges"])],
+        facts={"first": None if first is None else _row(first, first, whole=True), "unpaired": lonely},
+        shown=[] if first is None else list(_told(first, ranks)),
+    )
+    rows = [] if in_table else [_row(item, first, whole=chosen == Format.json) for item in ranks]
+    write(chosen, columns, rows, ending=lambda: ending)
     if first is not None or lonely:
         raise typer.Exit(EXIT_DIFFERS)
 
 
-def _tell(first: Divergence | None, ranks: list[Divergence], lonely: list[UnpairedStep]) -> None:
-    for place in lonely:
-        print(f"only the {place.side} has step {place.step} {place.rank}")
-    if first is None:
-        print("no operation diverges")
-        return
-    print(first)
+def _told(first: Divergence, ranks: list[Divergence]) -> Iterator[str]:
+    from msprobe_client.output import show
+
+    yield str(first)
     if first.module:
-        print(f"  module: {first.module}")
-    print(f"  blame: {first.blame}")
+        yield f"  module: {first.module}"
+    yield f"  blame: {first.blame}"
     if first.golden_op:
-        print(f"  golden operation: {first.golden_op}")
+        yield f"  golden operation: {first.golden_op}"
     for row in first.evidence:
-        print(f"  {row.verdict:<12}{row.name.removeprefix(first.op)}  {_evidence(row)}")
-    for line in first.stack[:_FRAMES]:
-        print("  " + " ".join(line.split()))
+        yield f"  {row.verdict:<12}{row.name.removeprefix(first.op)}  {_evidence(row)}"
+    yield from (f"  {line}" for line in show.stack(first.stack))
     for item in ranks:
         if item.rank != first.rank:
-            print(f"also: {item}")
+            yield f"also: {item}"
 
 
 def _evidence(row: ComparedTensor) -> str:
+    if row.target_scalar is not None or row.golden_scalar is not None:
+        return _argument(row)
     parts = [row.target_dtype or row.golden_dtype, row.target_shape or row.golden_shape]
     if row.is_difference and row.basis in ("statistics", "content") and row.verdict in ("differs", "non-finite"):
         parts.append(f"{row.statistic or 'worst element'} {row.target_value:.6g} against {row.golden_value:.6g}")
@@ -125,6 +124,15 @@ def _evidence(row: ComparedTensor) -> str:
     if row.message:
         parts.append(row.message)
     return " ".join(parts)
+
+
+def _argument(row: ComparedTensor) -> str:
+    sides = (
+        (row.target_scalar, row.target_dtype, row.target_shape),
+        (row.golden_scalar, row.golden_dtype, row.golden_shape),
+    )
+    said = [str(scalar) if scalar is not None else f"{dtype} {shape}".strip() for scalar, dtype, shape in sides]
+    return said[0] if said[0] == said[1] else f"{said[0]} against {said[1] or 'nothing'}"
 
 
 def _row(item: Divergence, first: Divergence | None, *, whole: bool) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -24,18 +23,18 @@ def run(
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Store a dump directory, ours or the established tool's, as a run."""
+    """Store a dump directory, ours or mindstudio-probe's, as a run."""
     options = common(context, server, data_dir, output_format)
     if not run:
         raise typer.BadParameter("the name is empty", param_hint="--run")
     from msprobe_client import dump_files
-    from msprobe_client.output import Column, Format, progress, write
+    from msprobe_client.output import Column, Format, progress, warn, write
 
     dump_files.find(directory)  # before a data directory is made for nothing
     with options.connect(create=True) as client, progress.bar(f"import {directory}", "bytes") as advance:
         report = client.import_dump(directory, run, progress=advance)
     for warning in report.warnings:
-        print(f"{context.find_root().info_name}: warning: {warning}", file=sys.stderr)
+        warn(f"warning: {warning}", str(context.find_root().info_name))
     columns = (
         Column("run", "RUN"),
         Column("steps", "STEPS", right=True),
@@ -43,4 +42,4 @@ def run(
         Column("payloads", "TENSOR FILES", right=True),
     )
     row = {"run": run, "steps": report.steps, "records": report.records, "payloads": report.payloads}
-    write(options.format or Format.table, columns, [{**row, "warnings": report.warnings}])
+    write(options.format or Format.table, columns, [row])

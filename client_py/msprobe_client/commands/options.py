@@ -72,7 +72,9 @@ DataDir = Annotated[
 OutputFormat = Annotated[
     Optional[Format],  # noqa: UP045
     typer.Option(
-        "--format", help="table (default), json: one object to a line, csv, xlsx, parquet", show_default=False
+        "--format",
+        help="table (default), json: one document, csv, csv-safe: no cell a formula, xlsx, parquet",
+        show_default=False,
     ),
 ]
 Request = Annotated[

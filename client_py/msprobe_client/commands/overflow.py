@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,7 @@ def run(
     ] = False,
     anomalies: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--anomalies", metavar="DIR", help="Write the established overflow_check's file there, too"),
+        typer.Option("--anomalies", metavar="DIR", help="Write mindstudio-probe's overflow_check's file there, too"),
     ] = None,
     server: Server = None,
     data_dir: DataDir = None,
@@ -48,7 +47,7 @@ def run(
     first: list[Overflow] = []
     every: list[Overflow] = []
     with connected(options, source) as client:
-        from msprobe_client.output import Column, Format, progress, write
+        from msprobe_client.output import Column, Ending, Format, progress, write
 
         columns = (
             Column("origin", "ORIGIN", width=11),
@@ -82,27 +81,32 @@ def run(
                         every.append(item)
                         yield _row(item)
 
-            chosen = options.format or Format.table
-            write(chosen, columns, rows(), live=follow)
-        if anomalies is not None:
-            _write_anomalies(client, source, every, anomalies)
-    if chosen == Format.table:
-        if follow:
-            first = every[:1]
-        for item in first:
-            print(f"first: {item}")
-            for line in item.stack[:8]:
-                print("  " + " ".join(line.split()))
-        if not every:
-            print("everything is finite")
+            def ending() -> Ending:
+                origin = next(iter(every if follow else first), None)
+                notes = [] if every else ["everything is finite"]
+                if anomalies is not None:
+                    notes += _write_anomalies(client, source, every, anomalies)
+                return Ending(
+                    notes=notes,
+                    facts={"first": None if origin is None else _row(origin)},
+                    shown=[] if origin is None else _told(origin),
+                )
+
+            write(options.format or Format.table, columns, rows(), live=follow, ending=ending)
     if every:
         raise typer.Exit(EXIT_DIFFERS)
 
 
-def _write_anomalies(client: Client, source: str, found: list[Overflow], output: Path) -> None:
-    """Of a run, the step is exported to be looked at."""
+def _told(origin: Overflow) -> list[str]:
+    from msprobe_client.output import show
+
+    return [f"first: {origin}", *(f"  {line}" for line in show.stack(origin.stack))]
+
+
+def _write_anomalies(client: Client, source: str, found: list[Overflow], output: Path) -> list[str]:
+    """Where it was written. Of a run, the step is exported to be looked at."""
     from msprobe_client.analysis_client import RUN_PREFIX, is_path
-    from msprobe_client.overflow_command import first_of_each_rank, write_anomalies
+    from msprobe_client.compat.overflow_command import first_of_each_rank, write_anomalies
 
     chosen = first_of_each_rank(found)
     with tempfile.TemporaryDirectory(prefix="msprobe-overflow-") as scratch:
@@ -114,8 +118,7 @@ def _write_anomalies(client: Client, source: str, found: list[Overflow], output:
                 run, root, steps=[chosen[0].step], ranks=[item.rank for item in chosen], tensors=False, force=True
             )
         path = write_anomalies(root if root.is_dir() else root.parent, chosen, output)
-    if path is not None:
-        print(f"The analyze result is saved in: {path}", file=sys.stderr)
+    return [] if path is None else [f"The analyze result is saved in: {path}"]
 
 
 def _row(item: Overflow) -> dict[str, Any]:

@@ -1,8 +1,10 @@
-"""msprobe-client records RUN"""
+"""msprobe-client records SOURCE"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
@@ -12,12 +14,12 @@ from msprobe_client.commands.options import (
     OutputFormat,
     Ranks,
     Request,
-    RunName,
     Selection,
     Server,
     Steps,
     common,
 )
+from msprobe_client.commands.sides import SourceOf, connected
 from msprobe_client.commands.tensor_filters import (
     Dtypes,
     Module,
@@ -37,13 +39,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "msprobe-client records tuesday --step 3 --rank 0 --name 'Functional.*'",
+    "msprobe-client records dump_a --step 3 --where 'nan > 0'",
     "msprobe-client records tuesday --where 'nan > 0' --format csv > nan.csv",
 )
 
 
 def run(
     context: typer.Context,
-    run: RunName,
+    source: SourceOf,
     step: Steps = None,
     rank: Ranks = None,
     name: Annotated[
@@ -66,7 +69,7 @@ def run(
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Show records: table and csv one tensor to a line, json one record to a line. Filters of tensors: these alone."""
+    """Show records: table and csv one tensor to a line, json one record to a row. Filters of tensors: these alone."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client.output import Column, Format, show, write
@@ -87,8 +90,8 @@ def run(
             raise typer.BadParameter(
                 "with filters of tensors there are no stacks to show; leave it out", param_hint="--stack"
             )
-        with options.connect() as client:
-            tensors = client.find(f"run:{run}", name=name, steps=selection.ranges, ranks=selection.ranks, **given)
+        with connected(options, source) as client:
+            tensors = client.find(source, name=name, steps=selection.ranges, ranks=selection.ranks, **given)
             rows = (found_row(item) for item in tensors if token is None or item.token == token)
             write(options.format or Format.table, found_columns(), rows)
         return
@@ -118,32 +121,51 @@ def run(
     )
     chosen = options.format or Format.table
     rows_of = _record_row if chosen == Format.json else _tensor_rows
-    with options.connect() as client:
+    with connected(options, source) as client, _as_run(client, source) as run:
         if request is None:
-            found = _records(client, run, selection, name, token, stack)
+            found = _records(client, source, run, selection, name, token, stack)
         else:
-            found = _records_of_request(client, run, selection, name, request, token, stack)
+            found = _records_of_request(client, source, run, selection, name, request, token, stack)
         write(chosen, columns, (row for record in found for row in rows_of(record)))
 
 
+@contextmanager
+def _as_run(client: Client, source: str) -> Iterator[str]:
+    """The run's name; of a dump, that of the run it is for as long as this takes."""
+    from msprobe_client.analysis_client import RUN_PREFIX, is_path, uploaded
+
+    if not is_path(source):
+        yield source.removeprefix(RUN_PREFIX)
+        return
+    with uploaded(client, Path(source), tensors=False) as run:
+        yield run
+
+
 def _records(
-    client: Client, run: str, selection: Selection, name: str | None, token: int | None, stack: bool
+    client: Client, source: str, run: str, selection: Selection, name: str | None, token: int | None, stack: bool
 ) -> Iterator[Record]:
     single = selection.single
-    places = [single] if single else [(item.step, item.rank) for item in selection.of(run, client.steps(run))]
+    places = [single] if single else [(item.step, item.rank) for item in selection.of(source, client.steps(run))]
     for step, rank in places:
         yield from client.records(run, step=step, rank=rank, name=name, token=token, with_stack=stack)
 
 
 def _records_of_request(
-    client: Client, run: str, selection: Selection, name: str | None, request: str, position: int | None, stack: bool
+    client: Client,
+    source: str,
+    run: str,
+    selection: Selection,
+    name: str | None,
+    request: str,
+    position: int | None,
+    stack: bool,
 ) -> Iterator[Record]:
     """Of each forward pass that held the request (and the position), whole: other requests of the batch too."""
     steps = client.steps(run, request=request, position=position)
     if not steps:
         what = "a token" if position is None else f"token {position}"
-        raise NotFound(f"run {run} has no forward pass that held {what} of request {request!r}")
-    for item in selection.of(run, steps):
+        raise NotFound(f"run {source} has no forward pass that held {what} of request {request!r}")
+    for item in selection.of(source, steps):
         for token in dict.fromkeys(span.token for span in item.token_spans):
             yield from client.records(
                 run, step=item.step, rank=item.rank, name=name, token=token, with_stack=stack, epoch=item.epoch
@@ -192,8 +214,10 @@ def _tensor_rows(record: Record) -> Iterator[dict[str, Any]]:
     empty = True
     for name, stats in record.tensors():
         empty = False
+        notes = (_note(record), stats.attributes.get("no_statistics"))
         yield {
             **place,
+            "note": ", ".join(note for note in notes if note),
             "name": name,
             "dtype": stats.dtype,
             "shape": stats.shape,

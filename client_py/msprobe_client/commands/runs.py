@@ -29,6 +29,7 @@ def run(
         Column("nan_tensors", "NaN", right=True),
         Column("inf_tensors", "Inf", right=True),
         Column("bytes", "BYTES", show.size, right=True),
+        Column("owner", "OWNER"),
         Column("row_bytes", "", in_table=False),
         Column("payload_bytes", "", in_table=False),
         Column("open_sessions", "", in_table=False),
@@ -50,6 +51,7 @@ def run(
                 "payload_bytes": item.payload_bytes,
                 "open_sessions": item.open_sessions,
                 "pinned": item.pinned,
+                "owner": item.owner,
                 "settings": item.settings,
             }
             for item in client.runs()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -80,7 +81,12 @@ def run(
         written = client.tensor(
             run, name, output, step=step, rank=ranks[0] if ranks else None, slices=slices, progress=advance
         )
-    typer.echo(f"{written}")
+    from msprobe_client.output import Column, Ending, Format, write
+
+    ending = Ending(shown=[str(written)])
+    write(
+        options.format or Format.table, [Column("file", "", in_table=False)], [{"file": written}], ending=lambda: ending
+    )
 
 
 def _slice(text: str) -> slice | int:
@@ -114,29 +120,33 @@ def _place(client: Client, source: str, name: str, step: int | None, ranks: list
 
 
 def _tell(preview: TensorPreview, chosen: Any) -> None:
-    from msprobe_client.output import Column, Format, show, write
+    from msprobe_client.output import Column, Ending, Format, write
 
-    if chosen is not None and chosen != Format.table:
-        row = {field: getattr(preview, field) for field in preview.__dataclass_fields__}
-        write(chosen, [Column(field, "") for field in row], [row])
-        return
-    print(f"{preview.dtype} {show.shape(preview.shape)}: {preview.elements} elements, {preview.finite} finite")
+    row = {field: getattr(preview, field) for field in preview.__dataclass_fields__}
+    columns = [Column(field, "", in_table=False) for field in row]
+    write(chosen or Format.table, columns, [row], ending=lambda: Ending(shown=list(_told(preview))))
+
+
+def _told(preview: TensorPreview) -> Iterator[str]:
+    from msprobe_client.output import show
+
+    yield f"{preview.dtype} {show.shape(preview.shape)}: {preview.elements} elements, {preview.finite} finite"
     if preview.finite != preview.elements:
-        print(f"NaN {preview.nan_count}, +Inf {preview.positive_inf_count}, -Inf {preview.negative_inf_count}")
+        yield f"NaN {preview.nan_count}, +Inf {preview.positive_inf_count}, -Inf {preview.negative_inf_count}"
     numbers = ("max", "min", "mean", "std", "norm")
-    print("  ".join(f"{each} {_number(getattr(preview, each))}" for each in numbers) + f"  zeros {preview.zero_count}")
+    yield "  ".join(f"{each} {_number(getattr(preview, each))}" for each in numbers) + f"  zeros {preview.zero_count}"
     most = max(preview.bin_counts, default=0)
     edges = [f"{edge:.4g}" for edge in preview.bin_edges]
     width = max(map(len, edges), default=0)
     for low, high, count in zip(edges, edges[1:], preview.bin_counts, strict=False):
-        print(f"{low:>{width}} .. {high:>{width}}  {'█' * round(_BAR * count / most):<{_BAR}}  {count}")
+        yield f"{low:>{width}} .. {high:>{width}}  {'█' * round(_BAR * count / most):<{_BAR}}  {count}"
     for title, elements in (
         ("largest", preview.largest),
         ("smallest", preview.smallest),
         ("not finite", preview.first_non_finite),
     ):
         if elements:
-            print(f"{title}: " + ", ".join(f"{show.number(item.value)} at {list(item.index)}" for item in elements))
+            yield f"{title}: " + ", ".join(f"{show.number(item.value)} at {list(item.index)}" for item in elements)
 
 
 def _number(value: float | None) -> str:

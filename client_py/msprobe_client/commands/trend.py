@@ -58,8 +58,10 @@ def run(
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     picture = output is not None and output.suffix.lower() in _PICTURES
-    if plot and (output is not None or output_format is not None):
+    if plot and (output is not None or options.format is not None):
         raise typer.BadParameter("--plot draws in the terminal; leave out --output and --format")
+    if picture and options.format is not None:
+        raise typer.BadParameter(f"{output} is a picture; leave out --format, or name another file")
     with connected(options, source, *([diff] if diff else [])) as client:
         from msprobe_client.errors import NotFound
         from msprobe_client.output import progress

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from msprobe_client.output import Column, Marker, Row
+from msprobe_client.output import Column, Ending, Marker, Row
 from msprobe_client.output.json_rows import not_finite, plain
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker) -> None:
-    del mark
+def write(
+    columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker, ending: Callable[[], Ending]
+) -> None:
+    del mark, ending
     writer = csv.writer(to, lineterminator="\n")
     writer.writerow([column.name for column in columns])
     names = [column.name for column in columns]

@@ -1,24 +1,45 @@
-"""One JSON object to a line, strict: what JSON lacks are the strings "NaN", "Infinity" and "-Infinity"."""
+"""One strict JSON document, {"rows": [...], ...}, with a row to a line.
+
+What JSON lacks are the strings "NaN", "Infinity" and "-Infinity".
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
 from msprobe_client.model import Rank
-from msprobe_client.output import Column, Marker, Row
+from msprobe_client.output import Column, Ending, Marker, Row, warnings
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker) -> None:
-    """Every key of a row, columns or not."""
+def write(
+    columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker, ending: Callable[[], Ending]
+) -> None:
+    """Every key of a row, columns or not. A document whose rows break off ends whole, and says why under "error"."""
     del columns, mark
-    for row in rows:
-        to.write(json.dumps(plain(row), allow_nan=False, ensure_ascii=False))
-        to.write("\n")
+    before = '{"rows": [\n'
+    try:
+        for row in rows:
+            to.write(f"{before}{_text(row)}\n")
+            before = ","
+        end = ending()
+    except BaseException as error:
+        if before == ",":
+            to.write("]" + _more({"error": str(error) or "interrupted"}))
+        raise
+    to.write(("" if before == "," else before) + "]" + _more({**end.facts, "notes": end.notes, "warnings": warnings}))
+
+
+def _more(keys: Row) -> str:
+    return "".join(f", {json.dumps(key)}: {_text(value)}" for key, value in keys.items()) + "}\n"
+
+
+def _text(value: Any) -> str:
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=False)
 
 
 def plain(value: Any) -> Any:

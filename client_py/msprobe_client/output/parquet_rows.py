@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO
 
-from msprobe_client.output import Column, Marker, Row
+from msprobe_client.output import Column, Ending, Marker, Row
 from msprobe_client.output.extras import extra
 from msprobe_client.output.json_rows import plain
 
@@ -15,8 +15,10 @@ from msprobe_client.output.json_rows import plain
 GROUP = 8192
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: BinaryIO, mark: Marker) -> None:
-    del mark
+def write(
+    columns: Sequence[Column], rows: Iterable[Row], to: BinaryIO, mark: Marker, ending: Callable[[], Ending]
+) -> None:
+    del mark, ending
     pa = extra("pyarrow", "parquet")
     parquet = extra("pyarrow.parquet", "parquet")
     remaining = iter(rows)
@@ -52,7 +54,7 @@ def _value(value: Any, kind: Any, pa: Any) -> Any:
     if kind == pa.string():
         return value if isinstance(value, str) else _text(value)
     if kind == pa.float64():
-        return float(value)
+        return float(value) if isinstance(value, int | float) else None  # an argument may be a text
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
@@ -12,6 +13,8 @@ from msprobe_client.model import Number, Rank
 from msprobe_client.output.json_rows import not_finite
 
 _BINARY = 1024
+_FRAMES = 8
+_OF_TORCH = re.compile(r"File [^,]*[/\\](?:site|dist)-packages[/\\]torch[/\\]")
 
 
 def time(value: datetime) -> str:
@@ -33,6 +36,11 @@ def number(value: Number) -> str:
     return f"{value:.6g}" if math.isfinite(value) else not_finite(value)
 
 
+def value(item: Number | str) -> str:
+    """A number, or the text of an argument."""
+    return item if isinstance(item, str) else number(item)
+
+
 def shape(value: Sequence[int]) -> str:
     return str(list(value))
 
@@ -45,6 +53,12 @@ def ranks(value: Sequence[Rank]) -> str:
         last = f"-{numbers[-1]}" if len(numbers) > 1 else ""
         parts.append(f"{kind}{numbers[0]}{last}")
     return ", ".join(parts)
+
+
+def stack(lines: Sequence[str]) -> list[str]:
+    """The innermost frames, from the first that is not torch's own."""
+    first = next((place for place, line in enumerate(lines) if not _OF_TORCH.match(line)), 0)
+    return [" ".join(line.split()) for line in lines[first : first + _FRAMES]]
 
 
 def gaps(value: Sequence[Any]) -> str:

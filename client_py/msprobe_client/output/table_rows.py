@@ -8,21 +8,29 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
-from msprobe_client.output import Column, Mark, Marker, Row
+from msprobe_client.output import Column, Ending, Mark, Marker, Row
+from msprobe_client.visible import visible
 
 # Rows whose cells set the widths.
 _WINDOW = 1000
-# What would move a terminal's cursor or change its colours.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COLOURS = {"bad": 31, "doubtful": 33}
 _ALARM = re.compile(r"\b(NaN|Infinity|incomplete|raised|never ended|fault)\b")
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker) -> None:
+def write(
+    columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker, ending: Callable[[], Ending]
+) -> None:
     columns = [column for column in columns if column.in_table]
+    if columns:
+        _write_rows(columns, rows, to, mark)
+    end = ending()
+    to.writelines(f"{visible(line)}\n" for line in (*end.shown, *end.notes))
+
+
+def _write_rows(columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker) -> None:
     colored = to.isatty() and "NO_COLOR" not in os.environ
     lines = (([_cell(column, row) for column in columns], mark(row)) for row in rows)
     window = list(itertools.islice(lines, 0 if any(column.width for column in columns) else _WINDOW))
@@ -47,4 +55,4 @@ def _coloured(line: str, marked: Mark) -> str:
 
 def _cell(column: Column, row: Row) -> str:
     value = row[column.name]
-    return "" if value is None else _CONTROL.sub("?", column.show(value))
+    return "" if value is None else visible(column.show(value))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
-from msprobe_client.output import Column, Marker, Row
+from msprobe_client.output import Column, Ending, Marker, Row
 from msprobe_client.output.csv_rows import cell
 from msprobe_client.output.extras import extra
 
@@ -18,7 +18,10 @@ SHEET_ROWS = 1048576
 CELL_CHARACTERS = 32767
 
 
-def write(columns: Sequence[Column], rows: Iterable[Row], to: BinaryIO, mark: Marker) -> None:
+def write(
+    columns: Sequence[Column], rows: Iterable[Row], to: BinaryIO, mark: Marker, ending: Callable[[], Ending]
+) -> None:
+    del ending
     with workbook(to) as book:
         fills = {name: book.add_format({"bg_color": colour, "pattern": 1}) for name, colour in COLOURS.items()}
         bold = book.add_format({"bold": True})

@@ -93,13 +93,18 @@ async function begin() {
   $("forget").hidden = !hasToken();
   const wanted = new URLSearchParams(location.search), names = runs.map((run) => [run.run, run.run]);
   fillRuns();
-  choose($("run"), names, wanted.get("run") ?? $("run").value);
+  const gone = ["run", "golden"].map((which) => wanted.get(which)).find((name) => name && !runs.some((run) => run.run === name));
+  choose($("run"), gone ? [["", "choose a run"], ...names] : names, wanted.get("run") ?? $("run").value);
   choose($("golden"), [["", "nothing"], ...names], wanted.get("golden") ?? "");
   choose($("statistic"), STATISTICS.map((name) => [name, name]), wanted.get("statistic") ?? "norm");
   $("tensors").value = wanted.get("tensors") ?? "*.forward*.output*";
   fillRanks(wanted.get("rank"));
   if (!runs.length) {
     say("No program has streamed to this server yet: set MSPROBE_SERVER where yours runs, and load this page again.");
+    return;
+  }
+  if (gone) {
+    say(`The run ${gone} is not on this server: it was deleted, or never streamed here. Choose another one.`, true);
     return;
   }
   await present();

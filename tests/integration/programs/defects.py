@@ -1,4 +1,4 @@
-"""A small model in one step, as users of the established tool call it: defects.py --config FILE [--one-cpu]."""
+"""A small model in one step, as users of mindstudio-probe call it: defects.py --config FILE [--one-cpu]."""
 
 import argparse
 import os

@@ -102,7 +102,7 @@ def generate(llm, options):
 def end_fork(status):
     """Without what the engine does at exit: threads that it would wait for are the parent's."""
     debugger = getattr(sys.modules.get("msprobe.pytorch"), "PrecisionDebugger", None)
-    if hasattr(debugger, "wait"):  # the established one has written everything
+    if hasattr(debugger, "wait"):  # mindstudio-probe has written everything
         debugger.wait()
     sys.stdout.flush()
     os._exit(status)

@@ -8,7 +8,7 @@ from msprobe._check import check_environment
 
 check_environment(torch.__version__)
 
-from msprobe.pytorch._errors import MsprobeError  # noqa: E402  (the check gives the better error)
+from msprobe._common.errors import MsprobeError  # noqa: E402  (the check gives the better error)
 from msprobe.pytorch._reproducible import random_save, seed_all  # noqa: E402
 from msprobe.pytorch.acl_save import acl_save  # noqa: E402
 from msprobe.pytorch.debugger import PrecisionDebugger  # noqa: E402

@@ -3,19 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from msprobe import _agent
-from msprobe.pytorch import _log
-from msprobe.pytorch._errors import MsprobeError
-from msprobe.pytorch.interception import make_api, read_names
+from msprobe._common import log
+from msprobe._common.errors import MsprobeError
+from msprobe.pytorch.interception import Interception, Swap, make_api, read_names, stand_in
 
 _NAMES = Path(__file__).parent / "api_names.txt"
 
 
 class CustomApis:
-    """What was registered, with what stood there before."""
+    """What was registered. It is intercepted from then on, capturing or not, until it is restored."""
 
-    def __init__(self) -> None:
-        self._originals: dict[tuple[int, str], Any] = {}
+    def __init__(self, interception: Interception) -> None:
+        self._interception = interception
+        self._swaps: dict[tuple[int, str], list[Swap]] = {}
 
     def register(self, module: Any, api: str, prefix: str | None) -> None:
         owner = _name_of(module)
@@ -23,24 +23,29 @@ class CustomApis:
             raise MsprobeError(f"api is {api!r}; it should be a string, the name of a function of {owner}")
         if prefix is not None and not isinstance(prefix, str):
             raise MsprobeError(f"api_prefix is {prefix!r}; it should be a string")
+        self._put_back(module, api)
         original = getattr(module, api, None)
         if not callable(original):
             found = "none of that name" if original is None else repr(original)
             raise MsprobeError(f"api is {api!r}; it should name a callable of {owner}, which has {found}")
         sections = read_names(_NAMES.read_text(encoding="utf-8"))
         risk = next((level for level in ("CORE", "LOW") if api in sections[f"risk {level}"]), "FOCUS")
-        original = self._originals.setdefault((id(module), api), original)
-        setattr(module, api, _agent.intercept(original, "api", api=make_api(f"{prefix or owner}.{api}", risk)))
-        _log.info(f"Custom api registered: {owner}.{api}")
+        swaps = self._swaps[id(module), api] = stand_in(module, api, make_api(f"{prefix or owner}.{api}", risk))
+        self._interception.add(swaps)
+        log.info(f"Custom api registered: {owner}.{api}")
 
     def restore(self, module: Any, api: str) -> None:
         owner = _name_of(module)
         if not isinstance(api, str) or not hasattr(module, api):
             raise MsprobeError(f"api is {api!r}; it should be the name of a function of {owner}")
-        original = self._originals.pop((id(module), api), None)
-        if original is not None:
-            setattr(module, api, original)
-            _log.info(f"Custom api restored: {owner}.{api}")
+        if self._put_back(module, api):
+            log.info(f"Custom api restored: {owner}.{api}")
+
+    def _put_back(self, module: Any, api: str) -> bool:
+        swaps = self._swaps.pop((id(module), api), None)
+        if swaps is not None:
+            self._interception.remove(swaps)
+        return swaps is not None
 
 
 def _name_of(module: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from msprobe.pytorch import _log
+from msprobe._common import log
 from msprobe.pytorch._graph_plan import Call, GraphPlan, frames_of, module_path
 from msprobe.pytorch.interception import Interception, read_names
 
@@ -244,7 +244,7 @@ def _follow_compilations() -> None:
             try:
                 follower.add_to(module)
             except Exception as error:
-                _log.warning(f"msprobe: the operators of a graph are not captured: {error}")
+                log.warning(f"msprobe: the operators of a graph are not captured: {error}")
         return original(self, module, *arguments, **keywords)
 
     call_user_compiler._msprobe = True  # type: ignore[attr-defined]

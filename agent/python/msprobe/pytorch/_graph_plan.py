@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from msprobe import _agent
-from msprobe.pytorch import _log
+from msprobe._common import log
 from msprobe.pytorch._open_agent import PACKAGE
 
 Field = tuple[Any, ...]
@@ -135,7 +135,7 @@ class GraphPlan:
             index = self._used[device]
             if index >= table.probes:
                 if not self._full:
-                    _log.warning(f"more than {table.probes} tensors are traced: those behind stand without numbers")
+                    log.warning(f"more than {table.probes} tensors are traced: those behind stand without numbers")
                 self._full = True
                 self.add(call, part, ("none",))
                 return -1
@@ -243,7 +243,7 @@ def enter(plan: int, name: str) -> str:
     try:
         return _plans[plan].enter(name).full_name
     except Exception as error:
-        _log.warning(f"msprobe: {name} is not captured: {error}")
+        log.warning(f"msprobe: {name} is not captured: {error}")
         return ""
 
 
@@ -259,7 +259,7 @@ def probe_number(plan: int, call: str, part: str, device: str, requires_grad: bo
         known = _plans[plan]
         return known.probe(known.calls[call], part, torch.device(device), requires_grad)
     except Exception as error:
-        _log.warning(f"msprobe: a tensor of {call} is not captured: {error}")
+        log.warning(f"msprobe: a tensor of {call} is not captured: {error}")
         return -1
 
 

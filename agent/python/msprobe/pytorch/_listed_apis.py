@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from msprobe.pytorch import _log
+from msprobe._common import log
+from msprobe._common.errors import MsprobeError
 from msprobe.pytorch._custom_apis import CustomApis
-from msprobe.pytorch._errors import MsprobeError
 
-# Where the established tool's users keep it.
+# Where mindstudio-probe's users keep it.
 _USUAL = Path(__file__).parent / "dump" / "api_dump" / "custom_wrap_ops.yaml"
 
 
@@ -65,4 +65,4 @@ class ListedApis:
     def _tell(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            _log.warning(f"{self._path}: {what}")
+            log.warning(f"{self._path}: {what}")

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from msprobe.pytorch import _log
-from msprobe.pytorch._errors import MsprobeError
+from msprobe._common import log
+from msprobe._common.errors import MsprobeError
 
 if TYPE_CHECKING:
     from msprobe.pytorch.debugger import PrecisionDebugger
@@ -26,7 +26,7 @@ class ModuleDumper:
         level = self._debugger.config.level
         if level != "L1":
             recorded = "nothing but what is saved" if level == "debug" else "every module"
-            _log.info(f"module_dump has no effect at level {level}, which records {recorded}")
+            log.info(f"module_dump has no effect at level {level}, which records {recorded}")
             return
         self.named[module] = f"Module.{dump_name}.{type(module).__name__}"
         self._debugger.recapture()

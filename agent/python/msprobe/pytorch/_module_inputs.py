@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from msprobe.pytorch import _log
-from msprobe.pytorch._earlier_dump import rank_directory
+from msprobe._common import log
+from msprobe._common.earlier_dump import rank_directory
 
 
 class ModuleInputs:
@@ -36,7 +36,7 @@ class ModuleInputs:
         self._directory = rank_directory(self._load.path, step, rank)
         if self._directory is None:
             place = f"step{step}" if rank is None else f"step{step}/rank{rank}"
-            _log.warning(f"load: {self._load.path} has no {place}, so its inputs are not replaced")
+            log.warning(f"load: {self._load.path} has no {place}, so its inputs are not replaced")
             return False
         return True
 
@@ -48,7 +48,7 @@ class ModuleInputs:
             if module not in known:
                 nearest = difflib.get_close_matches(module, known, 1)
                 hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-                _log.warning(f"load.modules: the model has no {module!r}{hint}")
+                log.warning(f"load.modules: the model has no {module!r}{hint}")
 
     def hook(self, modules: Iterable[tuple[str, torch.nn.Module]]) -> None:
         """Replaces inputs by hooks on the modules that are named, where their calls are not captured."""
@@ -71,7 +71,7 @@ class ModuleInputs:
     def tell_missed(self) -> None:
         missed = [name for name in self.names if name not in self._hit]
         if missed:
-            _log.warning(f"load: not called while capturing, so not replaced: {', '.join(missed)}")
+            log.warning(f"load: not called while capturing, so not replaced: {', '.join(missed)}")
 
     def replace(
         self, full_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -82,7 +82,7 @@ class ModuleInputs:
             new_args = tuple(self._value(f"{full_name}.input.{index}", each) for index, each in enumerate(args))
             return new_args, {key: self._value(f"{full_name}.kwargs.{key}", each) for key, each in kwargs.items()}
         except Exception as error:  # into the user's forward pass nothing of ours may go
-            _log.error(f"load: the inputs of {full_name} are not replaced: {error}")
+            log.error(f"load: the inputs of {full_name} are not replaced: {error}")
             return None
 
     def _hook_of(self, name: str) -> Any:
@@ -108,18 +108,18 @@ class ModuleInputs:
         assert self._directory is not None
         path = self._directory / "dump_tensor_data" / f"{place}.pt"
         if not path.exists():
-            _log.warning(f"load: {path} is missing; the value stays")
+            log.warning(f"load: {path} is missing; the value stays")
             return present
         try:
             loaded = torch.load(path, map_location=present.device, weights_only=True)
         except Exception as error:  # unpickling raises many kinds
-            _log.warning(f"load: {path} cannot be loaded ({error}); the value stays")
+            log.warning(f"load: {path} cannot be loaded ({error}); the value stays")
             return present
         if not isinstance(loaded, torch.Tensor) or loaded.shape != present.shape or loaded.dtype != present.dtype:
             kind = (
                 f"{loaded.dtype} of {list(loaded.shape)}" if isinstance(loaded, torch.Tensor) else type(loaded).__name__
             )
-            _log.warning(
+            log.warning(
                 f"load: {path} holds {kind}, the call has {present.dtype} of {list(present.shape)}; the value stays"
             )
             return present

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 
 from msprobe import _agent
+from msprobe._common.errors import MsprobeError
+from msprobe._common.thread_lanes import ThreadLanes
 from msprobe.pytorch._describe import describe
-from msprobe.pytorch._errors import MsprobeError
-from msprobe.pytorch._thread_lanes import ThreadLanes
 from msprobe.pytorch._with_tensors import with_tensors
 
 PACKAGE = Path(__file__).resolve().parent.parent
-EXIT_SECONDS = 120.0  # how long a process waits at exit for its records to be durable and exported
 
 
 class Service:

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from msprobe.pytorch import _arguments, _log
-from msprobe.pytorch._errors import MsprobeError
+from msprobe._common import arguments, log
+from msprobe._common.errors import MsprobeError
 
 _LARGEST_SEED = 2**32 - 1
 _TORCH = "bernoulli multinomial normal poisson rand rand_like randint randint_like randn randn_like randperm"
@@ -32,10 +32,10 @@ def seed_all(seed: int = 1234, mode: bool = False, rm_dropout: bool = False, is_
     rm_dropout: functional dropout, dropout2d and dropout3d drop nothing from now on.
     is_enhanced: every random call begins and ends with the state that is set here, so each gives what the first would.
     """
-    if not _arguments.is_integer(seed) or not 0 <= seed <= _LARGEST_SEED:
+    if not arguments.is_integer(seed) or not 0 <= seed <= _LARGEST_SEED:
         raise MsprobeError(f"seed is {seed!r}; it should be an integer from 0 to {_LARGEST_SEED}")
     for name, value in (("mode", mode), ("rm_dropout", rm_dropout), ("is_enhanced", is_enhanced)):
-        _arguments.boolean(value, name)
+        arguments.boolean(value, name)
     os.environ["PYTHONHASHSEED"] = str(seed)
     random.seed(seed)
     if (numpy := _numpy()) is not None:
@@ -131,7 +131,7 @@ class _RandomCalls:
     def fix_state(self) -> None:
         if self._state is None:
             self._state = _state()
-            _log.info("The random state fixation function is enabled.")
+            log.info("The random state fixation function is enabled.")
             self._patch()
 
     def save_to(self, directory: Path) -> None:
@@ -149,7 +149,7 @@ class _RandomCalls:
                 f"output_path {os.fspath(directory)!r} cannot be written: {error}; give a directory that can be"
             ) from None
         self._path, self._has_rank = path, rank is not None
-        _log.info(f"The random info will be saved in {path}.")
+        log.info(f"The random info will be saved in {path}.")
         self._patch()
 
     def _patch(self) -> None:
@@ -193,7 +193,7 @@ class _RandomCalls:
                 with self._path.open("a", newline="", encoding="utf-8") as stream:
                     csv.writer(stream).writerow([f"{name}.{count}", _stack(sys._getframe(2))])
         except Exception as error:  # into the user's call nothing of ours may go
-            _log.error(f"random_save: a call of {name} is missing: {error}")
+            log.error(f"random_save: a call of {name} is missing: {error}")
         finally:
             self._inside.writing = False
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from msprobe.pytorch import _log
+from msprobe._common import log
 
 _KINDS = (torch.Tensor, int, float, str, dict, list, tuple)
 
@@ -36,7 +36,7 @@ class Saver:
         elif not isinstance(save_backward, bool):
             wrong = f"save_backward is {save_backward!r}; it should be True or False"
         if wrong:
-            _log.warning(f"save: {wrong}. The call is skipped.")
+            log.warning(f"save: {wrong}. The call is skipped.")
         return not wrong
 
     def save(self, variable: Any, name: str, save_backward: bool) -> None:
@@ -58,7 +58,7 @@ class Saver:
                 holder[key] = agent.read(gradient)
                 agent.save(name, count=count, step=step, value=root[0])
             except Exception as error:  # into the user's backward pass nothing of ours may go
-                _log.error(f"save: the gradient of {name!r} was not recorded: {error}")
+                log.error(f"save: the gradient of {name!r} was not recorded: {error}")
 
         def mirror(value: Any, holder: Any, key: Any) -> None:
             if isinstance(value, torch.Tensor) and value.requires_grad:

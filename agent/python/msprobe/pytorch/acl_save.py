@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from msprobe.pytorch import _log
+from msprobe._common import log
 
 _tokens: dict[torch.device, torch.Tensor] = {}
 _held: dict[str, torch.Tensor] = {}  # of captured graphs: each replay writes it anew
@@ -62,7 +62,7 @@ def _write(x: torch.Tensor, path: str) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         torch.save(x.detach().cpu().clone(), path)
     except (OSError, RuntimeError) as error:
-        _log.warning(f"acl_save: {path} cannot be written: {error}")
+        log.warning(f"acl_save: {path} cannot be written: {error}")
 
 
 # As for msprobe::probe: what an operator writes is not left out of a graph.

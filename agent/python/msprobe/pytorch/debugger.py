@@ -1,25 +1,31 @@
 """PrecisionDebugger: the class users start and stop; decides what is captured when, and leaves the capturing to C++."""
 
 import atexit
+import multiprocessing
 import os
+import sys
 import threading
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from msprobe.pytorch import _arguments, _log
-from msprobe.pytorch._asked_request import as_asked
-from msprobe.pytorch._config_file import ConfigFile, differences
+from msprobe._common import arguments, log
+from msprobe._common.asked_request import as_asked
+from msprobe._common.config_file import ConfigFile, differences
+from msprobe._common.earlier_dump import rank_directory
+from msprobe._common.errors import MsprobeError, end_with_message
+from msprobe._common.followed_config import FollowedConfig
+from msprobe._common.leaving import leave
+from msprobe._common.live_control import LiveControl
+from msprobe._common.step_bounds import StepBounds
 from msprobe.pytorch._custom_apis import CustomApis
-from msprobe.pytorch._earlier_dump import rank_directory
-from msprobe.pytorch._errors import MsprobeError
-from msprobe.pytorch._followed_config import FollowedConfig
+from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
-from msprobe.pytorch._live_control import LiveControl
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
-from msprobe.pytorch._open_agent import EXIT_SECONDS, Service, distributed_rank, open_agent
+from msprobe.pytorch._open_agent import Service, distributed_rank, open_agent
 from msprobe.pytorch._saving import Saver
 from msprobe.pytorch.interception import Interception
 
@@ -64,8 +70,9 @@ class PrecisionDebugger:
             self._followed = FollowedConfig(self._file)
             self.config = self._followed.config
             self._control = LiveControl(self._followed)
-        except MsprobeError:
+        except MsprobeError as error:
             type(self)._instance = None
+            end_with_message(error)
             raise
         self._initialised = True
         self.task = self.config.task
@@ -76,7 +83,7 @@ class PrecisionDebugger:
         self._interception = Interception()
         self._models: list[Any] = []
         self._registered = 0  # so many of _models are known to the agent
-        self._custom_apis = CustomApis()
+        self._custom_apis = CustomApis(self._interception)
         self._listed_apis = ListedApis(self._custom_apis)
         self._saver = Saver(lambda: self._agent, lambda: self.service.loop + self.service.init_step)
         self._loaded = self._make_inputs()
@@ -85,11 +92,22 @@ class PrecisionDebugger:
         self._started = False  # between start and stop, whether or not anything is captured
         self._step_has_records = False
         self._ended = False
+        self._bounds = StepBounds()
+        self._paused = False  # for want of room, since start
+        self._told_of_empty = False
+        self._tell_start = log.info
+        self._tokens: tuple[int, int] | None = None
         self._pid = os.getpid()
-        for text in self.config.warnings:
-            _log.warning(text)
+        self._untold = list(self.config.warnings)
+        if not _is_worker():  # one that only imports the program says nothing; once it captures it does
+            self._tell_warnings()
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def _tell_warnings(self) -> None:
+        for text in self._untold:
+            log.warning(text)
+        self._untold = []
 
     def _tell_of_second(self, *arguments: Any) -> None:
         try:
@@ -97,7 +115,7 @@ class PrecisionDebugger:
         except MsprobeError as error:
             lines = [str(error)]
         if lines:
-            _log.warning(
+            log.warning(
                 "PrecisionDebugger exists already in this process and keeps its first configuration; the second is "
                 "ignored: " + "; ".join(lines)
             )
@@ -123,10 +141,10 @@ class PrecisionDebugger:
         request each forward pass holds is recorded, so that a token of a request can be asked for.
         """
         cls._the()._start(
-            _arguments.models(model),
-            _arguments.token_range(token_range),
-            _arguments.rank_id(rank_id),
-            _arguments.scheduled_tokens(scheduled_tokens),
+            arguments.models(model),
+            arguments.token_range(token_range),
+            arguments.rank_id(rank_id),
+            arguments.scheduled_tokens(scheduled_tokens),
         )
 
     @classmethod
@@ -142,7 +160,7 @@ class PrecisionDebugger:
     @classmethod
     def step(cls, dump: bool = True) -> None:
         """Ends the step. dump=False forgets its records, and its number is used again."""
-        cls._the()._end_step(_arguments.boolean(dump, "dump"))
+        cls._the()._end_step(arguments.boolean(dump, "dump"))
 
     @classmethod
     def wait(cls, timeout: float = 60.0) -> bool:
@@ -156,7 +174,7 @@ class PrecisionDebugger:
     def set_init_step(cls, step: int) -> None:
         """The next directory is step{step}. An int of at least 0."""
         service = cls._the().service
-        service.init_step, service.loop = _arguments.init_step(step), 0
+        service.init_step, service.loop = arguments.init_step(step), 0
 
     @classmethod
     def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
@@ -198,6 +216,8 @@ class PrecisionDebugger:
         service = self.service
         service.current_iter = service.loop + service.init_step
         self._started = True
+        self._tokens = tokens
+        self._tell_warnings()
         self._models += [
             model for model in models if not any(model is known or model == known for known in self._models)
         ]
@@ -205,7 +225,7 @@ class PrecisionDebugger:
             self._update_rank(rank_id)
             self._open()
         self._follow_file()
-        if not self._followed.enabled or self.config.level == "debug" or self._ended:
+        if not self._followed.enabled or self.config.level == "debug" or self._ended or self._paused:
             return
         if not self._models:
             reason = "token_range counts its forward passes" if tokens is not None else None
@@ -216,16 +236,13 @@ class PrecisionDebugger:
             if reason is not None:
                 raise MsprobeError(f"missing the parameter 'model': {reason}; call start(model=...)")
         if self._has_ended(service.current_iter):
-            self._ended = True
-            self._stop_capture()
-            _log.info("msprobe ends successfully")
-            return
+            return self._end()
         if self.config.step and service.current_iter not in self.config.step and not self._control.forced:
             return
         self._update_rank(rank_id)
         if self.config.rank and self._rank not in self.config.rank:
             if self._rank is None:
-                _log.warning(
+                log.warning(
                     f"rank is {self.config.rank}, but torch.distributed is not initialised and no rank_id was given: "
                     "nothing is captured"
                 )
@@ -235,9 +252,9 @@ class PrecisionDebugger:
         rows = None
         scheduled = as_asked(self.config.request_id, scheduled)
         if self.config.request_id and scheduled is not None:
-            rows = _arguments.request_rows(self.config.request_id, scheduled)
+            rows = arguments.request_rows(self.config.request_id, scheduled)
             if rows is None:
-                _log.warning(
+                log.warning(
                     f"request_id {self.config.request_id!r} is not among scheduled_tokens {list(scheduled)}: "
                     f"step {service.current_iter} is not captured"
                 )
@@ -253,13 +270,22 @@ class PrecisionDebugger:
         self._install()
         self._running = self._step_has_records = True
         self._control.say(self._agent, True, service.current_iter)
-        _log.info("msprobe: debugger.start() is set successfully")
-        _log.info(f"Dump switch is turned on at step {service.current_iter}. ")
-        _log.info(f"Dump data will be saved in {self.config.dump_path}/step{service.current_iter}.")
+        self._tell_of_start(f"Dump switch is turned on at step {service.current_iter}.")
+
+    def _tell_of_start(self, what: str) -> None:
+        """Once a process; each step says at its end where it is."""
+        tell, self._tell_start = self._tell_start, log.debug
+        where = f"Dump data will be saved in {self.config.dump_path}."
+        tell(f"msprobe: debugger.start() is set successfully. {what} {where}")
+
+    def _end(self) -> None:
+        self._ended = True
+        self._stop_capture()
+        log.info("msprobe ends successfully")
 
     def _has_ended(self, step: int) -> bool:
-        past = bool(self.config.step) and step > max(self.config.step) and not self._control.forced
-        return past or (self._agent is not None and self._agent.diff_check_done())
+        past = (bool(self.config.step) and step > max(self.config.step)) or self._bounds.is_last(self.config)
+        return (past and not self._control.forced) or (self._agent is not None and self._agent.diff_check_done())
 
     def _install(self) -> None:
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
@@ -285,7 +311,7 @@ class PrecisionDebugger:
             self._stop_capture()
             if self._loaded is not None:
                 self._loaded.tell_missed()
-            _log.info(
+            log.debug(
                 "msprobe: debugger.stop() is set successfully. "
                 "Please set debugger.start() to turn on the dump switch again. "
             )
@@ -305,9 +331,11 @@ class PrecisionDebugger:
         if self._agent is not None and self._step_has_records and not self._ended:
             if self._rank is None:
                 self._update_rank(None)
-            self._agent.end_step(service.current_iter, keep=dump)
+            passes, calls, records = self._agent.end_step(service.current_iter, keep=dump)
             if dump:
+                self._bounds.note_step()
                 self._control.end_step()
+                self._tell_of_end(passes, calls, records)
         goes_on = self._running and self._agent is not None  # step() without stop()
         self._step_has_records = False
         self._saver.end_step()
@@ -316,25 +344,40 @@ class PrecisionDebugger:
         if dump:
             service.loop += 1
         self._bench_step = None
+        was_paused = self._paused
         self._follow_file()
-        if goes_on and self._running:
+        if self._bounds.is_last(self.config) and self._running and not self._control.forced:
+            self._end()
+        elif goes_on and self._running:
             service.current_iter = service.loop + service.init_step
             self._find_bench()
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
-        elif self._started and not self._running and self._control.forced:
+        elif self._started and not self._running and (self._control.forced or (was_paused and not self._paused)):
             self._start_again()
 
+    def _tell_of_end(self, passes: bool, calls: bool, records: bool) -> None:
+        step = self.service.current_iter
+        if not records and not self._told_of_empty:
+            self._told_of_empty = True
+            asked = self._file.asked()
+            section = asked.get(self.config.task)
+            asked |= section if isinstance(section, dict) else {}
+            why = why_empty(self.config.level, asked, self._models, self._tokens, passes=passes, calls=calls)
+            log.warning(f"step {step} has no record: {why}")
+        if records and self.config.server:  # others tell where dump.json is, once it is there
+            log.info(f"step {step} goes to {self.config.server}.")
+
     def _start_again(self) -> None:
-        """Of a program that called start() once, and that somebody has switched on since."""
+        """Of a program that called start() once, and that has been switched on since, or has room again."""
         try:
             self._start([], None, None, None)
         except MsprobeError as error:
-            _log.warning(f"nothing is captured: {error}")
+            log.warning(f"nothing is captured: {error}")
 
     def _after_failed_pass(self) -> None:
         """A served batch raised, its step was never ended, and the next batch begins, of which nothing was said."""
-        _log.warning(
+        log.warning(
             f"the forward pass of step {self.service.current_iter} raised and nobody ended the step: it ends here, "
             "and the next batch is the next step"
         )
@@ -347,7 +390,8 @@ class PrecisionDebugger:
         self._followed.look()
         if self._control.obey(self._agent):
             self._ended = False
-        if not self._followed.enabled and self._running:
+        self._paused = self._bounds.is_full(self._agent)
+        if (not self._followed.enabled or self._paused) and self._running:
             self._stop_capture()
         if not self._step_has_records and self._followed.take():
             self._reconfigure()
@@ -388,8 +432,9 @@ class PrecisionDebugger:
         self._loaded.check(name for name, _ in self._submodules())
         self._loaded.hook(self._submodules())
         self._running = True
-        _log.info("msprobe: debugger.start() is set successfully")
-        _log.info(f"Inputs of {len(self._loaded.names)} module calls are replaced at step {step}; nothing is recorded.")
+        self._tell_of_start(
+            f"Inputs of {len(self._loaded.names)} module calls are replaced at step {step}; nothing is recorded."
+        )
 
     def _load_inputs(self) -> None:
         if self._loaded is None:
@@ -413,10 +458,10 @@ class PrecisionDebugger:
         try:
             self._agent.set_bench("" if directory is None else str(directory / "dump.json"))
         except ValueError as error:
-            _log.warning(f"bench_path: {error}; step {step} is not compared")
+            log.warning(f"bench_path: {error}; step {step} is not compared")
         if directory is None:
             place = f"step{step}" if self._rank is None else f"step{step}/rank{self._rank}"
-            _log.warning(f"bench_path: {self.config.bench_path} has no {place}; step {step} is not compared")
+            log.warning(f"bench_path: {self.config.bench_path} has no {place}; step {step} is not compared")
 
     def _wait(self, timeout: float) -> bool:
         if self._agent is None:
@@ -425,7 +470,7 @@ class PrecisionDebugger:
             self._agent.export_open_step(self.service.loop + self.service.init_step)
         missing = self._agent.wait(timeout)
         if missing:
-            _log.warning(missing)
+            log.warning(missing)
         return not missing
 
     def _open(self) -> None:
@@ -440,7 +485,7 @@ class PrecisionDebugger:
         if rank is None or rank == self._rank:
             return
         self._rank = rank
-        _log.set_rank(rank)
+        log.set_rank(rank)
         if self._agent is not None:
             self._agent.set_rank(rank)
 
@@ -476,6 +521,8 @@ class PrecisionDebugger:
             self.config.level != "debug"
             or not self._followed.enabled
             or (self.config.step and step not in self.config.step)
+            or self._bounds.is_last(self.config)
+            or self._bounds.is_full(self._agent)
         ):
             return
         if not Saver.accepts(variable, name, save_backward):
@@ -491,23 +538,37 @@ class PrecisionDebugger:
         if self._agent is None or os.getpid() != self._pid:
             return
         self._stop_capture()
-        missing = self._agent.close(clean=True, seconds=EXIT_SECONDS)
-        if missing:
-            _log.warning(missing)
+        leave(self._agent, self.config)
         self._agent = None
 
     def _after_fork(self) -> None:
         if self._agent is None:
             return
-        self._interception.restore()
+        self._interception.after_fork()
         self._agent.abandon()
         type(self)._abandoned = self._agent  # never destroyed: it belongs to the parent
         self._agent = None
-        if self._running:
-            _log.warning("a forked process captures nothing until it calls debugger.start()")
+        if self._running and not _forked_by_multiprocessing():
+            log.info("a forked process captures nothing until it calls debugger.start()")
         self._running = self._step_has_records = False
         self._models, self._registered = [], 0
         self._pid = os.getpid()
+
+
+def _is_worker() -> bool:
+    """Of multiprocessing; a spawned one has no parent yet while it imports the program."""
+    imports_program = getattr(multiprocessing.current_process(), "_inheriting", False)
+    return imports_program or multiprocessing.parent_process() is not None
+
+
+def _forked_by_multiprocessing() -> bool:
+    """Asked where a fork has just returned: a worker (of a DataLoader, say) need not tell what nobody expects of it."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "multiprocessing.popen_fork":
+            return True
+        frame = frame.f_back
+    return False
 
 
 __all__ = ["MsprobeError", "PrecisionDebugger"]

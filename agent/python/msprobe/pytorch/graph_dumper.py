@@ -8,14 +8,16 @@ from typing import Any
 import torch
 
 from msprobe import _agent
-from msprobe.pytorch import _arguments, _log
-from msprobe.pytorch._config_file import ConfigFile
-from msprobe.pytorch._errors import MsprobeError
-from msprobe.pytorch._followed_config import FollowedConfig
+from msprobe._common import arguments, log
+from msprobe._common.config_file import ConfigFile
+from msprobe._common.errors import MsprobeError, end_with_message
+from msprobe._common.followed_config import FollowedConfig
+from msprobe._common.leaving import leave
+from msprobe._common.live_control import LiveControl
+from msprobe._common.step_bounds import StepBounds
 from msprobe.pytorch._graph_forward import ProbedModules
 from msprobe.pytorch._graph_plan import GraphPlan
-from msprobe.pytorch._live_control import LiveControl
-from msprobe.pytorch._open_agent import EXIT_SECONDS, Service, distributed_rank, open_agent
+from msprobe.pytorch._open_agent import Service, distributed_rank, open_agent
 from msprobe.pytorch.acl_save import flush_saves
 
 _LEVELS = ("L0", "L1", "mix")
@@ -33,15 +35,11 @@ class AclGraphDumper:
     """
 
     def __init__(self, config_path: str | os.PathLike[str] | None = None) -> None:
-        file = ConfigFile(config_path, None, None, None, None)
-        if "level" not in file.asked():
-            file.overrides["level"] = "L0"
-        self._followed = FollowedConfig(file)
-        self.config = self._followed.config
-        self._control = LiveControl(self._followed, self._settable)
-        for name, value, allowed in (("level", self.config.level, _LEVELS), ("task", self.config.task, _TASKS)):
-            if value not in allowed:
-                raise MsprobeError(f"{name} is {value!r}; of a graph it should be one of {', '.join(allowed)}")
+        try:
+            self._configure(ConfigFile(config_path, None, None, None, None))
+        except MsprobeError as error:
+            end_with_message(error)
+            raise
         self.service = Service()
         self._agent: Any = None
         self._rank: int | None = None
@@ -54,10 +52,21 @@ class AclGraphDumper:
         self._missed_said = False
         self._pid = os.getpid()
         for text in self.config.warnings:
-            _log.warning(text)
+            log.warning(text)
         if self.config.request_id or self.config.values()["slice"]:
-            _log.warning("request_id and slice have no effect in graph mode: tensors are read whole")
+            log.warning("request_id and slice have no effect in graph mode: tensors are read whole")
         atexit.register(self._at_exit)
+
+    def _configure(self, file: ConfigFile) -> None:
+        if "level" not in file.asked():
+            file.overrides["level"] = "L0"
+        self._followed = FollowedConfig(file)
+        self.config = self._followed.config
+        self._control = LiveControl(self._followed, self._why_fixed)
+        self._bounds = StepBounds()
+        for name, value, allowed in (("level", self.config.level, _LEVELS), ("task", self.config.task, _TASKS)):
+            if value not in allowed:
+                raise MsprobeError(f"{name} is {value!r}; of a graph it should be one of {', '.join(allowed)}")
 
     def start(
         self,
@@ -74,9 +83,9 @@ class AclGraphDumper:
             raise MsprobeError(f"model is {type(model).__name__}; it should be the torch.nn.Module that is captured")
         self._rank = rank_id if rank_id is not None else distributed_rank()
         if self.config.rank and self._rank not in self.config.rank:
-            _log.info(f"rank {self._rank} is not among {self.config.rank}: nothing is captured")
+            log.info(f"rank {self._rank} is not among {self.config.rank}: nothing is captured")
             return
-        _log.set_rank(self._rank)
+        log.set_rank(self._rank)
         self._agent = open_agent(self.config, self._rank, lambda: None)
         self._followed.settle()
         self._control.announce(self._agent)
@@ -104,8 +113,8 @@ class AclGraphDumper:
             )
         self._turn(self._wanted())
         self._say()
-        _log.info("msprobe: AclGraphDumper.start() is set successfully")
-        _log.info(f"Dump data will be saved in {self.config.dump_path}.")
+        log.info("msprobe: AclGraphDumper.start() is set successfully")
+        log.info(f"Dump data will be saved in {self.config.dump_path}.")
 
     def set_batch(self, requests: Sequence[tuple[str, int, int]]) -> None:
         """What the present step's replay computes: (request id, number of its tokens, position of the first) of each.
@@ -116,14 +125,14 @@ class AclGraphDumper:
 
     def step(self, dump: bool = True) -> None:
         """Reads what the probes found since the last step, as the records of this one. dump=False forgets it."""
-        dump = _arguments.boolean(dump, "dump")
+        dump = arguments.boolean(dump, "dump")
         service = self.service
         step = service.current_iter = service.loop + service.init_step
         try:
             if self._plan is not None and self._agent is not None and os.getpid() == self._pid:
                 self._end_step(step, dump and self._wanted())
         except Exception as error:  # the run goes on
-            _log.error(f"msprobe: step {step} is not captured: {error}")
+            log.error(f"msprobe: step {step} is not captured: {error}")
         self._batch = []
         if dump:
             service.loop += 1
@@ -140,12 +149,12 @@ class AclGraphDumper:
         """Waits until what was captured is durable and, with an embedded server, the files are in place."""
         missing = self._agent.wait(timeout) if self._agent is not None else ""
         if missing:
-            _log.warning(missing)
+            log.warning(missing)
         return not missing
 
     def set_init_step(self, step: int) -> None:
         """The next directory is step{step}."""
-        self.service.init_step, self.service.loop = _arguments.init_step(step), 0
+        self.service.init_step, self.service.loop = arguments.init_step(step), 0
 
     def _end_step(self, step: int, wanted: bool) -> None:
         assert self._plan is not None
@@ -153,7 +162,7 @@ class AclGraphDumper:
         self._plan.begin_pass()  # of a model that is not called by its root
         if self._rank is None and (rank := distributed_rank()) is not None:
             self._rank = rank
-            _log.set_rank(rank)
+            log.set_rank(rank)
             self._agent.set_rank(rank)
         if wanted:
             self._read_parameters()
@@ -165,7 +174,7 @@ class AclGraphDumper:
         missed = _agent.emit_graph(self._agent.recorder, step, tables, self._plan.records())
         if missed and not self._missed_said:
             self._missed_said = True
-            _log.warning(
+            log.warning(
                 f'{missed} calls that were traced did not run in step {step}: their records have "runs": 0 and no '
                 "numbers"
             )
@@ -176,6 +185,7 @@ class AclGraphDumper:
             )
             row += tokens
         self._agent.end_step(step, keep=True)
+        self._bounds.note_step()
         self._control.end_step()
 
     def _reconfigure(self) -> None:
@@ -190,9 +200,10 @@ class AclGraphDumper:
             table.keep_bytes(probe, self._keeps_bytes(call.full_name))
 
     @staticmethod
-    def _settable(name: str, value: Any) -> None:
-        if name in ("level", "data_mode", "request_id", "slice"):
-            raise MsprobeError(f"{name} cannot be changed to {value!r}: probes stand in the graph as it was traced")
+    def _why_fixed(field: str, value: Any) -> str:
+        if field in ("level", "data_mode", "request_id", "slice"):
+            return f"{field} cannot be changed to {value!r}: probes stand in the graph as it was traced"
+        return ""
 
     def _say(self) -> None:
         self._control.say(self._agent, self._on, self.service.loop + self.service.init_step)
@@ -219,7 +230,8 @@ class AclGraphDumper:
     def _wanted(self) -> bool:
         step = self.service.loop + self.service.init_step
         chosen = not self.config.step or step in self.config.step or self._control.forced
-        return bool(self._followed.enabled and chosen)
+        bounded = (self._bounds.is_last(self.config) and not self._control.forced) or self._bounds.is_full(self._agent)
+        return bool(self._followed.enabled and chosen and not bounded)
 
     def _turn(self, on: bool) -> None:
         if on == self._on:
@@ -232,9 +244,7 @@ class AclGraphDumper:
     def _at_exit(self) -> None:
         if self._agent is None or os.getpid() != self._pid:
             return
-        missing = self._agent.close(clean=True, seconds=EXIT_SECONDS)
-        if missing:
-            _log.warning(missing)
+        leave(self._agent, self.config)
         self._agent = None
 
 

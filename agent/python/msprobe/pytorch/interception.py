@@ -5,11 +5,13 @@ code, whose one constant is our callable; that callable runs a twin which has th
 get a stand-in at one.
 """
 
+import contextlib
 import functools
 import importlib
 import inspect
 import re
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 
 from msprobe import _agent
+from msprobe.pytorch import _seen_by_compiler
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
@@ -49,19 +52,25 @@ def read_names(text: str) -> dict[str, list[str]]:
     return sections
 
 
-class CodeSwap:
-    """Other code for one Python function."""
+def copied(function: types.FunctionType) -> types.FunctionType:
+    """Another function of the same code."""
+    twin = types.FunctionType(
+        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    twin.__kwdefaults__, twin.__annotations__ = function.__kwdefaults__, function.__annotations__
+    twin.__qualname__, twin.__doc__ = function.__qualname__, function.__doc__
+    twin.__dict__.update(function.__dict__)
+    return twin
 
-    def __init__(self, function: types.FunctionType, kind: str, **options: Any) -> None:
+
+class CodeSwap:
+    """Other code for one Python function, which calls what intercept(twin) gives."""
+
+    def __init__(self, function: types.FunctionType, intercept: Callable[[types.FunctionType], Any]) -> None:
         self.function = function
         self.original = function.__code__
-        self.twin = types.FunctionType(
-            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-        )
-        self.twin.__kwdefaults__ = function.__kwdefaults__
-        self.twin.__qualname__ = function.__qualname__
-        self.interceptor = _agent.intercept(self.twin, kind, **options)
-        consts = tuple(self.interceptor if const == "callable" else const for const in _SHIM.co_consts)
+        interceptor = intercept(copied(function))
+        consts = tuple(interceptor if const == "callable" else const for const in _SHIM.co_consts)
         self.shim = _SHIM.replace(
             co_consts=consts,
             co_freevars=function.__code__.co_freevars,
@@ -70,6 +79,7 @@ class CodeSwap:
             co_firstlineno=function.__code__.co_firstlineno,
         )
         _agent.hide_code(self.shim)
+        _seen_by_compiler.note_replacement(self.original, self.shim)
 
         try:
             self.signature: inspect.Signature | None = inspect.signature(function)
@@ -91,109 +101,192 @@ class AttributeSwap:
 
     def __init__(self, owner: Any, name: str, replacement: Any) -> None:
         self.owner, self.name = owner, name
-        self.inherited = name not in vars(owner)
-        # As it stands there: a class holds functions that what is got from it no longer binds.
-        self.original, self.replacement = vars(owner).get(name), replacement
+        # As it stands there: a class holds functions that what is got from it no longer binds. None: it is inherited.
+        self.original, self.replacement = self._standing(), replacement
+        got = replacement.__func__ if isinstance(replacement, staticmethod) else replacement
+        _seen_by_compiler.note_replacement(getattr(owner, name), got)
 
     def install(self) -> None:
-        setattr(self.owner, self.name, self.replacement)
+        if self._standing() is self.original:
+            setattr(self.owner, self.name, self.replacement)
 
     def restore(self) -> None:
-        if self.inherited:
+        if self._standing() is not self.replacement:  # somebody else's
+            return
+        if self.original is None:
             delattr(self.owner, self.name)
         else:
             setattr(self.owner, self.name, self.original)
 
+    def _standing(self) -> Any:
+        return getattr(self.owner, "__dict__", {}).get(self.name)
 
-class Uncaptured(CodeSwap):
-    """Runs a function with everything put back: torch.jit.script and torch.compile read the code they are given."""
 
-    def __init__(self, function: types.FunctionType, interception: "Interception") -> None:
-        super().__init__(function, "suppress")
-        twin = self.twin
+Swap = CodeSwap | AttributeSwap
 
-        def uncaptured(*args: Any, **kwargs: Any) -> Any:
-            was_installed = interception.installed
-            interception.restore()
-            try:
-                return twin(*args, **kwargs)
-            finally:
-                if was_installed:
-                    interception.install()
 
-        consts = tuple(uncaptured if const is self.interceptor else const for const in self.shim.co_consts)
-        self.shim = self.shim.replace(co_consts=consts)
-        _agent.hide_code(self.shim)
+def recorded(function: types.FunctionType, kind: str, **options: Any) -> CodeSwap:
+    """kind and options as _agent.intercept has them."""
+    return CodeSwap(function, lambda twin: _agent.intercept(twin, kind, **options))
+
+
+def stand_in(owner: Any, name: str, api: Any) -> list[Swap]:
+    """Swaps by which calls of owner.name are recorded, and calls of the same function by other names are not."""
+    original = getattr(owner, name)
+    replacement: Any
+    if isinstance(original, types.FunctionType):
+        replacement = copied(original)
+        swaps: list[Swap] = [recorded(replacement, "api", api=api)]
+    else:
+        replacement = _agent.intercept(original, "api", api=api)
+        swaps = []
+    if isinstance(inspect.getattr_static(owner, name, None), staticmethod | classmethod):
+        replacement = staticmethod(replacement)  # what was got is bound already
+    return [*swaps, AttributeSwap(owner, name, replacement)]
 
 
 class Interception:
-    """Everything that is intercepted in this process, prepared once, put in by install and back by restore."""
+    """Everything that is intercepted in this process, prepared once, put in by install and back by restore.
+
+    Threads: any. While somebody has it set aside, nothing is in.
+    """
 
     def __init__(self) -> None:
-        self.installed = False
+        self._wanted = False  # between install and restore
         self._with_apis = False
-        self._apis: list[CodeSwap | AttributeSwap] = []
+        self._added: list[Swap] = []
+        self._in: list[Swap] = []
+        self._apis: list[Swap] = []
         self._modules: list[CodeSwap] = []
-        self._put_in: list[CodeSwap | AttributeSwap] = []
+        self._readers: list[CodeSwap] = []
         self._prepared_apis = False
         self._operators: list[CodeSwap] = []  # of torch.ops
         self._namespaces: frozenset[str] = frozenset()
         self._indexing: list[AttributeSwap] = []
         self._everything = False
-        self._traces_uncaptured = False  # known once torch.compile has been used, which imports its tracer
-        self._optimizer_hooks: list[Any] = []
+        self._met_compiler = False
         self.set_phase: Callable[[str], None] = lambda phase: None
+        self._lock = threading.RLock()
+        self._set_aside: list[int] = []  # by calls of these threads
 
     def install(
         self, with_apis: bool | None = None, namespaces: Sequence[str] | None = None, everything: bool | None = None
     ) -> None:
         """with_apis: API calls too, not modules alone. namespaces: of torch.ops, whose operators are recorded.
         everything: operators of every namespace, and x[i]. None: as the last time."""
-        if with_apis is not None:
-            self._with_apis = with_apis
-        if namespaces is not None and frozenset(namespaces) != self._namespaces:
-            self._namespaces = frozenset(namespaces)
-            self._operators = []
-        if everything is not None and everything != self._everything:
-            self._everything = everything
-            self._operators = []
-        if self.installed:
-            self.restore()
-        self.installed = True
-        if not self._modules:
-            self._modules = [
-                CodeSwap(torch.nn.Module._wrapped_call_impl, "module"),
-                CodeSwap(torch._tensor_str._str, "suppress"),
-                Uncaptured(torch.jit.script, self),
-                Uncaptured(torch.compile, self),
-            ]
-        if (
-            not self._traces_uncaptured
-            and (convert_frame := sys.modules.get("torch._dynamo.convert_frame")) is not None
-        ):
-            self._traces_uncaptured = True
-            self._modules.append(Uncaptured(convert_frame._compile, self))
-        if self._with_apis:
-            self._prepare_apis()
-            _agent.install_methods()
-            self._put_in += [*self._apis, *self._prepare_operators(), *self._prepare_indexing()]
-            self._hook_optimizers()
-        self._put_in += self._modules
-        for swap in self._put_in:
-            swap.install()
+        with self._lock:
+            if with_apis is not None:
+                self._with_apis = with_apis
+            if namespaces is not None and frozenset(namespaces) != self._namespaces:
+                self._namespaces = frozenset(namespaces)
+                self._operators = []
+            if everything is not None and everything != self._everything:
+                self._everything = everything
+                self._operators = []
+            self._wanted = True
+            self._put()
 
     def restore(self) -> None:
         """Puts every function object back as it was."""
-        if not self.installed:
-            return
-        self.installed = False
+        with self._lock:
+            self._wanted = False
+            self._put()
+
+    def add(self, swaps: list[Swap]) -> None:
+        """They stay in, installed or restored, until they are removed."""
+        with self._lock:
+            self._added += swaps
+            self._put()
+
+    def remove(self, swaps: list[Swap]) -> None:
+        with self._lock:
+            self._added = [swap for swap in self._added if swap not in swaps]
+            self._put()
+
+    @contextlib.contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Every function object is as it was. What is installed or restored meanwhile holds from the end on."""
+        with self._lock:
+            self._set_aside.append(threading.get_ident())
+            self._put()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._set_aside.remove(threading.get_ident())
+                self._put()
+
+    def after_fork(self) -> None:
+        """In the child, whose other threads are gone with what they held."""
+        self._lock = threading.RLock()
+        self._set_aside = [thread for thread in self._set_aside if thread == threading.get_ident()]
+        self.restore()
+
+    def _put(self) -> None:
+        """Puts in what is to be in, and back what was."""
         _agent.restore_methods()
-        for swap in self._put_in:
+        for swap in self._in:
             swap.restore()
-        self._put_in.clear()
-        for handle in self._optimizer_hooks:
-            handle.remove()
-        self._optimizer_hooks.clear()
+        self._in = []
+        if self._set_aside or not (self._wanted or self._added):
+            return
+        self._in = [*self._prepare_readers(), *self._added]
+        if self._wanted:
+            self._in += self._prepare_modules()
+        if self._wanted and self._with_apis:
+            self._prepare_apis()
+            self._in += [*self._apis, *self._prepare_operators(), *self._prepare_indexing()]
+            _agent.install_methods()
+        for swap in self._in:
+            swap.install()
+
+    def _prepare_modules(self) -> list[CodeSwap]:
+        if not self._modules:
+            self._modules = [
+                recorded(torch.nn.Module._wrapped_call_impl, "module"),
+                recorded(torch._tensor_str._str, "suppress"),
+            ]
+        return self._modules
+
+    def _prepare_readers(self) -> list[CodeSwap]:
+        """What reads the code that it is given; of the compiler, once torch.compile has been used, which imports it."""
+        if not self._readers:
+            self._readers = [self._uncaptured(torch.jit.script), self._uncaptured(torch.compile)]
+        if not self._met_compiler and (convert_frame := sys.modules.get("torch._dynamo.convert_frame")) is not None:
+            self._met_compiler = True
+            self._readers.append(self._uncaptured(convert_frame._compile))
+            _seen_by_compiler.meet()
+        return self._readers
+
+    def _uncaptured(self, function: types.FunctionType) -> CodeSwap:
+        """Runs with everything set aside."""
+
+        def intercept(twin: types.FunctionType) -> Callable[..., Any]:
+            def uncaptured(*args: Any, **kwargs: Any) -> Any:
+                with self.set_aside():
+                    return twin(*args, **kwargs)
+
+            return uncaptured
+
+        return CodeSwap(function, intercept)
+
+    def _optimizer_steps(self) -> list[CodeSwap]:
+        """API calls of an optimizer have it as parent. Each step stands in a range of the profiler's; a hook on all
+        optimizers would be seen by torch.compile, which guards on there being none."""
+
+        def intercept(twin: types.FunctionType, phase: str) -> Callable[..., Any]:
+            def tell(span: Any, *args: Any) -> Any:
+                if span.name.startswith("Optimizer.step#"):
+                    self.set_phase(phase)
+                return twin(span, *args)
+
+            return tell
+
+        span = torch.autograd.profiler.record_function
+        return [
+            CodeSwap(span.__enter__, functools.partial(intercept, phase="optimizer")),
+            CodeSwap(span.__exit__, functools.partial(intercept, phase="")),
+        ]
 
     def _prepare_operators(self) -> list[CodeSwap]:
         """The two ways into an operator: torch.ops.ns.name(...) and torch.ops.ns.name.overload(...)."""
@@ -207,7 +300,7 @@ class Interception:
                 return make_api(f"{namespace}.{name.partition('.')[0]}", "FOCUS") if wanted else None
 
             self._operators = [
-                CodeSwap(kind.__call__, "operator", operator_api=describe)
+                recorded(kind.__call__, "operator", operator_api=describe)
                 for kind in (torch._ops.OpOverloadPacket, torch._ops.OpOverload)
             ]
         return self._operators
@@ -220,14 +313,6 @@ class Interception:
             index = _agent.intercept(torch.Tensor.__getitem__, "api", api=api)
             self._indexing = [AttributeSwap(torch.Tensor, "__getitem__", index)]
         return self._indexing
-
-    def _hook_optimizers(self) -> None:
-        from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-        self._optimizer_hooks = [
-            register_optimizer_step_pre_hook(lambda *_: self.set_phase("optimizer")),
-            register_optimizer_step_post_hook(lambda *_: self.set_phase("")),
-        ]
 
     def _prepare_apis(self) -> None:
         if self._prepared_apis:
@@ -247,7 +332,7 @@ class Interception:
                     self._apis.append(AttributeSwap(owner, last, stand_in))
                 continue
             if isinstance(function, types.FunctionType):
-                self._apis.append(CodeSwap(function, "api", api=api))
+                self._apis.append(recorded(function, "api", api=api))
             elif isinstance(
                 function, types.WrapperDescriptorType
             ):  # a slot, such as __setitem__, has no definition to swap
@@ -258,29 +343,22 @@ class Interception:
         self._apis += self._unlisted_names(set(sections["Tensor torch.Tensor"]), seen)
         if (work := getattr(torch.distributed, "Work", None)) is not None:
             self._apis.append(AttributeSwap(work, "wait", _agent.intercept(work.wait, "wait")))
+        self._apis += self._optimizer_steps()
         clip = torch.nn.utils
         for name in ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_"):
             function = getattr(clip, name, None)
             if isinstance(function, types.FunctionType):
-                self._apis.append(CodeSwap(function, "phase", phase="clip_grad"))
+                self._apis.append(recorded(function, "phase", phase="clip_grad"))
 
     @staticmethod
-    def _unlisted_names(listed: set[str], seen: dict[int, str]) -> list["CodeSwap | AttributeSwap"]:
+    def _unlisted_names(listed: set[str], seen: dict[int, str]) -> list[Swap]:
         """Plain calls for names of Tensor that are not listed but are the same object as one that is (``__neg__``)."""
-        plain: list[CodeSwap | AttributeSwap] = []
+        plain: list[Swap] = []
         for name, function in list(vars(torch.Tensor).items()):
             if name in listed or seen.get(id(function)) != "Tensor":
                 continue
             if isinstance(function, types.FunctionType):
-                twin = types.FunctionType(
-                    function.__code__,
-                    function.__globals__,
-                    function.__name__,
-                    function.__defaults__,
-                    function.__closure__,
-                )
-                twin.__kwdefaults__ = function.__kwdefaults__
-                plain.append(AttributeSwap(torch.Tensor, name, twin))
+                plain.append(AttributeSwap(torch.Tensor, name, copied(function)))
             elif (method := _agent.plain_method(function)) is not None:
                 plain.append(AttributeSwap(torch.Tensor, name, method))
         return plain

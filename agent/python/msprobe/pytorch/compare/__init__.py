@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from msprobe.pytorch._errors import MsprobeError
+from msprobe._common.errors import MsprobeError
 
 T = TypeVar("T")
 
@@ -42,10 +42,10 @@ def compare(
     """
 
     def work() -> None:
-        from msprobe_client.older_compare_command import compare_older, paths_of
+        from msprobe_client.compat.v1_compare_command import compare_v1, paths_of
 
         target, golden = paths_of(dict(input_param), "input_param")
-        compare_older(target, golden, output_path, stacks=stack_mode, advice=auto_analyze, fuzzy=fuzzy_match)
+        compare_v1(target, golden, output_path, stacks=stack_mode, advice=auto_analyze, fuzzy=fuzzy_match)
 
     with_client(work)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msprobe.pytorch._errors import MsprobeError
+from msprobe._common.errors import MsprobeError
 from msprobe.pytorch.compare import with_client
 
 # Of version 26's: what it takes and does not use, or writes to its log.
@@ -31,8 +31,8 @@ def pt_compare(input_param: Mapping[str, Any], output_path: str, **kwargs: Any) 
 
     def work() -> None:
         from msprobe_client import name_mapping
-        from msprobe_client.compare_command import sides, training_backend, write_results
-        from msprobe_client.older_compare_command import paths_of
+        from msprobe_client.compat.compare_command import sides, training_backend, write_results
+        from msprobe_client.compat.v1_compare_command import paths_of
 
         target, golden = sides(*paths_of(dict(input_param), "input_param"))
         analyze = bool(kwargs.get("first_diff_analyze"))

@@ -1,0 +1,184 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "agent/core/config/config.h"
+#include "agent/core/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace msprobe::core {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// The fields that refer to earlier dumps, those of the tasks that compare and search, and pairs that contradict.
+class ConfigRulesTest : public ::testing::Test {
+ protected:
+  ConfigRulesTest() : directory_(std::filesystem::temp_directory_path() / Cat("core-config-rules-", getpid())) {
+    std::filesystem::create_directories(directory_);
+    unsetenv("MSPROBE_SERVER");
+    unsetenv("MSPROBE_RUN");
+  }
+  ~ConfigRulesTest() override { std::filesystem::remove_all(directory_); }
+
+  absl::StatusOr<Config> Parse(std::string fields) {
+    for (size_t at; (at = fields.find("$DIR")) != std::string::npos;) fields.replace(at, 4, directory_.string());
+    return ParseConfig(Cat("{", fields, "\"dump_path\": \"", directory_.string(), "/out\"}"), {});
+  }
+  void ExpectRefused(const std::string& fields, const std::vector<std::string>& parts) {
+    const absl::StatusOr<Config> config = Parse(fields);
+    ASSERT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << fields;
+    for (const std::string& part : parts)
+      EXPECT_THAT(std::string(config.status().message()), HasSubstr(part)) << fields;
+  }
+  void ExpectWarning(const std::string& fields, const std::string& part) {
+    const absl::StatusOr<Config> config = Parse(fields);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_THAT(config->warnings, Contains(HasSubstr(part))) << fields;
+  }
+
+  const std::filesystem::path directory_;
+};
+
+TEST_F(ConfigRulesTest, DiffCheckNeedsAnEarlierDumpAndTakesChecksums) {
+  const absl::StatusOr<Config> config =
+      Parse(R"("task": "diff_check", "diff_check": {"bench_path": "$DIR", "diff_nums": -1},)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->task, Task::kDiffCheck);
+  EXPECT_EQ(config->bench_path, directory_.string());
+  EXPECT_EQ(config->diff_nums, -1);
+  EXPECT_EQ(config->summary_mode, SummaryMode::kMd5);
+  EXPECT_EQ(Parse(R"("task": "tensor", "tensor": {"bench_path": "$DIR", "summary_mode": "md5"},)")->diff_nums, 1);
+  EXPECT_EQ(Parse(R"("task": "tensor", "tensor": {"bench_path": "$DIR"},)")->summary_mode, SummaryMode::kMd5);
+  EXPECT_EQ(Parse(R"("task": "tensor", "tensor": {"bench_path": null},)")->summary_mode, SummaryMode::kStatistics);
+  ExpectRefused(R"("task": "diff_check",)", {"bench_path is required by task diff_check"});
+  ExpectRefused(R"("task": "tensor", "tensor": {"bench_path": 3},)", {"bench_path is invalid", "string", "3"});
+  ExpectRefused(R"("task": "tensor", "tensor": {"bench_path": "/none"},)", {"bench_path", "exists", "\"/none\""});
+  for (const char* value : {"0", "-2", "1.5", "\"1\"", "true"}) {
+    ExpectRefused(Cat(R"("task": "tensor", "tensor": {"diff_nums": )", value, "},"),
+                  {"diff_nums should be -1 or positive integer", value});
+  }
+}
+
+TEST_F(ConfigRulesTest, NanCheckHasEveryLevelButDebug) {
+  for (const char* level : {"L0", "L1", "mix"}) {
+    EXPECT_EQ(Parse(Cat(R"("task": "nan_check", "level": ")", level, "\","))->task, Task::kNanCheck);
+  }
+  EXPECT_THAT(Parse(R"("task": "nan_check", "nan_check": {"tensor_list": ["relu"]},)")->tensor_list,
+              ElementsAre("relu"));
+  ExpectRefused(R"("task": "nan_check", "nan_check": {"data_mode": ["input"]},)", {"data_mode", "nan_check", "output"});
+}
+
+TEST_F(ConfigRulesTest, LoadNamesModulesOfAnEarlierDump) {
+  const absl::StatusOr<Config> config = Parse(
+      R"("load": {"path": "$DIR", "modules": ["Module.a.Linear.forward.0"], "step": ["1-2"], "rank": [0],
+                  "dump_after_load": true},)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->load->path, directory_.string());
+  EXPECT_THAT(config->load->modules, ElementsAre("Module.a.Linear.forward.0"));
+  EXPECT_THAT(config->load->step, ElementsAre(1, 2));
+  EXPECT_THAT(config->load->rank, ElementsAre(0));
+  EXPECT_TRUE(config->load->dump_after_load);
+  EXPECT_FALSE(Parse(R"("load": null,)")->load.has_value());
+  ExpectRefused(R"("load": {},)", {"load.modules is required and must be a non-empty list[str]"});
+  ExpectRefused(R"("load": [],)", {"load is invalid, it should be a dict"});
+  ExpectRefused(R"("load": {"modules": ["a"], "path": "$DIR"},)", {"load.modules", "\"a\"", "Module."});
+  ExpectRefused(R"("load": {"modules": ["Module.a.L.backward.0"], "path": "$DIR"},)", {"load.modules", "forward"});
+  ExpectRefused(R"("load": {"modules": ["Module.a.L.forward.0"]},)", {"load.path is required"});
+  ExpectRefused(R"("load": {"modules": ["Module.a.L.forward.0"], "path": "/none"},)", {"load.path", "\"/none\""});
+  ExpectWarning(R"("load": {"path": "$DIR", "modules": ["Module.a.L.forward.0"], "stp": []},)",
+                "did you mean \"step\"?");
+}
+
+TEST_F(ConfigRulesTest, LoadAloneNeedsNoDumpPath) {
+  const std::string fields =
+      Cat(R"({"load": {"path": ")", directory_.string(), R"(", "modules": ["Module.a.L.forward.0"])");
+  EXPECT_TRUE(ParseConfig(fields + "}}", {}).ok());
+  EXPECT_FALSE(ParseConfig(fields + R"(, "dump_after_load": true}})", {}).ok());
+}
+
+TEST_F(ConfigRulesTest, ListTakesRegularExpressionsAndRefusesWrongOnes) {
+  EXPECT_TRUE(Parse(R"x("statistics": {"list": ["name-regex(^Torch\\.)"]},)x").ok());
+  ExpectRefused(R"x("statistics": {"list": ["name-regex([)"]},)x", {"list is invalid", "name-regex([)"});
+}
+
+TEST_F(ConfigRulesTest, DumpEnableMayBeAbsent) {
+  EXPECT_FALSE(Parse("")->dump_enable.has_value());
+  EXPECT_FALSE(*Parse(R"("dump_enable": false,)")->dump_enable);
+  EXPECT_TRUE(*Parse(R"("dump_enable": true,)")->dump_enable);
+}
+
+TEST_F(ConfigRulesTest, FieldsThatContradictAreRefusedByBothNames) {
+  const std::string load =
+      R"("load": {"path": "$DIR", "modules": ["Module.a.L.forward.0"], "step": [1], "rank": [1]},)";
+  const std::string bench = R"({"bench_path": "$DIR")";
+  const struct {
+    std::string fields;
+    std::string one, other;
+  } kCases[] = {
+      {Cat(R"("task": "tensor", "tensor": )", bench, R"(, "summary_mode": "xor"},)"), "summary_mode \"xor\"",
+       "bench_path"},
+      {Cat(R"("task": "diff_check", "diff_check": )", bench, R"(, "summary_mode": "statistics"},)"), "summary_mode",
+       "bench_path"},
+      {Cat(R"("task": "diff_check", "diff_check": )", bench, R"(, "data_mode": ["input"]},)"), "data_mode",
+       "bench_path"},
+      {Cat(R"("task": "diff_check", "level": "debug", "diff_check": )", bench, "},"), "diff_check", "level \"debug\""},
+      {Cat(R"("task": "tensor", "level": "debug", "tensor": )", bench, "},"), "bench_path", "level \"debug\""},
+      {R"("task": "nan_check", "level": "debug",)", "nan_check", "level \"debug\""},
+      {Cat(R"("level": "debug",)", load), "load", "level \"debug\""},
+      {Cat(R"("step": [0, 2],)", load), "load.step", "step"},
+      {Cat(R"("rank": [0],)", load), "load.rank", "rank"},
+      {R"("async_dump": true, "statistics": {"summary_mode": "md5"},)", "async_dump", "md5"},
+      {R"("async_dump": true, "task": "tensor",)", "async_dump", "list"},
+      {R"("loss_policy": "drop", "spool_quota_mb": 5,)", "spool_quota_mb", "loss_policy \"drop\""},
+      {R"("loss_policy": "stall", "spool_quota_mb": 5,)", "spool_quota_mb", "loss_policy \"stall\""},
+      {R"("loss_policy": "drop", "stall_bound_s": 5,)", "stall_bound_s", "loss_policy \"drop\""},
+      {R"("rank": [0], "rank": [1],)", "\"rank\"", "twice"},
+  };
+  for (const auto& each : kCases) ExpectRefused(each.fields, {each.one, each.other});
+}
+
+TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
+  ExpectWarning(R"("task": "tensor", "tensor": {"tensor_list": ["a"]},)", "tensor_list has no effect with task tensor");
+  ExpectWarning(R"("statistics": {"bench_path": "/x"},)", "bench_path has no effect with task statistics");
+  ExpectWarning(R"("level": "debug", "statistics": {"tensor_list": ["a"]},)",
+                "tensor_list has no effect at level debug");
+  ExpectWarning(R"("level": "debug", "statistics": {"request_id": "r"},)", "request_id has no effect at level debug");
+  ExpectWarning(R"("task": "nan_check", "nan_check": {"summary_mode": "md5"},)", "summary_mode has no effect");
+  EXPECT_THAT(Parse(R"("task": "tensor", "tensor": {"tensor_list": []},)")->warnings, IsEmpty());
+  EXPECT_EQ(Parse(R"("statistics": {"request_id": "r"},)")->request_id, "r");
+  ExpectRefused(R"("statistics": {"request_id": 3},)", {"request_id is invalid", "string", "3"});
+}
+
+TEST_F(ConfigRulesTest, EveryFieldIsListedOnce) {
+  const std::vector<std::string> fields = ConfigFields();
+  EXPECT_THAT(fields, Contains("task"));
+  EXPECT_THAT(fields, Contains("load.modules"));
+  EXPECT_THAT(fields, Contains("*.data_mode"));
+  EXPECT_EQ(std::set<std::string>(fields.begin(), fields.end()).size(), fields.size());
+}
+
+TEST_F(ConfigRulesTest, WhatIsSettledOrUnknownCannotBeChangedWhileTheProgramRuns) {
+  for (const char* live : {"level", "task", "list", "data_mode", "summary_mode", "step", "reuse"}) {
+    EXPECT_EQ(WhyFixed(live), "") << live;
+  }
+  for (const char* fixed :
+       {"dump_path", "server", "run", "server_ca", "server_cert", "server_key", "server_token_file", "loss_policy",
+        "memory_ceiling_mb", "spool_quota_mb", "stall_bound_s", "shared_memory", "async_dump", "load"}) {
+    EXPECT_EQ(WhyFixed(fixed), std::string(fixed) + " cannot be changed while the program runs");
+  }
+  EXPECT_THAT(WhyFixed("dump_enable"), HasSubstr("start and stop"));
+  EXPECT_THAT(WhyFixed("statistics"), HasSubstr("is a section"));
+  EXPECT_EQ(WhyFixed("levle"), "\"levle\" is no field of the configuration; did you mean \"level\"?");
+  EXPECT_EQ(WhyFixed("spool_dir"), "\"spool_dir\" is no field of the configuration");
+  EXPECT_THAT(WhyFixed(""), HasSubstr("is no field"));
+}
+
+}  // namespace
+}  // namespace msprobe::core

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/core/config/server_access.h"
+#include "agent/core/doorbell.h"
+#include "agent/core/mutex.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::core {
+
+// One life of Ingest.Stream over a channel of its own. gRPC's threads fill it and ring the bell; the sender empties it.
+//
+// It must stay alive until ended(), and must not die on a gRPC thread: the last channel of a process to go joins the
+// threads that serve callbacks. So the sender owns it, also after Cancel, and lets go when it has ended.
+//
+// Threads: any.
+class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ServerMessage> {
+ public:
+  static std::unique_ptr<IngestStream> Start(const std::string& target, const ServerAccess::Opened& access,
+                                             std::shared_ptr<Doorbell> bell);
+
+  // One write at a time: false while one is under way or the stream is over. The bell rings when it is done.
+  bool Write(grpc::ByteBuffer message);
+  bool writable() const;
+
+  std::vector<v1::ServerMessage> TakeMessages();
+  // How the call ended; nothing while it goes on.
+  std::optional<grpc::Status> ended() const;
+
+  void FinishWriting();  // the server sees the end; it may still answer
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  IngestStream(const std::string& target, const ServerAccess::Opened& access, std::shared_ptr<Doorbell> bell);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  const std::shared_ptr<Doorbell> bell_;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ServerMessage> stub_;
+  grpc::ClientContext context_;
+  v1::ServerMessage incoming_;  // of the read under way
+  grpc::ByteBuffer outgoing_;   // of the write under way
+
+  mutable Mutex mu_;
+  bool open_ ABSL_GUARDED_BY(mu_) = true;  // reads go on; new operations may start
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;
+  bool finished_writing_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<v1::ServerMessage> messages_ ABSL_GUARDED_BY(mu_);
+  std::optional<grpc::Status> ended_ ABSL_GUARDED_BY(mu_);
+};
+
+// A serialized message.
+grpc::ByteBuffer OwnedMessage(std::string bytes);
+// The same, borrowed from `owner`.
+grpc::ByteBuffer BorrowedMessage(std::string_view bytes, std::shared_ptr<const void> owner);
+// A PayloadChunk whose content is borrowed from `owner`.
+grpc::ByteBuffer ChunkMessage(const std::string& hash, uint64_t offset, std::string_view content, bool last,
+                              std::shared_ptr<const void> owner);
+
+}  // namespace msprobe::core

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "agent/core/at_fork.h"
+#include "agent/core/payload/session_origin.pb.h"
+
+namespace msprobe::core {
+
+// Files that hold what memory cannot: batches and payloads, appended, read back by place, released in any order.
+//
+// On disk a segment is entries one behind the other, each
+//   magic "MSPL" | crc32 of everything after this field | length u64 | key length u64 | key | content   (little-endian)
+// An entry is whole or, at the end of what a crash left, recognisably not: ReadSegment stops there. The first entry of
+// each segment, under the key "origin", says whose it is (a serialized SessionOrigin; earlier versions wrote its Hello,
+// under the key "session"). A segment is locked (flock) while its process lives, and deleted when everything in it is
+// released; the quota is over what the segments hold together.
+//
+// Threads: one.
+class Spool {
+ public:
+  struct Place {
+    uint32_t segment = 0;
+    uint64_t offset = 0;
+    uint64_t size = 0;  // of the whole entry
+  };
+  struct Entry {
+    std::string key, content;
+  };
+
+  // Nothing is made before the first Append. Segments are `directory`/`name`-N.spool.
+  Spool(std::string directory, std::string name, uint64_t quota_bytes, std::string origin = {});
+  Spool(Spool&& other) noexcept;
+  ~Spool();  // deletes the segments, but for Keep
+
+  // ResourceExhausted: the quota, or the disk, is full; the spool is as before. Of the disk a tenth is left free, 64
+  // MiB at most.
+  absl::StatusOr<Place> Append(std::string_view key, std::string_view content);
+  absl::StatusOr<Entry> Read(const Place& place) const;
+  // Reads an entry of any size a piece at a time. DataLoss: it is not what was appended.
+  absl::Status Verify(const Place& place) const;
+  // Up to `size` bytes of its content from `from` on; only Verify looks at its checksum.
+  struct Part {
+    std::string bytes;
+    bool last = false;
+  };
+  absl::StatusOr<Part> ReadPart(const Place& place, uint64_t from, size_t size) const;
+  void Release(const Place& place);
+
+  // What is not released stays on disk for TakeOver by a later process.
+  void Keep() { keep_ = true; }
+
+  // An entry that was found on disk.
+  struct Found {
+    std::string key;
+    Place place;
+  };
+  struct Left;
+  // Names of the spools in `directory` of which segments are left, of living processes too.
+  static std::vector<std::string> Names(const std::string& directory);
+  // The spool that a process which is gone left. Unavailable: it is in use. PermissionDenied: it is
+  // another user's. DataLoss: it does not say whose it is.
+  static absl::StatusOr<Left> TakeOver(const std::string& directory, const std::string& name);
+  // Whose it is, of living processes too. NotFound, DataLoss: it does not say.
+  static absl::StatusOr<SessionOrigin> ReadOrigin(const std::string& directory, const std::string& name);
+
+  uint64_t held_bytes() const { return held_bytes_; }
+  const std::string& directory() const { return directory_; }
+
+  // The entries of a segment from its start to its end or to the first that is damaged.
+  static absl::StatusOr<std::vector<Entry>> ReadSegment(const std::string& path);
+
+ private:
+  struct Segment {
+    std::unique_ptr<OwnDescriptor> file;
+    std::string path;
+    uint64_t size = 0;
+    uint64_t live = 0;  // entries not released
+  };
+
+  absl::Status OpenSegment();
+  // Takes over the segment at `path`, and adds what is whole in it.
+  absl::Status Adopt(uint32_t number, const std::string& path, Left* left);
+  void Remove(std::map<uint32_t, Segment>::iterator segment);
+
+  const std::string directory_;
+  const std::string name_;
+  const uint64_t quota_;
+  const uint64_t segment_bytes_;  // a segment is left for a new one beyond this
+  const std::string origin_;
+  bool keep_ = false;
+  std::map<uint32_t, Segment> segments_;
+  uint32_t next_segment_ = 0;
+  uint64_t held_bytes_ = 0;
+};
+
+struct Spool::Left {
+  Spool spool;
+  SessionOrigin origin;
+  std::vector<Found> entries;  // in the order they were appended
+};
+
+}  // namespace msprobe::core

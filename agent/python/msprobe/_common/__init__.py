@@ -1,0 +1,1 @@
+"""What the debuggers of every framework share: configuration, arguments, control, messages. Imports no framework."""

@@ -1,0 +1,106 @@
+"""The arguments of PrecisionDebugger's methods: each check gives the value, or raises what would be right."""
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from msprobe._common.errors import MsprobeError
+
+Rows = tuple[int, int, int]  # tokens of the batch, and the request's first and behind its last
+
+
+def is_integer(value: Any) -> bool:
+    """An int, or what stands for one (numpy's); not a bool."""
+    if isinstance(value, bool):
+        return False
+    try:
+        operator.index(value)
+    except TypeError:
+        return False
+    return not isinstance(value, torch.Tensor)
+
+
+def text(value: Any, name: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise MsprobeError(f"{name} is {value!r}; it should be a string")
+    return value
+
+
+def boolean(value: Any, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise MsprobeError(f"{name} is {value!r}; it should be True or False")
+    return value
+
+
+def step_texts(step: Any) -> list[str] | None:
+    if step is None:
+        return None
+    if not isinstance(step, (list, tuple)):
+        raise MsprobeError(f"step is {step!r}; it should be a list of integers, or of strings like '3' or '3-5'")
+    for each in step:
+        if not isinstance(each, str) and not is_integer(each):
+            raise MsprobeError(f"step element {each!r} must be an integer or string")
+    return [str(each) for each in step]
+
+
+def init_step(step: Any) -> int:
+    if not is_integer(step) or step < 0:
+        raise MsprobeError(f"init step is {step!r}; it should be an integer of at least 0")
+    return operator.index(step)
+
+
+def rank_id(value: Any) -> int | None:
+    if value is None:
+        return None
+    if not is_integer(value) or value < 0:
+        raise MsprobeError(f"rank_id is {value!r}; it should be an integer of at least 0")
+    return operator.index(value)
+
+
+def token_range(value: Sequence[int] | None) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    rule = "it should be two integers [first, last], 0 <= first <= last"
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not all(is_integer(each) for each in value):
+        raise MsprobeError(f"token_range is {value!r}; {rule}")
+    first, last = (operator.index(each) for each in value)
+    if not 0 <= first <= last < 2**32:
+        raise MsprobeError(f"token_range is {value!r}; {rule}")
+    return first, last
+
+
+def scheduled_tokens(value: Mapping[str, int] | None) -> dict[str, int] | None:
+    if value is None:
+        return None
+    rule = "it should be a dict from request ids to numbers of tokens, which are integers of at least 1"
+    if not isinstance(value, Mapping):
+        raise MsprobeError(f"scheduled_tokens is {value!r}; {rule}")
+    for request, tokens in value.items():
+        if not isinstance(request, str) or not is_integer(tokens) or tokens < 1:
+            raise MsprobeError(f"scheduled_tokens has {request!r}: {tokens!r}; {rule}")
+    return {request: operator.index(tokens) for request, tokens in value.items()}
+
+
+def request_rows(request: str, scheduled: Mapping[str, int]) -> Rows | None:
+    """Where a request's tokens stand in the batch, which has the requests in the dict's order. None: nowhere."""
+    if request not in scheduled:
+        return None
+    begin = 0
+    for each, tokens in scheduled.items():
+        if each == request:
+            break
+        begin += tokens
+    return sum(scheduled.values()), begin, begin + scheduled[request]
+
+
+def models(value: Any) -> list[Any]:
+    """A list that holds the model, or the list of models as one."""
+    if value is None:
+        return []
+    several = isinstance(value, (list, tuple))
+    for each in value if several else [value]:
+        if not isinstance(each, torch.nn.Module):
+            raise MsprobeError(f"model is a {type(each).__name__}; it should be a torch.nn.Module or a list of them")
+    return [list(value)] if several else [value]

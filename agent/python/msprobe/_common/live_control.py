@@ -1,0 +1,107 @@
+"""What somebody asks of this process while it runs (msprobe-client control), obeyed where a step begins or ends."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from msprobe import _agent
+from msprobe._common import log
+from msprobe._common.errors import MsprobeError
+from msprobe._common.followed_config import FollowedConfig
+
+
+class LiveControl:
+    """One debugger's commands. Not thread-safe; asking whether there are any is cheap.
+
+    why_fixed(field, value): why this debugger cannot change a field, which could be changed; empty: it can.
+    """
+
+    def __init__(
+        self, followed: FollowedConfig, why_fixed: Callable[[str, Any], str] = lambda field, value: ""
+    ) -> None:
+        self._followed, self._why_fixed = followed, why_fixed
+        self._reached = False
+        self.steps_left = -1  # of `next`; -1: no end
+        self.forced = False  # asked to capture: whatever `step` of the configuration says
+
+    def announce(self, agent: Any) -> None:
+        """Where a server is named, it reaches this process from now on, captured or not."""
+        if not self._reached and self._followed.config.server:
+            self._reached = True
+            _agent.stay_connected(agent.recorder)
+
+    def obey(self, agent: Any) -> bool:
+        """Does what was asked since the last call. False: nothing was."""
+        if agent is None:
+            return False
+        commands = _agent.take_commands(agent.recorder)
+        for number, action, settings, steps, request, asked_by in commands:
+            try:
+                said, refused = self._do(action, settings, steps, request), False
+            except (MsprobeError, ValueError) as error:
+                said, refused = str(error), True
+            log.info(f"{asked_by} asked: {action}{' ' + request if request else ''}: {said}")
+            _agent.answer_command(agent.recorder, command=number, said=said, refused=refused)
+        return bool(commands)
+
+    def end_step(self) -> None:
+        """A step with records has ended."""
+        if self.steps_left < 0:
+            return
+        self.steps_left -= 1
+        if self.steps_left <= 0:
+            self._stop()
+
+    def say(self, agent: Any, capturing: bool, step: int) -> None:
+        """How the program stands now, for whoever asks."""
+        if agent is not None:
+            _agent.say_state(
+                agent.recorder,
+                enabled=self._followed.enabled,
+                capturing=capturing,
+                step=step,
+                steps_left=self.steps_left,
+                request=self._followed.config.request_id,
+            )
+
+    def _do(self, action: str, settings: str, steps: int, request: str) -> str:
+        if action == "start":
+            self._start(-1)
+            return "captures from the next step on"
+        if action == "stop":
+            self._stop()
+            return "captures no more"
+        if action == "next":
+            self._start(steps)
+            return f"captures the next {steps} steps"
+        if action == "request":
+            self._change({"request_id": request})
+            self._start(steps or -1)
+            return f"captures steps that hold {request}" + (f", {steps} of them" if steps else "")
+        if action == "set":
+            fields = json.loads(settings)
+            if not isinstance(fields, dict) or not fields:
+                raise MsprobeError(
+                    f"settings are {settings}; they should be an object with fields of the configuration"
+                )
+            besides = self._change(fields)
+            changed = "changed: " + ", ".join(f"{name}={json.dumps(value)}" for name, value in fields.items())
+            return "; ".join([changed, *besides])
+        raise MsprobeError(f"{action} is not known to this agent")
+
+    def _change(self, fields: dict[str, Any]) -> list[str]:
+        reasons = [_agent.why_fixed(field) or self._why_fixed(field, value) for field, value in fields.items()]
+        if refused := [why for why in reasons if why]:
+            raise MsprobeError("nothing is changed: " + "; ".join(refused))
+        try:
+            return self._followed.change(fields)
+        except MsprobeError as error:
+            raise MsprobeError(f"nothing is changed: {error}") from None
+
+    def _start(self, steps: int) -> None:
+        self.steps_left, self.forced = steps, True
+        self._followed.switch(True)
+
+    def _stop(self) -> None:
+        self.steps_left, self.forced = -1, False
+        self._followed.switch(False)

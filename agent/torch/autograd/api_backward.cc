@@ -1,0 +1,99 @@
+#include "agent/torch/autograd/api_backward.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "agent/torch/autograd/autograd_hooks.h"
+#include "agent/torch/autograd/module_call.h"
+
+namespace msprobe::capture {
+GradientEdge EdgeOf(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.requires_grad()) return {};
+  torch::autograd::Edge edge = torch::autograd::impl::gradient_edge(tensor);
+  return {std::move(edge.function), edge.input_nr};
+}
+
+GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients) {
+  GradientReadings readings(gradients.size());
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined()) readings[i] = reader.Read(gradients[i], save);
+  }
+  return readings;
+}
+
+void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder) {
+  builder.BeginList();
+  for (const std::optional<TensorReading>& gradient : gradients) {
+    if (gradient) {
+      builder.Tensor(*gradient);
+    } else {
+      builder.None();
+    }
+  }
+  builder.End();
+}
+
+namespace {
+
+void EmitFields(Recorder& recorder, OpenRecord& record, const GradientReadings& arriving,
+                const GradientReadings& leaving) {
+  FragmentBuilder& builder = ThreadState::Get().builder;
+  Recorder::StartFragment(record, builder);
+  if (recorder.WantsInput(core::Direction::kBackward)) {
+    builder.Key("input");
+    AddGradients(arriving, builder);
+  }
+  if (recorder.WantsOutput(core::Direction::kBackward)) {
+    builder.Key("output");
+    AddGradients(leaving, builder);
+  }
+  recorder.Emit(record, builder, core::kEnter | core::kExit);
+}
+
+void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward,
+                   const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
+  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
+  recorder.Contain(record, [&] {
+    if (!record.wanted) return recorder.EmitConstructOnly(record);
+    const auto read = [&](bool wanted, const std::vector<at::Tensor>& gradients) {
+      return wanted ? ReadGradients(recorder.reader(), record.save, gradients) : GradientReadings();
+    };
+    EmitFields(recorder, record, read(recorder.WantsInput(core::Direction::kBackward), arriving),
+               read(recorder.WantsOutput(core::Direction::kBackward), leaving));
+  });
+}
+
+}  // namespace
+
+void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
+                  const GradientReadings& leaving) {
+  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
+  recorder.Contain(record, [&] {
+    if (!record.wanted) return recorder.EmitConstructOnly(record);
+    EmitFields(recorder, record, arriving, leaving);
+  });
+}
+
+void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& forward,
+                     const at::Tensor& output, ThreadState& thread) {
+  if (!at::GradMode::is_enabled() || !output.defined() || !output.requires_grad() || output.is_leaf()) return;
+  const GradientEdge edge = EdgeOf(output);
+  if (edge.node == nullptr) return;
+  forward.passes = core::MakePooled<PassCount>();
+  for (size_t i = thread.modules.size(); i-- > 0;) {
+    const std::shared_ptr<ModuleCall>& call = thread.modules[i].call;
+    if (call != nullptr && call->HasInput(edge)) return call->AddInputAlias(api, forward);
+  }
+  if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(api, forward);
+  const uint64_t sequence = edge.node->sequence_nr();
+  edge.node->add_post_hook(
+      MakePostHook([recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
+                                                       const torch::autograd::variable_list& arriving) {
+        if (!recorder->capturing() && recorder->step() != forward.step) return;
+        OpenBackward::EndBehind(sequence);
+        RecordPassing(*recorder, api, forward, arriving, leaving);
+      }));
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "agent/torch/recorder.h"
+
+namespace msprobe::capture {
+
+// Where a gradient flows to: input number `index` of `node`.
+struct GradientEdge {
+  decltype(torch::autograd::Edge::function) node;
+  uint32_t index = 0;
+
+  bool operator==(const GradientEdge& other) const { return node == other.node && index == other.index; }
+};
+
+// The edge of a tensor that takes part in autograd; an empty node otherwise. Needs no GIL.
+GradientEdge EdgeOf(const at::Tensor& tensor);
+
+// Arranges for the backward record of an API call: a post-hook on the node of `output`, the first tensor of what the
+// call returned. The node that made the output is hooked as mindstudio-probe does, so a call that is a view behind
+// a kernel shows the view's gradients. A call that gave back a tensor of the enclosing module's inputs, or an output of
+// a module, belongs to the module's boundary: the module call emits it.
+//
+// Does nothing without grad mode or when the output requires no gradient.
+void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& forward,
+                     const at::Tensor& output, ThreadState& thread);
+
+// Gradients as read; nothing where a gradient is undefined.
+using GradientReadings = absl::InlinedVector<std::optional<TensorReading>, 1>;
+
+GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients);
+
+// Puts readings into `builder` as a list, null for nothing.
+void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder);
+
+// Emits a whole backward record: gradients that arrived, gradients that leave.
+void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
+                  const GradientReadings& leaving);
+
+}  // namespace msprobe::capture

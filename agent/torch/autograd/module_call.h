@@ -1,0 +1,117 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "agent/torch/autograd/api_backward.h"
+#include "agent/torch/autograd/open_backward.h"
+#include "agent/torch/recorder.h"
+
+namespace msprobe::capture {
+
+// A node that used a parameter.
+struct ParameterUse {
+  const torch::autograd::Node* accumulator = nullptr;  // of the parameter's gradient
+  uint64_t sequence = 0;                               // of the node
+};
+
+// One call of a module, from its entry until its backward has passed.
+//
+// Backward without touching the graph: the gradients that arrive are seen by pre-hooks on the output tensors' edges;
+// the gradients that leave are the sums over the edges that end at the inputs' edges, seen by post-hooks on the nodes
+// between, which are those reachable from the outputs whose sequence number was given during the call. So no node is
+// inserted, and no gradient is accumulated in another order. Inputs are the tensors requiring grad among the positional
+// arguments, outputs those among the results, both nested; as mindstudio-probe takes them.
+//
+// An output is handed through if it is an input as it is, or if the module goes on to use it for another of its
+// outputs. What the module's own use adds to such a gradient cannot be told from what arrives from outside, so the
+// module waits only for its other outputs, and the gradient is recorded only if it comes before those: then it came
+// from outside alone. Of a module all of whose outputs are handed through, the gradients are those of the tensors, from
+// all consumers.
+//
+// Threads: Enter and Exit on the calling thread; the hooks on autograd's threads.
+class ModuleCall final : public OpenBackward {
+ public:
+  ModuleCall(std::shared_ptr<Recorder> recorder, OpenRecord forward);
+
+  const OpenRecord& forward() const { return forward_; }
+  OpenRecord& forward() { return forward_; }
+
+  // Before the module runs: where its inputs' gradients will leave to.
+  void Enter(std::span<const at::Tensor> inputs);
+  // After it ran: hooks its outputs and the nodes between. Needs grad mode; does nothing without. Gives the uses of
+  // parameters inside, as far as it has to look: for modules that have inputs requiring grad, or parameters.
+  std::vector<ParameterUse> Exit(std::span<const at::Tensor> outputs, bool has_parameters);
+
+  // Whether `edge` is one of the inputs'.
+  bool HasInput(const GradientEdge& edge) const;
+
+  // An API call inside that handed an input back as it is: its gradients are those that leave the module.
+  void AddInputAlias(const Api& api, const OpenRecord& forward);
+  // An API call outside that handed an output back as it is: its gradients are those that arrive.
+  void AddOutputAlias(const Api& api, const OpenRecord& forward);
+
+  // Called by the hooks. GradientArrived first completes what began after this module had ended.
+  void GradientArrived(size_t output, const at::Tensor& gradient);
+  void GradientLeaves(size_t input, const at::Tensor& gradient);
+
+ private:
+  using GradientEdges = absl::InlinedVector<GradientEdge, 2>;
+  struct Alias {
+    const Api* api;
+    OpenRecord forward;
+  };
+  struct Leaving {
+    size_t expected = 0;
+    size_t seen = 0;
+    at::Tensor sum;  // our own memory; only while more parts are expected
+  };
+
+  std::vector<ParameterUse> HookInside(const GradientEdges& outputs);
+  void Start();     // the first gradient of a backward pass is here
+  void Restart();   // another backward over a retained graph
+  void Begin();     // emits ENTER with the gradients that arrived
+  void Complete();  // emits EXIT with the gradients that left
+  void Finish();    // the same with what has left so far
+  void Close();     // is no parent any more
+  bool AllLeft() const;
+  // All of the module has run where gradients have left to all its inputs, or to none ever can. That is where the
+  // mindstudio-probe's identity nodes, which stand at the inputs, would have run: behind all of the module, its
+  // parameters' gradients included, before anything older. Others only stop being parents.
+  bool CanEnd(bool pass_ended) override;
+  bool End(bool pass_ended) override;
+  bool Reads(const std::vector<Alias>& aliases) const;
+
+  const std::shared_ptr<Recorder> recorder_;
+  OpenRecord forward_;
+  uint64_t first_sequence_ = 0;
+  uint64_t exit_order_ = 0;  // of calls
+  GradientEdges inputs_;     // let go at Exit
+
+  std::recursive_mutex mu_;  // guards what follows; the hooks of one backward may run on several device threads
+  OpenRecord backward_;
+  bool started_ = false;
+  bool begun_ = false;
+  bool closed_ = false;
+  bool done_ = false;
+  absl::InlinedVector<bool, 8> handed_through_;  // an output each
+  absl::InlinedVector<bool, 8> has_arrived_;     // an output each
+  size_t awaited_ = 0;                           // outputs that did not arrive, of those not handed through
+  GradientReadings arriving_;
+  absl::InlinedVector<Leaving, 1> leaving_;  // an input each
+  GradientReadings left_;
+  absl::InlinedVector<absl::InlinedVector<size_t, 1>, 1> direct_;  // output -> inputs it is
+  std::vector<Alias> input_aliases_;
+  std::vector<Alias> output_aliases_;
+};
+
+// The module call that last returned the tensor of this edge as an output; null if none did.
+std::shared_ptr<ModuleCall> LastReturning(const GradientEdge& edge);
+
+}  // namespace msprobe::capture

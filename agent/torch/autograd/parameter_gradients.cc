@@ -1,0 +1,84 @@
+#include "agent/torch/autograd/parameter_gradients.h"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <limits>
+
+#include "agent/torch/autograd/autograd_hooks.h"
+#include "agent/torch/autograd/open_backward.h"
+
+namespace msprobe::capture {
+namespace {
+
+void RecordGradient(Recorder& recorder, const std::shared_ptr<const std::string>& module, const std::string& name,
+                    const at::Tensor& gradient) {
+  ThreadState& thread = ThreadState::Get();
+  OpenRecord record = recorder.BeginParameterGradient(module, name, thread);
+  if (!record.wanted) return;
+  recorder.Contain(record, [&] {
+    FragmentBuilder& builder = thread.builder;
+    Recorder::StartFragment(record, builder);
+    builder.Key(name);
+    builder.BeginList();
+    if (gradient.defined()) {
+      builder.Tensor(recorder.reader().Read(gradient, record.save));
+    } else {
+      builder.None();
+    }
+    builder.End();
+    recorder.Emit(record, builder, core::kEnter | core::kExit | core::kUpdate);
+  });
+}
+
+constexpr uint64_t kUnused = std::numeric_limits<uint64_t>::max();
+
+}  // namespace
+
+ParameterGradients::~ParameterGradients() {
+  absl::MutexLock lock(&mu_);
+  for (auto& [key, watched] : watched_) watched.accumulator->del_post_hook(watched.hook);
+}
+
+void ParameterGradients::Watch(const std::shared_ptr<const std::string>& module, const std::string& name,
+                               const at::Tensor& parameter) {
+  if (!parameter.requires_grad() || !parameter.is_leaf() || recorder_->config().task == core::Task::kStructure ||
+      !recorder_->config().backward) {
+    return;
+  }
+  decltype(torch::autograd::Edge::function) accumulator = torch::autograd::impl::grad_accumulator(parameter);
+  if (accumulator == nullptr) return;
+  absl::MutexLock lock(&mu_);
+  Watched& watched = watched_[{parameter.unsafeGetTensorImpl(), module.get()}];
+  if (watched.accumulator == accumulator) return;
+  const std::weak_ptr<Recorder> weak = recorder_;
+  auto* node = static_cast<torch::autograd::AccumulateGrad*>(accumulator.get());
+  std::shared_ptr<FirstUse>& first_use = first_uses_[accumulator.get()];
+  if (first_use == nullptr) first_use = core::MakePooled<FirstUse>(kUnused);
+  watched.first_use = first_use;
+  watched.hook = accumulator->add_post_hook(
+      MakePostHook([weak, module, name, node, first_use = first_use](const torch::autograd::variable_list&,
+                                                                     const torch::autograd::variable_list&) {
+        const std::shared_ptr<Recorder> recorder = weak.lock();
+        const uint64_t sequence = first_use->exchange(kUnused);
+        if (recorder == nullptr || !recorder->capturing()) return;
+        if (sequence != kUnused) OpenBackward::EndBehind(sequence);
+        RecordGradient(*recorder, module, name, node->variable.grad());
+      }));
+  watched.accumulator = std::move(accumulator);
+}
+
+void ParameterGradients::NoteUses(const std::vector<ParameterUse>& uses) {
+  if (uses.empty()) return;
+  absl::MutexLock lock(&mu_);
+  for (const ParameterUse& use : uses) {
+    const auto found = first_uses_.find(use.accumulator);
+    if (found == first_uses_.end()) continue;
+    uint64_t first = found->second->load();
+    while (use.sequence < first && !found->second->compare_exchange_weak(first, use.sequence)) {
+    }
+  }
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/torch/tensor/probe_table.h"
+#include "agent/torch/tensor/tensor_reader.h"
+
+namespace msprobe::capture {
+
+// Probes of host tensors: read where the graph stands, by the same pass as eager capture; bytes are kept under the
+// session's memory ceiling, as its loss policy has it.
+//
+// Nothing is remembered from one reading to the next: compiled code writes memory again without telling anybody.
+class HostProbeTable : public ProbeTable {
+ public:
+  HostProbeTable(std::shared_ptr<Recorder> recorder, int64_t probes);
+
+  void Run(const at::Tensor& x, const at::Tensor& slots, int64_t probe) noexcept override;
+  void Switch(bool on) override;
+  void KeepBytes(int64_t probe, bool keep) override;
+  int64_t Gather() override;
+  Found Take(int64_t probe) override;
+  void Forget() override;
+
+ private:
+  struct Probe {
+    bool keep = false;
+    int64_t runs_before = 0;  // of the slot, at the last Gather
+    TensorReading reading;    // of the run under way
+    Found found;
+  };
+
+  absl::Mutex mu_;
+  std::vector<Probe> probes_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const TensorReader> reader_ ABSL_GUARDED_BY(mu_);
+  const Recorder* read_for_ ABSL_GUARDED_BY(mu_) = nullptr;  // the recorder that reader_ was made for
+};
+
+}  // namespace msprobe::capture

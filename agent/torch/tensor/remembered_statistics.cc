@@ -1,0 +1,232 @@
+#include "agent/torch/tensor/remembered_statistics.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <utility>
+
+#include "agent/torch/tensor/watched_payload.h"
+
+namespace msprobe::capture {
+namespace {
+
+// Of what `view` reaches, first byte to last.
+std::span<const std::byte> Reach(const stats::TensorView& view) {
+  int64_t low = 0, high = 0;
+  for (size_t i = 0; i < view.sizes.size(); ++i) {
+    const int64_t reach = (view.sizes[i] - 1) * view.strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto item = static_cast<int64_t>(stats::ElementSize(view.dtype));
+  return {static_cast<const std::byte*>(view.data) + low * item, static_cast<size_t>((high - low + 1) * item)};
+}
+
+void CopyNumbers(const core::Leaf& from, core::Leaf* to) {
+  const std::span<const int64_t> shape = to->shape;
+  std::shared_ptr<core::Payload> payload = std::move(to->payload);
+  *to = from;
+  to->shape = shape;
+  to->payload = std::move(payload);
+}
+
+}  // namespace
+
+bool SameNumbers(const core::Leaf& a, const core::Leaf& b) {
+  const auto same = [](double x, double y) { return std::bit_cast<uint64_t>(x) == std::bit_cast<uint64_t>(y); };
+  return a.has_statistics == b.has_statistics && same(a.max, b.max) && same(a.min, b.min) && same(a.mean, b.mean) &&
+         same(a.norm, b.norm) && same(a.variance, b.variance) && a.integer_max == b.integer_max &&
+         a.integer_min == b.integer_min && a.zero_count == b.zero_count && a.nan_count == b.nan_count &&
+         a.positive_inf_count == b.positive_inf_count && a.negative_inf_count == b.negative_inf_count &&
+         a.crc32 == b.crc32 && a.xor64 == b.xor64;
+}
+
+RememberedStatistics::~RememberedStatistics() {
+  absl::MutexLock lock(&mu_);
+  for (auto& [storage, seen] : seen_) Forget(seen);
+}
+
+RememberedStatistics::Key RememberedStatistics::KeyOf(const stats::TensorView& view) {
+  Key key{.data = view.data, .dtype = view.dtype, .conjugate = view.conjugate, .negative = view.negative, .dims = {}};
+  key.dims.assign(view.sizes.begin(), view.sizes.end());
+  key.dims.insert(key.dims.end(), view.strides.begin(), view.strides.end());
+  return key;
+}
+
+RememberedStatistics::Seen& RememberedStatistics::See(c10::StorageImpl* storage, std::span<const std::byte> memory) {
+  Seen& seen = seen_[storage];
+  if (!seen.storage.expired() && seen.memory.data() == memory.data() && seen.memory.size() == memory.size()) {
+    return seen;
+  }
+  Forget(seen);
+  young_.push_back(storage);
+  seen.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+  seen.memory = memory;
+  seen.first_step = step_;
+  return seen;
+}
+
+void RememberedStatistics::Forget(Seen& seen) {
+  if (seen.region != nullptr) Disarm(*seen.region);
+  seen.region.reset();
+}
+
+void RememberedStatistics::ForgetDead() {
+  constexpr int kAtOnce = 4;
+  for (int i = 0; i < kAtOnce && !young_.empty(); ++i) {
+    if (next_young_ >= young_.size()) next_young_ = 0;
+    const auto found = seen_.find(young_[next_young_]);
+    if (found != seen_.end() && !found->second.storage.expired()) {
+      ++next_young_;
+      continue;
+    }
+    if (found != seen_.end()) {
+      Forget(found->second);
+      seen_.erase(found);
+    }
+    young_[next_young_] = young_.back();
+    young_.pop_back();
+  }
+}
+
+bool RememberedStatistics::Arm(Region& region) {
+  // A region that overlaps is of memory that was freed and came back.
+  const std::byte* const end = region.memory.data() + region.memory.size();
+  auto other = armed_.lower_bound(region.memory.data());
+  if (other != armed_.begin()) --other;
+  while (other != armed_.end() && other->first < end) {
+    Region* const found = other->second;
+    ++other;
+    if (found->memory.data() + found->memory.size() > region.memory.data()) Disarm(*found);
+  }
+  region.entries.clear();
+  *region.generation = ++generations_;
+  region.armed = watch_->Arm(region.memory, &region.range);
+  if (region.armed) armed_[region.memory.data()] = &region;
+  return region.armed;
+}
+
+void RememberedStatistics::Disarm(Region& region) {
+  region.entries.clear();
+  if (!std::exchange(region.armed, false)) return;
+  armed_.erase(region.memory.data());
+  watch_->Disarm(region.range);
+}
+
+RememberedStatistics::Place RememberedStatistics::Recall(const at::Tensor& tensor, const stats::TensorView& view,
+                                                         core::Leaf* leaf) {
+  c10::StorageImpl* const storage = tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl();
+  if (watch_ == nullptr || storage->nbytes() < stats::WriteWatch::kSmallest || tensor.is_quantized()) return {};
+  static const c10::DeleterFnPtr kOwnDeleter = c10::GetDefaultCPUAllocator()->raw_deleter();
+  if (storage->data_ptr().get_deleter() != kOwnDeleter || !storage->device().is_cpu()) return {};
+  const bool about_to_change = at::GradMode::is_enabled() && tensor.requires_grad();
+
+  absl::MutexLock lock(&mu_);
+  if (!trusted_) return {};
+  ForgetDead();
+  if (about_to_change && !seen_.contains(storage)) return {};
+  Seen& seen = See(storage, {static_cast<const std::byte*>(storage->data()), storage->nbytes()});
+  if (seen.region == nullptr) {
+    const bool lasting = seen.first_step < step_ || (tensor.is_leaf() && tensor.requires_grad());
+    if (!lasting || about_to_change) return {};
+    seen.region = std::make_unique<Region>(Region{.memory = seen.memory, .range = {}, .entries = {}});
+  }
+  Region& region = *seen.region;
+  if (region.armed && watch_->Written(region.range, Reach(view))) {
+    Disarm(region);
+    region.next_arm_step = step_ + region.patience;
+    region.patience *= 2;
+  }
+  if (!region.armed && (about_to_change || step_ < region.next_arm_step || !Arm(region))) return {};
+  const Entry* const entry = FindEntry(region, view);
+  Place place{.storage = storage, .generation = *region.generation};
+  if (entry == nullptr) return place;
+  CopyNumbers(entry->numbers, leaf);
+  leaf->reused = true;
+  place.known = true;
+  place.verify = ++counts_.recalled % kVerifyEvery == 0;
+  return place;
+}
+
+void RememberedStatistics::Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf) {
+  if (place.storage == nullptr || place.known) return;
+  absl::MutexLock lock(&mu_);
+  Region* const region = Find(place);
+  if (region == nullptr) return;
+  // One storage of very many views (a cache cut anew at each call) would only cost.
+  constexpr size_t kMaxViews = 64;
+  if (region->entries.size() >= kMaxViews) region->entries.clear();
+  Entry entry{.key = KeyOf(view), .numbers = {}, .name = {}};
+  CopyNumbers(leaf, &entry.numbers);
+  entry.numbers.shape = {};
+  region->entries.push_back(std::move(entry));
+}
+
+bool RememberedStatistics::Verify(const Place& place, const stats::TensorView& view, const core::Leaf& recalled,
+                                  const core::Leaf& read) {
+  if (SameNumbers(recalled, read)) return true;
+  absl::MutexLock lock(&mu_);
+  const Region* const region = Find(place);
+  if (region == nullptr || watch_->Written(region->range, Reach(view))) return true;  // it was written just now
+  ++counts_.wrong;
+  trusted_ = false;
+  for (auto& [storage, seen] : seen_) Forget(seen);
+  seen_.clear();
+  young_.clear();
+  return false;
+}
+
+RememberedStatistics::Region* RememberedStatistics::Find(const Place& place) {
+  if (place.storage == nullptr) return nullptr;
+  const auto found = seen_.find(place.storage);
+  if (found == seen_.end()) return nullptr;
+  Region* const region = found->second.region.get();
+  return region != nullptr && region->armed && *region->generation == place.generation ? region : nullptr;
+}
+
+RememberedStatistics::Entry* RememberedStatistics::FindEntry(Region& region, const stats::TensorView& view) {
+  const Key key = KeyOf(view);
+  const auto entry =
+      std::find_if(region.entries.begin(), region.entries.end(), [&](const Entry& each) { return each.key == key; });
+  return entry == region.entries.end() ? nullptr : &*entry;
+}
+
+std::shared_ptr<core::Payload> RememberedStatistics::RecallBytes(const Place& place, const stats::TensorView& view) {
+  if (!view.is_contiguous() || view.conjugate || view.negative) return nullptr;
+  absl::MutexLock lock(&mu_);
+  Region* const region = Find(place);
+  const Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
+  if (entry == nullptr || entry->name == nullptr || !entry->name->announced()) return nullptr;
+  return core::MakePooled<WatchedPayload>(entry->name, seen_.at(place.storage).storage, Reach(view), watch_,
+                                          region->range, region->generation);
+}
+
+void RememberedStatistics::NameBytes(const Place& place, const stats::TensorView& view,
+                                     const std::shared_ptr<core::PayloadName>& name) {
+  absl::MutexLock lock(&mu_);
+  Region* const region = Find(place);
+  Entry* const entry = region == nullptr ? nullptr : FindEntry(*region, view);
+  // Copied after they were looked up: written in between, they are not what is remembered.
+  if (entry == nullptr || watch_->Written(region->range, Reach(view))) return;
+  entry->name = name;
+}
+
+void RememberedStatistics::EndStep() {
+  absl::MutexLock lock(&mu_);
+  ++step_;
+  young_.clear();
+  absl::erase_if(seen_, [this](auto& each) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    if (!each.second.storage.expired()) return false;
+    Forget(each.second);
+    return true;
+  });
+}
+
+RememberedStatistics::Counts RememberedStatistics::counts() const {
+  absl::MutexLock lock(&mu_);
+  return counts_;
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,275 @@
+#include "agent/torch/tensor/tensor_reader.h"
+
+#include <ATen/ATen.h>
+#include <ATen/quantized/QTensorImpl.h>
+#include <ATen/quantized/Quantizer.h>
+
+#include <algorithm>
+
+#include "agent/capture/leaf_numbers.h"
+#include "agent/core/content_hash.h"
+#include "agent/core/log.h"
+#include "agent/core/str_cat.h"
+#include "agent/stats/checksum.h"
+#include "agent/stats/statistics.h"
+#include "agent/torch/device/device_reader.h"
+
+namespace msprobe::capture {
+namespace {
+
+using stats::DType;
+
+// Subclasses with a Python __torch_dispatch__ (FakeTensor, DTensor, ...) and functorch wrappers hold no memory of
+// their own that could be read without running their code.
+bool HasReadableMemory(const at::Tensor& tensor) {
+  static constexpr c10::DispatchKeySet kOpaque({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                                                c10::DispatchKey::FuncTorchGradWrapper,
+                                                c10::DispatchKey::Functionalize});
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return tensor.layout() == c10::kStrided && !impl->key_set().has_any(kOpaque) && impl->has_storage() &&
+         !impl->has_symbolic_sizes_strides();
+}
+
+// Of torch.func: it stands for one element of a batch, or for a value at one level of differentiation.
+bool IsTransformed(const at::Tensor& tensor) {
+  static constexpr c10::DispatchKeySet kTransformed(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  return tensor.unsafeGetTensorImpl()->key_set().has_any(kTransformed);
+}
+
+constexpr char kInsideTransform[] =
+    R"({"no_statistics": "inside a transformation of torch.func, whose tensors have no memory of their own"})";
+
+// Whether every element lies inside the storage; FSDP and others free storages of live tensors.
+bool FitsStorage(const c10::TensorImpl* impl, std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  int64_t low = impl->storage_offset();
+  int64_t high = low;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t reach = (sizes[i] - 1) * strides[i];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto item = static_cast<int64_t>(impl->itemsize());
+  return low >= 0 && (high + 1) * item <= static_cast<int64_t>(impl->storage().nbytes());
+}
+
+bool IsWide(uint8_t dtype) {
+  switch (static_cast<DType>(dtype)) {
+    case DType::kFloat64:
+    case DType::kInt64:
+    case DType::kUInt64:
+    case DType::kComplex128:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string DeviceName(const at::Tensor& tensor) {
+  if (tensor.device().is_cpu()) return "cpu";
+  return tensor.device().str();
+}
+
+}  // namespace
+
+uint8_t WireDType(c10::ScalarType type) {
+  static constexpr struct {
+    c10::ScalarType torch;
+    DType wire;
+  } kTypes[] = {
+      {c10::kFloat, DType::kFloat32},
+      {c10::kBFloat16, DType::kBFloat16},
+      {c10::kHalf, DType::kFloat16},
+      {c10::kDouble, DType::kFloat64},
+      {c10::kLong, DType::kInt64},
+      {c10::kInt, DType::kInt32},
+      {c10::kBool, DType::kBool},
+      {c10::kByte, DType::kUInt8},
+      {c10::kChar, DType::kInt8},
+      {c10::kShort, DType::kInt16},
+      {c10::kUInt16, DType::kUInt16},
+      {c10::kUInt32, DType::kUInt32},
+      {c10::kUInt64, DType::kUInt64},
+      {c10::ScalarType::ComplexHalf, DType::kComplex32},
+      {c10::ScalarType::ComplexFloat, DType::kComplex64},
+      {c10::ScalarType::ComplexDouble, DType::kComplex128},
+      {c10::kFloat8_e4m3fn, DType::kFloat8E4M3FN},
+      {c10::kFloat8_e5m2, DType::kFloat8E5M2},
+      {c10::kFloat8_e4m3fnuz, DType::kFloat8E4M3FNUZ},
+      {c10::kFloat8_e5m2fnuz, DType::kFloat8E5M2FNUZ},
+      {c10::kFloat8_e8m0fnu, DType::kFloat8E8M0FNU},
+      {c10::kFloat4_e2m1fn_x2, DType::kFloat4E2M1FNX2},
+      {c10::kQInt8, DType::kQInt8},
+      {c10::kQUInt8, DType::kQUInt8},
+      {c10::kQInt32, DType::kQInt32},
+  };
+  for (const auto& entry : kTypes) {
+    if (entry.torch == type) return static_cast<uint8_t>(entry.wire);
+  }
+  return static_cast<uint8_t>(DType::kOther);
+}
+
+TensorReader::TensorReader(const core::Config& config, core::Session* session, const RequestRows* rows)
+    : summary_mode_(config.summary_mode),
+      slice_(config.slice),
+      high_precision_(config.precision_high),
+      waits_(!config.bench_path.empty()),
+      rows_(rows),
+      session_(session),
+      remembered_(std::make_unique<RememberedStatistics>(
+          config.reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
+
+TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
+  TensorReading reading;
+  reading.dtype = WireDType(tensor.scalar_type());
+  if (reading.dtype == static_cast<uint8_t>(DType::kOther)) {
+    reading.dtype_name = "torch." + std::string(c10::toString(tensor.scalar_type()));
+  }
+  reading.device = DeviceName(tensor);
+  reading.requires_grad = tensor.requires_grad();
+  reading.is_sparse = tensor.layout() != c10::kStrided;
+  reading.leaf.is_wide = high_precision_ || IsWide(reading.dtype);
+  if (tensor.is_nested()) return reading;  // tensors of several shapes: there is no one shape to ask for
+  if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    reading.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
+  }
+  if (!HasReadableMemory(tensor) || tensor.device().is_meta()) {
+    if (IsTransformed(tensor)) reading.attributes_json = kInsideTransform;
+    return reading;
+  }
+  if (tensor.device().is_cpu()) {
+    ReadHost(tensor, save, reading);
+  } else {
+    ReadDevice(tensor, save, reading);
+  }
+  return reading;
+}
+
+int64_t TensorReader::Select(const at::Tensor& tensor, TensorReading& reading) const {
+  int64_t offset = 0;
+  const auto cut = [&](const core::SliceRule& rule) {
+    if (rule.dim >= static_cast<int64_t>(reading.shape.size())) return;
+    int64_t& size = reading.shape[rule.dim];
+    if (rule.size && *rule.size != tensor.sizes()[rule.dim]) return;
+    // As Python slices: negative bounds count from the end, all are clamped.
+    const auto clamp = [size](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? bound + size : bound, 0, size); };
+    const int64_t begin = clamp(rule.begin);
+    const int64_t end = std::max(begin, rule.end ? clamp(*rule.end) : size);
+    offset += begin * tensor.strides()[rule.dim];
+    size = end - begin;
+  };
+  for (const core::SliceRule& rule : slice_) cut(rule);
+  if (rows_ != nullptr) {
+    if (const std::optional<core::SliceRule> rule = rows_->rule()) cut(*rule);
+  }
+  return offset;
+}
+
+void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const std::span<const int64_t> strides(tensor.strides().data(), tensor.strides().size());
+  const int64_t offset = Select(tensor, reading);
+
+  stats::TensorView view;
+  view.dtype = static_cast<DType>(reading.dtype);
+  view.sizes = reading.shape;
+  view.strides = strides;
+  view.conjugate = tensor.is_conj();
+  view.negative = tensor.is_neg();
+  const auto* memory = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
+  if (view.element_count() == 0) {
+    if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
+    // No bytes, but a part of some memory: mindstudio-probe saves such, and not those that never had memory.
+    if (save && memory != nullptr) reading.leaf.payload = session_->AllocatePayload(0);
+    return;
+  }
+  if (memory == nullptr || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()}, strides)) return;
+  view.data = memory + (impl->storage_offset() + offset) * static_cast<int64_t>(impl->itemsize());
+
+  if (tensor.is_quantized()) {
+    const auto& quantizer = static_cast<at::QTensorImpl*>(tensor.unsafeGetTensorImpl())->quantizer();
+    if (quantizer->qscheme() == c10::kPerTensorAffine) {
+      const auto* affine = static_cast<const at::PerTensorAffineQuantizer*>(quantizer.get());
+      view.scale = affine->scale();
+      view.zero_point = affine->zero_point();
+      reading.attributes_json.clear();
+    } else {
+      return;  // per channel: the elements have no common scale, the record stands without numbers
+    }
+  }
+
+  const RememberedStatistics::Place place = SetLeaf(tensor, view, reading.leaf);
+  if (save) reading.leaf.payload = KeepBytes(place, view);
+}
+
+RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
+                                                  core::Leaf& leaf) const {
+  const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
+  if (place.known && !place.verify) return place;
+  bytes_read_.fetch_add(static_cast<uint64_t>(view.element_count()) * stats::ElementSize(view.dtype),
+                        std::memory_order_relaxed);
+  core::Leaf read;
+  read.is_wide = leaf.is_wide;
+  ReadNumbers(view, summary_mode_, view.sizes.empty(), read);
+  if (place.known && !remembered_->Verify(place, view, leaf, read)) {
+    constexpr char kWrong[] =
+        "remembered statistics differed from those read again, though nothing had written the memory: from now on "
+        "every tensor is read at every call, and numbers of this run that are marked as reused may be wrong";
+    session_->ReportFault(0, "reuse", kWrong);
+    core::Log().Warning(core::Cat("msprobe: ", kWrong, "; set \"reuse\" to \"off\" and report it."));
+  }
+  remembered_->Remember(place, view, read);
+  leaf = std::move(read);
+  return place;
+}
+
+std::shared_ptr<core::Payload> TensorReader::KeepBytes(const RememberedStatistics::Place& place,
+                                                       const stats::TensorView& view) const {
+  if (std::shared_ptr<core::Payload> payload = remembered_->RecallBytes(place, view)) return payload;
+  std::shared_ptr<core::Payload> payload = CopyBytes(view);
+  if (payload != nullptr) remembered_->NameBytes(place, view, payload->name());
+  return payload;
+}
+
+std::shared_ptr<core::Payload> TensorReader::CopyBytes(const stats::TensorView& view) const {
+  std::shared_ptr<core::Payload> payload =
+      session_->AllocatePayload(static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype));
+  if (payload == nullptr) return nullptr;
+  stats::CopyContiguous(view, payload->bytes().data());
+  // Here the copy is still in this core's cache; the sender would fetch it from memory.
+  payload->name()->Set(core::PayloadHash(payload->bytes()));
+  return payload;
+}
+
+void TensorReader::ReadDevice(const at::Tensor& tensor, bool save, TensorReading& reading) const {
+  const int64_t offset = Select(tensor, reading);
+  if (std::find(reading.shape.begin(), reading.shape.end(), 0) != reading.shape.end()) {
+    if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
+    return;
+  }
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (tensor.is_quantized() || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()},
+                                            {tensor.strides().data(), tensor.strides().size()})) {
+    return;
+  }
+  DeviceReader& reader = DeviceReader::Get();
+  reader.Read({.tensor = tensor,
+               .dtype = static_cast<DType>(reading.dtype),
+               .sizes = reading.shape,
+               .offset = offset,
+               .mode = summary_mode_,
+               .save = save,
+               .session = session_},
+              reading.leaf);
+  if (waits_) reader.Await(reading.leaf);
+}
+
+void TensorReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,
+                             std::span<const int64_t> strides, bool save, TensorReading& reading) const {
+  reading.dtype = dtype;
+  reading.leaf.is_wide = IsWide(dtype);
+  stats::TensorView view{.data = data, .dtype = static_cast<DType>(dtype), .sizes = shape, .strides = strides};
+  if (view.element_count() > 0) SetNumbers(stats::ComputeStatistics(view), reading.leaf);
+  if (save) reading.leaf.payload = view.element_count() > 0 ? CopyBytes(view) : session_->AllocatePayload(0);
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,61 @@
+"""The command of mindstudio-probe's name: ours under it, and one clear line for what it had and this does not."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import NoReturn
+
+from msprobe_client.exit_codes import EXIT_USAGE
+
+_EXPORT = "export the run (`msprobe-client export RUN --output DIR`) and use mindstudio-probe's own"
+_ELSEWHERE = "use mindstudio-probe's own, in an environment apart from this one"
+
+# Commands of mindstudio-probe that are here: each is main(arguments) of a module.
+_PRESENT = {
+    "compare": "compare_command",
+    "overflow_check": "overflow_command",
+    "nan_analyze": "overflow_command",  # its name in 8.x
+    "merge_result": "merge_command",
+}
+
+# What to use instead of a command of mindstudio-probe.
+_ABSENT = {
+    "acc_check": f"{_EXPORT} `msprobe acc_check`",
+    "multi_acc_check": f"{_EXPORT} `msprobe multi_acc_check`",
+    "config_check": _ELSEWHERE,
+    "api_precision_compare": _ELSEWHERE,
+    "graph_visualize": f"{_EXPORT} `msprobe graph_visualize`, which reads it",
+    "data2db": f"{_EXPORT} `msprobe data2db`",
+    "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
+    "offline_dump": _ELSEWHERE,
+    "install_deps": "use pip: `pip install msprobe-client`",
+    # Names that older versions had.
+    "run_ut": f"{_EXPORT} `msprobe acc_check`",
+    "multi_run_ut": f"{_EXPORT} `msprobe multi_acc_check`",
+    "graph": f"{_EXPORT} `msprobe graph_visualize`",
+    "run_overflow_check": "use `msprobe overflow_check -i DIR` or `msprobe-client overflow DIR`",
+    "free_benchmark": _ELSEWHERE,
+    "grad_probe": _ELSEWHERE,
+    "op_generate": _ELSEWHERE,
+    "code_mapping": _ELSEWHERE,
+}
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    given = sys.argv[1:] if arguments is None else arguments
+    # Older versions named the framework first: msprobe -f pytorch compare ...
+    older = given[:1] in (["-f"], ["--framework"])
+    words = given[2:] if older else given
+    if words and words[0] in _ABSENT:
+        print(f"msprobe: {words[0]} is not part of this version; {_ABSENT[words[0]]}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    if older and words[:1] == ["compare"] and not {"-tp", "--target_path", "-gp", "--golden_path"} & set(words):
+        from msprobe_client.compat.v1_compare_command import main as v1_compare
+
+        v1_compare(given[1], words[1:])
+    if words and words[0] in _PRESENT:
+        importlib.import_module(f"msprobe_client.compat.{_PRESENT[words[0]]}").main(words[1:])
+    from msprobe_client.commands import main as client_main
+
+    client_main(words, name="msprobe")

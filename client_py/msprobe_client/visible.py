@@ -1,0 +1,13 @@
+"""Names for people: they come from whoever sent them, and are shown in a terminal."""
+
+from __future__ import annotations
+
+import re
+
+# What would begin another line, move the cursor, change colours or turn the direction of writing.
+_UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """The text as one line that says what is in it: a control character stands as \\n, \\x1b or \\u202e."""
+    return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -1,0 +1,242 @@
+"""Every command in every format: each answer is whole, and says what the table says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, strict
+from test_compare import binary, recorded  # noqa: F401
+
+from msprobe_client.commands import COMMANDS
+
+TENSOR = "Functional.linear.0.forward.input.1"
+# What a command line may hold for what is on the machine.
+PLACES = ("{target}", "{golden}", "{dir}", "{scratch}")
+ON_A_STORE: dict[str, list[list[str]]] = {
+    "runs": [[]],
+    "steps": [["target"]],
+    "records": [
+        ["target"],
+        ["target", "--step", "0", "--name", "Functional.linear.0*", "--stack"],
+        ["target", "--where", "max > 0"],
+    ],
+    "export": [["target", "--output", "{scratch}/exported", "--force"]],
+    "import": [["{dir}", "--run", "again"]],
+    "tensor": [
+        ["target", TENSOR, "--step", "0", "--rank", "proc0"],
+        ["target", TENSOR, "--step", "0", "--rank", "proc0", "-o", "{scratch}/t.npy"],
+    ],
+    "compare": [["target", "golden", "--all"], ["target", "golden", "--roll-up", "module"]],
+    "first-divergence": [["target", "golden"]],
+    "overflow": [["target"]],
+    "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
+    "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],
+    "control": [["target", "status"]],
+    "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
+    "delete": [["target", "--yes"]],
+}
+ON_DIRECTORIES: dict[str, list[list[str]]] = {
+    "records": [["{target}"], ["{target}", "--where", "max > 0"]],
+    "compare": [["{target}", "{golden}", "--all"], ["{target}", "{golden}"]],
+    "first-divergence": [["{target}", "{golden}"]],
+    "overflow": [["{target}"]],
+    "trend": [["{target}", "*.output.0"]],
+    "find": [["{target}", "--name", "*"]],
+    "doctor": [["--dump_path", "{scratch}"]],
+    "recover": [["{scratch}"]],
+}
+PAIRS = ("clean", "differing", "incomplete")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Callable[[str], tuple[Path, Path]]:
+    """Target and golden side as dump directories."""
+
+    def make(kind: str) -> tuple[Path, Path]:
+        sides = []
+        for side, name in (
+            ("target", "tensor_perturb" if kind == "differing" else "tensor_golden"),
+            ("golden", "tensor_golden"),
+        ):
+            source = recorded(name)
+            inner = source if (source / "dump.json").exists() else next(source.rglob("dump.json")).parent
+            for step in (0, 1) if kind == "incomplete" and side == "target" else (0,):
+                shutil.copytree(inner, tmp_path / side / f"step{step}" / "proc0")
+            if kind == "incomplete" and side == "target":
+                (tmp_path / side / "step1" / "proc0" / "INCOMPLETE").write_text("killed\n")
+            sides.append(tmp_path / side)
+        return sides[0], sides[1]
+
+    return make
+
+
+def check(done: subprocess.CompletedProcess[str], chosen: str, table: str) -> None:
+    assert done.returncode in (0, 1), done.stderr
+    assert "Traceback" not in done.stderr
+    if chosen == "csv":
+        header, *lines = csv.reader(io.StringIO(done.stdout))
+        assert header and all(len(line) == len(header) for line in lines)
+        return
+    answer: dict[str, Any] = strict(done.stdout)
+    assert next(iter(answer)) == "rows" and {"notes", "warnings"} <= set(answer)
+    for note in answer["notes"]:
+        assert note in table, "what is noted stands in the table, too"
+    for sentence in ("no operation diverges", "everything is finite", "equal within tolerance", "only the target has"):
+        if sentence in table:
+            assert any(sentence in note for note in answer["notes"]), (sentence, answer["notes"])
+
+
+def test_no_command_is_forgotten() -> None:
+    assert {name for _, name in COMMANDS} == {*ON_A_STORE, *ON_DIRECTORIES}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("where", ["store", "directories"])
+def test_each_answers_whole_in_each_format(
+    kind: str,
+    where: str,
+    pair: Callable[[str], tuple[Path, Path]],
+    binary: str,  # noqa: F811
+    run_client: Run,
+    tmp_path: Path,
+) -> None:
+    target, golden = pair(kind)
+    store = ["--data_dir", str(tmp_path / "store")] if where == "store" else []
+    environment = {"MSPROBE_SERVER_BINARY": binary}
+    for name, side in (("target", target), ("golden", golden)) if store else ():
+        assert run_client("import", side, "--run", name, *store, **environment).returncode == 0
+    for command, lines in (ON_A_STORE if store else ON_DIRECTORIES).items():
+        for line in lines:
+            answers = {}
+            for chosen in ("table", "json", "csv"):
+                scratch = tmp_path / f"{chosen}{len(list(tmp_path.iterdir()))}"
+                scratch.mkdir()
+                named = {"target": target, "golden": golden, "dir": golden, "scratch": scratch}
+                given = [argument.format(**named) for argument in line]
+                if command == "import":
+                    given[-1] += chosen
+                if command == "delete" and chosen != "table":
+                    run_client("import", golden, "--run", "target", *store, **environment)
+                answers[chosen] = run_client(*store, "--format", chosen, command, *given, **environment)
+            if command == "control":  # nobody runs who could be asked; tests/integration/test_control.py has those
+                assert {(done.returncode, done.stdout) for done in answers.values()} == {(3, "")}
+                continue
+            for chosen in ("json", "csv"):
+                check(answers[chosen], chosen, answers["table"].stdout + answers["table"].stderr)
+                assert answers[chosen].returncode == answers["table"].returncode, (command, line)
+
+
+@pytest.mark.timeout(120)
+def test_the_first_divergence_says_all_in_json(
+    pair: Callable[[str], tuple[Path, Path]],
+    binary: str,  # noqa: F811
+    run_client: Run,
+) -> None:
+    target, golden = pair("incomplete")
+    done = run_client("first-divergence", target, golden, "--format", "json", MSPROBE_SERVER_BINARY=binary)
+    answer = strict(done.stdout)
+    assert done.returncode == 1 and answer["rows"] == [] and answer["first"] is None
+    assert answer["notes"] == ["only the target has step 1 proc0", "no operation diverges"]
+    assert answer["unpaired"] == [{"side": "target", "step": 1, "rank": "proc0"}]
+
+
+def scalar(value: object, kind: str) -> dict[str, object]:
+    return {"type": kind, "value": value}
+
+
+SCALARS: dict[str, tuple[object, object, str, str]] = {
+    # name: target, golden, as the table shows each
+    "float": (scalar(0.1, "float"), scalar(0.0, "float"), "0.1", "0"),
+    "int": (scalar(3, "int"), scalar(2**62, "int"), "3", str(2**62)),
+    "bool": (scalar(True, "bool"), scalar(False, "bool"), "True", "False"),
+    "str": (scalar("mean", "str"), scalar("sum", "str"), "mean", "sum"),
+    "none": (None, scalar(1, "int"), "", "1"),
+    "size": (scalar([1, 2], "torch.Size"), scalar([2, 1], "torch.Size"), "[1, 2]", "[2, 1]"),
+    "slice": (scalar([None, 3, None], "slice"), scalar([None, 4, None], "slice"), "[None, 3, None]", "[None, 4, None]"),
+    "dtype": (
+        scalar("torch.float32", "torch.dtype"),
+        scalar("torch.float64", "torch.dtype"),
+        "torch.float32",
+        "torch.float64",
+    ),
+    "format": (
+        {"type": "torch.memory_format", "format": "channels_last"},
+        {"type": "torch.memory_format", "format": "contiguous_format"},
+        "channels_last",
+        "contiguous_format",
+    ),
+}
+
+
+@pytest.fixture
+def scalar_dumps(tmp_path: Path) -> tuple[Path, Path]:
+    sides = []
+    for index, side in enumerate(("a", "b")):
+        data = {
+            f"Torch.{name}.0.forward": {"input_args": [pair[index]], "input_kwargs": {}, "output": [None]}
+            for name, pair in SCALARS.items()
+        }
+        (tmp_path / side).mkdir()
+        file = tmp_path / side / "dump.json"
+        file.write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+        (tmp_path / side / "construct.json").write_text("{}")
+        sides.append(tmp_path / side)
+    return sides[0], sides[1]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", SCALARS)
+def test_arguments_that_are_no_tensors_are_shown_as_they_are(
+    name: str,
+    scalar_dumps: tuple[Path, Path],
+    binary: str,  # noqa: F811
+    run_client: Run,
+) -> None:
+    target, golden, *_ = SCALARS[name]
+    environment = {"MSPROBE_SERVER_BINARY": binary}
+    compare = ["compare", *scalar_dumps, "--name", f"Torch.{name}.*"]
+    (row,) = strict(run_client(*compare, "--format", "json", **environment).stdout)["rows"]
+    texts = []
+    for given, side in ((target, "target"), (golden, "golden")):
+        value = given.get("value", given.get("format")) if isinstance(given, dict) else None
+        kind = given["type"] if isinstance(given, dict) else "NoneType"
+        shown = str(value) if isinstance(value, list) else value
+        assert (row[f"{side}_value"], row[f"{side}_dtype"]) == (shown, kind)
+        texts.append(None if shown is None else f"{shown:g}" if isinstance(shown, float) else str(shown))
+    (line,) = csv.DictReader(run_client(*compare, "--format", "csv", **environment).stdout.splitlines())
+    assert [line["target_value"], line["golden_value"]] == [
+        "" if row[side] is None else str(row[side]) for side in ("target_value", "golden_value")
+    ]
+    table = run_client(*compare, **environment).stdout.splitlines()[1]
+    assert all(text is None or text in table for text in texts), table
+    divergence = run_client("first-divergence", *scalar_dumps, "--name", f"Torch.{name}.*", **environment).stdout
+    assert "0 against 0" not in divergence
+    assert " against " in divergence and all(text is None or text in divergence for text in texts), divergence
+
+
+@pytest.mark.timeout(120)
+def test_a_trend_of_numbers_among_arguments(tmp_path: Path, binary: str, run_client: Run) -> None:  # noqa: F811
+    for step, (value, flag) in enumerate([(0.5, True), (0.25, False)]):
+        data = {
+            "Functional.dropout.0.forward": {
+                "input_args": [None, scalar(value, "float"), scalar(flag, "bool"), scalar("x", "str")],
+                "input_kwargs": {},
+                "output": [None],
+            }
+        }
+        directory = tmp_path / "dump" / f"step{step}" / "rank0"
+        directory.mkdir(parents=True)
+        (directory / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L1", "data": data}))
+    environment = {"MSPROBE_SERVER_BINARY": binary}
+    done = run_client("trend", tmp_path / "dump", "*.input.*", "--format", "json", **environment)
+    series = {row["name"].rpartition(".")[2]: row["value"] for row in strict(done.stdout)["rows"]}
+    assert series == {"1": [0.5, 0.25], "2": [1.0, 0.0]}

@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+"""stage_server.py PREFIX: the built server below PREFIX, as its packages and images have it.
+
+bin/msprobe-server   lib/msprobe-server/*.so.*   share/doc/msprobe-server/{LICENSE,NOTICE}
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import notices
+from third_party import ROOT, Library, elf_files, libraries, output_of
+
+BUILD = ROOT / "build"
+
+
+def version() -> str:
+    match = re.search(r"project\(msprobe VERSION (\S+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8"))
+    assert match
+    return match[1]
+
+
+def install(prefix: Path) -> None:
+    """What the component "server" of build/ installs: a wheel that was built there left its own places behind."""
+    output_of("cmake", "-S", ".", "-B", BUILD, "-U", "SKBUILD*")
+    output_of("cmake", "--install", BUILD, "--component", "server", "--prefix", prefix)
+
+
+def stage(prefix: Path) -> list[Library]:
+    """The libraries of others that are in it, by paths from `prefix`."""
+    install(prefix)
+    for path in elf_files(prefix):
+        output_of("strip", "--strip-unneeded", path)
+    carried = libraries(prefix, ["msprobe-server"], BUILD)
+    notices.write(prefix / "share" / "doc" / "msprobe-server", "msprobe-server", carried)
+    return carried
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    stage(Path(sys.argv[1]).resolve())

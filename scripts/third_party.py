@@ -1,0 +1,218 @@
+"""Which libraries of others an artefact carries: shared objects beside our programs, and headers compiled into them.
+
+Shared objects are found in the artefact's tree and looked up in dpkg's database under the name that they had before
+auditwheel gave them another. Headers and archives come from ninja's log of what each object file was compiled from. A
+library without a licence in licences.toml, or from nowhere that is known, ends the program with a message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.metadata
+import os
+import platform
+import re
+import subprocess
+import sysconfig
+import tomllib
+import urllib.parse
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LICENCES = ROOT / "scripts" / "licences.toml"
+# What auditwheel puts into the name of a library that it copies.
+COPY_MARK = re.compile(r"-[0-9a-f]{8}(?=\.so)")
+TORCH_OWN = ("ATen", "c10", "caffe2", "torch")
+AT_ONCE = 500  # names on one command line
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Origin:
+    """Where a file of others comes from."""
+
+    name: str  # source package of Debian, or project whose headers torch carries
+    version: str
+    licence: str  # SPDX expression
+    purl: str
+    text: Path  # on this machine: licence and copyright notices
+
+
+@dataclasses.dataclass
+class Library:
+    """What an artefact carries of one source package or project."""
+
+    name: str
+    version: str
+    licence: str
+    purl: str
+    texts: set[Path]
+    files: set[str]  # shared objects, as paths from the artefact's top
+    compiled_in: bool  # its headers, or an archive of it, were compiled into our programs
+
+
+@functools.cache
+def licences() -> dict[str, dict[str, str]]:
+    return tomllib.loads(LICENCES.read_text(encoding="utf-8"))
+
+
+def output_of(*command: str | Path) -> str:
+    done = subprocess.run([*map(str, command)], cwd=ROOT, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{done.stdout}{done.stderr}\nthird_party: {' '.join(map(str, command))[:300]} failed")
+    return done.stdout
+
+
+def elf_files(tree: Path) -> Iterator[Path]:
+    for path in sorted(tree.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    yield path
+
+
+@functools.cache
+def package_files() -> dict[str, str]:
+    """Every file that a Debian package of this machine has, and the package."""
+    found = {}
+    package = ""
+    shown = "${binary:Package}\\n${db-fsys:Files}"  # a line a file, behind a blank
+    for line in output_of("dpkg-query", "--show", f"--showformat={shown}").splitlines():
+        if line.startswith(" "):
+            found[line[1:]] = package
+        else:
+            package = line
+    return found
+
+
+def package_of(path: Path) -> str | None:
+    # dpkg knows a file by the name in its package, which may be from before /lib became a link to /usr/lib.
+    return package_files().get(str(path)) or package_files().get(str(path).removeprefix("/usr"))
+
+
+@functools.cache
+def source_of(package: str) -> tuple[str, str]:
+    """Its source package and version."""
+    name, version = output_of(
+        "dpkg-query", "--show", "--showformat=${source:Package} ${source:Version}", package
+    ).split()
+    return name, version
+
+
+def debian_purl(name: str, version: str, architecture: str) -> str:
+    return (
+        f"pkg:deb/debian/{urllib.parse.quote(name)}@{urllib.parse.quote(version)}?arch={architecture}&distro=debian-12"
+    )
+
+
+def debian_origin(path: Path, package: str) -> Origin | None:
+    """None for what belongs to the toolchain."""
+    name, version = source_of(package)
+    if name in licences()["toolchain"]:
+        return None
+    text = Path("/usr/share/doc") / package.partition(":")[0] / "copyright"
+    if name not in licences()["debian"]:
+        raise SystemExit(
+            f"third_party: {path} is of Debian's {name} {version}, which has no line in scripts/{LICENCES.name}: read "
+            f"{text}, and add its licence if it may be carried"
+        )
+    return Origin(name, version, licences()["debian"][name], debian_purl(name, version, "source"), text)
+
+
+def python_origin() -> Origin:
+    """Of the headers of the interpreter that this runs in, which is the one that the agent is built for."""
+    version = platform.python_version()
+    return Origin(
+        "cpython", version, "PSF-2.0", f"pkg:generic/cpython@{version}", Path(os.__file__).with_name("LICENSE.txt")
+    )
+
+
+@functools.cache
+def torch_headers() -> Path:
+    return Path(str(importlib.metadata.distribution("torch").locate_file("torch/include"))).resolve()
+
+
+@functools.cache
+def torch_origin(folder: str) -> Origin:
+    """Of the headers in a folder of torch's wheel, which holds headers of others too."""
+    torch = importlib.metadata.distribution("torch")
+    release = torch.version.split("+")[0]
+    name, version = ("torch", release) if folder in TORCH_OWN else (folder, f"of torch {release}")
+    if name not in licences()["torch"]:
+        raise SystemExit(f"third_party: torch/include/{folder} has no line below [torch] in scripts/{LICENCES.name}")
+    end = "licenses/LICENSE" if name == "torch" else f"licenses/third_party/{name}/LICENSE"
+    texts = [each for each in torch.files or [] if str(each).endswith(end)]
+    if not texts:
+        raise SystemExit(f"third_party: torch {torch.version} has no {end}, the licence of torch/include/{folder}")
+    purl = f"pkg:pypi/torch@{release}" + ("" if name == "torch" else f"#torch/include/{folder}")
+    return Origin(name, version, licences()["torch"][name], purl, Path(str(torch.locate_file(texts[0]))))
+
+
+def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
+    """Where each file, under its real name, comes from; the toolchain's are left out."""
+    python = Path(sysconfig.get_path("include")).resolve()
+    found = {}
+    for path in paths:
+        if path.is_relative_to(python):
+            origin = python_origin()
+        elif package := package_of(path):
+            origin = debian_origin(path, package)
+        elif "site-packages" in path.parts and path.is_relative_to(torch_headers()):
+            origin = torch_origin(path.relative_to(torch_headers()).parts[0])
+        else:
+            raise SystemExit(
+                f"third_party: {path} is of no Debian package, of torch or of Python: whose it is, is not known"
+            )
+        if origin is not None:
+            found[path] = origin
+    return found
+
+
+def on_this_machine(bundled: Path) -> Path:
+    """The shared object that was copied into an artefact as `bundled`."""
+    name = COPY_MARK.sub("", bundled.name)
+    triplet = sysconfig.get_config_var("MULTIARCH") or ""
+    for folder in (Path("/usr/lib") / triplet, Path("/usr/lib"), Path("/usr/local/lib")):
+        if (folder / name).exists():
+            return (folder / name).resolve()
+    raise SystemExit(f"third_party: {bundled} was bundled, but {name} is in no library folder of this machine")
+
+
+def compiled_from(build: Path, target: str) -> set[Path]:
+    """Headers and archives from outside the tree that `target` was built from."""
+    inputs = output_of("ninja", "-C", build, "-t", "inputs", target).splitlines()
+    objects = [each for each in inputs if each.endswith((".o", ".gch"))]  # .gch: headers that GCC has read already
+    found = {build / each for each in inputs if each.endswith(".a")}
+    for start in range(0, len(objects), AT_ONCE):
+        said = output_of("ninja", "-C", build, "-t", "deps", *objects[start : start + AT_ONCE])
+        found |= {build / line.strip() for line in said.splitlines() if line.startswith("    ")}
+    if not found:
+        raise SystemExit(f"third_party: ninja has no log of what {target} in {build} was compiled from")
+    real = {path.resolve() for path in found}
+    ours = (ROOT, build.resolve())
+    return {path for path in real if "site-packages" in path.parts or not any(map(path.is_relative_to, ours))}
+
+
+def libraries(tree: Path, ours: Iterable[str], build: Path) -> list[Library]:
+    """What the artefact in `tree` carries of others; `ours` are the targets of `build` that its own programs are."""
+    targets = set(ours)
+    bundled = [path for path in elf_files(tree) if path.name.partition(".")[0] not in targets]
+    machine = {path: on_this_machine(path) for path in bundled}
+    shared = origins_of(machine.values())
+    headers = set(origins_of(set().union(*(compiled_from(build, target) for target in targets))).values())
+    found: dict[str, Library] = {}
+
+    def library(origin: Origin) -> Library:
+        made = Library(origin.name, origin.version, origin.licence, origin.purl, set(), set(), False)
+        made = found.setdefault(origin.name, made)
+        made.texts.add(origin.text)
+        return made
+
+    for path in bundled:
+        if machine[path] not in shared:
+            raise SystemExit(f"third_party: {path} is the toolchain's, and not to be carried along")
+        library(shared[machine[path]]).files.add(str(path.relative_to(tree)))
+    for origin in headers:
+        library(origin).compiled_in = True
+    return [found[name] for name in sorted(found)]

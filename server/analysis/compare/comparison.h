@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/analysis/compare/content_comparison.h"
+#include "server/analysis/compare/name_mapping.h"
+#include "server/analysis/compare/row_match.h"
+#include "server/analysis/compare/tolerance.h"
+#include "server/analysis/table/step_source.h"
+
+namespace msprobe::server {
+
+// What comparing one row came to; docs/analysis.md says by which rule. From best to worst.
+enum class Verdict : uint8_t {
+  kEqual,       // the same bits, or the same statistics where nothing better is known
+  kWithin,      // different, within the tolerance
+  kUnknown,     // neither side has anything to compare
+  kTargetOnly,  // no partner
+  kGoldenOnly,
+  kDiffers,    // beyond the tolerance
+  kNonFinite,  // NaN or infinity on one side only, or infinities of different sign
+  kScalar,     // an argument that is no tensor has another value
+  kShape,
+  kDType,       // types that cannot be compared
+  kUnreadable,  // content that should be there is missing or broken
+};
+constexpr size_t kVerdicts = 11;
+
+std::string_view VerdictName(Verdict verdict);
+// Whether it makes two runs different.
+bool IsDifference(Verdict verdict);
+
+// What a verdict was made of.
+enum class Basis : uint8_t { kNothing, kStatistics, kChecksum, kContent };
+
+struct ComparedRow {
+  int32_t target = kNoRow;
+  int32_t golden = kNoRow;
+  int32_t content = -1;  // StepComparison.contents
+  Verdict verdict = Verdict::kUnknown;
+  Basis basis = Basis::kNothing;
+  // How many times the tolerance the worst difference is; infinite where there is no number for it.
+  double excess = 0;
+  // Of statistics: the one of excess ("Max", "Min", "Mean", "Norm"), and its values.
+  std::string_view statistic;
+  double target_value = 0;
+  double golden_value = 0;
+};
+
+struct VerdictTally {
+  uint64_t rows = 0;
+  uint64_t by_verdict[kVerdicts] = {};
+  double worst_excess = 0;
+  std::string worst;             // the row of it
+  std::string first_difference;  // in order of execution
+
+  void Add(Verdict verdict, double excess, std::string_view name);
+  bool differs() const;
+};
+
+struct StepComparison {
+  RowMatch match;
+  std::vector<ComparedRow> rows;  // of the target in its order, then golden rows that nothing took
+  std::vector<ContentResult> contents;
+  VerdictTally total;
+  std::map<std::string, VerdictTally> modules;  // "model.layers.0.mlp", records outside of modules under ""
+  std::map<std::string, VerdictTally> layers;   // "model.layers.0"
+};
+
+enum class ComparisonMode : uint8_t { kBest, kStatistics, kChecksum, kContent };
+
+struct ComparisonOptions {
+  ComparisonMode mode = ComparisonMode::kBest;
+  bool fuzzy = false;
+  NameMapping mapping;  // not empty: wins over fuzzy
+  Tolerances tolerances;
+  // Only records whose full name this takes; empty: all.
+  std::function<bool(std::string_view name)> wanted;
+  ContentComparison content;
+};
+
+// Compares one step of one rank with another. Cancelled: options.content.cancelled said so.
+absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepSource& golden,
+                                           const ComparisonOptions& options);
+
+// Judges one pair of rows (kNoRow: there is none). `content` may be null. `options` needs mode and tolerances only.
+ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
+                     int32_t target_row, int32_t golden_row, const ContentResult* content);
+
+// Whether two steps of one layout have no difference by their statistics and checksums. False: perhaps they have.
+bool SurelyAgree(const StepTable& target, const StepTable& golden, const ComparisonOptions& options);
+
+// The module a record belongs to: of "Module.model.norm.Qwen2RMSNorm.forward.0" it is "model.norm"; of other records
+// that of the parent.
+std::string_view ModuleOf(const Entry& entry);
+// "model.layers.0" of "model.layers.0.mlp"; empty outside of numbered layers.
+std::string_view LayerOf(std::string_view module);
+
+}  // namespace msprobe::server

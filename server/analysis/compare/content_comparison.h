@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/analysis/compare/row_match.h"
+#include "server/analysis/compare/tolerance.h"
+#include "server/analysis/compat/mindstudio_table.h"
+#include "server/analysis/table/step_source.h"
+
+namespace msprobe::server {
+
+// Compares the contents of every pair of rows, element by element, on `threads` threads. Gives one result a pair.
+// What cannot be read is a result, not an error. Cancelled: `cancelled` said so.
+struct ContentComparison {
+  int threads = 2;
+  const Tolerances* tolerances = nullptr;     // null: none
+  std::function<bool()> cancelled;            // any thread; empty: never
+  std::function<void(size_t done)> progress;  // any thread; empty: nobody listens
+};
+
+absl::StatusOr<std::vector<ContentResult>> CompareContents(const RowMatch& match, const StepSource& target,
+                                                           const StepSource& golden, const ContentComparison& options);
+
+// One pair of rows that both have a data_name.
+ContentResult CompareContent(const Row& target_row, const StepSource& target, const Row& golden_row,
+                             const StepSource& golden, const Tolerances* tolerances);
+
+}  // namespace msprobe::server

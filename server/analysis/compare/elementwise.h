@@ -1,0 +1,126 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/analysis/compare/tolerance.h"
+#include "server/format/tensor_file/tensor_file.h"
+
+namespace msprobe::server {
+
+// Errors in steps between neighbouring numbers of the dtype.
+struct UlpMetrics {
+  double max = 0;
+  double mean = 0;
+  double share_over = 0;  // over 32 (float32, float64) or 1 (16-bit floats) steps
+};
+
+// What comparing two tensors element by element gives. Definitions, for target a and golden b, d = a - b (exact for
+// integers), over the elements that are finite on both sides unless said otherwise; docs/analysis.md has them in full.
+struct ElementwiseMetrics {
+  uint64_t elements = 0;   // of one side
+  uint64_t compared = 0;   // finite on both sides; the sums and means below are over these
+  uint64_t different = 0;  // compared ones with a != b
+  bool same_bits = false;  // all bytes and dtypes are equal
+
+  // Compared elements with |d| > absolute + relative * |b|, and the largest ratio of the two sides.
+  uint64_t over_tolerance = 0;
+  double worst_excess = 0;
+
+  // Elements that are NaN on one side only; infinite on one side only; infinite with different signs.
+  uint64_t nan_mismatches = 0;
+  uint64_t inf_mismatches = 0;
+  uint64_t inf_sign_mismatches = 0;
+  uint64_t same_non_finite = 0;  // both NaN, or the same infinity
+  std::optional<uint64_t> first_non_finite_mismatch;
+
+  double max_abs = 0;   // max |d|
+  double mean_abs = 0;  // mean |d|
+  double rms_abs = 0;   // sqrt(mean d^2)
+  // |d| / |b| over compared elements with b != 0.
+  double max_rel = 0;
+  double mean_rel = 0;
+  double rms_rel = 0;
+  // Compared elements with a relative error under 1e-2, 5e-3, 1e-3, 1e-4, as a share. b == 0 counts as under only if
+  // a == 0.
+  static constexpr std::array<double, 4> kShares = {1e-2, 5e-3, 1e-3, 1e-4};
+  std::array<double, 4> share_under = {1, 1, 1, 1};
+
+  double cosine = 1;     // 1 where both are all zero, 0 where one is
+  double euclidean = 0;  // sqrt(sum d^2)
+  double target_norm = 0;
+  double golden_norm = 0;
+
+  // For floating dtypes that are equal on both sides.
+  std::optional<UlpMetrics> ulp;
+
+  // Of |d|: 50, 90, 99, 99.9 percent of the compared elements are at most this, to within 4 %.
+  static constexpr std::array<double, 4> kPercentiles = {50, 90, 99, 99.9};
+  std::array<double, 4> percentiles = {};
+
+  // The element of max_abs (the first one).
+  uint64_t worst_index = 0;
+  double worst_target = 0;
+  double worst_golden = 0;
+
+  // As mindstudio-probe counts: elements where both are infinite or both NaN are zeros on both sides; where b == 0
+  // both get the type's epsilon; float32 arithmetic unless a side is 64 bits wide or an integer.
+  struct Mindstudio {
+    bool masks_differ = false;  // infinite or NaN at different positions: it computes nothing
+    double cosine_dot = 0;
+    double target_squares = 0;
+    double golden_squares = 0;
+    double distance_squares = 0;
+    double max_abs = 0;
+    double max_rel = 0;
+    uint64_t under_thousandth = 0;
+    uint64_t under_five_thousandths = 0;
+  };
+  Mindstudio mindstudio;
+};
+
+// Where the elements of one tensor come from.
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  virtual const TensorDescription& description() const = 0;
+  // Contiguous little-endian elements in row-major order. Called once, perhaps on another thread than the others.
+  virtual absl::Status Read(ContentVisitor visit) = 0;
+};
+
+// Adds elements chunk by chunk: memory does not depend on the size of the tensors. One thread at a time.
+class ElementwiseComparison {
+ public:
+  // Unimplemented: a dtype whose elements cannot be read one by one (float4_e2m1fn_x2, unknown ones).
+  static absl::StatusOr<ElementwiseComparison> Start(const TensorDescription& target, const TensorDescription& golden,
+                                                     Tolerance tolerance = {});
+
+  ElementwiseComparison(ElementwiseComparison&&) noexcept;
+  ~ElementwiseComparison();
+
+  size_t target_size() const;  // bytes of one element
+  size_t golden_size() const;
+  // One element of the target as a number.
+  double ElementAt(const char* target) const;
+  // The next `count` elements of each side.
+  void Add(const char* target, const char* golden, size_t count);
+  ElementwiseMetrics Finish();
+
+ private:
+  struct Sums;
+  explicit ElementwiseComparison(std::unique_ptr<Sums> sums);
+  std::unique_ptr<Sums> sums_;
+};
+
+// Reads both to the end, the golden one ahead on a thread of its own where they are large.
+// InvalidArgument: the numbers of elements differ. Otherwise the status of whichever could not be read.
+absl::StatusOr<ElementwiseMetrics> CompareElements(TensorSource& target, TensorSource& golden,
+                                                   Tolerance tolerance = {});
+
+}  // namespace msprobe::server

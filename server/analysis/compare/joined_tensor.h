@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "server/analysis/compare/elementwise.h"
+
+namespace msprobe::server {
+
+// Shards of one tensor as one, joined along an axis in their order. They have the same dtype and the same sizes along
+// the other axes.
+class JoinedTensor : public TensorSource {
+ public:
+  JoinedTensor(std::vector<std::unique_ptr<TensorSource>> shards, size_t axis);
+
+  const TensorDescription& description() const override { return description_; }
+  // Holds all shards in memory. DataLoss: a shard has fewer or more elements than its shape says.
+  absl::Status Read(ContentVisitor visit) override;
+
+ private:
+  const std::vector<std::unique_ptr<TensorSource>> shards_;
+  const size_t axis_;
+  TensorDescription description_;
+};
+
+}  // namespace msprobe::server

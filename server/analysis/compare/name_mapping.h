@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/analysis/compare/row_match.h"
+#include "server/analysis/table/step_table.h"
+
+namespace msprobe::server {
+
+// Names that are called otherwise on the golden side, as mindstudio-probe's mapping files say it. The rules are
+// those of mindstudio-probe 26.2.0; of rows, apis and cells one is used, in this order of precedence: apis, cells,
+// rows.
+struct NameMapping {
+  using Names = std::vector<std::pair<std::string, std::string>>;  // target's, golden's
+
+  // What corresponds inside one API; the target's other values are left without a partner.
+  struct Api {
+    std::string target;  // "Functional.conv2d"
+    std::string golden;
+    Names inputs;
+    Names outputs;
+    Names parameters;
+    Names parameters_grad;
+  };
+
+  Names rows;
+  bool cells = false;
+  Names cell_names;
+  bool apis = false;
+  std::vector<Api> api_names;
+  // By class of a module; inside one, source to destination.
+  std::vector<std::pair<std::string, Names>> layers;
+
+  bool empty() const { return rows.empty() && !cells && !apis && layers.empty(); }
+  // Whether rows are compared whatever their dtypes are.
+  bool ignores_dtypes() const { return !rows.empty() || !layers.empty(); }
+};
+
+RowMatch MatchByMapping(const StepTable& target, const StepTable& golden, const NameMapping& mapping);
+
+// Names of rows and their partners, where modules stand at corresponding places of their trees. Needs
+// Entry.parent and stacks of both sides. Rows without a partner are named with "N/A".
+NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
+                                const std::vector<std::pair<std::string, NameMapping::Names>>& layers);
+
+// PyTorch's name of one of MindSpore's APIs ("Functional.abs": "Torch.abs"); empty where it is called the same or is
+// not known. From mindstudio-probe's table.
+std::string PyTorchName(std::string_view mindspore_api);
+
+}  // namespace msprobe::server

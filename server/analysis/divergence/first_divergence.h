@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/analysis/compare/comparison.h"
+#include "server/analysis/table/step_source.h"
+
+namespace msprobe::server {
+
+enum class Blame : uint8_t {
+  kWeight = 1,     // a parameter differs, all before agrees
+  kInput,          // an input differs that no recorded operation made
+  kArgument,       // an argument that is no tensor, a dtype or a shape differs
+  kComputation,    // inputs and parameters agree, the output or gradient does not
+  kCommunication,  // what this rank gave agrees, what a collective or a receive brought does not
+  kMissing,        // one side has no such operation
+  kUnreadable,     // content that should be there is missing or broken
+};
+
+// The first operation of one step of one rank that went another way.
+struct Divergence {
+  Blame blame = Blame::kComputation;
+  // Indexes of entries; -1: that side has none.
+  int32_t target_entry = -1;
+  int32_t golden_entry = -1;
+  std::vector<ComparedRow> rows;        // of the operation: those that differ, then those that agree
+  std::vector<ContentResult> contents;  // ComparedRow.content
+  std::string culprit;                  // name of the row that is blamed
+  uint64_t collectives_before = 0;      // communication records of the target before it
+};
+
+struct DivergenceOptions {
+  ComparisonOptions comparison;
+  bool ignore_missing = false;
+};
+
+// Pairs of entries, in the target's order of execution, with the golden side's lonely ones where they were executed.
+// By full name; where the two sides have called an operation a different number of times, by the context of the calls
+// (module, operation before, operation after), so that one call more or less does not shift all that follow.
+std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden);
+
+// Nothing: the steps agree. Cancelled: options.comparison.content.cancelled said so.
+absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const StepSource& target, const StepSource& golden,
+                                                              const DivergenceOptions& options);
+
+// Whether a record is of communication between ranks.
+bool IsCommunication(std::string_view entry_name);
+
+}  // namespace msprobe::server

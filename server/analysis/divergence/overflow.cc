@@ -1,0 +1,204 @@
+#include "server/analysis/divergence/overflow.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "server/analysis/compare/comparison.h"
+#include "server/analysis/divergence/first_divergence.h"
+#include "server/format/cat.h"
+#include "server/format/storage/record_pass.h"
+
+namespace msprobe::server {
+namespace {
+
+struct Finiteness {
+  bool nan = false;
+  bool infinity = false;
+  bool finite() const { return !nan && !infinity; }
+};
+
+Finiteness FinitenessOf(const StepTable& table, const Row& row) {
+  Finiteness found;
+  for (size_t i = 0; i < 2; ++i) {
+    if (row.statistics[i].kind != Cell::Kind::kReal) continue;
+    found.nan = found.nan || std::isnan(row.statistics[i].real);
+    found.infinity = found.infinity || std::isinf(row.statistics[i].real);
+  }
+  if (row.extended >= 0) {
+    const ExtendedStatistics& more = table.extended[static_cast<size_t>(row.extended)];
+    found.nan = found.nan || more.nan_count != 0;
+    found.infinity = found.infinity || more.positive_inf_count + more.negative_inf_count != 0;
+  }
+  return found;
+}
+
+// "empty_like" of "Torch.empty_like.0.forward".
+std::string_view OperationOf(std::string_view entry) {
+  const size_t begin = entry.find('.');
+  if (begin == std::string_view::npos) return {};
+  return entry.substr(begin + 1, entry.find('.', begin + 1) - begin - 1);
+}
+
+bool GivesForeignMemory(std::string_view entry) {
+  if (entry.starts_with("Module.")) return false;
+  const std::string_view operation = OperationOf(entry);
+  for (std::string_view known : {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
+                                 "empty_with_format", "empty_permuted", "resize_"}) {
+    if (operation == known) return true;
+  }
+  return IsCommunication(entry);
+}
+
+// Of a backward call, or what it left in a parameter.
+bool IsGradient(std::string_view entry) {
+  entry = WithoutPass(entry);
+  for (int part = 0; part < 2; ++part) {
+    const size_t dot = entry.rfind('.');
+    const std::string_view last = entry.substr(dot == std::string_view::npos ? 0 : dot + 1);
+    if (last == "backward" || last == "parameters_grad") return true;
+    if (dot == std::string_view::npos || last.find_first_not_of("0123456789") != std::string_view::npos) return false;
+    entry = entry.substr(0, dot);
+  }
+  return false;
+}
+
+std::string Key(const StepTable& table, const Row& row) {
+  std::string key = Cat(table.text(row.dtype), table.text(row.shape), row.checksum);
+  for (const Cell& cell : row.statistics) {
+    const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
+    key += std::isnan(value) ? "n" : Cat(value, ",");
+  }
+  return key;
+}
+
+uint64_t ElementsOf(std::string_view shape) {
+  uint64_t elements = 1;
+  for (size_t at = 0; at < shape.size();) {
+    uint64_t dim = 0;
+    const auto [end, error] = std::from_chars(shape.data() + at, shape.data() + shape.size(), dim);
+    if (error == std::errc()) elements *= dim;
+    at = error == std::errc() ? static_cast<size_t>(end - shape.data()) : at + 1;
+  }
+  return elements;
+}
+
+// Tensors of one step that are not finite, and which are accounted for.
+class NonFinite {
+ public:
+  explicit NonFinite(const StepTable& table) : table_(table) {
+    for (const Row& row : table.rows) {
+      if (row.state == RowState::kParameters && !FinitenessOf(table, row).finite()) parameters_.insert(KeyOf(row));
+    }
+  }
+
+  // Operations have given it or been given it.
+  void See(const Row& row) {
+    seen_.insert(KeyOf(row));
+    uint64_t& largest = largest_[row.dtype];
+    largest = std::max(largest, ElementsOf(table_.text(row.shape)));
+  }
+  // Whether it was seen. Views are made without a record: an argument that is no module's parameter, and not larger
+  // than one that was seen, is taken for a part of it.
+  bool IsSeen(const Row& row) const {
+    const std::string key = KeyOf(row);
+    if (seen_.contains(key)) return true;
+    if (row.state == RowState::kParameters || parameters_.contains(key)) return false;
+    const auto largest = largest_.find(row.dtype);
+    return largest != largest_.end() && ElementsOf(table_.text(row.shape)) <= largest->second;
+  }
+
+ private:
+  std::string KeyOf(const Row& row) const { return Key(table_, row); }
+
+  const StepTable& table_;
+  absl::flat_hash_set<std::string> parameters_;
+  absl::flat_hash_set<std::string> seen_;
+  absl::flat_hash_map<uint32_t, uint64_t> largest_;  // by dtype: elements
+};
+
+}  // namespace
+
+std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
+  std::vector<OverflowOrigin> origins;
+  NonFinite non_finite(table);
+  std::vector<std::string_view> modules;  // of origins
+  uint64_t collectives = 0;
+  bool went_forward = false;  // an origin was no gradient: all gradients of the step follow from its loss
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const Entry& entry = table.entries[i];
+    const Row* weight = nullptr;
+    const Row* input = nullptr;
+    const Row* output = nullptr;
+    bool given = false;  // something that is not finite went in
+    for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
+      const Row& row = table.rows[row_number];
+      if (FinitenessOf(table, row).finite()) continue;
+      const bool is_result = row.state == RowState::kOutput || row.state == RowState::kParametersGrad;
+      given = given || !is_result;
+      if (!row.is_tensor) continue;
+      if (is_result) {
+        if (output == nullptr) output = &row;
+      } else if (non_finite.IsSeen(row)) {
+        continue;
+      } else if (row.state == RowState::kParameters) {
+        if (weight == nullptr) weight = &row;
+      } else if (input == nullptr) {
+        input = &row;
+      }
+    }
+    for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
+      const Row& row = table.rows[row_number];
+      if (row.is_tensor && !FinitenessOf(table, row).finite()) non_finite.See(row);
+    }
+    const bool foreign = GivesForeignMemory(entry.name);
+    const std::string_view module = ModuleOf(entry);
+    const auto add = [&](const Row& row, Origin origin) {
+      const Finiteness found = FinitenessOf(table, row);
+      origins.push_back({static_cast<uint32_t>(i), static_cast<uint32_t>(&row - table.rows.data()), origin, found.nan,
+                         found.infinity, collectives});
+      modules.push_back(module);
+    };
+    // The module around an origin has finite inputs, too.
+    const bool around =
+        entry.name.starts_with("Module.") && std::any_of(modules.begin(), modules.end(), [&](std::string_view inner) {
+          return module.empty() || inner == module ||
+                 (inner.starts_with(module) && inner.size() > module.size() && inner[module.size()] == '.');
+        });
+    const bool gradient = IsGradient(entry.name);
+    const size_t before = origins.size();
+    if (!foreign && !(gradient && went_forward)) {
+      if (weight != nullptr) {
+        add(*weight, Origin::kWeight);
+      } else if (input != nullptr) {
+        add(*input, input->requires_grad == Row::Grad::kTrue ? Origin::kWeight : Origin::kInput);
+      } else if (output != nullptr && !given && !around) {
+        add(*output, Origin::kComputation);
+      }
+    }
+    went_forward = went_forward || (!gradient && origins.size() > before);
+    collectives += IsCommunication(entry.name);
+  }
+  return origins;
+}
+
+std::vector<OverflowOrigin> NewOverflowOrigins::In(uint32_t step, const StepTable& table) {
+  const bool spread = first_step_.has_value() && *first_step_ < step;
+  bool told_weight = false;
+  std::vector<OverflowOrigin> found;
+  for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
+    if (origin.origin == Origin::kWeight) {
+      const bool fresh = weights_.insert(std::string(table.rows[origin.row].name)).second;
+      if (!fresh || (spread && told_weight)) continue;
+      told_weight = true;
+    }
+    if (!first_step_.has_value()) first_step_ = step;
+    found.push_back(origin);
+  }
+  return found;
+}
+
+}  // namespace msprobe::server

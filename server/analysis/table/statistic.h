@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "server/analysis/table/step_table.h"
+
+namespace msprobe::server {
+
+// What is said of a tensor in numbers; as the wire numbers them.
+enum class Statistic : uint8_t {
+  kMax = 1,
+  kMin,
+  kMean,
+  kNorm,
+  kVariance,
+  kStd,
+  kNan,  // elements
+  kInf,  // of either sign
+  kZero,
+  kElements,
+  kZeroShare,
+  kRms,  // norm / sqrt(elements)
+  kAbsMax,
+  kRange,
+};
+constexpr int kStatistics = 14;
+
+// Nothing: it was not captured, or the tensor has none. An argument that is a number is its own Max, Min, Mean and
+// Norm, as a tensor without dimensions is; one that is no number has none.
+std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statistic statistic);
+
+// A tensor, or an argument that is a number.
+bool HasStatistics(const Row& row);
+
+// What a statistic surely lies in. Dumps of mindstudio-probe have no counts, but Max and Min say of them: where
+// these are finite there is no NaN and no infinity; where Max is NaN there is at least one. Nothing: no bound is known.
+struct StatisticBounds {
+  double least = 0;
+  double most = 0;
+};
+std::optional<StatisticBounds> BoundsOf(const StepTable& table, const Row& row, Statistic statistic);
+
+// Of a shape as tables print it: "[2, 16]".
+double ElementsOf(std::string_view shape);
+
+}  // namespace msprobe::server

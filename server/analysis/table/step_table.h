@@ -1,0 +1,161 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "server/analysis/table/text_arena.h"
+
+namespace msprobe::server {
+
+// One value of a statistic as a dump gives it: what comparing needs is the number, what mindstudio-probe's table needs
+// is its kind, too (31 and 31.0 are spelled differently).
+struct Cell {
+  enum class Kind : uint8_t { kNone, kReal, kInteger, kBoolean, kText };
+
+  Kind kind = Kind::kNone;
+  union {
+    double real;
+    int64_t integer;  // kBoolean: 0 or 1
+    const char* text;
+  };
+  uint32_t text_size = 0;
+
+  Cell() : integer(0) {}
+  static Cell Real(double value) {
+    Cell cell;
+    cell.kind = Kind::kReal;
+    cell.real = value;
+    return cell;
+  }
+  static Cell Integer(int64_t value) {
+    Cell cell;
+    cell.kind = Kind::kInteger;
+    cell.integer = value;
+    return cell;
+  }
+  static Cell Boolean(bool value) {
+    Cell cell;
+    cell.kind = Kind::kBoolean;
+    cell.integer = value ? 1 : 0;
+    return cell;
+  }
+  static Cell Text(std::string_view value) {
+    Cell cell;
+    cell.kind = Kind::kText;
+    cell.text = value.data();
+    cell.text_size = static_cast<uint32_t>(value.size());
+    return cell;
+  }
+
+  std::string_view view() const { return {text, text_size}; }
+  bool is_number() const { return kind == Kind::kReal || kind == Kind::kInteger; }
+  // Of a number or a boolean.
+  double number() const { return kind == Kind::kReal ? real : static_cast<double>(integer); }
+};
+
+// What dumps with "extended" statistics say besides.
+struct ExtendedStatistics {
+  double mean = 0;
+  double norm = 0;
+  double variance = 0;
+  uint64_t nan_count = 0;
+  uint64_t positive_inf_count = 0;
+  uint64_t negative_inf_count = 0;
+  uint64_t zero_count = 0;
+  bool has_mean = false;
+  bool has_norm = false;
+  bool has_variance = false;
+  bool has_counts = false;
+};
+
+enum class RowState : uint8_t { kInput, kParameters, kOutput, kParametersGrad, kDebug };
+
+// One tensor, or one scalar argument, of one entry.
+struct Row {
+  enum class Grad : uint8_t { kAbsent, kFalse, kTrue };
+
+  std::string_view name;           // full: entry, ".input" / ".output" / ".parameters", index or key
+  std::string_view data_name;      // its file in dump_tensor_data; empty: none
+  std::string_view checksum;       // as the dump spells it; empty: none
+  uint32_t dtype = 0;              // StepTable::text
+  uint32_t shape = 0;              // StepTable::text, "[2, 16]"
+  std::array<Cell, 4> statistics;  // Max, Min, Mean, Norm; of a scalar: its value, four times
+  int32_t extended = -1;           // StepTable.extended
+  RowState state = RowState::kInput;
+  Grad requires_grad = Grad::kAbsent;
+  bool is_tensor = false;
+  bool is_null = false;  // the argument was None: no dtype, no shape
+  // Of an argument that is no tensor: what it is ("float", "torch.Size"), and what it says where `statistics` do not.
+  std::string_view type;
+  std::string_view said;
+};
+
+// One record: consecutive rows, in the order in which tables show them (inputs, parameters, outputs, gradients).
+struct Entry {
+  std::string_view name;
+  std::string_view parent;  // of construct.json, where it was read
+  uint32_t first_row = 0;
+  uint32_t rows = 0;
+  uint32_t token = 0;
+  int32_t stack = -1;  // StepTable.stacks
+};
+
+// A send or receive that an argument describes (torch.distributed.P2POp); its row is that of its tensor.
+struct PointToPoint {
+  uint32_t row = 0;  // StepTable.rows
+  std::string_view op;
+  int64_t peer = 0;
+};
+
+// One step of one rank as analysis sees it, wherever it came from: entries in order of execution, their rows, texts.
+//
+// Threads: one at a time while it is filled, any number afterwards. Movable; views stay valid.
+struct StepTable {
+  enum class Mode : uint8_t { kStatistics, kChecksum, kTensor };
+
+  StepTable() { Intern(""); }
+
+  // The number of a text that repeats: dtypes, shapes.
+  uint32_t Intern(std::string_view value) {
+    if (const auto found = interned.find(value); found != interned.end()) return found->second;
+    const std::string_view kept = arena.Add(value);
+    const auto number = static_cast<uint32_t>(texts.size());
+    texts.push_back(kept);
+    interned.emplace(kept, number);
+    return number;
+  }
+  std::string_view text(uint32_t number) const { return texts[number]; }
+
+  TextArena arena;
+  std::vector<std::string_view> texts;
+  absl::flat_hash_map<std::string_view, uint32_t> interned;
+
+  std::string framework = "pytorch";
+  std::string task;
+  std::string level;
+  Mode mode = Mode::kStatistics;
+  bool debug = false;       // debug.json rather than dump.json
+  bool has_stacks = false;  // there was a stack.json
+
+  std::vector<Entry> entries;
+  std::vector<Row> rows;
+  std::vector<ExtendedStatistics> extended;
+  std::vector<std::vector<std::string>> stacks;  // lines, innermost first
+
+  std::vector<PointToPoint> messages;  // in order of rows
+
+  // By row, of steps joined from several ranks: "joined along axis 1 from 4 ranks"; otherwise empty.
+  std::vector<std::string> layouts;
+
+  // Of tables that were filled alike: equal and not null means equal entries and row names, none of which stands twice.
+  // Whoever changes entries or rows sets it to null.
+  const void* layout = nullptr;
+  std::shared_ptr<const void> borrowed;  // what texts of other arenas live in
+};
+
+}  // namespace msprobe::server

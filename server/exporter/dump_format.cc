@@ -1,0 +1,48 @@
+#include "server/exporter/export_formats.h"
+#include "server/exporter/step_exporter.h"
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+namespace {
+
+// The same files below a directory.
+class DirectoryOfSink : public FileSink {
+ public:
+  DirectoryOfSink(FileSink& sink, std::string directory) : sink_(sink), directory_(std::move(directory)) {}
+
+  absl::Status Begin(std::string_view path) override { return sink_.Begin(Cat(directory_, "/", path)); }
+  absl::Status Write(std::string_view content) override { return sink_.Write(content); }
+  absl::Status End() override { return sink_.End(); }
+
+ private:
+  FileSink& sink_;
+  const std::string directory_;
+};
+
+class DumpExport : public StepsExport {
+ public:
+  DumpExport(const ExportOptions& options, FileSink& sink) : options_(options), sink_(sink) {}
+
+  absl::Status Add(StepReader& step) override {
+    const std::string directory = StepDirectory(step.step(), step.rank());
+    DirectoryOfSink files(sink_, directory);
+    StepExportOptions options;
+    options.extended = options_.extended;
+    options.strict_json = options_.strict_json;
+    options.omit_tensors = options_.omit_tensors;
+    if (!options_.output_directory.empty()) options.directory = Cat(options_.output_directory, "/", directory);
+    return ExportStep(step, options, files).status();
+  }
+
+ private:
+  const ExportOptions options_;
+  FileSink& sink_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepsExport> BeginDump(const ExportOptions& options, FileSink& sink) {
+  return std::make_unique<DumpExport>(options, sink);
+}
+
+}  // namespace msprobe::server

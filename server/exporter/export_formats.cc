@@ -1,0 +1,25 @@
+#include "server/exporter/export_formats.h"
+
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+
+ExportFormats ExportFormats::Standard() {
+  ExportFormats formats;
+  formats.Register("dump", BeginDump);
+  return formats;
+}
+
+absl::StatusOr<ExportFormats::Begin> ExportFormats::Find(std::string_view name) const {
+  const auto found = formats_.find(name.empty() ? "dump" : name);
+  if (found != formats_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [known, begin] : formats_) names.push_back(known);
+  return absl::InvalidArgumentError(
+      Cat("there is no export format \"", name, "\"; there are ", absl::StrJoin(names, ", ")));
+}
+
+}  // namespace msprobe::server

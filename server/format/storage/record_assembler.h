@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "msprobe/v1/record.pb.h"
+#include "server/format/storage/block_columns.h"
+
+namespace msprobe::server {
+
+// Joins the fragments of one step of one session into records.
+//
+// 1. Fragments are one record when name, kind, direction and count are equal. Its fields are those of its ENTER
+//    fragments, then of the others, each in order of arrival; a field given twice is merged: dicts by key, lists by
+//    index, anything else by the later value that is not null.
+// 2. A record stands at the ordinal of its first ENTER (without one: of its first fragment), unless a later fragment
+//    moves it: FRAGMENT_UPDATE does, and so does the EXIT of a module or of parameters_grad. The last move wins.
+// 3. Flags are those of all fragments together; token is that of the first fragment; parent and stack are the first
+//    that are not empty.
+// 4. Nothing is decoded before ForEach, and then one record at a time: memory is that of the blocks and a small index.
+//
+// Threads: one at a time.
+class RecordAssembler {
+ public:
+  using StructureSource = std::function<absl::StatusOr<SharedStructure>(uint64_t id)>;
+
+  RecordAssembler(uint32_t step, v1::Rank rank, StructureSource structures);
+
+  // Blocks in order of arrival. DataLoss: a block that does not pass CheckBlock or CheckDigests.
+  absl::Status Add(std::shared_ptr<const v1::Block> block);
+
+  size_t records() const { return records_.size(); }
+
+  // In order of ordinal; Record.stack is left empty. Stops at the first status that is not OK.
+  absl::Status ForEach(absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
+
+  // Gives each record's full name instead of the record; nothing else is decoded.
+  // The record is built only when the filter says so.
+  absl::Status ForEachNamed(absl::FunctionRef<bool(const std::string& full_name, uint32_t token)> wanted,
+                            absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
+
+  // As ForEach, without the records' fields, which are not decoded.
+  absl::Status ForEachHead(absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) const;
+
+  // Whether a leaf of any record refers to a payload.
+  bool has_payloads() const;
+
+ private:
+  struct KnownStructure {
+    SharedStructure decoded;
+    uint32_t name = 0;  // index of the interned name
+  };
+  struct Fragment {
+    uint32_t block = 0;
+    uint32_t index = 0;
+    int32_t next = -1;  // the record's next fragment in order of arrival
+  };
+  struct RecordKey {
+    uint32_t name = 0;
+    uint8_t kind = 0;
+    uint8_t direction = 0;
+    uint32_t count = 0;
+    friend bool operator==(const RecordKey&, const RecordKey&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const RecordKey& k) {
+      return H::combine(std::move(h), k.name, k.kind, k.direction, k.count);
+    }
+  };
+  struct Entry {
+    RecordKey key;
+    uint64_t ordinal = 0;
+    bool moved = false;
+    bool entered = false;
+    uint32_t flags = 0;
+    int32_t first = -1;
+    int32_t last = -1;
+  };
+  struct StoredBlock {
+    std::shared_ptr<const v1::Block> block;
+    std::vector<FragmentColumns> fragments;
+    absl::flat_hash_map<uint32_t, int> non_finite;  // leaf -> index in Block.non_finite
+    std::vector<const KnownStructure*> structures;
+  };
+
+  absl::StatusOr<const KnownStructure*> Known(uint64_t id);
+  void AddFragment(uint32_t block_index, uint32_t index);
+  // Both give the record's stack. The head is all but the fields.
+  uint64_t BuildHead(const Entry& entry, v1::Record& record) const;
+  uint64_t Build(const Entry& entry, v1::Record& record) const;
+  // Of the first fragments that enter, then of the others.
+  void ForEachFragment(const Entry& entry, absl::FunctionRef<void(const StoredBlock& block, int fragment)> visit) const;
+  std::string NameOf(const Entry& entry) const;
+  std::vector<uint32_t> Order() const;
+
+  const uint32_t step_;
+  const v1::Rank rank_;
+  const StructureSource source_;
+  absl::flat_hash_map<uint64_t, std::unique_ptr<const KnownStructure>> structures_;
+  absl::flat_hash_map<std::string, uint32_t> name_index_;
+  std::vector<std::string> names_;
+  std::vector<std::unique_ptr<StoredBlock>> blocks_;
+  std::vector<Fragment> fragments_;
+  std::vector<Entry> records_;
+  absl::flat_hash_map<RecordKey, uint32_t> record_index_;
+};
+
+}  // namespace msprobe::server

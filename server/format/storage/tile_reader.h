@@ -1,0 +1,88 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "msprobe/v1/record.pb.h"
+#include "server/format/storage/byte_cursor.h"
+
+namespace msprobe::server {
+
+inline constexpr char kTileVersion = 1;
+using TilePayloadHash = std::array<char, 16>;
+
+// A block in the making: columns, and tables that say everything once. One block after another from one builder.
+class BlockBuilder {
+ public:
+  void Begin(uint32_t step, uint32_t token);
+  // The block; the builder is empty.
+  v1::Block Take();
+
+ private:
+  friend class TileReader;
+  void Ordinal(uint64_t ordinal);
+  void Thread(uint32_t thread);
+  void Digest(uint32_t digest);
+  uint32_t Structure(uint64_t id);
+  uint32_t Stack(uint64_t id);
+  uint32_t Parent(std::string text);
+  uint32_t Shape(const std::vector<int64_t>& dims);
+
+  v1::Block block_;
+  uint64_t serial_ = 0;  // of this block alone: what a tile remembers of another one's tables is void
+  uint64_t ordinal_ = 0;
+  bool threads_ = false;
+  bool digests_ = false;
+  absl::flat_hash_map<uint64_t, uint32_t> structures_, stacks_;
+  absl::flat_hash_map<std::string, uint32_t> parents_;
+  absl::flat_hash_map<std::string, uint32_t> shapes_;
+};
+
+// One tile (EncodeTile), read pass by pass or leaf by leaf. Borrows the bytes. One thread at a time.
+//
+// Nothing that the bytes say is believed: a tile that does not hold together is DataLoss.
+class TileReader {
+ public:
+  static absl::StatusOr<TileReader> Open(std::string_view bytes);
+
+  uint32_t passes() const { return passes_; }
+  uint32_t fragments() const { return static_cast<uint32_t>(sections_.size()); }
+
+  // For TiledFragment: the bytes of a fragment, and the tables that its columns point into.
+  std::string_view section(uint32_t fragment) const { return sections_[fragment]; }
+  const std::vector<uint64_t>& structures() const { return structures_; }
+  const std::vector<std::vector<int64_t>>& shapes() const { return shapes_; }
+
+  // Fragments [first, first + count) of a pass, whole.
+  absl::Status AppendFragments(uint32_t first, uint32_t count, uint32_t pass, BlockBuilder& out);
+  // One leaf only, as if its fragment had no other: columns of leaves alone.
+  absl::Status AppendLeaf(uint32_t fragment, uint32_t leaf, uint32_t pass, BlockBuilder& out);
+
+ private:
+  // Place in the block's table of each entry of the tile's, plus 1; 0: not asked yet.
+  struct Places {
+    uint64_t serial = 0;
+    std::vector<uint32_t> structures, stacks, shapes;
+  };
+
+  absl::Status AppendFragment(std::string_view section, uint32_t pass, BlockBuilder& out);
+  absl::Status ReadLeaf(std::string_view bytes, uint32_t pass, BlockBuilder& out);
+  void ReadNonFinite(ByteCursor& in, uint32_t pass, BlockBuilder& out);
+  Places& PlacesIn(const BlockBuilder& out);
+
+  uint32_t passes_ = 0;
+  std::vector<uint64_t> structures_, stacks_;
+  std::vector<std::string_view> strings_;
+  std::vector<std::vector<int64_t>> shapes_;
+  std::vector<std::string_view> sections_;
+  Places places_;
+  std::vector<uint32_t> flags_;  // of a leaf, by pass
+};
+
+}  // namespace msprobe::server

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/format/storage/tile_reader.h"
+
+namespace msprobe::server {
+
+// The numbers of one fragment of a tile over all its passes, column by column. What passes of one layout have in common
+// (counts, parents, booleans, strings), zero counts, payloads and NonFinite are left out.
+//
+// One after another in the same memory. One thread at a time.
+class TiledFragment {
+ public:
+  // Every vector is as long as there are passes; 0 where a pass does not take the column.
+  struct Leaf {
+    std::vector<uint32_t> shape;  // TileReader::shapes
+    std::vector<uint32_t> flags;
+    // Whether some pass takes the columns that follow; otherwise they hold anything.
+    bool has_narrow = false, has_wide = false, has_integers = false, has_crc32 = false, has_xor64 = false;
+    std::array<std::vector<float>, 5> narrow;  // max, min, mean, norm, variance
+    std::array<std::vector<double>, 5> wide;
+    std::array<std::vector<uint64_t>, 2> extremes;  // of integers, as bits
+    std::array<std::vector<double>, 3> moments;     // of integers: mean, norm, variance
+    std::vector<uint32_t> crc32;
+    std::vector<uint64_t> xor64;
+  };
+
+  // DataLoss: the tile does not hold together.
+  absl::Status Read(const TileReader& tile, uint32_t fragment);
+
+  uint64_t structure() const { return structure_; }
+  size_t leaves() const { return leaves_; }
+  const Leaf& leaf(size_t index) const { return leaf_[index]; }
+  // Of scalar arguments, in order; as bits.
+  const std::vector<std::vector<uint64_t>>& integers() const { return integers_; }
+  const std::vector<std::vector<double>>& floats() const { return floats_; }
+
+ private:
+  void ReadLeaf(ByteCursor in, const TileReader& tile, Leaf& leaf);
+
+  uint64_t structure_ = 0;
+  size_t leaves_ = 0;
+  std::vector<Leaf> leaf_;  // leaves_ of them are of this fragment
+  std::vector<std::vector<uint64_t>> integers_;
+  std::vector<std::vector<double>> floats_;
+  std::vector<uint32_t> taking_;  // passes that take the column at hand
+  std::vector<uint64_t> scratch_;
+  bool broken_ = false;
+};
+
+}  // namespace msprobe::server

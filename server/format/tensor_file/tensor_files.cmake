@@ -1,0 +1,27 @@
+# Tensor files: the zip of torch.save and .npy, read and written without torch.
+find_package(ZLIB REQUIRED)
+pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+
+msprobe_library(msprobe_tensor_files
+  SOURCES tensor_file/byte_source.cc tensor_file/npy_file.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
+          tensor_file/zip_reader.cc tensor_file/zip_writer.cc
+  DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
+       absl::str_format ZLIB::ZLIB PkgConfig::ISAL PkgConfig::XXHASH)
+
+# JSON as Python's json module writes it: RapidJSON is header-only.
+msprobe_library(msprobe_json SOURCES json/json_writer.cc)
+
+if(MSPROBE_BUILD_TESTS)
+  add_executable(pt_file_tool tensor_file/pt_file_tool.cc)
+  target_link_libraries(pt_file_tool PRIVATE msprobe_tensor_files msprobe_warnings)
+endif()
+msprobe_test(tensor_files_test SOURCES tensor_file/tensor_files_test.cc DEPS msprobe_tensor_files)
+
+if(MSPROBE_BUILD_TESTS)
+  add_test(NAME pt_file_interop_test
+           COMMAND ${PROJECT_SOURCE_DIR}/.venv/bin/python -m pytest -q -p no:cacheprovider
+                   ${PROJECT_SOURCE_DIR}/tests/interop/test_pt_file.py)
+  set_tests_properties(pt_file_interop_test PROPERTIES TIMEOUT 300
+                       ENVIRONMENT MSPROBE_PT_FILE_TOOL=$<TARGET_FILE:pt_file_tool>)
+endif()

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/format/tensor_file/byte_source.h"
+#include "server/format/tensor_file/tensor_file.h"
+
+namespace msprobe::server {
+
+struct ZipEntry {
+  std::string name;
+  uint64_t header_offset = 0;
+  uint64_t compressed_size = 0;
+  uint64_t size = 0;
+  uint32_t crc = 0;
+  bool deflated = false;
+};
+
+// Reads zips with stored and deflated entries, zip64 included, from bytes that may be anything. Borrows `source`.
+// Nothing is allocated by a length of the file that the file does not fill. One thread at a time.
+class ZipReader {
+ public:
+  // InvalidArgument: not a zip, or one that is encrypted, split over disks, damaged, or has over 65536 entries.
+  static absl::StatusOr<ZipReader> Open(ByteSource& source);
+
+  const std::vector<ZipEntry>& entries() const { return entries_; }
+  // The first entry of that name; null: none.
+  const ZipEntry* Find(std::string_view name) const;
+
+  // Content in order, in chunks of at most 1 MiB; the CRC is checked after the last.
+  absl::Status Read(const ZipEntry& entry, ContentVisitor visit);
+  // InvalidArgument: an entry larger than `limit`.
+  absl::StatusOr<std::string> ReadWhole(const ZipEntry& entry, uint64_t limit);
+
+ private:
+  explicit ZipReader(ByteSource& source) : source_(&source) {}
+
+  absl::StatusOr<uint64_t> ContentOffset(const ZipEntry& entry);
+  absl::Status ReadStored(const ZipEntry& entry, uint64_t offset, ContentVisitor visit);
+  absl::Status Inflate(const ZipEntry& entry, uint64_t offset, ContentVisitor visit);
+
+  ByteSource* source_;
+  std::vector<ZipEntry> entries_;
+};
+
+}  // namespace msprobe::server

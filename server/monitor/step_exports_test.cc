@@ -1,0 +1,91 @@
+#include "server/monitor/step_exports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "server/ingest/scripted_agent.h"
+#include "server/store/disk/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::HasSubstr;
+
+class StepExportsTest : public testing::Test {
+ protected:
+  StepExportsTest() {
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    store_ = *Store::Open(options);
+    exports_ = std::make_unique<StepExports>(store_.get(), &metrics_, &room_, directory_ / "dump", 022, 1);
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, exports_.get(), SessionsOptions());
+    exports_->Connect(sessions_.get());
+  }
+  ~StepExportsTest() override {
+    exports_->Stop();
+    sessions_.reset();
+  }
+
+  // A process that began at `ticks` captures Torch.{name} in step 3, and its session comes now.
+  void Capture(const std::string& name, const std::string& run, uint64_t ticks) {
+    ScriptedAgent agent(name, run);
+    agent.hello().set_boot_id("boot");
+    agent.hello().set_process_start_ticks(ticks);
+    auto session = sessions_->OpenSession(agent.hello());
+    ASSERT_TRUE(session.ok()) << session.status();
+    ASSERT_TRUE((*session)->Apply(agent.Call(3, name).StepEnd(3).Take()).ok());
+    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(exports_->AwaitIdle(absl::Seconds(20)));
+  }
+  std::string Dump(int step = 3) const {
+    std::ifstream file(directory_ / ("dump/step" + std::to_string(step) + "/rank0/dump.json"));
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  std::unique_ptr<Store> store_;
+  DumpRoom room_{{.dump_path = directory_ / "dump", .data_directory = directory_ / "data"}};
+  std::unique_ptr<StepExports> exports_;
+  std::unique_ptr<Sessions> sessions_;
+};
+
+TEST_F(StepExportsTest, AProcessThatBeganLaterReplacesAStep) {
+  Capture("first", "run", 100);
+  EXPECT_THAT(Dump(), HasSubstr("Torch.first.0"));
+  Capture("second", "run", 200);
+  EXPECT_THAT(Dump(), HasSubstr("Torch.second.0"));
+}
+
+// Steps that are exported, or asked for, once other settings have come.
+TEST_F(StepExportsTest, AStepIsShownAsItWasCaptured) {
+  ScriptedAgent agent("a", "run");
+  const std::string level = agent.hello().settings().level();
+  auto session = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(session.ok()) << session.status();
+  agent.Call(3, "before").StepEnd(3).SettingsChanged("mix").Call(4, "after").StepEnd(4);
+  agent.SettingsChanged("L0").Call(5, "last").StepEnd(5).End();
+  ASSERT_TRUE((*session)->Apply(agent.Take()).ok());
+  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  ASSERT_TRUE(exports_->AwaitIdle(absl::Seconds(20)));
+  EXPECT_THAT(Dump(3), HasSubstr("\"level\": \"" + level + "\""));
+  EXPECT_THAT(Dump(4), HasSubstr("\"level\": \"mix\""));
+  EXPECT_THAT(Dump(5), HasSubstr("\"level\": \"L0\""));
+}
+
+// What it had spooled is sent by a process that came behind it.
+TEST_F(StepExportsTest, WhatAProcessLeftDoesNotReplaceAStepOfALaterOne) {
+  Capture("later", "run", 200);
+  Capture("left", "run", 100);
+  EXPECT_THAT(Dump(), HasSubstr("Torch.later.0"));
+  Capture("left too", "another run", 150);
+  EXPECT_THAT(Dump(), HasSubstr("Torch.later.0"));
+}
+
+}  // namespace
+}  // namespace msprobe::server

@@ -1,0 +1,30 @@
+"""How sure a measurement is, so that a test fails where a limit is surely missed, and not where a machine was busy.
+
+Measure two things in turn, so that whatever else the machine does reaches both; look at the ratios of the pairs.
+"""
+
+import math
+
+
+def median_between(values, doubt=0.01):
+    """Bounds that the median of what `values` are a sample of lies between, but for one time in 1 / doubt.
+
+    From the order of the values alone: of n, so many lie above the median as heads come up in n throws of a coin.
+    """
+    ordered = sorted(values)
+    count = len(ordered)
+    below, outside = 0, 0.0
+    while (outside := outside + 2 * math.comb(count, below) / 2**count) <= doubt:
+        below += 1
+    assert below, f"{count} values cannot tell with a doubt of {doubt}"
+    return ordered[below - 1], ordered[count - below]
+
+
+def surely_above(values, limit, doubt=0.01):
+    """Whether the median is above the limit whatever of the spread was chance."""
+    return median_between(values, doubt)[0] > limit
+
+
+def described(values):
+    low, high = median_between(values)
+    return f"{sorted(values)[len(values) // 2]:.3f} (median; {low:.3f} to {high:.3f})"

@@ -1,0 +1,149 @@
+"""make test cannot pass by not running: the suites' runner over suites that do not run, each in its own way."""
+
+import importlib
+
+import pytest
+from harness.processes import REPOSITORY, run
+
+PASSES = "def test_one():\n    pass\n\ndef test_two():\n    pass\n"
+SKIPS = "import pytest\n\ndef test_one():\n    pass\n\ndef test_two():\n    pytest.skip('no device')\n"
+PROGRAM = """
+#include <gtest/gtest.h>
+TEST(Subject, Passes) {}
+TEST(Subject, Needs) { if (getenv("HAS_IT") == nullptr) GTEST_SKIP() << "no device"; }
+TEST(Subject, Fails) {
+  if (getenv("DIE") != nullptr) abort();
+  EXPECT_EQ(getenv("FAIL"), nullptr); }
+"""
+
+
+@pytest.fixture
+def suites(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(REPOSITORY / "scripts"))
+    runner = importlib.import_module("run_suites")
+    monkeypatch.setattr(runner, "RESULTS", tmp_path / "results")
+    runner.RESULTS.mkdir()
+    return runner
+
+
+@pytest.fixture
+def of_pytest(suites, tmp_path):
+    """A suite over one file of tests, and what it came to."""
+
+    def made(text, **expected):
+        folder = tmp_path / "made"
+        folder.mkdir()
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        if text is not None:
+            (folder / "test_made.py").write_text(text)
+        return suites.run(suites.pytest("made", str(folder), 60), suites.Expected(**expected))
+
+    return made
+
+
+def test_a_suite_that_runs_passes(of_pytest):
+    outcome = of_pytest(PASSES, minimum=2)
+    assert (outcome.passed, outcome.failed, outcome.skipped, outcome.failures) == (2, 0, 0, [])
+
+
+def test_a_missing_directory_fails(suites):
+    outcome = suites.run(suites.pytest("made", "tests/nowhere", 60), suites.Expected())
+    assert outcome.failed == 1 and outcome.failures == ["FAILED made: there is nothing at tests/nowhere"]
+
+
+def test_nothing_collected_fails(of_pytest):
+    outcome = of_pytest(None, minimum=0)
+    assert outcome.failed == 1 and "exit code 5" in outcome.closing
+
+
+def test_fewer_tests_than_recorded_fail(of_pytest):
+    outcome = of_pytest(PASSES, minimum=3)
+    assert (outcome.passed, outcome.failed) == (2, 1)
+    assert outcome.failures == ["FAILED made: 2 tests, and scripts/suites.toml says 3 or more"]
+
+
+def test_a_minimum_that_is_behind_is_said(of_pytest):
+    outcome = of_pytest(PASSES, minimum=1)
+    assert outcome.failed == 0 and "the minimum of 1 in scripts/suites.toml can be raised" in outcome.closing
+
+
+def test_an_unexpected_skip_fails_and_says_why(of_pytest):
+    outcome = of_pytest(SKIPS)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (1, 1, 0)
+    (said,) = outcome.failures
+    assert "test_made.test_two" in said and "does not expect here: no device" in said
+
+
+def test_a_skip_is_expected_by_name_and_where_the_machine_lacks_it(of_pytest, suites, monkeypatch):
+    monkeypatch.setitem(suites.LACKS, "a device", lambda: True)
+    outcome = of_pytest(SKIPS, skips={"test_made.test_two": "a device"})
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (1, 0, 1)
+
+
+def test_a_skip_on_a_machine_that_has_it_fails(of_pytest, suites, monkeypatch):
+    monkeypatch.setitem(suites.LACKS, "a device", lambda: False)
+    outcome = of_pytest(SKIPS, skips={"test_made.test_two": "a device"})
+    assert outcome.failed == 1 and "no device" in outcome.failures[0]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "subject_test.cc").write_text(PROGRAM)
+    run(["g++", "-O0", "subject_test.cc", "-lgtest", "-lgtest_main", "-lpthread", "-o", "subject_test"], cwd=folder)
+    return folder / "subject_test"
+
+
+@pytest.fixture
+def of_ctest(suites, program, tmp_path):
+    """A suite over one program of GoogleTest's, and what it came to."""
+
+    def made(*arguments, environment=None, **expected):
+        command = " ".join(f'"{each}"' for each in (program, *arguments))
+        (tmp_path / "CTestTestfile.cmake").write_text(f"add_test(subject_test {command})\n")
+        suite = suites.ctest("made", str(tmp_path), (), 60, environment or {})
+        return suites.run(suite, suites.Expected(**expected))
+
+    return made
+
+
+def test_tests_inside_a_program_count_one_by_one(of_ctest):
+    outcome = of_ctest(environment={"HAS_IT": "1"}, minimum=3)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (3, 0, 0)
+
+
+def test_a_skip_inside_a_program_fails(of_ctest):
+    outcome = of_ctest()
+    assert (outcome.passed, outcome.failed) == (2, 1)
+    (said,) = outcome.failures
+    assert "subject_test.Subject.Needs" in said and "no device" in said
+
+
+def test_a_skip_inside_a_program_is_expected_by_name(of_ctest, suites, monkeypatch):
+    monkeypatch.setitem(suites.LACKS, "a device", lambda: True)
+    outcome = of_ctest(skips={"subject_test.Subject.Ne*": "a device"})
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (2, 0, 1)
+
+
+def test_a_test_that_fails_is_named(of_ctest):
+    outcome = of_ctest(environment={"HAS_IT": "1", "FAIL": "1"})
+    assert (outcome.passed, outcome.failed) == (2, 1)
+    assert "subject_test.Subject.Fails" in outcome.failures[0] and "getenv" in outcome.failures[0]
+
+
+def test_a_program_that_runs_none_of_its_tests_fails(of_ctest):
+    outcome = of_ctest("--gtest_filter=Other.*", minimum=0)
+    assert outcome.failed == 1 and "it ran no test" in outcome.failures[0]
+
+
+def test_a_program_that_dies_is_one_failure(of_ctest):
+    outcome = of_ctest(environment={"HAS_IT": "1", "DIE": "1"})
+    assert outcome.failed == 1
+
+
+def test_every_suite_has_its_minimum_and_each_skip_a_reason_that_is_known(suites):
+    expected = suites.expectations()
+    assert set(expected) == set(suites.SUITES)
+    for name, each in expected.items():
+        assert each.minimum > 1, name
+        assert set(each.skips.values()) <= set(suites.LACKS), name
