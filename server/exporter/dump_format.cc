@@ -23,7 +23,7 @@ class DumpExport : public StepsExport {
  public:
   DumpExport(const ExportOptions& options, FileSink& sink) : options_(options), sink_(sink) {}
 
-  absl::Status Add(StepReader& step) override {
+  absl::Status Add(RecordSource& step) override {
     const std::string directory = StepDirectory(step.step(), step.rank());
     DirectoryOfSink files(sink_, directory);
     StepExportOptions options;

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/exporter/file_sink.h"
-#include "server/store/step_reader.h"
+#include "server/store/record_source.h"
 
 namespace msprobe::server {
 
@@ -26,7 +26,7 @@ struct ExportOptions {
 class StepsExport {
  public:
   virtual ~StepsExport() = default;
-  virtual absl::Status Add(StepReader& step) = 0;
+  virtual absl::Status Add(RecordSource& step) = 0;
   // After the last step: what holds all of them.
   virtual absl::Status Finish() { return absl::OkStatus(); }
 };

@@ -1,14 +1,14 @@
 #include "server/exporter/record_json.h"
 
-#include <bit>
-#include <optional>
+#include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "rapidjson/document.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/tensor_file/widen.h"
+#include "server/format/json/dump_rules.h"
 
 namespace msprobe::server {
 namespace {
@@ -45,32 +45,6 @@ void WriteOptional(bool has, double value, JsonWriter& writer) {
   }
 }
 
-// A floating 0-D element from its bytes, which are what the XOR of a single word is.
-std::optional<double> FloatOfBytes(v1::DType dtype, uint64_t bytes) {
-  switch (dtype) {
-    case v1::DTYPE_FLOAT64:
-      return std::bit_cast<double>(bytes);
-    case v1::DTYPE_FLOAT32:
-      return std::bit_cast<float>(static_cast<uint32_t>(bytes));
-    case v1::DTYPE_FLOAT16:
-    case v1::DTYPE_BFLOAT16:
-    case v1::DTYPE_FLOAT8_E4M3FN:
-    case v1::DTYPE_FLOAT8_E5M2:
-    case v1::DTYPE_FLOAT8_E4M3FNUZ:
-    case v1::DTYPE_FLOAT8_E5M2FNUZ:
-    case v1::DTYPE_FLOAT8_E8M0FNU:
-      return WidenToFloat(dtype, static_cast<uint16_t>(bytes));
-    default:
-      return std::nullopt;
-  }
-}
-
-uint64_t SignExtended(v1::DType dtype, uint64_t bytes) {
-  if (dtype != v1::DTYPE_INT8 && dtype != v1::DTYPE_INT16 && dtype != v1::DTYPE_INT32) return bytes;
-  const int shift = 64 - 8 * static_cast<int>(DTypeSize(dtype));
-  return static_cast<uint64_t>(static_cast<int64_t>(bytes << shift) >> shift);
-}
-
 class LeafWriter {
  public:
   LeafWriter(const v1::TensorLeaf& leaf, const RecordJsonOptions& options, JsonWriter& writer)
@@ -78,9 +52,9 @@ class LeafWriter {
         options_(options),
         writer_(writer),
         dtype_(DTypeOfName(leaf.dtype())),
+        rules_(DumpRulesOf(leaf.type(), dtype_, options.high_precision)),
         torch_(leaf.type().starts_with("torch.")),
-        numpy_(leaf.type() == "numpy.ndarray"),
-        zero_d_(leaf.shape_size() == 0) {}
+        numpy_(leaf.type() == "numpy.ndarray") {}
 
   void WriteLeaf(const std::string& data_name) {
     writer_.StartObject();
@@ -117,8 +91,6 @@ class LeafWriter {
     return writer_;
   }
 
-  bool is_small_float() const { return torch_ && (IsFloat8(dtype_) || dtype_ == v1::DTYPE_FLOAT4_E2M1FN_X2); }
-
   void Write(const Number& number, JsonWriter& writer) {
     // A bool of a framework whose types are known by name only.
     if (dtype_ == v1::DTYPE_BOOL && number.has_integer()) {
@@ -131,37 +103,31 @@ class LeafWriter {
   void WriteXor() {
     bool empty = false;
     for (int64_t dim : leaf_.shape()) empty = empty || dim == 0;
-    if (!leaf_.has_xor64() || empty || is_small_float()) {
+    const ShownXor shown = !leaf_.has_xor64() || empty
+                               ? ShownXor()
+                               : ShowXor(leaf_.type(), dtype_, leaf_.shape_size() == 0, leaf_.xor64());
+    if (const auto* value = std::get_if<double>(&shown)) {
+      writer_.Double(*value);
+    } else if (const auto* word = std::get_if<uint64_t>(&shown)) {
+      writer_.Text(absl::StrFormat("0x%016x", *word));
+    } else {
       writer_.Null();
-      return;
     }
-    if (zero_d_) {
-      if (const std::optional<double> value = FloatOfBytes(dtype_, leaf_.xor64())) {
-        writer_.Double(*value);
-        return;
-      }
-    }
-    writer_.Text(absl::StrFormat("0x%016x", zero_d_ ? SignExtended(dtype_, leaf_.xor64()) : leaf_.xor64()));
   }
 
   void WriteStatistics() {
-    const bool none = !leaf_.has_max() || (is_small_float() && !options_.high_precision);
-    const bool own_value = torch_ && zero_d_ && dtype_ != v1::DTYPE_BOOL && !IsComplex(dtype_);
-    if (none) {
+    if (!leaf_.has_max() || !rules_.statistics) {
       for (std::string_view name : {"Max", "Min", "Mean", "Norm"}) Field(name).Null();
       return;
     }
-    if (own_value) {
+    if (rules_.own_value && leaf_.shape_size() == 0) {
       for (std::string_view name : {"Max", "Min", "Mean", "Norm"}) Write(leaf_.max(), Field(name));
       return;
     }
     Write(leaf_.max(), Field("Max"));
     Write(leaf_.min(), Field("Min"));
-    const bool no_moments = torch_ && (dtype_ == v1::DTYPE_FLOAT64 || IsInteger(dtype_) || IsQuantized(dtype_));
-    const bool all = options_.high_precision;
-    WriteOptional(leaf_.has_mean() && (all || !no_moments), leaf_.mean(), Field("Mean"));
-    WriteOptional(leaf_.has_norm() && (all || (!no_moments && !(torch_ && IsComplex(dtype_)))), leaf_.norm(),
-                  Field("Norm"));
+    WriteOptional(leaf_.has_mean() && rules_.mean, leaf_.mean(), Field("Mean"));
+    WriteOptional(leaf_.has_norm() && rules_.norm, leaf_.norm(), Field("Norm"));
   }
 
   // Members of attributes_json, without those that mindstudio-probe has not.
@@ -211,9 +177,9 @@ class LeafWriter {
   const RecordJsonOptions& options_;
   JsonWriter& writer_;
   const v1::DType dtype_;
+  const DumpRules rules_;
   const bool torch_;
   const bool numpy_;
-  const bool zero_d_;
 };
 
 class ValueWriter {

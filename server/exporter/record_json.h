@@ -21,10 +21,7 @@ struct RecordJsonOptions {
   std::function<std::string(std::span<const std::string> path, const v1::TensorLeaf& leaf)> data_name;
 };
 
-// The value of one entry of dump.json's data. What mindstudio-probe leaves null is null here:
-//   torch: Mean and Norm of float64, integers, bool and quantized types; Norm of complex ones; all of 8- and 4-bit
-//   floats. A 0-D torch tensor, unless bool or complex, shows its value in all four, and with xor in place of the
-//   checksum (integers in hexadecimal). numpy arrays and MindSpore tensors show what was computed.
+// The value of one entry of dump.json's data. DumpRules says which numbers are null.
 // A record of level debug shows the value of its only field, without the field.
 void WriteRecord(const v1::Record& record, const RecordJsonOptions& options, JsonWriter& writer);
 

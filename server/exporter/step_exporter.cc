@@ -5,14 +5,14 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "rapidjson/document.h"
+#include "server/analysis/module_tree/module_tree.h"
 #include "server/exporter/record_json.h"
-#include "server/exporter/step_structure.h"
-#include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 #include "server/format/json/json_writer.h"
 #include "server/format/tensor_file/npy_file.h"
 #include "server/format/tensor_file/pt_file.h"
+#include "server/format/tensor_file/tensor_file_name.h"
 
 namespace msprobe::server {
 namespace {
@@ -52,7 +52,7 @@ std::string_view GapReason(v1::Marker::Gap::Reason reason) {
 
 class Export {
  public:
-  Export(StepReader& reader, const StepExportOptions& options, FileSink& sink)
+  Export(RecordSource& reader, const StepExportOptions& options, FileSink& sink)
       : reader_(reader), options_(options), sink_(sink), settings_(reader.settings()) {
     suffix_ = settings_.framework() == "mindspore" ? ".npy" : ".pt";
     debug_ = settings_.level() == "debug";
@@ -179,7 +179,7 @@ class Export {
   absl::Status WriteStack() {
     if (absl::Status status = sink_.Begin("stack.json"); !status.ok()) return status;
     uint64_t number = 0;
-    for (const StepStructure::StackGroup& group : structure_.StackGroups()) {
+    for (const ModuleTree::StackGroup& group : structure_.StackGroups()) {
       absl::StatusOr<std::vector<v1::Frame>> frames = reader_.Stack(group.stack_id);
       if (!frames.ok()) {
         Warn(Cat("stack of ", group.names[0], ": ", StdView(frames.status().message())));
@@ -205,7 +205,7 @@ class Export {
   absl::Status WriteConstruct() {
     if (absl::Status status = sink_.Begin("construct.json"); !status.ok()) return status;
     bool first = true;
-    absl::Status status = structure_.ForEachConstructed([&](const StepStructure::Node& node) {
+    absl::Status status = structure_.ForEachConstructed([&](const ModuleTree::Node& node) {
       const std::string_view separator = std::exchange(first, false) ? "{\n" : ",\n";
       return sink_.Write(
           Cat(separator, Quoted(node.full_name), ": ", node.parent.empty() ? "null" : Quoted(node.parent)));
@@ -247,13 +247,13 @@ class Export {
 
   void Warn(std::string warning) { summary_.warnings.push_back(std::move(warning)); }
 
-  StepReader& reader_;
+  RecordSource& reader_;
   const StepExportOptions& options_;
   FileSink& sink_;
   const v1::CaptureSettings settings_;
   std::string suffix_;
   bool debug_ = false;
-  StepStructure structure_;
+  ModuleTree structure_;
   std::vector<TensorJob> jobs_;
   absl::flat_hash_set<std::string> missing_;  // files that are not there although their tensor has a payload
   StepExportSummary summary_;
@@ -290,7 +290,7 @@ std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
   return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());
 }
 
-absl::StatusOr<StepExportSummary> ExportStep(StepReader& reader, const StepExportOptions& options, FileSink& sink) {
+absl::StatusOr<StepExportSummary> ExportStep(RecordSource& reader, const StepExportOptions& options, FileSink& sink) {
   return Export(reader, options, sink).Run();
 }
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "server/exporter/file_sink.h"
 #include "server/format/tensor_file/tensor_file.h"
-#include "server/store/step_reader.h"
+#include "server/store/record_source.h"
 
 namespace msprobe::server {
 
@@ -46,6 +46,6 @@ TensorDescription DescribeTensor(const v1::TensorLeaf& leaf);
 //   debug.json alone for level debug; dump_error_info.log only if there were faults, gaps or missing payloads;
 //   INCOMPLETE, saying why, beside a step that never ended or lost records.
 // Reads the records twice and never holds the JSON of more than one record. The sink is left between files.
-absl::StatusOr<StepExportSummary> ExportStep(StepReader& reader, const StepExportOptions& options, FileSink& sink);
+absl::StatusOr<StepExportSummary> ExportStep(RecordSource& reader, const StepExportOptions& options, FileSink& sink);
 
 }  // namespace msprobe::server

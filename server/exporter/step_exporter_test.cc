@@ -13,10 +13,10 @@
 
 #include "server/exporter/file_sink.h"
 #include "server/exporter/record_json.h"
-#include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
 #include "server/format/json/json_writer.h"
 #include "server/format/tensor_file/pt_file.h"
+#include "server/format/tensor_file/tensor_file_name.h"
 
 namespace msprobe::server {
 namespace {
@@ -47,7 +47,7 @@ class MemorySink : public FileSink {
   std::string* current_ = nullptr;
 };
 
-class FakeStep : public StepReader {
+class FakeStep : public RecordSource {
  public:
   const std::string& run() const override { return run_; }
   uint32_t step() const override { return 3; }

@@ -85,7 +85,7 @@ class ReplayedSession : public Session {
   std::map<std::string, std::string> partial_;
 };
 
-class ReplayedStep : public StepReader {
+class ReplayedStep : public RecordSource {
  public:
   ReplayedStep(std::shared_ptr<ReplayedSessions::Kept> kept, uint32_t step)
       : kept_(std::move(kept)), step_(step), settings_(kept_->step_settings[step]) {}
@@ -152,7 +152,7 @@ absl::StatusOr<std::shared_ptr<Session>> ReplayedSessions::OpenSession(const v1:
   return std::make_shared<ReplayedSession>(kept);
 }
 
-std::unique_ptr<StepReader> ReplayedSessions::ReadStep(size_t session, uint32_t step) const {
+std::unique_ptr<RecordSource> ReplayedSessions::ReadStep(size_t session, uint32_t step) const {
   return std::make_unique<ReplayedStep>(sessions_[session], step);
 }
 

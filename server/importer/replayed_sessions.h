@@ -9,7 +9,7 @@
 #include "msprobe/v1/ingest.pb.h"
 #include "server/format/storage/record_assembler.h"
 #include "server/ingest/session.h"
-#include "server/store/step_reader.h"
+#include "server/store/record_source.h"
 
 namespace msprobe::server {
 
@@ -39,7 +39,7 @@ class ReplayedSessions : public SessionOpener {
 
   // In order of opening.
   std::vector<std::shared_ptr<Kept>>& sessions() { return sessions_; }
-  std::unique_ptr<StepReader> ReadStep(size_t session, uint32_t step) const;
+  std::unique_ptr<RecordSource> ReadStep(size_t session, uint32_t step) const;
 
  private:
   std::vector<std::shared_ptr<Kept>> sessions_;

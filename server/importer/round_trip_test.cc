@@ -100,7 +100,7 @@ void ImportAndExport(FileSource& files, const StepExportOptions& options, RoundT
   trip.response = *response;
   for (size_t i = 0; i < trip.sessions.sessions().size(); ++i) {
     trip.sinks.emplace_back();
-    std::unique_ptr<StepReader> reader = trip.sessions.ReadStep(i, trip.sessions.sessions()[i]->steps.begin()->first);
+    std::unique_ptr<RecordSource> reader = trip.sessions.ReadStep(i, trip.sessions.sessions()[i]->steps.begin()->first);
     absl::StatusOr<StepExportSummary> summary = ExportStep(*reader, options, trip.sinks.back());
     ASSERT_TRUE(summary.ok()) << summary.status();
     EXPECT_THAT(summary->warnings, testing::IsEmpty());

@@ -9,7 +9,7 @@
 #include "server/ingest/record_identity.h"
 #include "server/ingest/staged_batch.h"
 #include "server/metrics/log.h"
-#include "server/store/stored_step.h"
+#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 namespace {

@@ -32,7 +32,7 @@ std::string Named(const std::string& name, uint32_t count, int value) {
 
 }  // namespace
 
-std::vector<std::string> RecordsOf(StepReader& step) {
+std::vector<std::string> RecordsOf(RecordSource& step) {
   std::vector<std::string> found;
   absl::Status status = step.ForEachRecord([&](const v1::Record& record, uint64_t) {
     const v1::TensorLeaf* tensor = FirstTensor(record.fields());

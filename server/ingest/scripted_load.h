@@ -64,6 +64,6 @@ class ScriptedLoad {
 };
 
 // Joined records of a step in order, as ScriptedLoad writes them: "Torch.op3.2.forward=17".
-std::vector<std::string> RecordsOf(StepReader& step);
+std::vector<std::string> RecordsOf(RecordSource& step);
 
 }  // namespace msprobe::server

@@ -7,17 +7,16 @@
 
 #include "server/analysis/compare/comparison.h"
 #include "server/analysis/divergence/overflow.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/storage/key.h"
 #include "server/ingest/process_probe.h"
 #include "server/metrics/log.h"
-#include "server/query/run_step.h"
+#include "server/query/stored_table.h"
 
 namespace msprobe::server {
 namespace {
 
 constexpr size_t kLayoutRows = 60'000;  // about 20 MiB
-constexpr int kGroupNames = 4;
-constexpr size_t kLongestGroup = 120;
 
 std::string OriginName(Origin origin) {
   switch (origin) {
@@ -32,21 +31,6 @@ std::string OriginName(Origin origin) {
 }
 
 }  // namespace
-
-std::string ModuleGroup(std::string_view module) {
-  if (module.empty()) return "none";
-  std::string group;
-  for (int names = 0; names < kGroupNames && !module.empty(); ++names) {
-    const size_t end = std::min(module.find('.'), module.size());
-    const std::string_view name = module.substr(0, end);
-    module.remove_prefix(std::min(end + 1, module.size()));
-    if (!group.empty()) group += '.';
-    const bool number = !name.empty() && name.find_first_not_of("0123456789") == std::string_view::npos;
-    group += number ? "*" : name;
-  }
-  if (group.size() > kLongestGroup) group.resize(kLongestGroup);
-  return group;
-}
 
 std::unique_ptr<StepMonitor> MakeStepWatch(const MonitorParts& parts) {
   return parts.scraped ? std::make_unique<StepWatch>(parts.store, parts.metrics, parts.watched) : nullptr;
@@ -80,9 +64,9 @@ absl::StatusOr<std::string> StepWatch::Look(const std::string& session, uint32_t
   if (!summary->has_value()) return "unread";  // its run was deleted
   const bool overflow = (*summary)->nan_tensors() + (*summary)->inf_tensors() > 0;
   if (!overflow && watched_.empty()) return "unread";
-  auto origin = OriginInStore(*store_, key, **summary);
-  if (!origin.ok()) return origin.status();
-  auto source = ReadStep(*std::move(origin), {.stacks = false, .construct = true}, layouts_);
+  auto blocks = BlocksInStore(*store_, key, **summary);
+  if (!blocks.ok()) return blocks.status();
+  auto source = ReadStoredTable(*std::move(blocks), {.stacks = false, .construct = true}, layouts_);
   if (!source.ok()) return source.status();
   const StepTable& table = (*source)->table();
   const RankOfRun rank(row.hello().run(), RankName(row.hello().rank()));

@@ -15,11 +15,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/analysis/table/step_table.h"
+#include "server/analysis/table/table_layouts.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/keyed_workers.h"
 #include "server/monitor/step_monitors.h"
 #include "server/monitor/watched_tensor.h"
-#include "server/query/step_layouts.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
@@ -57,7 +57,7 @@ class StepWatch : public StepMonitor {
   Metrics* const metrics_;
   const std::vector<WatchedTensor> watched_;
   std::atomic<int> waiting_ = 0;
-  StepLayouts layouts_;  // of the worker alone
+  TableLayouts layouts_;  // of the worker alone
   // What is known of a run that has overflow.
   struct Seen {
     std::set<std::string> groups;
@@ -75,9 +75,5 @@ class StepWatch : public StepMonitor {
 
 // Null where nobody reads the metrics.
 std::unique_ptr<StepMonitor> MakeStepWatch(const MonitorParts& parts);
-
-// "model.layers.*.self_attn" of "model.layers.3.self_attn.q_proj": its first four names, numbers as *. "none" of no
-// module.
-std::string ModuleGroup(std::string_view module);
 
 }  // namespace msprobe::server

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 #include "server/ingest/scripted_agent.h"
 #include "server/ingest/sessions.h"

@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "msprobe/v1/analysis.pb.h"
+#include "server/analysis/table/table_layouts.h"
 #include "server/query/query_context.h"
-#include "server/query/step_layouts.h"
 
 namespace msprobe::server {
 
@@ -14,7 +14,7 @@ struct AnalysisContext {
   const Store* store = nullptr;
   Activity* activity = nullptr;
   Metrics* metrics = nullptr;
-  StepLayouts* layouts = nullptr;
+  TableLayouts* layouts = nullptr;
   bool paths_allowed = false;  // whether Source.path may be read
   int threads = 2;
   Peers* peers = nullptr;  // as in QueryContext

@@ -46,7 +46,7 @@ class AnalysisService final : public v1::Analysis::Service {
   grpc::Status Stream(const char* kind, Handler<Request, Response> handler, grpc::ServerContext* call,
                       const Request& request, grpc::ServerWriter<Response>* writer);
 
-  StepLayouts layouts_;
+  TableLayouts layouts_;
   AnalysisContext context_;  // constant after construction
   std::atomic<int> under_way_ = 0;
 };

@@ -10,7 +10,7 @@
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 namespace {
@@ -35,7 +35,7 @@ void Merge(const VerdictTally& from, VerdictTally& to) {
   if (to.first_difference.empty()) to.first_difference = from.first_difference;
 }
 
-void AddRollUp(v1::RollUp::Level level, const std::string& name, const AnalysisSource::Place* place,
+void AddRollUp(v1::RollUp::Level level, const std::string& name, const OpenedSource::Place* place,
                const VerdictTally& tally, v1::RollUps& out) {
   v1::RollUp& added = *out.add_roll_ups();
   added.set_level(level);
@@ -146,9 +146,9 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
       return fnmatch(request.scope().name_glob().c_str(), std::string(name).c_str(), 0) == 0;
     };
   }
-  auto target = AnalysisSource::Open(request.target(), context);
+  auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = AnalysisSource::Open(request.golden(), context);
+  auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairLayouts(*target, *golden, request.scope(), request.across_layouts(), unpaired);
@@ -182,11 +182,11 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   v1::CompareResponse response;
   v1::RollUps& roll_ups = *response.mutable_roll_ups();
   for (const auto& [rank, tally] : ranks) {
-    const AnalysisSource::Place place{0, rank};
+    const OpenedSource::Place place{0, rank};
     AddRollUp(v1::RollUp::RANK, "", &place, tally, roll_ups);
   }
   for (const auto& [step, tally] : steps_total) {
-    const AnalysisSource::Place place{step, {}};
+    const OpenedSource::Place place{step, {}};
     AddRollUp(v1::RollUp::STEP, "", &place, tally, roll_ups);
   }
   AddRollUp(v1::RollUp::RUN, "", nullptr, run, roll_ups);

@@ -8,7 +8,7 @@
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 namespace {
@@ -119,9 +119,9 @@ absl::Status SendTable(const AnalysisContext& context, const v1::CompareTableReq
 
 absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTableRequest& request,
                           const std::function<bool()>& cancelled, const Send<v1::TableChunk>& send) {
-  auto target = AnalysisSource::Open(request.target(), context);
+  auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = AnalysisSource::Open(request.golden(), context);
+  auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairPlaces(*target, *golden, request.scope(), unpaired);

@@ -4,6 +4,7 @@
 #include <string>
 #include <tuple>
 
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 
@@ -121,7 +122,7 @@ absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message) {
 }
 
 void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
-                        const std::vector<ContentResult>& contents, const AnalysisSource::Place& place,
+                        const std::vector<ContentResult>& contents, const OpenedSource::Place& place,
                         v1::ComparedTensor& out) {
   const Row* const a = row.target == kNoRow ? nullptr : &target.rows[static_cast<size_t>(row.target)];
   const Row* const b = row.golden == kNoRow ? nullptr : &golden.rows[static_cast<size_t>(row.golden)];

@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
 #include "server/analysis/compare/comparison.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 
@@ -19,7 +19,7 @@ absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message);
 
 // A judged row of an entry, as it is sent; without its order.
 void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
-                        const std::vector<ContentResult>& contents, const AnalysisSource::Place& place,
+                        const std::vector<ContentResult>& contents, const OpenedSource::Place& place,
                         v1::ComparedTensor& out);
 
 }  // namespace msprobe::server

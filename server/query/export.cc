@@ -13,9 +13,9 @@ namespace msprobe::server {
 namespace {
 
 // Everything named must exist: a typing error must not look like an empty answer.
-absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<ViewedStep>& steps) {
+absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<ShownStep>& steps) {
   for (uint32_t step : request.steps()) {
-    if (std::none_of(steps.begin(), steps.end(), [&](const ViewedStep& s) { return s.key.step == step; })) {
+    if (std::none_of(steps.begin(), steps.end(), [&](const ShownStep& s) { return s.key.step == step; })) {
       return absl::NotFoundError(Cat(
           "run \"", request.run(), "\" has no step ", step,
           steps.empty() ? "; it has none" : Cat("; it has ", steps.front().key.step, " to ", steps.back().key.step)));
@@ -23,9 +23,9 @@ absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<View
   }
   for (const v1::Rank& rank : request.ranks()) {
     const uint32_t code = RankCode(rank);
-    if (std::any_of(steps.begin(), steps.end(), [&](const ViewedStep& s) { return s.key.rank == code; })) continue;
+    if (std::any_of(steps.begin(), steps.end(), [&](const ShownStep& s) { return s.key.rank == code; })) continue;
     std::vector<std::string> names;
-    for (const ViewedStep& step : steps) names.push_back(RankName(RankOfCode(step.key.rank)));
+    for (const ShownStep& step : steps) names.push_back(RankName(RankOfCode(step.key.rank)));
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return absl::NotFoundError(
@@ -50,14 +50,14 @@ absl::Status Export(const QueryContext& context, const v1::ExportRequest& reques
   options.output_directory = request.output_directory();
   ChunkSink sink("", [&](const v1::FileChunk& chunk) { return send(chunk); });
   const std::unique_ptr<StepsExport> format = (*begin)(options, sink);
-  for (const ViewedStep& step : view->steps()) {
+  for (const ShownStep& step : view->steps()) {
     const auto named = std::find(request.steps().begin(), request.steps().end(), step.key.step);
     if (request.steps_size() > 0 && named == request.steps().end()) continue;
     if (request.ranks_size() > 0 && std::none_of(request.ranks().begin(), request.ranks().end(),
                                                  [&](const v1::Rank& r) { return RankCode(r) == step.key.rank; })) {
       continue;
     }
-    auto reader = view->Reader(step);
+    auto reader = view->Records(step);
     if (!reader.ok()) return reader.status();
     const absl::Status status = format->Add(**reader);
     context.metrics->Add(Metric::kExports, 1, {status.ok() ? "ok" : "error"});

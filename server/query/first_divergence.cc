@@ -1,4 +1,5 @@
 #include "server/analysis/divergence/first_divergence.h"
+#include "server/analysis/module_tree/module_name.h"
 
 #include <fnmatch.h>
 
@@ -10,7 +11,7 @@
 #include "server/analysis/compare/in_order.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 #include "server/query/tiled_agreement.h"
 
 namespace msprobe::server {
@@ -65,13 +66,13 @@ Found FoundIn(const Divergence& divergence, const StepPair& steps, const LayoutP
 }
 
 // Of pairs of single steps that are stored.
-std::vector<std::optional<TiledAgreement::Pair>> StoredPairs(const AnalysisSource& target, const AnalysisSource& golden,
+std::vector<std::optional<TiledAgreement::Pair>> StoredPairs(const OpenedSource& target, const OpenedSource& golden,
                                                              const std::vector<LayoutPair>& pairs) {
   std::vector<std::optional<TiledAgreement::Pair>> stored(pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (pairs[i].target.size() != 1 || pairs[i].golden.size() != 1) continue;
-    const AnalysisSource::Stored* const ours = target.FindStored(pairs[i].target[0]);
-    const AnalysisSource::Stored* const theirs = golden.FindStored(pairs[i].golden[0]);
+    const OpenedSource::Stored* const ours = target.FindStored(pairs[i].target[0]);
+    const OpenedSource::Stored* const theirs = golden.FindStored(pairs[i].golden[0]);
     if (ours == nullptr || theirs == nullptr) continue;
     stored[i] = TiledAgreement::Pair{{ours->key, ours->blocks}, {theirs->key, theirs->blocks}};
   }
@@ -94,9 +95,9 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
       return fnmatch(request.scope().name_glob().c_str(), std::string(name).c_str(), 0) == 0;
     };
   }
-  auto target = AnalysisSource::Open(request.target(), context);
+  auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = AnalysisSource::Open(request.golden(), context);
+  auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<v1::UnpairedStep> unpaired;
   auto pairs = PairLayouts(*target, *golden, request.scope(), request.across_layouts(), unpaired);

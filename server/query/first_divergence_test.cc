@@ -145,7 +145,7 @@ class FirstDivergenceQueryTest : public testing::Test {
 
   ScratchDirectory directory_;
   std::unique_ptr<Store> store_;
-  StepLayouts layouts_;
+  TableLayouts layouts_;
   AnalysisContext context_;
 };
 

@@ -10,15 +10,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/analysis/compare/comparison.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
+#include "server/query/opened_source.h"
 #include "server/query/step_columns.h"
-#include "server/query/step_sources.h"
 #include "server/query/trend_walk.h"
 
 namespace msprobe::server {
 namespace {
 
-using Place = AnalysisSource::Place;
+using Place = OpenedSource::Place;
 
 int Height(double value) { return std::isnan(value) ? 2 : std::isinf(value) ? 1 : 0; }
 
@@ -179,7 +180,7 @@ class Mapping {
   absl::StatusOr<LayerMap> Run() {
     auto target = Open(request_.run);
     if (!target.ok()) return target.status();
-    std::optional<AnalysisSource> golden;
+    std::optional<OpenedSource> golden;
     if (!request_.golden.empty()) {
       auto opened = Open(request_.golden);
       if (!opened.ok()) return opened.status();
@@ -219,15 +220,15 @@ class Mapping {
   }
 
  private:
-  absl::StatusOr<AnalysisSource> Open(const std::string& run) const {
+  absl::StatusOr<OpenedSource> Open(const std::string& run) const {
     v1::Source source;
     source.set_run(run);
-    return AnalysisSource::Open(source, context_);
+    return OpenedSource::Open(source, context_);
   }
 
   // Of the wanted rank and steps, in order of steps; without a golden side each step twice.
-  absl::StatusOr<std::vector<PlacePair>> Pairs(const AnalysisSource& target,
-                                               const std::optional<AnalysisSource>& golden) const {
+  absl::StatusOr<std::vector<PlacePair>> Pairs(const OpenedSource& target,
+                                               const std::optional<OpenedSource>& golden) const {
     v1::Scope scope;
     v1::Scope::Steps& steps = *scope.add_steps();
     steps.set_first(request_.first_step);
@@ -254,7 +255,7 @@ class Mapping {
   }
 
   // As many steps as max_values allow, judged by how many such tensors the last one has.
-  absl::StatusOr<std::vector<PlacePair>> Thinned(const AnalysisSource& target, std::vector<PlacePair> pairs) const {
+  absl::StatusOr<std::vector<PlacePair>> Thinned(const OpenedSource& target, std::vector<PlacePair> pairs) const {
     auto step = target.Read(pairs.back().target, {.stacks = false, .construct = false});
     if (!step.ok()) return step.status();
     const StepTable& table = (*step)->table();
@@ -287,14 +288,6 @@ class Mapping {
 };
 
 }  // namespace
-
-std::string LayerNameOf(const Entry& entry) {
-  const std::string_view module = ModuleOf(entry);
-  if (const std::string_view layer = LayerOf(module); !layer.empty()) return std::string(layer);
-  if (!module.empty()) return std::string(module);
-  const size_t dot = entry.name.find('.');
-  return std::string(entry.name.substr(0, dot == std::string_view::npos ? dot : entry.name.find('.', dot + 1)));
-}
 
 absl::StatusOr<LayerMap> MapLayers(const AnalysisContext& context, const LayerMapRequest& request,
                                    const std::function<bool()>& cancelled,

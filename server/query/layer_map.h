@@ -62,8 +62,4 @@ absl::StatusOr<LayerMap> MapLayers(const AnalysisContext& context, const LayerMa
                                    const std::function<bool()>& cancelled,
                                    const std::function<bool(size_t done, size_t total)>& tell);
 
-// "model.layers.3" of a record in that layer; outside of numbered layers its module ("lm_head"), else the operation
-// without its count ("Functional.linear").
-std::string LayerNameOf(const Entry& entry);
-
 }  // namespace msprobe::server

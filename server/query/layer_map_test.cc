@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "server/analysis/module_tree/module_name.h"
 #include "server/query/step_columns.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
@@ -103,7 +104,7 @@ class LayerMapTest : public testing::Test {
 
   ScratchDirectory directory_;
   std::unique_ptr<Store> store_;
-  StepLayouts layouts_;
+  TableLayouts layouts_;
   AnalysisContext context_;
   LayerMapRequest request_;
 };

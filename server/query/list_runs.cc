@@ -44,7 +44,7 @@ class JoinedRun {
     auto view = RunView::Open(shards, sum_.run());
     if (!view.ok()) return view.status();
     uint64_t records = 0, tensors = 0, nan = 0, inf = 0;
-    for (const ViewedStep& step : view->steps()) {
+    for (const ShownStep& step : view->steps()) {
       records += step.row.records();
       tensors += step.row.tensors();
       nan += step.row.nan_tensors();

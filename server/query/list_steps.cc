@@ -26,7 +26,7 @@ absl::Status ListSteps(const QueryContext& context, const v1::ListStepsRequest& 
   }
   auto view = RunView::Open(context.shards(), request.run());
   if (!view.ok()) return view.status();
-  for (const ViewedStep& step : view->steps()) {
+  for (const ShownStep& step : view->steps()) {
     v1::StepSummary summary;
     if (!request.request().empty() && !AddSpans(request, step.row, summary)) continue;
     summary.set_step(step.key.step);

@@ -1,4 +1,5 @@
 #include "server/analysis/divergence/overflow.h"
+#include "server/analysis/module_tree/module_name.h"
 
 #include <fnmatch.h>
 
@@ -14,12 +15,12 @@
 #include "absl/time/time.h"
 #include "server/analysis/compare/comparison.h"
 #include "server/query/analysis_context.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 namespace {
 
-v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const AnalysisSource::Place& place) {
+v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const OpenedSource::Place& place) {
   const Entry& entry = table.entries[origin.entry];
   const Row& row = table.rows[origin.row];
   v1::Overflow message;
@@ -51,12 +52,12 @@ class Search {
       : context_(context), request_(request), cancelled_(cancelled), send_(send) {}
 
   absl::Status Run() {
-    auto source = AnalysisSource::Open(request_.source(), context_);
+    auto source = OpenedSource::Open(request_.source(), context_);
     if (!source.ok()) return source.status();
     auto places = PlacesIn(*source, request_.scope());
     if (!places.ok()) return places.status();
     total_ = places->size();
-    for (const AnalysisSource::Place& place : *places) {
+    for (const OpenedSource::Place& place : *places) {
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
     if (!first_) return absl::OkStatus();
@@ -87,7 +88,7 @@ class Search {
  private:
   absl::StatusOr<bool> HasOpenSession() const {
     if (context_.peers != nullptr) {
-      auto source = AnalysisSource::Open(request_.source(), context_);
+      auto source = OpenedSource::Open(request_.source(), context_);
       if (!source.ok()) return source.status();
       return source->open_sessions() > 0;
     }
@@ -101,13 +102,13 @@ class Search {
 
   // Steps that have ended since the last time; those that have not, too, where nothing comes any more.
   absl::Status LookAtNew(bool unfinished) {
-    auto source = AnalysisSource::Open(request_.source(), context_);
+    auto source = OpenedSource::Open(request_.source(), context_);
     if (!source.ok()) return source.status();
     auto places = PlacesIn(*source, request_.scope());
     if (absl::IsNotFound(places.status())) return absl::OkStatus();
     if (!places.ok()) return places.status();
     total_ = places->size();
-    for (const AnalysisSource::Place& place : *places) {
+    for (const OpenedSource::Place& place : *places) {
       if (looked_at_.contains(place) || (!unfinished && source->IsOpen(place))) continue;
       looked_at_.insert(place);
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
@@ -115,7 +116,7 @@ class Search {
     return absl::OkStatus();
   }
 
-  absl::Status Look(const AnalysisSource& source, const AnalysisSource::Place& place) {
+  absl::Status Look(const OpenedSource& source, const OpenedSource::Place& place) {
     if (cancelled_()) return PeerGone();
     auto step = source.Read(place, {.stacks = true, .construct = true});
     if (!step.ok()) return step.status();
@@ -143,8 +144,8 @@ class Search {
   const v1::OverflowRequest& request_;
   const std::function<bool()>& cancelled_;
   const Send<v1::OverflowResponse>& send_;
-  std::set<AnalysisSource::Place> looked_at_;
-  std::map<decltype(AnalysisSource::Place::second), NewOverflowOrigins> origins_;
+  std::set<OpenedSource::Place> looked_at_;
+  std::map<decltype(OpenedSource::Place::second), NewOverflowOrigins> origins_;
   std::optional<v1::Overflow> first_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;

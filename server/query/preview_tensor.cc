@@ -5,7 +5,7 @@
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 #include "server/query/analysis_context.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 namespace {
@@ -53,7 +53,7 @@ absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTens
   for (const auto& [name, value] : {std::pair("bins", request.bins()), std::pair("top", request.top())}) {
     if (value > kMost) return absl::InvalidArgumentError(Cat(name, " ", value, " is not allowed: at most ", kMost));
   }
-  auto source = AnalysisSource::Open(request.source(), context);
+  auto source = OpenedSource::Open(request.source(), context);
   if (!source.ok()) return source.status();
   v1::Scope scope;
   v1::Scope::Steps& steps = *scope.add_steps();

@@ -284,7 +284,7 @@ TEST_F(QueryTest, ExportFormatIsRegisteredByName) {
   class Names : public StepsExport {
    public:
     explicit Names(FileSink& sink) : sink_(sink) {}
-    absl::Status Add(StepReader& step) override {
+    absl::Status Add(RecordSource& step) override {
       text_ += "step" + std::to_string(step.step()) + " " + RankName(step.rank()) + "\n";
       return absl::OkStatus();
     }

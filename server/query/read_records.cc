@@ -9,13 +9,13 @@ namespace msprobe::server {
 namespace {
 
 // A server that is alone finds the step by its key, however many the run has.
-absl::StatusOr<std::unique_ptr<StepReader>> OpenOne(const QueryContext& context,
-                                                    const v1::ReadRecordsRequest& request) {
+absl::StatusOr<std::unique_ptr<RecordSource>> OpenOne(const QueryContext& context,
+                                                      const v1::ReadRecordsRequest& request) {
   auto epoch = request.has_epoch() ? std::optional<uint32_t>(request.epoch()) : std::nullopt;
   if (context.peers == nullptr) return context.store->OpenStep(request.run(), request.step(), request.rank(), epoch);
   auto view = RunView::Open(context.shards(), request.run());
   if (!view.ok()) return view.status();
-  return view->Reader(request.step(), request.rank(), epoch);
+  return view->Records(request.step(), request.rank(), epoch);
 }
 
 }  // namespace

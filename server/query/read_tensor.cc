@@ -7,11 +7,11 @@
 #include "server/analysis/tensor/tensor_slice.h"
 #include "server/exporter/file_sink.h"
 #include "server/exporter/step_exporter.h"
-#include "server/exporter/tensor_file_name.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 #include "server/format/tensor_file/npy_file.h"
 #include "server/format/tensor_file/pt_file.h"
+#include "server/format/tensor_file/tensor_file_name.h"
 #include "server/query/query_context.h"
 #include "server/query/shown_steps.h"
 
@@ -25,10 +25,10 @@ constexpr size_t kMaxCandidates = 20;
 struct Candidate {
   StepKey key;
   v1::TensorLeaf leaf;
-  std::unique_ptr<StepReader> reader;
+  std::unique_ptr<RecordSource> reader;
 };
 
-absl::StatusOr<std::optional<v1::TensorLeaf>> FindLeaf(StepReader& reader, const std::string& name) {
+absl::StatusOr<std::optional<v1::TensorLeaf>> FindLeaf(RecordSource& reader, const std::string& name) {
   std::optional<v1::TensorLeaf> found;
   auto wanted = [&](const std::string& full_name, uint32_t) {
     return !found.has_value() && (name.size() > kSurelyWhole || absl::StartsWith(name, full_name) ||
@@ -49,11 +49,11 @@ absl::StatusOr<Candidate> FindCandidate(const QueryContext& context, const v1::R
   if (!view.ok()) return view.status();
   std::vector<Candidate> candidates;
   size_t looked_at = 0;
-  for (const ViewedStep& step : view->steps()) {
+  for (const ShownStep& step : view->steps()) {
     if (request.has_step() && step.key.step != request.step()) continue;
     if (request.has_rank() && step.key.rank != RankCode(request.rank())) continue;
     ++looked_at;
-    auto reader = view->Reader(step);
+    auto reader = view->Records(step);
     if (!reader.ok()) return reader.status();
     auto leaf = FindLeaf(**reader, request.name());
     if (!leaf.ok()) return leaf.status();
@@ -96,7 +96,7 @@ std::vector<DimensionSlice> SlicesOf(const v1::ReadTensorRequest& request) {
 // Reads ranges of a payload in order; short ranges of one chunk read it once.
 class PayloadWindow {
  public:
-  PayloadWindow(StepReader& reader, std::string hash) : reader_(reader), hash_(std::move(hash)) {}
+  PayloadWindow(RecordSource& reader, std::string hash) : reader_(reader), hash_(std::move(hash)) {}
 
   absl::Status Read(uint64_t offset, uint64_t size, absl::FunctionRef<absl::Status(std::string_view)> visit) {
     while (size > 0) {
@@ -117,7 +117,7 @@ class PayloadWindow {
   }
 
  private:
-  StepReader& reader_;
+  RecordSource& reader_;
   const std::string hash_;
   uint64_t begin_ = 0;
   std::string chunk_;

@@ -66,8 +66,8 @@ absl::Status RunView::AddHere() {
   }
   steps_.reserve(steps_.size() + shown->size());
   for (ShownStep& step : *shown) {
-    const int64_t opened_at = opened.empty() ? 0 : opened[step.key.epoch];
-    steps_.push_back({std::move(step), nullptr, opened_at});
+    if (!opened.empty()) step.opened_unix_us = opened[step.key.epoch];
+    steps_.push_back(std::move(step));
   }
   holders_.push_back(nullptr);
   return absl::OkStatus();
@@ -117,7 +117,7 @@ absl::Status RunView::Ask(Known& known) {
         open_sessions_ += part.summary().open_sessions();
         in_use_elsewhere_ |= part.in_use();
         for (const shards::RunPart::Step& step : part.steps()) {
-          ViewedStep viewed;
+          ShownStep viewed;
           viewed.key = {.run = 0, .rank = step.rank(), .step = step.step(), .epoch = step.epoch()};
           viewed.row = step.row();
           viewed.earlier_epochs.assign(step.earlier_epochs().begin(), step.earlier_epochs().end());
@@ -134,17 +134,17 @@ absl::Status RunView::Ask(Known& known) {
 }
 
 void RunView::Show() {
-  const auto misplaced = [](const ViewedStep& a, const ViewedStep& b) {
+  const auto misplaced = [](const ShownStep& a, const ShownStep& b) {
     return std::pair(a.key.step, a.key.rank) >= std::pair(b.key.step, b.key.rank);
   };
   // As where there is one server: rows are slow to move.
   if (std::adjacent_find(steps_.begin(), steps_.end(), misplaced) == steps_.end()) return;
-  std::stable_sort(steps_.begin(), steps_.end(), [](const ViewedStep& a, const ViewedStep& b) {
+  std::stable_sort(steps_.begin(), steps_.end(), [](const ShownStep& a, const ShownStep& b) {
     return std::tuple(a.key.step, a.key.rank, -a.opened_unix_us) <
            std::tuple(b.key.step, b.key.rank, -b.opened_unix_us);
   });
-  std::vector<ViewedStep> shown;
-  for (ViewedStep& step : steps_) {
+  std::vector<ShownStep> shown;
+  for (ShownStep& step : steps_) {
     const bool replaced =
         !shown.empty() && shown.back().key.step == step.key.step && shown.back().key.rank == step.key.rank;
     (replaced ? hidden_ : shown).push_back(std::move(step));
@@ -156,7 +156,7 @@ void RunView::Report(const Known& known) const {
   if (known.gone.empty()) return;
   std::set<uint32_t> here;
   uint32_t highest = 0;
-  for (const ViewedStep& step : steps_) {
+  for (const ShownStep& step : steps_) {
     here.insert(step.key.rank);
     if (RankOfCode(step.key.rank).kind() == v1::Rank::RANK) highest = std::max(highest, step.key.rank);
   }
@@ -179,39 +179,39 @@ void RunView::Report(const Known& known) const {
   }
 }
 
-absl::StatusOr<std::unique_ptr<StepOrigin>> RunView::Origin(const ViewedStep& step) const {
+absl::StatusOr<std::unique_ptr<BlockSource>> RunView::Blocks(const ShownStep& step) const {
   if (step.peer != nullptr) return step.peer->ReadStep(run_, step.key);
-  return OriginInStore(*shards_.store, step.key, step.row);
+  return BlocksInStore(*shards_.store, step.key, step.row);
 }
 
-absl::StatusOr<std::unique_ptr<StepReader>> RunView::Reader(const ViewedStep& step) const {
-  auto origin = Origin(step);
-  if (!origin.ok()) return origin.status();
-  return ReaderOf(*std::move(origin), run_, step.key);
+absl::StatusOr<std::unique_ptr<RecordSource>> RunView::Records(const ShownStep& step) const {
+  auto blocks = Blocks(step);
+  if (!blocks.ok()) return blocks.status();
+  return RecordsOf(*std::move(blocks), run_, step.key);
 }
 
-absl::StatusOr<std::unique_ptr<StepReader>> RunView::Reader(uint32_t step, const v1::Rank& rank,
-                                                            std::optional<uint32_t> epoch) const {
+absl::StatusOr<std::unique_ptr<RecordSource>> RunView::Records(uint32_t step, const v1::Rank& rank,
+                                                               std::optional<uint32_t> epoch) const {
   // Says what there is where there is no such step.
   if (shards_.peers == nullptr) return shards_.store->OpenStep(run_, step, rank, epoch);
   const uint32_t code = RankCode(rank);
   std::vector<std::string> steps;
   std::set<std::string> ranks;
-  for (const std::vector<ViewedStep>* list : {&steps_, &hidden_}) {
-    for (const ViewedStep& viewed : *list) {
+  for (const std::vector<ShownStep>* list : {&steps_, &hidden_}) {
+    for (const ShownStep& viewed : *list) {
       ranks.insert(RankName(RankOfCode(viewed.key.rank)));
       if (viewed.key.rank != code) continue;
       steps.push_back(Cat(viewed.key.step));
       if (viewed.key.step != step) continue;
-      if (!epoch.has_value() || *epoch == viewed.key.epoch) return Reader(viewed);
+      if (!epoch.has_value() || *epoch == viewed.key.epoch) return Records(viewed);
       if (std::find(viewed.earlier_epochs.begin(), viewed.earlier_epochs.end(), *epoch) ==
           viewed.earlier_epochs.end()) {
         continue;
       }
       if (viewed.peer == nullptr) return shards_.store->OpenStep(run_, step, rank, epoch);
-      ViewedStep earlier = viewed;
+      ShownStep earlier = viewed;
       earlier.key.epoch = *epoch;
-      return Reader(earlier);
+      return Records(earlier);
     }
   }
   const std::string none = Cat("run \"", run_, "\" has no ");

@@ -10,7 +10,7 @@
 #include "server/query/shown_steps.h"
 #include "server/shards/missing_shards.h"
 #include "server/shards/peers.h"
-#include "server/store/step_origin.h"
+#include "server/store/block_source.h"
 
 namespace msprobe::server {
 
@@ -19,12 +19,6 @@ struct Shards {
   const Store* store = nullptr;
   Peers* peers = nullptr;            // null: this server is alone
   MissingShards* missing = nullptr;  // where it is said who could not be asked; null with peers null
-};
-
-// A step of one rank as it is shown, and where it is.
-struct ViewedStep : ShownStep {
-  Peer* peer = nullptr;        // null: here. Else key.run means nothing
-  int64_t opened_unix_us = 0;  // of its session; where there are several servers
 };
 
 // A run over all of its shards. Of a rank that several of them have (it was restarted, and was a process without a rank
@@ -38,18 +32,18 @@ class RunView {
 
   const std::string& run() const { return run_; }
   // In order of step, then rank (ranks before processes).
-  const std::vector<ViewedStep>& steps() const { return steps_; }
+  const std::vector<ShownStep>& steps() const { return steps_; }
   // Sessions that have neither ended nor been lost.
   uint32_t open_sessions() const { return open_sessions_; }
   // The shards that hold a part of it, null being this one; and whether a session streams into one of the others.
   const std::vector<Peer*>& holders() const { return holders_; }
   bool in_use_elsewhere() const { return in_use_elsewhere_; }
 
-  absl::StatusOr<std::unique_ptr<StepOrigin>> Origin(const ViewedStep& step) const;
-  absl::StatusOr<std::unique_ptr<StepReader>> Reader(const ViewedStep& step) const;
+  absl::StatusOr<std::unique_ptr<BlockSource>> Blocks(const ShownStep& step) const;
+  absl::StatusOr<std::unique_ptr<RecordSource>> Records(const ShownStep& step) const;
   // Epoch absent: the one that is shown. NotFound says what there is.
-  absl::StatusOr<std::unique_ptr<StepReader>> Reader(uint32_t step, const v1::Rank& rank,
-                                                     std::optional<uint32_t> epoch) const;
+  absl::StatusOr<std::unique_ptr<RecordSource>> Records(uint32_t step, const v1::Rank& rank,
+                                                        std::optional<uint32_t> epoch) const;
 
  private:
   struct Known;  // what was learnt of the others
@@ -61,8 +55,8 @@ class RunView {
 
   Shards shards_;
   std::string run_;
-  std::vector<ViewedStep> steps_;
-  std::vector<ViewedStep> hidden_;  // of shards that another one's session has replaced
+  std::vector<ShownStep> steps_;
+  std::vector<ShownStep> hidden_;  // of shards that another one's session has replaced
   std::vector<Peer*> holders_;
   uint32_t open_sessions_ = 0;
   bool in_use_elsewhere_ = false;

@@ -9,7 +9,7 @@
 #include "server/ingest/ingest_service.h"
 #include "server/query/run_parts.h"
 #include "server/query/shown_steps.h"
-#include "server/store/step_origin.h"
+#include "server/store/block_source.h"
 
 namespace msprobe::server {
 namespace {
@@ -50,17 +50,17 @@ absl::Status ReadRunHere(const QueryContext& context, const std::string& name, c
 
 class StepSender {
  public:
-  StepSender(const StepOrigin& origin, const Send<shards::StepPart>& send) : origin_(origin), send_(send) {}
+  StepSender(const BlockSource& source, const Send<shards::StepPart>& send) : source_(source), send_(send) {}
 
   absl::Status Run() {
     shards::StepPart head;
-    *head.mutable_head()->mutable_row() = origin_.row();
-    *head.mutable_head()->mutable_hello() = origin_.hello();
-    auto faults = origin_.Faults();
+    *head.mutable_head()->mutable_row() = source_.row();
+    *head.mutable_head()->mutable_hello() = source_.hello();
+    auto faults = source_.Faults();
     if (!faults.ok()) return faults.status();
     head.mutable_head()->mutable_faults()->Add(faults->begin(), faults->end());
     if (!send_(head)) return PeerGone();
-    auto blocks = origin_.Blocks();
+    auto blocks = source_.Blocks();
     if (!blocks.ok()) return blocks.status();
     for (const auto& block : *blocks) {
       if (absl::Status status = SendBlock(*block); !status.ok()) return status;
@@ -73,7 +73,7 @@ class StepSender {
     shards::StepPart part;
     for (uint64_t id : block.structures()) {
       if (!sent_.insert(id).second) continue;
-      auto structure = origin_.Structure(id);
+      auto structure = source_.Structure(id);
       if (!structure.ok()) return structure.status();
       part.mutable_definition()->set_structure((*structure)->structure.SerializeAsString());
       part.mutable_definition()->set_id(id);
@@ -81,7 +81,7 @@ class StepSender {
     }
     for (uint64_t id : block.stacks()) {
       if (!sent_.insert(id).second) continue;
-      auto frames = origin_.Stack(id);
+      auto frames = source_.Stack(id);
       if (!frames.ok()) return frames.status();
       v1::Stack stack;
       stack.mutable_frames()->Add(frames->begin(), frames->end());
@@ -93,7 +93,7 @@ class StepSender {
     return send_(part) ? absl::OkStatus() : PeerGone();
   }
 
-  const StepOrigin& origin_;
+  const BlockSource& source_;
   const Send<shards::StepPart>& send_;
   absl::flat_hash_set<uint64_t> sent_;
 };
@@ -106,9 +106,9 @@ absl::Status ReadStepHere(const QueryContext& context, const shards::ReadStepReq
   auto row = context.store->Find<storage::StepRow>(key.Encode());
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat(key.ToString(), " was deleted"));
-  auto origin = OriginInStore(*context.store, key, **row);
-  if (!origin.ok()) return origin.status();
-  return StepSender(**origin, send).Run();
+  auto source = BlocksInStore(*context.store, key, **row);
+  if (!source.ok()) return source.status();
+  return StepSender(**source, send).Run();
 }
 
 template <typename Message>

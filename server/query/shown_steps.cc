@@ -16,7 +16,7 @@ absl::StatusOr<std::vector<ShownStep>> ShownSteps(const Store& store, uint32_t r
   SessionOrder sessions(&store, run);
   for (auto& [key, row] : *steps) {
     if (shown.empty() || shown.back().key.rank != key.rank || shown.back().key.step != key.step) {
-      shown.push_back({key, std::move(row), {}});
+      shown.push_back({key, std::move(row), {}, nullptr, 0});
       continue;
     }
     ShownStep& other = shown.back();

@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "server/format/storage/tile_reader.h"
-#include "server/store/stored_step.h"
+#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 namespace {
 
-// All of a layout that is not in StepLayout::Key by way of blocks.
+// All of a layout that is not in TableLayout::Key by way of blocks.
 bool SameSettings(const v1::CaptureSettings& a, const v1::CaptureSettings& b) {
   return a.framework() == b.framework() && a.task() == b.task() && a.level() == b.level() &&
          a.summary_mode() == b.summary_mode() && a.high_precision() == b.high_precision();

@@ -13,9 +13,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "server/analysis/compare/column_agreement.h"
 #include "server/analysis/compare/comparison.h"
 #include "server/query/analysis_context.h"
-#include "server/query/column_agreement.h"
 
 namespace msprobe::server {
 

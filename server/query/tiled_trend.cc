@@ -7,11 +7,11 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/analysis/table/statistic.h"
+#include "server/analysis/table/table_layouts.h"
 #include "server/format/cat.h"
 #include "server/format/storage/structure_summary.h"
 #include "server/format/storage/tile_reader.h"
-#include "server/query/step_layouts.h"
-#include "server/store/stored_step.h"
+#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 
@@ -80,8 +80,8 @@ absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, cons
   if (!blocks.ok()) return blocks.status();
   const v1::CaptureSettings& settings = session->hello().settings();
   const auto structure = [&](uint64_t id) { return store.Structure(step.run, id); };
-  auto layout =
-      context_.layouts->Get(LayoutKey(settings, *blocks), [&] { return MakeStepLayout(settings, *blocks, structure); });
+  auto layout = context_.layouts->Get(LayoutKey(settings, *blocks),
+                                      [&] { return MakeTableLayout(settings, *blocks, structure); });
   if (!layout.ok()) return layout.status();
 
   const StepTable& table = (*layout)->table;
@@ -131,7 +131,7 @@ absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, cons
         choice.leaves.push_back({at.fragment, i, static_cast<int32_t>(number % kMaxTensors)});
         choice.layout_leaves.push_back(at.leaf + i);
       }
-      const auto add_whole = [&](const StepLayout::Scalar& scalar) {
+      const auto add_whole = [&](const TableLayout::Scalar& scalar) {
         if (scalar.row < 0 || chosen[static_cast<size_t>(scalar.row)] < 0) return;
         Choice& choice = *numbers[static_cast<size_t>(chosen[static_cast<size_t>(scalar.row)]) / kMaxTensors];
         if (choice.fragments.empty() || choice.fragments.back().fragment != at.fragment) choice.fragments.push_back(at);
@@ -151,12 +151,12 @@ absl::StatusOr<TiledTrend::Choices> TiledTrend::Choose(const StepKey& step, cons
   return tensors;
 }
 
-std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t passes) {
+std::shared_ptr<const TableLayout> TiledTrend::Repeated(Choice& choice, size_t passes) {
   absl::MutexLock lock(&choice.mu);
-  std::shared_ptr<const StepLayout>& known = choice.repeated[passes];
+  std::shared_ptr<const TableLayout>& known = choice.repeated[passes];
   if (known != nullptr) return known;
-  const StepLayout& from = *choice.layout;
-  auto layout = std::make_shared<StepLayout>();
+  const TableLayout& from = *choice.layout;
+  auto layout = std::make_shared<TableLayout>();
   StepTable& table = layout->table;
   table.texts = from.table.texts;
   table.interned = from.table.interned;
@@ -180,7 +180,7 @@ std::shared_ptr<const StepLayout> TiledTrend::Repeated(Choice& choice, size_t pa
       layout->leaves.push_back(from.leaves[choice.layout_leaves[i]]);
       layout->leaves.back().row = first + choice.leaves[i].row;
     }
-    const auto repeated = [&](StepLayout::Scalar scalar) {
+    const auto repeated = [&](TableLayout::Scalar scalar) {
       const auto row =
           std::lower_bound(choice.rows.begin(), choice.rows.end(), scalar.row,
                            [](size_t each, int32_t wanted) { return static_cast<int32_t>(each) < wanted; });
@@ -260,8 +260,8 @@ absl::StatusOr<StepTable> TiledTrend::Read(size_t index) const {
   }
   StepTable table;
   StoredContents contents;
-  absl::Status status = FillStepTable(Repeated(*part.choice, part.passes.size()),
-                                      {std::make_shared<const v1::Block>(builder.Take())}, table, contents, nullptr);
+  absl::Status status = FillTable(Repeated(*part.choice, part.passes.size()),
+                                  {std::make_shared<const v1::Block>(builder.Take())}, table, contents, nullptr);
   if (!status.ok()) return status;
   return table;
 }

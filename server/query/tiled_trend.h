@@ -12,9 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "server/analysis/table/step_table.h"
+#include "server/analysis/table/table_layout.h"
 #include "server/format/storage/storage.pb.h"
 #include "server/query/analysis_context.h"
-#include "server/query/step_layout.h"
 
 namespace msprobe::server {
 
@@ -69,7 +69,7 @@ class TiledTrend {
   };
   // What is chosen of all passes of one layout: tensors, or arguments that are numbers.
   struct Choice {
-    std::shared_ptr<const StepLayout> layout;
+    std::shared_ptr<const TableLayout> layout;
     std::vector<size_t> rows;           // of the layout
     std::vector<size_t> places;         // of each row, among all chosen ones of the step
     std::vector<const Entry*> entries;  // of each row
@@ -77,7 +77,7 @@ class TiledTrend {
     std::vector<LeafPlace> leaves;
     std::vector<size_t> layout_leaves;  // of each of these: index into the layout's
     absl::Mutex mu;
-    std::map<size_t, std::shared_ptr<const StepLayout>> repeated ABSL_GUARDED_BY(mu);  // by number of passes
+    std::map<size_t, std::shared_ptr<const TableLayout>> repeated ABSL_GUARDED_BY(mu);  // by number of passes
   };
   struct Part {
     StepKey session;  // its step is that of the first pass
@@ -93,7 +93,7 @@ class TiledTrend {
   using Choices = std::vector<std::unique_ptr<Choice>>;
 
   absl::StatusOr<Choices> Choose(const StepKey& step, const std::string& name_glob) const;
-  static std::shared_ptr<const StepLayout> Repeated(Choice& choice, size_t passes);
+  static std::shared_ptr<const TableLayout> Repeated(Choice& choice, size_t passes);
 
   const AnalysisContext& context_;
   std::vector<bool> taken_;

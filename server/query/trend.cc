@@ -10,13 +10,13 @@
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 #include "server/query/trend_walk.h"
 
 namespace msprobe::server {
 namespace {
 
-using Place = AnalysisSource::Place;
+using Place = OpenedSource::Place;
 
 constexpr uint32_t kDefaultLimit = 1000;
 constexpr int kPointsAMessage = 20'000;
@@ -42,11 +42,11 @@ class Trends : public TrendSink {
       return absl::InvalidArgumentError(
           "scope.name_glob is empty: name the tensors, e.g. Functional.linear.*.output.0");
     }
-    auto target = AnalysisSource::Open(request_.source(), context_);
+    auto target = OpenedSource::Open(request_.source(), context_);
     if (!target.ok()) return target.status();
-    std::optional<AnalysisSource> golden;
+    std::optional<OpenedSource> golden;
     if (request_.has_golden()) {
-      auto opened = AnalysisSource::Open(request_.golden(), context_);
+      auto opened = OpenedSource::Open(request_.golden(), context_);
       if (!opened.ok()) return opened.status();
       golden = *std::move(opened);
     }
@@ -80,8 +80,8 @@ class Trends : public TrendSink {
     std::vector<std::tuple<uint32_t, uint32_t, double, double>> points;
   };
 
-  absl::StatusOr<std::vector<TrendStop>> StopsOf(const AnalysisSource& target,
-                                                 const std::optional<AnalysisSource>& golden) {
+  absl::StatusOr<std::vector<TrendStop>> StopsOf(const OpenedSource& target,
+                                                 const std::optional<OpenedSource>& golden) {
     std::vector<TrendStop> stops;
     if (!golden) {
       auto places = PlacesIn(target, request_.scope());

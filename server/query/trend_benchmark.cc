@@ -28,7 +28,7 @@ struct Filled {
   ScratchDirectory directory;
   const RepeatedPass pass;
   std::unique_ptr<Store> store;
-  StepLayouts layouts;
+  TableLayouts layouts;
   bool ok = false;
 };
 
@@ -39,7 +39,7 @@ const Filled& TheRun() {
 
 void OneTensor(benchmark::State& state) {
   const Filled& filled = TheRun();
-  AnalysisContext context{.store = filled.store.get(), .layouts = const_cast<StepLayouts*>(&filled.layouts)};
+  AnalysisContext context{.store = filled.store.get(), .layouts = const_cast<TableLayouts*>(&filled.layouts)};
   v1::TrendRequest request;
   request.mutable_source()->set_run("run");
   request.mutable_scope()->set_name_glob("Torch.matmul.3.forward.output.0");

@@ -67,7 +67,7 @@ class TrendTest : public testing::Test {
 
   ScratchDirectory directory_;
   std::unique_ptr<Store> store_;
-  StepLayouts layouts_;
+  TableLayouts layouts_;
   AnalysisContext context_;
 };
 

@@ -15,7 +15,7 @@
 namespace msprobe::server {
 namespace {
 
-using Place = AnalysisSource::Place;
+using Place = OpenedSource::Place;
 using Values = std::vector<std::optional<double>>;
 
 constexpr absl::Duration kTellEvery = absl::Milliseconds(20);
@@ -40,13 +40,13 @@ struct TrendWalk::State {
     std::shared_ptr<const void> layout;  // so that its address stays its own
   };
 
-  absl::Status ReadTiles(const AnalysisSource& target, std::vector<TrendStop>& stops) {
+  absl::Status ReadTiles(const OpenedSource& target, std::vector<TrendStop>& stops) {
     // Those of other servers are read step by step.
     const auto elsewhere = std::stable_partition(
         stops.begin(), stops.end(), [&](const TrendStop& stop) { return target.FindStored(stop.shown()) != nullptr; });
     std::vector<TiledTrend::Step> steps;
     for (auto stop = stops.begin(); stop != elsewhere; ++stop) {
-      const AnalysisSource::Stored& stored = *target.FindStored(stop->shown());
+      const OpenedSource::Stored& stored = *target.FindStored(stop->shown());
       steps.push_back({stored.key, stored.blocks});
     }
     if (steps.empty()) return absl::OkStatus();
@@ -90,7 +90,7 @@ struct TrendWalk::State {
     }
   }
 
-  absl::StatusOr<std::vector<Sample>> ReadStop(const AnalysisSource& target, const AnalysisSource* golden,
+  absl::StatusOr<std::vector<Sample>> ReadStop(const OpenedSource& target, const OpenedSource* golden,
                                                const TrendStop& stop) {
     if (walk.cancelled_()) return PeerGone();
     constexpr DumpReading kNumbers{.stacks = false, .construct = false};
@@ -197,7 +197,7 @@ TrendWalk::TrendWalk(const AnalysisContext& context, const std::string& name_glo
                      const std::vector<Statistic>& statistics, const std::function<bool()>& cancelled)
     : context_(context), name_glob_(name_glob), statistics_(statistics), cancelled_(cancelled) {}
 
-absl::Status TrendWalk::Run(const AnalysisSource& target, const AnalysisSource* golden, std::vector<TrendStop> stops,
+absl::Status TrendWalk::Run(const OpenedSource& target, const OpenedSource* golden, std::vector<TrendStop> stops,
                             TrendSink& sink) {
   State state{*this, sink, {}, {}, 0, stops.size(), absl::InfinitePast()};
   if (golden == nullptr) {

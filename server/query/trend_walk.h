@@ -12,20 +12,20 @@
 #include "server/analysis/table/statistic.h"
 #include "server/analysis/table/step_table.h"
 #include "server/query/analysis_context.h"
-#include "server/query/step_sources.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 
 // A step of one side, or of both.
 struct TrendStop {
-  std::optional<AnalysisSource::Place> target;
-  std::optional<AnalysisSource::Place> golden;
-  const AnalysisSource::Place& shown() const { return target ? *target : *golden; }
+  std::optional<OpenedSource::Place> target;
+  std::optional<OpenedSource::Place> golden;
+  const OpenedSource::Place& shown() const { return target ? *target : *golden; }
 };
 
 // One tensor of one step. Views live as long as the call that gives them.
 struct TrendTensor {
-  const AnalysisSource::Place& place;
+  const OpenedSource::Place& place;
   size_t row = 0;  // among the wanted tensors of the step
   std::string_view name;
   std::string_view dtype;
@@ -54,7 +54,7 @@ class TrendWalk {
             const std::function<bool()>& cancelled);
 
   // Tensors of one step come together and in order; steps do not, where some are tiles. Cancelled: nobody listens.
-  absl::Status Run(const AnalysisSource& target, const AnalysisSource* golden, std::vector<TrendStop> stops,
+  absl::Status Run(const OpenedSource& target, const OpenedSource* golden, std::vector<TrendStop> stops,
                    TrendSink& sink);
 
  private:

@@ -5,7 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "server/format/cat.h"
-#include "server/shards/fetched_step.h"
+#include "server/shards/peer_blocks.h"
 
 namespace msprobe::server {
 namespace {
@@ -136,7 +136,7 @@ absl::Status Peer::ReadRun(const std::string& run, VisitPart visit) {
   });
 }
 
-absl::StatusOr<std::unique_ptr<StepOrigin>> Peer::ReadStep(const std::string& run, const StepKey& key) {
+absl::StatusOr<std::unique_ptr<BlockSource>> Peer::ReadStep(const std::string& run, const StepKey& key) {
   grpc::ClientContext call;
   if (absl::Status status = Prepare(call, kWork); !status.ok()) return status;
   shards::ReadStepRequest request;
@@ -144,7 +144,7 @@ absl::StatusOr<std::unique_ptr<StepOrigin>> Peer::ReadStep(const std::string& ru
   request.set_step(key.step);
   request.set_rank(key.rank);
   request.set_epoch(key.epoch);
-  auto step = std::make_unique<FetchedStep>(this);
+  auto step = std::make_unique<PeerBlocks>(this);
   absl::Status status = ReadAll(stub_->ReadStep(&call, request), call, [&](shards::StepPart& part) {
     step->Add(part);
     return absl::OkStatus();

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "server/shards/shard_list.h"
 #include "server/shards/shards.grpc.pb.h"
-#include "server/store/step_origin.h"
+#include "server/store/block_source.h"
 
 namespace msprobe::server {
 
@@ -41,7 +41,7 @@ class Peer {
   absl::Status ListRuns(VisitPart visit);
   absl::Status ReadRun(const std::string& run, VisitPart visit);  // NotFound: there is none
   // The step, whole but for its payloads. The peer outlives the origin.
-  absl::StatusOr<std::unique_ptr<StepOrigin>> ReadStep(const std::string& run, const StepKey& key);
+  absl::StatusOr<std::unique_ptr<BlockSource>> ReadStep(const std::string& run, const StepKey& key);
   absl::Status ReadPayload(std::string_view hash, uint64_t offset, uint64_t size,
                            absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit);
   absl::Status PinRun(const std::string& run, bool pinned);

@@ -7,7 +7,7 @@
 #include "server/format/cat.h"
 #include "server/store/session_order.h"
 #include "server/store/store.h"
-#include "server/store/stored_step.h"
+#include "server/store/stored_blocks.h"
 #include "server/store/tiles/tiled_passes.h"
 
 namespace msprobe::server {
@@ -235,8 +235,9 @@ absl::StatusOr<std::vector<Store::Step>> Store::StepsUnder(const std::string& pr
   return steps;
 }
 
-absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& run_name, uint32_t step,
-                                                            const v1::Rank& rank, std::optional<uint32_t> epoch) const {
+absl::StatusOr<std::unique_ptr<RecordSource>> Store::OpenStep(const std::string& run_name, uint32_t step,
+                                                              const v1::Rank& rank,
+                                                              std::optional<uint32_t> epoch) const {
   auto run = FindRun(run_name);
   if (!run.ok()) return run.status();
   std::optional<Step> there;
@@ -255,7 +256,7 @@ absl::StatusOr<std::unique_ptr<StepReader>> Store::OpenStep(const std::string& r
     return row.status();
   });
   if (!looked.ok()) return looked;
-  if (there.has_value()) return OpenStoredStep(*this, *run, there->first, there->second);
+  if (there.has_value()) return OpenStoredRecords(*this, *run, there->first, there->second);
 
   return NoSuchStep(*this, *run, step, rank, epoch);
 }

@@ -3,8 +3,8 @@
 #include <benchmark/benchmark.h>
 
 #include "server/store/disk/scratch_directory.h"
+#include "server/store/stored_blocks.h"
 #include "server/store/stored_pass.h"
-#include "server/store/stored_step.h"
 #include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {

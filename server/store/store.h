@@ -21,7 +21,7 @@
 #include "server/format/storage/key.h"
 #include "server/format/storage/value.h"
 #include "server/store/change_set.h"
-#include "server/store/step_reader.h"
+#include "server/store/record_source.h"
 #include "server/store/structure_cache.h"
 
 namespace rocksdb {
@@ -132,8 +132,8 @@ class Store {
   // What each session of a rank, in order of epoch, left of one step.
   absl::StatusOr<std::vector<Step>> Steps(uint32_t run, const v1::Rank& rank, uint32_t step) const;
   // Epoch absent: the latest that has the step. NotFound names what does exist.
-  absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(const std::string& run, uint32_t step, const v1::Rank& rank,
-                                                       std::optional<uint32_t> epoch = std::nullopt) const;
+  absl::StatusOr<std::unique_ptr<RecordSource>> OpenStep(const std::string& run, uint32_t step, const v1::Rank& rank,
+                                                         std::optional<uint32_t> epoch = std::nullopt) const;
   // Sum of the sizes of the distinct payloads that a run refers to.
   absl::StatusOr<uint64_t> ReferencedBytes(uint32_t run) const;
 

@@ -80,7 +80,7 @@ class WebServiceTest : public testing::Test {
   ScratchDirectory directory_;
   Metrics metrics_;
   RefusalLog refusals_;
-  StepLayouts layouts_;
+  TableLayouts layouts_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   Activity activity_{now_};
   std::unique_ptr<Store> store_;

@@ -15,7 +15,7 @@ class StepCheck {
       : store_(store), planned_(planned), step_(step), wrong_(wrong) {}
 
   // Whether the step is complete.
-  bool Run(StepReader& reader, bool whole) {
+  bool Run(RecordSource& reader, bool whole) {
     absl::Status status = reader.ForEachRecord([&](const v1::Record& record, uint64_t) {
       Take(record, whole);
       return absl::OkStatus();

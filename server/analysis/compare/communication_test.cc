@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/analysis/table/memory_step.h"
+#include "server/analysis/table/memory_table.h"
 
 namespace msprobe::server {
 namespace {
@@ -30,7 +30,7 @@ std::string Message(const std::string& op, int peer) {
 }
 
 std::vector<std::string> Channels(const std::string& name, const std::string& json, uint32_t rank) {
-  const MemoryStep step({{name, json}});
+  const MemoryTable step({{name, json}});
   return ChannelsOf(step.table(), step.table().entries[0], rank);
 }
 
@@ -51,10 +51,10 @@ TEST(ChannelsTest, TellWhoTalksToWhom) {
 
 TEST(ChannelsTest, UsesAreCountedBeforeARecordAndInAll) {
   const std::string send = Given(kLeaf + "," + Number(1));
-  const MemoryStep step({{"Distributed.send.0.forward", send},
-                         {"Torch.add.0.forward", Given(kLeaf)},
-                         {"Distributed.send.1.forward", send},
-                         {"Distributed.all_reduce.0.forward", Given(kLeaf)}});
+  const MemoryTable step({{"Distributed.send.0.forward", send},
+                          {"Torch.add.0.forward", Given(kLeaf)},
+                          {"Distributed.send.1.forward", send},
+                          {"Distributed.all_reduce.0.forward", Given(kLeaf)}});
   const auto uses = UsesOfChannels(step.table(), 0, 1);
   EXPECT_EQ(uses.at("0>1").before, 1u);
   EXPECT_EQ(uses.at("0>1").all, 2u);

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
-#include "server/format/storage/record_pass.h"
 
 namespace msprobe::server {
 namespace {
@@ -268,34 +268,7 @@ bool SurelyAgree(const StepTable& target, const StepTable& golden, const Compari
   return true;
 }
 
-std::string_view ModuleOf(const Entry& entry) {
-  constexpr std::string_view kModule = "Module.";
-  std::string_view name = entry.name;
-  if (!name.starts_with(kModule)) name = entry.parent;
-  if (!name.starts_with(kModule)) return {};
-  name = WithoutPass(name);
-  name.remove_prefix(kModule.size());
-  // Class, direction and count, or class, parameters_grad and count.
-  for (int part = 0; part < 3; ++part) {
-    const size_t dot = name.rfind('.');
-    if (dot == std::string_view::npos) return {};
-    name = name.substr(0, dot);
-  }
-  return name;
-}
-
-std::string_view LayerOf(std::string_view module) {
-  size_t begin = 0;
-  while (begin < module.size()) {
-    const size_t end = std::min(module.find('.', begin), module.size());
-    const std::string_view part = module.substr(begin, end - begin);
-    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos) return module.substr(0, end);
-    begin = end + 1;
-  }
-  return {};
-}
-
-absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepSource& golden,
+absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
                                            const ComparisonOptions& options) {
   const StepTable& a = target.table();
   const StepTable& b = golden.table();

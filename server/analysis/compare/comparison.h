@@ -13,7 +13,7 @@
 #include "server/analysis/compare/name_mapping.h"
 #include "server/analysis/compare/row_match.h"
 #include "server/analysis/compare/tolerance.h"
-#include "server/analysis/table/step_source.h"
+#include "server/analysis/table/table_source.h"
 
 namespace msprobe::server {
 
@@ -87,7 +87,7 @@ struct ComparisonOptions {
 };
 
 // Compares one step of one rank with another. Cancelled: options.content.cancelled said so.
-absl::StatusOr<StepComparison> CompareStep(const StepSource& target, const StepSource& golden,
+absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
                                            const ComparisonOptions& options);
 
 // Judges one pair of rows (kNoRow: there is none). `content` may be null. `options` needs mode and tolerances only.
@@ -96,11 +96,5 @@ ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const Com
 
 // Whether two steps of one layout have no difference by their statistics and checksums. False: perhaps they have.
 bool SurelyAgree(const StepTable& target, const StepTable& golden, const ComparisonOptions& options);
-
-// The module a record belongs to: of "Module.model.norm.Qwen2RMSNorm.forward.0" it is "model.norm"; of other records
-// that of the parent.
-std::string_view ModuleOf(const Entry& entry);
-// "model.layers.0" of "model.layers.0.mlp"; empty outside of numbered layers.
-std::string_view LayerOf(std::string_view module);
 
 }  // namespace msprobe::server

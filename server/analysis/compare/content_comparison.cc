@@ -47,8 +47,8 @@ double FirstElement(const TensorDescription& description, const std::string& byt
 
 }  // namespace
 
-ContentResult CompareContent(const Row& target_row, const StepSource& target, const Row& golden_row,
-                             const StepSource& golden, const Tolerances* tolerances) {
+ContentResult CompareContent(const Row& target_row, const TableSource& target, const Row& golden_row,
+                             const TableSource& golden, const Tolerances* tolerances) {
   ContentResult result;
   if (target_row.data_name.empty() || golden_row.data_name.empty()) return result;
   const auto unreadable = [&result](std::string_view side, const absl::Status& status) {
@@ -98,8 +98,9 @@ ContentResult CompareContent(const Row& target_row, const StepSource& target, co
   return result;
 }
 
-absl::StatusOr<std::vector<ContentResult>> CompareContents(const RowMatch& match, const StepSource& target,
-                                                           const StepSource& golden, const ContentComparison& options) {
+absl::StatusOr<std::vector<ContentResult>> CompareContents(const RowMatch& match, const TableSource& target,
+                                                           const TableSource& golden,
+                                                           const ContentComparison& options) {
   std::vector<ContentResult> results(match.pairs.size());
   std::atomic<size_t> next = 0;
   std::atomic<size_t> done = 0;

@@ -7,7 +7,7 @@
 #include "server/analysis/compare/row_match.h"
 #include "server/analysis/compare/tolerance.h"
 #include "server/analysis/compat/mindstudio_table.h"
-#include "server/analysis/table/step_source.h"
+#include "server/analysis/table/table_source.h"
 
 namespace msprobe::server {
 
@@ -20,11 +20,11 @@ struct ContentComparison {
   std::function<void(size_t done)> progress;  // any thread; empty: nobody listens
 };
 
-absl::StatusOr<std::vector<ContentResult>> CompareContents(const RowMatch& match, const StepSource& target,
-                                                           const StepSource& golden, const ContentComparison& options);
+absl::StatusOr<std::vector<ContentResult>> CompareContents(const RowMatch& match, const TableSource& target,
+                                                           const TableSource& golden, const ContentComparison& options);
 
 // One pair of rows that both have a data_name.
-ContentResult CompareContent(const Row& target_row, const StepSource& target, const Row& golden_row,
-                             const StepSource& golden, const Tolerances* tolerances);
+ContentResult CompareContent(const Row& target_row, const TableSource& target, const Row& golden_row,
+                             const TableSource& golden, const Tolerances* tolerances);
 
 }  // namespace msprobe::server

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/analysis/table/dump_table.h"
+#include "server/analysis/table/dump_reader.h"
 
 namespace msprobe::server {
 namespace {
@@ -22,7 +22,7 @@ StepTable Table(const std::vector<Record>& records) {
   const std::string leaf =
       R"({"type":"torch.Tensor","dtype":"torch.float32","shape":[2],"Max":1.0,"Min":0.0,"Mean":0.5,"Norm":1.0})";
   StepTable table;
-  DumpTableBuilder builder(&table);
+  DumpReader builder(&table);
   for (const Record& record : records) {
     const bool gradient = record.name.find("parameters_grad") != std::string::npos;
     const std::string json =

@@ -98,10 +98,10 @@ class SqueezedTensor : public TensorSource {
 };
 
 // A side of the table.
-class AlignedStep : public StepSource {
+class AlignedStep : public TableSource {
  public:
   // `joined`: the records whose contents are joined; others that are several rows have no contents.
-  AlignedStep(std::unique_ptr<StepSource> source, std::vector<std::string_view> joined)
+  AlignedStep(std::unique_ptr<TableSource> source, std::vector<std::string_view> joined)
       : source_(std::move(source)), joined_(std::move(joined)) {
     const StepTable& whole = source_->table();
     table_.framework = whole.framework;
@@ -230,7 +230,7 @@ class AlignedStep : public StepSource {
     return extreme.has_value() ? Cell::Real(*extreme) : Cell::Text("None");
   }
 
-  const std::unique_ptr<StepSource> source_;
+  const std::unique_ptr<TableSource> source_;
   const std::vector<std::string_view> joined_;
   StepTable table_;
   std::vector<std::vector<uint32_t>> origins_;  // by row: rows of source_
@@ -238,7 +238,7 @@ class AlignedStep : public StepSource {
 
 }  // namespace
 
-TrainInferSides AlignTrainInfer(std::unique_ptr<StepSource> training, std::unique_ptr<StepSource> inference,
+TrainInferSides AlignTrainInfer(std::unique_ptr<TableSource> training, std::unique_ptr<TableSource> inference,
                                 TrainingBackend backend) {
   const bool megatron = backend == TrainingBackend::kMegatron;
   const std::vector<KeyedRow> training_rows = KeyedRows(training->table(), backend, true);

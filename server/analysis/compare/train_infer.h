@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "server/analysis/compare/row_match.h"
-#include "server/analysis/table/step_source.h"
+#include "server/analysis/table/table_source.h"
 
 namespace msprobe::server {
 
@@ -24,11 +24,11 @@ enum class TrainingBackend : uint8_t { kNone, kFsdp, kMegatron };
 //   4. in order of both sides; where the two orders contradict each other, in that of the training side.
 // Both sides have a row for every row of the table; one that a side lacks is spelled "N/A" there.
 struct TrainInferSides {
-  std::unique_ptr<StepSource> training;
-  std::unique_ptr<StepSource> inference;
+  std::unique_ptr<TableSource> training;
+  std::unique_ptr<TableSource> inference;
   RowMatch match;
 };
-TrainInferSides AlignTrainInfer(std::unique_ptr<StepSource> training, std::unique_ptr<StepSource> inference,
+TrainInferSides AlignTrainInfer(std::unique_ptr<TableSource> training, std::unique_ptr<TableSource> inference,
                                 TrainingBackend backend);
 
 }  // namespace msprobe::server

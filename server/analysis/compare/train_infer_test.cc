@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/analysis/table/memory_step.h"
+#include "server/analysis/table/memory_table.h"
 
 namespace msprobe::server {
 namespace {
@@ -38,14 +38,14 @@ std::vector<std::pair<std::string, std::string>> NamesOf(const TrainInferSides& 
   return names;
 }
 
-TrainInferSides Align(std::unique_ptr<MemoryStep> training, const Entries& inference,
+TrainInferSides Align(std::unique_ptr<MemoryTable> training, const Entries& inference,
                       TrainingBackend backend = TrainingBackend::kFsdp) {
-  return AlignTrainInfer(std::move(training), std::make_unique<MemoryStep>(inference), backend);
+  return AlignTrainInfer(std::move(training), std::make_unique<MemoryTable>(inference), backend);
 }
 
 TEST(TrainInferTest, WhatTheEngineFusesIsOneRow) {
   const std::string at = kTraining;
-  auto training = std::make_unique<MemoryStep>(Entries{
+  auto training = std::make_unique<MemoryTable>(Entries{
       {at + "q_proj.Linear.forward.0", Output("[1, 2, 2]", "1.0", at + "q_proj.Linear.forward.0.output.0.pt")},
       {at + "k_proj.Linear.forward.0", Output("[1, 2, 2]", "3.0", at + "k_proj.Linear.forward.0.output.0.pt")},
       {at + "v_proj.Linear.forward.0", Output("[1, 2, 2]", "2.0", at + "v_proj.Linear.forward.0.output.0.pt")}});
@@ -76,10 +76,10 @@ TEST(TrainInferTest, WhatTheEngineFusesIsOneRow) {
 
 TEST(TrainInferTest, WhatLiesBehindTheBackwardPassOfTheModelIsLeftOut) {
   const TrainInferSides sides =
-      Align(std::make_unique<MemoryStep>(Entries{{"Module.model.norm.Norm.forward.0", Output("[2]", "1.0")},
-                                                 {"Module.model.Qwen2Model.backward.0", Output("[2]", "1.0")},
-                                                 {"Module.model.late.Norm.backward.0", Output("[2]", "1.0")},
-                                                 {"Module.model.embed.Embedding.forward.1", Output("[2]", "1.0")}}),
+      Align(std::make_unique<MemoryTable>(Entries{{"Module.model.norm.Norm.forward.0", Output("[2]", "1.0")},
+                                                  {"Module.model.Qwen2Model.backward.0", Output("[2]", "1.0")},
+                                                  {"Module.model.late.Norm.backward.0", Output("[2]", "1.0")},
+                                                  {"Module.model.embed.Embedding.forward.1", Output("[2]", "1.0")}}),
             {});
   EXPECT_THAT(NamesOf(sides), ElementsAre(Pair("Module.model.norm.Norm.forward.0.output.0", ""),
                                           Pair("Module.model.embed.Embedding.forward.1.output.0", "")));
@@ -87,8 +87,8 @@ TEST(TrainInferTest, WhatLiesBehindTheBackwardPassOfTheModelIsLeftOut) {
 
 TEST(TrainInferTest, RowsOfOneSideStandWhereThatSideRanThem) {
   const TrainInferSides sides = Align(
-      std::make_unique<MemoryStep>(Entries{{"Module._fsdp_wrapped_module.model.a.A.forward.0", Output("[2]", "1.0")},
-                                           {"Module._fsdp_wrapped_module.model.b.B.forward.0", Output("[2]", "1.0")}}),
+      std::make_unique<MemoryTable>(Entries{{"Module._fsdp_wrapped_module.model.a.A.forward.0", Output("[2]", "1.0")},
+                                            {"Module._fsdp_wrapped_module.model.b.B.forward.0", Output("[2]", "1.0")}}),
       {{"Module.model.new.N.forward.0", Output("[2]", "1.0")}, {"Module.model.b.X.forward.0", Output("[2]", "1.0")}});
   EXPECT_THAT(NamesOf(sides), ElementsAre(Pair("Module._fsdp_wrapped_module.model.a.A.forward.0.output.0", ""),
                                           Pair("N/A", "Module.model.new.N.forward.0.output.0"),
@@ -98,8 +98,8 @@ TEST(TrainInferTest, RowsOfOneSideStandWhereThatSideRanThem) {
 
 TEST(TrainInferTest, OrdersThatContradictEachOtherEnd) {
   const TrainInferSides sides = Align(
-      std::make_unique<MemoryStep>(Entries{{"Module._fsdp_wrapped_module.model.a.A.forward.0", Output("[2]", "1.0")},
-                                           {"Module._fsdp_wrapped_module.model.b.B.forward.0", Output("[2]", "1.0")}}),
+      std::make_unique<MemoryTable>(Entries{{"Module._fsdp_wrapped_module.model.a.A.forward.0", Output("[2]", "1.0")},
+                                            {"Module._fsdp_wrapped_module.model.b.B.forward.0", Output("[2]", "1.0")}}),
       {{"Module._fsdp_wrapped_module.model.b.B.forward.0", Output("[2]", "1.0")},
        {"Module._fsdp_wrapped_module.model.a.A.forward.0", Output("[2]", "1.0")}});
   EXPECT_EQ(sides.match.pairs.size(), 2u);

@@ -9,7 +9,7 @@
 #include "server/analysis/compare/in_order.h"
 #include "server/analysis/compat/mindstudio_cells.h"
 #include "server/analysis/compat/mindstudio_rows.h"
-#include "server/analysis/table/dump_table.h"
+#include "server/analysis/table/python_text.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {

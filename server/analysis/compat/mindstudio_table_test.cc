@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "server/analysis/compare/content_comparison.h"
-#include "server/analysis/table/step_source.h"
+#include "server/analysis/table/table_source.h"
 
 namespace msprobe::server {
 namespace {
@@ -25,15 +25,15 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-std::unique_ptr<StepSource> Step(const std::string& name) {
+std::unique_ptr<TableSource> Step(const std::string& name) {
   const std::string directory = Reference() + "/" + name + "/step0/proc1";
-  DumpStepFiles files{directory + "/dump.json", directory + "/stack.json", "", directory + "/dump_tensor_data"};
-  auto step = ReadDumpStep(files, {});
+  DumpFiles files{directory + "/dump.json", directory + "/stack.json", "", directory + "/dump_tensor_data"};
+  auto step = ReadDumpTable(files, {});
   EXPECT_TRUE(step.ok()) << step.status();
   return *std::move(step);
 }
 
-std::string Csv(const StepSource& target, const StepSource& golden, const RowMatch& match) {
+std::string Csv(const TableSource& target, const TableSource& golden, const RowMatch& match) {
   MindstudioTable table;
   table.target = &target.table();
   table.golden = &golden.table();

@@ -84,7 +84,7 @@ std::string Fingerprint(const StepTable& table, const Row& row) {
 
 class Search {
  public:
-  Search(const StepSource& target, const StepSource& golden, const DivergenceOptions& options)
+  Search(const TableSource& target, const TableSource& golden, const DivergenceOptions& options)
       : target_source_(target),
         golden_source_(golden),
         target_(target.table()),
@@ -269,8 +269,8 @@ class Search {
     }
   }
 
-  const StepSource& target_source_;
-  const StepSource& golden_source_;
+  const TableSource& target_source_;
+  const TableSource& golden_source_;
   const StepTable& target_;
   const StepTable& golden_;
   const DivergenceOptions& options_;
@@ -330,7 +330,7 @@ std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, c
   return aligned;
 }
 
-absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const StepSource& target, const StepSource& golden,
+absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const TableSource& target, const TableSource& golden,
                                                               const DivergenceOptions& options) {
   return Search(target, golden, options).Run();
 }

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/analysis/compare/comparison.h"
-#include "server/analysis/table/step_source.h"
+#include "server/analysis/table/table_source.h"
 
 namespace msprobe::server {
 
@@ -46,7 +46,7 @@ struct DivergenceOptions {
 std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden);
 
 // Nothing: the steps agree. Cancelled: options.comparison.content.cancelled said so.
-absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const StepSource& target, const StepSource& golden,
+absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const TableSource& target, const TableSource& golden,
                                                               const DivergenceOptions& options);
 
 // Whether a record is of communication between ranks.

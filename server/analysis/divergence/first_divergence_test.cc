@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/analysis/table/memory_step.h"
+#include "server/analysis/table/memory_table.h"
 
 namespace msprobe::server {
 namespace {
@@ -19,7 +19,7 @@ std::string Call(double input, double output) {
   return R"({"input_args":[)" + leaf(input) + R"(],"output":[)" + leaf(output) + "]}";
 }
 
-std::optional<Divergence> Find(const MemoryStep& a, const MemoryStep& b, bool ignore_missing = false) {
+std::optional<Divergence> Find(const MemoryTable& a, const MemoryTable& b, bool ignore_missing = false) {
   DivergenceOptions options;
   options.ignore_missing = ignore_missing;
   auto found = FindFirstDivergence(a, b, options);
@@ -28,15 +28,15 @@ std::optional<Divergence> Find(const MemoryStep& a, const MemoryStep& b, bool ig
 }
 
 TEST(AlignEntriesTest, ACallMoreDoesNotShiftTheRest) {
-  const MemoryStep target({{"Torch.a.0.forward", "{}"},
-                           {"Torch.f.0.forward", "{}"},
-                           {"Torch.b.0.forward", "{}"},
-                           {"Torch.f.1.forward", "{}"},
-                           {"Torch.c.0.forward", "{}"}});
-  const MemoryStep golden({{"Torch.a.0.forward", "{}"},
-                           {"Torch.b.0.forward", "{}"},
-                           {"Torch.f.0.forward", "{}"},
-                           {"Torch.c.0.forward", "{}"}});
+  const MemoryTable target({{"Torch.a.0.forward", "{}"},
+                            {"Torch.f.0.forward", "{}"},
+                            {"Torch.b.0.forward", "{}"},
+                            {"Torch.f.1.forward", "{}"},
+                            {"Torch.c.0.forward", "{}"}});
+  const MemoryTable golden({{"Torch.a.0.forward", "{}"},
+                            {"Torch.b.0.forward", "{}"},
+                            {"Torch.f.0.forward", "{}"},
+                            {"Torch.c.0.forward", "{}"}});
   EXPECT_THAT(AlignEntries(target.table(), golden.table()),
               ElementsAre(Pair(0, 0), Pair(1, -1), Pair(2, 1), Pair(3, 2), Pair(4, 3)));
   EXPECT_THAT(AlignEntries(golden.table(), target.table()),
@@ -44,21 +44,21 @@ TEST(AlignEntriesTest, ACallMoreDoesNotShiftTheRest) {
 }
 
 TEST(FirstDivergenceTest, TellsComputationFromInput) {
-  const MemoryStep golden({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 3)}});
+  const MemoryTable golden({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 3)}});
   EXPECT_FALSE(Find(golden, golden));
-  auto found = Find(MemoryStep({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 4)}}), golden);
+  auto found = Find(MemoryTable({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 4)}}), golden);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->blame, Blame::kComputation);
   EXPECT_EQ(found->culprit, "Torch.b.0.forward.output.0");
-  found = Find(MemoryStep({{"Torch.a.0.forward", Call(9, 2)}, {"Torch.b.0.forward", Call(2, 4)}}), golden);
+  found = Find(MemoryTable({{"Torch.a.0.forward", Call(9, 2)}, {"Torch.b.0.forward", Call(2, 4)}}), golden);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->blame, Blame::kInput);
   EXPECT_EQ(found->target_entry, 0);
 }
 
 TEST(FirstDivergenceTest, MissingOperationsCanBePassedOver) {
-  const MemoryStep golden({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 3)}});
-  const MemoryStep target({{"Torch.b.0.forward", Call(2, 4)}});
+  const MemoryTable golden({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 3)}});
+  const MemoryTable target({{"Torch.b.0.forward", Call(2, 4)}});
   auto found = Find(target, golden);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->blame, Blame::kMissing);
@@ -70,8 +70,8 @@ TEST(FirstDivergenceTest, MissingOperationsCanBePassedOver) {
 
 TEST(FirstDivergenceTest, CountsTheCollectivesBefore) {
   const std::string same = Call(1, 1);
-  const MemoryStep golden({{"Distributed.all_reduce.0.forward", same}, {"Distributed.all_reduce.1.forward", same}});
-  const MemoryStep target(
+  const MemoryTable golden({{"Distributed.all_reduce.0.forward", same}, {"Distributed.all_reduce.1.forward", same}});
+  const MemoryTable target(
       {{"Distributed.all_reduce.0.forward", same}, {"Distributed.all_reduce.1.forward", Call(1, 5)}});
   auto found = Find(target, golden);
   ASSERT_TRUE(found);

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "server/analysis/compare/comparison.h"
 #include "server/analysis/divergence/first_divergence.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 #include "server/format/storage/record_pass.h"
 
@@ -163,11 +164,9 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
       modules.push_back(module);
     };
     // The module around an origin has finite inputs, too.
-    const bool around =
-        entry.name.starts_with("Module.") && std::any_of(modules.begin(), modules.end(), [&](std::string_view inner) {
-          return module.empty() || inner == module ||
-                 (inner.starts_with(module) && inner.size() > module.size() && inner[module.size()] == '.');
-        });
+    const bool around = entry.name.starts_with("Module.") &&
+                        std::any_of(modules.begin(), modules.end(),
+                                    [&](std::string_view inner) { return module.empty() || IsWithin(inner, module); });
     const bool gradient = IsGradient(entry.name);
     const size_t before = origins.size();
     if (!foreign && !(gradient && went_forward)) {

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "server/analysis/table/dump_table.h"
+#include "server/analysis/table/dump_reader.h"
 
 namespace msprobe::server {
 namespace {
@@ -21,7 +21,7 @@ std::string Call(const std::string& inputs, const std::string& outputs) {
 
 std::vector<std::string> Origins(const std::vector<std::pair<std::string, std::string>>& entries) {
   StepTable table;
-  DumpTableBuilder builder(&table);
+  DumpReader builder(&table);
   for (const auto& [name, json] : entries) EXPECT_TRUE(builder.AddEntry(name, json, 0).ok());
   std::vector<std::string> found;
   for (const OverflowOrigin& origin : FindOverflowOrigins(table)) {
@@ -106,7 +106,7 @@ TEST(OverflowTest, WhatTheOptimizerHasSpreadIsToldOnce) {
   const std::string nan = Leaf("NaN", true);
   const auto step = [](const std::string& weight, const std::string& other) {
     auto table = std::make_unique<StepTable>();
-    DumpTableBuilder builder(table.get());
+    DumpReader builder(table.get());
     for (const auto& [name, leaf] : {std::pair("Functional.linear.0.forward", weight), {"Torch.mm.0.forward", other}}) {
       EXPECT_TRUE(builder.AddEntry(name, Call(leaf, Leaf("1.0")), 0).ok());
     }
@@ -123,7 +123,7 @@ TEST(OverflowTest, WhatTheOptimizerHasSpreadIsToldOnce) {
   for (uint32_t later = 3; later < 6; ++later) EXPECT_EQ(origins.In(later, *step(nan, half)).size(), 0u) << later;
   NewOverflowOrigins spread;
   const auto before = std::make_unique<StepTable>();
-  DumpTableBuilder builder(before.get());
+  DumpReader builder(before.get());
   ASSERT_TRUE(builder.AddEntry("Torch.exp.0.forward", Call(Leaf("9.0"), Leaf("Infinity")), 0).ok());
   EXPECT_EQ(spread.In(0, *before).size(), 1u);
   EXPECT_EQ(spread.In(1, *step(nan, half)).size(), 1u) << "the first of them stands for all";

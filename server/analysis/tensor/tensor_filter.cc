@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "server/analysis/compare/comparison.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 
@@ -121,13 +122,7 @@ absl::StatusOr<TensorFilter> TensorFilter::Make(TensorQuestion question) {
 }
 
 bool TensorFilter::Takes(const StepTable& table, const Entry& entry) const {
-  if (!question_.module.empty()) {
-    const std::string_view module = ModuleOf(entry);
-    const std::string& wanted = question_.module;
-    if (module != wanted && !(module.starts_with(wanted) && module.substr(wanted.size()).starts_with('.'))) {
-      return false;
-    }
-  }
+  if (!question_.module.empty() && !IsWithin(ModuleOf(entry), question_.module)) return false;
   if (question_.stack_text.empty()) return true;
   if (entry.stack < 0) return false;
   const std::vector<std::string>& lines = table.stacks[static_cast<size_t>(entry.stack)];

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "server/analysis/table/dump_table.h"
+#include "server/analysis/table/dump_reader.h"
 
 namespace msprobe::server {
 namespace {
@@ -21,7 +21,7 @@ std::string Leaf(const std::string& max, const std::string& min, const std::stri
 // Each leaf is the input of an operation of its own: names are the indexes.
 StepTable Table(const std::vector<std::string>& leaves) {
   StepTable table;
-  DumpTableBuilder builder(&table);
+  DumpReader builder(&table);
   for (size_t i = 0; i < leaves.size(); ++i) {
     EXPECT_TRUE(builder
                     .AddEntry("Torch.op." + std::to_string(i) + ".forward",

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "server/analysis/table/memory_step.h"
+#include "server/analysis/table/memory_table.h"
 #include "server/format/dtype_name.h"
 
 namespace msprobe::server {

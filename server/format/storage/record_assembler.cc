@@ -46,6 +46,8 @@ absl::Status RecordAssembler::Add(std::shared_ptr<const v1::Block> block) {
   if (absl::Status status = CheckDigests(*block, *columns, summary); !status.ok()) return status;
   for (int i = 0; i < block->non_finite_size(); ++i) stored->non_finite.emplace(block->non_finite(i).leaf(), i);
   stored->fragments = *std::move(columns);
+  stored->places = places_;
+  places_.Skip(*block);
   stored->block = std::move(block);
   blocks_.push_back(std::move(stored));
   const uint32_t index = static_cast<uint32_t>(blocks_.size() - 1);
@@ -172,6 +174,27 @@ absl::Status RecordAssembler::ForEachHead(
     if (absl::Status status = visit(head, stack); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+void RecordAssembler::ForEachPlaced(
+    absl::FunctionRef<void(const v1::Record& head, const PlacedValue& fields, uint64_t stack_fragment)> visit) const {
+  v1::Record head;
+  for (uint32_t index : Order()) {
+    const Entry& entry = records_[index];
+    head.Clear();
+    BuildHead(entry, head);
+    PlacedValue fields;
+    fields.kind = PlacedValue::Kind::kDict;
+    uint64_t stack_fragment = 0;
+    ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
+      if (stack_fragment == 0 && stored.block->stack(i) != 0) {
+        stack_fragment = stored.places.fragments + static_cast<uint64_t>(i) + 1;
+      }
+      const v1::Structure& structure = stored.structures[stored.block->structure(i)]->decoded->structure;
+      MergePlaced(fields, PlaceFields(structure, *stored.block, stored.fragments[i], stored.places));
+    });
+    visit(head, fields, stack_fragment);
+  }
 }
 
 bool RecordAssembler::has_payloads() const {

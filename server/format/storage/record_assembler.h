@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "msprobe/v1/record.pb.h"
 #include "server/format/storage/block_columns.h"
+#include "server/format/storage/placed_value.h"
 
 namespace msprobe::server {
 
@@ -48,6 +49,14 @@ class RecordAssembler {
 
   // As ForEach, without the records' fields, which are not decoded.
   absl::Status ForEachHead(absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) const;
+
+  // In order of ordinal: each record's head, the places of its fields, and its fragment that has a stack, by number in
+  // order of arrival from 1 (0: none has).
+  void ForEachPlaced(
+      absl::FunctionRef<void(const v1::Record& head, const PlacedValue& fields, uint64_t stack_fragment)> visit) const;
+
+  // Of all blocks together.
+  const BlockPlaces& places() const { return places_; }
 
   // Whether a leaf of any record refers to a payload.
   bool has_payloads() const;
@@ -87,6 +96,7 @@ class RecordAssembler {
     std::vector<FragmentColumns> fragments;
     absl::flat_hash_map<uint32_t, int> non_finite;  // leaf -> index in Block.non_finite
     std::vector<const KnownStructure*> structures;
+    BlockPlaces places;
   };
 
   absl::StatusOr<const KnownStructure*> Known(uint64_t id);
@@ -106,6 +116,7 @@ class RecordAssembler {
   absl::flat_hash_map<std::string, uint32_t> name_index_;
   std::vector<std::string> names_;
   std::vector<std::unique_ptr<StoredBlock>> blocks_;
+  BlockPlaces places_;
   std::vector<Fragment> fragments_;
   std::vector<Entry> records_;
   absl::flat_hash_map<RecordKey, uint32_t> record_index_;

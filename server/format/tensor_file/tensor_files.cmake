@@ -4,13 +4,16 @@ pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 msprobe_library(msprobe_tensor_files
-  SOURCES tensor_file/byte_source.cc tensor_file/npy_file.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
+  SOURCES tensor_file/byte_source.cc tensor_file/npy_file.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_file_name.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
           tensor_file/zip_reader.cc tensor_file/zip_writer.cc
   DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
        absl::str_format ZLIB::ZLIB PkgConfig::ISAL PkgConfig::XXHASH)
 
-# JSON as Python's json module writes it: RapidJSON is header-only.
-msprobe_library(msprobe_json SOURCES json/json_writer.cc)
+# JSON as Python's json module writes it (RapidJSON is header-only), and what dump.json shows of a tensor.
+msprobe_library(msprobe_json
+  SOURCES json/dump_rules.cc json/json_cursor.cc json/json_writer.cc
+  DEPS msprobe_tensor_files absl::status absl::strings)
+msprobe_test(json_test SOURCES json/dump_rules_test.cc json/json_cursor_test.cc DEPS msprobe_json)
 
 if(MSPROBE_BUILD_TESTS)
   add_executable(pt_file_tool tensor_file/pt_file_tool.cc)

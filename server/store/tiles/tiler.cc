@@ -11,7 +11,7 @@
 
 #include "absl/time/clock.h"
 #include "server/format/cat.h"
-#include "server/store/stored_step.h"
+#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "server/format/storage/repeated_pass.h"
 #include "server/store/disk/scratch_directory.h"
-#include "server/store/stored_step.h"
+#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 namespace {

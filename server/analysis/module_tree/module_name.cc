@@ -1,0 +1,71 @@
+#include "server/analysis/module_tree/module_name.h"
+
+#include <algorithm>
+
+#include "server/format/storage/record_pass.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr int kGroupNames = 4;
+constexpr size_t kLongestGroup = 120;
+
+bool IsNumber(std::string_view part) {
+  return !part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string_view ModuleOf(const Entry& entry) {
+  constexpr std::string_view kModule = "Module.";
+  std::string_view name = entry.name;
+  if (!name.starts_with(kModule)) name = entry.parent;
+  if (!name.starts_with(kModule)) return {};
+  name = WithoutPass(name);
+  name.remove_prefix(kModule.size());
+  // Class, direction and count, or class, parameters_grad and count.
+  for (int part = 0; part < 3; ++part) {
+    const size_t dot = name.rfind('.');
+    if (dot == std::string_view::npos) return {};
+    name = name.substr(0, dot);
+  }
+  return name;
+}
+
+bool IsWithin(std::string_view module, std::string_view around) {
+  return module == around || (module.starts_with(around) && module.substr(around.size()).starts_with('.'));
+}
+
+std::string_view LayerOf(std::string_view module) {
+  size_t begin = 0;
+  while (begin < module.size()) {
+    const size_t end = std::min(module.find('.', begin), module.size());
+    if (IsNumber(module.substr(begin, end - begin))) return module.substr(0, end);
+    begin = end + 1;
+  }
+  return {};
+}
+
+std::string LayerNameOf(const Entry& entry) {
+  const std::string_view module = ModuleOf(entry);
+  if (const std::string_view layer = LayerOf(module); !layer.empty()) return std::string(layer);
+  if (!module.empty()) return std::string(module);
+  const size_t dot = entry.name.find('.');
+  return std::string(entry.name.substr(0, dot == std::string_view::npos ? dot : entry.name.find('.', dot + 1)));
+}
+
+std::string ModuleGroup(std::string_view module) {
+  if (module.empty()) return "none";
+  std::string group;
+  for (int names = 0; names < kGroupNames && !module.empty(); ++names) {
+    const size_t end = std::min(module.find('.'), module.size());
+    const std::string_view name = module.substr(0, end);
+    module.remove_prefix(std::min(end + 1, module.size()));
+    if (!group.empty()) group += '.';
+    group += IsNumber(name) ? "*" : name;
+  }
+  if (group.size() > kLongestGroup) group.resize(kLongestGroup);
+  return group;
+}
+
+}  // namespace msprobe::server
