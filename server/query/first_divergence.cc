@@ -1,5 +1,4 @@
 #include "server/analysis/divergence/first_divergence.h"
-#include "server/analysis/module_tree/module_name.h"
 
 #include <fnmatch.h>
 
@@ -9,6 +8,7 @@
 
 #include "server/analysis/compare/communication.h"
 #include "server/analysis/compare/in_order.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/query/analysis_context.h"
 #include "server/query/compared_rows.h"
 #include "server/query/opened_source.h"

@@ -1,5 +1,4 @@
 #include "server/analysis/divergence/overflow.h"
-#include "server/analysis/module_tree/module_name.h"
 
 #include <fnmatch.h>
 
@@ -14,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/analysis/compare/comparison.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/query/analysis_context.h"
 #include "server/query/opened_source.h"
 

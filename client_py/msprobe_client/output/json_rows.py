@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TextIO
@@ -21,17 +22,19 @@ def write(
 ) -> None:
     """Every key of a row, columns or not. A document whose rows break off ends whole, and says why under "error"."""
     del columns, mark
-    before = '{"rows": [\n'
+    begin = '{"rows": [\n'
+    written: deque[int] = deque(maxlen=1)
     try:
         for row in rows:
-            to.write(f"{before}{_text(row)}\n")
-            before = ","
+            line = f"{',' if written else begin}{_text(row)}\n"
+            # One call, so that Ctrl-C does not come between a row and the note that it is written.
+            written.extend(map(to.write, [line]))
         end = ending()
     except BaseException as error:
-        if before == ",":
+        if written:
             to.write("]" + _more({"error": str(error) or "interrupted"}))
         raise
-    to.write(("" if before == "," else before) + "]" + _more({**end.facts, "notes": end.notes, "warnings": warnings}))
+    to.write(("" if written else begin) + "]" + _more({**end.facts, "notes": end.notes, "warnings": warnings}))
 
 
 def _more(keys: Row) -> str:
