@@ -1,11 +1,14 @@
 #include "server/adoption/recover.h"
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/payload/session_place.h"
 #include "agent/core/transport/left_session.h"
@@ -19,6 +22,10 @@ namespace msprobe::server {
 namespace {
 
 namespace fs = std::filesystem;
+
+// How long sessions of processes that have ended may be in use, for all of them together: by another that adopts them,
+// or that was killed and is not gone yet. On a busy machine a process's last thread ends a while after its first.
+constexpr absl::Duration kInOtherHands = absl::Seconds(10);
 
 struct Place {
   std::string directory;
@@ -64,6 +71,28 @@ absl::StatusOr<core::Route> RouteFor(const core::LeftSession& left, const Recove
   return route;
 }
 
+// Whether a process of this machine runs; one that waits for its last threads does not.
+bool IsRunning(uint64_t process_id) {
+  std::ifstream file(Cat("/proc/", process_id, "/stat"));
+  std::string line;
+  std::getline(file, line);
+  const size_t state = line.rfind(") ");
+  return state != std::string::npos && state + 2 < line.size() && line[state + 2] != 'Z' && line[state + 2] != 'X';
+}
+
+// Unavailable: the session is in use, by the process that it is of, or by others until the deadline.
+absl::StatusOr<std::unique_ptr<core::LeftSession>> TakeOver(const std::string& directory, const std::string& name,
+                                                            absl::Time deadline) {
+  auto left = core::LeftSession::TakeOver(directory, name);
+  const auto origin = core::LeftSession::Origin(directory, name);
+  while (origin.ok() && absl::IsUnavailable(left.status()) && !IsRunning(origin->hello().process_id()) &&
+         absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(20));
+    left = core::LeftSession::TakeOver(directory, name);
+  }
+  return left;
+}
+
 void Describe(const core::SessionOrigin& origin, RecoveredSession& found) {
   found.run = origin.hello().run();
   found.rank = RankName(origin.hello().rank());
@@ -85,10 +114,11 @@ absl::StatusOr<bool> Recover(const RecoverOptions& options, const std::function<
   // All of them first: a server that is started for one would adopt the others.
   std::vector<std::pair<RecoveredSession, std::unique_ptr<core::LeftSession>>> taken;
   bool kept = false;
+  const absl::Time deadline = absl::Now() + kInOtherHands;
   for (const std::string& name : place->names) {
     RecoveredSession found;
     found.session = name;
-    auto left = core::LeftSession::TakeOver(place->directory, name);
+    auto left = TakeOver(place->directory, name, deadline);
     if (left.ok()) {
       Describe((*left)->origin(), found);
       found.bytes = (*left)->bytes();
