@@ -1,9 +1,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
+#include "server/analysis/series/layer_map.h"
 #include "server/analysis/table/table_layouts.h"
 #include "server/query/query_context.h"
 
@@ -38,5 +41,15 @@ absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request
                   const std::function<bool()>& cancelled, const Send<v1::FindResponse>& send);
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response);
+
+// What the web page asks besides.
+struct LayerMapRequest : LayerMapQuestion {
+  std::string run;
+  std::string golden;  // empty: values of the run; else its differences from this run
+};
+// NotFound names the run; other errors are those of MapLayers over tables.
+absl::StatusOr<LayerMap> MapLayers(const AnalysisContext& context, const LayerMapRequest& request,
+                                   const std::function<bool()>& cancelled,
+                                   const std::function<bool(size_t done, size_t total)>& tell);
 
 }  // namespace msprobe::server

@@ -1,14 +1,12 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
 #include <map>
-#include <optional>
+#include <string>
 
 #include "server/analysis/compare/comparison.h"
-#include "server/format/cat.h"
 #include "server/query/analysis_context.h"
+#include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
 #include "server/query/opened_source.h"
 
@@ -25,17 +23,7 @@ void FillTally(const VerdictTally& tally, v1::VerdictTally& out) {
   out.set_first_difference(tally.first_difference);
 }
 
-void Merge(const VerdictTally& from, VerdictTally& to) {
-  to.rows += from.rows;
-  for (size_t i = 0; i < kVerdicts; ++i) to.by_verdict[i] += from.by_verdict[i];
-  if (from.worst_excess > to.worst_excess) {
-    to.worst_excess = from.worst_excess;
-    to.worst = from.worst;
-  }
-  if (to.first_difference.empty()) to.first_difference = from.first_difference;
-}
-
-void AddRollUp(v1::RollUp::Level level, const std::string& name, const OpenedSource::Place* place,
+void AddRollUp(v1::RollUp::Level level, const std::string& name, const StepTables::Place* place,
                const VerdictTally& tally, v1::RollUps& out) {
   v1::RollUp& added = *out.add_roll_ups();
   added.set_level(level);
@@ -150,8 +138,8 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   if (!target.ok()) return target.status();
   auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
-  std::vector<v1::UnpairedStep> unpaired;
-  auto pairs = PairLayouts(*target, *golden, request.scope(), request.across_layouts(), unpaired);
+  std::vector<UnpairedPlace> unpaired;
+  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), request.across_layouts(), unpaired);
   if (!pairs.ok()) return pairs.status();
 
   std::map<std::pair<int, uint32_t>, VerdictTally> ranks;
@@ -166,27 +154,27 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
     auto comparison = CompareStep(*steps->target, *steps->golden, options);
     if (!comparison.ok()) return comparison.status();
     if (absl::Status status = StepAnswer(request, pair, *steps, *comparison, send).Send(); !status.ok()) return status;
-    Merge(comparison->total, ranks[pair.target.second]);
-    Merge(comparison->total, steps_total[pair.target.first]);
-    Merge(comparison->total, run);
+    ranks[pair.target.second].Add(comparison->total);
+    steps_total[pair.target.first].Add(comparison->total);
+    run.Add(comparison->total);
     v1::CompareResponse progress;
     progress.mutable_progress()->set_steps_done(++done);
     progress.mutable_progress()->set_steps_total(pairs->size());
     if (!send(progress)) return PeerGone();
   }
-  for (const v1::UnpairedStep& lonely : unpaired) {
+  for (const UnpairedPlace& lonely : unpaired) {
     v1::CompareResponse response;
-    *response.mutable_unpaired() = lonely;
+    *response.mutable_unpaired() = UnpairedMessage(lonely);
     if (!send(response)) return PeerGone();
   }
   v1::CompareResponse response;
   v1::RollUps& roll_ups = *response.mutable_roll_ups();
   for (const auto& [rank, tally] : ranks) {
-    const OpenedSource::Place place{0, rank};
+    const StepTables::Place place{0, rank};
     AddRollUp(v1::RollUp::RANK, "", &place, tally, roll_ups);
   }
   for (const auto& [step, tally] : steps_total) {
-    const OpenedSource::Place place{step, {}};
+    const StepTables::Place place{step, {}};
     AddRollUp(v1::RollUp::STEP, "", &place, tally, roll_ups);
   }
   AddRollUp(v1::RollUp::RUN, "", nullptr, run, roll_ups);

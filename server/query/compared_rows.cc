@@ -1,12 +1,9 @@
 #include "server/query/compared_rows.h"
 
-#include <optional>
 #include <string>
-#include <tuple>
 
 #include "server/analysis/module_tree/module_name.h"
-#include "server/format/cat.h"
-#include "server/format/dtype_name.h"
+#include "server/query/opened_source.h"
 
 namespace msprobe::server {
 namespace {
@@ -64,65 +61,8 @@ void FillScalar(const Row& row, v1::Scalar& out) {
 
 }  // namespace
 
-absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
-                           Tolerances& tolerances) {
-  for (const v1::ToleranceSetting& setting : settings) {
-    for (const auto& [has, value, name] : {std::tuple(setting.has_relative(), setting.relative(), "relative"),
-                                           std::tuple(setting.has_absolute(), setting.absolute(), "absolute")}) {
-      if (has && !(value >= 0)) {
-        return absl::InvalidArgumentError(Cat(name, " tolerance ", value, " is not allowed: it must be 0 or more"));
-      }
-    }
-    if (!setting.dtype().empty() && DTypeOfName(setting.dtype()) == v1::DTYPE_OTHER) {
-      return absl::InvalidArgumentError(Cat("tolerance for dtype \"", setting.dtype(),
-                                            "\": there is no such dtype; write float32, bfloat16, int64, ..."));
-    }
-    const auto given = [](bool has, double value) { return has ? std::optional<double>(value) : std::nullopt; };
-    if (!setting.name_glob().empty()) {
-      tolerances.AddRule(setting.name_glob(), setting.dtype(), given(setting.has_relative(), setting.relative()),
-                         given(setting.has_absolute(), setting.absolute()));
-      continue;
-    }
-    if (setting.dtype().empty()) {
-      tolerances.Override(given(setting.has_relative(), setting.relative()),
-                          given(setting.has_absolute(), setting.absolute()));
-      continue;
-    }
-    Tolerance tolerance = tolerances.Of(setting.dtype(), setting.dtype());
-    if (setting.has_relative()) tolerance.relative = setting.relative();
-    if (setting.has_absolute()) tolerance.absolute = setting.absolute();
-    tolerances.Set(setting.dtype(), tolerance);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message) {
-  const auto names = [](const auto& given) {
-    NameMapping::Names made;
-    for (const v1::NameMapping::Name& name : given) made.emplace_back(name.target(), name.golden());
-    return made;
-  };
-  NameMapping mapping;
-  mapping.rows = names(message.rows());
-  mapping.cells = message.cells() || message.cell_names_size() != 0;
-  mapping.cell_names = names(message.cell_names());
-  mapping.apis = message.apis() || message.api_names_size() != 0;
-  for (const v1::NameMapping::Api& api : message.api_names()) {
-    mapping.api_names.push_back({api.target(), api.golden(), names(api.inputs()), names(api.outputs()),
-                                 names(api.parameters()), names(api.parameters_grad())});
-  }
-  for (const v1::NameMapping::Layer& layer : message.layers()) {
-    mapping.layers.emplace_back(layer.class_name(), names(layer.names()));
-  }
-  const int kinds = !mapping.rows.empty() + mapping.cells + mapping.apis + !mapping.layers.empty();
-  if (kinds > 1) {
-    return absl::InvalidArgumentError("mapping: give one of rows, cells, apis and layers");
-  }
-  return mapping;
-}
-
 void FillComparedTensor(const StepTable& target, const StepTable& golden, const Entry& entry, const ComparedRow& row,
-                        const std::vector<ContentResult>& contents, const OpenedSource::Place& place,
+                        const std::vector<ContentResult>& contents, const StepTables::Place& place,
                         v1::ComparedTensor& out) {
   const Row* const a = row.target == kNoRow ? nullptr : &target.rows[static_cast<size_t>(row.target)];
   const Row* const b = row.golden == kNoRow ? nullptr : &golden.rows[static_cast<size_t>(row.golden)];
@@ -160,6 +100,14 @@ void FillComparedTensor(const StepTable& target, const StepTable& golden, const 
     FillMetrics(content.metrics, *out.mutable_metrics());
   }
   out.set_message(content.message);
+}
+
+v1::UnpairedStep UnpairedMessage(const UnpairedPlace& unpaired) {
+  v1::UnpairedStep message;
+  message.set_in_target(unpaired.in_target);
+  message.set_step(unpaired.place.first);
+  *message.mutable_rank() = RankOfPlace(unpaired.place);
+  return message;
 }
 
 }  // namespace msprobe::server

@@ -7,6 +7,7 @@
 #include "server/analysis/tensor/tensor_filter.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
+#include "server/query/analysis_request.h"
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
@@ -29,7 +30,7 @@ TensorQuestion QuestionOf(const v1::FindRequest& request) {
   return question;
 }
 
-v1::FoundTensor Message(const StepTable& table, const Entry& entry, const Row& row, const OpenedSource::Place& place) {
+v1::FoundTensor Message(const StepTable& table, const Entry& entry, const Row& row, const StepTables::Place& place) {
   v1::FoundTensor found;
   found.set_name(std::string(row.name));
   found.set_op(std::string(entry.name));
@@ -62,12 +63,12 @@ absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request
   if (!filter.ok()) return filter.status();
   auto source = OpenedSource::Open(request.source(), context);
   if (!source.ok()) return source.status();
-  auto places = PlacesIn(*source, request.scope());
+  auto places = PlacesIn(*source, ScopeOf(request.scope()));
   if (!places.ok()) return places.status();
   const uint64_t limit = request.limit() == 0 ? UINT64_MAX : request.limit();
   const auto search = [&](size_t index) -> absl::StatusOr<v1::FoundTensors> {
     if (cancelled()) return PeerGone();
-    const OpenedSource::Place& place = (*places)[index];
+    const StepTables::Place& place = (*places)[index];
     auto step = source->Read(place, {.stacks = !request.stack_text().empty(), .construct = true});
     if (!step.ok()) return step.status();
     const StepTable& table = (*step)->table();

@@ -8,11 +8,13 @@
 
 #include "server/analysis/compare/communication.h"
 #include "server/analysis/compare/in_order.h"
+#include "server/analysis/compare/tiled_agreement.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/query/analysis_context.h"
+#include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
 #include "server/query/opened_source.h"
-#include "server/query/tiled_agreement.h"
+#include "server/query/stored_tiles.h"
 
 namespace msprobe::server {
 namespace {
@@ -65,16 +67,15 @@ Found FoundIn(const Divergence& divergence, const StepPair& steps, const LayoutP
   return found;
 }
 
-// Of pairs of single steps that are stored.
-std::vector<std::optional<TiledAgreement::Pair>> StoredPairs(const OpenedSource& target, const OpenedSource& golden,
+// Where both steps of a pair are stored here; nothing for pairs of several ranks.
+std::vector<std::optional<TiledAgreement::Pair>> StoredPairs(const StepTables& target, const StepTables& golden,
                                                              const std::vector<LayoutPair>& pairs) {
   std::vector<std::optional<TiledAgreement::Pair>> stored(pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (pairs[i].target.size() != 1 || pairs[i].golden.size() != 1) continue;
-    const OpenedSource::Stored* const ours = target.FindStored(pairs[i].target[0]);
-    const OpenedSource::Stored* const theirs = golden.FindStored(pairs[i].golden[0]);
-    if (ours == nullptr || theirs == nullptr) continue;
-    stored[i] = TiledAgreement::Pair{{ours->key, ours->blocks}, {theirs->key, theirs->blocks}};
+    const auto ours = target.FindStored(pairs[i].target[0]);
+    const auto theirs = golden.FindStored(pairs[i].golden[0]);
+    if (ours && theirs) stored[i] = TiledAgreement::Pair{*ours, *theirs};
   }
   return stored;
 }
@@ -99,15 +100,16 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   if (!target.ok()) return target.status();
   auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
-  std::vector<v1::UnpairedStep> unpaired;
-  auto pairs = PairLayouts(*target, *golden, request.scope(), request.across_layouts(), unpaired);
+  std::vector<UnpairedPlace> unpaired;
+  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), request.across_layouts(), unpaired);
   if (!pairs.ok()) return pairs.status();
   v1::FirstDivergenceResponse response;
-  for (v1::UnpairedStep& lonely : unpaired) {
-    *response.mutable_unpaired() = std::move(lonely);
+  for (const UnpairedPlace& lonely : unpaired) {
+    *response.mutable_unpaired() = UnpairedMessage(lonely);
     if (!send(response)) return PeerGone();
   }
-  auto agreement = TiledAgreement::Make(context, StoredPairs(*target, *golden, *pairs), options.comparison);
+  const StoredTiles tiles(context.store, context.layouts);
+  auto agreement = TiledAgreement::Make(tiles, StoredPairs(*target, *golden, *pairs), options.comparison);
   if (!agreement.ok()) return agreement.status();
   // Several pairs: one thread a pair; otherwise one a side.
   const int threads = pairs->size() > 1 ? context.threads : 1;

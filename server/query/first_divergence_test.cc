@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "server/analysis/compare/tiled_agreement.h"
 #include "server/query/analysis_context.h"
-#include "server/query/tiled_agreement.h"
+#include "server/query/stored_tiles.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
 #include "server/store/tiles/tiler.h"
@@ -186,7 +187,7 @@ TEST_F(FirstDivergenceQueryTest, StepsThatAgreeAreSureByTheirTilesAlone) {
     Tile();
     std::vector<std::optional<TiledAgreement::Pair>> pairs;
     for (uint32_t step = 0; step < kSteps; ++step) {
-      TiledAgreement::Step sides[2];
+      TileSource::Step sides[2];
       for (uint32_t run : {1u, 2u}) {
         const StepKey key{run, 0, step, 0};
         sides[run - 1] = {key, (*store_->Find<storage::StepRow>(key.Encode()))->next_block()};
@@ -195,7 +196,8 @@ TEST_F(FirstDivergenceQueryTest, StepsThatAgreeAreSureByTheirTilesAlone) {
     }
     pairs.push_back(std::nullopt);
     const ComparisonOptions options;
-    auto agreement = TiledAgreement::Make(context_, pairs, options);
+    const StoredTiles tiles(store_.get(), &layouts_);
+    auto agreement = TiledAgreement::Make(tiles, pairs, options);
     ASSERT_TRUE(agreement.ok()) << agreement.status();
     for (uint32_t step = 0; step < kSteps; ++step) {
       const bool sure = (*agreement)->Agree(step);

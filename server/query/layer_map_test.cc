@@ -1,5 +1,3 @@
-#include "server/query/layer_map.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "server/analysis/module_tree/module_name.h"
-#include "server/query/step_columns.h"
+#include "server/query/analysis_context.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
 #include "server/store/tiles/tiler.h"
@@ -110,7 +107,7 @@ class LayerMapTest : public testing::Test {
 };
 
 TEST_F(LayerMapTest, ACellIsTheFarthestValueOfItsStepsAndNanGoesFirst) {
-  request_.columns = 30;
+  request_.max_columns = 30;
   for (const bool tiled : {false, true}) {
     if (tiled) Tile();
     const LayerMap map = Map();
@@ -137,7 +134,7 @@ TEST_F(LayerMapTest, StepsAndLayersAreChosenAndPutTogether) {
   request_.first_step = 10;
   request_.last_step = 19;
   request_.first_layer = 1;
-  request_.rows = 2;
+  request_.max_rows = 2;
   const LayerMap map = Map();
   EXPECT_EQ(map.layers.size(), 4u) << "all are named";
   ASSERT_EQ(map.rows.size(), 2u);
@@ -201,28 +198,6 @@ TEST_F(LayerMapTest, ItEndsWhenNobodyListens) {
                           context_, request_, [] { return false; }, [](size_t, size_t) { return false; })
                           .status();
   EXPECT_TRUE(absl::IsCancelled(status)) << status;
-}
-
-TEST(StepColumns, StepsAreSpreadEvenly) {
-  const StepColumns columns({9, 2, 2, 4, 7, 11}, 3);
-  ASSERT_EQ(columns.size(), 3u);
-  EXPECT_EQ(columns.first(1), 7u);
-  EXPECT_EQ(columns.last(1), 9u);
-  EXPECT_EQ(columns.ColumnOf(11), 2u);
-  EXPECT_EQ(StepColumns({}, 5).size(), 0u);
-}
-
-TEST(LayerName, OfRecords) {
-  const auto name = [](std::string_view record, std::string_view parent) {
-    Entry entry;
-    entry.name = record;
-    entry.parent = parent;
-    return LayerNameOf(entry);
-  };
-  EXPECT_EQ(name("Module.model.layers.3.mlp.Linear.forward.0", ""), "model.layers.3");
-  EXPECT_EQ(name("Functional.linear.7.forward", "Module.model.layers.3.mlp.Linear.forward.0"), "model.layers.3");
-  EXPECT_EQ(name("Module.lm_head.Linear.forward.0", ""), "lm_head");
-  EXPECT_EQ(name("Functional.linear.7.forward", ""), "Functional.linear");
 }
 
 }  // namespace

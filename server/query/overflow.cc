@@ -15,12 +15,13 @@
 #include "server/analysis/compare/comparison.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/query/analysis_context.h"
+#include "server/query/analysis_request.h"
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
 namespace {
 
-v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const OpenedSource::Place& place) {
+v1::Overflow Message(const OverflowOrigin& origin, const StepTable& table, const StepTables::Place& place) {
   const Entry& entry = table.entries[origin.entry];
   const Row& row = table.rows[origin.row];
   v1::Overflow message;
@@ -54,10 +55,10 @@ class Search {
   absl::Status Run() {
     auto source = OpenedSource::Open(request_.source(), context_);
     if (!source.ok()) return source.status();
-    auto places = PlacesIn(*source, request_.scope());
+    auto places = PlacesIn(*source, ScopeOf(request_.scope()));
     if (!places.ok()) return places.status();
     total_ = places->size();
-    for (const OpenedSource::Place& place : *places) {
+    for (const StepTables::Place& place : *places) {
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
     }
     if (!first_) return absl::OkStatus();
@@ -104,11 +105,11 @@ class Search {
   absl::Status LookAtNew(bool unfinished) {
     auto source = OpenedSource::Open(request_.source(), context_);
     if (!source.ok()) return source.status();
-    auto places = PlacesIn(*source, request_.scope());
+    auto places = PlacesIn(*source, ScopeOf(request_.scope()));
     if (absl::IsNotFound(places.status())) return absl::OkStatus();
     if (!places.ok()) return places.status();
     total_ = places->size();
-    for (const OpenedSource::Place& place : *places) {
+    for (const StepTables::Place& place : *places) {
       if (looked_at_.contains(place) || (!unfinished && source->IsOpen(place))) continue;
       looked_at_.insert(place);
       if (absl::Status status = Look(*source, place); !status.ok()) return status;
@@ -116,7 +117,7 @@ class Search {
     return absl::OkStatus();
   }
 
-  absl::Status Look(const OpenedSource& source, const OpenedSource::Place& place) {
+  absl::Status Look(const OpenedSource& source, const StepTables::Place& place) {
     if (cancelled_()) return PeerGone();
     auto step = source.Read(place, {.stacks = true, .construct = true});
     if (!step.ok()) return step.status();
@@ -144,8 +145,8 @@ class Search {
   const v1::OverflowRequest& request_;
   const std::function<bool()>& cancelled_;
   const Send<v1::OverflowResponse>& send_;
-  std::set<OpenedSource::Place> looked_at_;
-  std::map<decltype(OpenedSource::Place::second), NewOverflowOrigins> origins_;
+  std::set<StepTables::Place> looked_at_;
+  std::map<decltype(StepTables::Place::second), NewOverflowOrigins> origins_;
   std::optional<v1::Overflow> first_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;

@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr uint32_t kMost = 1000;
+constexpr uint32_t kMaxAsked = 1000;  // bins, elements at each end
 
 void AddElement(const TensorPreview::Element& element, const std::vector<int64_t>& shape, v1::TensorElement& out) {
   std::vector<int64_t> index(shape.size());
@@ -51,15 +51,12 @@ void Fill(const TensorPreview& preview, const std::vector<int64_t>& shape, v1::T
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response) {
   for (const auto& [name, value] : {std::pair("bins", request.bins()), std::pair("top", request.top())}) {
-    if (value > kMost) return absl::InvalidArgumentError(Cat(name, " ", value, " is not allowed: at most ", kMost));
+    if (value > kMaxAsked)
+      return absl::InvalidArgumentError(Cat(name, " ", value, " is not allowed: at most ", kMaxAsked));
   }
   auto source = OpenedSource::Open(request.source(), context);
   if (!source.ok()) return source.status();
-  v1::Scope scope;
-  v1::Scope::Steps& steps = *scope.add_steps();
-  steps.set_first(request.step());
-  steps.set_last(request.step());
-  *scope.add_ranks() = request.rank();
+  const PlaceScope scope{{{request.step(), request.step()}}, {{request.rank().kind(), request.rank().number()}}};
   auto places = PlacesIn(*source, scope);
   if (!places.ok()) return places.status();
   auto step = source->Read(places->front(), {.stacks = false, .construct = false});

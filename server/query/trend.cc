@@ -7,16 +7,17 @@
 #include <utility>
 #include <vector>
 
+#include "server/analysis/series/trend_walk.h"
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
+#include "server/query/analysis_request.h"
 #include "server/query/opened_source.h"
-#include "server/query/trend_walk.h"
 
 namespace msprobe::server {
 namespace {
 
-using Place = OpenedSource::Place;
+using Place = StepTables::Place;
 
 constexpr uint32_t kDefaultLimit = 1000;
 constexpr int kPointsAMessage = 20'000;
@@ -52,8 +53,8 @@ class Trends : public TrendSink {
     }
     auto stops = StopsOf(*target, golden);
     if (!stops.ok()) return stops.status();
-    TrendWalk walk(context_, request_.scope().name_glob(), statistics_, cancelled_);
-    absl::Status status = walk.Run(*target, golden ? &*golden : nullptr, *std::move(stops), *this);
+    const TrendQuestion question{request_.scope().name_glob(), statistics_, context_.threads, cancelled_};
+    absl::Status status = WalkTrend(question, *target, golden ? &*golden : nullptr, *std::move(stops), *this);
     return status.ok() ? SendSeries() : status;
   }
 
@@ -84,18 +85,17 @@ class Trends : public TrendSink {
                                                  const std::optional<OpenedSource>& golden) {
     std::vector<TrendStop> stops;
     if (!golden) {
-      auto places = PlacesIn(target, request_.scope());
+      auto places = PlacesIn(target, ScopeOf(request_.scope()));
       if (!places.ok()) return places.status();
       for (const Place& place : *places) stops.push_back({place, std::nullopt});
       return stops;
     }
-    std::vector<v1::UnpairedStep> unpaired;
-    auto pairs = PairPlaces(target, *golden, request_.scope(), unpaired);
+    std::vector<UnpairedPlace> unpaired;
+    auto pairs = PairPlaces(target, *golden, ScopeOf(request_.scope()), unpaired);
     if (!pairs.ok()) return pairs.status();
     for (const PlacePair& pair : *pairs) stops.push_back({pair.target, pair.golden});
-    for (const v1::UnpairedStep& lonely : unpaired) {
-      const Place place{lonely.step(), {lonely.rank().kind(), lonely.rank().number()}};
-      stops.push_back(lonely.in_target() ? TrendStop{place, std::nullopt} : TrendStop{std::nullopt, place});
+    for (const auto& [in_target, place] : unpaired) {
+      stops.push_back(in_target ? TrendStop{place, std::nullopt} : TrendStop{std::nullopt, place});
     }
     std::stable_sort(stops.begin(), stops.end(),
                      [](const TrendStop& a, const TrendStop& b) { return a.shown() < b.shown(); });

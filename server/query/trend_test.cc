@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "server/analysis/series/tiled_trend.h"
 #include "server/query/analysis_context.h"
-#include "server/query/tiled_trend.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
 #include "server/store/tiles/tiler.h"

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
-#include "server/query/layer_map.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -66,8 +65,8 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
     if (!number.ok()) return number.status();
     *out = *number;
   }
-  request.columns = std::clamp(columns, 1u, kMaxColumns);
-  request.rows = std::clamp(rows, 1u, kMaxRows);
+  request.max_columns = std::clamp(columns, 1u, kMaxColumns);
+  request.max_rows = std::clamp(rows, 1u, kMaxRows);
   return request;
 }
 

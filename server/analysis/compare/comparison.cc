@@ -246,6 +246,16 @@ void VerdictTally::Add(Verdict verdict, double excess, std::string_view name) {
   }
 }
 
+void VerdictTally::Add(const VerdictTally& later) {
+  rows += later.rows;
+  for (size_t i = 0; i < kVerdicts; ++i) by_verdict[i] += later.by_verdict[i];
+  if (later.worst_excess > worst_excess) {
+    worst_excess = later.worst_excess;
+    worst = later.worst;
+  }
+  if (first_difference.empty()) first_difference = later.first_difference;
+}
+
 bool VerdictTally::differs() const {
   for (size_t i = 0; i < kVerdicts; ++i) {
     if (by_verdict[i] != 0 && IsDifference(static_cast<Verdict>(i))) return true;

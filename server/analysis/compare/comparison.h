@@ -62,6 +62,8 @@ struct VerdictTally {
   std::string first_difference;  // in order of execution
 
   void Add(Verdict verdict, double excess, std::string_view name);
+  // Adds what comes later in order of execution.
+  void Add(const VerdictTally& later);
   bool differs() const;
 };
 

@@ -1,4 +1,4 @@
-#include "server/query/layer_map.h"
+#include "server/analysis/series/layer_map.h"
 
 #include <fnmatch.h>
 
@@ -9,17 +9,16 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/analysis/compare/comparison.h"
+#include "server/analysis/compare/place_pairs.h"
 #include "server/analysis/module_tree/module_name.h"
+#include "server/analysis/series/step_columns.h"
+#include "server/analysis/series/trend_walk.h"
 #include "server/format/cat.h"
-#include "server/query/opened_source.h"
-#include "server/query/step_columns.h"
-#include "server/query/trend_walk.h"
 
 namespace msprobe::server {
 namespace {
 
-using Place = OpenedSource::Place;
+using Place = StepTables::Place;
 
 int Height(double value) { return std::isnan(value) ? 2 : std::isinf(value) ? 1 : 0; }
 
@@ -125,14 +124,14 @@ class Painter : public TrendSink {
       value = Difference(*value, *golden);
     }
     // What a float cannot hold would look infinite.
-    constexpr double kMost = std::numeric_limits<float>::max();
-    if (std::isfinite(*value)) value = std::clamp(*value, -kMost, kMost);
+    constexpr double kMax = std::numeric_limits<float>::max();
+    if (std::isfinite(*value)) value = std::clamp(*value, -kMax, kMax);
     Keep(cells_[layer_of_[tensor_]][columns_.ColumnOf(step)], {true, static_cast<float>(*value), step, tensor_});
   }
 
   bool Progress(size_t done, size_t total) override { return tell_(done, total); }
 
-  LayerMap Take(const LayerMapRequest& request) {
+  LayerMap Take(const LayerMapQuestion& question) {
     LayerMap map;
     for (size_t i = 0; i < records_.size(); ++i) {
       map.tensors.push_back({std::move(tensors_.names()[i]), std::move(records_[i])});
@@ -143,9 +142,9 @@ class Painter : public TrendSink {
     std::stable_sort(order.begin(), order.end(), [this](size_t a, size_t b) { return place_[a] < place_[b]; });
     for (size_t layer : order) map.layers.push_back(layers_.names()[layer]);
     if (order.empty()) return map;
-    const size_t first = std::min<size_t>(request.first_layer, order.size() - 1);
-    const size_t last = std::clamp<size_t>(request.last_layer, first, order.size() - 1);
-    const size_t each = (last - first + request.rows) / request.rows;
+    const size_t first = std::min<size_t>(question.first_layer, order.size() - 1);
+    const size_t last = std::clamp<size_t>(question.last_layer, first, order.size() - 1);
+    const size_t each = (last - first + question.max_rows) / question.max_rows;
     for (size_t begin = first; begin <= last; begin += each) {
       const size_t end = std::min(begin + each - 1, last);
       map.rows.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
@@ -173,25 +172,16 @@ class Painter : public TrendSink {
 
 class Mapping {
  public:
-  Mapping(const AnalysisContext& context, const LayerMapRequest& request, const std::function<bool()>& cancelled,
-          const Tell& tell)
-      : context_(context), request_(request), cancelled_(cancelled), tell_(tell) {}
+  Mapping(const StepTables& target, const StepTables* golden, const LayerMapQuestion& question, const Tell& tell)
+      : target_(target), golden_(golden), question_(question), tell_(tell) {}
 
-  absl::StatusOr<LayerMap> Run() {
-    auto target = Open(request_.run);
-    if (!target.ok()) return target.status();
-    std::optional<OpenedSource> golden;
-    if (!request_.golden.empty()) {
-      auto opened = Open(request_.golden);
-      if (!opened.ok()) return opened.status();
-      golden = *std::move(opened);
-    }
-    auto found = Pairs(*target, golden);
+  absl::StatusOr<LayerMap> Run(int threads, const std::function<bool()>& cancelled) {
+    auto found = Pairs();
     if (!found.ok()) return found.status();
     const size_t steps = found->size();
-    auto pairs = Thinned(*target, *std::move(found));
+    auto pairs = Thinned(*std::move(found));
     if (!pairs.ok()) return pairs.status();
-    const size_t total = pairs->size() * (golden ? 2 : 1);
+    const size_t total = pairs->size() * (golden_ != nullptr ? 2 : 1);
 
     std::vector<uint32_t> ours, theirs;
     std::vector<TrendStop> stops, golden_stops;
@@ -201,79 +191,68 @@ class Mapping {
       stops.push_back({pair.target, std::nullopt});
       golden_stops.push_back({pair.golden, std::nullopt});
     }
-    const std::vector<Statistic> statistics = {request_.statistic};
-    TrendWalk walk(context_, request_.tensors, statistics, cancelled_);
+    const TrendQuestion walk{question_.tensors, {question_.statistic}, threads, cancelled};
     std::optional<GoldenValues> values;
-    if (golden) {
+    if (golden_ != nullptr) {
       values.emplace(theirs, [&](size_t done, size_t) { return tell_(done, total); });
-      absl::Status status = walk.Run(*golden, nullptr, std::move(golden_stops), *values);
+      absl::Status status = WalkTrend(walk, *golden_, nullptr, std::move(golden_stops), *values);
       if (!status.ok()) return status;
     }
-    const size_t before = golden ? pairs->size() : 0;
-    Painter painter(StepColumns(ours, request_.columns), values ? &*values : nullptr,
+    const size_t before = golden_ != nullptr ? pairs->size() : 0;
+    Painter painter(StepColumns(ours, question_.max_columns), values ? &*values : nullptr,
                     [&](size_t done, size_t) { return tell_(before + done, total); });
-    if (absl::Status status = walk.Run(*target, nullptr, std::move(stops), painter); !status.ok()) return status;
-    LayerMap map = painter.Take(request_);
+    if (absl::Status status = WalkTrend(walk, target_, nullptr, std::move(stops), painter); !status.ok()) return status;
+    LayerMap map = painter.Take(question_);
     map.steps = steps;
     map.steps_read = pairs->size();
     return map;
   }
 
  private:
-  absl::StatusOr<OpenedSource> Open(const std::string& run) const {
-    v1::Source source;
-    source.set_run(run);
-    return OpenedSource::Open(source, context_);
-  }
-
-  // Of the wanted rank and steps, in order of steps; without a golden side each step twice.
-  absl::StatusOr<std::vector<PlacePair>> Pairs(const OpenedSource& target,
-                                               const std::optional<OpenedSource>& golden) const {
-    v1::Scope scope;
-    v1::Scope::Steps& steps = *scope.add_steps();
-    steps.set_first(request_.first_step);
-    steps.set_last(request_.last_step);
+  // The wanted rank and steps, in order of steps. Without a golden side both places of a pair are the target's.
+  absl::StatusOr<std::vector<PlacePair>> Pairs() const {
+    const std::pair<int, uint32_t> rank(question_.rank.kind(), question_.rank.number());
+    PlaceScope scope{{{question_.first_step, question_.last_step}}, {}};
     std::vector<PlacePair> pairs;
-    if (!golden) {
-      *scope.add_ranks() = request_.rank;
-      auto places = PlacesIn(target, scope);
+    if (golden_ == nullptr) {
+      scope.ranks.push_back(rank);
+      auto places = PlacesIn(target_, scope);
       if (!places.ok()) return places.status();
       for (const Place& place : *places) pairs.push_back({place, place});
       return pairs;
     }
-    // Ranks of both sides stay in: processes have other numbers on the other side.
-    std::vector<v1::UnpairedStep> unpaired;
-    auto all = PairPlaces(target, *golden, scope, unpaired);
+    // Every rank stays in: a process has another number on the other side.
+    std::vector<UnpairedPlace> unpaired;
+    auto all = PairPlaces(target_, *golden_, scope, unpaired);
     if (!all.ok()) return all.status();
     for (const PlacePair& pair : *all) {
-      if (pair.target.second == std::pair<int, uint32_t>(request_.rank.kind(), request_.rank.number())) {
-        pairs.push_back(pair);
-      }
+      if (pair.target.second == rank) pairs.push_back(pair);
     }
-    if (pairs.empty()) return absl::InvalidArgumentError(Cat("the run ", request_.golden, " has nothing of this rank"));
+    if (pairs.empty()) {
+      return absl::InvalidArgumentError(Cat("the run ", golden_->name(), " has nothing of this rank"));
+    }
     return pairs;
   }
 
   // As many steps as max_values allow, judged by how many such tensors the last one has.
-  absl::StatusOr<std::vector<PlacePair>> Thinned(const OpenedSource& target, std::vector<PlacePair> pairs) const {
-    auto step = target.Read(pairs.back().target, {.stacks = false, .construct = false});
+  absl::StatusOr<std::vector<PlacePair>> Thinned(std::vector<PlacePair> pairs) const {
+    auto step = target_.Read(pairs.back().target, {.stacks = false, .construct = false});
     if (!step.ok()) return step.status();
     const StepTable& table = (*step)->table();
     const auto wanted = [this](const Row& row) {
-      return row.is_tensor && fnmatch(request_.tensors.c_str(), std::string(row.name).c_str(), 0) == 0;
+      return row.is_tensor && fnmatch(question_.tensors.c_str(), std::string(row.name).c_str(), 0) == 0;
     };
     const auto tensors = static_cast<size_t>(std::count_if(table.rows.begin(), table.rows.end(), wanted));
-    // A golden side's values are all kept until the other's come.
-    const size_t values = request_.golden.empty() ? request_.max_values : request_.max_values / 2;
-    const size_t most = std::max<size_t>(1, values / std::max<size_t>(1, tensors));
-    if (pairs.size() <= most) return pairs;
-    const size_t each = (pairs.size() + most - 1) / most;
+    // All values of the golden side are kept until the target's come.
+    const size_t max_values = golden_ == nullptr ? question_.max_values : question_.max_values / 2;
+    const size_t max_steps = std::max<size_t>(1, max_values / std::max<size_t>(1, tensors));
+    if (pairs.size() <= max_steps) return pairs;
+    const size_t each = (pairs.size() + max_steps - 1) / max_steps;
     // Steps with NaN or infinity may be as many again.
     size_t marked = 0;
     std::vector<PlacePair> kept;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      const storage::StepRow* const row = target.RowOf(pairs[i].target);
-      const bool non_finite = row != nullptr && row->nan_tensors() + row->inf_tensors() > 0 && marked < most;
+      const bool non_finite = marked < max_steps && target_.HasNonFinite(pairs[i].target);
       const bool regular = i % each == 0 || i + 1 == pairs.size();
       if (!regular && non_finite) ++marked;
       if (regular || non_finite) kept.push_back(pairs[i]);
@@ -281,19 +260,19 @@ class Mapping {
     return kept;
   }
 
-  const AnalysisContext& context_;
-  const LayerMapRequest& request_;
-  const std::function<bool()>& cancelled_;
+  const StepTables& target_;
+  const StepTables* const golden_;  // null: there is none
+  const LayerMapQuestion& question_;
   const Tell& tell_;
 };
 
 }  // namespace
 
-absl::StatusOr<LayerMap> MapLayers(const AnalysisContext& context, const LayerMapRequest& request,
-                                   const std::function<bool()>& cancelled,
+absl::StatusOr<LayerMap> MapLayers(const StepTables& target, const StepTables* golden, const LayerMapQuestion& question,
+                                   int threads, const std::function<bool()>& cancelled,
                                    const std::function<bool(size_t done, size_t total)>& tell) {
-  if (request.tensors.empty()) return absl::InvalidArgumentError("tensors is empty: name them, e.g. *.output.0");
-  return Mapping(context, request, cancelled, tell).Run();
+  if (question.tensors.empty()) return absl::InvalidArgumentError("tensors is empty: name them, e.g. *.output.0");
+  return Mapping(target, golden, question, tell).Run(threads, cancelled);
 }
 
 }  // namespace msprobe::server

@@ -1,4 +1,4 @@
-#include "server/query/trend_walk.h"
+#include "server/analysis/series/trend_walk.h"
 
 #include <fnmatch.h>
 
@@ -10,12 +10,12 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "server/analysis/compare/in_order.h"
-#include "server/query/tiled_trend.h"
+#include "server/analysis/series/tiled_trend.h"
 
 namespace msprobe::server {
 namespace {
 
-using Place = OpenedSource::Place;
+using Place = StepTables::Place;
 using Values = std::vector<std::optional<double>>;
 
 constexpr absl::Duration kTellEvery = absl::Milliseconds(20);
@@ -32,42 +32,59 @@ struct Sample {
   Values golden;
 };
 
-}  // namespace
+absl::Status Cancelled() { return absl::CancelledError("the walk was cancelled"); }
 
-struct TrendWalk::State {
+class TrendWalk {
+ public:
+  // Everything given outlives it.
+  TrendWalk(const TrendQuestion& question, TrendSink& sink) : question_(question), sink_(sink) {}
+
+  absl::Status Run(const StepTables& target, const StepTables* golden, std::vector<TrendStop> stops) {
+    total_ = stops.size();
+    if (golden == nullptr && target.tiles() != nullptr) {
+      if (absl::Status status = ReadTiles(target, stops); !status.ok()) return status;
+    }
+    const auto read = [&](size_t index) { return ReadStop(target, golden, stops[index]); };
+    const auto take = [&](size_t index, std::vector<Sample> samples) -> absl::StatusOr<bool> {
+      for (size_t i = 0; i < samples.size(); ++i) Keep(stops[index].shown(), i, samples[i]);
+      return Progress(1);
+    };
+    return InOrder<std::vector<Sample>>::Run(stops.size(), question_.threads, read, take);
+  }
+
+ private:
+  // The rows of a layout that are wanted.
   struct Choice {
     std::shared_ptr<const std::vector<bool>> rows;
-    std::shared_ptr<const void> layout;  // so that its address stays its own
+    std::shared_ptr<const void> layout;  // held so that its address stays its own
   };
 
-  absl::Status ReadTiles(const OpenedSource& target, std::vector<TrendStop>& stops) {
-    // Those of other servers are read step by step.
+  // Takes from `stops` what it has read.
+  absl::Status ReadTiles(const StepTables& target, std::vector<TrendStop>& stops) {
+    // Steps of other servers are read step by step.
     const auto elsewhere = std::stable_partition(
-        stops.begin(), stops.end(), [&](const TrendStop& stop) { return target.FindStored(stop.shown()) != nullptr; });
-    std::vector<TiledTrend::Step> steps;
-    for (auto stop = stops.begin(); stop != elsewhere; ++stop) {
-      const OpenedSource::Stored& stored = *target.FindStored(stop->shown());
-      steps.push_back({stored.key, stored.blocks});
-    }
+        stops.begin(), stops.end(), [&](const TrendStop& stop) { return target.FindStored(stop.shown()).has_value(); });
+    std::vector<TileSource::Step> steps;
+    for (auto stop = stops.begin(); stop != elsewhere; ++stop) steps.push_back(*target.FindStored(stop->shown()));
     if (steps.empty()) return absl::OkStatus();
-    auto tiled = TiledTrend::Make(walk.context_, steps, walk.name_glob_);
+    auto tiled = TiledTrend::Make(*target.tiles(), steps, question_.name_glob);
     if (!tiled.ok()) return tiled.status();
     const TiledTrend& trend = **tiled;
     const auto read = [&](size_t part) -> absl::StatusOr<StepTable> {
-      if (walk.cancelled_()) return PeerGone();
+      if (question_.cancelled()) return Cancelled();
       return trend.Read(part);
     };
     const auto take = [&](size_t part, const StepTable& table) -> absl::StatusOr<bool> {
       KeepPart(stops, trend, part, table);
       return Progress(trend.last_of_its_set(part) ? trend.passes(part).size() : 0);
     };
-    absl::Status status = InOrder<StepTable>::Run(trend.parts(), walk.context_.threads, read, take);
+    absl::Status status = InOrder<StepTable>::Run(trend.parts(), question_.threads, read, take);
     std::vector<TrendStop> rest;
     for (size_t i = 0; i < stops.size(); ++i) {
       if (i >= steps.size() || !trend.taken()[i]) rest.push_back(stops[i]);
     }
     stops = std::move(rest);
-    done = total - stops.size();
+    done_ = total_ - stops.size();
     return status;
   }
 
@@ -79,20 +96,20 @@ struct TrendWalk::State {
       const Row& first = table.rows[row];
       const TrendTensor tensor{stops[passes[0].step].shown(), trend.place(part, row),  first.name,
                                table.text(first.dtype),       table.text(first.shape), trend.entry(part, row)};
-      for (size_t i = 0; i < walk.statistics_.size(); ++i) {
-        if (!sink.Begin(tensor, i)) continue;
+      for (size_t i = 0; i < question_.statistics.size(); ++i) {
+        if (!sink_.Begin(tensor, i)) continue;
         for (size_t pass = 0; pass < passes.size(); ++pass) {
           const Row& at = table.rows[pass * rows + row];
-          sink.Point(stops[passes[pass].step].shown().first, passes[pass].token,
-                     StatisticOf(table, at, walk.statistics_[i]), std::nullopt);
+          sink_.Point(stops[passes[pass].step].shown().first, passes[pass].token,
+                      StatisticOf(table, at, question_.statistics[i]), std::nullopt);
         }
       }
     }
   }
 
-  absl::StatusOr<std::vector<Sample>> ReadStop(const OpenedSource& target, const OpenedSource* golden,
+  absl::StatusOr<std::vector<Sample>> ReadStop(const StepTables& target, const StepTables* golden,
                                                const TrendStop& stop) {
-    if (walk.cancelled_()) return PeerGone();
+    if (question_.cancelled()) return Cancelled();
     constexpr DumpReading kNumbers{.stacks = false, .construct = false};
     std::vector<Sample> samples;
     absl::flat_hash_map<std::string, size_t> by_name;
@@ -101,7 +118,7 @@ struct TrendWalk::State {
       if (!step.ok()) return step.status();
       for (const auto& [entry, row] : Wanted((*step)->table())) {
         samples.push_back(SampleOf((*step)->table(), *entry, *row));
-        samples.back().golden.assign(walk.statistics_.size(), std::nullopt);
+        samples.back().golden.assign(question_.statistics.size(), std::nullopt);
         by_name.emplace(samples.back().name, samples.size() - 1);
       }
     }
@@ -114,7 +131,7 @@ struct TrendWalk::State {
         samples[found->second].golden = std::move(sample.values);
         continue;
       }
-      sample.golden = std::exchange(sample.values, Values(walk.statistics_.size()));
+      sample.golden = std::exchange(sample.values, Values(question_.statistics.size()));
       samples.push_back(std::move(sample));
     }
     return samples;
@@ -132,24 +149,24 @@ struct TrendWalk::State {
         if (known != nullptr) {
           is_wanted = (*known)[i];
         } else {
-          is_wanted = HasStatistics(row) && fnmatch(walk.name_glob_.c_str(), std::string(row.name).c_str(), 0) == 0;
+          is_wanted = HasStatistics(row) && fnmatch(question_.name_glob.c_str(), std::string(row.name).c_str(), 0) == 0;
           (*made)[i] = is_wanted;
         }
         if (is_wanted) wanted.emplace_back(&entry, &row);
       }
     }
     if (known == nullptr && table.layout != nullptr) {
-      absl::MutexLock lock(&mu);
-      choices.emplace(table.layout, Choice{std::move(made), table.borrowed});
+      absl::MutexLock lock(&mu_);
+      choices_.emplace(table.layout, Choice{std::move(made), table.borrowed});
     }
     return wanted;
   }
 
   std::shared_ptr<const std::vector<bool>> KnownChoice(const StepTable& table) {
     if (table.layout == nullptr) return nullptr;
-    absl::MutexLock lock(&mu);
-    const auto found = choices.find(table.layout);
-    return found == choices.end() ? nullptr : found->second.rows;
+    absl::MutexLock lock(&mu_);
+    const auto found = choices_.find(table.layout);
+    return found == choices_.end() ? nullptr : found->second.rows;
   }
 
   Sample SampleOf(const StepTable& table, const Entry& entry, const Row& row) const {
@@ -160,7 +177,7 @@ struct TrendWalk::State {
     sample.record = std::string(entry.name);
     sample.parent = std::string(entry.parent);
     sample.token = entry.token;
-    for (Statistic statistic : walk.statistics_) sample.values.push_back(StatisticOf(table, row, statistic));
+    for (Statistic statistic : question_.statistics) sample.values.push_back(StatisticOf(table, row, statistic));
     return sample;
   }
 
@@ -170,45 +187,34 @@ struct TrendWalk::State {
     entry.parent = sample.parent;
     entry.token = sample.token;
     const TrendTensor tensor{place, row, sample.name, sample.dtype, sample.shape, entry};
-    for (size_t i = 0; i < walk.statistics_.size(); ++i) {
-      if (sink.Begin(tensor, i)) sink.Point(place.first, sample.token, sample.values[i], sample.golden[i]);
+    for (size_t i = 0; i < question_.statistics.size(); ++i) {
+      if (sink_.Begin(tensor, i)) sink_.Point(place.first, sample.token, sample.values[i], sample.golden[i]);
     }
   }
 
   absl::StatusOr<bool> Progress(size_t steps) {
-    done += steps;
+    done_ += steps;
     const absl::Time now = absl::Now();
-    if (now - told < kTellEvery && done != total) return true;
-    told = now;
-    if (!sink.Progress(done, total)) return PeerGone();
+    if (now - told_ < kTellEvery && done_ != total_) return true;
+    told_ = now;
+    if (!sink_.Progress(done_, total_)) return Cancelled();
     return true;
   }
 
-  const TrendWalk& walk;
-  TrendSink& sink;
-  absl::Mutex mu;
-  absl::flat_hash_map<const void*, Choice> choices ABSL_GUARDED_BY(mu);  // by StepTable.layout
-  size_t done = 0;
-  size_t total = 0;
-  absl::Time told = absl::InfinitePast();
+  const TrendQuestion& question_;
+  TrendSink& sink_;
+  absl::Mutex mu_;
+  absl::flat_hash_map<const void*, Choice> choices_ ABSL_GUARDED_BY(mu_);  // by StepTable.layout
+  size_t done_ = 0;
+  size_t total_ = 0;
+  absl::Time told_ = absl::InfinitePast();
 };
 
-TrendWalk::TrendWalk(const AnalysisContext& context, const std::string& name_glob,
-                     const std::vector<Statistic>& statistics, const std::function<bool()>& cancelled)
-    : context_(context), name_glob_(name_glob), statistics_(statistics), cancelled_(cancelled) {}
+}  // namespace
 
-absl::Status TrendWalk::Run(const OpenedSource& target, const OpenedSource* golden, std::vector<TrendStop> stops,
-                            TrendSink& sink) {
-  State state{*this, sink, {}, {}, 0, stops.size(), absl::InfinitePast()};
-  if (golden == nullptr) {
-    if (absl::Status status = state.ReadTiles(target, stops); !status.ok()) return status;
-  }
-  const auto read = [&](size_t index) { return state.ReadStop(target, golden, stops[index]); };
-  const auto take = [&](size_t index, std::vector<Sample> samples) -> absl::StatusOr<bool> {
-    for (size_t i = 0; i < samples.size(); ++i) state.Keep(stops[index].shown(), i, samples[i]);
-    return state.Progress(1);
-  };
-  return InOrder<std::vector<Sample>>::Run(stops.size(), context_.threads, read, take);
+absl::Status WalkTrend(const TrendQuestion& question, const StepTables& target, const StepTables* golden,
+                       std::vector<TrendStop> stops, TrendSink& sink) {
+  return TrendWalk(question, sink).Run(target, golden, std::move(stops));
 }
 
 }  // namespace msprobe::server

@@ -1,11 +1,10 @@
-#include "server/query/tiled_agreement.h"
+#include "server/analysis/compare/tiled_agreement.h"
 
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "server/format/storage/tile_reader.h"
-#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 namespace {
@@ -18,11 +17,11 @@ bool SameSettings(const v1::CaptureSettings& a, const v1::CaptureSettings& b) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TiledAgreement>> TiledAgreement::Make(const AnalysisContext& context,
+absl::StatusOr<std::unique_ptr<TiledAgreement>> TiledAgreement::Make(const TileSource& tiles,
                                                                      const std::vector<std::optional<Pair>>& pairs,
                                                                      const ComparisonOptions& options) {
   if (options.mode == ComparisonMode::kContent || options.tolerances.by_name()) return nullptr;
-  std::unique_ptr<TiledAgreement> agreement(new TiledAgreement(context, options));
+  std::unique_ptr<TiledAgreement> agreement(new TiledAgreement(tiles, options));
   agreement->passes_.resize(pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {
     if (!pairs[i]) continue;
@@ -31,23 +30,16 @@ absl::StatusOr<std::unique_ptr<TiledAgreement>> TiledAgreement::Make(const Analy
   return agreement;
 }
 
-absl::StatusOr<const TiledAgreement::Session*> TiledAgreement::SessionOf(const StepKey& key) {
-  const SessionKey name(key.run, key.rank, key.epoch);
-  if (const auto known = sessions_.find(name); known != sessions_.end()) return known->second.get();
-  auto row = context_.store->SessionOfEpoch(key.run, key.epoch);
-  if (!row.ok()) return row.status();
+absl::StatusOr<const TiledAgreement::Session*> TiledAgreement::SessionOf(const TileSource::Session& key) {
+  if (const auto known = sessions_.find(key); known != sessions_.end()) return known->second.get();
+  auto settings = tiles_.SettingsOf(key);
+  if (!settings.ok()) return settings.status();
   auto session = std::make_unique<Session>();
-  session->settings = row->hello().settings();
-  std::string prefix = TileSetKey(key.run, key.rank, key.epoch, 0);
-  prefix.resize(prefix.size() - sizeof(uint32_t));
-  absl::Status status =
-      context_.store->ForEach(Family::kMeta, prefix, [&](std::string_view set_key, std::string_view value) {
-        auto set = std::make_unique<Set>();
-        set->session = name;
-        set->number = ReadU32(set_key, prefix.size());
-        session->sets.push_back(std::move(set));
-        return DecodeValue(value, session->sets.back()->row);
-      });
+  session->settings = *std::move(settings);
+  absl::Status status = tiles_.ForEachSet(key, [&](uint32_t number, storage::TileSetRow row) {
+    session->sets.push_back(std::make_unique<Set>(Set{key, number, std::move(row)}));
+    return absl::OkStatus();
+  });
   if (!status.ok()) return status;
   for (const auto& set : session->sets) {
     for (int i = 0; i < set->row.passes_size(); ++i) {
@@ -60,12 +52,13 @@ absl::StatusOr<const TiledAgreement::Session*> TiledAgreement::SessionOf(const S
     std::sort(pieces.begin(), pieces.end(),
               [](const Piece& a, const Piece& b) { return a.first_block < b.first_block; });
   }
-  return sessions_.emplace(name, std::move(session)).first->second.get();
+  return sessions_.emplace(key, std::move(session)).first->second.get();
 }
 
-// Null: some of the step is no tile, or its passes do not follow each other, so that it can be laid out in another way
-// than one whose passes are the same.
-const std::vector<TiledAgreement::Piece>* TiledAgreement::PiecesOf(const Session& session, const Step& step) const {
+// Null: a part of the step is in no tile, or its passes do not follow each other; a step with the same passes could
+// then be laid out differently.
+const std::vector<TiledAgreement::Piece>* TiledAgreement::PiecesOf(const Session& session,
+                                                                   const TileSource::Step& step) const {
   const auto found = session.steps.find(step.key.step);
   if (found == session.steps.end()) return nullptr;
   uint32_t next = 0;
@@ -78,9 +71,9 @@ const std::vector<TiledAgreement::Piece>* TiledAgreement::PiecesOf(const Session
 }
 
 absl::Status TiledAgreement::Add(const Pair& pair, size_t index) {
-  auto target = SessionOf(pair.target.key);
+  auto target = SessionOf(pair.target.session());
   if (!target.ok()) return target.status();
-  auto golden = SessionOf(pair.golden.key);
+  auto golden = SessionOf(pair.golden.session());
   if (!golden.ok()) return golden.status();
   const v1::CaptureSettings& settings = (*target)->settings;
   if (!SameSettings(settings, (*golden)->settings)) return absl::OkStatus();
@@ -127,37 +120,30 @@ bool TiledAgreement::Agree(size_t pair) {
 
 absl::Status TiledAgreement::Compare(Group& group) const {
   std::vector<ColumnAgreement::Pass> passes = group.passes;
-  const Store& store = *context_.store;
-  const auto prefix = [](const Set& set) {
-    const auto& [run, rank, epoch] = set.session;
-    return TileKey::SetPrefix(run, rank, epoch, set.number);
-  };
-  const uint32_t run = std::get<0>(group.target->session);
-  const auto structure = [&](uint64_t id) { return store.Structure(run, id); };
+  const uint32_t run = group.target->session.run;
+  const auto structure = [&](uint64_t id) { return tiles_.Structure(run, id); };
   const auto changed = [] { return absl::AbortedError("the tiles of a set were deleted"); };
   // Tiles of a set have the bytes of its rows at most (TilerOptions.set_bytes).
   std::vector<std::string> theirs;
-  absl::Status status =
-      store.ForEach(Family::kTiles, prefix(*group.golden), [&](std::string_view, std::string_view value) {
-        theirs.emplace_back(value);
-        return absl::OkStatus();
-      });
+  absl::Status status = tiles_.ForEachTile(group.golden->session, group.golden->number, [&](std::string_view tile) {
+    theirs.emplace_back(tile);
+    return absl::OkStatus();
+  });
   if (!status.ok()) return status;
   if (theirs.size() != static_cast<size_t>(group.golden->row.tile_fragments_size())) return changed();
   ColumnAgreement columns(&options_.tolerances, group.settings);
   size_t at = 0;
-  status = store.ForEach(
-      Family::kTiles, prefix(*group.target), [&](std::string_view, std::string_view value) -> absl::Status {
-        if (at >= theirs.size()) return changed();
-        auto target = TileReader::Open(value);
-        if (!target.ok()) return target.status();
-        auto golden = TileReader::Open(theirs[at++]);
-        if (!golden.ok()) return golden.status();
-        absl::Status compared = columns.Compare(*target, *golden, structure, passes);
-        const bool any =
-            std::any_of(passes.begin(), passes.end(), [](const ColumnAgreement::Pass& pass) { return pass.sure; });
-        return any || !compared.ok() ? compared : absl::CancelledError("no pass is sure any more");
-      });
+  status = tiles_.ForEachTile(group.target->session, group.target->number, [&](std::string_view tile) -> absl::Status {
+    if (at >= theirs.size()) return changed();
+    auto target = TileReader::Open(tile);
+    if (!target.ok()) return target.status();
+    auto golden = TileReader::Open(theirs[at++]);
+    if (!golden.ok()) return golden.status();
+    absl::Status compared = columns.Compare(*target, *golden, structure, passes);
+    const bool any =
+        std::any_of(passes.begin(), passes.end(), [](const ColumnAgreement::Pass& pass) { return pass.sure; });
+    return any || !compared.ok() ? compared : absl::CancelledError("no pass is sure any more");
+  });
   if (!status.ok()) return status;
   if (at != theirs.size() || at != static_cast<size_t>(group.target->row.tile_fragments_size())) return changed();
   group.passes = std::move(passes);
