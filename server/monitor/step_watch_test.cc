@@ -6,7 +6,6 @@
 #include <limits>
 #include <memory>
 
-#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 #include "server/ingest/scripted_agent.h"
 #include "server/ingest/sessions.h"
@@ -171,14 +170,6 @@ TEST_F(StepWatchTest, TheLastStepOfARankIsShownWhileItsSessionIsOpen) {
   Send(agent);
   EXPECT_EQ(metrics_.Value(Metric::kLastStep, {"job", "rank1"}), 0);
   EXPECT_EQ(metrics_.Value(Metric::kLastStepTime, {"job", "rank1"}), 0);
-}
-
-TEST(ModuleGroup, IsTheSameForEveryLayer) {
-  EXPECT_EQ(ModuleGroup("model.layers.3.self_attn.q_proj"), "model.layers.*.self_attn");
-  EXPECT_EQ(ModuleGroup("model.layers.27.self_attn"), "model.layers.*.self_attn");
-  EXPECT_EQ(ModuleGroup("lm_head"), "lm_head");
-  EXPECT_EQ(ModuleGroup("0.1"), "*.*");
-  EXPECT_EQ(ModuleGroup(""), "none");
 }
 
 }  // namespace

@@ -16,20 +16,22 @@ bool IsNumber(std::string_view part) {
 
 }  // namespace
 
-std::string_view ModuleOf(const Entry& entry) {
-  constexpr std::string_view kModule = "Module.";
-  std::string_view name = entry.name;
-  if (!name.starts_with(kModule)) name = entry.parent;
-  if (!name.starts_with(kModule)) return {};
-  name = WithoutPass(name);
-  name.remove_prefix(kModule.size());
-  // Class, direction and count, or class, parameters_grad and count.
-  for (int part = 0; part < 3; ++part) {
+std::string_view WithoutLastParts(std::string_view name, int parts) {
+  for (; parts > 0; --parts) {
     const size_t dot = name.rfind('.');
     if (dot == std::string_view::npos) return {};
     name = name.substr(0, dot);
   }
   return name;
+}
+
+std::string_view ModuleOf(const Entry& entry) {
+  constexpr std::string_view kModule = "Module.";
+  std::string_view name = entry.name;
+  if (!name.starts_with(kModule)) name = entry.parent;
+  if (!name.starts_with(kModule)) return {};
+  // Class, direction and count, or class, parameters_grad and count.
+  return WithoutLastParts(WithoutPass(name).substr(kModule.size()), 3);
 }
 
 bool IsWithin(std::string_view module, std::string_view around) {

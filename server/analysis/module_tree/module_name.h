@@ -7,24 +7,27 @@
 
 namespace msprobe::server {
 
-// What names of records say of the modules around them. Views borrow from the entry or the name.
+// The modules around records, read from their names. Views borrow from the entry or the name.
 
-// The module a record belongs to: of "Module.model.norm.Qwen2RMSNorm.forward.0" it is "model.norm"; of other records
-// that of the parent. Empty: there is none.
+// A name without its last parts: "model.norm" for "model.norm.Norm.forward.0" and 3. Empty: it has no other parts.
+std::string_view WithoutLastParts(std::string_view name, int parts);
+
+// The module a record belongs to: "model.norm" for "Module.model.norm.Qwen2RMSNorm.forward.0", and for every record
+// whose parent has that name. Empty: there is none.
 std::string_view ModuleOf(const Entry& entry);
 
-// Whether a module is `around` or inside of it.
+// Whether a module is `around`, or lies inside it.
 bool IsWithin(std::string_view module, std::string_view around);
 
-// "model.layers.0" of "model.layers.0.mlp"; empty outside of numbered layers.
+// "model.layers.0" of "model.layers.0.mlp". Empty: the module lies in no numbered layer.
 std::string_view LayerOf(std::string_view module);
 
-// "model.layers.3" of a record in that layer; outside of numbered layers its module ("lm_head"), else the operation
-// without its count ("Functional.linear").
+// The layer of a record: "model.layers.3". Outside of numbered layers, its module ("lm_head"); outside of modules, its
+// operation without the count ("Functional.linear").
 std::string LayerNameOf(const Entry& entry);
 
-// "model.layers.*.self_attn" of "model.layers.3.self_attn.q_proj": its first four names, numbers as *. "none" of no
-// module.
+// The first four names of a module, numbers as *: "model.layers.*.self_attn" of "model.layers.3.self_attn.q_proj".
+// "none" of no module.
 std::string ModuleGroup(std::string_view module);
 
 }  // namespace msprobe::server
