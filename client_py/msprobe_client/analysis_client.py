@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msprobe_client import decode, model
+from msprobe_client.compare_options import CompareOptions
 from msprobe_client.comparison import (
     BASES,
     BLAMES,
@@ -25,22 +26,26 @@ from msprobe_client.comparison import (
     UnpairedStep,
 )
 from msprobe_client.errors import DataError, InvalidArgument, MsprobeError
-from msprobe_client.name_mapping import ToleranceRule
 from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
-    from msprobe_client.client import Client
     from msprobe_client.compat.result_xlsx import TableForm
 
-Matching: TypeAlias = Literal["exact", "fuzzy"]
 TrainingBackend: TypeAlias = Literal["fsdp", "megatron"]
-Mode: TypeAlias = Literal["best", "statistics", "checksum", "content"]
 Rows: TypeAlias = Literal["different", "all", "none"]
 Order: TypeAlias = Literal["significance", "execution"]
 Found: TypeAlias = ComparedTensor | RollUp | UnpairedStep
 StepRange: TypeAlias = tuple[int, int]
 
 RUN_PREFIX = "run:"
+
+
+class Importer(Protocol):
+    """A client, as far as dumps that it uploads need one."""
+
+    def import_dump(self, directory: str | os.PathLike[str], run: str, *, tensors: bool = True) -> object: ...
+
+    def delete(self, run: str) -> object: ...
 
 
 def is_path(source: str | os.PathLike[str]) -> bool:
@@ -51,7 +56,7 @@ def is_path(source: str | os.PathLike[str]) -> bool:
 
 @contextmanager
 def sources(
-    client: Client, given: Iterable[str | os.PathLike[str]], *, local: bool
+    client: Importer, given: Iterable[str | os.PathLike[str]], *, local: bool
 ) -> Iterator[list[analysis_pb2.Source]]:
     """Both sides as the server is asked for them. local: the server reads directories of this machine; otherwise they
     are uploaded as runs that are deleted afterwards."""
@@ -73,7 +78,7 @@ def sources(
 
 
 @contextmanager
-def uploaded(client: Client, path: Path, *, tensors: bool = True) -> Iterator[str]:
+def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[str]:
     """The dump at path as a run for as long as this takes. tensors: with the content of its tensors."""
     run = f".uploaded-{secrets.token_hex(8)}"
     try:
@@ -83,7 +88,7 @@ def uploaded(client: Client, path: Path, *, tensors: bool = True) -> Iterator[st
         _forget(client, run)
 
 
-def _forget(client: Client, run: str) -> None:
+def _forget(client: Importer, run: str) -> None:
     """Deletes what was uploaded; that it never arrived, or that the server is gone, was said already."""
     with suppress(MsprobeError):
         client.delete(run)
@@ -100,45 +105,21 @@ def scope(steps: Iterable[StepRange], ranks: Iterable[str | int | model.Rank], n
 def compare_request(
     sides: list[analysis_pb2.Source],
     where: analysis_pb2.Scope,
+    options: CompareOptions,
     *,
-    matching: Matching,
-    mode: Mode,
-    rtol: float | None,
-    atol: float | None,
-    tolerances: Mapping[str, tuple[float | None, float | None]],
     rows: Rows,
     order: Order,
     limit: int,
-    policy: Iterable[ToleranceRule] = (),
-    mapping: analysis_pb2.NameMapping | None = None,
-    across_layouts: bool = False,
 ) -> analysis_pb2.CompareRequest:
-    request = analysis_pb2.CompareRequest(
+    return analysis_pb2.CompareRequest(
         target=sides[0],
         golden=sides[1],
         scope=where,
-        matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
-        mode=analysis_pb2.CompareMode.Value(f"COMPARE_{mode.upper()}"),
         rows=analysis_pb2.CompareRequest.Rows.Value(rows.upper()),
         order=analysis_pb2.CompareRequest.Order.Value(order.upper()),
         limit=limit,
-        mapping=mapping,
-        across_layouts=across_layouts,
+        **options.fields_of(analysis_pb2.CompareRequest),
     )
-    request.tolerances.extend(tolerance_settings(rtol, atol, tolerances, policy))
-    return request
-
-
-def tolerance_settings(
-    rtol: float | None,
-    atol: float | None,
-    tolerances: Mapping[str, tuple[float | None, float | None]],
-    policy: Iterable[ToleranceRule] = (),
-) -> Iterator[analysis_pb2.ToleranceSetting]:
-    for dtype, (relative, absolute) in {"": (rtol, atol), **tolerances}.items():
-        if relative is not None or absolute is not None:
-            yield analysis_pb2.ToleranceSetting(dtype=dtype, relative=relative, absolute=absolute)
-    yield from (rule.message() for rule in policy)
 
 
 def divergence(message: analysis_pb2.Divergence) -> Divergence:

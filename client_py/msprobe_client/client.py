@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
 import grpc
 
@@ -22,6 +22,7 @@ from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
+from msprobe_client.compare_options import DEFAULTS, CompareOptions
 from msprobe_client.comparison import Divergence, Overflow, TableReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
@@ -36,7 +37,6 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
-from msprobe_client.name_mapping import ToleranceRule
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -337,47 +337,28 @@ class Client:
         self,
         target: PathLike,
         golden: PathLike,
+        options: CompareOptions = DEFAULTS,
         *,
         steps: Iterable[tuple[int, int]] = (),
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
-        matching: analysis_client.Matching = "exact",
-        mode: analysis_client.Mode = "best",
-        rtol: float | None = None,
-        atol: float | None = None,
-        tolerances: Mapping[str, tuple[float | None, float | None]] | None = None,
         rows: analysis_client.Rows = "different",
         order: analysis_client.Order = "significance",
         limit: int = 0,
-        policy: Iterable[ToleranceRule] = (),
-        mapping: analysis_pb2.NameMapping | None = None,
-        across_layouts: bool = False,
         progress: Progress = _nothing,
+        **given: Any,
     ) -> Iterator[analysis_client.Found]:
         """Rows, roll-ups and steps without a partner, as the server finds them; the roll-up of level run is the last.
 
-        target, golden: a run, or a dump directory or dump.json of this machine ("run:NAME" where both exist). steps:
-        first and last of each range. tolerances: relative and absolute by dtype. limit: rows of each step and rank, 0
-        for all. policy: name_mapping.tolerance_policy of a file. mapping: name_mapping.mapping of the mapping files.
-        across_layouts: the sides have different numbers of ranks; shards are joined. progress counts pairs of steps.
-        Leaving the iterator cancels the work on the server.
+        target, golden: a run, or a dump directory or dump.json of this machine ("run:NAME" where both exist). given:
+        fields of CompareOptions, each by its name; they win over options. steps: first and last of each range. limit:
+        rows of each step and rank, 0 for all. progress counts pairs of steps. Leaving the iterator cancels the work on
+        the server.
         """
+        asked = options.but(given)
         with analysis_client.sources(self, (target, golden), local=self._local) as sides:
-            request = analysis_client.compare_request(
-                sides,
-                analysis_client.scope(steps, ranks, name),
-                matching=matching,
-                mode=mode,
-                rtol=rtol,
-                atol=atol,
-                tolerances=tolerances or {},
-                rows=rows,
-                order=order,
-                limit=limit,
-                policy=policy,
-                mapping=mapping,
-                across_layouts=across_layouts,
-            )
+            where = analysis_client.scope(steps, ranks, name)
+            request = analysis_client.compare_request(sides, where, asked, rows=rows, order=order, limit=limit)
             for response in self._items(lambda: self._analysis.Compare(request)):
                 if response.WhichOneof("kind") == "progress":
                     progress(response.progress.steps_done, response.progress.steps_total)
@@ -387,32 +368,28 @@ class Client:
         self,
         target: PathLike,
         golden: PathLike,
+        options: CompareOptions = DEFAULTS,
         *,
         steps: Iterable[tuple[int, int]] = (),
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
-        mode: analysis_client.Mode = "best",
-        rtol: float | None = None,
-        atol: float | None = None,
-        tolerances: Mapping[str, tuple[float | None, float | None]] | None = None,
         ignore_missing: bool = False,
-        policy: Iterable[ToleranceRule] = (),
-        across_layouts: bool = False,
         progress: Progress = _nothing,
+        **given: Any,
     ) -> Iterator[Divergence | UnpairedStep]:
         """Where each rank diverged in the first step in which any did, then the first of these again, with first set.
 
-        The arguments are those of compare. ignore_missing passes over operations that one side lacks.
+        The arguments are those of compare; of the options, matching and mapping are not for this question.
+        ignore_missing passes over operations that one side lacks.
         """
+        asked = options.but(given)
         with analysis_client.sources(self, (target, golden), local=self._local) as sides:
             request = analysis_pb2.FirstDivergenceRequest(
                 target=sides[0],
                 golden=sides[1],
                 scope=analysis_client.scope(steps, ranks, name),
-                mode=analysis_pb2.CompareMode.Value(f"COMPARE_{mode.upper()}"),
-                tolerances=analysis_client.tolerance_settings(rtol, atol, tolerances or {}, policy),
                 ignore_missing=ignore_missing,
-                across_layouts=across_layouts,
+                **asked.fields_of(analysis_pb2.FirstDivergenceRequest),
             )
             for response in self._items(lambda: self._analysis.FirstDivergence(request)):
                 kind = response.WhichOneof("kind")
@@ -535,31 +512,31 @@ class Client:
         target: PathLike,
         golden: PathLike,
         output: PathLike,
+        options: CompareOptions = DEFAULTS,
         *,
         file_name: Callable[[analysis_pb2.TableChunk], str],
         steps: Iterable[tuple[int, int]] = (),
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
-        matching: analysis_client.Matching = "exact",
-        mapping: analysis_pb2.NameMapping | None = None,
         training: analysis_client.TrainingBackend | None = None,
         form: TableForm | None = None,
+        **given: Any,
     ) -> Iterator[TableReport]:
         """mindstudio-probe's result tables, one csv a step and rank, written whole into the directory output.
 
-        training: the target is a training step of this backend, golden an inference step of the same weights.
-        form: makes another file of each csv.
+        Of the options, matching and mapping are for this. training: the target is a training step of this backend,
+        golden an inference step of the same weights. form: makes another file of each csv.
         """
+        asked = options.but(given)
         with analysis_client.sources(self, (target, golden), local=self._local) as sides, _disk(output):
             request = analysis_pb2.CompareTableRequest(
                 target=sides[0],
                 golden=sides[1],
                 scope=analysis_client.scope(steps, ranks, name),
-                matching=analysis_pb2.Matching.Value(f"MATCHING_{matching.upper()}"),
-                mapping=mapping,
                 training_backend=analysis_pb2.CompareTableRequest.TrainingBackend.Value(
                     f"TRAINING_BACKEND_{(training or 'none').upper()}"
                 ),
+                **asked.fields_of(analysis_pb2.CompareTableRequest),
             )
             files = analysis_client.TableFiles(Path(output), file_name, form)
             yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))

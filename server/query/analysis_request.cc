@@ -1,19 +1,17 @@
 #include "server/query/analysis_request.h"
 
+#include <fnmatch.h>
+
 #include <optional>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 
 namespace msprobe::server {
-
-PlaceScope ScopeOf(const v1::Scope& message) {
-  PlaceScope scope;
-  for (const v1::Scope::Steps& steps : message.steps()) scope.steps.emplace_back(steps.first(), steps.last());
-  for (const v1::Rank& rank : message.ranks()) scope.ranks.emplace_back(rank.kind(), rank.number());
-  return scope;
-}
+namespace {
 
 absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
                            Tolerances& tolerances) {
@@ -70,6 +68,32 @@ absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message) {
     return absl::InvalidArgumentError("mapping: give one of rows, cells, apis and layers");
   }
   return mapping;
+}
+
+}  // namespace
+
+PlaceScope ScopeOf(const v1::Scope& message) {
+  PlaceScope scope;
+  for (const v1::Scope::Steps& steps : message.steps()) scope.steps.emplace_back(steps.first(), steps.last());
+  for (const v1::Rank& rank : message.ranks()) scope.ranks.emplace_back(rank.kind(), rank.number());
+  return scope;
+}
+
+absl::StatusOr<CompareOptions> CompareOptionsOf(const v1::CompareOptions& message, const std::string& name_glob) {
+  CompareOptions options;
+  options.mode = static_cast<CompareMode>(message.mode());
+  options.fuzzy = message.matching() == v1::MATCHING_FUZZY;
+  options.across_layouts = message.across_layouts();
+  if (absl::Status status = AddTolerances(message.tolerances(), options.tolerances); !status.ok()) return status;
+  auto mapping = MappingOf(message.mapping());
+  if (!mapping.ok()) return mapping.status();
+  options.mapping = *std::move(mapping);
+  if (!name_glob.empty()) {
+    options.wanted = [name_glob](std::string_view name) {
+      return fnmatch(name_glob.c_str(), std::string(name).c_str(), 0) == 0;
+    };
+  }
+  return options;
 }
 
 }  // namespace msprobe::server

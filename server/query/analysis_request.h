@@ -1,6 +1,7 @@
 #pragma once
 
-#include "absl/status/status.h"
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
 #include "server/analysis/compare/comparison.h"
@@ -13,11 +14,20 @@ namespace msprobe::server {
 // Steps and ranks; not the name.
 PlaceScope ScopeOf(const v1::Scope& message);
 
-// InvalidArgument: a negative tolerance, a dtype that does not exist.
-absl::Status AddTolerances(const google::protobuf::RepeatedPtrField<v1::ToleranceSetting>& settings,
-                           Tolerances& tolerances);
+// The options that a request carries as fields of its own (see v1::CompareOptions).
+template <typename Request>
+v1::CompareOptions OptionsIn(const Request& request) {
+  v1::CompareOptions options;
+  if constexpr (requires { request.matching(); }) options.set_matching(request.matching());
+  if constexpr (requires { request.mode(); }) options.set_mode(request.mode());
+  if constexpr (requires { request.tolerances(); }) *options.mutable_tolerances() = request.tolerances();
+  if constexpr (requires { request.mapping(); }) *options.mutable_mapping() = request.mapping();
+  if constexpr (requires { request.across_layouts(); }) options.set_across_layouts(request.across_layouts());
+  return options;
+}
 
-// InvalidArgument: more than one of rows, cells, apis and layers.
-absl::StatusOr<NameMapping> MappingOf(const v1::NameMapping& message);
+// `name_glob`: shell pattern over full names of records; empty: all.
+// InvalidArgument: a negative tolerance, a dtype that does not exist, more than one of rows, cells, apis and layers.
+absl::StatusOr<CompareOptions> CompareOptionsOf(const v1::CompareOptions& message, const std::string& name_glob);
 
 }  // namespace msprobe::server

@@ -1,5 +1,3 @@
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <map>
 #include <string>
@@ -119,29 +117,19 @@ class StepAnswer {
 
 absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& request,
                      const std::function<bool()>& cancelled, const Send<v1::CompareResponse>& send) {
-  ComparisonOptions options;
-  if (absl::Status status = AddTolerances(request.tolerances(), options.tolerances); !status.ok()) return status;
-  options.mode = static_cast<ComparisonMode>(request.mode());
-  options.fuzzy = request.matching() == v1::MATCHING_FUZZY;
-  auto mapping = MappingOf(request.mapping());
-  if (!mapping.ok()) return mapping.status();
-  options.mapping = *std::move(mapping);
-  const bool stacks = !options.mapping.layers.empty();
-  options.content.threads = context.threads;
-  options.content.cancelled = cancelled;
-  if (!request.scope().name_glob().empty()) {
-    options.wanted = [&request](std::string_view name) {
-      return fnmatch(request.scope().name_glob().c_str(), std::string(name).c_str(), 0) == 0;
-    };
-  }
+  auto options = CompareOptionsOf(OptionsIn(request), request.scope().name_glob());
+  if (!options.ok()) return options.status();
+  options->content.threads = context.threads;
+  options->content.cancelled = cancelled;
   auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
   auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<UnpairedPlace> unpaired;
-  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), request.across_layouts(), unpaired);
+  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), options->across_layouts, unpaired);
   if (!pairs.ok()) return pairs.status();
 
+  const bool stacks = !options->mapping.layers.empty();
   std::map<std::pair<int, uint32_t>, VerdictTally> ranks;
   std::map<uint32_t, VerdictTally> steps_total;
   VerdictTally run;
@@ -149,9 +137,9 @@ absl::Status Compare(const AnalysisContext& context, const v1::CompareRequest& r
   for (const LayoutPair& layouts : *pairs) {
     if (cancelled()) return PeerGone();
     const PlacePair pair = layouts.shown();
-    auto steps = ReadLayouts(*target, *golden, layouts, {.stacks = stacks, .construct = true}, options);
+    auto steps = ReadLayouts(*target, *golden, layouts, {.stacks = stacks, .construct = true}, *options);
     if (!steps.ok()) return steps.status();
-    auto comparison = CompareStep(*steps->target, *steps->golden, options);
+    auto comparison = CompareStep(*steps->target, *steps->golden, *options);
     if (!comparison.ok()) return comparison.status();
     if (absl::Status status = StepAnswer(request, pair, *steps, *comparison, send).Send(); !status.ok()) return status;
     ranks[pair.target.second].Add(comparison->total);

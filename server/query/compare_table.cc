@@ -20,14 +20,14 @@ TrainingBackend BackendOf(const v1::CompareTableRequest& request) {
   }
 }
 
-absl::Status SendTable(const MindstudioComparison& options, const PlacePair& pair, StepPair& steps,
+absl::Status SendTable(const CompareOptions& options, TrainingBackend backend, const PlacePair& pair, StepPair& steps,
                        const Send<v1::TableChunk>& send) {
   v1::TableChunk chunk;
   chunk.set_step(pair.target.first);
   *chunk.mutable_rank() = RankOfPlace(pair.target);
   // The table that aligns a training step with an inference step is no debug.json.
-  chunk.set_debug(options.training_backend == TrainingBackend::kNone && steps.target->table().debug);
-  auto counts = WriteMindstudioComparison(options, steps, [&](std::string& content) -> absl::Status {
+  chunk.set_debug(backend == TrainingBackend::kNone && steps.target->table().debug);
+  auto counts = WriteMindstudioComparison(options, backend, steps, [&](std::string& content) -> absl::Status {
     chunk.mutable_content()->swap(content);
     return send(chunk) ? absl::OkStatus() : PeerGone();
   });
@@ -52,22 +52,17 @@ absl::Status CompareTable(const AnalysisContext& context, const v1::CompareTable
   std::vector<UnpairedPlace> unpaired;
   auto pairs = PairPlaces(*target, *golden, ScopeOf(request.scope()), unpaired);
   if (!pairs.ok()) return pairs.status();
-  auto mapping = MappingOf(request.mapping());
-  if (!mapping.ok()) return mapping.status();
-  MindstudioComparison options;
-  options.name_glob = request.scope().name_glob();
-  options.fuzzy = request.matching() == v1::MATCHING_FUZZY;
-  options.mapping = *std::move(mapping);
-  options.training_backend = BackendOf(request);
-  options.threads = context.threads;
-  options.cancelled = cancelled;
-  const bool layers = !options.mapping.layers.empty();
+  auto options = CompareOptionsOf(OptionsIn(request), request.scope().name_glob());
+  if (!options.ok()) return options.status();
+  options->content.threads = context.threads;
+  options->content.cancelled = cancelled;
+  const bool layers = !options->mapping.layers.empty();
   for (const PlacePair& pair : *pairs) {
     if (cancelled()) return PeerGone();
     auto steps = ReadPair(*target, *golden, pair, {.stacks = true, .construct = layers},
                           {.stacks = layers, .construct = layers});
     if (!steps.ok()) return steps.status();
-    if (absl::Status status = SendTable(options, pair, *steps, send); !status.ok()) return status;
+    if (absl::Status status = SendTable(*options, BackendOf(request), pair, *steps, send); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -1,7 +1,5 @@
 #include "server/analysis/divergence/first_divergence.h"
 
-#include <fnmatch.h>
-
 #include <optional>
 #include <utility>
 #include <vector>
@@ -84,24 +82,16 @@ std::vector<std::optional<TiledAgreement::Pair>> StoredPairs(const StepTables& t
 
 absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDivergenceRequest& request,
                              const std::function<bool()>& cancelled, const Send<v1::FirstDivergenceResponse>& send) {
-  DivergenceOptions options;
-  options.ignore_missing = request.ignore_missing();
-  options.comparison.mode = static_cast<ComparisonMode>(request.mode());
-  options.comparison.content.cancelled = cancelled;
-  if (absl::Status status = AddTolerances(request.tolerances(), options.comparison.tolerances); !status.ok()) {
-    return status;
-  }
-  if (!request.scope().name_glob().empty()) {
-    options.comparison.wanted = [&request](std::string_view name) {
-      return fnmatch(request.scope().name_glob().c_str(), std::string(name).c_str(), 0) == 0;
-    };
-  }
+  auto compared = CompareOptionsOf(OptionsIn(request), request.scope().name_glob());
+  if (!compared.ok()) return compared.status();
+  compared->content.cancelled = cancelled;
+  const DivergenceOptions options{*std::move(compared), request.ignore_missing()};
   auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
   auto golden = OpenedSource::Open(request.golden(), context);
   if (!golden.ok()) return golden.status();
   std::vector<UnpairedPlace> unpaired;
-  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), request.across_layouts(), unpaired);
+  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), options.comparison.across_layouts, unpaired);
   if (!pairs.ok()) return pairs.status();
   v1::FirstDivergenceResponse response;
   for (const UnpairedPlace& lonely : unpaired) {

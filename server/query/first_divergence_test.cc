@@ -195,7 +195,7 @@ TEST_F(FirstDivergenceQueryTest, StepsThatAgreeAreSureByTheirTilesAlone) {
       pairs.push_back(TiledAgreement::Pair{sides[1], sides[0]});
     }
     pairs.push_back(std::nullopt);
-    const ComparisonOptions options;
+    const CompareOptions options;
     const StoredTiles tiles(store_.get(), &layouts_);
     auto agreement = TiledAgreement::Make(tiles, pairs, options);
     ASSERT_TRUE(agreement.ok()) << agreement.status();

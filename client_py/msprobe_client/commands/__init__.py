@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from msprobe_client import __version__, examples
 from msprobe_client.access import Access
+from msprobe_client.commands.mixins import expanded
 from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
 from msprobe_client.errors import MissingShardsWarning, MsprobeError
 from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_DIFFERS, EXIT_FAILED, EXIT_INTERRUPTED
@@ -140,7 +141,7 @@ def application() -> typer.Typer:
         if hasattr(loaded, "app"):  # subcommands of its own
             app.add_typer(loaded.app, name=name)
         else:
-            app.command(name, epilog=examples.epilog(loaded.EXAMPLES))(loaded.run)
+            app.command(name, epilog=examples.epilog(loaded.EXAMPLES))(expanded(loaded.run))
     return app
 
 

@@ -10,28 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
-from msprobe_client.commands.sides import (
-    AcrossLayouts,
-    Atol,
-    Mode,
-    ModeOf,
-    NameGlob,
-    Policy,
-    Rtol,
-    SourceOf,
-    ToleranceOf,
-    connected,
-    read_file,
-    tolerances,
-)
+from msprobe_client.commands.mixins import mixin
+from msprobe_client.commands.options import Common, Connection
+from msprobe_client.commands.sides import AcrossLayouts, Judging, SourceOf, Where, connected, read_file
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
     from msprobe_client.analysis_client import Found
-    from msprobe_client.client import Client
+    from msprobe_client.compare_options import CompareOptions
     from msprobe_client.comparison import ComparedTensor, RollUp, UnpairedStep
-    from msprobe_client.output import Ending
+    from msprobe_client.output import Ending, Format
 
 # Rows of a table on a terminal, where nobody said how many.
 _TABLE_ROWS = 40
@@ -67,50 +55,83 @@ EXAMPLES = (
 )
 
 
+@mixin
+class Matching:
+    """Which rows belong together."""
+
+    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Match by name without the call's number, in order")] = False
+    data_mapping: Annotated[Optional[Path], _mapping_option("data", "Full names: {target: golden}")] = None  # noqa: UP045
+    cell_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        _mapping_option("cell", "Names of modules: {target: golden}; `builtin`: only Cell is Module"),
+    ] = None
+    api_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        _mapping_option("api", "MindSpore's APIs to PyTorch's; `builtin`: the known ones alone"),
+    ] = None
+    layer_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        _mapping_option("layer", "Paths of modules by class: {class: {target: golden}}"),
+    ] = None
+    across_layouts: AcrossLayouts = False
+
+    def options(self) -> dict[str, Any]:
+        """Fields of CompareOptions."""
+        files = {
+            "data": self.data_mapping,
+            "cell": self.cell_mapping,
+            "api": self.api_mapping,
+            "layer": self.layer_mapping,
+        }
+        return {
+            "matching": "fuzzy" if self.fuzzy else "exact",
+            "mapping": _mapping(files) if any(files.values()) else None,
+            "across_layouts": self.across_layouts,
+        }
+
+
+@mixin
+class Showing:
+    """Which rows are shown, in which order, and where."""
+
+    every: Annotated[bool, typer.Option("--all", help="Show rows that do not differ, too")] = False
+    order: Annotated[Order, typer.Option("--order", help="Worst first, or as the target ran")] = Order.significance
+    limit: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option("--limit", min=0, help=f"Rows of each step and rank; 0: all. Default: {_TABLE_ROWS} in a table"),
+    ] = None
+    roll_up: Annotated[
+        Optional[list[RollUps]],  # noqa: UP045
+        typer.Option("--roll-up", help="Show counts of each module, layer, rank or step instead of rows"),
+    ] = None
+    compatible: Annotated[
+        bool, typer.Option("--compatible", help="Write the result tables of mindstudio-probe into --output")
+    ] = False
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", help="A file instead of stdout; with --compatible a directory (./output)"),
+    ] = None
+
+    def arguments(self, chosen: Format) -> dict[str, Any]:
+        """The client's arguments."""
+        from msprobe_client.output import Format
+
+        return {
+            "rows": "none" if self.roll_up else "all" if self.every else "different",
+            "order": self.order.value,
+            "limit": self.limit if self.limit is not None else _TABLE_ROWS if chosen == Format.table else 0,
+        }
+
+
 def run(
     context: typer.Context,
     target: SourceOf,
     golden: SourceOf,
-    step: Steps = None,
-    rank: Ranks = None,
-    name: NameGlob = None,
-    fuzzy: Annotated[bool, typer.Option("--fuzzy", help="Match by name without the call's number, in order")] = False,
-    data_mapping: Annotated[Optional[Path], _mapping_option("data", "Full names: {target: golden}")] = None,  # noqa: UP045
-    cell_mapping: Annotated[
-        Optional[Path],  # noqa: UP045
-        _mapping_option("cell", "Names of modules: {target: golden}; `builtin`: only Cell is Module"),
-    ] = None,
-    api_mapping: Annotated[
-        Optional[Path],  # noqa: UP045
-        _mapping_option("api", "MindSpore's APIs to PyTorch's; `builtin`: the known ones alone"),
-    ] = None,
-    layer_mapping: Annotated[
-        Optional[Path],  # noqa: UP045
-        _mapping_option("layer", "Paths of modules by class: {class: {target: golden}}"),
-    ] = None,
-    across_layouts: AcrossLayouts = False,
-    mode: ModeOf = Mode.best,
-    rtol: Rtol = None,
-    atol: Atol = None,
-    tolerance: ToleranceOf = None,
-    policy: Policy = None,
-    every: Annotated[bool, typer.Option("--all", help="Show rows that do not differ, too")] = False,
-    order: Annotated[Order, typer.Option("--order", help="Worst first, or as the target ran")] = Order.significance,
-    limit: Annotated[
-        Optional[int],  # noqa: UP045
-        typer.Option("--limit", min=0, help=f"Rows of each step and rank; 0: all. Default: {_TABLE_ROWS} in a table"),
-    ] = None,
-    roll_up: Annotated[
-        Optional[list[RollUps]],  # noqa: UP045
-        typer.Option("--roll-up", help="Show counts of each module, layer, rank or step instead of rows"),
-    ] = None,
-    compatible: Annotated[
-        bool, typer.Option("--compatible", help="Write the result tables of mindstudio-probe into --output")
-    ] = False,
-    output: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option("--output", "-o", help="A file instead of stdout; with --compatible a directory (./output)"),
-    ] = None,
+    *,
+    where: Where,
+    matching: Matching,
+    judging: Judging,
+    showing: Showing,
     engine: Annotated[
         Engine, typer.Option("--engine", help="ray: spread over a Ray cluster, which sees the same directories")
     ] = Engine.local,
@@ -118,53 +139,34 @@ def run(
         Optional[str],  # noqa: UP045
         typer.Option("--ray-address", metavar="ADDRESS", help="Of the cluster; default: $RAY_ADDRESS, else one here"),
     ] = None,
-    server: Server = None,
-    data_dir: DataDir = None,
-    output_format: OutputFormat = None,
+    connection: Connection,
 ) -> None:
     """Compare two runs or dumps. Ends with 0 where they agree within tolerance, with 1 where they do not."""
-    options = common(context, server, data_dir, output_format)
-    selection = Selection(step, rank)
-    mappings = {"data": data_mapping, "cell": cell_mapping, "api": api_mapping, "layer": layer_mapping}
-    where: dict[str, Any] = {
-        "steps": selection.ranges,
-        "ranks": selection.ranks,
-        "name": name,
-        "matching": "fuzzy" if fuzzy else "exact",
-        "mapping": _mapping(mappings) if any(mappings.values()) else None,
-    }
+    common = connection.common(context)
+    selected = where.arguments()
+    options = judging.options(**matching.options())
     from msprobe_client.output import Format
 
-    chosen = options.format or Format.table
-    judged = tolerances(rtol, atol, tolerance, policy)
-    if engine == Engine.ray and (compatible or across_layouts):
+    chosen = common.format or Format.table
+    if engine == Engine.ray and (showing.compatible or options.across_layouts):
         raise typer.BadParameter("--engine ray compares rank by rank; leave out --compatible and --across-layouts")
-    if compatible:
+    if showing.compatible:
         if chosen not in (Format.table, Format.csv, Format.xlsx):
             raise typer.BadParameter("--compatible writes csv or xlsx", param_hint="--format")
-        with connected(options, target, golden) as client:
-            differs = _write_tables(client, target, golden, output or Path("output"), chosen == Format.xlsx, where)
+        differs = _write_tables(common, target, golden, showing.output or Path("output"), chosen, options, selected)
     else:
-        asked = {
-            **where,
-            **judged,
-            "mode": mode.value,
-            "across_layouts": across_layouts,
-            "rows": "none" if roll_up else "all" if every else "different",
-            "order": order.value,
-            "limit": limit if limit is not None else _TABLE_ROWS if chosen == Format.table else 0,
-        }
+        asked = {"options": options, **selected, **showing.arguments(chosen)}
         from msprobe_client.output import progress
 
         with progress.bar("compare", "files") as advance:
-            show = _Show(chosen, output, [level.value for level in roll_up or []], asked)
+            show = _Show(chosen, showing, asked)
             if engine == Engine.ray:
                 from msprobe_client.ray_engine import RayEngine
 
-                with RayEngine(options.server, options.data_dir, ray_address) as spread:
+                with RayEngine(common.server, common.data_dir, ray_address) as spread:
                     differs = show(spread.compare(target, golden, progress=advance, **asked))
             else:
-                with connected(options, target, golden) as client:
+                with connected(common, target, golden) as client:
                     differs = show(client.compare(target, golden, progress=advance, **asked))
     if differs:
         raise typer.Exit(EXIT_DIFFERS)
@@ -175,34 +177,47 @@ def _mapping(files: dict[str, Path | None]) -> Any:
     return read_file("a mapping file", lambda module: module.mapping(**given))
 
 
-def _write_tables(client: Client, target: str, golden: str, output: Path, xlsx: bool, where: dict[str, Any]) -> bool:
+def _write_tables(
+    common: Common,
+    target: str,
+    golden: str,
+    output: Path,
+    chosen: Format,
+    options: CompareOptions,
+    selected: dict[str, Any],
+) -> bool:
     from msprobe_client.compat.result_files import result_file_names
     from msprobe_client.compat.result_xlsx import ResultXlsx
+    from msprobe_client.output import Format
 
+    xlsx = chosen == Format.xlsx
     differs = False
-    for report in client.compare_tables(
-        target,
-        golden,
-        output,
-        file_name=result_file_names("xlsx" if xlsx else "csv"),
-        form=ResultXlsx(coloured=True) if xlsx else None,
-        **where,
-    ):
-        print(
-            f"{report.path}: {report.rows} rows, {report.errors} errors, {report.warnings} warnings, "
-            f"{report.target_only} without a partner"
-        )
-        differs = differs or bool(report.errors or report.warnings or report.target_only)
+    with connected(common, target, golden) as client:
+        for report in client.compare_tables(
+            target,
+            golden,
+            output,
+            matching=options.matching,
+            mapping=options.mapping,
+            file_name=result_file_names("xlsx" if xlsx else "csv"),
+            form=ResultXlsx(coloured=True) if xlsx else None,
+            **selected,
+        ):
+            print(
+                f"{report.path}: {report.rows} rows, {report.errors} errors, {report.warnings} warnings, "
+                f"{report.target_only} without a partner"
+            )
+            differs = differs or bool(report.errors or report.warnings or report.target_only)
     return differs
 
 
 class _Show:
     """Shows a comparison as it comes; called with it, says whether something differs."""
 
-    def __init__(self, chosen: Any, output: Path | None, levels: list[str], asked: dict[str, Any]) -> None:
+    def __init__(self, chosen: Format, showing: Showing, asked: dict[str, Any]) -> None:
         self._format = chosen
-        self._output = output
-        self._levels = levels
+        self._output = showing.output
+        self._levels = [level.value for level in showing.roll_up or []]
         self._asked = asked
         self._total: RollUp | None = None
         self._lonely: list[UnpairedStep] = []
@@ -231,7 +246,7 @@ class _Show:
             if self._worst_first:
                 tensors = compared_rows.worst_first(tensors, self._asked["limit"])
             rows = map(compared_rows.tensor_row, tensors)
-            columns = compared_rows.tensor_columns(layouts=self._asked["across_layouts"])
+            columns = compared_rows.tensor_columns(layouts=self._asked["options"].across_layouts)
             write(self._format, columns, rows, self._output, compared_rows.mark_tensor, ending=ending)
         assert self._total is not None
         return bool(self._total.differences or self._lonely)

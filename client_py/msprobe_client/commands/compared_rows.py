@@ -144,7 +144,7 @@ def tensor_columns(*, layouts: bool) -> list[Column]:
     ]
 
 
-def worst_first(items: Iterable[ComparedTensor], most: int) -> Iterator[ComparedTensor]:
+def worst_first(items: Iterable[ComparedTensor], max_rows: int) -> Iterator[ComparedTensor]:
     """The most significant of all steps and ranks; 0: all of them."""
     numbered = zip(items, itertools.count(), strict=False)
 
@@ -153,7 +153,9 @@ def worst_first(items: Iterable[ComparedTensor], most: int) -> Iterator[Compared
         return VERDICTS.index(item.verdict), item.excess, -place
 
     found = (
-        heapq.nlargest(most, numbered, key=significance) if most else sorted(numbered, key=significance, reverse=True)
+        heapq.nlargest(max_rows, numbered, key=significance)
+        if max_rows
+        else sorted(numbered, key=significance, reverse=True)
     )
     return (item for item, _ in found)
 

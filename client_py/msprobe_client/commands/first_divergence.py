@@ -7,20 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
-from msprobe_client.commands.sides import (
-    AcrossLayouts,
-    Atol,
-    Mode,
-    ModeOf,
-    NameGlob,
-    Policy,
-    Rtol,
-    SourceOf,
-    ToleranceOf,
-    connected,
-    tolerances,
-)
+from msprobe_client.commands.options import Connection
+from msprobe_client.commands.sides import AcrossLayouts, Judging, SourceOf, Where, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -38,27 +26,20 @@ def run(
     context: typer.Context,
     target: SourceOf,
     golden: SourceOf,
-    step: Steps = None,
-    rank: Ranks = None,
-    name: NameGlob = None,
-    mode: ModeOf = Mode.best,
-    rtol: Rtol = None,
-    atol: Atol = None,
-    tolerance: ToleranceOf = None,
-    policy: Policy = None,
+    *,
+    where: Where,
+    judging: Judging,
     across_layouts: AcrossLayouts = False,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Pass over operations that one side lacks")
     ] = False,
-    server: Server = None,
-    data_dir: DataDir = None,
-    output_format: OutputFormat = None,
+    connection: Connection,
 ) -> None:
     """Find the earliest operation whose inputs agree and whose output does not, and what is to blame."""
-    options = common(context, server, data_dir, output_format)
-    judged = tolerances(rtol, atol, tolerance, policy)
-    selection = Selection(step, rank)
-    with connected(options, target, golden) as client:
+    common = connection.common(context)
+    options = judging.options(across_layouts=across_layouts)
+    selected = where.arguments()
+    with connected(common, target, golden) as client:
         from msprobe_client.comparison import Divergence
         from msprobe_client.output import Column, Ending, Format, progress, write
 
@@ -66,16 +47,7 @@ def run(
         lonely: list[UnpairedStep] = []
         with progress.bar("first-divergence", "files") as advance:
             for item in client.first_divergence(
-                target,
-                golden,
-                steps=selection.ranges,
-                ranks=selection.ranks,
-                name=name,
-                mode=mode.value,
-                ignore_missing=ignore_missing,
-                across_layouts=across_layouts,
-                **judged,
-                progress=advance,
+                target, golden, options, **selected, ignore_missing=ignore_missing, progress=advance
             ):
                 if isinstance(item, Divergence):
                     found.append(item)
@@ -83,7 +55,7 @@ def run(
                     lonely.append(item)
     first = next((item for item in found if item.first), None)
     ranks = [item for item in found if not item.first]
-    chosen = options.format or Format.table
+    chosen = common.format or Format.table
     in_table = chosen == Format.table  # whose lines say all
     columns = [Column(each, "", in_table=False) for each in _COLUMNS]
     ending = Ending(

@@ -12,6 +12,7 @@ import typer
 
 from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT
+from msprobe_client.commands.mixins import mixin
 from msprobe_client.errors import InvalidArgument, NotFound
 from msprobe_client.output import Format
 
@@ -92,6 +93,19 @@ Ranks = Annotated[
 ]
 
 T = TypeVar("T")
+
+
+@mixin
+class Connection:
+    """The server, and how its answer is shown: before the subcommand or after it; after it wins."""
+
+    server: Server = None
+    data_dir: DataDir = None
+    output_format: OutputFormat = None
+
+    def common(self, context: typer.Context) -> Common:
+        return common(context, self.server, self.data_dir, self.output_format)
+
 
 _STEP = re.compile(r"(?P<first>[0-9]{1,10})(?:-(?P<last>[0-9]{1,10}))?")
 _UINT32_MAX = 2**32 - 1

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.options import Common
+from msprobe_client.commands.mixins import mixin
+from msprobe_client.commands.options import Common, Ranks, Selection, Steps
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
+    from msprobe_client.compare_options import CompareOptions
+    from msprobe_client.name_mapping import ToleranceRule
 
 
 class Mode(str, Enum):
@@ -54,12 +57,41 @@ SourceOf = Annotated[
 ]
 
 
-def tolerances(rtol: float | None, atol: float | None, given: list[str] | None, policy: Path | None) -> dict[str, Any]:
-    """The client's arguments of these names."""
-    found: dict[str, Any] = {"rtol": rtol, "atol": atol, "tolerances": dict(map(_tolerance, given or []))}
-    if policy is not None:
-        found["policy"] = read_file("--policy", lambda module: module.tolerance_policy(policy))
-    return found
+@mixin
+class Where:
+    """Which steps, ranks and records are meant."""
+
+    step: Steps = None
+    rank: Ranks = None
+    name: NameGlob = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The client's arguments."""
+        selection = Selection(self.step, self.rank)
+        return {"steps": selection.ranges, "ranks": selection.ranks, "name": self.name}
+
+
+@mixin
+class Judging:
+    """What is compared, and within which tolerances it is equal."""
+
+    mode: ModeOf = Mode.best
+    rtol: Rtol = None
+    atol: Atol = None
+    tolerance: ToleranceOf = None
+    policy: Policy = None
+
+    def options(self, **more: Any) -> CompareOptions:
+        """more: the other fields."""
+        from msprobe_client.compare_options import CompareOptions
+
+        tolerances = dict(map(_tolerance, self.tolerance or []))
+        policy: list[ToleranceRule] = []
+        if (file := self.policy) is not None:
+            policy = read_file("--policy", lambda module: module.tolerance_policy(file))
+        return CompareOptions(
+            mode=self.mode.value, rtol=self.rtol, atol=self.atol, tolerances=tolerances, policy=policy, **more
+        )
 
 
 def read_file(option: str, read: Any) -> Any:

@@ -30,8 +30,8 @@ class ColumnAgreement {
   };
 
   struct Settings {
-    bool checksums_only = false;    // ComparisonMode::kChecksum
-    bool statistics_only = false;   // ComparisonMode::kStatistics
+    bool checksums_only = false;    // CompareMode::kChecksum
+    bool statistics_only = false;   // CompareMode::kStatistics
     bool statistics_shown = false;  // without the mode "xor", which hides them
   };
 

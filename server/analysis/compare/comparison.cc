@@ -29,7 +29,7 @@ bool IsFloating(std::string_view dtype) {
 
 class RowJudge {
  public:
-  RowJudge(const StepTable& target, const StepTable& golden, const ComparisonOptions& options)
+  RowJudge(const StepTable& target, const StepTable& golden, const CompareOptions& options)
       : target_(target), golden_(golden), options_(options) {}
 
   ComparedRow Judge(int32_t target, int32_t golden, const ContentResult* content) {
@@ -60,7 +60,7 @@ class RowJudge {
         content->kind != ContentResult::Kind::kUnsupported) {
       return OfContent(row, *content, ToleranceOf(a, b));
     }
-    if (options_.mode == ComparisonMode::kContent) return Ended(row, Verdict::kUnreadable);
+    if (options_.mode == CompareMode::kContent) return Ended(row, Verdict::kUnreadable);
     return OfSummary(row, a, b, dtype_a, dtype_b);
   }
 
@@ -101,15 +101,15 @@ class RowJudge {
 
   ComparedRow OfSummary(ComparedRow row, const Row& a, const Row& b, std::string_view dtype_a,
                         std::string_view dtype_b) {
-    const bool checksums = !a.checksum.empty() && !b.checksum.empty() && dtype_a == dtype_b &&
-                           options_.mode != ComparisonMode::kStatistics;
+    const bool checksums =
+        !a.checksum.empty() && !b.checksum.empty() && dtype_a == dtype_b && options_.mode != CompareMode::kStatistics;
     if (checksums && a.checksum == b.checksum) {
       row.basis = Basis::kChecksum;
       row.verdict = Verdict::kEqual;
       return row;
     }
     const bool statistics = a.statistics[0].kind != Cell::Kind::kNone && b.statistics[0].kind != Cell::Kind::kNone &&
-                            options_.mode != ComparisonMode::kChecksum;
+                            options_.mode != CompareMode::kChecksum;
     if (statistics) {
       const Tolerance tolerance = ToleranceOf(a, b);
       row = OfStatistics(row, a, b, tolerance);
@@ -207,7 +207,7 @@ class RowJudge {
 
   const StepTable& target_;
   const StepTable& golden_;
-  const ComparisonOptions& options_;
+  const CompareOptions& options_;
   absl::flat_hash_map<uint64_t, Tolerance> known_;  // by both dtypes
   std::vector<double> elements_;                    // by shape of the golden side; 0: not known yet
 };
@@ -263,12 +263,12 @@ bool VerdictTally::differs() const {
   return false;
 }
 
-ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
+ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const CompareOptions& options,
                      int32_t target_row, int32_t golden_row, const ContentResult* content) {
   return RowJudge(target, golden, options).Judge(target_row, golden_row, content);
 }
 
-bool SurelyAgree(const StepTable& target, const StepTable& golden, const ComparisonOptions& options) {
+bool SurelyAgree(const StepTable& target, const StepTable& golden, const CompareOptions& options) {
   if (target.layout == nullptr || target.layout != golden.layout) return false;
   RowJudge judge(target, golden, options);
   for (size_t i = 0; i < target.rows.size(); ++i) {
@@ -279,7 +279,7 @@ bool SurelyAgree(const StepTable& target, const StepTable& golden, const Compari
 }
 
 absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
-                                           const ComparisonOptions& options) {
+                                           const CompareOptions& options) {
   const StepTable& a = target.table();
   const StepTable& b = golden.table();
   StepComparison result;
@@ -298,9 +298,9 @@ absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const Tabl
     std::erase_if(result.match.golden_only,
                   [&](int32_t row) { return !wanted_golden[golden_entries[static_cast<size_t>(row)]]; });
   }
-  const bool with_contents = options.mode == ComparisonMode::kContent ||
-                             (options.mode == ComparisonMode::kBest && a.mode == StepTable::Mode::kTensor &&
-                              b.mode == StepTable::Mode::kTensor);
+  const bool with_contents =
+      options.mode == CompareMode::kContent ||
+      (options.mode == CompareMode::kBest && a.mode == StepTable::Mode::kTensor && b.mode == StepTable::Mode::kTensor);
   if (with_contents) {
     ContentComparison content = options.content;
     content.tolerances = &options.tolerances;

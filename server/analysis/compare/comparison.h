@@ -76,27 +76,29 @@ struct StepComparison {
   std::map<std::string, VerdictTally> layers;   // "model.layers.0"
 };
 
-enum class ComparisonMode : uint8_t { kBest, kStatistics, kChecksum, kContent };
+enum class CompareMode : uint8_t { kBest, kStatistics, kChecksum, kContent };
 
-struct ComparisonOptions {
-  ComparisonMode mode = ComparisonMode::kBest;
-  bool fuzzy = false;
+// How two sides are compared; v1::CompareOptions on the wire.
+struct CompareOptions {
+  CompareMode mode = CompareMode::kBest;
+  bool fuzzy = false;   // by name without the call's number
   NameMapping mapping;  // not empty: wins over fuzzy
   Tolerances tolerances;
-  // Only records whose full name this takes; empty: all.
+  bool across_layouts = false;  // the sides have different numbers of ranks: all ranks of a step are compared together
+  // Takes full names of records; only these are compared. Empty: all.
   std::function<bool(std::string_view name)> wanted;
   ContentComparison content;
 };
 
 // Compares one step of one rank with another. Cancelled: options.content.cancelled said so.
 absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
-                                           const ComparisonOptions& options);
+                                           const CompareOptions& options);
 
 // Judges one pair of rows (kNoRow: there is none). `content` may be null. `options` needs mode and tolerances only.
-ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const ComparisonOptions& options,
+ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const CompareOptions& options,
                      int32_t target_row, int32_t golden_row, const ContentResult* content);
 
 // Whether two steps of one layout have no difference by their statistics and checksums. False: perhaps they have.
-bool SurelyAgree(const StepTable& target, const StepTable& golden, const ComparisonOptions& options);
+bool SurelyAgree(const StepTable& target, const StepTable& golden, const CompareOptions& options);
 
 }  // namespace msprobe::server

@@ -157,7 +157,7 @@ absl::StatusOr<std::vector<LayoutPair>> PairLayouts(const StepTables& target, co
 }
 
 absl::StatusOr<StepPair> ReadLayouts(const StepTables& target, const StepTables& golden, const LayoutPair& pair,
-                                     const DumpReading& reading, const ComparisonOptions& options, bool parallel) {
+                                     const DumpReading& reading, const CompareOptions& options, bool parallel) {
   if (pair.target.size() == 1 && pair.golden.size() == 1) {
     return ReadPair(target, golden, pair.shown(), reading, reading, parallel);
   }

@@ -45,7 +45,7 @@ struct LayoutPair {
   // The places under which answers stand.
   PlacePair shown() const { return {target.front(), golden.front()}; }
 };
-// Errors as PairPlaces.
+// Rank by rank, unless `across_layouts`. Errors as PairPlaces.
 absl::StatusOr<std::vector<LayoutPair>> PairLayouts(const StepTables& target, const StepTables& golden,
                                                     const PlaceScope& scope, bool across_layouts,
                                                     std::vector<UnpairedPlace>& unpaired);
@@ -61,7 +61,6 @@ absl::StatusOr<StepPair> ReadPair(const StepTables& target, const StepTables& go
 
 // Reads all ranks of a pair, joined where there are several.
 absl::StatusOr<StepPair> ReadLayouts(const StepTables& target, const StepTables& golden, const LayoutPair& pair,
-                                     const DumpReading& reading, const ComparisonOptions& options,
-                                     bool parallel = true);
+                                     const DumpReading& reading, const CompareOptions& options, bool parallel = true);
 
 }  // namespace msprobe::server

@@ -19,8 +19,8 @@ bool SameSettings(const v1::CaptureSettings& a, const v1::CaptureSettings& b) {
 
 absl::StatusOr<std::unique_ptr<TiledAgreement>> TiledAgreement::Make(const TileSource& tiles,
                                                                      const std::vector<std::optional<Pair>>& pairs,
-                                                                     const ComparisonOptions& options) {
-  if (options.mode == ComparisonMode::kContent || options.tolerances.by_name()) return nullptr;
+                                                                     const CompareOptions& options) {
+  if (options.mode == CompareMode::kContent || options.tolerances.by_name()) return nullptr;
   std::unique_ptr<TiledAgreement> agreement(new TiledAgreement(tiles, options));
   agreement->passes_.resize(pairs.size());
   for (size_t i = 0; i < pairs.size(); ++i) {
@@ -77,7 +77,7 @@ absl::Status TiledAgreement::Add(const Pair& pair, size_t index) {
   if (!golden.ok()) return golden.status();
   const v1::CaptureSettings& settings = (*target)->settings;
   if (!SameSettings(settings, (*golden)->settings)) return absl::OkStatus();
-  if (settings.task() == "tensor" && options_.mode == ComparisonMode::kBest) return absl::OkStatus();
+  if (settings.task() == "tensor" && options_.mode == CompareMode::kBest) return absl::OkStatus();
   const std::vector<Piece>* const ours = PiecesOf(**target, pair.target);
   const std::vector<Piece>* const theirs = PiecesOf(**golden, pair.golden);
   if (ours == nullptr || theirs == nullptr || ours->size() != theirs->size()) return absl::OkStatus();
@@ -93,8 +93,8 @@ absl::Status TiledAgreement::Add(const Pair& pair, size_t index) {
       group = std::make_unique<Group>();
       group->target = one.set;
       group->golden = other.set;
-      group->settings.checksums_only = options_.mode == ComparisonMode::kChecksum;
-      group->settings.statistics_only = options_.mode == ComparisonMode::kStatistics;
+      group->settings.checksums_only = options_.mode == CompareMode::kChecksum;
+      group->settings.statistics_only = options_.mode == CompareMode::kStatistics;
       group->settings.statistics_shown = settings.summary_mode() != "xor";
     }
     absl::MutexLock lock(&group->mu);

@@ -32,7 +32,7 @@ class TiledAgreement {
   // Pairs that are absent are never sure. Null: contents or names decide, which tiles do not show.
   static absl::StatusOr<std::unique_ptr<TiledAgreement>> Make(const TileSource& tiles,
                                                               const std::vector<std::optional<Pair>>& pairs,
-                                                              const ComparisonOptions& options);
+                                                              const CompareOptions& options);
 
   // Whether the pair surely has no difference. The first call for a pair reads the sets that the pair is in.
   bool Agree(size_t pair);
@@ -64,14 +64,14 @@ class TiledAgreement {
     std::vector<ColumnAgreement::Pass> passes ABSL_GUARDED_BY(mu);  // constant once it is compared
   };
 
-  TiledAgreement(const TileSource& tiles, const ComparisonOptions& options) : tiles_(tiles), options_(options) {}
+  TiledAgreement(const TileSource& tiles, const CompareOptions& options) : tiles_(tiles), options_(options) {}
   absl::StatusOr<const Session*> SessionOf(const TileSource::Session& key);
   const std::vector<Piece>* PiecesOf(const Session& session, const TileSource::Step& step) const;
   absl::Status Add(const Pair& pair, size_t index);
   absl::Status Compare(Group& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(group.mu);
 
   const TileSource& tiles_;
-  const ComparisonOptions& options_;
+  const CompareOptions& options_;
   std::map<TileSource::Session, std::unique_ptr<Session>> sessions_;
   std::map<std::pair<const Set*, const Set*>, std::unique_ptr<Group>> groups_;
   std::vector<std::vector<std::pair<Group*, size_t>>> passes_;  // of each pair: group, and which of its passes

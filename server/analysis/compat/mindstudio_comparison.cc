@@ -1,7 +1,6 @@
 #include "server/analysis/compat/mindstudio_comparison.h"
 
-#include <fnmatch.h>
-
+#include <functional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,10 +17,9 @@ std::string_view ModeText(StepTable::Mode mode) {
                                               : "statistics";
 }
 
-// Leaves only the entries whose names the glob takes, and their rows.
-void Narrow(const std::string& glob, StepTable& table) {
-  std::erase_if(table.entries,
-                [&](const Entry& entry) { return fnmatch(glob.c_str(), std::string(entry.name).c_str(), 0) != 0; });
+// Leaves only the wanted entries and their rows.
+void Narrow(const std::function<bool(std::string_view name)>& wanted, StepTable& table) {
+  std::erase_if(table.entries, [&](const Entry& entry) { return !wanted(entry.name); });
   std::vector<Row> rows;
   for (Entry& entry : table.entries) {
     const uint32_t first = entry.first_row;
@@ -48,9 +46,9 @@ absl::Status CheckComparable(const StepTable& target, const StepTable& golden, T
   return absl::OkStatus();
 }
 
-RowMatch Match(const MindstudioComparison& options, StepPair& steps) {
-  if (options.training_backend != TrainingBackend::kNone) {
-    TrainInferSides sides = AlignTrainInfer(std::move(steps.target), std::move(steps.golden), options.training_backend);
+RowMatch Match(const CompareOptions& options, TrainingBackend training_backend, StepPair& steps) {
+  if (training_backend != TrainingBackend::kNone) {
+    TrainInferSides sides = AlignTrainInfer(std::move(steps.target), std::move(steps.golden), training_backend);
     steps.target = std::move(sides.training);
     steps.golden = std::move(sides.inference);
     return std::move(sides.match);
@@ -63,31 +61,29 @@ RowMatch Match(const MindstudioComparison& options, StepPair& steps) {
 
 }  // namespace
 
-absl::StatusOr<VerdictCounts> WriteMindstudioComparison(const MindstudioComparison& options, StepPair& steps,
+absl::StatusOr<VerdictCounts> WriteMindstudioComparison(const CompareOptions& options, TrainingBackend training_backend,
+                                                        StepPair& steps,
                                                         absl::FunctionRef<absl::Status(std::string& chunk)> write) {
-  const bool training = options.training_backend != TrainingBackend::kNone;
-  absl::Status comparable = CheckComparable(steps.target->table(), steps.golden->table(), options.training_backend);
+  const bool training = training_backend != TrainingBackend::kNone;
+  absl::Status comparable = CheckComparable(steps.target->table(), steps.golden->table(), training_backend);
   if (!comparable.ok()) return comparable;
-  if (!options.name_glob.empty()) {
-    Narrow(options.name_glob, steps.target->mutable_table());
-    Narrow(options.name_glob, steps.golden->mutable_table());
+  if (options.wanted) {
+    Narrow(options.wanted, steps.target->mutable_table());
+    Narrow(options.wanted, steps.golden->mutable_table());
   }
   MindstudioTable table;
   table.mode = steps.target->table().mode;
-  const RowMatch match = Match(options, steps);
+  const RowMatch match = Match(options, training_backend, steps);
   table.target = &steps.target->table();
   table.golden = &steps.golden->table();
   table.match = &match;
-  table.threads = options.threads;
+  table.threads = options.content.threads;
   table.check_dtypes = !options.mapping.ignores_dtypes() && !training;
-  table.training_backend = options.training_backend;
+  table.training_backend = training_backend;
   table.across_frameworks = table.target->framework != "pytorch" && table.golden->framework == "pytorch";
   std::vector<ContentResult> contents;
   if (table.mode == StepTable::Mode::kTensor) {
-    ContentComparison content;
-    content.threads = options.threads;
-    content.cancelled = options.cancelled;
-    auto compared = CompareContents(match, *steps.target, *steps.golden, content);
+    auto compared = CompareContents(match, *steps.target, *steps.golden, options.content);
     if (!compared.ok()) return compared.status();
     contents = *std::move(compared);
     table.contents = &contents;

@@ -119,8 +119,8 @@ class Search {
 
  private:
   bool WithContents() const {
-    return options_.comparison.mode == ComparisonMode::kContent ||
-           (options_.comparison.mode == ComparisonMode::kBest && target_.mode == StepTable::Mode::kTensor &&
+    return options_.comparison.mode == CompareMode::kContent ||
+           (options_.comparison.mode == CompareMode::kBest && target_.mode == StepTable::Mode::kTensor &&
             golden_.mode == StepTable::Mode::kTensor);
   }
 

@@ -36,7 +36,7 @@ struct Divergence {
 };
 
 struct DivergenceOptions {
-  ComparisonOptions comparison;
+  CompareOptions comparison;
   bool ignore_missing = false;
 };
 

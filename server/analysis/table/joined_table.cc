@@ -146,7 +146,7 @@ struct Plan {
 
 class Joining {
  public:
-  Joining(JoinedTable& target, JoinedTable& golden, const ComparisonOptions& options)
+  Joining(JoinedTable& target, JoinedTable& golden, const CompareOptions& options)
       : target_(target),
         golden_(golden),
         options_(options),
@@ -241,9 +241,9 @@ class Joining {
 
   // Whether every group of `size` parts says what the first one says.
   bool Agree(const JoinedTable& side, const Parts& parts, size_t size) const {
-    ComparisonOptions options;
+    CompareOptions options;
     options.tolerances = options_.tolerances;
-    options.mode = ComparisonMode::kStatistics;
+    options.mode = CompareMode::kStatistics;
     for (size_t i = size; i < parts.size(); ++i) {
       const Part& first = parts[i % size];
       const ComparedRow judged =
@@ -355,14 +355,14 @@ class Joining {
 
   JoinedTable& target_;
   JoinedTable& golden_;
-  const ComparisonOptions& options_;
+  const CompareOptions& options_;
   const ByName ours_;
   const ByName theirs_;
 };
 
 }  // namespace
 
-JoinedSides JoinLayouts(Sources target, Sources golden, const ComparisonOptions& options) {
+JoinedSides JoinLayouts(Sources target, Sources golden, const CompareOptions& options) {
   if (target.size() == 1 && golden.size() == 1) return {std::move(target.front()), std::move(golden.front())};
   auto ours = std::make_unique<JoinedTable>(std::move(target));
   auto theirs = std::make_unique<JoinedTable>(std::move(golden));

@@ -25,6 +25,6 @@ struct JoinedSides {
   std::unique_ptr<TableSource> golden;
 };
 JoinedSides JoinLayouts(std::vector<std::unique_ptr<TableSource>> target,
-                        std::vector<std::unique_ptr<TableSource>> golden, const ComparisonOptions& options);
+                        std::vector<std::unique_ptr<TableSource>> golden, const CompareOptions& options);
 
 }  // namespace msprobe::server
