@@ -135,12 +135,12 @@ class RayEngine:
     def _results(self, tasks: list[Task]) -> Iterator[list[Found]]:
         """In order of tasks."""
         work = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(run_task)
-        most = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        max_tasks = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         waiting = iter(tasks)
         under_way: deque[Any] = deque()
         try:
             while True:
-                while len(under_way) < most and (task := next(waiting, None)) is not None:
+                while len(under_way) < max_tasks and (task := next(waiting, None)) is not None:
                     under_way.append(work.remote(task))
                 if not under_way:
                     return

@@ -13,8 +13,8 @@ namespace msprobe::server {
 class Throttle {
  public:
   static constexpr uint64_t kFirst = uint64_t{64} << 20;
-  static constexpr uint64_t kMost = uint64_t{256} << 20;
-  static constexpr uint64_t kLeastOfAStream = uint64_t{64} << 10;
+  static constexpr uint64_t kMax = uint64_t{256} << 20;
+  static constexpr uint64_t kMinOfAStream = uint64_t{64} << 10;
 
   // limit: bytes that may be written and not yet in files.
   explicit Throttle(uint64_t limit) : limit_(limit) {}
@@ -24,11 +24,11 @@ class Throttle {
     if (used > limit_ / 4 * 3) {
       total_ = total_ == 0 ? kFirst : total_ / 2 + 1;
     } else if (used < limit_ / 2 && total_ != 0) {
-      total_ = total_ >= kMost / 2 ? 0 : total_ * 2;
+      total_ = total_ >= kMax / 2 ? 0 : total_ * 2;
     }
     if (total_ == 0) return 0;
     const uint64_t each = total_ / (streams == 0 ? 1 : streams);
-    return each < kLeastOfAStream ? kLeastOfAStream : each;
+    return each < kMinOfAStream ? kMinOfAStream : each;
   }
 
  private:

@@ -23,7 +23,7 @@ TEST(ThrottleTest, SlowsDownAsLongAsMemoryIsShort) {
 
 TEST(ThrottleTest, NeverStopsAStream) {
   Throttle throttle(kLimit);
-  for (int i = 0; i < 100; ++i) EXPECT_GE(throttle.Look(1000, 5000), Throttle::kLeastOfAStream);
+  for (int i = 0; i < 100; ++i) EXPECT_GE(throttle.Look(1000, 5000), Throttle::kMinOfAStream);
 }
 
 TEST(ThrottleTest, LetsGoWhenThereIsRoomAgain) {

@@ -37,7 +37,7 @@ struct Metrics::Registry {
    public:
     prometheus::Family<Kind>* family = nullptr;  // null: the metric is of another kind
     std::vector<std::string> labels;
-    size_t most = 0;
+    size_t max_series = 0;
 
     Kind* Find(const Values& values) const {
       const auto found = series_.find(values);
@@ -46,7 +46,7 @@ struct Metrics::Registry {
     Kind& Touch(const Values& values) {
       auto found = series_.find(values);
       if (found == series_.end()) {
-        if (series_.size() >= most) Remove(Values(*order_.front()));
+        if (series_.size() >= max_series) Remove(Values(*order_.front()));
         found = series_.try_emplace(values).first;
         found->second.series = &family->Add(LabelsOf(values));
         order_.push_back(&found->first);
@@ -104,7 +104,7 @@ Metrics::Metrics() : registry_(std::make_unique<Registry>()) {
     const std::string name(row.name), help(row.help);
     const auto prepare = [&row](auto& series, auto& registered) {
       series.family = &registered;
-      series.most = row.max_series;
+      series.max_series = row.max_series;
       if (!row.labels.empty()) series.labels = absl::StrSplit(std::string(row.labels), ',');
       // What has no labels is there from the start: a rate does not see the first event of a series that begins with
       // it.

@@ -69,10 +69,10 @@ absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, Jso
     return true;
   });
   if (!status.ok()) return status;
-  const uint32_t most = std::clamp(*limit, 1u, kMaxOrigins);
+  const uint32_t max_shown = std::clamp(*limit, 1u, kMaxOrigins);
   uint32_t shown = 0;
   json.StartArray();
-  for (size_t i = 0; i < suspects.size() && shown < most; ++i) {
+  for (size_t i = 0; i < suspects.size() && shown < max_shown; ++i) {
     v1::OverflowRequest request;
     request.mutable_source()->set_run(*run);
     request.set_limit(kOriginsOfAStep);
@@ -81,7 +81,7 @@ absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, Jso
     steps.set_last(suspects[i].step());
     *request.mutable_scope()->add_ranks() = suspects[i].rank();
     status = Overflow(context.analysis, request, context.cancelled, [&](const v1::OverflowResponse& response) {
-      if (response.has_overflow() && !response.overflow().first() && shown < most) {
+      if (response.has_overflow() && !response.overflow().first() && shown < max_shown) {
         WriteOrigin(json, response.overflow());
         ++shown;
       }

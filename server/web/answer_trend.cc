@@ -14,8 +14,8 @@ constexpr uint32_t kMaxColumns = 2000;
 
 // The points of one column.
 struct Range {
-  double least = std::numeric_limits<double>::infinity();
-  double most = -std::numeric_limits<double>::infinity();
+  double min = std::numeric_limits<double>::infinity();
+  double max = -std::numeric_limits<double>::infinity();
   uint32_t nan = 0, inf = 0;
 
   void Add(double value) {
@@ -24,8 +24,8 @@ struct Range {
     } else if (std::isinf(value)) {
       ++inf;
     } else {
-      least = std::min(least, value);
-      most = std::max(most, value);
+      min = std::min(min, value);
+      max = std::max(max, value);
     }
   }
 };
@@ -35,9 +35,9 @@ void WriteRanges(JsonWriter& json, const char* name, const std::vector<Range>& r
   json.StartArray();
   for (const Range& range : ranges) {
     json.StartArray();
-    const bool finite = range.least <= range.most;
-    finite ? json.Double(range.least) : json.Null();
-    finite ? json.Double(range.most) : json.Null();
+    const bool finite = range.min <= range.max;
+    finite ? json.Double(range.min) : json.Null();
+    finite ? json.Double(range.max) : json.Null();
     json.Uint(range.nan);
     json.Uint(range.inf);
     json.EndArray();
@@ -47,8 +47,9 @@ void WriteRanges(JsonWriter& json, const char* name, const std::vector<Range>& r
 
 }  // namespace
 
-// One statistic of one tensor: {"columns": [[first step, last], ...], "dtype", "shape", "value": [[least, most, NaN,
-// infinities], ...]} with "golden" alike where that is asked for. Least and most are of the finite values, else null.
+// One statistic of one tensor: {"columns": [[first step, last], ...], "dtype", "shape", "value": [[min, max, NaN,
+// infinities], ...]} with "golden" alike where that is asked for. Min and max are those of the finite values, else
+// null.
 absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto tensor = query.Required("tensor");

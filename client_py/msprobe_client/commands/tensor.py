@@ -135,11 +135,11 @@ def _told(preview: TensorPreview) -> Iterator[str]:
         yield f"NaN {preview.nan_count}, +Inf {preview.positive_inf_count}, -Inf {preview.negative_inf_count}"
     numbers = ("max", "min", "mean", "std", "norm")
     yield "  ".join(f"{each} {_number(getattr(preview, each))}" for each in numbers) + f"  zeros {preview.zero_count}"
-    most = max(preview.bin_counts, default=0)
+    max_count = max(preview.bin_counts, default=0)
     edges = [f"{edge:.4g}" for edge in preview.bin_edges]
     width = max(map(len, edges), default=0)
     for low, high, count in zip(edges, edges[1:], preview.bin_counts, strict=False):
-        yield f"{low:>{width}} .. {high:>{width}}  {'█' * round(_BAR * count / most):<{_BAR}}  {count}"
+        yield f"{low:>{width}} .. {high:>{width}}  {'█' * round(_BAR * count / max_count):<{_BAR}}  {count}"
     for title, elements in (
         ("largest", preview.largest),
         ("smallest", preview.smallest),

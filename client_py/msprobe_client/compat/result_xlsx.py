@@ -52,8 +52,8 @@ class ResultXlsx:
                 sheet = book.add_worksheet("Sheet1" if sheets == 1 else f"part_{number}")
                 for column, name in enumerate(table.header):
                     sheet.write_string(0, column, name)
-                most = -(-total // sheets) if sheets > 1 else SHEET_ROWS
-                for at, cells in zip(range(1, most + 1), rows, strict=False):
+                max_rows = -(-total // sheets) if sheets > 1 else SHEET_ROWS
+                for at, cells in zip(range(1, max_rows + 1), rows, strict=False):
                     fill = fills.get(str(cells[result])) if self._coloured else None
                     if self._training:
                         cells[:2] = [str(name).replace(";  ", ";\n") for name in cells[:2]]

@@ -103,7 +103,7 @@ std::optional<StatisticBounds> BoundsOf(const StepTable& table, const Row& row, 
     const auto zeros = BoundsOf(table, row, Statistic::kZero);
     const auto elements = StatisticOf(table, row, Statistic::kElements);
     if (!zeros || !elements || *elements == 0) return std::nullopt;
-    return StatisticBounds{zeros->least / *elements, zeros->most / *elements};
+    return StatisticBounds{zeros->min / *elements, zeros->max / *elements};
   }
   const auto max = StatisticOf(table, row, Statistic::kMax);
   const auto min = StatisticOf(table, row, Statistic::kMin);

@@ -34,11 +34,12 @@ std::optional<double> StatisticOf(const StepTable& table, const Row& row, Statis
 // A tensor, or an argument that is a number.
 bool HasStatistics(const Row& row);
 
-// What a statistic surely lies in. Dumps of mindstudio-probe have no counts, but Max and Min say of them: where
-// these are finite there is no NaN and no infinity; where Max is NaN there is at least one. Nothing: no bound is known.
+// The range that a statistic surely lies in, both ends included. Dumps of mindstudio-probe have no counts, but Max and
+// Min tell: where both are finite there is no NaN and no infinity; where Max is NaN there is at least one NaN.
+// Nothing: no bound is known.
 struct StatisticBounds {
-  double least = 0;
-  double most = 0;
+  double min = 0;
+  double max = 0;
 };
 std::optional<StatisticBounds> BoundsOf(const StepTable& table, const Row& row, Statistic statistic);
 

@@ -38,10 +38,10 @@ bool Holds(double value, Relation relation, double limit) {
 
 // Of a value that may be any number within the bounds: whether it surely holds.
 bool SurelyHolds(const StatisticBounds& bounds, Relation relation, double limit) {
-  if (relation == Relation::kNotEqual && !std::isnan(bounds.least)) {
-    return !(bounds.least <= limit && limit <= bounds.most);
+  if (relation == Relation::kNotEqual && !std::isnan(bounds.min)) {
+    return !(bounds.min <= limit && limit <= bounds.max);
   }
-  return Holds(bounds.least, relation, limit) && Holds(bounds.most, relation, limit);
+  return Holds(bounds.min, relation, limit) && Holds(bounds.max, relation, limit);
 }
 
 std::string PlainDType(std::string_view dtype) {

@@ -156,14 +156,14 @@ class TileTest : public testing::Test {
 };
 
 TEST(TileColumn, EveryValueOfEveryKindOfColumnComesBack) {
-  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  constexpr uint64_t kMax = std::numeric_limits<uint64_t>::max();
   const std::vector<std::vector<uint64_t>> columns = {{7},
                                                       {5, 5, 5},
                                                       {10, 13, 16, 19},
-                                                      {9, 6, 3, 0, kMost - 2},
+                                                      {9, 6, 3, 0, kMax - 2},
                                                       {1u << 30, (1u << 30) + 1, (1u << 30) + 1},
                                                       {3, 1000, 4, 77},
-                                                      {kMost, 0, uint64_t{1} << 63, 1}};
+                                                      {kMax, 0, uint64_t{1} << 63, 1}};
   for (const auto& column : columns) {
     std::string bytes;
     AppendIntegers(bytes, column);
