@@ -163,7 +163,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
     LogInfo("web page at http{}://{}/", given.security.tls_cert.empty() ? "" : "s", server->page_port_->address());
   }
   if (!given.advertise.empty()) {
-    absl::Status status = WriteAdvertisement(given.advertise, server->addresses_.front(), server->store_->server_id());
+    absl::Status status =
+        WriteAdvertisement(given.advertise, server->addresses_.front(), server->store_->catalogue().server_id());
     if (!status.ok()) return status;
   }
   LogInfo("msprobe-server {} on {}, data in {}", given.version, absl::StrJoin(server->addresses_, ", "),
@@ -314,7 +315,7 @@ std::function<void(std::string_view)> Server::CountCut(std::string port) {
 
 v1::ServerInfo Server::Info() const {
   v1::ServerInfo info;
-  info.set_server_id(store_->server_id());
+  info.set_server_id(store_->catalogue().server_id());
   info.set_version(options_.version);
   info.set_durability(options_.durability);
   info.set_embedded(options_.embedded);
@@ -324,8 +325,10 @@ v1::ServerInfo Server::Info() const {
   info.set_storage_format(kStorageFormat);
   DescribeShards(peers_.get(), info);
   info.set_now_unix_us(absl::ToUnixMicros(absl::Now()));
-  if (store_->free_bytes() != UINT64_MAX) info.set_disk_free_bytes(store_->free_bytes());
-  if (absl::Status status = store_->Writable(); !status.ok()) info.set_refusing(std::string(status.message()));
+  if (store_->database().free_bytes() != UINT64_MAX) info.set_disk_free_bytes(store_->database().free_bytes());
+  if (absl::Status status = store_->database().Writable(); !status.ok()) {
+    info.set_refusing(std::string(status.message()));
+  }
   return info;
 }
 
@@ -341,9 +344,9 @@ void Server::PublishStore() {
   add(Metric::kTilingFailures, now.failures, published_.failures);
   metrics_.Add(Metric::kTilingSeconds, absl::ToDoubleSeconds(now.busy - published_.busy));
   metrics_.Set(Metric::kStepsWaiting, static_cast<double>(now.waiting));
-  metrics_.Set(Metric::kWriteBufferBytes, static_cast<double>(store_->write_buffer_usage()));
-  metrics_.Set(Metric::kDiskFreeBytes, static_cast<double>(store_->free_bytes()));
-  metrics_.Set(Metric::kStoreRefusing, store_->Writable().ok() ? 0 : 1);
+  metrics_.Set(Metric::kWriteBufferBytes, static_cast<double>(store_->database().write_buffer_usage()));
+  metrics_.Set(Metric::kDiskFreeBytes, static_cast<double>(store_->database().free_bytes()));
+  metrics_.Set(Metric::kStoreRefusing, store_->database().Writable().ok() ? 0 : 1);
   published_ = now;
   store_meters_->Publish();
   metrics_.Set(Metric::kExportsWaiting, exports_ == nullptr ? 0 : static_cast<double>(exports_->waiting()));
@@ -353,11 +356,11 @@ void Server::TellSpeed() {
   const absl::Time now = absl::Now();
   if (now - throttle_looked_ < absl::Seconds(1)) return;
   throttle_looked_ = now;
-  ingest_->Slow(throttle_.Look(store_->write_buffer_usage(), ingest_->streams()));
+  ingest_->Slow(throttle_.Look(store_->database().write_buffer_usage(), ingest_->streams()));
 }
 
 bool Server::Tick() {
-  store_->Tend();
+  store_->database().Tend();
   TellSpeed();
   sessions_->Tick();
   PublishStore();
@@ -412,7 +415,7 @@ void Server::Stop() {
   if (exports_ != nullptr) exports_->Stop();
   if (monitors_ != nullptr) monitors_->Stop();
   if (store_ != nullptr) {
-    absl::Status status = store_->AwaitDurable(absl::Seconds(30));
+    absl::Status status = store_->database().AwaitDurable(absl::Seconds(30));
     if (!status.ok()) LogError("{}", status.ToString());
   }
   if (metrics_port_ != nullptr) metrics_port_->Stop();  // a drain is watched, too

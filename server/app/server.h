@@ -85,9 +85,9 @@ class Server {
   // False: a drain was requested, or an embedded server has nothing left to do.
   bool Tick();
   // False: the data directory is gone or another's. Then the process must end at once, without Stop.
-  bool data_dir_in_place() const { return store_->in_place(); }
+  bool data_dir_in_place() const { return store_->database().in_place(); }
   // Not OK: the disk failed in a way that only a new start can judge. Then, too, the process must end at once.
-  absl::Status broken() const { return store_->broken(); }
+  absl::Status broken() const { return store_->database().broken(); }
   void RequestDrain() { drain_requested_ = true; }
   // Limits of retention as given now; the other options of a running server are constant.
   void SetRetention(const RetentionOptions& limits) { retention_->SetLimits(limits); }

@@ -22,7 +22,7 @@ class StoreMeters {
   const Store* const store_;
   Metrics* const metrics_;
   absl::Time next_ = absl::InfinitePast();
-  Store::Meters published_;
+  Database::Meters published_;
   double cpu_seconds_ = 0;
 };
 

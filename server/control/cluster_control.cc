@@ -20,7 +20,7 @@ std::pair<bool, uint32_t> Place(const Process& process) {
 absl::Status AskCluster(RunControl& here, const Store& store, Peers& peers, const v1::ControlRunRequest& request,
                         const std::string& asked_by, const std::function<bool()>& cancelled, MissingShards& missing,
                         v1::ControlRunResponse* response) {
-  auto run = store.LookUpRun(request.run());
+  auto run = store.catalogue().LookUpRun(request.run());
   if (!run.ok()) return run.status();
   ShardList shards = peers.shards();
   if (run->has_value() && (*run)->shards_size() > 0) shards.assign((*run)->shards().begin(), (*run)->shards().end());

@@ -10,12 +10,12 @@
 namespace msprobe::server {
 
 absl::Status PinRun(Store& store, Peers* peers, const std::string& run, bool pinned) {
-  if (peers == nullptr) return store.SetPinned(run, pinned);
-  auto row = store.LookUpRun(run);
+  if (peers == nullptr) return store.catalogue().SetPinned(run, pinned);
+  auto row = store.catalogue().LookUpRun(run);
   if (!row.ok()) return row.status();
   ShardList shards = peers->shards();
   if (row->has_value()) {
-    if (absl::Status status = store.SetPinned(run, pinned); !status.ok()) return status;
+    if (absl::Status status = store.catalogue().SetPinned(run, pinned); !status.ok()) return status;
     if ((*row)->shards_size() > 0) shards.assign((*row)->shards().begin(), (*row)->shards().end());
   }
   bool any = row->has_value();

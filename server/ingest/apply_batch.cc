@@ -76,7 +76,7 @@ absl::StatusOr<storage::StepRow*> LiveSession::StagedStep(uint32_t step, bool cr
   if (auto found = staged.steps.find(step); found != staged.steps.end()) return &found->second;
   if (!staged.discarded.contains(step)) {
     if (auto open = steps_.find(step); open != steps_.end()) return &(staged.steps[step] = open->second.row);
-    auto stored = context_.store->Find<storage::StepRow>(KeyOf(step).Encode());
+    auto stored = context_.store->database().Find<storage::StepRow>(KeyOf(step).Encode());
     if (!stored.ok()) return stored.status();
     if (stored->has_value()) return &(staged.steps[step] = **stored);
   }
@@ -154,7 +154,7 @@ absl::Status LiveSession::StagePayload(const v1::PayloadRef& payload, uint32_t s
     pending = &(staged.pending[hash] = owed->second.row);
     known_size = pending->size();
   } else {
-    auto stored = context_.store->Find<storage::PayloadRow>(PayloadKey(hash));
+    auto stored = context_.store->database().Find<storage::PayloadRow>(PayloadKey(hash));
     if (!stored.ok()) return stored.status();
     if (stored->has_value()) {
       known_size = (*stored)->size();
@@ -255,26 +255,28 @@ absl::Status LiveSession::StageMarker(const v1::Marker& marker, StagedBatch& sta
 absl::Status LiveSession::FinishStaging(StagedBatch& staged) {
   ChangeSet& changes = staged.changes;
   for (uint32_t step : staged.discarded) {
-    if (absl::Status status = context_.store->AddStepDeletion(KeyOf(step), changes); !status.ok()) return status;
+    if (absl::Status status = context_.store->steps().AddDeletion(KeyOf(step), changes); !status.ok()) return status;
   }
   const v1::Rank& from = row_.hello().rank();
   const v1::Rank& to = staged.session.hello().rank();
   if (RankCode(from) != RankCode(to)) {
     staged.rank_change = {from, to};
-    absl::Status status = context_.store->AddRankMove(row_.run(), row_.epoch(), RankCode(from), RankCode(to), changes);
+    absl::Status status =
+        context_.store->steps().AddRankMove(row_.run(), row_.epoch(), RankCode(from), RankCode(to), changes);
     if (!status.ok()) return status;
     // What was discarded must not come back with the move.
     for (uint32_t step : staged.discarded) {
       const StepKey moved{row_.run(), RankCode(to), step, row_.epoch()};
-      status = context_.store->ForEach(Family::kRows, RowKey::StepPrefix(row_.run(), RankCode(from), step),
-                                       [&](std::string_view key, std::string_view) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                         auto row = RowKey::Decode(key);
-                                         if (row.ok() && row->epoch == row_.epoch()) {
-                                           row->rank = moved.rank;
-                                           changes.Delete(Family::kRows, row->Encode());
-                                         }
-                                         return row.status();
-                                       });
+      status = context_.store->database().ForEach(Family::kRows, RowKey::StepPrefix(row_.run(), RankCode(from), step),
+                                                  [&](std::string_view key, std::string_view)
+                                                      ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                                                        auto row = RowKey::Decode(key);
+                                                        if (row.ok() && row->epoch == row_.epoch()) {
+                                                          row->rank = moved.rank;
+                                                          changes.Delete(Family::kRows, row->Encode());
+                                                        }
+                                                        return row.status();
+                                                      });
       if (!status.ok()) return status;
       for (MetaSpace space : {MetaSpace::kStep, MetaSpace::kUntiled, MetaSpace::kTiled}) {
         changes.Delete(Family::kMeta, moved.Encode(space));

@@ -76,7 +76,7 @@ void Apply(benchmark::State& state) {
     }
     ++step;
   }
-  if (!place.store->AwaitDurable(absl::Seconds(60)).ok()) state.SkipWithError("not durable");
+  if (!place.store->database().AwaitDurable(absl::Seconds(60)).ok()) state.SkipWithError("not durable");
   state.counters["leaves"] = benchmark::Counter(static_cast<double>(leaves), benchmark::Counter::kIsRate);
 }
 BENCHMARK(Apply)
@@ -138,11 +138,11 @@ void Payloads(benchmark::State& state) {
       } else {
         ChangeSet changes;
         changes.PutChunk(ChunkKey{chunk.hash(), 1, 0, 0}.Encode(), chunk.content());
-        ok = place.store->Write(changes).ok() && ok;
+        ok = place.store->database().Write(changes).ok() && ok;
       }
       bytes += chunk.content().size();
     }
-    ok = place.store->AwaitDurable(absl::Seconds(60)).ok() && ok;
+    ok = place.store->database().AwaitDurable(absl::Seconds(60)).ok() && ok;
     if (!ok) state.SkipWithError("not stored");
     state.PauseTiming();
     opened.reset();

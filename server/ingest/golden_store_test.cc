@@ -39,7 +39,7 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
   ASSERT_NE(store, nullptr);
   uint64_t extents = 0, payloads = 0;
   auto count = [&](Family family, uint64_t& found) {
-    return store->ForEach(family, "", [&](std::string_view, std::string_view) {
+    return store->database().ForEach(family, "", [&](std::string_view, std::string_view) {
       ++found;
       return absl::OkStatus();
     });
@@ -69,7 +69,7 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
   }
   ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
   EXPECT_THAT(loads[0].Check(*store, kGoldenBatches + 2, loads[0].hashes()), IsEmpty());
-  EXPECT_EQ((*store->Find<storage::ServerRow>(ServerKey()))->format_version(), kStorageFormat)
+  EXPECT_EQ((*store->database().Find<storage::ServerRow>(ServerKey()))->format_version(), kStorageFormat)
       << "what this server has written on is of its format";
 }
 
@@ -79,7 +79,7 @@ TEST_P(GoldenStoreTest, TilesAreReadToTheLastRecord) {
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
   for (uint32_t step = 0; step < kGoldenSteps; ++step) {
-    auto reader = store->OpenStep(kGoldenTilesRun, step, rank);
+    auto reader = store->steps().Open(kGoldenTilesRun, step, rank);
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ((*reader)->state(), v1::StepSummary::COMPLETE);
     std::vector<std::string> expected;
@@ -90,7 +90,7 @@ TEST_P(GoldenStoreTest, TilesAreReadToTheLastRecord) {
   }
   uint64_t tiles = 0, rows = 0;
   auto count = [&](Family family, uint64_t& found) {
-    return store->ForEach(family, "", [&](std::string_view, std::string_view) {
+    return store->database().ForEach(family, "", [&](std::string_view, std::string_view) {
       ++found;
       return absl::OkStatus();
     });

@@ -139,7 +139,7 @@ TEST_F(IngestServiceTest, WelcomesAndAcknowledges) {
   auto stream = Connect(agent);
   EXPECT_EQ(stream->welcome.protocol(), 1u);
   EXPECT_EQ(stream->welcome.durability(), v1::DURABILITY_SYNC);
-  EXPECT_EQ(stream->welcome.server_id(), store_->server_id());
+  EXPECT_EQ(stream->welcome.server_id(), store_->catalogue().server_id());
   EXPECT_EQ(stream->welcome.server_version(), "test");
   EXPECT_GT(stream->welcome.max_batch_bytes(), 0u);
   for (int i = 0; i < 50; ++i) stream->Send(agent.Call(0, "op" + std::to_string(i)).Take());
@@ -188,7 +188,7 @@ TEST_F(IngestServiceTest, AStreamThatBelongsElsewhereIsToldWhere) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(status.error_message(), "rank1 of run \"job\" belongs to other:50051");
   EXPECT_EQ(metrics_.Value(Metric::kRedirects), 1);
-  EXPECT_EQ(store_->Sessions()->size(), 1u) << "nothing of it is left here";
+  EXPECT_EQ(store_->catalogue().Sessions()->size(), 1u) << "nothing of it is left here";
 }
 
 TEST_F(IngestServiceTest, StreamsAreToldHowFastTheyMaySend) {
@@ -416,7 +416,7 @@ TEST_F(IngestServiceTest, BrokenStreamGoesOnWhereItWas) {
     stream->context.TryCancel();
     stream->stream->Finish();
   }
-  EXPECT_EQ(store_->Steps(1)->front().second.records(), 30u);
+  EXPECT_EQ(store_->steps().Of(1)->front().second.records(), 30u);
 }
 
 TEST_F(IngestServiceTest, SurvivesARestartOfTheServer) {
@@ -434,7 +434,7 @@ TEST_F(IngestServiceTest, SurvivesARestartOfTheServer) {
   EXPECT_EQ(stream->welcome.durable_through(), 1u);
   stream->Send(agent.Call(0, "mul").StepEnd(0).Take());
   EXPECT_TRUE(stream->ReadUntilDurable(2));
-  EXPECT_EQ(store_->Steps(1)->front().second.state(), v1::StepSummary::COMPLETE);
+  EXPECT_EQ(store_->steps().Of(1)->front().second.state(), v1::StepSummary::COMPLETE);
   EXPECT_TRUE(stream->End().ok());
 }
 
@@ -507,7 +507,7 @@ TEST_F(IngestServiceTest, ManySessionsAtOnceKeepTheirOrder) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  auto steps = store_->Steps(1);
+  auto steps = store_->steps().Of(1);
   ASSERT_EQ(steps->size(), static_cast<size_t>(kSessions));
   for (const auto& [key, row] : *steps) EXPECT_EQ(row.records(), static_cast<uint64_t>(kBatches));
 }

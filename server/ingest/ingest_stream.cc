@@ -246,12 +246,13 @@ void IngestStream::SendVerdict(v1::PayloadVerdict verdict) {
   }
   if (verdict.stored_size() > 0) {
     // Stored means durable: then the agent may free it.
-    service_->store_->WhenDurable([self = shared_from_this(), verdict = std::move(verdict)](absl::Status status) {
-      if (!status.ok()) return;
-      v1::ServerMessage message;
-      *message.mutable_payload_verdict() = verdict;
-      self->Send(std::move(message));
-    });
+    service_->store_->database().WhenDurable(
+        [self = shared_from_this(), verdict = std::move(verdict)](absl::Status status) {
+          if (!status.ok()) return;
+          v1::ServerMessage message;
+          *message.mutable_payload_verdict() = verdict;
+          self->Send(std::move(message));
+        });
   }
 }
 

@@ -32,17 +32,17 @@ absl::StatusOr<std::shared_ptr<LiveSession>> LiveSession::Load(const SessionCont
     ChangeSet changes;
     changes.PutMeta(SessionKey(session->row_.session()), session->row_);
     for (const auto& [step, open] : session->steps_) changes.PutMeta(session->KeyOf(step).Encode(), open.row);
-    if (status = context.store->Write(changes); !status.ok()) return status;
+    if (status = context.store->database().Write(changes); !status.ok()) return status;
   }
   return session;
 }
 
-absl::StatusOr<std::vector<Store::Step>> LiveSession::StepsToLoad() const {
-  if (!row_.knows_open_steps()) return context_.store->Steps(row_.run());
-  std::vector<Store::Step> steps;
+absl::StatusOr<std::vector<Steps::Step>> LiveSession::StepsToLoad() const {
+  if (!row_.knows_open_steps()) return context_.store->steps().Of(row_.run());
+  std::vector<Steps::Step> steps;
   for (uint32_t step : row_.open_steps()) {
     const StepKey key = KeyOf(step);
-    auto row = context_.store->Find<storage::StepRow>(key.Encode());
+    auto row = context_.store->database().Find<storage::StepRow>(key.Encode());
     if (!row.ok()) return row.status();
     if (row->has_value()) steps.emplace_back(key, **row);
   }
@@ -70,7 +70,7 @@ absl::Status LiveSession::LoadSteps(bool reopen) {
 }
 
 absl::Status LiveSession::CountStoredRecords(uint32_t step, OpenStep& open) {
-  auto blocks = ReadStoredBlocks(*context_.store, KeyOf(step));
+  auto blocks = context_.store->steps().ReadBlocks(KeyOf(step));
   if (!blocks.ok()) return blocks.status();
   for (const auto& block : *blocks) {
     for (int i = 0; i < block->structure_size(); ++i) {
@@ -84,12 +84,12 @@ absl::Status LiveSession::CountStoredRecords(uint32_t step, OpenStep& open) {
 
 absl::Status LiveSession::LoadPending() {
   const std::string prefix = MetaPrefix(MetaSpace::kPending, row_.session());
-  return context_.store->ForEach(Family::kMeta, prefix,
-                                 [&](std::string_view key, std::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                   auto row = DecodeAs<storage::PendingRow>(value);
-                                   if (row.ok()) pending_[std::string(key.substr(prefix.size()))].row = *std::move(row);
-                                   return row.status();
-                                 });
+  return context_.store->database().ForEach(
+      Family::kMeta, prefix, [&](std::string_view key, std::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        auto row = DecodeAs<storage::PendingRow>(value);
+        if (row.ok()) pending_[std::string(key.substr(prefix.size()))].row = *std::move(row);
+        return row.status();
+      });
 }
 
 StepKey LiveSession::KeyOf(uint32_t step) const {
@@ -98,7 +98,7 @@ StepKey LiveSession::KeyOf(uint32_t step) const {
 
 const StructureSummary* LiveSession::Structure(uint64_t id) {
   if (auto found = structures_.find(id); found != structures_.end()) return found->second.get();
-  auto definition = context_.store->Definition(row_.run(), id);
+  auto definition = context_.store->definitions().Find(row_.run(), id);
   if (!definition.ok() || definition->kind != DefinitionKind::kStructure) return nullptr;
   v1::Structure structure;
   if (!structure.ParseFromString(definition->bytes)) return nullptr;
@@ -109,7 +109,7 @@ const StructureSummary* LiveSession::Structure(uint64_t id) {
 
 bool LiveSession::HasStack(uint64_t id) {
   if (stacks_.contains(id)) return true;
-  auto definition = context_.store->Definition(row_.run(), id);
+  auto definition = context_.store->definitions().Find(row_.run(), id);
   if (!definition.ok() || definition->kind != DefinitionKind::kStack) return false;
   stacks_.insert(id);
   return true;
@@ -129,7 +129,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::B
       context_.metrics->Add(Metric::kIngestDuplicates, 1);
       return verdict;
     }
-    if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+    if (absl::Status status = context_.store->database().Writable(); !status.ok()) return status;
     if (context_.admit) {
       if (absl::Status status = context_.admit(row_.run()); !status.ok()) return status;
     }
@@ -137,15 +137,15 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::B
       return absl::OutOfRangeError(
           Cat("batch_sequence is ", batch.batch_sequence(), ", the next one is ", row_.watermark() + 1));
     }
-    absl::ReaderMutexLock deletion(&context_.store->deletion_mutex());
+    absl::ReaderMutexLock deletion(&context_.store->payloads().deletion_mutex());
     StagedBatch staged;
     absl::Status status = Stage(batch, staged);
     std::optional<absl::ReaderMutexLock> tiling;
     if (!staged.discarded.empty() || RankCode(row_.hello().rank()) != RankCode(staged.session.hello().rank())) {
-      tiling.emplace(&context_.store->tiling_mutex());
+      tiling.emplace(&context_.store->steps().tiling_mutex());
     }
     if (status.ok()) status = FinishStaging(staged);
-    if (status.ok()) status = context_.store->Write(staged.changes);
+    if (status.ok()) status = context_.store->database().Write(staged.changes);
     if (!status.ok()) {
       return absl::Status(status.code(), Cat("batch ", batch.batch_sequence(), ": ", status.message()));
     }
@@ -164,7 +164,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::B
 
 void LiveSession::WhenDurable(uint64_t through, Durable durable) {
   const absl::Time since = absl::Now();
-  context_.store->WhenDurable(
+  context_.store->database().WhenDurable(
       [self = shared_from_this(), since, through, durable = std::move(durable)](absl::Status status) {
         if (!status.ok()) {
           if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
@@ -221,7 +221,9 @@ LiveSession::Backlog LiveSession::backlog() const {
   return {.batches = row_.watermark() - std::min<uint64_t>(row_.watermark(), durable_), .payloads = pending_.size()};
 }
 
-absl::Status LiveSession::AwaitDurable(absl::Duration timeout) { return context_.store->AwaitDurable(timeout); }
+absl::Status LiveSession::AwaitDurable(absl::Duration timeout) {
+  return context_.store->database().AwaitDurable(timeout);
+}
 
 void LiveSession::NoteDurable(uint64_t through) {
   absl::MutexLock lock(&mu_);
@@ -253,10 +255,10 @@ v1::Welcome LiveSession::Welcome() const {
   v1::Welcome welcome;
   welcome.set_protocol(1);
   welcome.set_durable_through(row_.watermark());
-  welcome.set_durability(context_.store->options().durability);
+  welcome.set_durability(context_.store->database().options().durability);
   welcome.set_max_batch_bytes(context_.max_batch_bytes);
   welcome.set_max_chunk_bytes(context_.max_chunk_bytes);
-  welcome.set_server_id(context_.store->server_id());
+  welcome.set_server_id(context_.store->catalogue().server_id());
   welcome.set_server_version(context_.version);
   for (const std::string& capability : context_.capabilities) welcome.add_capabilities(capability);
   for (const auto& [hash, pending] : pending_) welcome.add_missing_payloads(hash);
@@ -311,7 +313,7 @@ absl::Status LiveSession::SkipTo(uint64_t freed_through) {
   row.set_watermark(freed_through);
   ChangeSet changes;
   changes.PutMeta(SessionKey(row.session()), row);
-  if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+  if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
   row_ = row;
   durable_ = freed_through;  // nothing of it is held: there is nothing to sync
   return absl::OkStatus();
@@ -333,7 +335,7 @@ absl::Status LiveSession::Lose() {
       changes.Put(Family::kMeta, KeyOf(step).Encode(MetaSpace::kUntiled), "");
       durable.finished.emplace_back(step, v1::StepSummary::INCOMPLETE);
     }
-    if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+    if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
     row_ = row;
     steps_.clear();
     through = row_.watermark();
@@ -350,13 +352,13 @@ absl::Status LiveSession::NoteExported(const v1::StepExported& exported, bool fi
     listener = listener_.lock();
     if (exported.error().empty() && finished && !steps_.contains(exported.step())) {
       const std::string key = KeyOf(exported.step()).Encode();
-      auto row = context_.store->Find<storage::StepRow>(key);
+      auto row = context_.store->database().Find<storage::StepRow>(key);
       if (!row.ok()) return row.status();
       if (row->has_value()) {
         (*row)->set_exported(true);
         ChangeSet changes;
         changes.PutMeta(key, **row);
-        if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+        if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
       }
     }
   }

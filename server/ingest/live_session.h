@@ -119,7 +119,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   absl::Status SkipTo(uint64_t freed_through) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Welcome Welcome() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   // Those that may be unfinished, without a look at the others of the run.
-  absl::StatusOr<std::vector<Store::Step>> StepsToLoad() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::vector<Steps::Step>> StepsToLoad() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadSteps(bool reopen) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status LoadPending() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CountStoredRecords(uint32_t step, OpenStep& open) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -36,7 +36,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
     if (absl::Status status = CheckUser(user); !status.ok()) return status;
     auto found = pending_.find(hash);
     if (found == pending_.end()) {
-      auto stored = context_.store->Find<storage::PayloadRow>(PayloadKey(hash));
+      auto stored = context_.store->database().Find<storage::PayloadRow>(PayloadKey(hash));
       if (!stored.ok()) return stored.status();
       if (!stored->has_value()) {
         return absl::InvalidArgumentError(Cat("payload ", Hex(hash), " was not announced by this session"));
@@ -45,7 +45,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
       return verdict;
     }
     PendingPayload& pending = found->second;
-    if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+    if (absl::Status status = context_.store->database().Writable(); !status.ok()) return status;
     ChangeSet changes;
     if (chunk.offset() == 0) {
       if (pending.upload == nullptr && uploads_ >= context_.max_uploads) {
@@ -64,7 +64,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
     context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(content.size()), {"payload"});
     changes.PutChunk(ChunkKey{hash, row_.run(), row_.epoch(), index}.Encode(), content);
     if (!chunk.last()) {
-      if (absl::Status status = context_.store->Write(changes); !status.ok()) return status;
+      if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
       return verdict;
     }
 
@@ -74,7 +74,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const 
     if (upload.received() != pending.row.size() || upload.Hash() != hash) {
       ChangeSet undo;
       undo.DeleteChunks(ChunkKey::Prefix(hash, row_.run(), row_.epoch()));
-      if (absl::Status status = context_.store->Write(undo); !status.ok()) return status;
+      if (absl::Status status = context_.store->database().Write(undo); !status.ok()) return status;
       context_.metrics->Add(Metric::kPayloadsRefused, 1);
       return absl::DataLossError(Cat("payload ", Hex(hash), " came with ", upload.received(), " of ",
                                      pending.row.size(), " bytes and the hash ", Hex(upload.Hash())));
@@ -106,7 +106,7 @@ absl::StatusOr<size_t> LiveSession::AddWhole(uint64_t user, std::span<const Sess
       std::string key(hash);
       const auto found = pending_.find(key);
       if (found == pending_.end()) {
-        const auto row = context_.store->Find<storage::PayloadRow>(PayloadKey(key));
+        const auto row = context_.store->database().Find<storage::PayloadRow>(PayloadKey(key));
         if (!row.ok() || !row->has_value()) break;
         verdict.add_stored(std::move(key));
         ++stored;
@@ -121,7 +121,7 @@ absl::StatusOr<size_t> LiveSession::AddWhole(uint64_t user, std::span<const Sess
       bytes += content.size();
     }
     if (hashes.empty()) return stored;
-    if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+    if (absl::Status status = context_.store->database().Writable(); !status.ok()) return status;
     if (absl::Status status = FinishPayloads(hashes, std::move(changes), durable); !status.ok()) return status;
     context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(bytes), {"payload"});
     context_.metrics->Add(Metric::kPayloadBytes, static_cast<double>(bytes));
@@ -165,7 +165,7 @@ absl::Status LiveSession::FinishPayloads(std::span<const std::string> hashes, Ch
     changes.Put(Family::kMeta, KeyOf(step).Encode(MetaSpace::kUntiled), "");
     durable.finished.emplace_back(step, v1::StepSummary::COMPLETE);
   }
-  if (absl::Status status = context_.store->Write(changes); !status.ok()) {
+  if (absl::Status status = context_.store->database().Write(changes); !status.ok()) {
     for (size_t i = 0; i < hashes.size(); ++i) pending_[hashes[i]] = std::move(finished[i]);
     durable = {};
     return status;

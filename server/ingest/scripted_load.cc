@@ -93,7 +93,7 @@ std::set<std::string> ScriptedLoad::hashes() const {
 }
 
 uint64_t ScriptedLoad::watermark(const Store& store) const {
-  auto row = store.Find<storage::SessionRow>(SessionKey(session()));
+  auto row = store.database().Find<storage::SessionRow>(SessionKey(session()));
   return row.ok() && row->has_value() ? (*row)->watermark() : 0;
 }
 
@@ -115,10 +115,10 @@ std::vector<std::string> ScriptedLoad::Check(const Store& store, uint64_t durabl
     step.insert(step.end(), records_[n].begin(), records_[n].end());
   }
   std::map<uint32_t, v1::StepSummary::State> found;
-  if (auto run = store.FindRun(run_); run.ok()) {
-    auto steps = store.Steps(run->number());
+  if (auto run = store.catalogue().FindRun(run_); run.ok()) {
+    auto steps = store.steps().Of(run->number());
     if (!steps.ok()) wrong.push_back(Cat(who, steps.status().ToString()));
-    for (const Store::Step& step : steps.ok() ? *steps : std::vector<Store::Step>()) {
+    for (const Steps::Step& step : steps.ok() ? *steps : std::vector<Steps::Step>()) {
       if (step.first.rank == rank_) found[step.first.step] = step.second.state();
     }
   }
@@ -126,7 +126,7 @@ std::vector<std::string> ScriptedLoad::Check(const Store& store, uint64_t durabl
     if (!expected.contains(step)) wrong.push_back(Cat(who, "step ", step, " is there and ought not to be"));
   }
   for (const auto& [step, records] : expected) {
-    auto reader = store.OpenStep(run_, step, hello_.rank());
+    auto reader = store.steps().Open(run_, step, hello_.rank());
     if (!reader.ok()) {
       wrong.push_back(Cat(who, reader.status().ToString()));
       continue;
@@ -145,7 +145,7 @@ std::vector<std::string> ScriptedLoad::Check(const Store& store, uint64_t durabl
   }
   for (const auto& [hash, content] : contents_) {
     std::string got;
-    absl::Status status = store.ReadPayload(hash, [&](std::string_view chunk) {
+    absl::Status status = store.payloads().Read(hash, [&](std::string_view chunk) {
       got.append(chunk);
       return absl::OkStatus();
     });

@@ -86,12 +86,12 @@ Sessions::Sessions(Store* store, Metrics* metrics, SessionObserver* observer, Se
 
 Sessions::~Sessions() {
   // Callbacks run in order: behind this one, none of a session's is left.
-  absl::Status status = context_.store->AwaitDurable(absl::InfiniteDuration());
+  absl::Status status = context_.store->database().AwaitDurable(absl::InfiniteDuration());
   if (!status.ok()) LogError("{}", status.ToString());
 }
 
 absl::Status Sessions::Recover() {
-  auto rows = context_.store->Sessions();
+  auto rows = context_.store->catalogue().Sessions();
   if (!rows.ok()) return rows.status();
   for (storage::SessionRow& row : *rows) {
     if (row.state() == storage::SessionRow::LOST) continue;
@@ -120,13 +120,13 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
                                                               std::weak_ptr<SessionListener> listener,
                                                               const Caller& caller) {
   if (absl::Status status = CheckHello(hello); !status.ok()) return status;
-  if (absl::Status status = context_.store->Writable(); !status.ok()) return status;
+  if (absl::Status status = context_.store->database().Writable(); !status.ok()) return status;
   std::shared_ptr<LiveSession> session;
   std::shared_ptr<SessionUse> use;
   {
     absl::MutexLock lock(&mu_);
     if (draining_) return absl::UnavailableError("this server is shutting down; connect again later");
-    auto run = context_.store->LookUpRun(hello.run());
+    auto run = context_.store->catalogue().LookUpRun(hello.run());
     if (!run.ok()) return run.status();
     const std::string owner = run->has_value() ? (*run)->owner() : std::string();
     if (absl::Status status = CheckOwner(hello.run(), owner, caller); !status.ok()) return status;
@@ -147,7 +147,7 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
             Cat("this server has ", sessions_.size(), " open sessions, which is its limit (--max_sessions)"));
       }
       if (absl::Status status = CheckRanks(hello); !status.ok()) return status;
-      auto row = context_.store->RegisterSession(hello, caller.identity);
+      auto row = context_.store->catalogue().RegisterSession(hello, caller.identity);
       if (!row.ok()) return row.status();
       auto loaded = LiveSession::Load(context_, *std::move(row), true);
       if (!loaded.ok()) return loaded.status();
@@ -163,7 +163,7 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
   }
   // From here on nothing of an earlier user changes the session, and what one has left is made durable: it was read
   // from the store, or is in memory, perhaps after a sync that failed.
-  if (absl::Status status = context_.store->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
+  if (absl::Status status = context_.store->database().AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
   session->NoteDurable(use->welcome().durable_through());
   LogInfo("session {} of run {} ({}, process {} on {}) is here, at batch {}", Hex(hello.session()), hello.run(),
           RankName(session->row().hello().rank()), hello.process_id(), hello.host(), session->received_through());
@@ -175,14 +175,14 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
 
 absl::Status Sessions::CheckRanks(const v1::Hello& hello) {
   if (options_.max_ranks == 0) return absl::OkStatus();
-  auto run = context_.store->LookUpRun(hello.run());
+  auto run = context_.store->catalogue().LookUpRun(hello.run());
   if (!run.ok()) return run.status();
   if (!run->has_value()) return absl::OkStatus();
   std::set<uint32_t>& ranks = ranks_[(*run)->number()];
   const uint32_t rank = RankCode(hello.rank());
   if (ranks.size() >= options_.max_ranks || ranks.empty()) {
     // Processes have become ranks since, and sessions were registered before this server began.
-    auto rows = context_.store->Sessions((*run)->number());
+    auto rows = context_.store->catalogue().Sessions((*run)->number());
     if (!rows.ok()) return rows.status();
     ranks.clear();
     for (const storage::SessionRow& row : *rows) ranks.insert(RankCode(row.hello().rank()));
@@ -204,7 +204,7 @@ std::shared_ptr<LiveSession> Sessions::Find(const std::string& session) const {
 absl::StatusOr<std::shared_ptr<LiveSession>> Sessions::FindOrLoad(const std::string& session) {
   absl::MutexLock lock(&mu_);
   if (auto found = sessions_.find(session); found != sessions_.end()) return found->second;
-  auto row = context_.store->Find<storage::SessionRow>(SessionKey(session));
+  auto row = context_.store->database().Find<storage::SessionRow>(SessionKey(session));
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat("no session ", Hex(session)));
   auto loaded = LiveSession::Load(context_, **row, false);

@@ -79,7 +79,7 @@ class SessionsTest : public testing::Test {
     return verdict.ok() ? *verdict : v1::PayloadVerdict();
   }
   // Everything applied is durable and everybody was told.
-  void Settle() { ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok()); }
+  void Settle() { ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok()); }
   std::vector<std::string> Events() {
     Settle();
     return observed_.Take();
@@ -88,7 +88,7 @@ class SessionsTest : public testing::Test {
     v1::Rank wanted;
     wanted.set_kind(process ? v1::Rank::PROCESS : v1::Rank::RANK);
     wanted.set_number(rank);
-    auto reader = store_->OpenStep("run", step, wanted);
+    auto reader = store_->steps().Open("run", step, wanted);
     if (!reader.ok()) return {std::string(reader.status().message())};
     std::vector<std::string> names;
     EXPECT_TRUE((*reader)
@@ -99,10 +99,10 @@ class SessionsTest : public testing::Test {
                     .ok());
     return names;
   }
-  std::vector<Store::Step> AllSteps() {
-    auto steps = store_->Steps(1);
+  std::vector<Steps::Step> AllSteps() {
+    auto steps = store_->steps().Of(1);
     EXPECT_TRUE(steps.ok()) << steps.status();
-    return steps.ok() ? *std::move(steps) : std::vector<Store::Step>();
+    return steps.ok() ? *std::move(steps) : std::vector<Steps::Step>();
   }
   storage::StepRow StepRow(uint32_t step) {
     for (const auto& [key, row] : AllSteps()) {
@@ -231,7 +231,7 @@ TEST_P(MalformedBatch, IsRefusedWhole) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().words));
   EXPECT_EQ(session_->received_through(), 0u);
-  EXPECT_TRUE(store_->Steps(1)->empty()) << "nothing of it is stored";
+  EXPECT_TRUE(store_->steps().Of(1)->empty()) << "nothing of it is stored";
   // The session goes on.
   ScriptedAgent again("a");
   Apply(again.Call(0, "add").Take());
@@ -328,12 +328,12 @@ TEST_F(SessionsTest, PayloadCompletesItsStep) {
               ElementsAre(hash));
   EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
   std::string read;
-  ASSERT_TRUE(store_
-                  ->ReadPayload(hash,
-                                [&](std::string_view chunk) {
-                                  read += chunk;
-                                  return absl::OkStatus();
-                                })
+  ASSERT_TRUE(store_->payloads()
+                  .Read(hash,
+                        [&](std::string_view chunk) {
+                          read += chunk;
+                          return absl::OkStatus();
+                        })
                   .ok());
   EXPECT_EQ(read, content);
   // Announced again: it is there.
@@ -368,7 +368,7 @@ TEST_F(SessionsTest, PayloadsThatCameWholeAreStoredTogetherUpToOneThatIsNot) {
   EXPECT_THAT(Events(), ElementsAre("step 0 COMPLETE"));
   for (size_t i = 0; i < contents.size(); ++i) {
     std::string read;
-    absl::Status status = store_->ReadPayload(hashes[i], [&](std::string_view chunk) {
+    absl::Status status = store_->payloads().Read(hashes[i], [&](std::string_view chunk) {
       read += chunk;
       return absl::OkStatus();
     });
@@ -388,7 +388,7 @@ TEST_F(SessionsTest, WrongBytesAreRefusedAndThePayloadStaysMissing) {
   EXPECT_EQ(session_->AddPayload(ScriptedAgent::Chunk(hash, 0, "0123", true)).status().code(),
             absl::StatusCode::kDataLoss);
   EXPECT_THAT(Events(), IsEmpty());
-  EXPECT_TRUE(absl::IsNotFound(store_->ReadPayload(hash, [](std::string_view) { return absl::OkStatus(); })));
+  EXPECT_TRUE(absl::IsNotFound(store_->payloads().Read(hash, [](std::string_view) { return absl::OkStatus(); })));
   EXPECT_EQ(metrics_.Value(Metric::kPayloadsRefused), 2);
   Open(agent);
   EXPECT_THAT(session_->welcome().missing_payloads(), ElementsAre(hash));
@@ -455,7 +455,7 @@ TEST_F(SessionsTest, DiscardedStepIsForgottenAndItsNumberMayComeAgain) {
   EXPECT_EQ(StepRow(0).records(), 1u);
   EXPECT_EQ(StepRow(0).faults(), 0u);
   Apply(agent.Discard(0).Take());
-  EXPECT_TRUE(store_->Steps(1)->empty());
+  EXPECT_TRUE(store_->steps().Of(1)->empty());
 }
 
 TEST_F(SessionsTest, RankKnownMovesEverythingOfTheSession) {
@@ -478,7 +478,7 @@ TEST_F(SessionsTest, RankKnownMovesEverythingOfTheSession) {
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
   rank.set_number(3);
-  EXPECT_EQ((*store_->OpenStep("run", 0, rank))->faults().size(), 1u);
+  EXPECT_EQ((*store_->steps().Open("run", 0, rank))->faults().size(), 1u);
 }
 
 TEST_F(SessionsTest, GapsAndFaultsStandWithTheStep) {
@@ -487,7 +487,7 @@ TEST_F(SessionsTest, GapsAndFaultsStandWithTheStep) {
   Apply(agent.Call(0, "add").Gap(0, 12, v1::Marker::Gap::DROPPED).Fault(0, "Torch.add.0.forward", "why").Take());
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
-  auto reader = store_->OpenStep("run", 0, rank);
+  auto reader = store_->steps().Open("run", 0, rank);
   ASSERT_EQ((*reader)->gaps().size(), 1u);
   EXPECT_EQ((*reader)->gaps()[0].fragments(), 12u);
   ASSERT_EQ((*reader)->faults().size(), 1u);
@@ -500,7 +500,7 @@ TEST_F(SessionsTest, StepOfWhichNothingWasCapturedLeavesNoTrace) {
   Open(agent);
   Apply(agent.StepEnd(0).End().Take());
   EXPECT_THAT(Events(), IsEmpty());
-  EXPECT_TRUE(store_->Steps(1)->empty());
+  EXPECT_TRUE(store_->steps().Of(1)->empty());
 }
 
 TEST_F(SessionsTest, CleanEndCompletesTheOpenStepAndAnUncleanOneDoesNot) {
@@ -657,7 +657,7 @@ TEST(StructureLimitsTest, NamesAndNestingAreBounded) {
 TEST_F(SessionsTest, ARunIsItsMakersAlone) {
   const v1::Hello first = ScriptedAgent("first", "job").hello();
   ASSERT_TRUE(sessions_->OpenStream(first, {}, Named("token one")).ok());
-  EXPECT_EQ(store_->FindRun("job")->owner(), "token one");
+  EXPECT_EQ(store_->catalogue().FindRun("job")->owner(), "token one");
   // The same rank, another one, and the very session: nothing of the run is shown as anybody else wants.
   const v1::Hello same = ScriptedAgent("same", "job").hello(), other = ScriptedAgent("other", "job", 7).hello();
   for (const Caller& stranger : {Named("token two"), Named("uid 7"), Named("")}) {
@@ -668,18 +668,18 @@ TEST_F(SessionsTest, ARunIsItsMakersAlone) {
                   AllOf(HasSubstr("run \"job\" belongs to token one"), HasSubstr("choose another name")));
     }
   }
-  EXPECT_EQ(store_->Sessions()->size(), 1u) << "what is refused leaves no trace";
+  EXPECT_EQ(store_->catalogue().Sessions()->size(), 1u) << "what is refused leaves no trace";
   EXPECT_TRUE(sessions_->OpenStream(first, {}, Named("token one")).ok()) << "it comes back";
   EXPECT_TRUE(sessions_->OpenStream(other, {}, Named("token one")).ok()) << "a further rank";
   EXPECT_TRUE(sessions_->OpenStream(same, {}, Named("token three", /*is_admin=*/true)).ok()) << "an admin";
-  EXPECT_EQ(store_->FindRun("job")->owner(), "token one");
+  EXPECT_EQ(store_->catalogue().FindRun("job")->owner(), "token one");
 }
 
 TEST_F(SessionsTest, ARunThatNobodyInParticularMadeIsEverybodys) {
   ASSERT_TRUE(sessions_->OpenSession(ScriptedAgent("first", "job").hello()).ok());
-  EXPECT_EQ(store_->FindRun("job")->owner(), "");
+  EXPECT_EQ(store_->catalogue().FindRun("job")->owner(), "");
   EXPECT_TRUE(sessions_->OpenStream(ScriptedAgent("second", "job").hello(), {}, Named("token one")).ok());
-  EXPECT_EQ(store_->FindRun("job")->owner(), "");
+  EXPECT_EQ(store_->catalogue().FindRun("job")->owner(), "");
 }
 
 }  // namespace

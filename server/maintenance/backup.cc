@@ -45,7 +45,7 @@ absl::Status SendBackup(const Store& store, const std::string& scratch,
       fs::remove_all(path, error);
     }
   } removed{root};
-  if (absl::Status status = store.Checkpoint(root.string()); !status.ok()) return status;
+  if (absl::Status status = store.maintenance().Checkpoint(root.string()); !status.ok()) return status;
   std::vector<fs::path> files;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root, error)) {
@@ -55,7 +55,7 @@ absl::Status SendBackup(const Store& store, const std::string& scratch,
   std::sort(files.begin(), files.end());
   v1::BackupChunk first;
   first.set_files_total(static_cast<uint32_t>(files.size()));
-  first.set_server_id(store.server_id());
+  first.set_server_id(store.catalogue().server_id());
   first.set_storage_format(kStorageFormat);
   for (const fs::path& file : files) {
     if (absl::Status status = SendFile(root, file, first, send); !status.ok()) return status;

@@ -73,9 +73,9 @@ RetentionOptions Retention::options() const {
 }
 
 absl::StatusOr<std::vector<KeptRun>> Retention::Runs() const {
-  auto rows = store_->Runs();
+  auto rows = store_->catalogue().Runs();
   if (!rows.ok()) return rows.status();
-  auto sessions = store_->Sessions();
+  auto sessions = store_->catalogue().Sessions();
   if (!sessions.ok()) return sessions.status();
   const absl::Time now = store_->Now();
   std::vector<KeptRun> runs;
@@ -92,10 +92,10 @@ absl::StatusOr<std::vector<KeptRun>> Retention::Runs() const {
       // Of a session of an earlier version only the agent's clock is known, which may be ahead.
       if (opened <= now) run.begun = std::max(run.begun, opened);
     }
-    auto steps = store_->Steps(row.number());
+    auto steps = store_->steps().Of(row.number());
     if (!steps.ok()) return steps.status();
-    for (const Store::Step& step : *steps) run.bytes += step.second.row_bytes();
-    auto payloads = store_->ReferencedBytes(row.number());
+    for (const Steps::Step& step : *steps) run.bytes += step.second.row_bytes();
+    auto payloads = store_->payloads().ReferencedBytes(row.number());
     if (!payloads.ok()) return payloads.status();
     run.bytes += *payloads;
   }
@@ -116,7 +116,7 @@ absl::Status Retention::Look() {
       }
     }
     for (const std::string& name : RunsToRemove(*std::move(runs), options, store_->Now())) {
-      auto deleted = store_->DeleteRun(name);
+      auto deleted = store_->maintenance().DeleteRun(name);
       if (absl::IsFailedPrecondition(deleted.status())) continue;  // a session opened meanwhile
       if (!deleted.ok()) return deleted.status();
       metrics_->Add(Metric::kRunsRemoved, 1);
@@ -124,10 +124,10 @@ absl::Status Retention::Look() {
               deleted->payload_bytes);
     }
   }
-  const uint64_t deleted = store_->runs_deleted();
+  const uint64_t deleted = store_->maintenance().runs_deleted();
   const bool reclaim = deleted != reclaimed_;
   if (!reclaim && store_->Now() - collected_ < kCollectEvery) return absl::OkStatus();
-  absl::Status status = reclaim ? store_->ReclaimSpace() : store_->CollectSegments();
+  absl::Status status = reclaim ? store_->maintenance().ReclaimSpace() : store_->maintenance().CollectSegments();
   if (!status.ok()) return status;
   reclaimed_ = deleted;
   collected_ = store_->Now();

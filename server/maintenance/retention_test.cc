@@ -86,7 +86,7 @@ class RetentionTest : public testing::Test {
   }
   std::vector<std::string> Names() {
     std::vector<std::string> names;
-    const auto runs = store_->Runs();
+    const auto runs = store_->catalogue().Runs();
     if (!runs.ok()) return {runs.status().ToString()};
     for (const storage::RunRow& run : *runs) names.push_back(run.name());
     return names;
@@ -111,15 +111,15 @@ class RetentionTest : public testing::Test {
 TEST_F(RetentionTest, RemovesByAgeButNeitherPinnedNorOpenRuns) {
   for (const char* run : {"pinned", "old"}) Store1(run, 4000);
   Store1("open", 4000, false);
-  ASSERT_TRUE(store_->SetPinned("pinned", true).ok());
-  EXPECT_EQ(store_->SetPinned("none", true).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(store_->catalogue().SetPinned("pinned", true).ok());
+  EXPECT_EQ(store_->catalogue().SetPinned("none", true).code(), absl::StatusCode::kNotFound);
   now_ += absl::Hours(48);
   Store1("new", 4000);
   Retention retention(store_.get(), &metrics_, {.age = absl::Hours(24)});
   ASSERT_TRUE(retention.Look().ok());
   EXPECT_THAT(Names(), ElementsAre("pinned", "open", "new"));
   EXPECT_EQ(metrics_.Value(Metric::kRunsRemoved), 1);
-  ASSERT_TRUE(store_->SetPinned("pinned", false).ok());
+  ASSERT_TRUE(store_->catalogue().SetPinned("pinned", false).ok());
   ASSERT_TRUE(retention.Look().ok());
   EXPECT_THAT(Names(), ElementsAre("open", "new"));
 }
@@ -146,13 +146,13 @@ TEST_F(RetentionTest, OfAnEarlierVersionsSessionTheAgentsClockCountsUnlessItIsAh
   Store1("ahead", 4000);
   agents_clock_ahead_ = absl::ZeroDuration();
   Store1("right", 4000);
-  auto sessions = store_->Sessions();
+  auto sessions = store_->catalogue().Sessions();
   ASSERT_TRUE(sessions.ok()) << sessions.status();
   for (storage::SessionRow& session : *sessions) {
     session.clear_opened_unix_us();
     ChangeSet changes;
     changes.PutMeta(SessionKey(session.session()), session);
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
   now_ += absl::Hours(23);
   ASSERT_TRUE(Retention(store_.get(), &metrics_, {.age = absl::Hours(24)}).Look().ok());
@@ -168,8 +168,8 @@ TEST_F(RetentionTest, DeletingGivesTheDiskBack) {
   Retention retention(store_.get(), &metrics_, {});
   const uint64_t before = DiskBytes();
   ASSERT_GE(before, 3 * kBytes);
-  ASSERT_TRUE(store_->DeleteRun("a").ok());
-  ASSERT_TRUE(store_->DeleteRun("b").ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("a").ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("b").ok());
   ASSERT_TRUE(retention.Look().ok());
   EXPECT_LE(DiskBytes(), before - 2 * kBytes);
   EXPECT_THAT(Names(), ElementsAre("c"));
@@ -216,7 +216,7 @@ TEST_F(RetentionTest, ABackupUnderLoadIsAPrefixAndAnAgentAheadOfItGoesOnWithAGap
   writer.join();
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_TRUE(std::filesystem::is_empty(directory_ / "data/backups"));
-  const std::string id = store_->server_id();
+  const std::string id = store_->catalogue().server_id();
   session->reset();
 
   for (const auto& [name, content] : files) {
@@ -225,7 +225,7 @@ TEST_F(RetentionTest, ABackupUnderLoadIsAPrefixAndAnAgentAheadOfItGoesOnWithAGap
     std::ofstream(to, std::ios::binary) << content;
   }
   Open(directory_ / "restored");
-  EXPECT_EQ(store_->server_id(), id);
+  EXPECT_EQ(store_->catalogue().server_id(), id);
   EXPECT_THAT(load.Check(*store_, 50, {}), IsEmpty());
   const uint64_t held = load.watermark(*store_);
   ASSERT_LE(held, sequence);
@@ -240,7 +240,7 @@ TEST_F(RetentionTest, ABackupUnderLoadIsAPrefixAndAnAgentAheadOfItGoesOnWithAGap
   gap.set_batch_sequence(2001);
   gap.add_items()->mutable_marker()->mutable_gap()->set_reason(v1::Marker::Gap::SERVER_LOST);
   EXPECT_TRUE((*session)->Apply(gap).ok());
-  EXPECT_EQ(store_->Steps(1)->front().second.gaps_size(), 1);
+  EXPECT_EQ(store_->steps().Of(1)->front().second.gaps_size(), 1);
   session->reset();
 }
 

@@ -14,7 +14,7 @@ class StoreCheck {
   explicit StoreCheck(const Store& store) : store_(store) {}
 
   absl::StatusOr<CheckReport> Run() {
-    auto runs = store_.Runs();
+    auto runs = store_.catalogue().Runs();
     if (!runs.ok()) return runs.status();
     for (const storage::RunRow& run : *runs) {
       ++report_.runs;
@@ -30,14 +30,14 @@ class StoreCheck {
   }
 
   void CheckSteps(const storage::RunRow& run) {
-    auto steps = store_.Steps(run.number());
+    auto steps = store_.steps().Of(run.number());
     if (!steps.ok()) return Note(Cat("run ", run.name(), ", its list of steps"), steps.status());
     for (const auto& [key, row] : *steps) {
       ++report_.steps;
       const v1::Rank rank = RankOfCode(key.rank);
       std::string where = Cat("run ", run.name(), ", ", RankName(rank), ", step ", key.step);
       if (key.epoch > 0) where += Cat(", session ", key.epoch);
-      auto step = store_.OpenStep(run.name(), key.step, rank, key.epoch);
+      auto step = store_.steps().Open(run.name(), key.step, rank, key.epoch);
       if (!step.ok()) {
         Note(where, step.status());
         continue;
@@ -53,16 +53,16 @@ class StoreCheck {
 
   void CheckPayloads(const storage::RunRow& run) {
     std::vector<std::string> hashes;
-    absl::Status listed = store_.ForEach(Family::kMeta, MetaPrefix(MetaSpace::kReference, run.number()),
-                                         [&](std::string_view key, std::string_view) {
-                                           hashes.emplace_back(key.substr(5));
-                                           return absl::OkStatus();
-                                         });
+    absl::Status listed = store_.database().ForEach(Family::kMeta, MetaPrefix(MetaSpace::kReference, run.number()),
+                                                    [&](std::string_view key, std::string_view) {
+                                                      hashes.emplace_back(key.substr(5));
+                                                      return absl::OkStatus();
+                                                    });
     Note(Cat("run ", run.name(), ", its list of payloads"), listed);
     for (const std::string& hash : hashes) {
       XXH3_state_t* state = XXH3_createState();
       XXH3_128bits_reset(state);
-      absl::Status status = store_.ReadPayload(hash, [&](std::string_view chunk) {
+      absl::Status status = store_.payloads().Read(hash, [&](std::string_view chunk) {
         XXH3_128bits_update(state, chunk.data(), chunk.size());
         return absl::OkStatus();
       });

@@ -49,7 +49,7 @@ class DamageTest : public testing::Test {
       }
     }
     ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(20)).ok());
-    const absl::Status compacted = files ? store_->Compact() : absl::OkStatus();
+    const absl::Status compacted = files ? store_->database().Compact() : absl::OkStatus();
     ASSERT_TRUE(compacted.ok()) << compacted;
   }
   std::set<fs::path> Files(const std::string& extension) {
@@ -111,7 +111,7 @@ TEST_F(DamageTest, AWrongByteOfAPayloadIsNamedAndTheRestIsRead) {
     ASSERT_TRUE(report.ok()) << report.status();
     ASSERT_EQ(report->damages.size(), 1u);
     EXPECT_EQ(report->damages[0].where, "run job, payload " + Hex(*damaged));
-    EXPECT_EQ(store_->ReadPayload(*damaged, [](std::string_view) { return absl::OkStatus(); }).code(),
+    EXPECT_EQ(store_->payloads().Read(*damaged, [](std::string_view) { return absl::OkStatus(); }).code(),
               absl::StatusCode::kDataLoss)
         << "wrong bytes are never handed out";
     store_.reset();

@@ -13,14 +13,14 @@
 
 namespace msprobe::server {
 absl::Status StepExports::Recover() {
-  auto runs = store_->Runs();
+  auto runs = store_->catalogue().Runs();
   if (!runs.ok()) return runs.status();
   for (const storage::RunRow& run : *runs) {
-    auto steps = store_->Steps(run.number());
+    auto steps = store_->steps().Of(run.number());
     if (!steps.ok()) return steps.status();
     for (const auto& [key, row] : *steps) {
       if (row.state() == v1::StepSummary::OPEN || row.exported()) continue;
-      auto session = store_->SessionOfEpoch(key.run, key.epoch);
+      auto session = store_->catalogue().SessionOfEpoch(key.run, key.epoch);
       if (!session.ok()) return session.status();
       if (!IsImport(*session)) Queue(session->session(), key.step);
     }
@@ -76,8 +76,8 @@ void StepExports::TellIfExported(const std::string& session, uint32_t step) {
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
   const storage::SessionRow row = (*live)->row();
-  auto found =
-      store_->Find<storage::StepRow>(StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
+  auto found = store_->database().Find<storage::StepRow>(
+      StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
   if (!found.ok() || !found->has_value() || !(*found)->exported()) return;
   v1::StepExported exported;
   exported.set_step(step);
@@ -87,14 +87,14 @@ void StepExports::TellIfExported(const std::string& session, uint32_t step) {
 }
 
 absl::StatusOr<bool> StepExports::IsReplaced(const storage::SessionRow& session, uint32_t step) const {
-  auto runs = store_->Runs();
+  auto runs = store_->catalogue().Runs();
   if (!runs.ok()) return runs.status();
   for (const storage::RunRow& run : *runs) {
-    auto steps = store_->Steps(run.number(), session.hello().rank(), step);
+    auto steps = store_->steps().Of(run.number(), session.hello().rank(), step);
     if (!steps.ok()) return steps.status();
     for (const auto& [key, row] : *steps) {
       if (!row.exported() || (key.run == session.run() && key.epoch == session.epoch())) continue;
-      auto other = store_->SessionOfEpoch(key.run, key.epoch);
+      auto other = store_->catalogue().SessionOfEpoch(key.run, key.epoch);
       if (!other.ok()) return other.status();
       if (!IsImport(*other) && BeganLater(*other, session)) return true;
     }
@@ -112,7 +112,7 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
     finished = true;
     return directory;
   }
-  auto reader = store_->OpenStep(session.hello().run(), step, rank, session.epoch());
+  auto reader = store_->steps().Open(session.hello().run(), step, rank, session.epoch());
   if (!reader.ok()) return reader.status();
   finished = (*reader)->state() != v1::StepSummary::OPEN;
   incomplete = (*reader)->state() == v1::StepSummary::INCOMPLETE;
@@ -132,7 +132,7 @@ void StepExports::MoveDirectories(const std::string& session, const v1::Rank& fr
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
   const storage::SessionRow row = (*live)->row();
-  auto steps = store_->Steps(row.run());
+  auto steps = store_->steps().Of(row.run());
   if (!steps.ok()) return;
   std::set<uint32_t> moved;
   for (const auto& [key, step] : *steps) {

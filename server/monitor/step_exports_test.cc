@@ -37,7 +37,7 @@ class StepExportsTest : public testing::Test {
     auto session = sessions_->OpenSession(agent.hello());
     ASSERT_TRUE(session.ok()) << session.status();
     ASSERT_TRUE((*session)->Apply(agent.Call(3, name).StepEnd(3).Take()).ok());
-    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
     ASSERT_TRUE(exports_->AwaitIdle(absl::Seconds(20)));
   }
   std::string Dump(int step = 3) const {
@@ -71,7 +71,7 @@ TEST_F(StepExportsTest, AStepIsShownAsItWasCaptured) {
   agent.Call(3, "before").StepEnd(3).SettingsChanged("mix").Call(4, "after").StepEnd(4);
   agent.SettingsChanged("L0").Call(5, "last").StepEnd(5).End();
   ASSERT_TRUE((*session)->Apply(agent.Take()).ok());
-  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
   ASSERT_TRUE(exports_->AwaitIdle(absl::Seconds(20)));
   EXPECT_THAT(Dump(3), HasSubstr("\"level\": \"" + level + "\""));
   EXPECT_THAT(Dump(4), HasSubstr("\"level\": \"mix\""));

@@ -54,17 +54,17 @@ void StepWatch::OnStepFinished(const std::string& session, uint32_t step, v1::St
 }
 
 absl::StatusOr<std::string> StepWatch::Look(const std::string& session, uint32_t step) {
-  auto found = store_->Find<storage::SessionRow>(SessionKey(session));
+  auto found = store_->database().Find<storage::SessionRow>(SessionKey(session));
   if (!found.ok()) return found.status();
   if (!found->has_value() || IsImport(**found)) return "unread";
   const storage::SessionRow& row = **found;
   const StepKey key{row.run(), RankCode(row.hello().rank()), step, row.epoch()};
-  auto summary = store_->Find<storage::StepRow>(key.Encode());
+  auto summary = store_->database().Find<storage::StepRow>(key.Encode());
   if (!summary.ok()) return summary.status();
   if (!summary->has_value()) return "unread";  // its run was deleted
   const bool overflow = (*summary)->nan_tensors() + (*summary)->inf_tensors() > 0;
   if (!overflow && watched_.empty()) return "unread";
-  auto blocks = BlocksInStore(*store_, key, **summary);
+  auto blocks = store_->steps().OpenBlocks(key, **summary);
   if (!blocks.ok()) return blocks.status();
   auto source = ReadStoredTable(*std::move(blocks), {.stacks = false, .construct = true}, layouts_);
   if (!source.ok()) return source.status();

@@ -131,7 +131,7 @@ TEST_F(StepWatchTest, ADeletedRunLeavesTheMetricsAndItsSuccessorBeginsAnew) {
     agent.Enter(step, "div", 1).Exit(step, "div", kNan).StepEnd(step).End();
     Send(agent);
     EXPECT_EQ(metrics_.Value(Metric::kOverflowFirstStep, {"job", "rank0", "none", "nan", "computation"}), step);
-    ASSERT_TRUE(store_->DeleteRun("job").ok());
+    ASSERT_TRUE(store_->maintenance().DeleteRun("job").ok());
     EXPECT_EQ(metrics_.Text().find("run=\"job\""), std::string::npos);
   }
 }

@@ -25,7 +25,7 @@ absl::Status DeleteEverywhere(const QueryContext& context, const v1::DeleteRunRe
   alone.peers = nullptr;
   std::vector<Peer*> holders = view->holders();
   if (std::find(holders.begin(), holders.end(), nullptr) != holders.end()) {
-    auto run = context.store->FindRun(request.run());
+    auto run = context.store->catalogue().FindRun(request.run());
     if (!run.ok()) return run.status();
     if (context.sessions->has_users_in(run->number())) return InUse(request.run());
   }
@@ -52,10 +52,10 @@ absl::Status DeleteEverywhere(const QueryContext& context, const v1::DeleteRunRe
 absl::Status DeleteRun(const QueryContext& context, const v1::DeleteRunRequest& request,
                        v1::DeleteRunResponse& response) {
   if (context.peers != nullptr) return DeleteEverywhere(context, request, response);
-  auto run = context.store->FindRun(request.run());
+  auto run = context.store->catalogue().FindRun(request.run());
   if (!run.ok()) return run.status();
   if (context.sessions->has_users_in(run->number())) return InUse(request.run());
-  auto deleted = context.store->DeleteRun(request.run());
+  auto deleted = context.store->maintenance().DeleteRun(request.run());
   if (!deleted.ok()) return deleted.status();
   response.set_row_bytes(deleted->row_bytes);
   response.set_payload_bytes(deleted->payload_bytes);

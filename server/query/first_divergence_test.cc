@@ -190,7 +190,7 @@ TEST_F(FirstDivergenceQueryTest, StepsThatAgreeAreSureByTheirTilesAlone) {
       TileSource::Step sides[2];
       for (uint32_t run : {1u, 2u}) {
         const StepKey key{run, 0, step, 0};
-        sides[run - 1] = {key, (*store_->Find<storage::StepRow>(key.Encode()))->next_block()};
+        sides[run - 1] = {key, (*store_->database().Find<storage::StepRow>(key.Encode()))->next_block()};
       }
       pairs.push_back(TiledAgreement::Pair{sides[1], sides[0]});
     }

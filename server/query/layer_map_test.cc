@@ -48,11 +48,11 @@ class LayerMapTest : public testing::Test {
       const StepKey key{run, 0, step, 0};
       ASSERT_TRUE(PutBlocks(*store_, blocks, key).ok());
       if (!broken) continue;
-      auto row = store_->Find<storage::StepRow>(key.Encode());
+      auto row = store_->database().Find<storage::StepRow>(key.Encode());
       (*row)->set_nan_tensors(1);
       ChangeSet changes;
       changes.PutMeta(key.Encode(), **row);
-      ASSERT_TRUE(store_->Write(changes).ok());
+      ASSERT_TRUE(store_->database().Write(changes).ok());
     }
   }
   void Tile() { ASSERT_TRUE(Tiler(store_.get(), {.fewest_passes = 48}).RunOnce().ok()); }

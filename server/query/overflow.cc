@@ -93,9 +93,9 @@ class Search {
       if (!source.ok()) return source.status();
       return source->open_sessions() > 0;
     }
-    auto run = context_.store->FindRun(request_.source().run());
+    auto run = context_.store->catalogue().FindRun(request_.source().run());
     if (!run.ok()) return run.status();
-    auto sessions = context_.store->Sessions(run->number());
+    auto sessions = context_.store->catalogue().Sessions(run->number());
     if (!sessions.ok()) return sessions.status();
     return std::any_of(sessions->begin(), sessions->end(),
                        [](const storage::SessionRow& session) { return session.state() == storage::SessionRow::OPEN; });

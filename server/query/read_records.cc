@@ -12,7 +12,8 @@ namespace {
 absl::StatusOr<std::unique_ptr<RecordSource>> OpenOne(const QueryContext& context,
                                                       const v1::ReadRecordsRequest& request) {
   auto epoch = request.has_epoch() ? std::optional<uint32_t>(request.epoch()) : std::nullopt;
-  if (context.peers == nullptr) return context.store->OpenStep(request.run(), request.step(), request.rank(), epoch);
+  if (context.peers == nullptr)
+    return context.store->steps().Open(request.run(), request.step(), request.rank(), epoch);
   auto view = RunView::Open(context.shards(), request.run());
   if (!view.ok()) return view.status();
   return view->Records(request.step(), request.rank(), epoch);

@@ -8,9 +8,9 @@
 namespace msprobe::server {
 
 absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store) {
-  auto runs = store.Runs();
+  auto runs = store.catalogue().Runs();
   if (!runs.ok()) return runs.status();
-  auto sessions = store.Sessions();
+  auto sessions = store.catalogue().Sessions();
   if (!sessions.ok()) return sessions.status();
   std::vector<shards::RunPart> parts;
   for (const storage::RunRow& run : *runs) {
@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store) {
     summary.set_pinned(run.pinned());
     summary.set_owner(run.owner());
     std::set<uint32_t> ranks, steps;
-    auto all = store.Steps(run.number());
+    auto all = store.steps().Of(run.number());
     if (!all.ok()) return all.status();
     for (const auto& [key, row] : *all) summary.set_row_bytes(summary.row_bytes() + row.row_bytes());
     auto shown = ShownSteps(store, run.number());
@@ -37,7 +37,7 @@ absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store) {
     summary.set_steps(static_cast<uint32_t>(steps.size()));
     part.mutable_step_numbers()->Assign(steps.begin(), steps.end());
     for (uint32_t rank : ranks) *summary.add_ranks() = RankOfCode(rank);
-    auto payload_bytes = store.ReferencedBytes(run.number());
+    auto payload_bytes = store.payloads().ReferencedBytes(run.number());
     if (!payload_bytes.ok()) return payload_bytes.status();
     summary.set_payload_bytes(*payload_bytes);
     const storage::SessionRow* latest = nullptr;

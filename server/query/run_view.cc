@@ -22,12 +22,12 @@ absl::StatusOr<RunView> RunView::Open(const Shards& shards, const std::string& r
   view.shards_ = shards;
   view.run_ = run;
   if (shards.peers == nullptr) {
-    if (auto row = shards.store->FindRun(run); !row.ok()) return row.status();
+    if (auto row = shards.store->catalogue().FindRun(run); !row.ok()) return row.status();
     if (absl::Status status = view.AddHere(); !status.ok()) return status;
     return view;
   }
   Known known;
-  auto row = shards.store->LookUpRun(run);
+  auto row = shards.store->catalogue().LookUpRun(run);
   if (!row.ok()) return row.status();
   if (row->has_value()) {
     known.any = true;
@@ -51,13 +51,13 @@ absl::StatusOr<RunView> RunView::Open(const Shards& shards, const std::string& r
 }
 
 absl::Status RunView::AddHere() {
-  auto row = shards_.store->LookUpRun(run_);
+  auto row = shards_.store->catalogue().LookUpRun(run_);
   if (!row.ok()) return row.status();
   auto shown = ShownSteps(*shards_.store, (*row)->number());
   if (!shown.ok()) return shown.status();
   std::map<uint32_t, int64_t> opened;
   if (shards_.peers != nullptr) {
-    auto sessions = shards_.store->Sessions((*row)->number());
+    auto sessions = shards_.store->catalogue().Sessions((*row)->number());
     if (!sessions.ok()) return sessions.status();
     for (const storage::SessionRow& session : *sessions) {
       open_sessions_ += session.state() == storage::SessionRow::OPEN;
@@ -181,7 +181,7 @@ void RunView::Report(const Known& known) const {
 
 absl::StatusOr<std::unique_ptr<BlockSource>> RunView::Blocks(const ShownStep& step) const {
   if (step.peer != nullptr) return step.peer->ReadStep(run_, step.key);
-  return BlocksInStore(*shards_.store, step.key, step.row);
+  return shards_.store->steps().OpenBlocks(step.key, step.row);
 }
 
 absl::StatusOr<std::unique_ptr<RecordSource>> RunView::Records(const ShownStep& step) const {
@@ -193,7 +193,7 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RunView::Records(const ShownStep& 
 absl::StatusOr<std::unique_ptr<RecordSource>> RunView::Records(uint32_t step, const v1::Rank& rank,
                                                                std::optional<uint32_t> epoch) const {
   // Says what there is where there is no such step.
-  if (shards_.peers == nullptr) return shards_.store->OpenStep(run_, step, rank, epoch);
+  if (shards_.peers == nullptr) return shards_.store->steps().Open(run_, step, rank, epoch);
   const uint32_t code = RankCode(rank);
   std::vector<std::string> steps;
   std::set<std::string> ranks;
@@ -208,7 +208,7 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RunView::Records(uint32_t step, co
           viewed.earlier_epochs.end()) {
         continue;
       }
-      if (viewed.peer == nullptr) return shards_.store->OpenStep(run_, step, rank, epoch);
+      if (viewed.peer == nullptr) return shards_.store->steps().Open(run_, step, rank, epoch);
       ShownStep earlier = viewed;
       earlier.key.epoch = *epoch;
       return Records(earlier);

@@ -17,9 +17,9 @@ namespace {
 constexpr int kStepsAMessage = 500;
 
 absl::Status ReadRunHere(const QueryContext& context, const std::string& name, const Send<shards::RunPart>& send) {
-  auto run = context.store->FindRun(name);
+  auto run = context.store->catalogue().FindRun(name);
   if (!run.ok()) return run.status();
-  auto sessions = context.store->Sessions(run->number());
+  auto sessions = context.store->catalogue().Sessions(run->number());
   if (!sessions.ok()) return sessions.status();
   shards::RunPart part;
   part.mutable_summary()->set_run(name);
@@ -100,13 +100,13 @@ class StepSender {
 
 absl::Status ReadStepHere(const QueryContext& context, const shards::ReadStepRequest& request,
                           const Send<shards::StepPart>& send) {
-  auto run = context.store->FindRun(request.run());
+  auto run = context.store->catalogue().FindRun(request.run());
   if (!run.ok()) return run.status();
   const StepKey key{.run = run->number(), .rank = request.rank(), .step = request.step(), .epoch = request.epoch()};
-  auto row = context.store->Find<storage::StepRow>(key.Encode());
+  auto row = context.store->database().Find<storage::StepRow>(key.Encode());
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat(key.ToString(), " was deleted"));
-  auto source = BlocksInStore(*context.store, key, **row);
+  auto source = context.store->steps().OpenBlocks(key, **row);
   if (!source.ok()) return source.status();
   return StepSender(**source, send).Run();
 }
@@ -120,7 +120,7 @@ Send<Message> To(grpc::ServerWriter<Message>* writer) {
 
 grpc::Status ShardService::FindRun(grpc::ServerContext*, const shards::FindRunRequest* request,
                                    shards::FindRunResponse* response) {
-  auto row = context_.store->LookUpRun(request->run());
+  auto row = context_.store->catalogue().LookUpRun(request->run());
   if (!row.ok()) return ToGrpc(row.status());
   response->set_known(row->has_value());
   if (!row->has_value()) return grpc::Status::OK;
@@ -131,8 +131,8 @@ grpc::Status ShardService::FindRun(grpc::ServerContext*, const shards::FindRunRe
 
 grpc::Status ShardService::PlaceRun(grpc::ServerContext*, const shards::PlaceRunRequest* request,
                                     shards::PlaceRunResponse* response) {
-  auto row =
-      context_.store->PlaceRun(request->run(), {request->shards().begin(), request->shards().end()}, request->owner());
+  auto row = context_.store->catalogue().PlaceRun(request->run(), {request->shards().begin(), request->shards().end()},
+                                                  request->owner());
   if (!row.ok()) return ToGrpc(row.status());
   *response->mutable_shards() = row->shards();
   response->set_owner(row->owner());
@@ -172,10 +172,10 @@ grpc::Status ShardService::ReadPayload(grpc::ServerContext*, const shards::ReadP
     return writer->Write(part) ? absl::OkStatus() : PeerGone();
   };
   if (request->size() > 0) {
-    return ToGrpc(context_.store->ReadPayloadRange(request->hash(), request->offset(), request->size(), send));
+    return ToGrpc(context_.store->payloads().ReadRange(request->hash(), request->offset(), request->size(), send));
   }
   uint64_t at = 0;
-  return ToGrpc(context_.store->ReadPayload(request->hash(), [&](std::string_view chunk) {
+  return ToGrpc(context_.store->payloads().Read(request->hash(), [&](std::string_view chunk) {
     const uint64_t offset = std::exchange(at, at + chunk.size());
     return send(offset, chunk);
   }));
@@ -183,7 +183,7 @@ grpc::Status ShardService::ReadPayload(grpc::ServerContext*, const shards::ReadP
 
 grpc::Status ShardService::PinRun(grpc::ServerContext*, const shards::PinRunRequest* request, shards::PinRunResponse*) {
   Activity::Scope busy(context_.activity);
-  return ToGrpc(context_.store->SetPinned(request->run(), request->pinned()));
+  return ToGrpc(context_.store->catalogue().SetPinned(request->run(), request->pinned()));
 }
 
 grpc::Status ShardService::DeleteRun(grpc::ServerContext*, const shards::DeleteRunRequest* request,

@@ -9,11 +9,11 @@
 namespace msprobe::server {
 
 absl::StatusOr<std::vector<ShownStep>> ShownSteps(const Store& store, uint32_t run) {
-  auto steps = store.Steps(run);
+  auto steps = store.steps().Of(run);
   if (!steps.ok()) return steps.status();
   std::vector<ShownStep> shown;
   shown.reserve(steps->size());
-  SessionOrder sessions(&store, run);
+  SessionOrder sessions(&store.catalogue(), run);
   for (auto& [key, row] : *steps) {
     if (shown.empty() || shown.back().key.rank != key.rank || shown.back().key.step != key.step) {
       shown.push_back({key, std::move(row), {}, nullptr, 0});

@@ -23,7 +23,7 @@ struct Filled {
     for (uint32_t step = 0; step < kSteps; ++step) {
       for (uint32_t rank = 0; rank < kRanks; ++rank) ok = ok && PutStep(*store, pass, {1, rank, step, 0}).ok();
     }
-    ok = ok && Tiler(store.get()).RunOnce().ok() && store->Compact().ok();
+    ok = ok && Tiler(store.get()).RunOnce().ok() && store->database().Compact().ok();
   }
   ScratchDirectory directory;
   const RepeatedPass pass;
@@ -63,7 +63,7 @@ void OneStep(benchmark::State& state) {
   uint32_t step = 0;
   for (auto _ : state) {
     rank.set_number(step % kRanks);
-    auto reader = filled.store->OpenStep("run", (step += 7919) % kSteps, rank);
+    auto reader = filled.store->steps().Open("run", (step += 7919) % kSteps, rank);
     if (!reader.ok()) state.SkipWithError("not read");
   }
 }

@@ -55,12 +55,12 @@ class TrendTest : public testing::Test {
   }
   size_t Rows() const {
     size_t count = 0;
-    EXPECT_TRUE(store_
-                    ->ForEach(Family::kRows, "",
-                              [&](std::string_view, std::string_view) {
-                                ++count;
-                                return absl::OkStatus();
-                              })
+    EXPECT_TRUE(store_->database()
+                    .ForEach(Family::kRows, "",
+                             [&](std::string_view, std::string_view) {
+                               ++count;
+                               return absl::OkStatus();
+                             })
                     .ok());
     return count;
   }
@@ -102,10 +102,10 @@ TEST_F(TrendTest, DeletedStepsAndOtherStepsOfASetAreNotShown) {
   Tile();
   ASSERT_EQ(Rows(), 0u);
   {
-    absl::ReaderMutexLock tiling(&store_->tiling_mutex());
+    absl::ReaderMutexLock tiling(&store_->steps().tiling_mutex());
     ChangeSet changes;
-    ASSERT_TRUE(store_->AddStepDeletion({1, 0, 5, 0}, changes).ok());
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->steps().AddDeletion({1, 0, 5, 0}, changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
   v1::TrendRequest request = Request("Torch.matmul.0.forward.output.0");
   v1::Scope::Steps* steps = request.mutable_scope()->add_steps();
@@ -125,11 +125,11 @@ TEST_F(TrendTest, AStepThatGoesOnBehindItsTilesIsReadWhole) {
   v1::Block block = pass.Blocks(7, 0)[0];
   for (uint32_t& count : *block.mutable_count()) count += 100;
   ChangeSet changes;
-  auto row = store_->Find<storage::StepRow>(StepKey{1, 0, 7, 0}.Encode());
+  auto row = store_->database().Find<storage::StepRow>(StepKey{1, 0, 7, 0}.Encode());
   changes.Put(Family::kRows, RowKey{1, 0, 7, 0, 0, (*row)->next_block()}.Encode(), EncodeValue(block));
   (*row)->set_next_block((*row)->next_block() + 1);
   changes.PutMeta(StepKey{1, 0, 7, 0}.Encode(), **row);
-  ASSERT_TRUE(store_->Write(changes).ok());
+  ASSERT_TRUE(store_->database().Write(changes).ok());
   const auto after = Series(Request("Torch.matmul.*.output.0"));
   EXPECT_EQ(after.size(), before.size() + 2) << "two calls more, on one rank";
 }

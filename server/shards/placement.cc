@@ -19,7 +19,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(200);
 absl::StatusOr<std::string> Placement::ServerOf(const v1::Hello& hello, const std::string& owner) {
   // What is wrong with it is said where it is opened.
   if (hello.run().empty() || !RankFits(hello.rank())) return std::string();
-  auto known = store_->Get(Family::kMeta, SessionKey(hello.session()));
+  auto known = store_->database().Get(Family::kMeta, SessionKey(hello.session()));
   if (!known.ok()) return known.status();
   if (known->has_value()) return std::string();
   auto shards = ShardsOf(hello.run(), owner);
@@ -34,7 +34,7 @@ absl::StatusOr<std::string> Placement::ServerOf(const v1::Hello& hello, const st
 
 absl::StatusOr<ShardList> Placement::ShardsOf(const std::string& run, const std::string& owner) {
   const auto stored = [&]() -> absl::StatusOr<std::optional<ShardList>> {
-    auto row = store_->LookUpRun(run);
+    auto row = store_->catalogue().LookUpRun(run);
     if (!row.ok()) return row.status();
     if (!row->has_value()) return std::optional<ShardList>();
     return std::optional<ShardList>(ShardList((*row)->shards().begin(), (*row)->shards().end()));
@@ -84,7 +84,7 @@ absl::StatusOr<ShardList> Placement::Make(const std::string& run, const std::str
       break;
     }
   }
-  auto row = store_->PlaceRun(run, placed.shards, placed.owner);
+  auto row = store_->catalogue().PlaceRun(run, placed.shards, placed.owner);
   if (!row.ok()) return row.status();
   placed = {{row->shards().begin(), row->shards().end()}, row->owner()};
   // Those that cannot be told now ask when they first hear of the run.

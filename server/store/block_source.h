@@ -10,13 +10,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/ingest.pb.h"
+#include "server/format/storage/key.h"
 #include "server/format/storage/storage.pb.h"
+#include "server/format/storage/structure_summary.h"
 #include "server/store/record_source.h"
-#include "server/store/store.h"
 
 namespace msprobe::server {
 
-// The parts of one step of one session as they are at rest, wherever that is: this store, or another server's.
+// The parts of one step of one session as they are at rest, in this store or in another server's.
 // Threads: any. Must not outlive the store or the connection that it came from.
 class BlockSource {
  public:
@@ -27,11 +28,11 @@ class BlockSource {
   virtual const v1::Hello& hello() const = 0;
   // In order of arrival.
   virtual absl::StatusOr<std::vector<std::shared_ptr<const v1::Block>>> Blocks() const = 0;
-  // NotFound: the run has none of that id. DataLoss: it is something else.
+  // NotFound: the run has no definition of that id. DataLoss: it is something else.
   virtual absl::StatusOr<SharedStructure> Structure(uint64_t id) const = 0;
   // Innermost frame first. Errors as Structure.
   virtual absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t id) const = 0;
-  // As Store has them.
+  // As Payloads::Read and Payloads::ReadRange.
   virtual absl::Status ReadPayload(std::string_view hash,
                                    absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const = 0;
   virtual absl::Status ReadPayloadRange(
@@ -40,11 +41,7 @@ class BlockSource {
   virtual absl::StatusOr<std::vector<v1::Marker::Fault>> Faults() const = 0;
 };
 
-// Of a step of this store.
-absl::StatusOr<std::unique_ptr<BlockSource>> BlocksInStore(const Store& store, const StepKey& key,
-                                                           const storage::StepRow& row);
-
-// The RecordSource over blocks. Holds the blocks of the step; records are decoded one at a time.
+// The records that blocks hold. Keeps the blocks of the step in memory; records are decoded one at a time.
 absl::StatusOr<std::unique_ptr<RecordSource>> RecordsOf(std::unique_ptr<BlockSource> source, const std::string& run,
                                                         const StepKey& key);
 

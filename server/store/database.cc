@@ -1,254 +1,178 @@
 #include "server/store/database.h"
 
-#include <rocksdb/cache.h>
-#include <rocksdb/env.h>
-#include <rocksdb/filter_policy.h>
-#include <rocksdb/listener.h>
-#include <rocksdb/table.h>
-#include <rocksdb/write_buffer_manager.h>
+#include <rocksdb/db.h>
+#include <rocksdb/options.h>
+#include <rocksdb/write_batch.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdarg>
-#include <cstdio>
-#include <filesystem>
 #include <utility>
+#include <vector>
 
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "server/format/cat.h"
-#include "server/store/log/crc32c.h"
-#include "server/store/log/ordered_logs.h"
+#include "server/format/storage/key.h"
+#include "server/store/rocks.h"
 
 namespace msprobe::server {
-namespace {
 
-constexpr size_t kSmallMemtable = size_t{4} << 20;
-// Values of this size and more live in blob files: payload chunks that are not in segments, but not small ones.
-constexpr uint64_t kMinBlobBytes = 4096;
-// Read again at the start after a crash: at about 200 MB/s.
-constexpr uint64_t kMaxWalBytes = uint64_t{96} << 20;
-
-rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& options,
-                                           const std::shared_ptr<rocksdb::Cache>& cache) {
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = cache;
-  table.cache_index_and_filter_blocks = true;
-  table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
-  table.block_size = 16 << 10;
-  rocksdb::ColumnFamilyOptions result;
-  result.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  result.compression = rocksdb::kLZ4Compression;
-  result.write_buffer_size = kSmallMemtable;
-  if (family == Family::kRows) result.write_buffer_size = options.memtable_bytes;
-  // Numbers of tensors: LZ4 finds nothing in them.
-  if (family == Family::kTiles) result.compression = rocksdb::kNoCompression;
-  if (family == Family::kPayloads) {
-    result.write_buffer_size = options.memtable_bytes;
-    result.enable_blob_files = true;
-    result.min_blob_size = kMinBlobBytes;
-    result.enable_blob_garbage_collection = true;
-    result.blob_compression_type = rocksdb::kNoCompression;
-    // Each compaction also copies the oldest quarter of the blobs: rarely, then.
-    result.level0_file_num_compaction_trigger = 16;
-    result.level0_slowdown_writes_trigger = 32;
-    result.level0_stop_writes_trigger = 48;
-  }
-  return result;
+Database::Database(StoreOptions options) : options_(std::move(options)) {
+  if (!options_.now) options_.now = [] { return absl::Now(); };
 }
 
-// Of a log, or of the segments: a failed sync, from whichever thread.
-using OnLost = std::function<void(const std::string& log, const absl::Status& status)>;
+// Whoever waits for a sync is told while this object is still whole.
+Database::~Database() {
+  if (rocks_ != nullptr) rocks_->sync.reset();
+}
 
-// Hears of what goes wrong in RocksDB's own threads, and in writes and syncs; keeps tables from being ahead of
-// segments.
-class Listener : public rocksdb::EventListener {
- public:
-  Listener(std::shared_ptr<DiskState> disk, std::shared_ptr<Segments> segments, OnLost on_lost)
-      : disk_(std::move(disk)), segments_(std::move(segments)), on_lost_(std::move(on_lost)) {}
-  // What is flushed was appended before. A failure is told by Segments itself, and nothing is durable from then on.
-  void OnFlushBegin(rocksdb::DB*, const rocksdb::FlushJobInfo&) override { segments_->Sync().IgnoreError(); }
-  void OnBackgroundError(rocksdb::BackgroundErrorReason, rocksdb::Status* error) override {
-    disk_->Failed(FromRocks(*error));
+absl::StatusOr<std::unique_ptr<Database>> Database::Open(StoreOptions options) {
+  std::unique_ptr<Database> database(new Database(std::move(options)));
+  absl::StatusOr<DirectoryLock> lock = DirectoryLock::Acquire(database->options_.directory);
+  if (!lock.ok()) return lock.status();
+  auto rocks = Rocks::Open(database->options_, *std::move(lock));
+  if (!rocks.ok()) return rocks.status();
+  database->rocks_ = *std::move(rocks);
+  return database;
+}
+
+absl::Status Database::Write(const ChangeSet& changes) {
+  std::optional<absl::ReaderMutexLock> chunks;
+  if (changes.has_chunks()) chunks.emplace(&rocks_->chunk_mutex);
+  const absl::Time start = absl::Now();
+  uint64_t content_bytes = 0;
+  const auto in_segment = [&](const ChangeSet::Change& change) {
+    return change.kind == ChangeSet::Kind::kPutChunk && change.content.size() >= options_.segment_chunk_bytes;
+  };
+  std::vector<std::string_view> contents;
+  for (const ChangeSet::Change& change : changes.changes()) {
+    if (!in_segment(change)) continue;
+    contents.push_back(change.content);
+    content_bytes += change.content.size();
   }
-  bool ShouldBeNotifiedOnFileIO() override { return true; }
-  void OnIOError(const rocksdb::IOErrorInfo& error) override {
-    using rocksdb::FileOperationType;
-    if (!error.file_path.ends_with(".log")) return;
-    const absl::Status status = FromRocks(error.io_status);
-    if (error.operation == FileOperationType::kAppend) {
-      disk_->LogFailed(error.file_path, status);
-    } else if (error.operation == FileOperationType::kSync || error.operation == FileOperationType::kFsync) {
-      on_lost_(error.file_path, status);
+  const absl::StatusOr<std::vector<Extent>> extents = rocks_->AppendToSegments(contents);
+  if (!extents.ok()) return extents.status();
+  auto extent = extents->begin();
+  rocksdb::WriteBatch batch;
+  for (const ChangeSet::Change& change : changes.changes()) {
+    rocksdb::ColumnFamilyHandle* family = rocks_->Handle(change.family);
+    absl::Status status;
+    switch (change.kind) {
+      case ChangeSet::Kind::kPut:
+        status = FromRocks(batch.Put(family, change.key, change.value));
+        break;
+      case ChangeSet::Kind::kDelete:
+        status = FromRocks(batch.Delete(family, change.key));
+        break;
+      case ChangeSet::Kind::kDeletePrefix:
+        status = FromRocks(batch.DeleteRange(family, change.key, PrefixEnd(change.key)));
+        break;
+      case ChangeSet::Kind::kPutChunk:
+        status =
+            FromRocks(in_segment(change)
+                          ? batch.Put(rocks_->Handle(Family::kExtents), change.key, (extent++)->Encode())
+                          : batch.Put(rocks_->Handle(Family::kPayloads), Slice(change.key), Slice(change.content)));
+        break;
+      case ChangeSet::Kind::kDeleteChunks:
+        status = rocks_->AddChunkDeletion(change.key, batch);
+        break;
     }
+    if (!status.ok()) return status;
   }
+  const rocksdb::Status written = rocks_->db->Write(rocksdb::WriteOptions(), &batch);
+  write_nanoseconds_ += absl::ToInt64Nanoseconds(absl::Now() - start);
+  if (written.ok()) written_bytes_ += batch.GetDataSize() + content_bytes;
+  return FromRocks(written);
+}
 
- private:
-  const std::shared_ptr<DiskState> disk_;
-  const std::shared_ptr<Segments> segments_;
-  const OnLost on_lost_;
-};
+Database::Meters Database::meters() const {
+  const GroupSync::Counters sync = rocks_->sync->counters();
+  Meters meters{.syncs = sync.syncs,
+                .syncs_waiting = sync.waiting,
+                .sync_time = sync.busy,
+                .sync_lag = sync.lag,
+                .written_bytes = written_bytes_,
+                .write_time = absl::Nanoseconds(write_nanoseconds_.load())};
+  uint64_t stopped = 0, slowed = 0;
+  rocks_->db->GetIntProperty("rocksdb.is-write-stopped", &stopped);
+  rocks_->db->GetIntProperty("rocksdb.actual-delayed-write-rate", &slowed);
+  meters.write_stall = stopped > 0 ? 2 : slowed > 0 ? 1 : 0;
+  rocks_->db->GetAggregatedIntProperty("rocksdb.estimate-pending-compaction-bytes", &meters.pending_compaction_bytes);
+  rocks_->db->GetIntProperty("rocksdb.block-cache-usage", &meters.block_cache_bytes);
+  return meters;
+}
 
-// RocksDB's warnings go where the server's go. A file of its own (DBOptions::info_log) would be written again after a
-// write to it found the disk full, which ends the process by an assertion.
-class Warnings : public rocksdb::Logger {
- public:
-  explicit Warnings(std::function<void(std::string_view)> on_warning)
-      : rocksdb::Logger(rocksdb::InfoLogLevel::WARN_LEVEL), on_warning_(std::move(on_warning)) {}
-  using rocksdb::Logger::Logv;
-  void Logv(const char*, va_list) override {}  // without a level: options and the like
-  void LogHeader(const char*, va_list) override {}
-  void Logv(const rocksdb::InfoLogLevel level, const char* format, va_list values) override {
-    if (!on_warning_ || level < GetInfoLogLevel() || level == rocksdb::InfoLogLevel::HEADER_LEVEL) return;
-    std::array<char, 1024> line;
-    const int length = std::vsnprintf(line.data(), line.size(), format, values);
-    if (length <= 0) return;
-    const std::string_view text(line.data(), std::min<size_t>(length, line.size() - 1));
-    on_warning_(text.substr(0, text.find_last_not_of(" \n") + 1));
-  }
+uint64_t Database::write_buffer_usage() const {
+  uint64_t bytes = 0;
+  rocks_->db->GetAggregatedIntProperty("rocksdb.cur-size-all-mem-tables", &bytes);
+  return bytes;
+}
 
- private:
-  const std::function<void(std::string_view)> on_warning_;
-};
-
-// FailedPrecondition: there are families that only a later server knows; RocksDB's own words would not say so.
-absl::Status CheckFamilies(const rocksdb::DBOptions& options, const std::string& path,
-                           const std::vector<rocksdb::ColumnFamilyDescriptor>& known) {
-  std::vector<std::string> found;
-  if (!rocksdb::DB::ListColumnFamilies(options, path, &found).ok()) return absl::OkStatus();  // a new one, or damaged
-  for (const std::string& name : found) {
-    const bool is_known =
-        std::any_of(known.begin(), known.end(), [&](const auto& family) { return family.name == name; });
-    if (!is_known) {
-      return absl::FailedPreconditionError(Cat("data directory ", path,
-                                               " was written by a later msprobe-server: it has \"", name,
-                                               "\", which storage format ", kStorageFormat, " does not know"));
-    }
+absl::Status Database::Compact() {
+  for (rocksdb::ColumnFamilyHandle* family : rocks_->handles) {
+    rocksdb::Status status = rocks_->db->Flush(rocksdb::FlushOptions(), family);
+    if (status.ok()) status = rocks_->db->CompactRange(rocksdb::CompactRangeOptions(), family, nullptr, nullptr);
+    if (!status.ok()) return FromRocks(status);
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status FromRocks(const rocksdb::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  if (status.IsNotFound()) return absl::NotFoundError(status.ToString());
-  if (status.IsNoSpace()) return absl::ResourceExhaustedError(status.ToString());
-  if (status.IsIOError()) return absl::UnavailableError(status.ToString());
-  if (status.IsCorruption()) return absl::DataLossError(status.ToString());
-  return absl::InternalError(status.ToString());
+uint64_t Database::FileBytes(Family family) const {
+  uint64_t segments = 0;
+  if (family == Family::kPayloads) segments = rocks_->segments->directory().bytes() + FileBytes(Family::kExtents);
+  uint64_t tables = 0;
+  uint64_t blobs = 0;
+  rocks_->db->GetIntProperty(rocks_->Handle(family), "rocksdb.total-sst-files-size", &tables);
+  rocks_->db->GetIntProperty(rocks_->Handle(family), "rocksdb.total-blob-file-size", &blobs);
+  return tables + blobs + segments;
 }
 
-absl::StatusOr<std::unique_ptr<Store::Database>> Store::Database::Open(const StoreOptions& options,
-                                                                       DirectoryLock lock) {
-  if (!RocksUsesCrc32c()) return absl::InternalError("RocksDB computes checksums by table: crc32c.h was linked wrong");
-  rocksdb::Env* const env = options.env == nullptr ? rocksdb::Env::Default() : options.env;
-  rocksdb::DBOptions db_options;
-  db_options.env = env;
-  db_options.create_if_missing = true;
-  db_options.create_missing_column_families = true;
-  db_options.max_background_jobs = 2;
-  db_options.max_open_files = 256;
-  db_options.max_total_wal_size = kMaxWalBytes;
-  db_options.info_log = std::make_shared<Warnings>(options.on_warning);
-  // After a crash: everything up to the first damaged record, nothing behind it. A prefix, no hole.
-  db_options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
+void Database::WhenDurable(std::function<void(absl::Status)> callback) { rocks_->sync->Await(std::move(callback)); }
 
-  db_options.write_buffer_manager =
-      std::make_shared<rocksdb::WriteBufferManager>(options.write_buffer_bytes, nullptr, /*allow_stall=*/true);
+absl::Status Database::Writable() const { return rocks_->disk->Check(); }
+absl::Status Database::broken() const { return rocks_->disk->final(); }
+uint64_t Database::free_bytes() const { return rocks_->disk->free_bytes(); }
+void Database::Tend() { rocks_->disk->Tend(); }
 
-  auto cache = rocksdb::NewLRUCache(options.block_cache_bytes);
-  std::vector<rocksdb::ColumnFamilyDescriptor> families = {
-      {rocksdb::kDefaultColumnFamilyName, FamilyOptions(Family::kMeta, options, cache)},
-      {"meta", FamilyOptions(Family::kMeta, options, cache)},
-      {"rows", FamilyOptions(Family::kRows, options, cache)},
-      {"tiles", FamilyOptions(Family::kTiles, options, cache)},
-      {"payloads", FamilyOptions(Family::kPayloads, options, cache)},
-      {"extents", FamilyOptions(Family::kExtents, options, cache)}};
+bool Database::in_place() const { return rocks_->lock.InPlace(); }
 
-  const std::string path = options.directory + "/store";
-  std::error_code ignored;  // RocksDB makes it as well, with a warning
-  std::filesystem::create_directory(path, ignored);
-  if (absl::Status known = CheckFamilies(db_options, path, families); !known.ok()) return known;
-  std::unique_ptr<Database> database(new Database(std::move(lock)));
-  database->disk = std::make_shared<DiskState>(options.reserve_bytes);
-  const OnLost on_lost = [disk = database->disk, heard = options.on_log_lost](const std::string& log,
-                                                                              const absl::Status& status) {
-    disk->LogLost(log, status);
-    if (heard) heard(status);
+absl::Status Database::AwaitDurable(absl::Duration timeout) {
+  struct Waiter {
+    absl::Notification done;
+    absl::Status status;
   };
-  auto ordered = std::make_shared<OrderedLogs>(
-      env->GetFileSystem(),
-      [on_lost](const std::string& log, const rocksdb::IOStatus& status) { on_lost(log, FromRocks(status)); });
-  database->env = rocksdb::NewCompositeEnv(std::move(ordered));
-  db_options.env = database->env.get();
-  auto segments = Segments::Open({.directory = options.directory + "/segments",
-                                  .env = env,
-                                  .roll_bytes = options.segment_bytes,
-                                  .on_lost = [on_lost](const absl::Status& status) { on_lost("segments", status); }});
-  if (!segments.ok()) return segments.status();
-  database->segments = *std::move(segments);
-  database->filter = std::make_unique<ExtentFilter>(&database->segments->directory());
-  db_options.wal_filter = database->filter.get();
-  db_options.listeners.push_back(std::make_shared<Listener>(database->disk, database->segments, on_lost));
-  rocksdb::DB* db = nullptr;
-  rocksdb::Status status = rocksdb::DB::Open(db_options, path, families, &database->owned, &db);
-  if (!status.ok()) {
-    absl::Status failed = FromRocks(status);
-    return absl::Status(failed.code(), Cat("cannot open data directory ", options.directory, ": ", failed.message()));
-  }
-  database->db.reset(db);
-  if (absl::Status sealed = database->segments->directory().SealUnproven(); !sealed.ok()) return sealed;
-  for (size_t i = 0; i < database->handles.size(); ++i) database->handles[i] = database->owned[i + 1];
-  database->disk->Connect({
-      .free_bytes = [db, path = options.directory](
-                        uint64_t* bytes) { return FromRocks(db->GetEnv()->GetFreeSpace(path, bytes)); },
-      .resume = [database = database.get()](const std::string& log) { return database->Resume(log); },
+  auto waiter = std::make_shared<Waiter>();
+  WhenDurable([waiter](absl::Status status) {
+    waiter->status = std::move(status);
+    waiter->done.Notify();
   });
-  database->sync = std::make_unique<GroupSync>(options.durability, options.sync_interval,
-                                               [database = database.get()] { return database->SyncAll(); });
-  return database;
-}
-
-absl::Status Store::Database::SyncAll() {
-  if (absl::Status status = segments->Sync(); !status.ok()) return status;
-  return disk->SyncLog([this] { return FromRocks(db->SyncWAL()); });
-}
-
-absl::Status Store::Database::Resume(const std::string& failed_log) {
-  rocksdb::WriteOptions without_log;
-  without_log.disableWAL = true;
-  without_log.no_slowdown = true;
-  if (!failed_log.empty()) {
-    // The thread whose append failed may not yet be back in RocksDB, which then has nothing to resume from. A write
-    // stands in line behind it.
-    rocksdb::WriteBatch nothing;
-    db->Write(without_log, &nothing).PermitUncheckedError();
-    // Resuming begins a new log by writing memtables out (DBImpl::ResumeImpl), so there must be something in one.
-    uint64_t entries = 0;
-    for (rocksdb::ColumnFamilyHandle* family : owned) {
-      uint64_t of_family = 0;
-      db->GetIntProperty(family, rocksdb::DB::Properties::kNumEntriesActiveMemTable, &of_family);
-      entries += of_family;
-    }
-    std::unique_ptr<rocksdb::LogFile> current;
-    if (absl::Status status = FromRocks(db->GetCurrentWalFile(&current)); !status.ok()) return status;
-    if (entries == 0 && failed_log.ends_with(current->PathName())) {
-      disk->Failed(
-          absl::UnavailableError("the disk was full when a new log was begun, which cannot be replaced while the "
-                                 "server runs; start it again"));
-      return disk->final();
-    }
+  if (!waiter->done.WaitForNotificationWithTimeout(timeout)) {
+    return absl::DeadlineExceededError(Cat("the store did not sync within ", absl::FormatDuration(timeout)));
   }
-  if (absl::Status status = FromRocks(db->Resume()); !status.ok()) return status;
-  // All memtables may be empty now; should the next append fail, this is what will be written out. The default family
-  // has nothing else.
-  return FromRocks(db->Put(without_log, owned.front(), "after resuming", ""));
+  return waiter->status;
 }
 
-Store::Database::~Database() {
-  sync.reset();
-  if (db == nullptr) return;
-  for (rocksdb::ColumnFamilyHandle* handle : owned) db->DestroyColumnFamilyHandle(handle);
-  db->Close();
+absl::StatusOr<std::optional<std::string>> Database::Get(Family family, std::string_view key) const {
+  std::string value;
+  rocksdb::Status status = rocks_->db->Get(rocksdb::ReadOptions(), rocks_->Handle(family), Slice(key), &value);
+  if (status.IsNotFound()) return std::optional<std::string>();
+  if (!status.ok()) return FromRocks(status);
+  return std::optional<std::string>(std::move(value));
+}
+
+absl::Status Database::ForEach(Family family, std::string_view prefix,
+                               absl::FunctionRef<absl::Status(std::string_view, std::string_view)> visit) const {
+  const std::string end = PrefixEnd(prefix);
+  const rocksdb::Slice upper(end);
+  rocksdb::ReadOptions read;
+  // Rows of a step are read once and whole: the cache is for what is read again. A tile is, by each of its passes.
+  read.fill_cache = family == Family::kMeta || family == Family::kTiles;
+  if (!end.empty()) read.iterate_upper_bound = &upper;
+  std::unique_ptr<rocksdb::Iterator> at(rocks_->db->NewIterator(read, rocks_->Handle(family)));
+  for (at->Seek(Slice(prefix)); at->Valid(); at->Next()) {
+    absl::Status status = visit({at->key().data(), at->key().size()}, {at->value().data(), at->value().size()});
+    if (!status.ok()) return status;
+  }
+  return FromRocks(at->status());
 }
 
 }  // namespace msprobe::server

@@ -1,13 +1,14 @@
-// Payloads of the store: reading them, and deleting what no run refers to.
+#include "server/store/payloads.h"
 
 #include "server/format/cat.h"
-#include "server/store/store.h"
+#include "server/format/storage/key.h"
+#include "server/store/rocks.h"
 
 namespace msprobe::server {
 
-absl::Status Store::ReadPayload(std::string_view hash,
-                                absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const {
-  auto row = Find<storage::PayloadRow>(PayloadKey(hash));
+absl::Status Payloads::Read(std::string_view hash,
+                            absl::FunctionRef<absl::Status(std::string_view chunk)> visit) const {
+  auto row = database_->Find<storage::PayloadRow>(PayloadKey(hash));
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat("payload ", Hex(hash), " never arrived"));
   for (uint32_t index = 0; index < (*row)->chunks(); ++index) {
@@ -19,10 +20,9 @@ absl::Status Store::ReadPayload(std::string_view hash,
   return absl::OkStatus();
 }
 
-absl::Status Store::ReadPayloadRange(
-    std::string_view hash, uint64_t offset, uint64_t size,
-    absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit) const {
-  auto row = Find<storage::PayloadRow>(PayloadKey(hash));
+absl::Status Payloads::ReadRange(std::string_view hash, uint64_t offset, uint64_t size,
+                                 absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit) const {
+  auto row = database_->Find<storage::PayloadRow>(PayloadKey(hash));
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat("payload ", Hex(hash), " never arrived"));
   const storage::PayloadRow& payload = **row;
@@ -42,85 +42,71 @@ absl::Status Store::ReadPayloadRange(
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> Store::ReferencedBytes(uint32_t run) const {
+absl::StatusOr<uint64_t> Payloads::ReferencedBytes(uint32_t run) const {
   uint64_t bytes = 0;
-  absl::Status status =
-      ForEach(Family::kMeta, MetaPrefix(MetaSpace::kReference, run), [&](std::string_view, std::string_view value) {
-        auto row = DecodeAs<storage::ReferenceRow>(value);
-        if (row.ok()) bytes += row->size();
-        return row.status();
-      });
+  absl::Status status = database_->ForEach(Family::kMeta, MetaPrefix(MetaSpace::kReference, run),
+                                           [&](std::string_view, std::string_view value) {
+                                             auto row = DecodeAs<storage::ReferenceRow>(value);
+                                             if (row.ok()) bytes += row->size();
+                                             return row.status();
+                                           });
   if (!status.ok()) return status;
   return bytes;
 }
 
-absl::StatusOr<Store::Deleted> Store::DeleteRun(const std::string& name) {
-  absl::MutexLock deletion(&deletion_mutex_);
-  absl::MutexLock registry(&registry_mutex_);
-  absl::ReaderMutexLock tiling(&tiling_mutex_);
-  ++deletions_;
-  auto run = FindRun(name);
-  if (!run.ok()) return run.status();
-  auto sessions = Sessions(run->number());
-  if (!sessions.ok()) return sessions.status();
-  auto steps = Steps(run->number());
-  if (!steps.ok()) return steps.status();
-
-  Deleted deleted;
-  ChangeSet changes;
-  for (const storage::SessionRow& session : *sessions) {
-    if (session.state() == storage::SessionRow::OPEN) {
-      return absl::FailedPreconditionError(Cat("run \"", name, "\" still has an open session (process ",
-                                               session.hello().process_id(), " on ", session.hello().host(), ")"));
-    }
+absl::StatusOr<uint64_t> Payloads::AddRunDeletion(uint32_t run, const std::vector<storage::SessionRow>& sessions,
+                                                  ChangeSet& changes) const {
+  for (const storage::SessionRow& session : sessions) {
     const std::string pending = MetaPrefix(MetaSpace::kPending, session.session());
-    absl::Status status = ForEach(Family::kMeta, pending, [&](std::string_view key, std::string_view) {
+    absl::Status status = database_->ForEach(Family::kMeta, pending, [&](std::string_view key, std::string_view) {
       changes.DeleteChunks(ChunkKey::Prefix(key.substr(1 + kIdBytes), session.run(), session.epoch()));
       return absl::OkStatus();
     });
     if (!status.ok()) return status;
     changes.DeletePrefix(Family::kMeta, pending);
-    changes.Delete(Family::kMeta, SessionKey(session.session()));
   }
-  for (const Step& step : *steps) deleted.row_bytes += step.second.row_bytes();
-
-  absl::Status status = ForEach(
-      Family::kMeta, MetaPrefix(MetaSpace::kReference, run->number()), [&](std::string_view key, std::string_view) {
+  uint64_t freed = 0;
+  absl::Status status = database_->ForEach(
+      Family::kMeta, MetaPrefix(MetaSpace::kReference, run), [&](std::string_view key, std::string_view) {
         const std::string_view hash = key.substr(5);
         changes.Delete(Family::kMeta, std::string(key));
-        changes.Delete(Family::kMeta, ReferrerKey(hash, run->number()));
+        changes.Delete(Family::kMeta, ReferrerKey(hash, run));
         bool elsewhere = false;
-        absl::Status referrers = ForEach(Family::kMeta, MetaPrefix(MetaSpace::kReferrer, hash),
-                                         [&](std::string_view other, std::string_view) {
-                                           elsewhere |= ReadU32(other, 1 + kIdBytes) != run->number();
-                                           return absl::OkStatus();
-                                         });
+        absl::Status referrers = database_->ForEach(Family::kMeta, MetaPrefix(MetaSpace::kReferrer, hash),
+                                                    [&](std::string_view other, std::string_view) {
+                                                      elsewhere |= ReadU32(other, 1 + kIdBytes) != run;
+                                                      return absl::OkStatus();
+                                                    });
         if (!referrers.ok() || elsewhere) return referrers;
-        auto payload = Find<storage::PayloadRow>(PayloadKey(hash));
+        auto payload = database_->Find<storage::PayloadRow>(PayloadKey(hash));
         if (!payload.ok()) return payload.status();
         if (payload->has_value()) {
-          deleted.payload_bytes += (*payload)->size();
+          freed += (*payload)->size();
           changes.Delete(Family::kMeta, PayloadKey(hash));
           changes.DeleteChunks(ChunkKey::Prefix(hash, (*payload)->run(), (*payload)->epoch()));
         }
         return absl::OkStatus();
       });
   if (!status.ok()) return status;
+  return freed;
+}
 
-  std::string rows;
-  AppendU32(rows, run->number());
-  changes.DeletePrefix(Family::kRows, rows);
-  changes.DeletePrefix(Family::kTiles, rows);
-  for (MetaSpace space : {MetaSpace::kDefinition, MetaSpace::kStep, MetaSpace::kFault, MetaSpace::kEpoch,
-                          MetaSpace::kUntiled, MetaSpace::kTiled, MetaSpace::kTileSet}) {
-    changes.DeletePrefix(Family::kMeta, MetaPrefix(space, run->number()));
+absl::StatusOr<std::optional<std::string>> Payloads::ReadChunk(const std::string& key) const {
+  std::optional<std::string> before;
+  while (true) {
+    auto row = database_->Get(Family::kExtents, key);
+    if (!row.ok()) return row.status();
+    if (!row->has_value()) return database_->Get(Family::kPayloads, key);
+    auto extent = Extent::Decode(**row);
+    if (!extent.ok()) return extent.status();
+    std::string content;
+    absl::Status status = database_->rocks().segments->directory().Read(*extent, content);
+    if (status.ok()) return std::optional<std::string>(std::move(content));
+    // Its segment went since the row was read where the row is another now.
+    if (!absl::IsNotFound(status)) return status;
+    if (before == **row) return absl::DataLossError(status.message());
+    before = **row;
   }
-  changes.Delete(Family::kMeta, RunKey(run->number()));
-  changes.Delete(Family::kMeta, RunByNameKey(name));
-  if (status = Write(changes); !status.ok()) return status;
-  ++runs_deleted_;
-  if (options_.on_run_deleted) options_.on_run_deleted(name);
-  return deleted;
 }
 
 }  // namespace msprobe::server

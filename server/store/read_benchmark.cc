@@ -23,7 +23,7 @@ struct Filled {
       written = written && PutStep(*store, pass, {1, 0, step, 0}, 1000).ok();
     }
     if (tiled) written = written && Tiler(store.get()).RunOnce().ok();
-    ok = written && store->Compact().ok();
+    ok = written && store->database().Compact().ok();
   }
   ScratchDirectory directory;
   const RepeatedPass pass;
@@ -37,7 +37,7 @@ void ReadBlocks(benchmark::State& state) {
   if (!filled.ok) state.SkipWithError("not filled");
   uint32_t step = 0;
   for (auto _ : state) {
-    auto blocks = ReadStoredBlocks(*filled.store, {1, 0, step++ % kSteps, 0});
+    auto blocks = filled.store->steps().ReadBlocks({1, 0, step++ % kSteps, 0});
     if (!blocks.ok() || blocks->empty()) state.SkipWithError("not read");
   }
 }
@@ -55,7 +55,7 @@ void ReadRecords(benchmark::State& state) {
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
   for (auto _ : state) {
-    auto reader = filled.store->OpenStep("run", step++ % kSteps, rank);
+    auto reader = filled.store->steps().Open("run", step++ % kSteps, rank);
     uint64_t records = 0;
     if (reader.ok()) {
       (*reader)
@@ -100,10 +100,10 @@ void DiskBytes(benchmark::State& state) {
     auto store = *Store::Open(options);
     bool ok = PutRun(*store, "run", pass).ok();
     for (uint32_t step = 0; step < kManySteps; ++step) ok = ok && PutStep(*store, pass, {1, 0, step, 0}).ok();
-    ok = ok && Tiler(store.get()).RunOnce().ok() && store->Compact().ok();
+    ok = ok && Tiler(store.get()).RunOnce().ok() && store->database().Compact().ok();
     if (!ok) state.SkipWithError("not filled");
     uint64_t bytes = 0;
-    for (Family family : {Family::kMeta, Family::kRows, Family::kTiles}) bytes += store->FileBytes(family);
+    for (Family family : {Family::kMeta, Family::kRows, Family::kTiles}) bytes += store->database().FileBytes(family);
     state.counters["bytes_a_tensor"] = static_cast<double>(bytes) / (kManySteps * pass.leaves());
   }
 }

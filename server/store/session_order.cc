@@ -16,7 +16,7 @@ bool BeganLater(const storage::SessionRow& a, const storage::SessionRow& b) {
 
 absl::StatusOr<const storage::SessionRow*> SessionOrder::Session(uint32_t epoch) {
   if (const auto known = sessions_.find(epoch); known != sessions_.end()) return &known->second;
-  auto session = store_->SessionOfEpoch(run_, epoch);
+  auto session = catalogue_->SessionOfEpoch(run_, epoch);
   if (!session.ok()) return session.status();
   return &(sessions_[epoch] = *std::move(session));
 }

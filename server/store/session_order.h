@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/format/storage/storage.pb.h"
-#include "server/store/store.h"
+#include "server/store/catalogue.h"
 
 namespace msprobe::server {
 
@@ -20,14 +20,14 @@ bool BeganLater(const storage::SessionRow& a, const storage::SessionRow& b);
 class SessionOrder {
  public:
   // Borrowed.
-  SessionOrder(const Store* store, uint32_t run) : store_(store), run_(run) {}
+  SessionOrder(const Catalogue* catalogue, uint32_t run) : catalogue_(catalogue), run_(run) {}
 
   absl::StatusOr<bool> BeganLater(uint32_t epoch, uint32_t other);
 
  private:
   absl::StatusOr<const storage::SessionRow*> Session(uint32_t epoch);
 
-  const Store* const store_;
+  const Catalogue* const catalogue_;
   const uint32_t run_;
   std::map<uint32_t, storage::SessionRow> sessions_;
 };

@@ -49,25 +49,25 @@ class StoreTest : public testing::Test {
     v1::Block block;
     block.set_step(key.step);
     changes.Put(Family::kRows, RowKey{key.run, key.rank, key.step, 0, key.epoch, 0}.Encode(), EncodeValue(block));
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
   // The run's number; its only session has ended.
   uint32_t AddEndedRun(char session_id, const std::string& run) {
-    auto session = store_->RegisterSession(HelloOf(session_id, run));
+    auto session = store_->catalogue().RegisterSession(HelloOf(session_id, run));
     session->set_state(storage::SessionRow::ENDED);
     ChangeSet changes;
     changes.PutMeta(SessionKey(session->session()), *session);
-    EXPECT_TRUE(store_->Write(changes).ok());
+    EXPECT_TRUE(store_->database().Write(changes).ok());
     return session->run();
   }
   size_t Count(Family family, std::string_view prefix = "") {
     size_t count = 0;
-    EXPECT_TRUE(store_
-                    ->ForEach(family, prefix,
-                              [&](std::string_view, std::string_view) {
-                                ++count;
-                                return absl::OkStatus();
-                              })
+    EXPECT_TRUE(store_->database()
+                    .ForEach(family, prefix,
+                             [&](std::string_view, std::string_view) {
+                               ++count;
+                               return absl::OkStatus();
+                             })
                     .ok());
     return count;
   }
@@ -90,12 +90,12 @@ TEST_F(StoreTest, SecondOpenIsRefusedAndNamesTheHolder) {
 }
 
 TEST_F(StoreTest, KeepsItsIdentityAndWhatWasWritten) {
-  const std::string id = store_->server_id();
+  const std::string id = store_->catalogue().server_id();
   EXPECT_EQ(id.size(), 32u);
-  ASSERT_TRUE(store_->RegisterSession(HelloOf('a', "r")).ok());
+  ASSERT_TRUE(store_->catalogue().RegisterSession(HelloOf('a', "r")).ok());
   Reopen();
-  EXPECT_EQ(store_->server_id(), id);
-  EXPECT_EQ(store_->FindRun("r")->number(), 1u);
+  EXPECT_EQ(store_->catalogue().server_id(), id);
+  EXPECT_EQ(store_->catalogue().FindRun("r")->number(), 1u);
 }
 
 TEST_F(StoreTest, OtherStorageFormatIsRefused) {
@@ -103,7 +103,7 @@ TEST_F(StoreTest, OtherStorageFormatIsRefused) {
   row.set_format_version(99);
   ChangeSet changes;
   changes.PutMeta(ServerKey(), row);
-  ASSERT_TRUE(store_->Write(changes).ok());
+  ASSERT_TRUE(store_->database().Write(changes).ok());
   store_.reset();
   StoreOptions options;
   options.directory = directory_ / "data";
@@ -137,50 +137,51 @@ TEST_F(StoreTest, ADirectoryOfALaterServerIsRefusedByItsFamilies) {
 }
 
 TEST_F(StoreTest, SessionsJoinRunsByNameAndGetEpochsInOrder) {
-  EXPECT_EQ(store_->RegisterSession(HelloOf('a', "r"))->epoch(), 0u);
-  EXPECT_EQ(store_->RegisterSession(HelloOf('b', "r"))->epoch(), 1u);
-  EXPECT_EQ(store_->RegisterSession(HelloOf('c', "s"))->epoch(), 0u);
-  EXPECT_EQ(store_->RegisterSession(HelloOf('a', "r"))->epoch(), 0u) << "known";
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('a', "r"))->epoch(), 0u);
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('b', "r"))->epoch(), 1u);
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('c', "s"))->epoch(), 0u);
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('a', "r"))->epoch(), 0u) << "known";
   Reopen();
-  EXPECT_EQ(store_->RegisterSession(HelloOf('d', "r"))->epoch(), 2u);
-  EXPECT_EQ(store_->RegisterSession(HelloOf('e', "t"))->run(), 3u);
-  EXPECT_EQ(store_->RegisterSession(HelloOf('a', "other")).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store_->SessionOfEpoch(1, 1)->session(), std::string(16, 'b'));
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('d', "r"))->epoch(), 2u);
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('e', "t"))->run(), 3u);
+  EXPECT_EQ(store_->catalogue().RegisterSession(HelloOf('a', "other")).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->catalogue().SessionOfEpoch(1, 1)->session(), std::string(16, 'b'));
 }
 
 TEST_F(StoreTest, NotFoundNamesWhatThereIs) {
-  EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are none"));
+  EXPECT_THAT(std::string(store_->catalogue().FindRun("x").status().message()), HasSubstr("there are none"));
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
   rank.set_number(2);
   v1::Hello hello = HelloOf('a', "r");
   *hello.mutable_rank() = rank;
-  ASSERT_TRUE(store_->RegisterSession(hello).ok());
-  EXPECT_THAT(std::string(store_->FindRun("x").status().message()), HasSubstr("there are: r"));
+  ASSERT_TRUE(store_->catalogue().RegisterSession(hello).ok());
+  EXPECT_THAT(std::string(store_->catalogue().FindRun("x").status().message()), HasSubstr("there are: r"));
   PutStep({1, 2, 7, 0}, v1::StepSummary::COMPLETE);
-  EXPECT_THAT(std::string(store_->OpenStep("r", 8, rank).status().message()),
+  EXPECT_THAT(std::string(store_->steps().Open("r", 8, rank).status().message()),
               HasSubstr("no step 8 of rank2; it has 7"));
-  EXPECT_THAT(std::string(store_->OpenStep("r", 7, rank, 5).status().message()), HasSubstr("epoch 5"));
+  EXPECT_THAT(std::string(store_->steps().Open("r", 7, rank, 5).status().message()), HasSubstr("epoch 5"));
   rank.set_number(3);
-  EXPECT_THAT(std::string(store_->OpenStep("r", 7, rank).status().message()), HasSubstr("no rank3; it has rank2"));
+  EXPECT_THAT(std::string(store_->steps().Open("r", 7, rank).status().message()), HasSubstr("no rank3; it has rank2"));
   rank.set_number(2);
   for (uint32_t step = 100; step < 130; ++step) PutStep({1, 2, step, 0}, v1::StepSummary::COMPLETE);
-  const std::string many(store_->OpenStep("r", 8, rank).status().message());
+  const std::string many(store_->steps().Open("r", 8, rank).status().message());
   EXPECT_THAT(many, HasSubstr("it has 7, 100, 101"));
   EXPECT_THAT(many, testing::EndsWith("117, 118, ...")) << "not all thirty of them";
 }
 
 TEST_F(StoreTest, LatestEpochIsShownAndEarlierOnesStayReachable) {
-  ASSERT_TRUE(store_->RegisterSession(HelloOf('a', "r")).ok());
-  ASSERT_TRUE(store_->RegisterSession(HelloOf('b', "r")).ok());
+  ASSERT_TRUE(store_->catalogue().RegisterSession(HelloOf('a', "r")).ok());
+  ASSERT_TRUE(store_->catalogue().RegisterSession(HelloOf('b', "r")).ok());
   PutStep({1, 0, 3, 0}, v1::StepSummary::INCOMPLETE);
   PutStep({1, 0, 3, 1}, v1::StepSummary::COMPLETE);
   PutStep({1, 0, 2, 0}, v1::StepSummary::COMPLETE);
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
-  EXPECT_EQ((*store_->OpenStep("r", 3, rank))->epoch(), 1u);
-  EXPECT_EQ((*store_->OpenStep("r", 3, rank, 0))->epoch(), 0u);
-  EXPECT_EQ((*store_->OpenStep("r", 2, rank))->epoch(), 0u);
+  EXPECT_EQ((*store_->steps().Open("r", 3, rank))->epoch(), 1u);
+  EXPECT_EQ((*store_->steps().Open("r", 3, rank, 0))->epoch(), 0u);
+  EXPECT_EQ((*store_->steps().Open("r", 2, rank))->epoch(), 0u);
 }
 
 TEST_F(StoreTest, RankMoveTakesOneSessionOnly) {
@@ -189,14 +190,14 @@ TEST_F(StoreTest, RankMoveTakesOneSessionOnly) {
   PutStep({1, process, 0, 1}, v1::StepSummary::COMPLETE);
   ChangeSet fault;
   fault.PutMeta(FaultKey({1, process, 0, 0}, 0), v1::Marker::Fault());
-  ASSERT_TRUE(store_->Write(fault).ok());
+  ASSERT_TRUE(store_->database().Write(fault).ok());
   ChangeSet move;
-  ASSERT_TRUE(store_->AddRankMove(1, 0, process, 5, move).ok());
-  ASSERT_TRUE(store_->Write(move).ok());
+  ASSERT_TRUE(store_->steps().AddRankMove(1, 0, process, 5, move).ok());
+  ASSERT_TRUE(store_->database().Write(move).ok());
   EXPECT_EQ(Count(Family::kRows, RowKey::RankPrefix(1, 5)), 1u);
   EXPECT_EQ(Count(Family::kRows, RowKey::RankPrefix(1, process)), 1u);
   EXPECT_EQ(Count(Family::kMeta, MetaPrefix(MetaSpace::kFault, 1, 5)), 1u);
-  auto steps = store_->Steps(1);
+  auto steps = store_->steps().Of(1);
   ASSERT_EQ(steps->size(), 2u);
   EXPECT_EQ((*steps)[0].first, (StepKey{1, 5, 0, 0}));
   EXPECT_EQ((*steps)[1].first, (StepKey{1, process, 0, 1}));
@@ -206,10 +207,10 @@ TEST_F(StoreTest, StepDeletionTakesOneEpochOnly) {
   PutStep({1, 0, 3, 0}, v1::StepSummary::OPEN);
   PutStep({1, 0, 3, 1}, v1::StepSummary::OPEN);
   ChangeSet changes;
-  ASSERT_TRUE(store_->AddStepDeletion({1, 0, 3, 0}, changes).ok());
-  ASSERT_TRUE(store_->Write(changes).ok());
+  ASSERT_TRUE(store_->steps().AddDeletion({1, 0, 3, 0}, changes).ok());
+  ASSERT_TRUE(store_->database().Write(changes).ok());
   EXPECT_EQ(Count(Family::kRows), 1u);
-  EXPECT_EQ(store_->Steps(1)->front().first.epoch, 1u);
+  EXPECT_EQ(store_->steps().Of(1)->front().first.epoch, 1u);
 }
 
 class DeleteRunTest : public StoreTest {
@@ -236,40 +237,40 @@ class DeleteRunTest : public StoreTest {
       changes.PutMeta(ReferenceKey(run, hash), reference);
       changes.Put(Family::kMeta, ReferrerKey(hash, run), "");
     }
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
   const std::string shared_ = std::string(16, 's'), own_ = std::string(16, 'o');
 };
 
 TEST_F(DeleteRunTest, FreesWhatNoOtherRunRefersTo) {
-  auto deleted = store_->DeleteRun("one");
+  auto deleted = store_->maintenance().DeleteRun("one");
   ASSERT_TRUE(deleted.ok()) << deleted.status();
   EXPECT_EQ(deleted->row_bytes, 100u);
   EXPECT_EQ(deleted->payload_bytes, 30u);
-  EXPECT_EQ(store_->Runs()->size(), 1u);
+  EXPECT_EQ(store_->catalogue().Runs()->size(), 1u);
   EXPECT_EQ(Count(Family::kRows), 1u);
   EXPECT_EQ(Count(Family::kPayloads), 1u);
   std::string content;
-  EXPECT_TRUE(store_
-                  ->ReadPayload(shared_,
-                                [&](std::string_view chunk) {
-                                  content += chunk;
-                                  return absl::OkStatus();
-                                })
+  EXPECT_TRUE(store_->payloads()
+                  .Read(shared_,
+                        [&](std::string_view chunk) {
+                          content += chunk;
+                          return absl::OkStatus();
+                        })
                   .ok());
   EXPECT_EQ(content.size(), 10u) << "the other run still has it";
-  EXPECT_TRUE(absl::IsNotFound(store_->ReadPayload(own_, [](std::string_view) { return absl::OkStatus(); })));
+  EXPECT_TRUE(absl::IsNotFound(store_->payloads().Read(own_, [](std::string_view) { return absl::OkStatus(); })));
 
-  deleted = store_->DeleteRun("two");
+  deleted = store_->maintenance().DeleteRun("two");
   EXPECT_EQ(deleted->payload_bytes, 10u);
   EXPECT_EQ(Count(Family::kPayloads), 0u);
   EXPECT_EQ(Count(Family::kMeta), 1u) << "only the server row is left";
 }
 
 TEST_F(DeleteRunTest, IsRefusedWhileASessionIsOpen) {
-  ASSERT_TRUE(store_->RegisterSession(HelloOf('c', "one")).ok());
-  EXPECT_EQ(store_->DeleteRun("one").status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(store_->DeleteRun("three").status().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(store_->catalogue().RegisterSession(HelloOf('c', "one")).ok());
+  EXPECT_EQ(store_->maintenance().DeleteRun("one").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store_->maintenance().DeleteRun("three").status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Count(Family::kRows), 2u);
 }
 
@@ -296,7 +297,7 @@ class ChunkTest : public StoreTest {
       const std::string content = Chunk(run, n, index, index == 3 ? 1000 : kChunk);
       if (index == 0) changes.DeleteChunks(ChunkKey::Prefix(hash, run, 0));
       changes.PutChunk(ChunkKey{hash, run, 0, index}.Encode(), content);
-      if (absl::Status status = store_->Write(changes); !status.ok()) return status;
+      if (absl::Status status = store_->database().Write(changes); !status.ok()) return status;
     }
     ChangeSet changes;
     storage::PayloadRow row;
@@ -309,13 +310,13 @@ class ChunkTest : public StoreTest {
     reference.set_size(row.size());
     changes.PutMeta(ReferenceKey(run, hash), reference);
     changes.Put(Family::kMeta, ReferrerKey(hash, run), "");
-    return store_->Write(changes);
+    return store_->database().Write(changes);
   }
   // "" where it is whole and right.
   std::string Wrong(uint32_t run, char n) {
     uint32_t index = 0;
     std::string wrong;
-    absl::Status status = store_->ReadPayload(Hash(run, n), [&](std::string_view chunk) {
+    absl::Status status = store_->payloads().Read(Hash(run, n), [&](std::string_view chunk) {
       if (chunk != Chunk(run, n, index, index == 3 ? 1000 : kChunk)) wrong = "other bytes";
       ++index;
       return absl::OkStatus();
@@ -336,16 +337,16 @@ TEST_F(ChunkTest, LongChunksAreInSegmentsAndShortOnesInRows) {
   EXPECT_EQ(Count(Family::kExtents), 3u);
   EXPECT_EQ(Count(Family::kPayloads), 1u);
   EXPECT_EQ(SegmentBytes(), 3 * kChunk);
-  EXPECT_GE(store_->FileBytes(Family::kPayloads), SegmentBytes()) << "what metrics show counts them";
+  EXPECT_GE(store_->database().FileBytes(Family::kPayloads), SegmentBytes()) << "what metrics show counts them";
   EXPECT_EQ(Wrong(1, 'a'), "");
   uint64_t from = 0;
-  ASSERT_TRUE(store_
-                  ->ReadPayloadRange(Hash(1, 'a'), 2 * kChunk + 5, 10,
-                                     [&](uint64_t offset, std::string_view chunk) {
-                                       from = offset;
-                                       EXPECT_EQ(chunk, Chunk(1, 'a', 2));
-                                       return absl::OkStatus();
-                                     })
+  ASSERT_TRUE(store_->payloads()
+                  .ReadRange(Hash(1, 'a'), 2 * kChunk + 5, 10,
+                             [&](uint64_t offset, std::string_view chunk) {
+                               from = offset;
+                               EXPECT_EQ(chunk, Chunk(1, 'a', 2));
+                               return absl::OkStatus();
+                             })
                   .ok());
   EXPECT_EQ(from, 2 * kChunk);
   Reopen();
@@ -358,7 +359,7 @@ TEST_F(ChunkTest, AnUploadThatBeginsAgainLeavesNothingOfTheFirst) {
   const std::string content = Chunk(1, 'b', 0, 500);
   changes.DeleteChunks(ChunkKey::Prefix(Hash(1, 'a'), 1, 0));
   changes.PutChunk(ChunkKey{Hash(1, 'a'), 1, 0, 0}.Encode(), content);
-  ASSERT_TRUE(store_->Write(changes).ok());
+  ASSERT_TRUE(store_->database().Write(changes).ok());
   EXPECT_EQ(Count(Family::kExtents), 0u);
   EXPECT_EQ(Count(Family::kPayloads), 1u);
 }
@@ -370,16 +371,16 @@ TEST_F(ChunkTest, DeletedRunsGiveTheirSegmentsBackAndOthersAreMovedTogether) {
     ASSERT_TRUE(Put(2, n).ok());
   }
   const uint64_t before = SegmentBytes();
-  ASSERT_TRUE(store_->DeleteRun("one").ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("one").ok());
   EXPECT_EQ(SegmentBytes(), before);
-  ASSERT_TRUE(store_->CollectSegments().ok());
+  ASSERT_TRUE(store_->maintenance().CollectSegments().ok());
   EXPECT_LE(SegmentBytes(), before / 4 + (2 << 20)) << "a quarter is alive";
   EXPECT_GE(SegmentBytes(), before / 4);
   for (char n : names) EXPECT_EQ(Wrong(2, n), "") << n;
   Reopen();
   for (char n : names) EXPECT_EQ(Wrong(2, n), "") << n;
-  ASSERT_TRUE(store_->DeleteRun("two").ok());
-  ASSERT_TRUE(store_->CollectSegments().ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("two").ok());
+  ASSERT_TRUE(store_->maintenance().CollectSegments().ok());
   EXPECT_EQ(SegmentBytes(), 0u);
 }
 
@@ -389,12 +390,12 @@ TEST_F(ChunkTest, WhatNoRowRefersToIsCollectedAndWhatIsBeingWrittenIsNot) {
   std::ofstream(directory_ / "data/segments/0000000900.segment") << std::string(8192, 'x');
   std::ofstream(directory_ / "data/segments/0000000901.open") << std::string(8192, 'x');
   Reopen();
-  ASSERT_TRUE(store_->CollectSegments().ok());
+  ASSERT_TRUE(store_->maintenance().CollectSegments().ok());
   EXPECT_EQ(SegmentBytes(), 3 * kChunk);
 
   std::atomic<bool> stop = false;
   std::thread collector([&] {
-    while (!stop) EXPECT_TRUE(store_->CollectSegments().ok());
+    while (!stop) EXPECT_TRUE(store_->maintenance().CollectSegments().ok());
   });
   std::vector<std::thread> writers;
   for (uint32_t run : {1u, 2u}) {
@@ -423,16 +424,16 @@ TEST_F(ChunkTest, WhatIsDeletedWhileItsBytesMoveStaysDeleted) {
     const auto forget = [&](char n) {
       ChangeSet changes;
       changes.DeleteChunks(ChunkKey::Prefix(Hash(1, n), 1, 0));
-      EXPECT_TRUE(store_->Write(changes).ok());
+      EXPECT_TRUE(store_->database().Write(changes).ok());
     };
     for (size_t i = 0; i < names.size(); ++i) {
       if (i % 4 != 0) forget(names[i]);
     }
-    std::thread collector([&] { EXPECT_TRUE(store_->CollectSegments().ok()); });
+    std::thread collector([&] { EXPECT_TRUE(store_->maintenance().CollectSegments().ok()); });
     for (size_t i = 0; i < names.size(); i += 4) {
       // Spreads them over the collection, which reads, too
       const std::string key = ChunkKey{Hash(1, names[i]), 1, 0, 0}.Encode();
-      for (int turn = 0; turn < 200; ++turn) EXPECT_TRUE(store_->Get(Family::kExtents, key)->has_value());
+      for (int turn = 0; turn < 200; ++turn) EXPECT_TRUE(store_->database().Get(Family::kExtents, key)->has_value());
       forget(names[i]);
     }
     collector.join();
@@ -455,7 +456,7 @@ TEST_F(ChunkTest, ReadingGoesOnWhileItsBytesMove) {
     changes.DeleteChunks(ChunkKey::Prefix(hash, 2, 0));
     changes.PutChunk(ChunkKey{hash, 2, 0, 0}.Encode(), content);
     changes.PutMeta(PayloadKey(hash), row);
-    EXPECT_TRUE(store_->Write(changes).ok());
+    EXPECT_TRUE(store_->database().Write(changes).ok());
   };
   put('!');
   std::atomic<bool> stop = false;
@@ -463,7 +464,7 @@ TEST_F(ChunkTest, ReadingGoesOnWhileItsBytesMove) {
   for (int reader = 0; reader < 2; ++reader) {
     readers.emplace_back([&] {
       while (!stop) {
-        absl::Status status = store_->ReadPayload(Hash(2, '!'), [](std::string_view chunk) {
+        absl::Status status = store_->payloads().Read(Hash(2, '!'), [](std::string_view chunk) {
           EXPECT_EQ(chunk, std::string(4000, '!'));
           return absl::OkStatus();
         });
@@ -473,7 +474,7 @@ TEST_F(ChunkTest, ReadingGoesOnWhileItsBytesMove) {
   }
   for (int again = 0; again < 25; ++again) {
     for (char n = 'a'; n < 'a' + 17; ++n) put(n);  // fills the segment, and is garbage the next time
-    ASSERT_TRUE(store_->CollectSegments().ok());
+    ASSERT_TRUE(store_->maintenance().CollectSegments().ok());
   }
   stop = true;
   for (std::thread& reader : readers) reader.join();
@@ -487,8 +488,8 @@ TEST_F(ChunkTest, ADamagedSegmentIsDataLossAndItsFileStays) {
     std::fstream file(directory_ / "data/segments/0000000001.segment", std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(3 * kChunk + 5).put('!');
   }
-  ASSERT_TRUE(store_->DeleteRun("one").ok());
-  ASSERT_TRUE(store_->CollectSegments().ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("one").ok());
+  ASSERT_TRUE(store_->maintenance().CollectSegments().ok());
   EXPECT_THAT(Wrong(2, 'b'), HasSubstr("DATA_LOSS")) << "and not NotFound: it was there";
   std::filesystem::remove(directory_ / "data/segments/0000000001.segment");
   Reopen();
@@ -497,10 +498,10 @@ TEST_F(ChunkTest, ADamagedSegmentIsDataLossAndItsFileStays) {
 
 TEST_F(ChunkTest, ACheckpointHasItsBytesWhateverIsDeletedLater) {
   for (char n : std::string("abcdef")) ASSERT_TRUE(Put(1, n).ok());
-  ASSERT_TRUE(store_->Checkpoint(directory_ / "copy").ok());
+  ASSERT_TRUE(store_->maintenance().Checkpoint(directory_ / "copy").ok());
   ASSERT_TRUE(Put(1, 'z').ok());
-  ASSERT_TRUE(store_->DeleteRun("one").ok());
-  ASSERT_TRUE(store_->ReclaimSpace().ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("one").ok());
+  ASSERT_TRUE(store_->maintenance().ReclaimSpace().ok());
   StoreOptions options;
   options.directory = directory_ / "copy";
   store_.reset();

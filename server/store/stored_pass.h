@@ -20,7 +20,7 @@ inline absl::Status PutRun(Store& store, const std::string& run, const std::vect
   hello.mutable_settings()->set_task("statistics");
   hello.mutable_settings()->set_level(level);
   hello.mutable_settings()->set_framework("pytorch");
-  auto session = store.RegisterSession(hello);
+  auto session = store.catalogue().RegisterSession(hello);
   if (!session.ok()) return session.status();
   session->set_state(storage::SessionRow::ENDED);
   ChangeSet changes;
@@ -30,7 +30,7 @@ inline absl::Status PutRun(Store& store, const std::string& run, const std::vect
                 definition.has_structure() ? EncodeDefinition(DefinitionKind::kStructure, definition.structure())
                                            : EncodeDefinition(DefinitionKind::kStack, definition.stack()));
   }
-  return store.Write(changes);
+  return store.database().Write(changes);
 }
 
 inline absl::Status PutRun(Store& store, const std::string& run, const RepeatedPass& pass) {
@@ -56,7 +56,7 @@ inline absl::Status PutBlocks(Store& store, const std::vector<v1::Block>& blocks
   row.set_clean(true);
   changes.PutMeta(key.Encode(), row);
   changes.Put(Family::kMeta, key.Encode(MetaSpace::kUntiled), "");
-  return store.Write(changes);
+  return store.database().Write(changes);
 }
 
 // One finished step of one pass.

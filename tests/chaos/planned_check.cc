@@ -54,7 +54,7 @@ class StepCheck {
     if (content.empty() || (planned_.gaps && !tensor.has_payload())) return;
     if (tensor.payload().hash() != ScriptedAgent::HashOf(content)) return Wrong(Cat(got, " names another content"));
     std::string stored;
-    absl::Status status = store_.ReadPayload(tensor.payload().hash(), [&](std::string_view chunk) {
+    absl::Status status = store_.payloads().Read(tensor.payload().hash(), [&](std::string_view chunk) {
       stored.append(chunk);
       return absl::OkStatus();
     });
@@ -78,10 +78,10 @@ std::vector<std::string> CheckPlanned(const Store& store, const Planned& planned
   rank.set_kind(v1::Rank::RANK);
   rank.set_number(planned.rank);
   std::map<uint32_t, v1::StepSummary::State> steps;
-  if (auto run = store.FindRun(planned.run); run.ok()) {
-    auto rows = store.Steps(run->number());
+  if (auto run = store.catalogue().FindRun(planned.run); run.ok()) {
+    auto rows = store.steps().Of(run->number());
     if (!rows.ok()) return {rows.status().ToString()};
-    for (const Store::Step& row : *rows) {
+    for (const Steps::Step& row : *rows) {
       if (row.first.rank == planned.rank) steps[row.first.step] = row.second.state();
     }
   }
@@ -92,7 +92,7 @@ std::vector<std::string> CheckPlanned(const Store& store, const Planned& planned
           Cat("rank ", planned.rank, " of ", planned.run, " has step ", step, " behind ", complete, " complete ones"));
       break;
     }
-    auto reader = store.OpenStep(planned.run, step, rank);
+    auto reader = store.steps().Open(planned.run, step, rank);
     if (!reader.ok()) return {reader.status().ToString()};
     const bool whole = state == v1::StepSummary::COMPLETE;
     if (StepCheck(store, planned, step, wrong).Run(**reader, whole)) ++complete;

@@ -133,7 +133,7 @@ TEST_F(CrashTest, SyncKeepsAllThatWasAcknowledgedThroughAnyCrash) {
     std::vector<std::thread> threads;
     std::atomic<uint64_t> done = 0;
     threads.emplace_back([&] {
-      while (done < kRanks && store_->CollectSegments().ok()) std::this_thread::yield();
+      while (done < kRanks && store_->maintenance().CollectSegments().ok()) std::this_thread::yield();
     });
     for (Rank& rank : ranks_) {
       threads.emplace_back([&] {
@@ -169,7 +169,7 @@ TEST_F(CrashTest, AStoreThatDoesNotSyncLosesWhatItAcknowledgedButLeavesNoHole) {
     std::vector<std::thread> threads;
     for (Rank& rank : ranks_) threads.emplace_back([&] { Drive(rank, 100); });
     for (std::thread& thread : threads) thread.join();
-    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
     for (Rank& rank : ranks_) {
       NoteDurable(rank);
       acknowledged += std::exchange(rank.durable, 0);
@@ -188,7 +188,7 @@ TEST_F(CrashTest, AnIntervalKeepsAllButTheLastOne) {
   ranks_.emplace_back(0);
   Start(v1::DURABILITY_INTERVAL, absl::Milliseconds(20));
   Drive(ranks_[0], 40);
-  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
   NoteDurable(ranks_[0]);
   ASSERT_EQ(ranks_[0].durable, 40u);
   const uint64_t syncs = disk_->syncs();
@@ -207,7 +207,7 @@ TEST_F(CrashTest, AProcessThatDiesLosesNothingWhateverTheDurability) {
     ranks_.emplace_back(static_cast<uint32_t>(durability));
     Start(durability);
     Drive(ranks_[0], 60);
-    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
     NoteDurable(ranks_[0]);
     EXPECT_EQ(ranks_[0].durable, 60u);
     Stop();  // without Crash: everything written reaches the disk, synced or not
@@ -223,7 +223,7 @@ TEST_F(CrashTest, TablesAreNeverAheadOfSegments) {
     ranks_.emplace_back(crash);
     Start(v1::DURABILITY_OS);  // nothing else syncs
     Drive(ranks_[0], 60);
-    ASSERT_TRUE(store_->Compact().ok());
+    ASSERT_TRUE(store_->database().Compact().ok());
     ranks_[0].durable = 60;  // it is in tables
     disk_->Crash();
     Stop();
@@ -247,22 +247,22 @@ TEST_F(CrashTest, ASegmentIsGoneOnlyWhenItsRowsAreGoneForGood) {
       changes.DeleteChunks(ChunkKey::Prefix(hash_of(n), 1, 0));
       changes.PutChunk(ChunkKey{hash_of(n), 1, 0, 0}.Encode(), content);
       changes.PutMeta(PayloadKey(hash_of(n)), row);
-      ASSERT_TRUE(store_->Write(changes).ok());
+      ASSERT_TRUE(store_->database().Write(changes).ok());
     }
-    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
     for (int n = 0; n < 60; ++n) {
       if (n % 4 == 0) continue;
       ChangeSet changes;
       changes.DeleteChunks(ChunkKey::Prefix(hash_of(n), 1, 0));
       changes.Delete(Family::kMeta, PayloadKey(hash_of(n)));
-      ASSERT_TRUE(store_->Write(changes).ok());
+      ASSERT_TRUE(store_->database().Write(changes).ok());
     }
-    ASSERT_TRUE(store_->CollectSegments().ok());
+    ASSERT_TRUE(store_->maintenance().CollectSegments().ok());
     disk_->Crash();
     Stop();
     Start();
     for (int n = 0; n < 60; ++n) {
-      absl::Status status = store_->ReadPayload(hash_of(n), [&](std::string_view chunk) {
+      absl::Status status = store_->payloads().Read(hash_of(n), [&](std::string_view chunk) {
         EXPECT_EQ(chunk, std::string(20'000, static_cast<char>(n)));
         return absl::OkStatus();
       });
@@ -285,10 +285,10 @@ TEST_F(CrashTest, ASegmentWhoseRowIsStillToComeIsNotCollected) {
     ChangeSet changes;
     changes.PutChunk(ChunkKey{hash, 1, 0, 0}.Encode(), content);
     changes.PutMeta(PayloadKey(hash), row);
-    EXPECT_TRUE(store_->Write(changes).ok());
+    EXPECT_TRUE(store_->database().Write(changes).ok());
   });
   while (disk_->waiting() == 0) std::this_thread::yield();
-  std::thread collector([&] { EXPECT_TRUE(store_->CollectSegments().ok()); });
+  std::thread collector([&] { EXPECT_TRUE(store_->maintenance().CollectSegments().ok()); });
   // A collection that did not wait would have found it dead by now, and wait for the log, too.
   for (const absl::Time end = absl::Now() + absl::Milliseconds(300); absl::Now() < end && disk_->waiting() < 2;) {
     std::this_thread::yield();
@@ -296,7 +296,7 @@ TEST_F(CrashTest, ASegmentWhoseRowIsStillToComeIsNotCollected) {
   disk_->HoldLog(false);
   writer.join();
   collector.join();
-  EXPECT_TRUE(store_->ReadPayload(hash, [](std::string_view) { return absl::OkStatus(); }).ok());
+  EXPECT_TRUE(store_->payloads().Read(hash, [](std::string_view) { return absl::OkStatus(); }).ok());
   Stop();
 }
 
@@ -304,19 +304,21 @@ TEST_F(CrashTest, ALogIsNotThereWhereTheEndOfTheOneBeforeIsLost) {
   const auto write = [this](const std::string& key) {
     ChangeSet changes;
     changes.Put(Family::kRows, key, std::string(100, 'x'));
-    return store_->Write(changes);
+    return store_->database().Write(changes);
   };
-  const auto is_there = [this](const std::string& key) { return store_->Get(Family::kRows, key)->has_value(); };
+  const auto is_there = [this](const std::string& key) {
+    return store_->database().Get(Family::kRows, key)->has_value();
+  };
   constexpr int kRows = 40;
   for (int crash = 0; crash < 10; ++crash) {
     const std::string name = "crash " + std::to_string(crash) + " ";
     Start();
     ASSERT_TRUE(write(name + "synced").ok());
-    ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+    ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
     disk_->HoldLogSyncs(true);
     ASSERT_TRUE(write(name + "end of the log").ok());
     std::atomic<int> written = 0;
-    std::thread flush([&] { store_->Compact().IgnoreError(); });  // begins a new log
+    std::thread flush([&] { store_->database().Compact().IgnoreError(); });  // begins a new log
     while (disk_->waiting() == 0) std::this_thread::yield();
     std::thread writer([&] {
       while (written < kRows && write(name + std::to_string(written)).ok()) ++written;
@@ -346,21 +348,21 @@ TEST_F(CrashTest, ASyncThatFailsAcknowledgesNothing) {
   ranks_.emplace_back(0);
   Start();
   Drive(ranks_[0], 10);
-  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
   NoteDurable(ranks_[0]);
   ASSERT_EQ(ranks_[0].durable, 10u);
 
   disk_->FailSyncs(true);
   Drive(ranks_[0], 10);
-  EXPECT_FALSE(store_->AwaitDurable(absl::Seconds(20)).ok());
+  EXPECT_FALSE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
   NoteDurable(ranks_[0]);
   EXPECT_EQ(ranks_[0].durable, 10u);
 
   // The disk works again; what its failed sync took must not become durable by a later one.
   disk_->FailSyncs(false);
-  store_->Tend();
+  store_->database().Tend();
   Drive(ranks_[0], 10);
-  absl::Status status = store_->AwaitDurable(absl::Seconds(20));
+  absl::Status status = store_->database().AwaitDurable(absl::Seconds(20));
   NoteDurable(ranks_[0]);
   disk_->Crash();
   Stop();

@@ -74,17 +74,17 @@ class DiskFullTest : public testing::TestWithParam<uint64_t> {
   absl::Status WriteRow(const char* key) {
     ChangeSet changes;
     changes.Put(Family::kRows, key, std::string(100, 'x'));
-    return store_->Write(changes);
+    return store_->database().Write(changes);
   }
   void NoteDurable() {
-    store_->AwaitDurable(absl::Seconds(10)).IgnoreError();
+    store_->database().AwaitDurable(absl::Seconds(10)).IgnoreError();
     if (session_ != nullptr) durable_ = std::max(durable_, session_->durable_through());
   }
   // As the server's tick: a few times, as resuming may meet RocksDB's own attempt.
   bool TendUntilWritable() {
     for (const absl::Time end = absl::Now() + absl::Seconds(30); absl::Now() < end;) {
-      store_->Tend();
-      if (store_->Writable().ok()) return true;
+      store_->database().Tend();
+      if (store_->database().Writable().ok()) return true;
       absl::SleepFor(absl::Milliseconds(20));  // between two looks; a tick of the server is longer
     }
     return false;
@@ -122,8 +122,8 @@ TEST_P(DiskFullTest, RefusesThenReadsThenGoesOnAndLosesNothing) {
   EXPECT_EQ(Open().code(), absl::StatusCode::kResourceExhausted) << "an agent is told before it sends";
 
   disk_->SetRoom(std::nullopt);
-  ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
-  ASSERT_TRUE(store_->broken().ok());
+  ASSERT_TRUE(TendUntilWritable()) << store_->database().Writable();
+  ASSERT_TRUE(store_->database().broken().ok());
   ASSERT_TRUE(Open().ok());
   EXPECT_TRUE((status = Send(40)).ok()) << status;
   NoteDurable();
@@ -144,11 +144,11 @@ TEST_F(DiskFullTest, KeepsItsReserveFree) {
   ASSERT_TRUE(Send(5).ok());
   NoteDurable();
   disk_->SetRoom((1 << 20) - 1);
-  store_->Tend();
+  store_->database().Tend();
   EXPECT_THAT(std::string(Send(1).message()), HasSubstr("the disk of the data directory is full: 0 MiB are free, 1"));
   EXPECT_THAT(load_.Check(*store_, 5, {}), IsEmpty());
   disk_->SetRoom(std::nullopt);
-  store_->Tend();
+  store_->database().Tend();
   EXPECT_TRUE(Send(5).ok()) << "no connection was needed for it to go on";
 }
 
@@ -158,26 +158,27 @@ TEST_F(DiskFullTest, ResumesNothingWhileTheAppendThatFailedWaitsForASync) {
   Start(0);
   ASSERT_TRUE(WriteRow("before").ok());
   disk_->HoldLogSyncs(true);
-  store_->WhenDurable([](const absl::Status&) {});
+  store_->database().WhenDurable([](const absl::Status&) {});
   while (disk_->waiting() == 0) std::this_thread::yield();
   disk_->SetRoom(0);
   std::thread writer([&] { EXPECT_EQ(WriteRow("meanwhile").code(), absl::StatusCode::kResourceExhausted); });
-  while (store_->Writable().ok()) std::this_thread::yield();
+  while (store_->database().Writable().ok()) std::this_thread::yield();
   disk_->SetRoom(std::nullopt);
-  std::thread tending([&] { store_->Tend(); });
+  std::thread tending([&] { store_->database().Tend(); });
   // One that does not wait has ended by then.
-  for (const absl::Time end = absl::Now() + absl::Milliseconds(300); absl::Now() < end && !store_->Writable().ok();) {
+  for (const absl::Time end = absl::Now() + absl::Milliseconds(300);
+       absl::Now() < end && !store_->database().Writable().ok();) {
     std::this_thread::yield();
   }
   disk_->HoldLogSyncs(false);
   writer.join();
   tending.join();
-  ASSERT_TRUE(store_->AwaitDurable(absl::Seconds(10)).code() != absl::StatusCode::kDeadlineExceeded);
-  ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
+  ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(10)).code() != absl::StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(TendUntilWritable()) << store_->database().Writable();
   EXPECT_TRUE(WriteRow("after").ok());
-  EXPECT_TRUE(store_->AwaitDurable(absl::Seconds(10)).ok());
-  EXPECT_TRUE(store_->Get(Family::kRows, "before")->has_value());
-  EXPECT_TRUE(store_->Get(Family::kRows, "after")->has_value());
+  EXPECT_TRUE(store_->database().AwaitDurable(absl::Seconds(10)).ok());
+  EXPECT_TRUE(store_->database().Get(Family::kRows, "before")->has_value());
+  EXPECT_TRUE(store_->database().Get(Family::kRows, "after")->has_value());
 }
 
 // With room again RocksDB writes its memtables out and begins a new log, and keeps the failed one if they are empty.
@@ -189,12 +190,12 @@ TEST_F(DiskFullTest, ResumesAgainWhereNothingWasWrittenSinceTheLastTime) {
     disk_->SetRoom(0);
     EXPECT_EQ(WriteRow("meanwhile").code(), absl::StatusCode::kResourceExhausted);
     disk_->SetRoom(std::nullopt);
-    ASSERT_TRUE(TendUntilWritable()) << store_->Writable();
+    ASSERT_TRUE(TendUntilWritable()) << store_->database().Writable();
   }
   EXPECT_TRUE(WriteRow("after").ok());
-  EXPECT_TRUE(store_->AwaitDurable(absl::Seconds(10)).ok());
-  EXPECT_TRUE(store_->Get(Family::kRows, "after")->has_value());
-  EXPECT_FALSE(store_->Get(Family::kRows, "meanwhile")->has_value());
+  EXPECT_TRUE(store_->database().AwaitDurable(absl::Seconds(10)).ok());
+  EXPECT_TRUE(store_->database().Get(Family::kRows, "after")->has_value());
+  EXPECT_FALSE(store_->database().Get(Family::kRows, "meanwhile")->has_value());
 }
 
 // Where all is in tables, the log that failed is one that RocksDB cannot replace: a new server begins another.
@@ -204,19 +205,20 @@ TEST_F(DiskFullTest, AsksForARestartWhereThereIsNothingToWriteOut) {
   ASSERT_TRUE(Send(20).ok());
   NoteDurable();
   ASSERT_EQ(durable_, 20u);
-  ASSERT_TRUE(store_->Compact().ok());
+  ASSERT_TRUE(store_->database().Compact().ok());
 
   disk_->SetRoom(0);
   EXPECT_EQ(WriteRow("meanwhile").code(), absl::StatusCode::kResourceExhausted);
   disk_->SetRoom(std::nullopt);
-  store_->Tend();
-  EXPECT_THAT(std::string(store_->broken().message()), HasSubstr("cannot be replaced while the server runs; start it"));
-  EXPECT_EQ(store_->Writable(), store_->broken()) << "what a sender is told";
+  store_->database().Tend();
+  EXPECT_THAT(std::string(store_->database().broken().message()),
+              HasSubstr("cannot be replaced while the server runs; start it"));
+  EXPECT_EQ(store_->database().Writable(), store_->database().broken()) << "what a sender is told";
   EXPECT_THAT(load_.Check(*store_, durable_, {}), IsEmpty()) << "reading goes on";
 
   Stop();
   Start(0);
-  EXPECT_FALSE(store_->Get(Family::kRows, "meanwhile")->has_value());
+  EXPECT_FALSE(store_->database().Get(Family::kRows, "meanwhile")->has_value());
   ASSERT_TRUE(Open().ok());
   ASSERT_TRUE(Send(20).ok());
   NoteDurable();

@@ -1,13 +1,11 @@
-// Space of segments: files without live bytes go, those with few are rewritten.
+#include "server/store/segments/segment_collection.h"
 
 #include <rocksdb/write_batch.h>
 
 #include <map>
 #include <set>
 
-#include "server/format/cat.h"
-#include "server/store/database.h"
-#include "server/store/store.h"
+#include "server/store/rocks.h"
 
 namespace msprobe::server {
 namespace {
@@ -20,16 +18,14 @@ struct Move {
   std::string to;
 };
 
-}  // namespace
-
-// What lives elsewhere by now: the extents of the segments in `thin`, but those that cannot be read, whose segments it
-// takes out of the set.
-class Store::SegmentMover {
+// Moves the extents of the segments in `thin` to the segment that is open. Where an extent cannot be read, it takes its
+// segment out of `thin`.
+class SegmentMover {
  public:
-  SegmentMover(Store* store, std::set<uint32_t>* thin) : store_(store), thin_(thin) {}
+  SegmentMover(Database* database, std::set<uint32_t>* thin) : database_(database), thin_(thin) {}
 
   absl::Status Take(std::string_view key, std::string_view value, const Extent& extent) {
-    Segments& segments = *store_->database_->segments;
+    Segments& segments = *database_->rocks().segments;
     std::string content;
     if (absl::Status status = segments.directory().Read(extent, content); !status.ok()) {
       thin_->erase(extent.segment);
@@ -37,7 +33,7 @@ class Store::SegmentMover {
     }
     auto moved = segments.Append(content);
     if (!moved.ok()) {
-      store_->database_->disk->Failed(moved.status());
+      database_->rocks().disk->Failed(moved.status());
       return moved.status();
     }
     moves_.push_back({std::string(key), std::string(value), moved->Encode()});
@@ -47,34 +43,36 @@ class Store::SegmentMover {
 
   // Rows that changed since they were read keep what they say.
   absl::Status Commit() {
-    absl::MutexLock chunks(&store_->chunk_mutex_);
-    Database& database = *store_->database_;
+    Rocks& rocks = database_->rocks();
+    absl::MutexLock chunks(&rocks.chunk_mutex);
     rocksdb::WriteBatch batch;
     for (const Move& move : moves_) {
-      auto now = store_->Get(Family::kExtents, move.key);
+      auto now = database_->Get(Family::kExtents, move.key);
       if (!now.ok()) return now.status();
       if (*now != move.from) continue;
-      rocksdb::Status status = batch.Put(database.Handle(Family::kExtents), move.key, move.to);
+      rocksdb::Status status = batch.Put(rocks.Handle(Family::kExtents), move.key, move.to);
       if (!status.ok()) return FromRocks(status);
     }
     moves_.clear();
     bytes_ = 0;
-    return FromRocks(database.db->Write(rocksdb::WriteOptions(), &batch));
+    return FromRocks(rocks.db->Write(rocksdb::WriteOptions(), &batch));
   }
 
  private:
-  Store* const store_;
+  Database* const database_;
   std::set<uint32_t>* const thin_;
   std::vector<Move> moves_;
   uint64_t bytes_ = 0;
 };
 
-absl::Status Store::CollectSegments() {
-  absl::MutexLock collection(&collection_mutex_);
-  SegmentDirectory& directory = database_->segments->directory();
+}  // namespace
+
+absl::Status CollectSegments(Database& database) {
+  Rocks& rocks = database.rocks();
+  SegmentDirectory& directory = rocks.segments->directory();
   std::map<uint32_t, SegmentDirectory::Segment> sealed;
   {
-    absl::MutexLock chunks(&chunk_mutex_);
+    absl::MutexLock chunks(&rocks.chunk_mutex);
     for (const SegmentDirectory::Segment& segment : directory.segments()) {
       if (segment.sealed) sealed[segment.number] = segment;
     }
@@ -82,7 +80,7 @@ absl::Status Store::CollectSegments() {
   if (sealed.empty()) return absl::OkStatus();
   std::map<uint32_t, uint64_t> live;
   auto for_each = [&](absl::FunctionRef<absl::Status(std::string_view, std::string_view, const Extent&)> visit) {
-    return ForEach(Family::kExtents, "", [&](std::string_view key, std::string_view value) {
+    return database.ForEach(Family::kExtents, "", [&](std::string_view key, std::string_view value) {
       auto extent = Extent::Decode(value);
       return extent.ok() ? visit(key, value, *extent) : extent.status();
     });
@@ -102,9 +100,9 @@ absl::Status Store::CollectSegments() {
       thin.insert(number);
     }
   }
-  if (!thin.empty() && Writable().ok()) {
+  if (!thin.empty() && database.Writable().ok()) {
     const std::set<uint32_t> moving = thin;
-    SegmentMover mover(this, &thin);
+    SegmentMover mover(&database, &thin);
     status = for_each([&](std::string_view key, std::string_view value, const Extent& extent) {
       return moving.contains(extent.segment) ? mover.Take(key, value, extent) : absl::OkStatus();
     });
@@ -114,7 +112,7 @@ absl::Status Store::CollectSegments() {
   }
   if (dead.empty()) return absl::OkStatus();
   // A row that is back after a crash would find its file gone.
-  if (status = database_->SyncAll(); !status.ok()) return status;
+  if (status = rocks.SyncAll(); !status.ok()) return status;
   return directory.Delete(dead);
 }
 

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "server/format/cat.h"
-#include "server/store/database.h"
 #include "server/store/log/crc32c.h"
+#include "server/store/rocks.h"
 
 namespace msprobe::server {
 namespace {

@@ -19,12 +19,12 @@ class PassReading {
   PassReading(const StepKey& key, uint32_t set, const storage::TileSetRow& row, uint32_t pass, NumberedBlocks& blocks)
       : key_(key), set_(set), row_(row), pass_(pass), blocks_(blocks) {}
 
-  absl::Status Run(const Store& store) {
+  absl::Status Run(const Database& database) {
     if (pass_ >= static_cast<uint32_t>(row_.passes_size())) return NotWhole(key_, set_);
     if (Pass().blocks_size() != Pass().fragments_size()) return NotWhole(key_, set_);
     Begin();
-    absl::Status status = store.ForEach(Family::kTiles, TileKey::SetPrefix(key_.run, key_.rank, key_.epoch, set_),
-                                        [&](std::string_view, std::string_view value) { return AddTile(value); });
+    absl::Status status = database.ForEach(Family::kTiles, TileKey::SetPrefix(key_.run, key_.rank, key_.epoch, set_),
+                                           [&](std::string_view, std::string_view value) { return AddTile(value); });
     if (!status.ok()) return status;
     return tiles_ == row_.tile_fragments_size() && block_ == Pass().blocks_size() ? absl::OkStatus()
                                                                                   : NotWhole(key_, set_);
@@ -76,33 +76,33 @@ class PassReading {
 
 }  // namespace
 
-absl::StatusOr<storage::TileSetRow> ReadTileSet(const Store& store, uint32_t run, uint32_t rank, uint32_t epoch,
+absl::StatusOr<storage::TileSetRow> ReadTileSet(const Database& database, uint32_t run, uint32_t rank, uint32_t epoch,
                                                 uint32_t set) {
-  auto row = store.Find<storage::TileSetRow>(TileSetKey(run, rank, epoch, set));
+  auto row = database.Find<storage::TileSetRow>(TileSetKey(run, rank, epoch, set));
   if (!row.ok()) return row.status();
   if (!row->has_value()) return absl::NotFoundError(Cat("run ", run, " has no set ", set, " of tiles: it was deleted"));
   return **row;
 }
 
-absl::Status ReadTiledBlocks(const Store& store, const StepKey& key, NumberedBlocks& blocks) {
-  auto tiled = store.Find<storage::TiledRow>(key.Encode(MetaSpace::kTiled));
+absl::Status ReadTiledBlocks(const Database& database, const StepKey& key, NumberedBlocks& blocks) {
+  auto tiled = database.Find<storage::TiledRow>(key.Encode(MetaSpace::kTiled));
   if (!tiled.ok() || !tiled->has_value()) return tiled.status();
   for (const storage::TiledRow::Piece& piece : (*tiled)->pieces()) {
-    auto row = ReadTileSet(store, key.run, key.rank, key.epoch, piece.set());
+    auto row = ReadTileSet(database, key.run, key.rank, key.epoch, piece.set());
     if (!row.ok()) return row.status();
-    absl::Status status = PassReading(key, piece.set(), *row, piece.pass(), blocks).Run(store);
+    absl::Status status = PassReading(key, piece.set(), *row, piece.pass(), blocks).Run(database);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status AddPassDeletion(const Store& store, const StepKey& key, ChangeSet& changes) {
-  auto tiled = store.Find<storage::TiledRow>(key.Encode(MetaSpace::kTiled));
+absl::Status AddPassDeletion(const Database& database, const StepKey& key, ChangeSet& changes) {
+  auto tiled = database.Find<storage::TiledRow>(key.Encode(MetaSpace::kTiled));
   if (!tiled.ok() || !tiled->has_value()) return tiled.status();
   std::map<uint32_t, storage::TileSetRow> sets;
   for (const storage::TiledRow::Piece& piece : (*tiled)->pieces()) {
     if (!sets.contains(piece.set())) {
-      auto row = ReadTileSet(store, key.run, key.rank, key.epoch, piece.set());
+      auto row = ReadTileSet(database, key.run, key.rank, key.epoch, piece.set());
       if (absl::IsNotFound(row.status())) continue;
       if (!row.ok()) return row.status();
       sets[piece.set()] = *std::move(row);

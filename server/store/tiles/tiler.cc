@@ -123,12 +123,12 @@ void Tiler::Rest(absl::Duration worked) {
 
 absl::StatusOr<std::vector<StepKey>> Tiler::Waiting() const {
   std::vector<StepKey> steps;
-  absl::Status status =
-      store_->ForEach(Family::kMeta, MetaPrefix(MetaSpace::kUntiled), [&](std::string_view key, std::string_view) {
-        auto step = StepKey::Decode(key);
-        if (step.ok()) steps.push_back(*step);
-        return step.status();
-      });
+  absl::Status status = store_->database().ForEach(Family::kMeta, MetaPrefix(MetaSpace::kUntiled),
+                                                   [&](std::string_view key, std::string_view) {
+                                                     auto step = StepKey::Decode(key);
+                                                     if (step.ok()) steps.push_back(*step);
+                                                     return step.status();
+                                                   });
   if (!status.ok()) return status;
   return steps;
 }
@@ -157,7 +157,7 @@ absl::Status Tiler::RunOnce() {
 }
 
 absl::Status Tiler::TileSession(const std::vector<StepKey>& steps) {
-  auto session = store_->SessionOfEpoch(steps[0].run, steps[0].epoch);
+  auto session = store_->catalogue().SessionOfEpoch(steps[0].run, steps[0].epoch);
   if (!session.ok()) return session.status();
   const bool ended = session->state() == storage::SessionRow::ENDED;
   std::map<uint64_t, Notes> alike;
@@ -223,8 +223,8 @@ absl::Status Tiler::ForEachPass(const StepKey& step, const std::string& prefix,
     if (!rows.empty()) visit(rows[0].key.token, rows);
     rows.clear();
   };
-  absl::Status status =
-      store_->ForEach(Family::kRows, prefix, [&](std::string_view bytes, std::string_view value) -> absl::Status {
+  absl::Status status = store_->database().ForEach(
+      Family::kRows, prefix, [&](std::string_view bytes, std::string_view value) -> absl::Status {
         auto key = RowKey::Decode(bytes);
         if (!key.ok() || key->epoch != step.epoch) return key.status();
         if (!rows.empty() && rows[0].key.token != key->token) finish();
@@ -241,7 +241,7 @@ absl::StatusOr<uint32_t> Tiler::NextSet(const StepKey& session) {
   std::string prefix = TileSetKey(session.run, session.rank, session.epoch, 0);
   prefix.resize(prefix.size() - sizeof(uint32_t));
   uint32_t next = 0;
-  absl::Status status = store_->ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view) {
+  absl::Status status = store_->database().ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view) {
     next = ReadU32(key, prefix.size()) + 1;
     return absl::OkStatus();
   });
@@ -252,7 +252,7 @@ absl::StatusOr<uint32_t> Tiler::NextSet(const StepKey& session) {
 const StructureSummary* Tiler::Structure(uint32_t run, uint64_t id) {
   const std::pair<uint32_t, uint64_t> key(run, id);
   if (const auto known = structures_.find(key); known != structures_.end()) return &known->second->summary;
-  auto structure = store_->Structure(run, id);
+  auto structure = store_->definitions().Structure(run, id);
   if (!structure.ok()) return nullptr;
   return &structures_.emplace(key, *std::move(structure)).first->second->summary;
 }
@@ -261,8 +261,8 @@ absl::Status Tiler::WriteSet(const Notes& notes) {
   if (structures_.size() > kMaxStructures) structures_.clear();
   uint64_t deletions;
   {
-    absl::MutexLock lock(&store_->tiling_mutex());
-    deletions = store_->deletions();
+    absl::MutexLock lock(&store_->steps().tiling_mutex());
+    deletions = store_->steps().deletions();
   }
   const StepKey& first = notes[0].step;
   auto set = NextSet(first);
@@ -301,7 +301,7 @@ absl::Status Tiler::WriteSet(const Notes& notes) {
 
     const std::string tiled_key = note.step.Encode(MetaSpace::kTiled);
     if (!tiled.contains(tiled_key)) {
-      auto known = store_->Find<storage::TiledRow>(tiled_key);
+      auto known = store_->database().Find<storage::TiledRow>(tiled_key);
       if (!known.ok()) return known.status();
       tiled[tiled_key] = known->value_or(storage::TiledRow());
     }
@@ -334,10 +334,10 @@ absl::Status Tiler::WriteSet(const Notes& notes) {
     if (known->second.empty()) changes.Delete(Family::kMeta, note.step.Encode(MetaSpace::kUntiled));
   }
   {
-    absl::MutexLock lock(&store_->tiling_mutex());
+    absl::MutexLock lock(&store_->steps().tiling_mutex());
     // Some step was deleted or moved meanwhile, perhaps one of these.
-    if (store_->deletions() != deletions) return Forget(notes);
-    if (absl::Status status = store_->Write(changes); !status.ok()) {
+    if (store_->steps().deletions() != deletions) return Forget(notes);
+    if (absl::Status status = store_->database().Write(changes); !status.ok()) {
       Forget(notes).IgnoreError();
       return status;
     }
@@ -359,7 +359,7 @@ absl::Status Tiler::Forget(const Notes& notes) {
 absl::Status Tiler::GiveUp(const std::vector<StepKey>& steps) {
   ChangeSet changes;
   for (const StepKey& step : steps) changes.Delete(Family::kMeta, step.Encode(MetaSpace::kUntiled));
-  return store_->Write(changes);
+  return store_->database().Write(changes);
 }
 
 }  // namespace msprobe::server

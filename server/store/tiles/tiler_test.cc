@@ -30,7 +30,7 @@ class TilerTest : public testing::Test {
       hello.set_session(std::string(16, session));
       hello.set_run("run");
       hello.mutable_settings()->set_task("statistics");
-      ASSERT_TRUE(store_->RegisterSession(hello).ok());
+      ASSERT_TRUE(store_->catalogue().RegisterSession(hello).ok());
     }
   }
   void Reopen() {
@@ -61,20 +61,20 @@ class TilerTest : public testing::Test {
     row.set_state(v1::StepSummary::COMPLETE);
     changes.PutMeta(key.Encode(), row);
     changes.Put(Family::kMeta, key.Encode(MetaSpace::kUntiled), "");
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
 
   void End(char session) {
-    auto row = store_->Find<storage::SessionRow>(SessionKey(std::string(16, session)));
+    auto row = store_->database().Find<storage::SessionRow>(SessionKey(std::string(16, session)));
     (*row)->set_state(storage::SessionRow::ENDED);
     ChangeSet changes;
     changes.PutMeta(SessionKey(std::string(16, session)), **row);
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
 
   // Every record with its stack, to the bit.
   std::vector<std::string> Read(uint32_t step, std::optional<uint32_t> epoch = std::nullopt, uint32_t rank = 0) {
-    auto reader = store_->OpenStep("run", step, RankOf(rank), epoch);
+    auto reader = store_->steps().Open("run", step, RankOf(rank), epoch);
     EXPECT_TRUE(reader.ok()) << reader.status();
     std::vector<std::string> records;
     if (!reader.ok()) return records;
@@ -88,12 +88,12 @@ class TilerTest : public testing::Test {
 
   size_t Count(Family family, const std::string& prefix = "") const {
     size_t count = 0;
-    EXPECT_TRUE(store_
-                    ->ForEach(family, prefix,
-                              [&](std::string_view, std::string_view) {
-                                ++count;
-                                return absl::OkStatus();
-                              })
+    EXPECT_TRUE(store_->database()
+                    .ForEach(family, prefix,
+                             [&](std::string_view, std::string_view) {
+                               ++count;
+                               return absl::OkStatus();
+                             })
                     .ok());
     return count;
   }
@@ -103,10 +103,10 @@ class TilerTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status;
   }
   void DeleteStep(const StepKey& key) {
-    absl::ReaderMutexLock tiling(&store_->tiling_mutex());
+    absl::ReaderMutexLock tiling(&store_->steps().tiling_mutex());
     ChangeSet changes;
-    ASSERT_TRUE(store_->AddStepDeletion(key, changes).ok());
-    ASSERT_TRUE(store_->Write(changes).ok());
+    ASSERT_TRUE(store_->steps().AddDeletion(key, changes).ok());
+    ASSERT_TRUE(store_->database().Write(changes).ok());
   }
 
   ScratchDirectory directory_;
@@ -185,7 +185,7 @@ TEST_F(TilerTest, WhatComesAfterItsTilesIsRead) {
   ASSERT_EQ(Count(Family::kRows), 0u);
   // The session came back and went on with the step, in blocks 3 and 4.
   PutStep(more, {1, 0, 7, 0}, 1, 2, 3);
-  auto blocks = ReadStoredBlocks(*store_, {1, 0, 7, 0});
+  auto blocks = store_->steps().ReadBlocks({1, 0, 7, 0});
   ASSERT_TRUE(blocks.ok()) << blocks.status();
   std::vector<int> sizes;
   for (const auto& block : *blocks) sizes.push_back(block->structure_size());
@@ -193,7 +193,7 @@ TEST_F(TilerTest, WhatComesAfterItsTilesIsRead) {
   End('a');
   Run({.fewest_passes = 1});
   EXPECT_EQ(Count(Family::kRows), 0u);
-  EXPECT_EQ(ReadStoredBlocks(*store_, {1, 0, 7, 0})->size(), 5u) << "its passes are in two sets";
+  EXPECT_EQ(store_->steps().ReadBlocks({1, 0, 7, 0})->size(), 5u) << "its passes are in two sets";
 }
 
 TEST_F(TilerTest, RankMovesTakeTilesAlong) {
@@ -203,10 +203,10 @@ TEST_F(TilerTest, RankMovesTakeTilesAlong) {
   Run();
   ASSERT_EQ(Count(Family::kRows), 2u);
   {
-    absl::ReaderMutexLock tiling(&store_->tiling_mutex());
+    absl::ReaderMutexLock tiling(&store_->steps().tiling_mutex());
     ChangeSet move;
-    ASSERT_TRUE(store_->AddRankMove(1, 0, process, 3, move).ok());
-    ASSERT_TRUE(store_->Write(move).ok());
+    ASSERT_TRUE(store_->steps().AddRankMove(1, 0, process, 3, move).ok());
+    ASSERT_TRUE(store_->database().Write(move).ok());
   }
   for (uint32_t step : {0, 47, 49}) EXPECT_EQ(Read(step, std::nullopt, 3).size(), 5u) << step;
   EXPECT_EQ(Waiting(), 2u);
@@ -225,7 +225,7 @@ TEST_F(TilerTest, DeletedStepsTakeTheirTilesWithTheLastOfASet) {
   for (uint32_t step = 1; step < 48; ++step) DeleteStep({1, 0, step, 0});
   EXPECT_EQ(Count(Family::kTiles), tiles);
   EXPECT_EQ(Read(0).size(), 50u);
-  EXPECT_EQ(store_->OpenStep("run", 1, RankOf(0)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(store_->steps().Open("run", 1, RankOf(0)).status().code(), absl::StatusCode::kNotFound);
   DeleteStep({1, 0, 0, 0});
   EXPECT_EQ(Count(Family::kTiles), 0u);
   for (MetaSpace space : {MetaSpace::kTiled, MetaSpace::kTileSet, MetaSpace::kUntiled}) {
@@ -239,7 +239,7 @@ TEST_F(TilerTest, DeletedRunsLeaveNothing) {
   Run();
   End('a');
   End('b');
-  ASSERT_TRUE(store_->DeleteRun("run").ok());
+  ASSERT_TRUE(store_->maintenance().DeleteRun("run").ok());
   EXPECT_EQ(Count(Family::kTiles) + Count(Family::kRows), 0u);
   EXPECT_EQ(Count(Family::kMeta), 1u) << "only the server row is left";
 }
@@ -251,20 +251,20 @@ TEST_F(TilerTest, BlocksThisServerDoesNotWhollyKnowStayAsTheyCame) {
   block.GetReflection()->MutableUnknownFields(&block)->AddVarint(999, 1);
   ChangeSet changes;
   changes.Put(Family::kRows, RowKey{1, 0, 7, 0, 0, 0}.Encode(), EncodeValue(block));
-  ASSERT_TRUE(store_->Write(changes).ok());
+  ASSERT_TRUE(store_->database().Write(changes).ok());
   End('a');
   Run();
   EXPECT_EQ(Count(Family::kRows), 1u);
-  EXPECT_EQ((*ReadStoredBlocks(*store_, {1, 0, 7, 0}))[0]->SerializeAsString(), block.SerializeAsString());
+  EXPECT_EQ((*store_->steps().ReadBlocks({1, 0, 7, 0}))[0]->SerializeAsString(), block.SerializeAsString());
 }
 
 TEST_F(TilerTest, ALeafTakesLessThanFortyBytesOnDisk) {
   const RepeatedPass pass({.calls = 500});
   for (uint32_t step = 0; step < 96; ++step) PutStep(pass, {1, 0, step, 0});
   Run();
-  ASSERT_TRUE(store_->Compact().ok());
-  const uint64_t bytes =
-      store_->FileBytes(Family::kTiles) + store_->FileBytes(Family::kRows) + store_->FileBytes(Family::kMeta);
+  ASSERT_TRUE(store_->database().Compact().ok());
+  const uint64_t bytes = store_->database().FileBytes(Family::kTiles) + store_->database().FileBytes(Family::kRows) +
+                         store_->database().FileBytes(Family::kMeta);
   EXPECT_LT(static_cast<double>(bytes) / (96.0 * 1000), 40.0);
   EXPECT_GT(static_cast<double>(bytes) / (96.0 * 1000), 20.0) << "what is written is found in the files";
 }
@@ -299,7 +299,7 @@ TEST_F(TilerTest, ReadersFindWholeStepsWhileTilesAreMade) {
   EXPECT_EQ(tiler.counters().failures, 0u);
   Run({.passes = 8});
   for (uint32_t step = 5; step + 5 <= steps; step += 10) {
-    EXPECT_EQ(store_->OpenStep("run", step, RankOf(0)).status().code(), absl::StatusCode::kNotFound) << step;
+    EXPECT_EQ(store_->steps().Open("run", step, RankOf(0)).status().code(), absl::StatusCode::kNotFound) << step;
     EXPECT_EQ(Count(Family::kRows, RowKey::StepPrefix(1, 0, step)), 0u) << step;
   }
 }
