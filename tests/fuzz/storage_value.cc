@@ -7,8 +7,8 @@
 #include "server/format/storage/extent.h"
 #include "server/format/storage/key.h"
 #include "server/format/storage/storage.pb.h"
-#include "server/format/storage/tile_reader.h"
 #include "server/format/storage/value.h"
+#include "server/format/tiles/tile_reader.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace msprobe::server {

@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "server/analysis/compare/comparison.h"
 #include "server/format/storage/structure_summary.h"
-#include "server/format/storage/tile_reader.h"
-#include "server/format/storage/tiled_fragment.h"
+#include "server/format/tiles/tile_reader.h"
+#include "server/format/tiles/tiled_fragment.h"
 
 namespace msprobe::server {
 

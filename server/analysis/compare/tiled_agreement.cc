@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "server/format/storage/tile_reader.h"
+#include "server/format/tiles/tile_reader.h"
 
 namespace msprobe::server {
 namespace {

@@ -9,7 +9,7 @@
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 #include "server/format/storage/structure_summary.h"
-#include "server/format/storage/tile_reader.h"
+#include "server/format/tiles/tile_reader.h"
 
 namespace msprobe::server {
 

@@ -13,8 +13,8 @@
 #include "agent/core/queue/fragment_digest.h"
 #include "agent/core/queue/fragment_queue.h"
 #include "agent/core/transport/packer.h"
-#include "server/format/storage/tile_reader.h"
-#include "server/format/storage/tile_writer.h"
+#include "server/format/tiles/tile_reader.h"
+#include "server/format/tiles/tile_writer.h"
 
 namespace msprobe::server {
 namespace {

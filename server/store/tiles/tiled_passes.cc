@@ -4,7 +4,7 @@
 #include <map>
 
 #include "server/format/cat.h"
-#include "server/format/storage/tile_reader.h"
+#include "server/format/tiles/tile_reader.h"
 
 namespace msprobe::server {
 namespace {

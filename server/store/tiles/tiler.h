@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/format/storage/structure_summary.h"
-#include "server/format/storage/tile_writer.h"
+#include "server/format/tiles/tile_writer.h"
 #include "server/store/store.h"
 #include "server/store/tiles/tiled_passes.h"
 

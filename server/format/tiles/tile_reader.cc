@@ -1,11 +1,11 @@
-#include "server/format/storage/tile_reader.h"
+#include "server/format/tiles/tile_reader.h"
 
 #include <atomic>
 #include <utility>
 
 #include "server/format/cat.h"
 #include "server/format/storage/block_columns.h"
-#include "server/format/storage/tile_column.h"
+#include "server/format/tiles/tile_column.h"
 
 namespace msprobe::server {
 namespace {

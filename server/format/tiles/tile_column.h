@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/format/storage/byte_cursor.h"
+#include "server/format/tiles/byte_cursor.h"
 
 namespace msprobe::server {
 

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/record.pb.h"
-#include "server/format/storage/byte_cursor.h"
+#include "server/format/tiles/byte_cursor.h"
 
 namespace msprobe::server {
 

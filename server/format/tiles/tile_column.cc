@@ -1,4 +1,4 @@
-#include "server/format/storage/tile_column.h"
+#include "server/format/tiles/tile_column.h"
 
 namespace msprobe::server {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/format/storage/tile_reader.h"
+#include "server/format/tiles/tile_reader.h"
 
 namespace msprobe::server {
 

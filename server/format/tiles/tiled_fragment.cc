@@ -1,10 +1,10 @@
-#include "server/format/storage/tiled_fragment.h"
+#include "server/format/tiles/tiled_fragment.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "server/format/storage/block_columns.h"
-#include "server/format/storage/tile_column.h"
+#include "server/format/tiles/tile_column.h"
 
 namespace msprobe::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "server/format/storage/tile_writer.h"
+#include "server/format/tiles/tile_writer.h"
 
 #include <xxhash.h>
 
@@ -8,8 +8,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/format/storage/block_digest.h"
-#include "server/format/storage/tile_column.h"
-#include "server/format/storage/tile_reader.h"
+#include "server/format/tiles/tile_column.h"
+#include "server/format/tiles/tile_reader.h"
 
 namespace msprobe::server {
 

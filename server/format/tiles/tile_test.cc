@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "server/format/storage/repeated_pass.h"
-#include "server/format/storage/tile_column.h"
-#include "server/format/storage/tile_reader.h"
-#include "server/format/storage/tile_writer.h"
-#include "server/format/storage/tiled_fragment.h"
+#include "server/format/tiles/tile_column.h"
+#include "server/format/tiles/tile_reader.h"
+#include "server/format/tiles/tile_writer.h"
+#include "server/format/tiles/tiled_fragment.h"
 
 namespace msprobe::server {
 namespace {
