@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<Validity>> Read(const std::string& path) {
     if (certificate == nullptr) break;
     found.push_back({TimeOf(X509_get0_notBefore(certificate.get())), TimeOf(X509_get0_notAfter(certificate.get()))});
   }
-  ERR_clear_error();  // the end of the file is one
+  ERR_clear_error();  // reading up to the end of the file leaves an error
   if (!found.empty()) return found;
   return absl::InvalidArgumentError(Cat(path, file == nullptr ? " cannot be read" : " holds no certificate"));
 }

@@ -8,18 +8,18 @@
 
 namespace msprobe::server {
 
-// When the certificates of a PEM file are valid.
+// The time during which the certificates of a PEM file are valid.
 struct Validity {
   absl::Time from = absl::InfinitePast();
   absl::Time until = absl::InfiniteFuture();
 };
 
-// Of a chain, which is valid while all of it is. InvalidArgument: the file cannot be read or holds no certificate.
+// A chain is valid while every certificate in it is. InvalidArgument: the file cannot be read or holds no certificate.
 absl::StatusOr<Validity> ChainValidity(const std::string& path);
-// Of authorities, of which one will do: from the first to the last moment that any is valid. Errors as above.
+// One valid authority is enough: from the first moment at which any of them is valid to the last. Errors as above.
 absl::StatusOr<Validity> AuthoritiesValidity(const std::string& path);
 
-// InvalidArgument: they are not a certificate chain and its private key. Names both flags and files.
+// InvalidArgument: the files are not a certificate chain and its private key. The message names both flags and files.
 absl::Status CheckKeyPair(const std::string& cert, const std::string& key);
 
 }  // namespace msprobe::server

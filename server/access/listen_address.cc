@@ -32,7 +32,7 @@ bool IsName(std::string_view text) {
   });
 }
 
-// The bytes of an address, in the order of the network; empty: it is none. A zone (%eth0) is left out.
+// The bytes of an address in network order, without a zone (%eth0). Empty: the text is not an address.
 std::string AddressBytes(int family, std::string_view text) {
   std::string bytes(family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr), '\0');
   const std::string terminated(text.substr(0, text.find('%')));

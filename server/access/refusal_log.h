@@ -11,23 +11,24 @@
 
 namespace msprobe::server {
 
-// Says in the log who was refused what, so that a stranger who knocks, or a job with a wrong token, is found; a
-// thousand knocks are ten lines a minute, and a number. Threads: any.
+// Logs which caller was refused what, so that an operator finds a stranger or a job with a wrong token. However many
+// calls are refused, the log gets at most kLines lines a minute; the next line says how many were left out.
+// Threads: any.
 class RefusalLog {
  public:
-  static constexpr int kLines = 10;  // a minute
+  static constexpr int kLines = 10;  // per minute
 
   explicit RefusalLog(std::function<absl::Time()> now = absl::Now) : now_(std::move(now)) {}
 
-  // "refused: WHAT of WHO: WHY".
+  // Logs "refused: WHAT of WHO: WHY".
   void Note(std::string_view what, std::string_view who, std::string_view why);
 
  private:
   const std::function<absl::Time()> now_;
   absl::Mutex mu_;
-  absl::Time minute_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // its beginning
-  int lines_ ABSL_GUARDED_BY(mu_) = 0;                             // in it
-  uint64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;                     // since the last line
+  absl::Time minute_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // when the current minute began
+  int lines_ ABSL_GUARDED_BY(mu_) = 0;                             // logged in the current minute
+  uint64_t left_out_ ABSL_GUARDED_BY(mu_) = 0;                     // refusals since the last line
 };
 
 }  // namespace msprobe::server

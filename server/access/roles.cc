@@ -28,7 +28,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Control/PinRun", Role::kControl},
     {"/msprobe.v1.Control/Backup", Role::kAdmin},
     {"/msprobe.v1.Control/ControlRun", Role::kControl},
-    // Servers of one cluster ask each other with a token of role admin; reading alone needs no more than read.
+    // The servers of a cluster show each other a token with the role admin; the role read is enough to read.
     {"/msprobe.shards.Shards/FindRun", Role::kRead},
     {"/msprobe.shards.Shards/PlaceRun", Role::kAdmin},
     {"/msprobe.shards.Shards/ListRuns", Role::kRead},
@@ -36,10 +36,10 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.shards.Shards/ReadStep", Role::kRead},
     {"/msprobe.shards.Shards/ReadPayload", Role::kRead},
     {"/msprobe.shards.Shards/PinRun", Role::kControl},
-    // Says in whose name it is asked, so no token of a client's role may.
+    // The request names the user who asked, so a client's token must not be enough.
     {"/msprobe.shards.Shards/ControlRun", Role::kAdmin},
     {"/msprobe.shards.Shards/DeleteRun", Role::kAdmin},
-    // A probe of Kubernetes has no token, and learns only whether the server serves.
+    // A health check of Kubernetes has no token, and learns only whether the server is serving.
     {"/grpc.health.v1.Health/*", std::nullopt},
     {"/grpc.reflection.v1alpha.ServerReflection/*", Role::kRead},
 });

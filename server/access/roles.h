@@ -7,27 +7,27 @@
 
 namespace msprobe::server {
 
-// What a bearer of a token may do. Each stands for itself; kAdmin includes the others.
+// What the bearer of a token may do. No role includes another, except that kAdmin includes all.
 enum class Role : uint8_t {
   kWrite,    // stream records in, import
-  kRead,     // every question, and export
-  kControl,  // change what is captured and what is kept for how long
+  kRead,     // ask every question, export
+  kControl,  // change what is captured, and what is kept and for how long
   kAdmin,    // delete, drain, back up, restore
 };
 
 std::string_view RoleName(Role role);
 std::optional<Role> RoleOfName(std::string_view name);
 
-// What a method asks of its caller.
+// The role that a caller of a method needs.
 struct MethodRole {
-  std::string_view method;   // "/msprobe.v1.Query/ListRuns"; a trailing "*" stands for all that begin so
-  std::optional<Role> role;  // none: everybody
+  std::string_view method;   // "/msprobe.v1.Query/ListRuns"; a trailing "*" matches any end
+  std::optional<Role> role;  // nullopt: everybody may call it
 };
 
-// Every method of every service that this server has. roles_test holds it against proto/msprobe/v1.
+// Every method of every service of this server. roles_test compares the table with proto/msprobe/v1.
 std::span<const MethodRole> MethodRoles();
 
-// The row of a method; null: there is none, and nobody may call it.
+// The row of a method. Null: the table does not have the method, and nobody may call it.
 const MethodRole* FindMethodRole(std::string_view method);
 
 }  // namespace msprobe::server

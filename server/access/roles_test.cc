@@ -17,7 +17,7 @@ namespace msprobe::server {
 namespace {
 
 TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
-  // A file's descriptor is there once one of its messages is.
+  // The descriptor pool knows a file once one of its messages has been used.
   v1::CompareRequest().GetDescriptor();
   v1::ServerInfo().GetDescriptor();
   v1::Hello().GetDescriptor();

@@ -80,7 +80,6 @@ absl::StatusOr<std::vector<Tokens::Line>> Tokens::Read(const std::string& path) 
 Tokens::Stamp Tokens::StampOfFile() const {
   struct stat file {};
   if (stat(path_.c_str(), &file) != 0) return {};
-  // The time of the last change of content, owner or mode.
   return {file.st_ctim.tv_sec, file.st_ctim.tv_nsec, file.st_size, file.st_ino, file.st_mode};
 }
 
@@ -93,7 +92,7 @@ void Tokens::WarnOfReaders() const {
 
 void Tokens::ReloadIfChanged() {
   const absl::Time now = now_();
-  // A clock that was set back does not keep what was revoked in force.
+  // A clock that was set back must not keep revoked tokens valid.
   if (now >= looked_ && now < looked_ + kLook) return;
   looked_ = now;
   const Stamp stamp = StampOfFile();

@@ -16,14 +16,14 @@
 
 namespace msprobe::server {
 
-// The bearer tokens of a file, a line each: roles, a name for the log, the token.
+// The bearer tokens of a file. Each line has the roles, a name for the log, and the token:
 //
 //   read          dashboard   9f1c...
 //   write,read    trainers    77ab...
 //
-// Empty lines and those that begin with # are left out. Read again when the file changes (looked at once a second at
-// most); a file that has become wrong is logged and what was before stays in force. One that every user of the machine
-// can read or write is logged, too.
+// Empty lines and lines that begin with # are ignored. When the file changes, it is read again; it is checked at most
+// once a second. If the new content is wrong, an error is logged and the former tokens stay valid. A file that every
+// user of the machine can read or write causes a warning.
 // Threads: any.
 class Tokens {
  public:
@@ -33,10 +33,10 @@ class Tokens {
     bool Has(Role role) const;
   };
 
-  // InvalidArgument names the file, the line and what it should be. `now` is called on every Find.
+  // InvalidArgument names the file, the line and what is expected there. Every Find calls `now`.
   static absl::StatusOr<std::unique_ptr<Tokens>> Load(std::string path, std::function<absl::Time()> now = absl::Now);
 
-  // NotFound: nobody's. Takes the same time wherever the token differs from one that is known.
+  // NotFound: no line has this token. The time that it takes does not tell how much of the token was right.
   absl::StatusOr<Bearer> Find(std::string_view token);
 
  private:
@@ -45,7 +45,7 @@ class Tokens {
     Bearer bearer;
   };
   struct Stamp {
-    int64_t seconds = 0, nanoseconds = 0, size = 0;  // of the last change, of its mode too
+    int64_t seconds = 0, nanoseconds = 0, size = 0;  // time of the last change of content, owner or mode
     uint64_t inode = 0;
     uint32_t mode = 0;
     bool operator==(const Stamp&) const = default;
@@ -65,7 +65,7 @@ class Tokens {
   absl::Time looked_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
 };
 
-// Looks at every byte of both, however early they differ.
+// Compares two secrets in a time that does not depend on where they differ.
 bool SameSecret(std::string_view one, std::string_view other);
 
 }  // namespace msprobe::server

@@ -73,7 +73,7 @@ TEST_F(TokensTest, SaysWhenTheFileIsOpenedToOthers) {
   ASSERT_TRUE(tokens.ok());
   std::filesystem::permissions(path, std::filesystem::perms(0666));
   now_ += absl::Seconds(2);
-  testing::internal::CaptureStdout();  // where the log of a test goes
+  testing::internal::CaptureStdout();  // tests log there
   EXPECT_TRUE((*tokens)->Find("aaaaaaaaaaaaaaaa").ok());
   EXPECT_THAT(testing::internal::GetCapturedStdout(), HasSubstr("open to every user of this machine"));
 }

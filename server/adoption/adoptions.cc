@@ -18,7 +18,7 @@
 namespace msprobe::server {
 namespace {
 
-// How often is looked; an embedded server exports what a killed process left right behind it.
+// How often Look runs. An embedded server exports right away what a killed process left.
 constexpr absl::Duration kLookEmbedded = absl::Milliseconds(100);
 constexpr absl::Duration kLook = absl::Seconds(1);
 
@@ -59,7 +59,7 @@ bool IsLoopbackAddress(const sockaddr* address) {
          IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-// Whether a host is this machine, seen from the network namespace of that number.
+// Whether a host is this machine, as seen from the network namespace with that inode number.
 bool IsThisHost(const std::string& host, uint64_t network) {
   const addrinfo hints{.ai_flags = 0,
                        .ai_family = AF_UNSPEC,
@@ -125,7 +125,7 @@ bool Adoptions::Awaits(const std::string& session) const {
 void Adoptions::Run() {
   while (!stop_) {
     Look();
-    // By a clock that nobody sets.
+    // Not the wall clock: that can be set.
     using Clock = std::chrono::steady_clock;
     const Clock::time_point until =
         Clock::now() + absl::ToChronoMilliseconds(options_.dump_path.empty() ? kLook : kLookEmbedded);
@@ -155,7 +155,7 @@ bool Adoptions::IsOurs(const std::string& name) {
   const absl::StatusOr<core::SessionOrigin> origin = core::LeftSession::Origin(directory_, name);
   if (absl::IsNotFound(origin.status())) return false;
   const bool ours = origin.ok() && (options_.dump_path.empty() ? NamesUs(*origin) : origin->servers().empty());
-  // What lies beside this server's own data is worth a line; what lies in /dev/shm may be anything.
+  // A damaged file beside this server's own data is worth a line; in /dev/shm it may be anybody's.
   if (!origin.ok() && !options_.dump_path.empty()) LogWarning("{}", std::string(origin.status().message()));
   absl::MutexLock lock(&mu_);
   ours_[name] = ours;
@@ -177,7 +177,7 @@ bool Adoptions::NamesUs(const core::SessionOrigin& origin) const {
 
 void Adoptions::Adopt(const std::string& name) {
   absl::StatusOr<std::unique_ptr<core::LeftSession>> left = core::LeftSession::TakeOver(directory_, name);
-  // Its process lives, or somebody else sends it to us.
+  // The process lives, or somebody else is sending the session to this server.
   if (absl::IsUnavailable(left.status()) || absl::IsNotFound(left.status())) return;
   if (!left.ok()) return Refuse(name, left.status());
   const v1::Hello& hello = (*left)->origin().hello();

@@ -16,16 +16,17 @@
 namespace msprobe::server {
 
 struct AdoptionsOptions {
-  // Of an embedded server: it adopts what is beside the spool of this directory and was for such a server. Empty: a
-  // server that stays, which adopts what is in shared_directory and had named one of its addresses.
+  // An embedded server's dump_path: the server adopts the sessions beside the spool there that were meant for an
+  // embedded server. Empty: this is a permanent server, which adopts the sessions in shared_directory that named one of
+  // its addresses.
   std::string dump_path;
   std::string shared_directory = core::SharedFile::kDirectory;
-  // Without progress, before a session is left to others.
+  // A session that makes no progress for this long is left to others.
   absl::Duration patience = absl::Seconds(60);
 };
 
-// Adopts the sessions that this server was to have and whose processes died before it had all: sends them to this
-// server as their processes would have (core::LeftSession), whether it has heard of them or not.
+// Adopts sessions whose processes died before this server had received everything. It sends what they left to this
+// server in their place (core::LeftSession), even if the server has never heard of the session.
 //
 // Threads: Start and Stop from one; the rest from any.
 class Adoptions {
@@ -33,26 +34,25 @@ class Adoptions {
   explicit Adoptions(AdoptionsOptions options);
   ~Adoptions() { Stop(); }
 
-  // `addresses` are where this server listens. When it serves.
+  // Call once the server is serving. `addresses`: where it listens.
   void Start(std::vector<std::string> addresses);
   void Stop();
 
-  // Whether something of this session lies there that may still come: its process lives, or it is to be adopted.
+  // Whether more of this session may still arrive: its process lives, or its memory waits for adoption.
   bool Awaits(const std::string& session) const;
-  // It has looked once.
+  // The directory has been searched at least once.
   bool looked() const { return looked_; }
-  // Of an embedded server that has looked: no process of its dump_path lives that it is for, and nothing is left to be
-  // adopted.
+  // For an embedded server, after the first search: no process that uses it is alive, and no session is left to adopt.
   bool idle() const { return idle_; }
 
  private:
   void Run();
-  // Adopts what is there and dead.
+  // Searches the directory once and adopts every session whose process is dead.
   void Look();
   void Adopt(const std::string& name);
   bool IsOurs(const std::string& name) ABSL_LOCKS_EXCLUDED(mu_);
   bool NamesUs(const core::SessionOrigin& origin) const;
-  // It stays as it is, and is not looked at again.
+  // The session stays as it is and is ignored from now on.
   void Refuse(const std::string& name, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mu_);
 
   const AdoptionsOptions options_;
@@ -65,7 +65,7 @@ class Adoptions {
   std::atomic<bool> idle_{true};
 
   mutable absl::Mutex mu_;
-  std::map<std::string, bool> ours_ ABSL_GUARDED_BY(mu_);  // what was found out by name
+  std::map<std::string, bool> ours_ ABSL_GUARDED_BY(mu_);  // IsOurs by name
   std::set<std::string> refused_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -23,8 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How long sessions of processes that have ended may be in use, for all of them together: by another that adopts them,
-// or that was killed and is not gone yet. On a busy machine a process's last thread ends a while after its first.
+// How long, for all sessions together, sessions of ended processes may still be in use: a server is adopting them, or
+// a killed process is not quite gone. On a busy machine a process's last thread ends a while after its first.
 constexpr absl::Duration kInOtherHands = absl::Seconds(10);
 
 struct Place {
@@ -71,7 +71,7 @@ absl::StatusOr<core::Route> RouteFor(const core::LeftSession& left, const Recove
   return route;
 }
 
-// Whether a process of this machine runs; one that waits for its last threads does not.
+// Whether a process of this machine runs. A process that only waits for its last threads does not.
 bool IsRunning(uint64_t process_id) {
   std::ifstream file(Cat("/proc/", process_id, "/stat"));
   std::string line;
@@ -80,7 +80,7 @@ bool IsRunning(uint64_t process_id) {
   return state != std::string::npos && state + 2 < line.size() && line[state + 2] != 'Z' && line[state + 2] != 'X';
 }
 
-// Unavailable: the session is in use, by the process that it is of, or by others until the deadline.
+// Unavailable: the session is in use, either by its own process or, until the deadline, by others.
 absl::StatusOr<std::unique_ptr<core::LeftSession>> TakeOver(const std::string& directory, const std::string& name,
                                                             absl::Time deadline) {
   auto left = core::LeftSession::TakeOver(directory, name);
@@ -111,7 +111,7 @@ absl::StatusOr<bool> Recover(const RecoverOptions& options, const std::function<
   const core::Log log([](core::Log::Severity severity, std::string_view text) {
     if (severity >= core::Log::Severity::kWarning) LogWarning("{}", text);
   });
-  // All of them first: a server that is started for one would adopt the others.
+  // Take over all of them first: a server that is started for one would adopt the others.
   std::vector<std::pair<RecoveredSession, std::unique_ptr<core::LeftSession>>> taken;
   bool kept = false;
   const absl::Time deadline = absl::Now() + kInOtherHands;

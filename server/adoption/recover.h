@@ -10,20 +10,20 @@
 namespace msprobe::server {
 
 struct RecoverOptions {
-  // A dump_path, a directory in which sessions' memory or spools lie, or one session's memory.
+  // A dump_path, a directory with memory or spools of sessions, or the memory of one session.
   std::string path;
-  std::string to;             // the server to send to, as an agent names it; empty: the one each process had named
-  std::string server_binary;  // started for what was for the embedded server of a dump_path
-  absl::Duration patience = absl::Seconds(30);  // without progress
+  std::string to;  // the server that gets the sessions, in the agent's notation; empty: the one each process had named
+  std::string server_binary;  // started for sessions that were meant for the embedded server of a dump_path
+  absl::Duration patience = absl::Seconds(30);  // a session that makes no progress for this long is kept
 };
 
-// One session that was found, and what became of it.
+// A session that was found, and its outcome.
 struct RecoveredSession {
   enum class State : uint8_t {
     kSent,
-    kNothing,  // all of it was at the server; its files are gone
-    kInUse,    // its process lives, or somebody else is sending it
-    kKept,     // it stays; `why` says why
+    kNothing,  // the server already had everything; the session's files are gone
+    kInUse,    // the process lives, or somebody else is sending the session
+    kKept,     // the session stays where it is; `why` says why
   };
   std::string session, run, rank, host, server, why;
   uint32_t process_id = 0;
@@ -31,11 +31,11 @@ struct RecoveredSession {
   State state = State::kKept;
 };
 
-// Sends what sessions left whose processes are gone (core::LeftSession), and tells of each. Gives whether none was
-// kept. NotFound: there is no such path. InvalidArgument: `to`.
+// Sends what the sessions of dead processes left (core::LeftSession), and calls `tell` for each session. Returns true
+// if no session was kept. NotFound: the path does not exist. InvalidArgument: `to` is not an address.
 absl::StatusOr<bool> Recover(const RecoverOptions& options, const std::function<void(const RecoveredSession&)>& tell);
 
-// One line.
+// A JSON object on one line.
 std::string ToJson(const RecoveredSession& session);
 
 }  // namespace msprobe::server
