@@ -6,10 +6,11 @@
 
 namespace msprobe::server {
 
-// The file that says where an embedded server listens: {"address":...,"pid":...,"server_id":...}. It appears whole.
+// Writes the file that says where an embedded server listens: {"address":...,"pid":...,"server_id":...}. The file
+// appears whole.
 absl::Status WriteAdvertisement(const std::string& path, const std::string& address, const std::string& server_id);
 
-// Removes it, unless it is another process's by now.
+// Removes the file, unless another process has replaced it.
 void RemoveAdvertisement(const std::string& path);
 
 }  // namespace msprobe::server

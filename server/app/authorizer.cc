@@ -14,7 +14,7 @@ constexpr std::string_view kAsksWho = "/msprobe.v1.Control/ControlRun";
 
 std::string_view View(grpc::string_ref text) { return {text.data(), text.size()}; }
 
-// For the log: gRPC does not say here from which address a call comes.
+// A name for the log. gRPC does not tell the caller's address here.
 std::string WhoOf(const grpc::AuthContext& context) {
   const Caller caller = CallerOf(context);
   return caller.identity.empty() ? "somebody without a name" : caller.identity;
@@ -43,7 +43,7 @@ grpc::Status Authorizer::Process(const InputMetadata& given, grpc::AuthContext* 
     metrics_->Add(Metric::kCallsDenied, 1, {unknown ? "unauthenticated" : "permission_denied"});
     refusals_->Note(method, WhoOf(*context), status.error_message());
   }
-  // A handler has no business with the token, but for the one that keeps who asked.
+  // Handlers do not get to see the token, except for the one that records who asked.
   if (const auto found = given.find("authorization"); found != given.end() && method != kAsksWho) {
     consumed->insert({std::string(View(found->first)), std::string(View(found->second))});
   }

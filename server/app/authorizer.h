@@ -16,16 +16,17 @@
 
 namespace msprobe::server {
 
-// The user at the other end of connections over a unix socket; -1: not known. Set before the first of them.
+// The user id at the other end of a group of unix socket connections; -1: not known. Set before the first of them.
 using SocketUser = std::atomic<int64_t>;
 
-// Looks at every call before its handler, whatever its service, and tells handlers who calls (CallerOf).
+// Checks every call of every service before its handler runs, and tells the handler who calls (CallerOf).
 //
-// With tokens, the header "authorization: Bearer TOKEN" has to name somebody with the method's role. UNAUTHENTICATED:
-// it is missing or nobody's. PERMISSION_DENIED: the role is another. Borrowed objects outlive the server. Threads: any.
+// With tokens, the header "authorization: Bearer TOKEN" must show a token that has the method's role. UNAUTHENTICATED:
+// the token is missing or unknown. PERMISSION_DENIED: it has another role. Borrowed objects outlive the server.
+// Threads: any.
 class Authorizer : public grpc::AuthMetadataProcessor {
  public:
-  // tokens null: none are asked for. `user`: of all connections that have this processor; null: they have none.
+  // tokens null: no token is needed. `user`: the user of all connections with this processor; null: not a unix socket.
   Authorizer(Tokens* tokens, Metrics* metrics, RefusalLog* refusals, std::shared_ptr<const SocketUser> user = nullptr)
       : tokens_(tokens), metrics_(metrics), refusals_(refusals), user_(std::move(user)) {}
 
@@ -33,11 +34,11 @@ class Authorizer : public grpc::AuthMetadataProcessor {
   grpc::Status Process(const InputMetadata& given, grpc::AuthContext* context, OutputMetadata* consumed,
                        OutputMetadata* response) override;
 
-  // The name of who sent this "authorization" header; empty: nobody known.
+  // The name that goes with the token in this "authorization" header; empty: the token is unknown.
   std::string NameOf(std::string_view header) const;
 
  private:
-  // `bearer`: of the token that the call shows, where it is known.
+  // Sets `bearer` if the call shows a known token.
   grpc::Status Check(const InputMetadata& given, std::optional<Tokens::Bearer>& bearer) const;
 
   Tokens* const tokens_;

@@ -53,7 +53,7 @@ void CertificateWatch::Look(const std::string& flag, File& file, absl::Time now)
   if (status.ok() && flag == "tls_cert") status = CheckKeyPair(file.path, key_);
   const bool again = now - file.warned >= kSayAgain;
   if (!status.ok()) {
-    // gRPC, too, goes on with what was before.
+    // gRPC, too, keeps using the former content.
     if (again) LogError("--{}: {}; what it held before is used on", flag, std::string(status.message()));
     if (again) file.warned = now;
     return;

@@ -11,18 +11,18 @@
 
 namespace msprobe::server {
 
-// Says in the metrics and, before it is too late, in the log when the certificates of a server cease to be valid: as
-// they are in use, which is as their files were when they last fitted together.
+// Shows in the metrics when the server's certificates expire, and warns in the log in good time. What counts are the
+// certificates in use: the files as they were when certificate and key last matched.
 // Threads: one.
 class CertificateWatch {
  public:
-  // How long before the end a line a day says so.
+  // Within this time before the expiry, the log gets one line a day.
   static constexpr absl::Duration kWarn = absl::Hours(24 * 14);
 
-  // `shard_ca`: authority of the other servers of a cluster; empty: there are none. Borrows the metrics.
+  // `shard_ca`: file of the authority of the cluster's other servers; empty: there are none. Borrows the metrics.
   CertificateWatch(const SecurityOptions& options, std::string shard_ca, Metrics* metrics);
 
-  // Looks at the files, every tls_reload_seconds at most.
+  // Reads the files, at most once every tls_reload_seconds.
   void Tick(absl::Time now);
 
  private:
@@ -40,8 +40,8 @@ class CertificateWatch {
   absl::Time next_ = absl::InfinitePast();
 };
 
-// What a server refuses to begin with. InvalidArgument: the certificate is nobody's or its key another's, or an
-// authority's file holds none, or either has expired.
+// The check before a server starts. InvalidArgument: certificate and key do not match, the authorities' file holds no
+// certificate, or one of the two has expired.
 absl::Status CheckCertificates(const SecurityOptions& options, absl::Time now);
 
 }  // namespace msprobe::server

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Certificates are made by the program openssl, as an operator would.
+// Makes certificates with the program openssl, as an operator would.
 class CertificateWatchTest : public testing::Test {
  protected:
   std::string Path(const std::string& name) const { return directory_ / name; }
@@ -32,7 +32,7 @@ class CertificateWatchTest : public testing::Test {
     options.tls_key = Path("server.key");
     return options;
   }
-  // Days from now until the metric says that it is over.
+  // Days until the expiry that the metric shows.
   double DaysLeft(const std::string& flag) {
     return (metrics_.Value(Metric::kCertificateExpiry, {flag}) - absl::ToDoubleSeconds(now_ - absl::UnixEpoch())) /
            86400;
@@ -48,7 +48,7 @@ TEST_F(CertificateWatchTest, SaysWhenTheyEndAndFollowsTheFiles) {
   Make("other", 50);
   SecurityOptions options = Options();
   options.tls_client_ca = Path("authorities.pem");
-  // While one goes and another comes, the later one counts.
+  // While one authority replaces another, the later expiry counts.
   std::ofstream(options.tls_client_ca) << std::ifstream(Path("server.pem")).rdbuf()
                                        << std::ifstream(Path("other.pem")).rdbuf();
   CertificateWatch watch(options, Path("server.pem"), &metrics_);

@@ -8,7 +8,7 @@
 
 namespace msprobe::server {
 
-// What is said of a cluster on the command line, or in the environment where a flag is empty.
+// The settings of a cluster from the command line; an empty flag may be set in the environment instead.
 struct ClusterFlags {
   std::string shards = {};            // --shards, MSPROBE_SHARDS: see ParseShardList
   std::string this_shard = {};        // --this_shard, MSPROBE_THIS_SHARD
@@ -16,12 +16,12 @@ struct ClusterFlags {
   std::string shard_token_file = {};  // --shard_token_file, MSPROBE_SHARD_TOKEN_FILE
 };
 
-// Fills what is empty from the environment.
+// Fills the empty flags from the environment.
 void AddEnvironment(ClusterFlags& flags);
 
-// Without shards: a server that is alone. this_shard may be left out where the host of just one of them is `host_name`
-// or begins with it and a dot. With --tls_cert the others are reached by TLS, shown the same certificate, and known by
-// --shard_ca, else by --tls_client_ca. InvalidArgument names the flag, the value and what would be right.
+// Without shards the server is alone. this_shard may be empty if exactly one shard's host is `host_name`, or begins with
+// it and a dot. With --tls_cert the servers talk TLS to each other: this one shows its own certificate, and checks
+// theirs against --shard_ca or else --tls_client_ca. InvalidArgument names the flag, the value and what is allowed.
 absl::StatusOr<PeersOptions> ClusterOf(const ClusterFlags& flags, const SecurityOptions& security, bool embedded,
                                        const std::string& host_name);
 

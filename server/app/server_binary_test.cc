@@ -1,4 +1,4 @@
-// The real binary, from outside: flags, streams, signals, and an embedded server's life.
+// Tests the real binary from outside: flags, streams, signals, and the life of an embedded server.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ using testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
-// Looks every 10 ms at what another process does.
+// Waits until another process has made the condition true, checking every 10 ms.
 bool Eventually(const std::function<bool()>& condition) {
   for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end; absl::SleepFor(absl::Milliseconds(10))) {
     if (condition()) return true;
@@ -67,7 +67,7 @@ class Process {
     if (!ended_ && waitpid(pid_, &status_, WNOHANG) == pid_) ended_ = true;
     return ended_;
   }
-  // The exit code; minus the signal's number; -1000 when it does not end.
+  // The exit code, or minus the signal's number, or -1000 if the process does not end.
   int Wait() {
     if (!Eventually([this] { return Ended(); })) return -1000;
     return WIFEXITED(status_) ? WEXITSTATUS(status_) : -WTERMSIG(status_);
@@ -331,7 +331,7 @@ TEST_F(ServerBinaryTest, KilledWithItsProcessesItCompletesTheExportsWhenStartedA
   DyingProcess process(directory_);
   ScriptedAgent agent("a");
   process.Sign(agent.hello());
-  // A server that exports nothing: as one that was killed before it could.
+  // A server that exports nothing, like one that was killed before it could.
   auto server = Serve();
   {
     Stream stream(address_, agent.hello());

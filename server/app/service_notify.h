@@ -4,8 +4,8 @@
 
 namespace msprobe::server {
 
-// Tells systemd how the service stands: "READY=1", "RELOADING=1", "STOPPING=1" (sd_notify(3)). Nothing where the
-// process is not a unit of Type=notify.
+// Tells systemd the state of the service: "READY=1", "RELOADING=1", "STOPPING=1" (sd_notify(3)). Does nothing if the
+// process is not a systemd unit with Type=notify.
 void NotifyService(std::string_view state);
 
 }  // namespace msprobe::server

@@ -15,7 +15,7 @@
 namespace msprobe::server {
 namespace {
 
-// Of one start of one program, not of a machine: an agent gives the last five to the server that it starts.
+// Flags that belong to one start, not to a machine. The last five are those that an agent gives to the server it starts.
 constexpr std::array<std::string_view, 13> kCommandLineOnly = {
     "config",   "check",     "check_config",   "probe",     "recover",           "recover_to",    "recover_seconds",
     "embedded", "dump_path", "dump_quota_mib", "advertise", "idle_exit_seconds", "export_threads"};
@@ -27,7 +27,7 @@ bool Contains(const Names& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Flags of the server, not those that the libraries under it define.
+// The flags of the server, without those of its libraries.
 std::vector<absl::CommandLineFlag*> OwnFlags() {
   std::vector<absl::CommandLineFlag*> own;
   for (const auto& [name, flag] : absl::GetAllFlags()) {
@@ -161,7 +161,7 @@ absl::StatusOr<std::vector<std::string>> Settings::Reload() {
     if (status = Assign(*flag, value, file_); !status.ok()) break;
     if (!IsReloadable(name)) need_restart.push_back(name);
   }
-  // What needs a restart was assigned to see whether it parses.
+  // Settings that need a restart were assigned only to see whether they parse.
   for (const auto& [name, value] : before) {
     std::string error;
     if (!status.ok() || !IsReloadable(name)) FindOwn(name)->ParseFrom(value, &error);

@@ -18,27 +18,28 @@ struct SettingLine {
   int line = 0;
 };
 
-// "name = value" lines; # begins a comment line; a value may stand in double quotes. InvalidArgument: "line 3: ...".
+// Lines of the form "name = value". A line that begins with # is a comment; a value may be in double quotes.
+// InvalidArgument: "line 3: ...".
 absl::StatusOr<std::vector<SettingLine>> ParseSettings(std::string_view text);
 
-// Flags of this program from three places: the command line goes before the environment (MSPROBE_ and the flag's name
-// in capitals), that before the file, that before the default.
+// The flags of this program come from three places. The command line goes before the environment (MSPROBE_ and the
+// flag's name in capitals), the environment before the file, and the file before the default.
 //
-// 1. A setting that is no flag of the server, or whose value does not parse, is refused by name.
-// 2. Some flags are of one start and stand on the command line only; see kCommandLineOnly.
-// 3. Reload changes reloadable flags only, all of them or, where the file is wrong, none.
-// Threads: one, as flags are read by one.
+// 1. A setting that is not a flag of the server, or whose value does not parse, is an error that names it.
+// 2. Some flags belong to one start and may be given on the command line only; see kCommandLineOnly.
+// 3. Reload changes reloadable flags only. If the file is wrong, it changes nothing.
+// Threads: one, the thread that reads the flags.
 class Settings {
  public:
-  // `arguments` as main got them; read before absl parses them. `file`: empty is none.
+  // `arguments`: argv of main, before absl parses it.
   explicit Settings(const std::vector<std::string>& arguments);
 
-  // Call once, after the command line was parsed.
+  // Call once, after the command line was parsed. `file` may be empty.
   absl::Status Load(const std::string& file);
-  // Reads the file of Load again. The names of settings that differ now and need a restart.
+  // Reads the file again. Returns the names of changed settings that need a restart.
   absl::StatusOr<std::vector<std::string>> Reload();
 
-  // "listen = 127.0.0.1:50051   (default)", a line each, in order of name.
+  // One line for each setting, by name: "listen = 127.0.0.1:50051   (default)".
   std::string Describe() const;
 
   static bool IsReloadable(std::string_view name);

@@ -20,7 +20,7 @@
 namespace msprobe::server {
 namespace {
 
-// Where there is no descriptor for another connection.
+// The pause before the next attempt when no descriptor is free for another connection.
 constexpr std::chrono::milliseconds kNoDescriptor(100);
 
 absl::Status CannotListen(const std::string& path) {

@@ -15,31 +15,31 @@
 
 namespace msprobe::server {
 
-// A unix socket that a gRPC server serves, and that knows the user at the other end of each connection, which gRPC does
-// not: it accepts connections itself and hands them over through one of several doors, of which each has one user and
-// credentials of its own.
+// A unix socket for a gRPC server that knows the user at the other end of each connection. gRPC does not know the user,
+// so this class accepts the connections itself and hands each to gRPC through a door: an acceptor with credentials of
+// its own, which serves one user.
 //
-// A user keeps his door for good. When all have one, further users share the last, which names nobody.
+// A user keeps the same door for good. When every door has a user, further users share the last one, which names no
+// user.
 // Threads: one of its own from Serve to destruction.
 class UnixListener {
  public:
   static constexpr size_t kDoors = 256;
-  // Where only the server's user (and root) reaches the socket.
+  // Enough for a socket that only the server's user and root can reach.
   static constexpr size_t kPrivateDoors = 3;
 
-  // The credentials of connections of one user, who is known when the first of them comes.
+  // Makes the credentials of one door. `user` is set when the user's first connection comes.
   using Credentials = std::function<std::shared_ptr<grpc::ServerCredentials>(std::shared_ptr<const SocketUser> user)>;
 
-  // Binds the path, with these permissions from the first moment at which anybody can connect; a socket that nobody
-  // serves is replaced. The server that `builder` builds is served through it. Unavailable: another server answers
-  // there, or it cannot be.
+  // Binds the path for the server that `builder` will build. The permissions hold before anybody can connect. A socket
+  // that no server serves is replaced. Unavailable: another server answers there, or the path cannot be bound.
   static absl::StatusOr<std::unique_ptr<UnixListener>> Bind(const std::string& path, mode_t mode,
                                                             grpc::ServerBuilder& builder,
                                                             const Credentials& credentials);
   // Ends the thread and removes the path.
   ~UnixListener();
 
-  // The server has been started.
+  // Begins to accept. Call when the gRPC server has started.
   void Serve();
 
  private:
@@ -55,10 +55,10 @@ class UnixListener {
 
   const std::string path_;
   const int listening_;
-  const int ending_;  // readable: the thread ends
+  const int ending_;  // an event descriptor: once it is readable, the thread ends
   bool bound_ = false;
   std::vector<Door> doors_;
-  std::map<uid_t, size_t> door_of_user_;  // of the thread
+  std::map<uid_t, size_t> door_of_user_;  // used by the thread alone
   std::thread thread_;
 };
 

@@ -51,7 +51,7 @@ void AgentQueues::Tick(absl::Time now) {
   }
   v1::ControlCommand status;
   status.set_action(v1::ControlCommand::STATUS);
-  // As RunControl numbers what users ask.
+  // Numbered as RunControl numbers users' commands.
   status.set_id(static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())));
   for (const std::shared_ptr<LiveSession>& session : due) session->Control(status);
 }

@@ -13,14 +13,13 @@
 
 namespace msprobe::server {
 
-// How much lies with the agents: asks each connected process how it stands, and shows what it says it still holds as
-// msprobe_agent_queue_bytes.
+// Asks each connected process how many bytes its agent still holds, and shows the answers as msprobe_agent_queue_bytes.
 //
-// 1. A process is asked when it is first seen and every kPeriod after; the sender of its agent answers, not the
-// program.
+// 1. A process is asked when it is first seen and every kPeriod after that. The agent's sender thread answers, not the
+//    program.
 // 2. Agents without the capability "control" are not asked and have no series.
-// 3. A series goes when its process is no longer connected: what it holds is then not known.
-// 4. The metric's own bound on pairs of run and rank holds (server/metrics/catalogue.cc).
+// 3. When a process is no longer connected, its series is removed, because its bytes are no longer known.
+// 4. The number of series is bounded in server/metrics/catalogue.cc.
 // Threads: any. Borrowed objects outlive it.
 class AgentQueues {
  public:
@@ -28,9 +27,9 @@ class AgentQueues {
 
   AgentQueues(const Sessions* sessions, Metrics* metrics) : sessions_(sessions), metrics_(metrics) {}
 
-  // Often, as it likes; does its work once a second.
+  // May be called often; works once a second.
   void Tick(absl::Time now);
-  // A process says how it stands, asked by whomever.
+  // Takes a process's report, whoever asked for it.
   void Report(const std::string& session, const v1::ControlReport& report);
 
  private:

@@ -13,7 +13,7 @@
 namespace msprobe::server {
 namespace {
 
-// The stream of a process: what it is asked.
+// A process's stream that keeps the commands it gets.
 class FakeStream : public SessionListener {
  public:
   void OnDurable(uint64_t) override {}
@@ -38,7 +38,7 @@ class AgentQueuesTest : public testing::Test {
     queues_ = std::make_unique<AgentQueues>(sessions_.get(), &metrics_);
   }
 
-  // Connected until what it gives is destroyed.
+  // The process is connected until the returned session is destroyed.
   std::shared_ptr<Session> Connect(const v1::Hello& hello, const std::shared_ptr<FakeStream>& stream) {
     auto session = sessions_->OpenStream(hello, stream, Caller());
     EXPECT_TRUE(session.ok()) << session.status();

@@ -12,9 +12,9 @@
 
 namespace msprobe::server {
 
-// RunControl::Ask of every server that a run lies on, side by side: a process hears it from the server on which it
-// sends. Who cannot be asked is added to `missing`; the processes of the others have heard it all the same.
-// NotFound: no server that answered has a process that was meant.
+// Does RunControl::Ask on every server of the run, side by side, because each process is connected to one of them.
+// Servers that cannot be asked are added to `missing`; the processes on the others get the command all the same.
+// NotFound: no server that answered has a process that the request means.
 absl::Status AskCluster(RunControl& here, const Store& store, Peers& peers, const v1::ControlRunRequest& request,
                         const std::string& asked_by, const std::function<bool()>& cancelled, MissingShards& missing,
                         v1::ControlRunResponse* response);

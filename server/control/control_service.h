@@ -15,15 +15,17 @@
 
 namespace msprobe::server {
 
-// On all servers that have it. NotFound: none does. Unavailable: some could not be told; once more says it to all.
+// Pins or unpins the run on all servers that have it. NotFound: none has it. Unavailable: some servers could not be
+// told; the call may be repeated.
 absl::Status PinRun(Store& store, Peers* peers, const std::string& run, bool pinned);
-// What is known of the cluster's servers; nothing where this one is alone.
+// Adds the state of the cluster's servers to `info`. Adds nothing if this server is alone.
 void DescribeShards(Peers* peers, v1::ServerInfo& info);
 
-// msprobe.v1.Control.
+// Implements msprobe.v1.Control. Threads: any. Borrowed objects outlive it.
 class ControlService final : public v1::Control::Service {
  public:
-  // `scratch`: where backups lie while they are sent. `bearer`: whose an authorization header is; may be empty.
+  // `scratch`: directory for backups while they are sent. `bearer` gives the name behind an authorization header; may be
+  // empty. `peers` null: this server is alone.
   ControlService(std::function<v1::ServerInfo()> info, std::function<void()> drain, Store* store, std::string scratch,
                  RunControl* runs, std::function<std::string(std::string_view)> bearer, Peers* peers = nullptr)
       : info_(std::move(info)),
@@ -54,7 +56,7 @@ class ControlService final : public v1::Control::Service {
                           v1::ControlRunResponse* response) override;
 
  private:
-  // The bearer of the token, and who the client says it is; else where the call comes from.
+  // The bearer of the token and the user that the client names; without both, the caller's address.
   std::string AskedBy(const grpc::ServerContext& context, const v1::ControlRunRequest& request) const {
     const auto header = context.client_metadata().find("authorization");
     std::string who;

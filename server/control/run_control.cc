@@ -18,7 +18,7 @@ constexpr uint32_t kWait = 5'000;
 constexpr uint32_t kLongestWait = 30'000;
 constexpr size_t kLongestSettings = size_t{64} << 10;
 constexpr size_t kLongestText = 4096;
-constexpr absl::Duration kLook = absl::Milliseconds(200);  // how often a caller that went away is noticed
+constexpr absl::Duration kLook = absl::Milliseconds(200);  // how often to check whether the caller has gone away
 
 bool IsRank(const v1::Rank& rank) { return rank.kind() == v1::Rank::RANK; }
 
@@ -127,7 +127,7 @@ absl::Status RunControl::Ask(const v1::ControlRunRequest& request, const std::st
   const absl::Time deadline = absl::Now() + absl::Milliseconds(request.wait_ms() == 0 ? kWait : request.wait_ms());
   {
     absl::MutexLock lock(&mu_);
-    // Above those that a server before this one has given.
+    // Higher than the ids that an earlier server has used.
     last_id_ = std::max(last_id_ + 1, static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())));
     command.set_id(last_id_);
     ++asking_;
