@@ -19,8 +19,8 @@ struct ClusterFlags {
 // Fills the empty flags from the environment.
 void AddEnvironment(ClusterFlags& flags);
 
-// Without shards the server is alone. this_shard may be empty if exactly one shard's host is `host_name`, or begins with
-// it and a dot. With --tls_cert the servers talk TLS to each other: this one shows its own certificate, and checks
+// Without shards the server is alone. this_shard may be empty if exactly one shard's host is `host_name`, or begins
+// with it and a dot. With --tls_cert the servers talk TLS to each other: this one shows its own certificate, and checks
 // theirs against --shard_ca or else --tls_client_ca. InvalidArgument names the flag, the value and what is allowed.
 absl::StatusOr<PeersOptions> ClusterOf(const ClusterFlags& flags, const SecurityOptions& security, bool embedded,
                                        const std::string& host_name);

@@ -60,8 +60,8 @@ absl::Status CheckSecurity(const SecurityOptions& options, const std::vector<Lis
 }
 
 std::shared_ptr<grpc::ServerCredentials> CredentialsOf(const SecurityOptions& options, const ListenAddress& address) {
-  // Plain bytes, but in contrast to insecure credentials these let an AuthMetadataProcessor see each call. CheckSecurity
-  // has made sure that the address is local.
+  // Plain bytes, but in contrast to insecure credentials these let an AuthMetadataProcessor see each call.
+  // CheckSecurity has made sure that the address is local.
   if (!address.unix_path.empty()) return grpc::experimental::LocalServerCredentials(UDS);
   if (options.tls_cert.empty()) {
     return options.tokens.empty() ? grpc::InsecureServerCredentials()

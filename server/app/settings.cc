@@ -15,7 +15,8 @@
 namespace msprobe::server {
 namespace {
 
-// Flags that belong to one start, not to a machine. The last five are those that an agent gives to the server it starts.
+// Flags that belong to one start, not to a machine. The last five are those that an agent gives to the server it
+// starts.
 constexpr std::array<std::string_view, 13> kCommandLineOnly = {
     "config",   "check",     "check_config",   "probe",     "recover",           "recover_to",    "recover_seconds",
     "embedded", "dump_path", "dump_quota_mib", "advertise", "idle_exit_seconds", "export_threads"};

@@ -59,7 +59,7 @@ void StoreMeters::PublishProcess() {
   if (!error) metrics_->Set(Metric::kProcessOpenFiles, static_cast<double>(std::distance(begin(open), end(open)) - 1));
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    metrics_->Set(Metric::kProcessMostFiles, static_cast<double>(files.rlim_cur));
+    metrics_->Set(Metric::kProcessMaxFiles, static_cast<double>(files.rlim_cur));
   }
 }
 

@@ -24,8 +24,8 @@ void DescribeShards(Peers* peers, v1::ServerInfo& info);
 // Implements msprobe.v1.Control. Threads: any. Borrowed objects outlive it.
 class ControlService final : public v1::Control::Service {
  public:
-  // `scratch`: directory for backups while they are sent. `bearer` gives the name behind an authorization header; may be
-  // empty. `peers` null: this server is alone.
+  // `scratch`: directory for backups while they are sent. `bearer` gives the name behind an authorization header; may
+  // be empty. `peers` null: this server is alone.
   ControlService(std::function<v1::ServerInfo()> info, std::function<void()> drain, Store* store, std::string scratch,
                  RunControl* runs, std::function<std::string(std::string_view)> bearer, Peers* peers = nullptr)
       : info_(std::move(info)),

@@ -5,7 +5,7 @@
 namespace msprobe::server {
 namespace {
 
-// The same files below a directory.
+// Puts the files into a directory of another sink.
 class DirectoryOfSink : public FileSink {
  public:
   DirectoryOfSink(FileSink& sink, std::string directory) : sink_(sink), directory_(std::move(directory)) {}

@@ -13,42 +13,44 @@
 
 namespace msprobe::server {
 
-// What a request asks of an export, whatever its format. A format refuses what it cannot do.
+// The options of an export in any format. A format returns an error for an option that it cannot honour.
 struct ExportOptions {
-  bool extended = false;         // statistics that mindstudio-probe does not have
+  bool extended = false;         // adds statistics that mindstudio-probe does not have
   bool strict_json = false;      // null instead of NaN, Infinity and -Infinity
-  bool omit_tensors = false;     // no contents of tensors
-  std::string output_directory;  // where the files will lie, absolute; empty: not known
+  bool omit_tensors = false;     // leaves out the contents of tensors
+  std::string output_directory;  // absolute path at which the reader will find the files; empty: not known
 };
 
-// One export: steps of one run, in order of step and rank, become files below one directory.
+// One export: writes steps of one run as files below one directory.
 // Threads: one.
 class StepsExport {
  public:
   virtual ~StepsExport() = default;
+  // Adds a step of a rank. Steps come in order of step and rank.
   virtual absl::Status Add(RecordSource& step) = 0;
-  // After the last step: what holds all of them.
+  // Called after the last step, to write files that cover all steps.
   virtual absl::Status Finish() { return absl::OkStatus(); }
 };
 
-// The formats of a server, by name. A new one is a file that makes a StepsExport, and a line in Standard().
-// Threads: any, once all are registered.
+// The export formats of a server, by name. A new format is one file that implements StepsExport and one line in
+// Standard().
+// Threads: any, once all formats are registered.
 class ExportFormats {
  public:
-  // The sink outlives the export.
+  // Begins an export. The sink outlives it.
   using Begin = std::function<std::unique_ptr<StepsExport>(const ExportOptions& options, FileSink& sink)>;
 
   static ExportFormats Standard();
 
   void Register(std::string name, Begin begin) { formats_[std::move(name)] = std::move(begin); }
-  // An empty name is "dump". InvalidArgument: there is no such format; says which there are.
+  // An empty name means "dump". InvalidArgument: the format does not exist; the message lists those that do.
   absl::StatusOr<Begin> Find(std::string_view name) const;
 
  private:
   std::map<std::string, Begin, std::less<>> formats_;
 };
 
-// "dump": each step and rank as mindstudio-probe lays it out (ExportStep), in step{N}/rank{R}.
+// "dump": the files of mindstudio-probe (ExportStep), in one directory step{N}/rank{R} for each step and rank.
 std::unique_ptr<StepsExport> BeginDump(const ExportOptions& options, FileSink& sink);
 
 }  // namespace msprobe::server

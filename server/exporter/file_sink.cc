@@ -48,7 +48,7 @@ absl::Status MakeDirectories(const std::filesystem::path& path, std::optional<mo
 }
 
 void RemoveAll(const std::string& directory) {
-  std::error_code ignored;  // what stays behind is a hidden temporary, not a wrong export
+  std::error_code ignored;  // a failure leaves a hidden temporary, not a wrong export
   std::filesystem::remove_all(directory, ignored);
 }
 
@@ -80,7 +80,7 @@ absl::StatusOr<DirectorySink> DirectorySink::Open(std::string directory, std::op
   if (absl::Status status = MakeDirectories(path.parent_path(), umask); !status.ok()) return status;
   const std::string temporary =
       (path.parent_path() / Cat(".", path.filename().string(), ".", getpid(), ".", next++, ".partial")).string();
-  RemoveAll(temporary);  // left by a process of the same id
+  RemoveAll(temporary);  // an earlier process with the same id may have left it
   if (absl::Status status = MakeDirectories(temporary, umask); !status.ok()) return status;
   return DirectorySink(std::move(directory), temporary, umask);
 }

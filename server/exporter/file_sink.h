@@ -14,12 +14,11 @@
 
 namespace msprobe::server {
 
-// Where the files of one rank directory (step0/rank0) go, one file after another.
+// Takes the files of one rank directory (step0/rank0), one after another.
 //
-// Threads: one thread at a time.
-// Invariants:
-// 1. paths are relative to the rank directory, '/' between parts, never ".." and never absolute;
-// 2. Begin, any number of Write, End; files do not nest; the same path twice: the later content stands.
+// 1. Paths are relative to the rank directory, with '/' between parts. They never contain ".." and are never absolute.
+// 2. Each file is Begin, any number of Write, End. Files do not nest. If a path comes twice, the later content wins.
+// Threads: one at a time.
 class FileSink {
  public:
   virtual ~FileSink() = default;
@@ -29,14 +28,14 @@ class FileSink {
   virtual absl::Status End() = 0;
 };
 
-// Writes into a temporary sibling of `directory` and puts it in place whole by Commit(). Nobody ever sees a
-// half-written directory; an existing one is exchanged in one step (renameat2 RENAME_EXCHANGE; where the file system
-// lacks it, by two renames with a gap in which neither name exists), then removed. Without fsync: the store is what
-// survives power loss. Destroyed without Commit(): everything written is removed.
+// Writes into a temporary sibling of `directory`, which Commit() moves into place, so that nobody ever sees a
+// half-written directory. An existing directory is exchanged in one step (renameat2 RENAME_EXCHANGE) and then removed.
+// A file system without RENAME_EXCHANGE takes two renames, between which the directory is missing. There is no fsync,
+// because the store is what survives power loss. Destruction without Commit() removes everything that was written.
 class DirectorySink : public FileSink {
  public:
-  // Makes missing parents. InvalidArgument or the system's error, naming the directory. `umask`: of whoever is to read
-  // the files, instead of this process's.
+  // Makes missing parents. InvalidArgument or the system's error, naming the directory. `umask`: for the new files,
+  // instead of this process's.
   static absl::StatusOr<DirectorySink> Open(std::string directory, std::optional<mode_t> umask = std::nullopt);
 
   DirectorySink(DirectorySink&& other) noexcept;
@@ -47,7 +46,7 @@ class DirectorySink : public FileSink {
   absl::Status Write(std::string_view content) override;
   absl::Status End() override;
 
-  // The files appear. Once; nothing may be written afterwards.
+  // Makes the files appear. Call once; nothing may be written afterwards.
   absl::Status Commit();
 
  private:
@@ -59,16 +58,17 @@ class DirectorySink : public FileSink {
   std::string temporary_;  // empty: committed or moved from
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;
-  std::string buffer_;  // of that file, not written yet
+  std::string buffer_;  // the part of that file that is not written yet
 };
 
-// Sends each file as FileChunk messages: the first of a file carries `prefix` + path, the last has `last` set.
+// Sends each file as FileChunk messages. The first message of a file has `prefix` + path, the last has `last` set.
 class ChunkSink : public FileSink {
  public:
-  // False: the peer is gone.
+  // Returns false if the receiver is gone.
   using Send = absl::AnyInvocable<bool(const v1::FileChunk&)>;
 
-  // prefix: "step0/rank0/". files_total: over the whole answer, 0 where not known. chunk_bytes: content of one message.
+  // prefix: for example "step0/rank0/". files_total: number of files in the whole answer, 0 if not known. chunk_bytes:
+  // content of one message at most.
   ChunkSink(std::string prefix, Send send, uint64_t files_total = 0, size_t chunk_bytes = 256 << 10);
 
   absl::Status Begin(std::string_view path) override;

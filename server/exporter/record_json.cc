@@ -92,7 +92,7 @@ class LeafWriter {
   }
 
   void Write(const Number& number, JsonWriter& writer) {
-    // A bool of a framework whose types are known by name only.
+    // A framework whose types are known by name only gives bools as integers.
     if (dtype_ == v1::DTYPE_BOOL && number.has_integer()) {
       writer.Bool(number.integer() != 0);
     } else {
@@ -130,7 +130,7 @@ class LeafWriter {
     WriteOptional(leaf_.has_norm() && rules_.norm, leaf_.norm(), Field("Norm"));
   }
 
-  // Members of attributes_json, without those that mindstudio-probe has not.
+  // Writes attributes_json, without the members that mindstudio-probe does not have.
   void WriteAttributes() {
     if (leaf_.attributes_json().empty()) return;
     rapidjson::Document attributes;
@@ -153,7 +153,7 @@ class LeafWriter {
       WriteOptional(leaf_.has_norm(), leaf_.norm(), Field("Norm"));
       WriteOptional(leaf_.has_variance(), leaf_.variance(), Field("Variance"));
     }
-    if (leaf_.has_max() && leaf_.has_variance()) {  // without variance it is from an import, which has no counts
+    if (leaf_.has_max() && leaf_.has_variance()) {  // an imported leaf has neither variance nor counts
       Field("nan_count").Uint64(leaf_.nan_count());
       Field("positive_inf_count").Uint64(leaf_.positive_inf_count());
       Field("negative_inf_count").Uint64(leaf_.negative_inf_count());
@@ -263,7 +263,7 @@ bool HasNonFinite(const v1::Value& value) {
   return false;
 }
 
-// What a record gave: everything that is no input and no parameter.
+// Whether one of the record's outputs does: everything but inputs and parameters.
 bool GaveNonFinite(const v1::Record& record) {
   for (const v1::Value::Entry& entry : record.fields().dict().entries()) {
     if (!entry.key().starts_with("input") && entry.key() != "parameters" && HasNonFinite(entry.value())) return true;

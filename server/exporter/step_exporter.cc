@@ -79,7 +79,7 @@ class Export {
            (record.kind() == v1::RECORD_DEBUG) == debug_;
   }
 
-  // First reading: names, parents, stacks, and which tensors have files.
+  // The first reading collects names, parents and stacks, and which tensors have files.
   absl::Status Survey() {
     absl::Status status = reader_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
       if (!debug_ && settings_.stack_and_construct()) structure_.Add(record, stack_id);
@@ -107,7 +107,7 @@ class Export {
 
   absl::Status WriteTensor(TensorJob& job) {
     std::unique_ptr<TensorFileWriter> writer;
-    // The file begins with the first chunk: a payload that never arrived leaves none.
+    // The first chunk begins the file, so a payload that never arrived leaves no file.
     auto start = [&]() -> absl::Status {
       if (absl::Status status = sink_.Begin(Cat(kTensorDirectory, "/", job.file)); !status.ok()) return status;
       ByteSink to_file = [this](std::string_view bytes) { return sink_.Write(bytes); };
@@ -255,7 +255,7 @@ class Export {
   bool debug_ = false;
   ModuleTree structure_;
   std::vector<TensorJob> jobs_;
-  absl::flat_hash_set<std::string> missing_;  // files that are not there although their tensor has a payload
+  absl::flat_hash_set<std::string> missing_;  // files that could not be written because the payload is missing
   StepExportSummary summary_;
 };
 
@@ -281,7 +281,7 @@ TensorDescription DescribeTensor(const v1::TensorLeaf& leaf) {
 }
 
 std::string FrameText(const v1::Frame& frame) {
-  // A frame that an import could not take apart stands whole in its path.
+  // An import puts a frame that it cannot parse into the path, whole.
   if (frame.line() == 0 && frame.function().empty()) return frame.path();
   return Cat("File ", frame.path(), ", line ", frame.line(), ", in ", frame.function(), ", \n ", frame.source());
 }

@@ -9,12 +9,12 @@
 
 namespace msprobe::server {
 
-// Sends a checkpoint of the store, file by file. `scratch`: a directory on the file system of the store, in which the
-// checkpoint lies meanwhile. `send` gives false when nobody listens any more.
+// Sends a checkpoint of the store, file by file. `scratch`: a directory on the store's file system, for the checkpoint
+// while it is sent. `send` returns false when the receiver is gone.
 absl::Status SendBackup(const Store& store, const std::string& scratch,
                         const std::function<bool(const v1::BackupChunk&)>& send);
 
-// What a backup that a crash interrupted left there.
+// Removes what backups that a crash interrupted left in `scratch`.
 void RemoveLeftBackups(const std::string& scratch);
 
 }  // namespace msprobe::server

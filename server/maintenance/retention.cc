@@ -10,7 +10,7 @@
 namespace msprobe::server {
 namespace {
 
-// What uploads that began again and crashes leave in segments is little, and looking for it reads every extent.
+// Restarted uploads and crashes leave little unused space in segments, and the search for it reads every extent.
 constexpr absl::Duration kCollectEvery = absl::Hours(1);
 
 }  // namespace
@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<KeptRun>> Retention::Runs() const {
       if (session.run() != row.number()) continue;
       run.open |= session.state() == storage::SessionRow::OPEN;
       const absl::Time opened = absl::FromUnixMicros(OpenedUnixUs(session));
-      // Of a session of an earlier version only the agent's clock is known, which may be ahead.
+      // For a session that an earlier version stored only the agent's clock is known, which may be ahead.
       if (opened <= now) run.begun = std::max(run.begun, opened);
     }
     auto steps = store_->steps().Of(row.number());

@@ -14,33 +14,33 @@
 
 namespace msprobe::server {
 
-// How much is kept. A limit of 0 (or an infinite age) is none.
+// Limits on what is kept. 0, or an infinite age, means no limit.
 struct RetentionOptions {
   absl::Duration age = absl::InfiniteDuration();  // since the run's latest session was opened, by the server's clock
-  uint64_t bytes = 0;                             // of all runs together: rows and payloads
+  uint64_t bytes = 0;                             // rows and payloads of all runs together
   uint32_t runs = 0;
-  uint64_t run_quota = 0;                     // bytes of one run; beyond, its agents are refused
-  absl::Duration period = absl::Seconds(10);  // between two looks
+  uint64_t run_quota = 0;                     // bytes of one run; a run with more has its agents refused
+  absl::Duration period = absl::Seconds(10);  // time between two looks
 };
 
-// A run as retention sees it.
+// What retention knows of a run.
 struct KeptRun {
   std::string name;
   uint32_t number = 0;
-  absl::Time begun;  // its latest session was opened, by the server's clock
+  absl::Time begun;  // when the latest session was opened, by the server's clock
   uint64_t bytes = 0;
   bool open = false;
   bool pinned = false;
 };
 
-// Names of the runs to remove, oldest first. Pinned and open runs count towards the limits and are never removed.
+// Names of the runs to remove, oldest first. Pinned and open runs count towards the limits but are never removed.
 std::vector<std::string> RunsToRemove(std::vector<KeptRun> runs, const RetentionOptions& options, absl::Time now);
 
-// Removes what is beyond the limits, and gives the disk what was deleted, by whomever.
+// Removes the runs beyond the limits, and gives the space of all deleted runs back to the disk.
 //
-// 1. A run with an open session is never removed; nor is one that is pinned.
-// 2. What a run takes is known as of the last look: a quota is exceeded by what comes between two looks.
-// Threads: one of its own between Start and Stop; Look only where there is none. Admit from any.
+// 1. A run that is pinned or has an open session is never removed.
+// 2. The size of a run is known as of the last look. So a run may exceed its quota by what arrives between two looks.
+// Threads: one of its own between Start and Stop. Look may be called only without that thread, Admit from any thread.
 class Retention {
  public:
   // Both are borrowed.
@@ -52,21 +52,21 @@ class Retention {
 
   // ResourceExhausted: the run has reached its quota.
   absl::Status Admit(uint32_t run) const;
-  // Holds from the next look on; `period` stays as it was.
+  // Takes effect at the next look. `period` does not change.
   void SetLimits(const RetentionOptions& limits);
-  // Everything there is to do now.
+  // Checks all limits once.
   absl::Status Look();
 
  private:
   void Loop();
   absl::StatusOr<std::vector<KeptRun>> Runs() const;
 
-  Store* const store_;
-  Metrics* const metrics_;
   RetentionOptions options() const;
 
+  Store* const store_;
+  Metrics* const metrics_;
   uint64_t reclaimed_ = 0;                       // Store::runs_deleted when space was last reclaimed
-  absl::Time collected_ = absl::InfinitePast();  // when segments were looked through last
+  absl::Time collected_ = absl::InfinitePast();  // when unused space in segments was last searched for
   mutable absl::Mutex mu_;
   RetentionOptions options_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

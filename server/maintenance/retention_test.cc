@@ -59,7 +59,7 @@ class RetentionTest : public testing::Test {
     sessions.admit = [this](uint32_t run) { return retention_ == nullptr ? absl::OkStatus() : retention_->Admit(run); };
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, sessions);
   }
-  // A run of one session with a payload of so many bytes of noise.
+  // Stores a run of one session with one payload of `bytes` random bytes.
   void Store1(const std::string& run, size_t bytes, bool end = true) {
     ScriptedAgent agent(run, run);
     agent.hello().set_started_unix_us(absl::ToUnixMicros(now_ + agents_clock_ahead_));
@@ -230,7 +230,8 @@ TEST_F(RetentionTest, ABackupUnderLoadIsAPrefixAndAnAgentAheadOfItGoesOnWithAGap
   const uint64_t held = load.watermark(*store_);
   ASSERT_LE(held, sequence);
 
-  // The agent had been told of 2000 batches; what the backup lacks is a gap, which the agent says (SERVER_LOST).
+  // The agent had 2000 batches acknowledged. Those that the backup lacks are a gap, which the agent reports
+  // (SERVER_LOST).
   load.hello().set_freed_through(2000);
   session = sessions_->OpenSession(load.hello());
   ASSERT_TRUE(session.ok()) << session.status();

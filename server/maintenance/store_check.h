@@ -8,7 +8,7 @@
 
 namespace msprobe::server {
 
-// One thing that cannot be read: "run job, rank0, step 3: ..." or "run job, payload 00ff...: ...".
+// A part of the store that cannot be read: "run job, rank0, step 3: ..." or "run job, payload 00ff...: ...".
 struct Damage {
   std::string where;
   std::string what;
@@ -19,8 +19,8 @@ struct CheckReport {
   std::vector<Damage> damages;
 };
 
-// Reads everything that is stored, and hashes every payload. A payload that has not arrived yet is no damage.
-// An error: not even the list of runs can be read.
+// Reads everything in the store and hashes every payload. A payload that has not arrived yet is not damage.
+// Returns an error if even the list of runs cannot be read.
 absl::StatusOr<CheckReport> CheckStore(const Store& store);
 
 }  // namespace msprobe::server

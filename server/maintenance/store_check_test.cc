@@ -1,4 +1,4 @@
-// Damage to the files of a store: refused, or read around and said exactly.
+// Damages the files of a store: the damage is refused, or read around and reported exactly.
 
 #include "server/maintenance/store_check.h"
 
@@ -35,7 +35,7 @@ class DamageTest : public testing::Test {
     if (store.ok()) store_ = *std::move(store);
     return store.status();
   }
-  // Rank 0 of a run; its files lie in the log and in segments, or with `files` in tables and blob files, too.
+  // Writes rank 0 of a run. The content lies in the log and in segments, with `files` in tables and blob files, too.
   void Write(ScriptedLoad& load, uint64_t batches, bool files) {
     Metrics metrics;
     Sessions sessions(store_.get(), &metrics, nullptr, SessionsOptions());
@@ -65,7 +65,7 @@ class DamageTest : public testing::Test {
     std::ifstream in(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  // The file that holds this text, with one byte of it changed.
+  // Changes one byte of this text in the file that holds it.
   bool Damage(const std::string& extension, const std::string& text) {
     for (const fs::path& path : Files(extension)) {
       std::string content = Content(path);
@@ -134,7 +134,7 @@ TEST_F(DamageTest, ADamagedTableOfRowsIsNamedStepByStep) {
     absl::Status opened = Open();
     auto report = opened.ok() ? CheckStore(*store_) : absl::StatusOr<CheckReport>(opened);
     if (!report.ok()) {
-      // What says which runs there are is damaged itself.
+      // The list of runs itself is damaged.
       EXPECT_THAT(std::string(report.status().message()), HasSubstr(path.filename().string()));
     } else {
       uint32_t steps = 0;

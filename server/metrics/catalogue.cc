@@ -119,7 +119,7 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Processor time of the server's process."},
     {Metric::kProcessOpenFiles, "msprobe_process_open_files", MetricType::kGauge, "files", "",
      "Descriptors that the server's process has open: files, sockets and connections."},
-    {Metric::kProcessMostFiles, "msprobe_process_max_files", MetricType::kGauge, "files", "",
+    {Metric::kProcessMaxFiles, "msprobe_process_max_files", MetricType::kGauge, "files", "",
      "How many it may have (RLIMIT_NOFILE)."},
     {Metric::kProcessStart, "msprobe_process_start_time_seconds", MetricType::kGauge, "seconds", "",
      "When this server began, as Unix time."},

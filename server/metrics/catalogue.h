@@ -8,7 +8,7 @@
 
 namespace msprobe::server {
 
-// Every metric, by its row in the table of catalogue.cc. A new one is one line here and one there.
+// Every metric has a row in the table of catalogue.cc. A new metric is one line here and one there.
 enum class Metric : uint8_t {
   kIngestBatches,
   kIngestBytes,
@@ -62,7 +62,7 @@ enum class Metric : uint8_t {
   kProcessBytes,
   kProcessCpu,
   kProcessOpenFiles,
-  kProcessMostFiles,
+  kProcessMaxFiles,
   kProcessStart,
   kAnalyses,
   kAnalysesUnderWay,
@@ -88,16 +88,16 @@ struct MetricRow {
   std::string_view name;
   MetricType type;
   std::string_view unit;
-  std::string_view labels;  // separated by commas, in the order in which values are given
+  std::string_view labels;  // names separated by commas, in the order in which callers give the values
   std::string_view help;
-  // Sets of label values at once; see Metrics.
+  // Sets of label values that exist at the same time; see Metrics.
   size_t max_series = 1000;
 };
 
-// In order of Metric.
+// All rows, in the order of Metric.
 std::span<const MetricRow> MetricCatalogue();
 
-// docs/metrics.md, whole.
+// The whole text of docs/metrics.md.
 std::string MetricsDocument();
 
 }  // namespace msprobe::server

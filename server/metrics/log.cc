@@ -15,7 +15,7 @@
 namespace msprobe::server {
 namespace {
 
-// As syslog(3) numbers them; by spdlog's level.
+// The severity of syslog(3) for spdlog's level.
 class Severity : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {
@@ -26,7 +26,7 @@ class Severity : public spdlog::custom_flag_formatter {
   std::unique_ptr<custom_flag_formatter> clone() const override { return std::make_unique<Severity>(); }
 };
 
-// The text of a line, whatever names are in it.
+// The text of a line, made safe by Visible.
 class Text : public spdlog::custom_flag_formatter {
  public:
   void format(const spdlog::details::log_msg& message, const std::tm&, spdlog::memory_buf_t& out) override {

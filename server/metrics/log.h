@@ -6,14 +6,14 @@
 
 namespace msprobe::server {
 
-// Puts every line on stderr as "2026-01-31 12:00:00.123 [info] text". Call once, before the first line.
-// A line is one line, whatever is in it (Visible).
-// Where stderr is the journal's (JOURNAL_STREAM), which stamps lines itself: "<6>text", the number being the severity.
+// Sends the log to stderr as "2026-01-31 12:00:00.123 [info] text". Call once, before the first line.
+// Control characters in a text are escaped, so that a line stays one line (Visible).
+// If stderr goes to the journal (JOURNAL_STREAM), which adds the time itself, a line is "<6>text" with the severity.
 void StartLog(const std::string& level);
-// Any time.
+// May be called at any time.
 void SetLogLevel(const std::string& level);
 
-// Lines for operators: LogInfo("session {} opened", id).
+// For operators: LogInfo("session {} opened", id).
 template <typename... Args>
 void LogInfo(fmt::format_string<Args...> text, Args&&... args) {
   spdlog::info(text, std::forward<Args>(args)...);

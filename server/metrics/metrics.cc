@@ -84,7 +84,7 @@ struct Metrics::Registry {
     }
 
     std::map<Values, Entry> series_;
-    std::list<const Values*> order_;  // the one touched last is last
+    std::list<const Values*> order_;  // by last touch, the latest at the end
   };
 
   struct Family {
@@ -106,8 +106,8 @@ Metrics::Metrics() : registry_(std::make_unique<Registry>()) {
       series.family = &registered;
       series.max_series = row.max_series;
       if (!row.labels.empty()) series.labels = absl::StrSplit(std::string(row.labels), ',');
-      // What has no labels is there from the start: a rate does not see the first event of a series that begins with
-      // it.
+      // A metric without labels exists from the start, because a rate misses the first event of a series that begins
+      // with that event.
       if (row.labels.empty()) series.Touch({});
     };
     if (row.type == MetricType::kCounter) {

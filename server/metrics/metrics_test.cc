@@ -40,7 +40,7 @@ TEST(Metrics, AddsAndSets) {
   EXPECT_EQ(metrics.Value(Metric::kOpenSessions), 7);
 }
 
-// One writer with many runs does not keep a later job out.
+// A writer with many runs must not keep a later job out.
 TEST(Metrics, ALaterRunTakesThePlaceOfTheOneThatChangedLongestAgo) {
   Metrics metrics;
   const auto run = [](int i) { return "run" + std::to_string(i); };

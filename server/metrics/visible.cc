@@ -29,8 +29,9 @@ Character FirstOf(std::string_view text) {
 
 bool IsShown(char32_t code) {
   if (code < 0x20 || (code >= 0x7f && code < 0xa0)) return false;
-  if (code == 0x2028 || code == 0x2029) return false;                                 // ends of lines and paragraphs
-  return !(code >= 0x202a && code <= 0x202e) && !(code >= 0x2066 && code <= 0x2069);  // turn the direction
+  if (code == 0x2028 || code == 0x2029) return false;  // line and paragraph separators
+  // Characters that turn the direction of writing.
+  return !(code >= 0x202a && code <= 0x202e) && !(code >= 0x2066 && code <= 0x2069);
 }
 
 }  // namespace
