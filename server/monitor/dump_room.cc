@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Processes are warned here, or at half of the limit where that is less, and whenever it has doubled.
+// Processes are warned at this size, or at half of the limit if that is less, and again whenever the size has doubled.
 constexpr uint64_t kWarnAt = uint64_t{10} << 30;
 
 uint64_t BytesOf(const fs::path& directory) {
@@ -133,7 +133,8 @@ v1::DumpRoom DumpRoom::state() const {
 
 void DumpRoom::Look(absl::Time now) {
   const v1::DumpRoom before = state();
-  // Of all steps rarely, as they may be many: at first, and while it is full, when somebody may make room.
+  // There may be many steps, so they are counted only at first, and while the room is full and somebody may delete
+  // some.
   if (disks_.empty() || (before.full() && now - counted_ >= options_.recount)) {
     CountSteps();
     counted_ = now;

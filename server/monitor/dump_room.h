@@ -16,48 +16,49 @@
 
 namespace msprobe::server {
 
-// How much of its disks an embedded run has taken, and whether it may take more. Its processes are told, and pause
-// capturing while it is full.
+// Knows how much of its disks an embedded run has taken, and whether it may take more. It tells the run's processes,
+// which pause capturing while the room is full.
 //
-// What counts: the step directories of dump_path, the data directory and the spool, in blocks as the disk counts them;
-// and steps that wait to be exported, at the average of those that are. Disks are counted apart. The limit is the
-// quota, of all disks together; without one, of each disk what the run held at the start and half of what was free, and
-// a tenth of what was free is left whoever takes the rest.
-// 1. At the limit it is full, until a twentieth of the limit is free again.
-// 2. What is on its way then is taken all the same, up to a quarter more; then Admit refuses.
-// 3. Nothing is ever deleted; when somebody else does so, it is seen.
+// These count, in blocks of the disk: the step directories of dump_path, the data directory and the spool. Steps that
+// wait to be exported count with the average size of exported steps. With a quota, the limit is the quota for all disks
+// together. Without one, each disk has a limit: what the run held there at the start plus half of what was free then. A
+// tenth of what was free always stays free, even if others fill the disk.
+// 1. At the limit the room is full, until a twentieth of the limit is free again.
+// 2. Records on their way are still taken, up to a quarter above the limit. Beyond that, Admit refuses.
+// 3. This class deletes nothing, but notices when somebody else does.
 // Threads: Start and Stop from one; the others from any.
 class DumpRoom {
  public:
   struct Options {
     std::string dump_path, data_directory;
-    uint64_t quota_bytes = 0;                    // 0: none
-    absl::Duration period = absl::Seconds(1);    // between two looks at what changes all the time
-    absl::Duration recount = absl::Seconds(10);  // between two looks at all steps, while it is full
+    uint64_t quota_bytes = 0;                    // 0: no quota
+    absl::Duration period = absl::Seconds(1);    // between two looks at the data directory, the spool and the disks
+    absl::Duration recount = absl::Seconds(10);  // between two counts of all step directories, while the room is full
   };
   explicit DumpRoom(Options options);
   ~DumpRoom() { Stop(); }
 
-  // Looks every period, and tells the processes of `sessions`, which outlive Stop.
+  // Starts a thread that looks every period and tells the processes of `sessions`. `sessions` must outlive Stop.
   void Start(const Sessions* sessions);
   void Stop();
 
-  // A step waits to be exported; it is, or could not be.
+  // A step waits to be exported.
   void NoteWaiting() { ++waiting_; }
+  // A waiting step was exported into `directory`; empty: it could not be exported.
   void NoteExported(const std::string& directory);
 
-  // ResourceExhausted: nothing more is taken.
+  // ResourceExhausted: no more records are taken.
   absl::Status Admit() const;
 
-  // Only where there is no thread.
+  // Looks once. Only without the thread of Start.
   void Look(absl::Time now);
-  // As it was at the last look.
+  // The state at the last look.
   v1::DumpRoom state() const;
 
  private:
   struct Disk {
-    std::string place;                     // a path on it
-    std::vector<std::string> directories;  // that count
+    std::string place;                     // a path on this disk
+    std::vector<std::string> directories;  // those that count
     bool has_steps = false;
     uint64_t limit = 0;      // without a quota
     uint64_t kept_free = 0;  // without a quota
@@ -72,15 +73,15 @@ class DumpRoom {
   const Options options_;
 
   std::atomic<uint64_t> waiting_{0};
-  std::atomic<uint64_t> steps_{0}, step_bytes_{0};               // exported, of all programs
+  std::atomic<uint64_t> steps_{0}, step_bytes_{0};               // exported by any program
   std::atomic<uint64_t> measured_steps_{0}, measured_bytes_{0};  // exported by this server
   std::atomic<bool> refusing_{false};
-  // Of the looking thread.
+  // Used by the looking thread alone.
   std::vector<Disk> disks_;
   absl::Time counted_ = absl::InfinitePast();
   uint64_t warned_bytes_ = 0;
-  uint64_t version_ = 0;                  // of what there is to be told
-  std::map<std::string, uint64_t> told_;  // version, by session
+  uint64_t version_ = 0;                  // of the state that processes are told
+  std::map<std::string, uint64_t> told_;  // the version that each session knows
 
   mutable absl::Mutex mu_;
   v1::DumpRoom state_ ABSL_GUARDED_BY(mu_);

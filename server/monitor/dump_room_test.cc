@@ -80,7 +80,7 @@ TEST_F(DumpRoomTest, StepsThatWaitCountAsThoseThatWereExported) {
   room.NoteWaiting();
   room.Look(now_ += absl::Seconds(1));
   EXPECT_TRUE(room.state().full()) << room.state().bytes();
-  // They could not be written: there is room.
+  // Those steps could not be written, so they take no room.
   room.NoteExported("");
   room.NoteExported("");
   room.Look(now_ += absl::Seconds(1));
@@ -109,7 +109,7 @@ TEST_F(DumpRoomTest, WithoutAQuotaHalfOfWhatIsFreeMayBeTakenAndATenthIsLeft) {
   const v1::DumpRoom state = room.state();
   EXPECT_FALSE(state.by_quota());
   EXPECT_FALSE(state.full());
-  // Others use the disk meanwhile.
+  // Not exact: other programs use the disk meanwhile.
   EXPECT_NEAR(static_cast<double>(state.limit_bytes()), static_cast<double>(4 * kMiB + free / 2), 0.05 * free);
   EXPECT_NEAR(static_cast<double>(state.kept_free_bytes()), static_cast<double>(free / 10), 0.01 * free);
 }

@@ -13,8 +13,8 @@
 
 namespace msprobe::server {
 
-// Runs tasks on a few threads: tasks of one key in order, one at a time; of different keys side by side.
-// Destruction stops. Threads: every method from any thread, tasks too.
+// Runs tasks on a few threads. Tasks with the same key run one at a time and in order; tasks with different keys run
+// side by side. The destructor calls Stop. Threads: any, also from a task.
 class KeyedWorkers {
  public:
   using Task = std::function<void()>;
@@ -22,13 +22,13 @@ class KeyedWorkers {
   explicit KeyedWorkers(int threads);
   ~KeyedWorkers();
 
-  // After Stop: forgotten.
+  // After Stop, the task is dropped.
   void Add(const std::string& key, Task task);
-  // Finishes what runs and forgets what waits. Idempotent; not from a task.
+  // Finishes the running tasks and drops the waiting ones. Idempotent; not from a task.
   void Stop();
-  // Nothing runs and nothing waits.
+  // No task runs or waits.
   bool idle() const;
-  // Keys of which a task runs or waits.
+  // The number of keys with a running or waiting task.
   size_t busy_keys() const;
   bool AwaitIdle(absl::Duration timeout) const;
 
@@ -36,7 +36,7 @@ class KeyedWorkers {
   void Loop();
 
   mutable absl::Mutex mu_;
-  std::map<std::string, std::deque<Task>> waiting_ ABSL_GUARDED_BY(mu_);  // a key is here while it runs, too
+  std::map<std::string, std::deque<Task>> waiting_ ABSL_GUARDED_BY(mu_);  // has a key also while its task runs
   std::deque<std::string> ready_ ABSL_GUARDED_BY(mu_);                    // keys whose next task may run
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);

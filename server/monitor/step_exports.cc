@@ -144,7 +144,7 @@ void StepExports::MoveDirectories(const std::string& session, const v1::Rank& fr
     std::error_code error;
     if (!fs::exists(old_path, error)) continue;
     if (fs::exists(old_path / "dump_tensor_data", error)) {
-      // dump.json names its directory: it is written anew rather than moved.
+      // dump.json contains the name of its directory, so it is written again rather than moved.
       bool finished = false, incomplete = false;
       auto written = WriteFiles(row, step, finished, incomplete);
       if (!written.ok()) {

@@ -13,17 +13,16 @@
 
 namespace msprobe::server {
 
-// What an embedded server does with finished steps: writes dump_path/step{N}/rank{R} off the ingest threads and tells
-// the session.
+// Writes the finished steps of an embedded server to dump_path/step{N}/rank{R}, on threads of its own, and tells the
+// session about each.
 //
 // 1. Exports of one session happen in order. A directory appears whole.
-// 2. A step that a session of the same rank has exported which began later, of this run or another one, is not written
-//    over.
+// 2. A step that was exported for a later session of the same rank, of this run or another one, is not overwritten.
 // 3. Imported sessions are not exported.
+// Threads: any.
 class StepExports : public SessionObserver {
  public:
-  // `room` hears of each step that waits and is exported. `umask`: of the user whose dump_path it is, for what is
-  // written there.
+  // `room` hears of each step that waits and is exported. `umask`: for the files below dump_path.
   StepExports(Store* store, Metrics* metrics, DumpRoom* room, std::string dump_path, mode_t umask, int threads)
       : store_(store),
         metrics_(metrics),
@@ -32,10 +31,10 @@ class StepExports : public SessionObserver {
         umask_(umask),
         workers_(threads) {}
 
-  // Before anything is observed.
+  // Call before the first event.
   void Connect(Sessions* sessions) { sessions_ = sessions; }
 
-  // Queues what is finished and was never exported: an earlier server of this directory was killed.
+  // Queues the finished steps that an earlier server of this directory could not export because it was killed.
   absl::Status Recover();
 
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
@@ -43,23 +42,23 @@ class StepExports : public SessionObserver {
   void OnExportAwaited(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
 
-  // Ends the worker threads; what waits is left to the next server of the directory.
+  // Ends the worker threads. Steps that still wait are left to the next server of the directory.
   void Stop() { workers_.Stop(); }
 
   bool idle() const { return workers_.idle(); }
-  // Sessions with an export that runs or waits.
+  // The number of sessions with a running or waiting export.
   size_t waiting() const { return workers_.busy_keys(); }
   bool AwaitIdle(absl::Duration timeout) const { return workers_.AwaitIdle(timeout); }
 
  private:
   void Queue(const std::string& session, uint32_t step);
-  // Gives the directory; empty: none was written.
+  // Returns the directory that was written; empty: none.
   std::string ExportAndTell(const std::string& session, uint32_t step);
   void TellIfExported(const std::string& session, uint32_t step);
-  // Where the files are; empty: there is nothing to write.
+  // Returns the directory of the files; empty: there is nothing to write.
   absl::StatusOr<std::string> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
                                          bool& incomplete);
-  // A session that began later has written files of this rank and step.
+  // Whether a later session has exported this rank and step.
   absl::StatusOr<bool> IsReplaced(const storage::SessionRow& session, uint32_t step) const;
   void MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to);
 

@@ -29,7 +29,7 @@ class StepExportsTest : public testing::Test {
     sessions_.reset();
   }
 
-  // A process that began at `ticks` captures Torch.{name} in step 3, and its session comes now.
+  // A process that began at `ticks` captures Torch.{name} in step 3. Its session arrives now.
   void Capture(const std::string& name, const std::string& run, uint64_t ticks) {
     ScriptedAgent agent(name, run);
     agent.hello().set_boot_id("boot");
@@ -62,7 +62,7 @@ TEST_F(StepExportsTest, AProcessThatBeganLaterReplacesAStep) {
   EXPECT_THAT(Dump(), HasSubstr("Torch.second.0"));
 }
 
-// Steps that are exported, or asked for, once other settings have come.
+// The step is exported, or asked for, after the settings have changed.
 TEST_F(StepExportsTest, AStepIsShownAsItWasCaptured) {
   ScriptedAgent agent("a", "run");
   const std::string level = agent.hello().settings().level();
@@ -78,7 +78,7 @@ TEST_F(StepExportsTest, AStepIsShownAsItWasCaptured) {
   EXPECT_THAT(Dump(5), HasSubstr("\"level\": \"L0\""));
 }
 
-// What it had spooled is sent by a process that came behind it.
+// A later process sends what an earlier one had spooled.
 TEST_F(StepExportsTest, WhatAProcessLeftDoesNotReplaceAStepOfALaterOne) {
   Capture("later", "run", 200);
   Capture("left", "run", 100);

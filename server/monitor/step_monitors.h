@@ -13,31 +13,31 @@
 
 namespace msprobe::server {
 
-// Looks at steps as they end, on threads of its own. Ingest never waits for it.
+// Looks at steps when they end. Ingest never waits for a monitor, so real work belongs on threads of the monitor's own.
 class StepMonitor {
  public:
   virtual ~StepMonitor() = default;
-  // As SessionObserver's: from any thread, without blocking.
+  // A step has ended. Called from any thread; must not block.
   virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
-  // The run was deleted, and its series with it.
+  // The run was deleted, and its metric series with it.
   virtual void Forget(const std::string&) {}
-  // Forgets what waits. Idempotent.
+  // Drops the steps that still wait. Idempotent.
   virtual void Stop() {}
 };
 
-// What a monitor may ask of the server it is made for. Borrowed; outlives the monitor.
+// The parts of the server that a monitor may use. Borrowed; they outlive the monitor.
 struct MonitorParts {
   Store* store = nullptr;
   Metrics* metrics = nullptr;
-  bool scraped = false;                // somebody can read the metrics
+  bool scraped = false;                // the server has a metrics port
   std::vector<WatchedTensor> watched;  // --watch
 };
 
-// All monitors of a server. A new one is a file that implements StepMonitor, and a line in StandardMonitors().
+// All monitors of a server. A new monitor is one file that implements StepMonitor and one line in StandardMonitors().
 // Threads: any.
 class StepMonitors : public SessionObserver {
  public:
-  // Null: it has nothing to do on this server.
+  // Makes a monitor. Returns null if it has nothing to do on this server.
   using Make = std::function<std::unique_ptr<StepMonitor>(const MonitorParts& parts)>;
 
   StepMonitors(const std::vector<Make>& all, const MonitorParts& parts);

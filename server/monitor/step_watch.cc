@@ -61,7 +61,7 @@ absl::StatusOr<std::string> StepWatch::Look(const std::string& session, uint32_t
   const StepKey key{row.run(), RankCode(row.hello().rank()), step, row.epoch()};
   auto summary = store_->database().Find<storage::StepRow>(key.Encode());
   if (!summary.ok()) return summary.status();
-  if (!summary->has_value()) return "unread";  // its run was deleted
+  if (!summary->has_value()) return "unread";  // the run was deleted
   const bool overflow = (*summary)->nan_tensors() + (*summary)->inf_tensors() > 0;
   if (!overflow && watched_.empty()) return "unread";
   auto blocks = store_->steps().OpenBlocks(key, **summary);

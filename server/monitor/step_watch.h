@@ -24,14 +24,15 @@
 
 namespace msprobe::server {
 
-// What dashboards and alerts know of the numbers: looks at steps as they end, on a thread of its own, and counts where
-// NaN and infinity began, and shows the statistics that are watched.
+// Gives dashboards and alerts the numbers of steps: it reads steps when they end, on a thread of its own, counts where
+// NaN and infinity began, and shows the watched statistics.
 //
-// 1. A step without NaN, infinity and watched tensors is not read.
-// 2. At most kMaxWaiting steps wait; the next ones are counted as skipped. Ingest never waits.
-// 3. Labels are bounded whatever the model is: at most kMaxGroups groups of modules of each run. Of runs that have
-//    overflow, the kMaxRuns latest are known; what an earlier one still brings is taken for its beginning.
-// 4. Imported runs are not looked at: nobody is to be woken for them.
+// 1. A step with no NaN and no infinity is not read, unless tensors are watched.
+// 2. At most kMaxWaiting steps wait; further steps are counted as skipped. Ingest never waits.
+// 3. The number of labels is bounded: each run has at most kMaxGroups groups of modules. The kMaxRuns latest runs with
+//    overflow are remembered. If an older one overflows again, that step counts as its first.
+// 4. Imported runs are ignored, because nobody is to be woken for them.
+// Threads: any.
 class StepWatch : public StepMonitor {
  public:
   static constexpr int kMaxWaiting = 256;
@@ -49,31 +50,32 @@ class StepWatch : public StepMonitor {
  private:
   using RankOfRun = std::pair<std::string, std::string>;
 
-  // One of the values of the label "result".
+  // A run that has overflow.
+  struct Seen {
+    std::set<std::string> groups;
+    std::set<std::string> ranks;             // ranks whose first step is shown
+    std::list<std::string>::iterator place;  // in order_
+  };
+
+  // Returns a value of the label "result".
   absl::StatusOr<std::string> Look(const std::string& session, uint32_t step);
   void CountOrigins(const StepTable& table, uint32_t step, const RankOfRun& rank);
   void ShowWatched(const StepTable& table, const RankOfRun& rank);
+  // Forgets the run with the oldest overflow to make room for a new run.
+  Seen& SeenOf(const std::string& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   Store* const store_;
   Metrics* const metrics_;
   const std::vector<WatchedTensor> watched_;
   std::atomic<int> waiting_ = 0;
-  TableLayouts layouts_;  // of the worker alone
-  // What is known of a run that has overflow.
-  struct Seen {
-    std::set<std::string> groups;
-    std::set<std::string> ranks;  // whose first step is shown
-    std::list<std::string>::iterator place;
-  };
-  // Makes place for a run that is new.
-  Seen& SeenOf(const std::string& run) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
+  TableLayouts layouts_;  // used by the worker thread alone
   absl::Mutex mu_;
   std::map<std::string, Seen> seen_ ABSL_GUARDED_BY(mu_);  // by run
-  std::list<std::string> order_ ABSL_GUARDED_BY(mu_);      // of their last overflow, the latest last
+  std::list<std::string> order_ ABSL_GUARDED_BY(mu_);      // runs by their last overflow, the latest at the end
   KeyedWorkers workers_;
 };
 
-// Null where nobody reads the metrics.
+// Returns null if nobody reads the metrics.
 std::unique_ptr<StepMonitor> MakeStepWatch(const MonitorParts& parts);
 
 }  // namespace msprobe::server

@@ -17,7 +17,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A monitor as a stranger would add it.
+// A monitor that a stranger could add: it only hears of steps.
 class EndedSteps : public StepMonitor {
  public:
   explicit EndedSteps(std::vector<uint32_t>* steps) : steps_(steps) {}
@@ -57,7 +57,7 @@ class StepWatchTest : public testing::Test {
     sessions_.reset();
     if (monitors_ != nullptr) monitors_->Stop();
   }
-  // Takes what the agent has said so far; what it ended has been looked at then.
+  // Applies the agent's messages so far, and waits until the monitor has looked at the steps that they end.
   void Send(ScriptedAgent& agent) {
     auto session = sessions_->OpenSession(agent.hello());
     ASSERT_TRUE(session.ok()) << session.status();
@@ -71,7 +71,7 @@ class StepWatchTest : public testing::Test {
   Metrics metrics_;
   std::unique_ptr<Store> store_;
   std::vector<uint32_t> ended_;
-  StepWatch* watch_ = nullptr;  // one of them
+  StepWatch* watch_ = nullptr;  // one of monitors_
   std::unique_ptr<StepMonitors> monitors_;
   std::unique_ptr<Sessions> sessions_;
 };

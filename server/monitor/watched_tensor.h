@@ -9,10 +9,10 @@
 
 namespace msprobe::server {
 
-// A statistic that an operator wants as a time series, under a name of his.
+// A statistic that an operator wants as a time series, under a name that the operator chooses.
 struct WatchedTensor {
-  std::string name;  // the label "watch"; tensors' own names are never labels
-  std::string glob;  // of the tensor's full name; the first of a step that fits counts
+  std::string name;  // the value of the label "watch"; names of tensors are never labels
+  std::string glob;  // matches the tensor's full name; the first match of a step counts
   Statistic statistic = Statistic::kMax;
 };
 

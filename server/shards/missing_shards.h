@@ -8,12 +8,12 @@
 
 namespace msprobe::server {
 
-// The servers that one answer lacks. One thread.
+// The servers that could not contribute to an answer. Threads: one.
 class MissingShards {
  public:
   static constexpr char kTrailer[] = "msprobe-missing-shards-bin";
 
-  // The last word on a shard and a run counts.
+  // Replaces an earlier entry with the same shard and run.
   void Add(v1::MissingShard shard) {
     for (v1::MissingShard& known : *message_.mutable_shards()) {
       if (known.shard() != shard.shard() || known.run() != shard.run()) continue;
@@ -24,7 +24,7 @@ class MissingShards {
   }
   bool empty() const { return message_.shards().empty(); }
   const v1::MissingShards& message() const { return message_; }
-  // "s1:50051 (connection refused), s2:50051 (...)", each once.
+  // "s1:50051 (connection refused), s2:50051 (...)", each server once.
   std::string Text() const {
     std::vector<std::string> seen;
     std::string text;

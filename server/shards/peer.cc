@@ -19,7 +19,7 @@ std::shared_ptr<grpc::Channel> ChannelTo(const std::string& address,
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A server that returns is found again within this.
+  // When a server returns, it is found again within this time.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);
@@ -61,7 +61,7 @@ absl::Status Peer::Ended(const grpc::Status& status) {
     case grpc::StatusCode::PERMISSION_DENIED:
     case grpc::StatusCode::UNIMPLEMENTED: {
       const std::string why = Cat(address_, ": ", status.error_message());
-      // Who refuses or is not there says so at once, the next time too. Only silence costs time.
+      // A refusal comes at once, also the next time. Only silence costs time.
       if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
         absl::MutexLock lock(&mu_);
         gone_until_ = absl::Now() + kLeftAlone;
@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<BlockSource>> Peer::ReadStep(const std::string& r
 absl::Status Peer::ReadPayload(std::string_view hash, uint64_t offset, uint64_t size,
                                absl::FunctionRef<absl::Status(uint64_t, std::string_view)> visit) {
   grpc::ClientContext call;
-  // As long as whoever asked has for the content.
+  // No limit of its own: the caller's deadline decides.
   if (absl::Status status = Prepare(call, absl::Hours(1)); !status.ok()) return status;
   shards::ReadPayloadRequest request;
   request.set_hash(std::string(hash));

@@ -21,26 +21,27 @@ namespace msprobe::server {
 
 // Another server of the cluster.
 //
-// Threads: any. Calls block. Unavailable, with the server's address: it cannot be reached, does not answer (2 s for
-// what asks no more than whether it is there, 60 s for more), or refuses this server's token; nothing else is
-// Unavailable. For a second after that, calls fail at once.
+// Calls block. Unavailable, with the server's address, means that the server cannot be reached, does not answer in time
+// (2 s for calls that only ask whether it is there, 60 s for others), or refuses this server's token, and nothing else.
+// For one second after a call without an answer, further calls fail at once.
+// Threads: any.
 class Peer {
  public:
-  // `token_file`: read at every call; empty: no token is shown.
+  // `token_file`: read for every call; empty: no token is shown.
   Peer(std::string address, const std::shared_ptr<grpc::ChannelCredentials>& credentials, std::string token_file);
 
   const std::string& address() const { return address_; }
 
   absl::Status Reach();
-  // Nothing: it has no such run.
+  // nullopt: the server does not have the run.
   absl::StatusOr<std::optional<PlacedRun>> FindRun(const std::string& run);
-  // As the run is placed then, which another may have done before.
+  // Returns where the run is placed now. Another server may have placed it before.
   absl::StatusOr<PlacedRun> PlaceRun(const std::string& run, const PlacedRun& placed);
 
   using VisitPart = absl::FunctionRef<void(shards::RunPart& part)>;
   absl::Status ListRuns(VisitPart visit);
-  absl::Status ReadRun(const std::string& run, VisitPart visit);  // NotFound: there is none
-  // The step, whole but for its payloads. The peer outlives the origin.
+  absl::Status ReadRun(const std::string& run, VisitPart visit);  // NotFound: the server does not have the run
+  // The whole step, except that payloads are read later. The peer outlives the result.
   absl::StatusOr<std::unique_ptr<BlockSource>> ReadStep(const std::string& run, const StepKey& key);
   absl::Status ReadPayload(std::string_view hash, uint64_t offset, uint64_t size,
                            absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit);
@@ -49,9 +50,9 @@ class Peer {
   absl::StatusOr<v1::ControlRunResponse> ControlRun(const v1::ControlRunRequest& asked, const std::string& asked_by);
 
  private:
-  // What a call goes with. Unavailable: it was not reached a moment ago, or there is no token.
+  // Sets the deadline and the token. Unavailable: the server was not reachable a moment ago, or there is no token.
   absl::Status Prepare(grpc::ClientContext& call, absl::Duration patience);
-  // The status of a call as ours.
+  // Translates the final status of a call.
   absl::Status Ended(const grpc::Status& status);
   template <typename Message, typename Visit>
   absl::Status ReadAll(std::unique_ptr<grpc::ClientReader<Message>> reader, grpc::ClientContext& call, Visit visit);

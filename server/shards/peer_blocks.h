@@ -13,8 +13,8 @@ namespace msprobe::server {
 
 class Peer;
 
-// A step that another server holds: in memory, but for its payloads, which are read from there.
-// Threads: Add from one; any after the last Add.
+// A step of another server. All of it is in memory, except payloads, which are read from that server when needed.
+// Threads: one for Add; any after the last Add.
 class PeerBlocks final : public BlockSource {
  public:
   explicit PeerBlocks(Peer* peer) : peer_(peer) {}

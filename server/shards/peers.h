@@ -19,14 +19,14 @@
 
 namespace msprobe::server {
 
-// How a server of a cluster knows the others, and shows them who it is. Files are PEM and read again when they change.
+// How the servers of a cluster know each other. Files are PEM and are read again when they change.
 struct PeersOptions {
-  ShardList shards;        // all servers of the cluster, this one among them
-  std::string this_shard;  // as it stands in `shards`
-  std::string ca;          // authority of the others' certificates; empty: no TLS
-  std::string cert, key;   // shown to them; both or neither, with ca
-  std::string token_file;  // whose first word is shown to them; empty: none
-  int reload_seconds = 60;
+  ShardList shards;         // all servers of the cluster, this one among them
+  std::string this_shard;   // this server's entry in `shards`
+  std::string ca;           // authority of the other servers' certificates; empty: no TLS
+  std::string cert, key;    // shown to the other servers; both or neither, and only with ca
+  std::string token_file;   // its first word is shown to the other servers; empty: no token
+  int reload_seconds = 60;  // how often the files are checked
 };
 
 // The other servers of the cluster.
@@ -37,17 +37,17 @@ class Peers {
 
   const ShardList& shards() const { return options_.shards; }
   const std::string& here() const { return options_.this_shard; }
-  // Of an address that need not be in shards(): a run may have been made when the cluster was another. Null: this
-  // server.
+  // The server at an address, which need not be in shards(): the run may be from a time when the cluster had other
+  // servers. Null: this server.
   Peer* Find(const std::string& address);
-  // Those of a list, without this server.
+  // The servers of a list, without this one.
   std::vector<Peer*> Others(const ShardList& shards);
 
-  // Calls `ask` for each of them, side by side; gives the answers in their order.
+  // Calls `ask` for each server, side by side. The answers are in the order of `peers`.
   template <typename Answer>
   static std::vector<Answer> AskAll(const std::vector<Peer*>& peers, const std::function<Answer(Peer&)>& ask);
 
-  // Which ranks (RankCode) of a run a shard had when it was last asked: what is said where it cannot be asked.
+  // The ranks (RankCode) of a run that a shard had when it last answered, for answers while it cannot be reached.
   void NoteRanks(const std::string& run, const std::string& shard, std::set<uint32_t> ranks);
   std::set<uint32_t> LastRanks(const std::string& run, const std::string& shard) const;
 

@@ -17,7 +17,7 @@ constexpr absl::Duration kLook = absl::Milliseconds(200);
 }  // namespace
 
 absl::StatusOr<std::string> Placement::ServerOf(const v1::Hello& hello, const std::string& owner) {
-  // What is wrong with it is said where it is opened.
+  // OpenSession reports what is wrong.
   if (hello.run().empty() || !RankFits(hello.rank())) return std::string();
   auto known = store_->database().Get(Family::kMeta, SessionKey(hello.session()));
   if (!known.ok()) return known.status();
@@ -43,7 +43,7 @@ absl::StatusOr<ShardList> Placement::ShardsOf(const std::string& run, const std:
   if (!known.ok()) return known.status();
   if (known->has_value()) return **known;
   absl::MutexLock lock(&mu_);
-  known = stored();  // another session's thread may have made it meanwhile
+  known = stored();  // another session's thread may have made the run meanwhile
   if (!known.ok()) return known.status();
   if (known->has_value()) return **known;
   return Make(run, owner);
@@ -55,7 +55,7 @@ absl::StatusOr<ShardList> Placement::Make(const std::string& run, const std::str
   const auto ask = [&] { return Peers::AskAll<Found>(others, [&](Peer& peer) { return peer.FindRun(run); }); };
   std::vector<Found> found = ask();
   const auto gone = [](const Found& answer) { return !answer.ok(); };
-  // Servers of a cluster are often started together.
+  // The servers of a cluster are often started at the same time.
   while (std::any_of(found.begin(), found.end(), gone) && absl::Now() < began_ + kStart) {
     absl::SleepFor(kLook);
     found = ask();
@@ -87,7 +87,7 @@ absl::StatusOr<ShardList> Placement::Make(const std::string& run, const std::str
   auto row = store_->catalogue().PlaceRun(run, placed.shards, placed.owner);
   if (!row.ok()) return row.status();
   placed = {{row->shards().begin(), row->shards().end()}, row->owner()};
-  // Those that cannot be told now ask when they first hear of the run.
+  // A server that cannot be told now will ask when it first hears of the run.
   Peers::AskAll<absl::Status>(peers_->Others(placed.shards),
                               [&](Peer& peer) { return peer.PlaceRun(run, placed).status(); });
   LogInfo("run {} is spread over {} servers", run, placed.shards.size());

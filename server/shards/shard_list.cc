@@ -15,7 +15,7 @@
 namespace msprobe::server {
 namespace {
 
-// sockaddr_un::sun_path without its end.
+// Bytes of sockaddr_un::sun_path without the final zero.
 constexpr size_t kLongestSocketPath = 107;
 
 bool IsAddress(std::string_view address) {

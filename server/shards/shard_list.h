@@ -13,23 +13,23 @@ namespace msprobe::server {
 // The addresses of the servers of a cluster: sorted, each once.
 using ShardList = std::vector<std::string>;
 
-// What was settled when a run was made.
+// What is fixed when a run is made.
 struct PlacedRun {
-  ShardList shards;   // none: it was made by a server that was alone
-  std::string owner;  // Caller::identity; empty: everybody sends to it
+  ShardList shards;   // empty: a server that was alone made the run
+  std::string owner;  // Caller::identity; empty: everybody may send to the run
 };
 
-// Of "host:port,unix:/path,...", or of "@FILE" with one or several a line ('#' begins a comment).
-// InvalidArgument: an address that is none, one that stands twice; NotFound: the file.
+// Parses "host:port,unix:/path,...", or "@FILE" with one or more addresses on each line ('#' begins a comment).
+// InvalidArgument: an address is malformed or occurs twice. NotFound: the file does not exist.
 absl::StatusOr<ShardList> ParseShardList(const std::string& text);
 
-// Which shard a rank of a run is bound to: highest random weight (rendezvous), so that lists that differ in one shard
-// bind all but that shard's ranks alike. The weight is the XXH3-64 (seed 0) of shard, zero byte, run, zero byte and the
-// rank's code (key.h) in four bytes, highest first. docs/sizing.md promises this; it never changes.
-// `shards` is not empty.
+// The shard that a rank of a run is bound to: the one with the highest random weight (rendezvous hashing). So if two
+// lists differ in one shard, they bind all ranks alike except those of that shard. The weight is the XXH3-64 (seed 0)
+// of shard, zero byte, run, zero byte and the rank's code (key.h) in four bytes, highest first. docs/sizing.md promises
+// this; it never changes. `shards` is not empty.
 const std::string& ShardOfRank(const ShardList& shards, std::string_view run, const v1::Rank& rank);
 
-// In the order in which they are asked to make a run, the same on every server: weights as above, without a rank.
+// The order in which servers are asked to make a run, the same on every server. Weights as above, but without a rank.
 ShardList ShardsByWeight(const ShardList& shards, std::string_view run);
 
 }  // namespace msprobe::server

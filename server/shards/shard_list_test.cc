@@ -58,7 +58,7 @@ TEST(ShardListTest, RanksSpreadEvenlyAndStayWhereTheyAre) {
   EXPECT_NEAR(moved, 750, 120);
 }
 
-// Stored data lies where this says: it must not change from release to release.
+// The binding says where stored records lie, so it must not change from release to release.
 TEST(ShardListTest, TheBindingIsFixed) {
   const ShardList shards = {"s0:50051", "s1:50051", "s2:50051"};
   std::string bound;

@@ -9,7 +9,7 @@ namespace msprobe::server {
 namespace {
 
 constexpr absl::Duration kEvery = absl::Seconds(10);
-// While one is gone: servers of a cluster begin together, and the channel tries again about as often.
+// Used while a server is gone. The servers of a cluster start together, and the channel retries about as often.
 constexpr absl::Duration kEveryWhileGone = absl::Milliseconds(500);
 
 }  // namespace

@@ -9,10 +9,10 @@
 
 namespace msprobe::server {
 
-// Asks the other servers of the cluster every ten seconds, and twice a second while one of them is gone, whether they
-// are there, for the metric and the log.
+// Checks every ten seconds whether the other servers of the cluster answer, and tells the metric and the log. While one
+// of them is gone, it checks twice a second.
 //
-// Threads: one; it has its own.
+// Threads: works on one of its own.
 class ShardWatch {
  public:
   // Both outlive this.
