@@ -9,8 +9,6 @@
 namespace msprobe::server {
 namespace {
 
-// More than any screen has.
-constexpr uint32_t kMaxColumns = 2000;
 constexpr uint32_t kMaxRows = 1000;
 
 static_assert(std::endian::native == std::endian::little, "columns go to the browser as little-endian bytes");
@@ -21,15 +19,7 @@ std::string Base64(const std::vector<T>& values) {
 }
 
 void WriteSpans(JsonWriter& json, const char* name, const std::vector<LayerMap::Span>& spans) {
-  json.Name(name);
-  json.StartArray();
-  for (const LayerMap::Span& span : spans) {
-    json.StartArray();
-    json.Uint(span.first);
-    json.Uint(span.last);
-    json.EndArray();
-  }
-  json.EndArray();
+  WriteSpans(json, name, spans.size(), [&](size_t i) { return std::pair(spans[i].first, spans[i].last); });
 }
 
 void WriteTexts(JsonWriter& json, const char* name, const std::vector<std::string>& texts) {
@@ -73,8 +63,8 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
 }  // namespace
 
 // LayerMap as {"layers", "columns": [[first step, last], ...], "rows": [[first layer, last], ...], "tensors": [[name,
-// record], ...], "values", "steps_of", "tensors_of", "steps", "steps_read"}. The three of the cells are base64 of
-// float32, uint32 and uint32, row by row; a cell of the tensor 4294967295 is empty.
+// record], ...], "values", "steps_of", "tensors_of", "steps", "steps_read"}. "values", "steps_of" and "tensors_of" have
+// the cells row by row, as base64 of float32, uint32 and uint32. A cell whose tensor is 4294967295 is empty.
 absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto request = RequestOf(query);
   if (!request.ok()) return request.status();

@@ -9,8 +9,8 @@ namespace {
 
 constexpr uint32_t kDefaultLimit = 20;
 constexpr uint32_t kMaxOrigins = 200;
-constexpr uint32_t kOriginsOfAStep = 3;  // of each rank
-constexpr size_t kMaxReads = 64;         // steps of ranks
+constexpr uint32_t kOriginsOfAStep = 3;  // for each rank
+constexpr size_t kMaxReads = 64;         // pairs of step and rank that are read
 
 const char* OriginName(v1::OverflowOrigin origin) {
   switch (origin) {
@@ -49,7 +49,7 @@ void WriteOrigin(JsonWriter& json, const v1::Overflow& found) {
 
 }  // namespace
 
-// Where NaN and infinity began, in the first steps from `first` to `last` that have any: [{"step", "rank", "op",
+// Where NaN and infinity began, for the first steps with any between `first` and `last`: [{"step", "rank", "op",
 // "module", "tensor", "dtype", "shape", "origin", "nan", "infinity"}, ...], at most `limit`.
 absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
@@ -59,7 +59,7 @@ absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, Jso
   for (const absl::Status& status : {run.status(), first.status(), last.status(), limit.status()}) {
     if (!status.ok()) return status;
   }
-  // Only steps that have something: reading the others would find nothing.
+  // Reads only steps with NaN or infinity.
   v1::ListStepsRequest list;
   list.set_run(*run);
   std::vector<v1::StepSummary> suspects;

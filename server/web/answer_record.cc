@@ -5,12 +5,12 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxRecords = 16;  // of one name: one a token
+constexpr size_t kMaxRecords = 16;  // with one name; each token has one
 constexpr size_t kMaxBytes = 4 << 20;
 
 }  // namespace
 
-// The records of one name in one step, with their stack, as protobuf writes record.proto in JSON: [{...}, ...].
+// The records with one name in one step, with their stacks, in protobuf's JSON for record.proto: [{...}, ...].
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto rank = query.Rank();

@@ -3,14 +3,12 @@
 #include <limits>
 #include <vector>
 
-#include "server/analysis/series/step_columns.h"
 #include "server/format/storage/key.h"
+#include "server/query/step_columns.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 namespace {
-
-constexpr uint32_t kMaxColumns = 2000;
 
 // The points of one column.
 struct Range {
@@ -48,8 +46,8 @@ void WriteRanges(JsonWriter& json, const char* name, const std::vector<Range>& r
 }  // namespace
 
 // One statistic of one tensor: {"columns": [[first step, last], ...], "dtype", "shape", "value": [[min, max, NaN,
-// infinities], ...]} with "golden" alike where that is asked for. Min and max are those of the finite values, else
-// null.
+// infinities], ...]}, and "golden" in the same form if a golden run is given. min and max are those of the finite
+// values; null if there are none.
 absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto tensor = query.Required("tensor");
@@ -66,7 +64,7 @@ absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonW
   request.mutable_scope()->set_name_glob(LiteralPattern(*tensor));
   const std::string golden = query.Text("golden");
   if (!golden.empty()) request.mutable_golden()->set_run(golden);
-  // A process has another number on the other side: then ranks are chosen behind the pairing.
+  // A process has another number on the golden side, so its rows are chosen after the two sides are paired.
   if (golden.empty() || rank->kind() == v1::Rank::RANK) *request.mutable_scope()->add_ranks() = *rank;
   std::vector<v1::TrendSeries> series;
   std::vector<uint32_t> steps;
@@ -91,15 +89,7 @@ absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonW
     }
   }
   json.StartObject();
-  json.Name("columns");
-  json.StartArray();
-  for (size_t i = 0; i < places.size(); ++i) {
-    json.StartArray();
-    json.Uint(places.first(i));
-    json.Uint(places.last(i));
-    json.EndArray();
-  }
-  json.EndArray();
+  WriteSpans(json, "columns", places.size(), [&](size_t i) { return std::pair(places.first(i), places.last(i)); });
   json.Name("dtype");
   json.Text(series.empty() ? "" : series.front().dtype());
   json.Name("shape");

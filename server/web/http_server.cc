@@ -40,13 +40,13 @@ using Clock = std::chrono::steady_clock;
 using Secure = net::ssl::stream<tcp::socket>;
 
 constexpr size_t kReadBytes = 4096;
-// Of a request and what comes behind it; more is read when it is answered.
+// Bytes that are read ahead: a request and the start of the next one. More is read when the request is answered.
 constexpr size_t kMaxAhead = HttpServer::kLongestHeader + kReadBytes;
-// Written and not yet taken by the client; more waits.
+// Bytes that a stream may have written and the client not yet taken; then Write waits.
 constexpr size_t kMaxHeld = size_t{1} << 20;
-// For a client to hear the last of its answer.
+// Time for a client to receive the end of its answer before the connection is closed.
 constexpr std::chrono::seconds kFarewell(1);
-// Where there is no descriptor for another connection.
+// The pause before the next attempt when no descriptor is free for another connection.
 constexpr std::chrono::milliseconds kNoDescriptor(100);
 constexpr std::string_view kHeaders =
     "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -61,7 +61,7 @@ HttpResponse Plain(int status, std::string text) {
   return {status, "text/plain; charset=utf-8", std::move(text), nullptr};
 }
 
-// What a new connection shows: the files as they are now. A copy of them that is wrong ends that connection alone.
+// Gives a new connection the certificate as the files have it now. If the files are wrong, only that connection fails.
 int ShowCertificate(SSL* connection, void* argument) {
   const auto& options = *static_cast<const HttpOptions*>(argument);
   return SSL_use_certificate_chain_file(connection, options.tls_cert.c_str()) == 1 &&
@@ -71,7 +71,7 @@ int ShowCertificate(SSL* connection, void* argument) {
              : 0;
 }
 
-// One user of an IPv6 network has as many addresses as it likes.
+// For IPv6 the /64 network, because one user can have as many addresses in it as they like.
 std::string PeerOf(const tcp::endpoint& endpoint) {
   const net::ip::address address = endpoint.address();
   if (address.is_v4()) return address.to_string();
@@ -102,7 +102,7 @@ class HttpServer::Core {
 
   absl::Status PrepareTls();
   void Accept();
-  // Makes room for one more of a peer. False: there is none.
+  // Makes room for one more connection of a peer. False: there is no room.
   bool MakeRoom(const std::string& peer);
   HttpResponse Respond(const http::request<http::empty_body>& request, const std::string& peer) const;
 
@@ -116,12 +116,12 @@ class HttpServer::Core {
   std::optional<net::ssl::context> tls_;
   tcp::acceptor acceptor_;
   net::steady_timer pause_;
-  Connections connections_;  // of the thread that runs io_
+  Connections connections_;  // used only on the thread that runs io_
   net::thread_pool workers_;
   std::thread thread_;
 };
 
-// One client. All but what is guarded belongs to the thread that runs io_.
+// The connection of one client. Members without a guard are used only on the thread that runs io_.
 class HttpServer::Core::Connection : public HttpStream, public std::enable_shared_from_this<Connection> {
  public:
   Connection(Core* core, tcp::socket socket, std::string peer)
@@ -139,7 +139,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
   }
 
   const std::string& peer() const { return peer_; }
-  // Since when nothing is missing but what its client does; none: it is being worked on.
+  // Since when the connection has been waiting for its client; nullopt: the server is working on an answer.
   std::optional<Clock::time_point> waiting_since() const {
     return phase_ == Phase::kWorking ? std::nullopt : std::optional(since_);
   }
@@ -158,7 +158,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     core_->connections_.erase(place_);
   }
 
-  // Of the worker that streams.
+  // On the worker that makes the response.
   bool Write(std::string_view bytes) override {
     if (bytes.empty()) return !gone();
     {
@@ -178,10 +178,10 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
 
  private:
   enum class Phase : uint8_t {
-    kReading,   // waits for a request, or the rest of one
+    kReading,   // waits for a request, or for the rest of one
     kWorking,   // a worker makes the answer
-    kSending,   // the answer is whole, the client takes it
-    kFarewell,  // the client has it, and hears that nothing follows
+    kSending,   // the answer is complete and the client is taking it
+    kFarewell,  // the client has the answer and is told that nothing follows
     kClosed,
   };
   using Stream = std::variant<tcp::socket, Secure>;
@@ -198,12 +198,12 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
   void Await(absl::Duration patience) {
     deadline_.expires_after(absl::ToChronoNanoseconds(patience));
     deadline_.async_wait([self = shared_from_this()](error_code error) {
-      // A timer that was set anew meanwhile has called this already.
+      // The timer may have been set again since this call was queued.
       if (!error && self->deadline_.expiry() <= Clock::now()) self->Cut("deadline");
     });
   }
 
-  // At any time: what comes while an answer is made is the next request, or the news that the client is gone.
+  // Reads also while an answer is made: the bytes are the next request, or the news that the client is gone.
   void Read() {
     if (reading_ || phase_ == Phase::kClosed || in_.size() >= kMaxAhead) return;
     reading_ = true;
@@ -215,11 +215,11 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     reading_ = false;
     if (phase_ == Phase::kClosed) return;
     if (error == net::error::eof && phase_ == Phase::kSending) {
-      last_ = true;  // it has no more to ask, and may still listen
+      last_ = true;  // the client sends nothing more, but may still be listening
       return;
     }
     if (error) return Close();
-    if (phase_ == Phase::kFarewell) {  // what it says now is for nobody
+    if (phase_ == Phase::kFarewell) {  // anything that still arrives is ignored
       in_.clear();
       return Read();
     }
@@ -233,7 +233,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     if (!parser_.has_value()) {
       parser_.emplace();
       header_bytes_ = 0;
-      parser_->header_limit(2 * kLongestHeader);  // ours below counts the whole of a header
+      parser_->header_limit(2 * kLongestHeader);  // the check below is the one that counts the whole header
       parser_->body_limit(std::numeric_limits<uint64_t>::max());
       began_ = Clock::now();
     }
@@ -300,9 +300,9 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     try {
       if (!failed) work(*this);
     } catch (const std::exception&) {
-      failed = true;  // the client sees that the end is missing
+      failed = true;  // the client notices that the end is missing
     }
-    work = nullptr;  // what it holds goes before the client has the last byte
+    work = nullptr;  // frees what it holds before the client gets the last byte
     if (!failed && chunked_) {
       absl::MutexLock lock(&mu_);
       if (!gone_) Add("0\r\n\r\n");
@@ -314,7 +314,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     });
   }
 
-  // The answer is whole; the rest is up to the client.
+  // The answer is complete; the rest is up to the client.
   void Made() {
     phase_ = Phase::kSending;
     since_ = Clock::now();
@@ -365,7 +365,7 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
     Read();
   }
 
-  // A connection that is closed with something unread takes back what its client has not read yet.
+  // Closing a connection with unread input would discard output that the client has not read yet.
   void Farewell() {
     phase_ = Phase::kFarewell;
     since_ = Clock::now();
@@ -395,16 +395,16 @@ class HttpServer::Core::Connection : public HttpStream, public std::enable_share
   Connections::iterator place_;
   Phase phase_ = Phase::kReading;
   Clock::time_point since_ = Clock::now();
-  Clock::time_point began_;  // of the request: its first bytes
+  Clock::time_point began_;  // when the first bytes of the request came
   std::array<char, kReadBytes> bytes_;
   std::string in_;
   std::optional<http::request_parser<http::empty_body>> parser_;
-  size_t header_bytes_ = 0;  // that it has taken
+  size_t header_bytes_ = 0;  // of the current request's header so far
   bool reading_ = false;
   bool sending_ = false;
   bool last_ = false;
   bool chunked_ = true;              // written before a worker streams
-  std::deque<std::string> written_;  // on their way
+  std::deque<std::string> written_;  // being sent
 
   absl::Mutex mu_;
   std::deque<std::string> out_ ABSL_GUARDED_BY(mu_);
@@ -437,7 +437,7 @@ absl::Status HttpServer::Core::Listen() {
   for (const auto& found : resolver.resolve(parsed->host, Cat(parsed->port), tcp::resolver::passive, error)) {
     acceptor_.close(error);
     if (acceptor_.open(found.endpoint().protocol(), error)) continue;
-    // Without SO_REUSEPORT: two servers on one port would share its connections without anybody noticing.
+    // No SO_REUSEPORT: two servers on one port would share its connections and nobody would notice.
     acceptor_.set_option(net::socket_base::reuse_address(true), error);
     if (!error && !acceptor_.bind(found.endpoint(), error) && !acceptor_.listen(SOMAXCONN, error)) break;
   }
@@ -460,7 +460,7 @@ void HttpServer::Core::Stop() {
     pause_.cancel();
     while (!connections_.empty()) connections_.front()->Close();
   });
-  // Streams end, since their clients are gone, and tell io_ so.
+  // Streams see that their clients are gone, end, and tell io_ so.
   workers_.join();
   thread_.join();
 }

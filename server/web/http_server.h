@@ -13,19 +13,19 @@ namespace msprobe::server {
 
 struct HttpRequest {
   std::string path;                          // decoded, without the query
-  std::map<std::string, std::string> query;  // decoded; of a name that stands twice, the first
-  std::string bearer;                        // of the header "Authorization: Bearer ..."; empty: none
-  std::string peer;                          // the address that asks, without its port; of IPv6 the network (/64)
+  std::map<std::string, std::string> query;  // decoded; if a name occurs twice, the first value
+  std::string bearer;                        // token of the header "Authorization: Bearer ..."; empty: none
+  std::string peer;                          // the client's address without port; for IPv6 its network (/64)
 };
 
-// The body of a response that is made while it is sent.
+// The body of a response that is written while it is being made.
 class HttpStream {
  public:
   virtual ~HttpStream() = default;
-  // On the thread that streams. Waits while the client has not taken what was written before. False: the client is
-  // gone.
+  // Only from the worker that makes the response. Waits until the client has taken enough of what was written before.
+  // False: the client is gone.
   virtual bool Write(std::string_view bytes) = 0;
-  // Whether the client is gone, its time is over, or this server ends. Any thread; cheap.
+  // The client is gone, its time is over, or the server stops. Any thread; cheap.
   virtual bool gone() = 0;
 };
 
@@ -33,39 +33,41 @@ struct HttpResponse {
   int status = 200;
   std::string type = "application/json";
   std::string body;
-  std::function<void(HttpStream& stream)> stream;  // not empty: instead of body
+  std::function<void(HttpStream& stream)> stream;  // if set, makes the body instead
 };
 
 struct HttpOptions {
-  std::string flag = "web_listen";  // the setting that address comes from, for messages
+  std::string flag = "web_listen";  // the setting with the address, for error messages
   std::string address = {};         // host:port
-  // PEM files, read anew for every connection; empty: plain.
+  // PEM files, read again for every connection; empty: plain HTTP.
   std::string tls_cert = {};
   std::string tls_key = {};
-  std::string tls_client_ca = {};  // read once. Not empty: who comes has to show a certificate that one of these signed
-  // For a whole request to come, from the end of the one before or from the connection on, TLS handshake included.
+  std::string tls_client_ca = {};  // read once. If set, clients must show a certificate that one of these signed
+  // Time for a whole request to arrive, counted from the end of the previous request or from the start of the
+  // connection, TLS handshake included.
   absl::Duration request = absl::Seconds(10);
-  // Of a request in all: from its first byte to the last byte of its answer.
+  // Time for one request in all, from its first byte to the last byte of its answer.
   absl::Duration longest = absl::Seconds(150);
-  int workers = 8;  // responses that are being made at once, as streams; further ones wait
-  // Told of every connection that was closed before its time: "deadline", "crowded". From a thread of the server.
+  int workers = 8;  // streams that are made at the same time; further ones wait
+  // Called for every connection that the server cuts, with "deadline" or "crowded", on a thread of the server.
   std::function<void(std::string_view why)> on_cut = {};
 };
 
-// HTTP/1.1 on one address, for reading: the web page and /metrics. Over Boost.Beast's parser and Asio.
+// A read-only HTTP/1.1 server on one address, for the web page and for /metrics. Uses Boost.Beast's parser and Asio.
 //
-// 1. Every method but GET and HEAD is refused, and so is a request with a body. Ranges and compression are not offered:
-//    every answer is whole.
-// 2. Where only this machine is served, a Host header that names another is refused: a page of strangers, opened in a
-//    browser here, could otherwise have its own name lead to this address (DNS rebinding).
-// 3. Every response carries a Content-Security-Policy that lets the page run and load nothing but this server's files.
-// 4. Nobody waits for another's connection: one thread serves all of them without ever waiting for one. A connection
-//    costs no thread, and has HttpOptions::request to bring a whole request (of kLongestHeader bytes at most) and
-//    HttpOptions::longest for everything, however busy it looks.
-// 5. There are kConnections places, of which one peer has kOfAPeer. Who comes when they are taken gets the place of the
-//    connection that has been waiting longest for its own client (of that peer; else of the peer that has most).
-// Threads: the handler is called on the thread of (4) and must be quick; HttpResponse::stream runs on a worker. Stop
-// and destruction wait for streams under way, which then are told that the client is gone.
+// 1. It refuses every method except GET and HEAD, and every request with a body. It offers neither ranges nor
+//    compression.
+// 2. On a loopback address it refuses a Host header that names another machine. Otherwise a stranger's page in a local
+//    browser could point its own name at this address (DNS rebinding).
+// 3. Every response has a Content-Security-Policy that lets the page run and load only this server's files.
+// 4. No client waits for another client's connection: one thread serves all connections and never blocks on one. A
+//    client has HttpOptions::request to bring a whole request, with a header of at most kLongestHeader bytes, and
+//    HttpOptions::longest for everything, however busy its connection is.
+// 5. There are kConnections places, at most kOfAPeer for one peer. A connection that finds no free place takes the
+// place
+//    of the one that has waited longest for its own client: one of the same peer, or else of the peer with the most.
+// Threads: the handler is called on the thread of (4) and must be quick. HttpResponse::stream runs on a worker. Stop
+// and the destructor tell running streams that the client is gone, and wait for them.
 class HttpServer {
  public:
   using Handler = std::function<HttpResponse(const HttpRequest& request)>;

@@ -47,7 +47,7 @@ std::string Get(std::string_view target, std::string_view headers = "Host: local
   return Cat("GET ", target, " HTTP/1.1\r\n", headers, "\r\n");
 }
 
-// A connection over which exactly that is said which a test says. Loopback has many addresses to come from.
+// A connection that sends exactly the bytes of a test, from any loopback address.
 class RawClient {
  public:
   RawClient(int port, const std::string& from) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -68,11 +68,11 @@ class RawClient {
   }
   int socket() const { return socket_; }
   bool connected() const { return connected_; }
-  // False: the other side is gone.
+  // False: the server is gone.
   bool Say(std::string_view bytes) {
     return send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
-  // All that is heard until `end` is, or the connection ends, or too long nothing.
+  // Everything received until `end` is, or until the connection ends, or until nothing has come for too long.
   std::string Hear(std::string_view end = "") {
     while (end.empty() || said_.find(end) == std::string::npos) {
       pollfd readable{socket_, POLLIN, 0};
@@ -305,7 +305,7 @@ TEST_F(HttpServerTest, WhoDoesNotReadIsCutAndHoldsUpNobody) {
   EXPECT_THAT(Ask(Get("/small")), EndsWith("/small|"));
 }
 
-// Descriptors of this process, which holds both ends.
+// The open descriptors of this process, which has both ends of each connection.
 int OpenFiles() {
   int files = 0;
   for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator("/proc/self/fd")) ++files;
@@ -362,7 +362,7 @@ TEST_F(HttpServerTest, LocalhostAndIpv6AreServed) {
   EXPECT_THAT(Ask(Get("/over", "Host: anything\r\n")), EndsWith("/over|")) << "over IPv4";
 }
 
-// Certificates are made by the program openssl, as an operator would.
+// Makes certificates with the program openssl, as an operator would.
 class SecureHttpServerTest : public HttpServerTest {
  protected:
   void Make(const std::string& name, const std::string& common_name) {
@@ -375,7 +375,7 @@ class SecureHttpServerTest : public HttpServerTest {
   std::string Path(const std::string& name) const { return directory_ / name; }
   HttpOptions Options() const { return {.tls_cert = Path("server.pem"), .tls_key = Path("server.key")}; }
 
-  // What is answered over TLS to a client that trusts one certificate and shows another; empty: nothing.
+  // The answer over TLS to a client that trusts one certificate and shows another; empty: no answer.
   std::string AskSecurely(const std::string& trusted, const std::string& shown = "") {
     SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
     SSL_CTX_load_verify_locations(context, Path(trusted + ".pem").c_str(), nullptr);

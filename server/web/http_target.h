@@ -7,13 +7,13 @@
 
 namespace msprobe::server {
 
-// What a request asks for: "/api/runs?run=a%20b".
+// The target of a request, for example "/api/runs?run=a%20b".
 struct HttpTarget {
   std::string path;                          // decoded, without the query
-  std::map<std::string, std::string> query;  // decoded; of a name that stands twice, the first
+  std::map<std::string, std::string> query;  // decoded; if a name occurs twice, the first value
 };
 
-// None: it does not begin with '/', or has a % without two hexadecimal digits behind it.
+// nullopt: the target does not begin with '/', or has a % that is not followed by two hexadecimal digits.
 std::optional<HttpTarget> ParseTarget(std::string_view target);
 
 }  // namespace msprobe::server

@@ -1,4 +1,4 @@
-// For tests: writes a data directory with one run of many steps and layers, and a NaN in one of them.
+// For tests: writes a data directory with one run of many steps and layers, one of which has a NaN.
 //
 //   layered_store DIRECTORY STEPS LAYERS NAN_STEP NAN_LAYER
 

@@ -10,25 +10,25 @@
 
 namespace msprobe::server {
 
-// The parameters of a question to the web page, by name. Errors are InvalidArgument with name and value.
+// The parameters of a question to the web page. Errors are InvalidArgument with name and value.
 class WebQuery {
  public:
   explicit WebQuery(std::map<std::string, std::string> values) : values_(std::move(values)) {}
 
-  // Empty: it is not there.
+  // Empty: the parameter is missing.
   std::string Text(const std::string& name) const;
   absl::StatusOr<std::string> Required(const std::string& name) const;
   absl::StatusOr<uint32_t> Number(const std::string& name, uint32_t absent) const;
   // "rank": rank3 or proc123.
   absl::StatusOr<v1::Rank> Rank() const;
-  // "statistic": norm, max, ...; absent: norm.
+  // "statistic": norm, max, ...; norm if it is missing.
   absl::StatusOr<v1::Statistic> Statistic() const;
 
  private:
   std::map<std::string, std::string> values_;
 };
 
-// A shell pattern that takes this name alone.
+// A shell pattern that matches only this name.
 std::string LiteralPattern(const std::string& name);
 
 }  // namespace msprobe::server

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "server/format/json/json_writer.h"
 #include "server/query/analysis_context.h"
@@ -13,18 +17,18 @@
 
 namespace msprobe::server {
 
-// What a question of the page is answered with: the handlers of the RPCs, never the store itself.
+// What the answer to a question may use: the handlers of the RPCs, never the store itself.
 struct WebContext {
   QueryContext query;
   AnalysisContext analysis;
-  std::function<bool()> cancelled;                      // any thread
-  std::function<bool(size_t done, size_t total)> tell;  // of steps; false: nobody listens
+  std::function<bool()> cancelled;                      // may be called from any thread
+  std::function<bool(size_t done, size_t total)> tell;  // reports progress in steps; false: nobody listens any more
 };
 
-// Writes one JSON value. Errors are those of the handlers, and InvalidArgument of parameters.
+// Writes the answer as one JSON value. Errors: those of the handlers, and InvalidArgument for a parameter.
 using WebAnswer = absl::Status (*)(const WebContext& context, const WebQuery& query, JsonWriter& json);
 
-// One file each.
+// Each question has its own file.
 absl::Status AnswerRuns(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, JsonWriter& json);
@@ -39,7 +43,13 @@ struct WebQuestion {
 
 std::span<const WebQuestion> WebQuestions();
 
-// A number; NaN and the infinities as strings, which JSON has no numbers for.
+inline constexpr uint32_t kMaxColumns = 2000;  // of a picture: more than any screen has pixels
+
+// Writes `name` and the spans as [[first, last], ...].
+void WriteSpans(JsonWriter& json, const char* name, size_t count,
+                absl::FunctionRef<std::pair<uint32_t, uint32_t>(size_t index)> span);
+
+// Writes a number. NaN and the infinities become strings, because JSON has no numbers for them.
 void WriteNumber(JsonWriter& json, double value);
 
 }  // namespace msprobe::server

@@ -55,7 +55,7 @@ std::string ErrorLine(const absl::Status& status) {
 
 }  // namespace
 
-// One question among those under way, for as long as it lives.
+// Counts one question as under way, as long as it lives.
 class WebService::Place {
  public:
   Place(WebService* service, std::string caller) : service_(service), caller_(std::move(caller)) {
@@ -84,6 +84,20 @@ class WebService::Place {
 };
 
 std::span<const WebQuestion> WebQuestions() { return kQuestions; }
+
+void WriteSpans(JsonWriter& json, const char* name, size_t count,
+                absl::FunctionRef<std::pair<uint32_t, uint32_t>(size_t index)> span) {
+  json.Name(name);
+  json.StartArray();
+  for (size_t i = 0; i < count; ++i) {
+    const auto [first, last] = span(i);
+    json.StartArray();
+    json.Uint(first);
+    json.Uint(last);
+    json.EndArray();
+  }
+  json.EndArray();
+}
 
 void WriteNumber(JsonWriter& json, double value) {
   if (std::isfinite(value)) {

@@ -19,22 +19,23 @@
 
 namespace msprobe::server {
 
-// The web page: its files, and what its script asks under /api/. Read only.
+// Serves the web page: its files, and the questions of its script under /api/. Read only.
 //
-// 1. The files are everybody's who reaches the port; with tokens, a question wants one of the role read.
-// 2. A question is answered by lines of JSON as it is worked on: {"progress": [done, total]}, at last {"answer": ...,
-//    "missing": "servers that could not be asked"} or {"error": "one line", "status": 404}.
-// 3. What is refused before (no token, no such path, too many questions) is {"error": ...} under its HTTP status.
-// 4. At most kMaxQuestions are worked on at once, of them kOfACaller of one (a token by its name, else an
-//    address); each ends when its client goes, and after kLongest.
-// Threads: any. What is given outlives it.
+// 1. Whoever reaches the port gets the files. If the server has tokens, a question needs one with the role read.
+// 2. The answer to a question is a stream of JSON lines: {"progress": [done, total]} while the work goes on, and at the
+//    end {"answer": ..., "missing": "servers that could not be asked"} or {"error": "one line", "status": 404}.
+// 3. A question that is refused at once (no token, unknown path, too many questions) gets {"error": ...} with its HTTP
+//    status.
+// 4. At most kMaxQuestions are answered at the same time, and kOfACaller for one caller (the name of a token, else an
+//    address). A question ends when its client goes, and after kLongest.
+// Threads: any. Borrowed objects outlive it.
 class WebService {
  public:
   static constexpr int kMaxQuestions = 8;
   static constexpr int kOfACaller = 4;
   static constexpr absl::Duration kLongest = absl::Seconds(120);
 
-  // tokens null: none are asked for.
+  // tokens null: no token is needed.
   WebService(QueryContext query, AnalysisContext analysis, Tokens* tokens, RefusalLog* refusals,
              std::function<absl::Time()> now = absl::Now);
 
@@ -43,10 +44,10 @@ class WebService {
  private:
   class Place;
 
-  // Who asks.
+  // Checks the token and returns the caller.
   absl::StatusOr<std::string> Admit(const HttpRequest& request) const;
   HttpResponse Refuse(std::string_view kind, const std::string& peer, const absl::Status& status) const;
-  // Works while it sends.
+  // Answers the question and sends progress meanwhile.
   void Work(const WebQuestion& question, const WebQuery& query, HttpStream& stream);
 
   const QueryContext query_;

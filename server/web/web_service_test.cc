@@ -22,7 +22,7 @@ using testing::StartsWith;
 
 using Parameters = std::map<std::string, std::string>;
 
-// Keeps what is written, and leaves when it is told.
+// A client that keeps what it gets, and leaves when a test tells it to.
 class FakeStream : public HttpStream {
  public:
   bool Write(std::string_view bytes) override {
