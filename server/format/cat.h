@@ -7,11 +7,11 @@
 
 namespace msprobe::server {
 
-// Debian's abseil has a string_view of its own, which std::string_view does not become by itself.
+// Debian's Abseil has a string_view of its own, to which std::string_view does not convert.
 inline absl::string_view AbslView(std::string_view text) { return absl::string_view(text.data(), text.size()); }
 inline std::string_view StdView(absl::string_view text) { return std::string_view(text.data(), text.size()); }
 
-// absl::StrCat that takes std::string_view, too.
+// absl::StrCat that also takes std::string_view.
 using core::Cat;
 
 }  // namespace msprobe::server

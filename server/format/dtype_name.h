@@ -11,8 +11,8 @@ namespace msprobe::server {
 // "torch.float32"; empty for DTYPE_UNSPECIFIED and DTYPE_OTHER.
 std::string_view TorchDTypeName(v1::DType dtype);
 
-// The element type of a printed name as any framework has it: "torch.float32" (torch), "float32" (numpy), "Float32"
-// (MindSpore). DTYPE_OTHER where there is none.
+// The element type for a name in the style of any framework: "torch.float32" (torch), "float32" (numpy), "Float32"
+// (MindSpore). DTYPE_OTHER: no type has this name.
 v1::DType DTypeOfName(std::string_view name);
 
 // Bytes of one element; 0 for DTYPE_UNSPECIFIED and DTYPE_OTHER.
@@ -21,7 +21,7 @@ size_t DTypeSize(v1::DType dtype);
 bool IsQuantized(v1::DType dtype);
 bool IsComplex(v1::DType dtype);
 bool IsFloat8(v1::DType dtype);
-// Integer types and bool, not quantized ones.
+// True for integer types and bool, false for quantized types.
 bool IsInteger(v1::DType dtype);
 
 }  // namespace msprobe::server

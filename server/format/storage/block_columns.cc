@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<FragmentColumns>> CheckBlock(const v1::Block& block, 
     const StructureSummary& summary = *summaries[block.structure(i)];
     next.ordinal = static_cast<uint64_t>(ordinal);
     fragments.push_back(next);
-    // Before any loop over leaves: a small message may name a structure with millions of slots many times.
+    // Must come before any loop over leaves: a small message may name a structure with millions of slots many times.
     if (uint64_t{next.leaf} + summary.leaves > static_cast<uint64_t>(block.leaf_flags_size())) {
       return absl::InvalidArgumentError(Cat("column leaf_flags has ", block.leaf_flags_size(), " values, fragment ", i,
                                             " (", summary.name, ") needs more"));

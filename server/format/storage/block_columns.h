@@ -16,7 +16,7 @@ struct FragmentColumns {
   uint64_t ordinal = 0;
   uint32_t leaf = 0;
   uint32_t statistics = 0;  // column zero_count
-  uint32_t narrow = 0;      // in leaves, not floats; so are the next two
+  uint32_t narrow = 0;      // counted in leaves, not floats, as are the next two
   uint32_t wide = 0;
   uint32_t integer = 0;
   uint32_t crc32 = 0;
@@ -28,7 +28,7 @@ struct FragmentColumns {
   uint32_t strings = 0;
 };
 
-// Statistics of a leaf stand in exactly one column; LEAF_INTEGER wins over LEAF_WIDE.
+// The statistics of a leaf are in exactly one of three columns; LEAF_INTEGER wins over LEAF_WIDE.
 inline bool TakesInteger(uint32_t leaf_flags) {
   return (leaf_flags & v1::LEAF_STATISTICS) && (leaf_flags & v1::LEAF_INTEGER);
 }
@@ -39,7 +39,7 @@ inline bool TakesNarrow(uint32_t leaf_flags) {
   return (leaf_flags & v1::LEAF_STATISTICS) && !(leaf_flags & (v1::LEAF_INTEGER | v1::LEAF_WIDE));
 }
 
-// Moves the columns of a leaf behind one that has these flags.
+// Moves `next` past the columns of a leaf with these flags.
 inline void TakeLeaf(uint32_t flags, FragmentColumns& next) {
   ++next.leaf;
   if (flags & v1::LEAF_STATISTICS) ++next.statistics;
@@ -51,13 +51,13 @@ inline void TakeLeaf(uint32_t flags, FragmentColumns& next) {
   if (flags & v1::LEAF_PAYLOAD) ++next.payload;
 }
 
-// Null when the id is unknown.
+// Returns null if the id is unknown.
 using SummaryLookup = absl::FunctionRef<const StructureSummary*(uint64_t structure_id)>;
 using StackLookup = absl::FunctionRef<bool(uint64_t stack_id)>;
 
-// Checks a block whole: every column as long as the fragments and flags ask, every index inside its table, every id
-// known. After it, nothing that reads the block by these offsets can leave a column.
-// InvalidArgument: the column or index, what it is and what it should be.
+// Checks a whole block: every column has the length that fragments and flags require, every index is inside its table,
+// and every id is known. So a reader that uses the returned offsets stays inside the columns.
+// InvalidArgument names the column or index, its value and what is allowed.
 absl::StatusOr<std::vector<FragmentColumns>> CheckBlock(const v1::Block& block, SummaryLookup structure,
                                                         StackLookup has_stack);
 

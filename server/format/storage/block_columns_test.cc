@@ -60,7 +60,7 @@ TEST(CheckBlock, FindsWhereEachFragmentBegins) {
   ASSERT_TRUE(columns.ok()) << columns.status();
   ASSERT_EQ(columns->size(), 1u);
   EXPECT_EQ((*columns)[0].ordinal, 5u);
-  // The same fragment twice: the second begins behind all that the first takes.
+  // The same fragment twice: the second begins after the values of the first.
   v1::Block twice = block;
   twice.MergeFrom(block);
   twice.mutable_shapes()->RemoveLast();

@@ -8,10 +8,9 @@
 
 namespace msprobe::server {
 
-// Takes the digest of every fragment again (RecordDigest) and compares it with Block.digest. The block must have passed
-// CheckBlock, which gave `fragments`. Fragments without a digest are passed over: an import has none, nor had agents of
-// earlier versions.
-// DataLoss: a fragment says something else than when it was captured; names its record.
+// Computes the digest of every fragment (RecordDigest) and compares it with Block.digest. The block must have passed
+// CheckBlock, which returned `fragments`. Fragments without a digest are skipped; they come from imports and from
+// agents of earlier versions. DataLoss: a fragment is not what was captured; the message names its record.
 absl::Status CheckDigests(const v1::Block& block, const std::vector<FragmentColumns>& fragments,
                           SummaryLookup structure);
 

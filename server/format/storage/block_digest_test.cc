@@ -32,7 +32,7 @@ class BytesPayload : public core::Payload {
   std::array<std::byte, 24> bytes_{};
 };
 
-// A reading that comes after the fragment was captured.
+// A reading that arrives after its fragment was captured.
 class LateReading : public core::PendingReading {
  public:
   State state() const override { return State::kCame; }
@@ -43,7 +43,7 @@ class LateReading : public core::PendingReading {
   }
 };
 
-// What a process captures, as the servers get it.
+// Captures fragments with the agent's code and gets the blocks that a server would receive.
 class BlockDigestTest : public testing::Test {
  protected:
   BlockDigestTest() : packer_("0123456789abcdef", &dictionary_) {
@@ -73,7 +73,7 @@ class BlockDigestTest : public testing::Test {
     narrow.has_statistics = true;
     narrow.max = 1.5;
     narrow.min = -0.0;
-    narrow.mean = 0.1;  // no float
+    narrow.mean = 0.1;  // not exact as a float
     narrow.norm = kNan;
     narrow.variance = kInf;
     narrow.zero_count = 3;
@@ -97,7 +97,7 @@ class BlockDigestTest : public testing::Test {
     return leaves;
   }
 
-  // As a session does it.
+  // Captures a fragment as a session does.
   void Capture(core::Fragment fragment) {
     fragment.digest = core::DigestAtCapture(fragment, dictionary_);
     queue_.Append(fragment);
@@ -172,7 +172,7 @@ TEST_F(BlockDigestTest, WhatWasCapturedIsWhatIsRead) {
   EXPECT_EQ(Check(blocks[0]), absl::OkStatus());
 }
 
-// Each value of each column in turn is another one.
+// Changes each value of each column in turn.
 TEST_F(BlockDigestTest, NoValueChangesUnnoticed) {
   CaptureEverything(3);
   const v1::Block block = Blocks()[0];
@@ -180,7 +180,7 @@ TEST_F(BlockDigestTest, NoValueChangesUnnoticed) {
   block.GetReflection()->ListFields(block, &fields);
   int changed = 0;
   for (const google::protobuf::FieldDescriptor* field : fields) {
-    if (field->name() == "stack" || field->name() == "stacks") continue;  // no part of it
+    if (field->name() == "stack" || field->name() == "stacks") continue;  // not part of the digest
     for (int i = 0; i < (field->is_repeated() ? block.GetReflection()->FieldSize(block, field) : 1); ++i) {
       v1::Block other = block;
       const google::protobuf::Reflection& set = *other.GetReflection();

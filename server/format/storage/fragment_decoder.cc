@@ -121,7 +121,7 @@ class Decoder {
     leaf.set_variance(block_.integer_moments(at * 3 + 2));
   }
 
-  // What an import did not know (LEAF_IMPORTED).
+  // Clears what an import did not know (LEAF_IMPORTED).
   static void ClearUnknown(v1::TensorLeaf& leaf) {
     leaf.clear_variance();
     const double max = leaf.max().real();

@@ -9,20 +9,20 @@
 
 namespace msprobe::server {
 
-// Keys of every column family; docs/storage_format.md is their specification. Numbers are big-endian, so that the order
-// of bytes is the order of numbers.
+// The keys of every column family. docs/storage_format.md is the specification. Numbers are big-endian, so that keys
+// sort by number.
 
 inline constexpr uint32_t kStorageFormat = 2;
 
-// 16 bytes: a session id, a payload hash.
+// Bytes of a session id and of a payload hash.
 inline constexpr size_t kIdBytes = 16;
 
-// A rank as one number: ranks as they are (below 2^31), processes with the highest bit set.
+// A rank as one number: a rank keeps its number (below 2^31), a process has the highest bit set.
 uint32_t RankCode(const v1::Rank& rank);
 v1::Rank RankOfCode(uint32_t code);
-// Whether the number leaves the highest bit free.
+// Whether the number is below 2^31.
 bool RankFits(const v1::Rank& rank);
-// "rank3" or "proc1234": the directory of mindstudio-probe.
+// "rank3" or "proc1234", the name of the directory in mindstudio-probe's dumps.
 std::string RankName(const v1::Rank& rank);
 
 // Column family "rows": one block of fragments.
@@ -32,7 +32,7 @@ struct RowKey {
   uint32_t step = 0;
   uint32_t token = 0;
   uint32_t epoch = 0;
-  uint32_t block = 0;  // grows over the whole step of one session, whatever the token
+  uint32_t block = 0;  // counts the blocks of one step of one session, over all tokens
 
   static constexpr size_t kBytes = 24;
   std::string Encode() const;
@@ -44,16 +44,16 @@ struct RowKey {
   friend bool operator==(const RowKey&, const RowKey&) = default;
 };
 
-// Column family "tiles": some passes of one session by some fragments, entry-major inside. A set is the tiles of the
-// same passes; sets of a session are counted from 0.
+// Column family "tiles": a tile holds some fragments of some passes of one session, in entry-major order. A set is all
+// tiles of the same passes. The sets of a session are numbered from 0.
 struct TileKey {
-  static constexpr uint32_t kPasses = 48;   // of a full set
-  static constexpr uint32_t kEntries = 24;  // tensors of a tile, about
+  static constexpr uint32_t kPasses = 48;   // in a full set
+  static constexpr uint32_t kEntries = 24;  // tensors in a tile, about
   uint32_t run = 0;
   uint32_t rank = 0;  // RankCode
   uint32_t epoch = 0;
   uint32_t set = 0;
-  uint32_t tile = 0;  // in order of fragments
+  uint32_t tile = 0;  // number of the tile in its set, in order of fragments
 
   static constexpr size_t kBytes = 20;
   std::string Encode() const;
@@ -63,7 +63,7 @@ struct TileKey {
   friend bool operator==(const TileKey&, const TileKey&) = default;
 };
 
-// Column families "extents" and "payloads": one chunk of a payload as one session sent it.
+// Column families "extents" and "payloads": one chunk of a payload that one session sent.
 struct ChunkKey {
   std::string hash;  // kIdBytes
   uint32_t run = 0;
@@ -78,7 +78,7 @@ struct ChunkKey {
   friend bool operator==(const ChunkKey&, const ChunkKey&) = default;
 };
 
-// Key spaces of column family "meta": the first byte of each key.
+// The key spaces of column family "meta". A key begins with the byte of its space.
 enum class MetaSpace : uint8_t {
   kServer = 1,      // -> ServerRow
   kRunByName = 2,   // name -> number, u32
@@ -92,19 +92,19 @@ enum class MetaSpace : uint8_t {
   kReferrer = 10,   // hash | run -> empty
   kFault = 11,      // run | rank | step | epoch | n -> Marker.Fault
   kEpoch = 12,      // run | epoch -> session id, bare
-  kUntiled = 13,    // run | rank | step | epoch -> empty: finished, and its rows wait for tiles
+  kUntiled = 13,    // run | rank | step | epoch -> empty: a finished step whose rows are to become tiles
   kTiled = 14,      // run | rank | step | epoch -> TiledRow
   kTileSet = 15,    // run | rank | epoch | set -> TileSetRow
 };
 
-// Which session's view of which step of which rank.
+// One step of one rank, in the view of one session.
 struct StepKey {
   uint32_t run = 0;
   uint32_t rank = 0;  // RankCode
   uint32_t step = 0;
   uint32_t epoch = 0;
 
-  // In kStep, or in another space of the same form.
+  // The key in kStep, or in another space whose keys have the same parts.
   std::string Encode(MetaSpace space = MetaSpace::kStep) const;
   static absl::StatusOr<StepKey> Decode(std::string_view key);
   std::string ToString() const;
@@ -130,16 +130,16 @@ std::string MetaPrefix(MetaSpace space, uint32_t run);
 std::string MetaPrefix(MetaSpace space, uint32_t run, uint32_t rank);
 std::string MetaPrefix(MetaSpace space, std::string_view id);
 
-// A meta key for people: "step run=1 rank=rank0 step=3 epoch=0". Never fails; unknown bytes are shown in hex.
+// Shows a meta key to people: "step run=1 rank=rank0 step=3 epoch=0". Never fails; unknown bytes are shown in hex.
 std::string MetaKeyToString(std::string_view key);
 
-// The smallest key after every key that begins with `prefix`; empty where there is none.
+// The smallest key after all keys that begin with `prefix`; empty if there is none.
 std::string PrefixEnd(std::string_view prefix);
 
 // Lower-case hex.
 std::string Hex(std::string_view bytes);
 
-// Big-endian numbers at the end of a string, and from bytes.
+// Append and read big-endian numbers.
 void AppendU32(std::string& out, uint32_t value);
 void AppendU64(std::string& out, uint64_t value);
 uint32_t ReadU32(std::string_view bytes, size_t offset);

@@ -86,7 +86,7 @@ PlacedValue PlaceFields(const v1::Structure& structure, const v1::Block& block, 
 void MergePlaced(PlacedValue& target, PlacedValue&& addition) {
   if (target.kind == Kind::kDict && addition.kind == Kind::kDict) {
     for (auto& [key, value] : addition.items) {
-      // The last of equal keys, as MergeValue takes it.
+      // Of equal keys the last, as in MergeValue.
       const auto known = std::find_if(target.items.rbegin(), target.items.rend(),
                                       [&, name = key](const auto& item) { return item.first == name; });
       if (known == target.items.rend()) {

@@ -151,7 +151,7 @@ absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::R
 
 absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
-  // A record is a tree of many small messages: on an arena they cost no allocation each.
+  // A record is a tree of many small messages. An arena saves an allocation for each.
   std::vector<char> first_block(kArenaBytes);
   google::protobuf::Arena arena(first_block.data(), first_block.size());
   for (uint32_t index : Order()) {

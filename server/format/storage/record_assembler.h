@@ -18,14 +18,14 @@ namespace msprobe::server {
 
 // Joins the fragments of one step of one session into records.
 //
-// 1. Fragments are one record when name, kind, direction and count are equal. Its fields are those of its ENTER
-//    fragments, then of the others, each in order of arrival; a field given twice is merged: dicts by key, lists by
-//    index, anything else by the later value that is not null.
-// 2. A record stands at the ordinal of its first ENTER (without one: of its first fragment), unless a later fragment
-//    moves it: FRAGMENT_UPDATE does, and so does the EXIT of a module or of parameters_grad. The last move wins.
-// 3. Flags are those of all fragments together; token is that of the first fragment; parent and stack are the first
-//    that are not empty.
-// 4. Nothing is decoded before ForEach, and then one record at a time: memory is that of the blocks and a small index.
+// 1. Fragments with the same name, kind, direction and count form one record. Its fields are those of its ENTER
+//    fragments and then those of the others, in order of arrival. A field that comes twice is merged: dicts by key,
+//    lists by index, for anything else the later value that is not null.
+// 2. A record has the ordinal of its first ENTER fragment, or else of its first fragment, unless a later fragment moves
+//    it: a FRAGMENT_UPDATE, or the EXIT of a module or of parameters_grad. The last move wins.
+// 3. A record has the flags of all its fragments together, the token of the first fragment, and the first parent and
+//    stack that are not empty.
+// 4. Only ForEach decodes, one record at a time. So the memory is that of the blocks and a small index.
 //
 // Threads: one at a time.
 class RecordAssembler {
@@ -34,28 +34,27 @@ class RecordAssembler {
 
   RecordAssembler(uint32_t step, v1::Rank rank, StructureSource structures);
 
-  // Blocks in order of arrival. DataLoss: a block that does not pass CheckBlock or CheckDigests.
+  // Blocks come in order of arrival. DataLoss: the block does not pass CheckBlock or CheckDigests.
   absl::Status Add(std::shared_ptr<const v1::Block> block);
 
   size_t records() const { return records_.size(); }
 
-  // In order of ordinal; Record.stack is left empty. Stops at the first status that is not OK.
+  // Visits the records in order of ordinal, with Record.stack empty. Stops at the first status that is not OK.
   absl::Status ForEach(absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
 
-  // Gives each record's full name instead of the record; nothing else is decoded.
-  // The record is built only when the filter says so.
+  // As ForEach, but decodes and visits only the records for which `wanted` is true.
   absl::Status ForEachNamed(absl::FunctionRef<bool(const std::string& full_name, uint32_t token)> wanted,
                             absl::FunctionRef<absl::Status(const v1::Record& record, uint64_t stack_id)> visit);
 
-  // As ForEach, without the records' fields, which are not decoded.
+  // As ForEach, but without the records' fields, which are not decoded.
   absl::Status ForEachHead(absl::FunctionRef<absl::Status(const v1::Record& head, uint64_t stack_id)> visit) const;
 
-  // In order of ordinal: each record's head, the places of its fields, and its fragment that has a stack, by number in
-  // order of arrival from 1 (0: none has).
+  // Visits in order of ordinal each record's head, the places of its fields, and the number of the fragment with its
+  // stack. Fragments are numbered from 1 in order of arrival; 0: the record has no stack.
   void ForEachPlaced(
       absl::FunctionRef<void(const v1::Record& head, const PlacedValue& fields, uint64_t stack_fragment)> visit) const;
 
-  // Of all blocks together.
+  // The number of values in all blocks together.
   const BlockPlaces& places() const { return places_; }
 
   // Whether a leaf of any record refers to a payload.
@@ -64,7 +63,7 @@ class RecordAssembler {
  private:
   struct KnownStructure {
     SharedStructure decoded;
-    uint32_t name = 0;  // index of the interned name
+    uint32_t name = 0;  // index into names_
   };
   struct Fragment {
     uint32_t block = 0;
@@ -101,10 +100,10 @@ class RecordAssembler {
 
   absl::StatusOr<const KnownStructure*> Known(uint64_t id);
   void AddFragment(uint32_t block_index, uint32_t index);
-  // Both give the record's stack. The head is all but the fields.
+  // Both return the record's stack. The head is everything but the fields.
   uint64_t BuildHead(const Entry& entry, v1::Record& record) const;
   uint64_t Build(const Entry& entry, v1::Record& record) const;
-  // Of the first fragments that enter, then of the others.
+  // First the ENTER fragments, then the others.
   void ForEachFragment(const Entry& entry, absl::FunctionRef<void(const StoredBlock& block, int fragment)> visit) const;
   std::string NameOf(const Entry& entry) const;
   std::vector<uint32_t> Order() const;

@@ -6,9 +6,9 @@
 
 namespace msprobe::server {
 
-// Several backward passes over one forward call. The first has the name that it has alone; the others have their number
-// behind it: {name}.{count}.backward.{pass}, {name}.backward.{count}.{pass}. On the wire it stands behind the name of
-// the structure, Structure.name: {name}#{pass}. Neither classes nor functions are named so.
+// Names of records when one forward call has several backward passes. The first pass has the usual name; the others add
+// their number: {name}.{count}.backward.{pass} or {name}.backward.{count}.{pass}. On the wire the number follows the
+// name of the structure (Structure.name): {name}#{pass}. No class and no function has a '#' in its name.
 
 struct PassOfStructure {
   std::string_view name;
@@ -17,7 +17,7 @@ struct PassOfStructure {
 PassOfStructure SplitPass(std::string_view structure_name);
 std::string JoinPass(std::string_view name, uint32_t pass);
 
-// The full name of the first pass, of a record of another one; any other name as it is.
+// For the full name of a later pass, the full name of the first pass; any other name unchanged.
 std::string_view WithoutPass(std::string_view full_name);
 
 }  // namespace msprobe::server

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kCallsAModule = 10;
 
-// splitmix64: the same numbers everywhere, unlike those of a standard library.
+// splitmix64, because the numbers of a standard library differ between libraries.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;

@@ -9,22 +9,22 @@
 
 namespace msprobe::server {
 
-// For tests and benchmarks: passes of a made-up model that repeat as real ones do, the same calls with other numbers.
+// For tests and benchmarks: passes of an invented model, which repeat as real ones do: the same calls with new numbers.
 //
-// A call is an ENTER and an EXIT fragment. Most leaves are float32; where `variety` is set, some calls have the rest of
-// what a block can hold: 64-bit floats, integers beyond 2^53, booleans, NaN and infinities, leaves without checksums,
-// payload references, scalars of all kinds, a field that is there on some steps only.
+// A call is an ENTER and an EXIT fragment. Most leaves are float32. With `variety`, some calls have everything else
+// that a block can hold: 64-bit floats, integers beyond 2^53, booleans, NaN and infinities, leaves without checksums,
+// payload references, scalars of all kinds, and a field that only some steps have.
 class RepeatedPass {
  public:
   struct Options {
-    uint32_t calls = 500;  // each with one leaf in and one out
+    uint32_t calls = 500;  // each with one input leaf and one output leaf
     bool variety = false;
-    bool varying_shapes = false;  // the first dimension is another one each pass
+    bool varying_shapes = false;  // each pass has another first dimension
     uint64_t seed = 1;
   };
   explicit RepeatedPass(const Options& options);
 
-  // Of all its structures and its stack.
+  // The definitions of all structures and of the stack.
   const std::vector<v1::Definition>& definitions() const { return definitions_; }
   uint32_t leaves() const { return leaves_; }
 

@@ -8,13 +8,13 @@
 
 namespace msprobe::server {
 
-// For tests: structures and blocks written down by hand.
+// For tests: structures and blocks written by hand.
 
-// A structure whose fields are {field: [tensor float32, ...]} for each of `fields`.
+// A structure with the fields `fields`, each a list of one float32 tensor.
 v1::Structure TensorStructure(const std::string& name, v1::RecordKind kind, const std::vector<std::string>& fields,
                               v1::Direction direction = v1::DIRECTION_FORWARD);
 
-// The id a definition of these bytes has.
+// The id of a definition with these bytes.
 uint64_t IdOf(const std::string& bytes);
 uint64_t IdOf(const v1::Structure& structure);
 
@@ -27,7 +27,7 @@ class BlockScript {
     block_.add_shapes()->add_dims(2);
   }
 
-  // One leaf for each tensor of the structure. hash empty: no payload.
+  // Adds a fragment, with one value for each tensor of the structure. hash empty: no payload.
   BlockScript& Fragment(const v1::Structure& structure, uint32_t count, uint64_t ordinal, uint32_t flags,
                         const std::vector<float>& values, const std::string& hash = "", uint64_t size = 0);
   BlockScript& Parent(const std::string& name);  // of the last fragment

@@ -1,4 +1,4 @@
-// docs/storage_format.md shows real bytes; this is what keeps them real.
+// Checks that the bytes that docs/storage_format.md shows are real.
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 namespace msprobe::server {
 namespace {
 
-// The bytes of one example, as hex: the pairs at the beginning of each indented line behind its marker.
+// The bytes of one example as hex: the pairs of digits at the start of each indented line after the example's marker.
 std::string Documented(const std::string& example) {
   std::ifstream file(std::string(MSPROBE_SOURCE_DIR) + "/docs/storage_format.md");
   std::string hex, line;

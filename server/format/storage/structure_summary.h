@@ -11,7 +11,7 @@
 
 namespace msprobe::server {
 
-// What one fragment of a structure takes from the columns of its block.
+// The number of values that one fragment of a structure takes from each column of its block.
 struct StructureSummary {
   std::string name;
   v1::RecordKind kind = v1::RECORD_KIND_UNSPECIFIED;
@@ -26,21 +26,21 @@ struct StructureSummary {
 inline constexpr size_t kLongestName = 4096;  // bytes of a structure's name
 inline constexpr int kDeepestNode = 32;       // lists and dicts around a value
 
-// InvalidArgument: no name or one that is too long, no kind, fields that are not a dict or too deep, a node that is
-// nothing.
+// InvalidArgument: the name is missing or too long, the kind is missing, the fields are not a dict or too deep, or a
+// node has no kind.
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
 
-// A structure and its summary; readers of one run share it.
+// A structure and its summary, shared by all readers of a run.
 struct DecodedStructure {
   v1::Structure structure;
   StructureSummary summary;
 };
 using SharedStructure = std::shared_ptr<const DecodedStructure>;
 
-// DataLoss: the bytes of a definition that are not a structure, or one that Summarize refuses.
+// Decodes the bytes of a definition. DataLoss: they are not a structure, or Summarize refuses it.
 absl::StatusOr<SharedStructure> DecodeStructure(std::string_view bytes);
 
-// In the order in which a fragment takes the columns of its leaves. Borrowed from the structure.
+// The structure's tensors in the order of a fragment's leaves. Borrowed from the structure.
 std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& structure);
 
 // {name}.{count}.{direction}, {name}.{direction}.{count}, {name}.parameters_grad.{count} or {name}.{count}.debug.

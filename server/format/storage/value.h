@@ -10,11 +10,11 @@
 
 namespace msprobe::server {
 
-// Every value at rest is a version byte and a serialized message.
+// Every stored value is a version byte and a serialized message.
 inline constexpr char kValueVersion = 1;
 
 std::string EncodeValue(const google::protobuf::Message& message);
-// DataLoss: an unknown version, or bytes that do not parse.
+// DataLoss: the version is unknown, or the bytes do not parse.
 absl::Status DecodeValue(std::string_view bytes, google::protobuf::Message& message);
 
 template <typename Message>
@@ -27,7 +27,7 @@ absl::StatusOr<Message> DecodeAs(std::string_view bytes) {
 // "v1 msprobe.v1.Block { step: 3 ... }", on one line.
 std::string ValueToString(std::string_view bytes, google::protobuf::Message& scratch);
 
-// Definitions keep the bytes that were sent, since their id is the hash of those bytes.
+// A definition keeps the bytes that were sent, because its id is the hash of those bytes.
 enum class DefinitionKind : char { kStructure = 'T', kStack = 'K' };
 struct StoredDefinition {
   DefinitionKind kind = DefinitionKind::kStructure;

@@ -11,13 +11,13 @@
 
 namespace msprobe::server {
 
-// Bytes of known size that can be read anywhere. One thread at a time.
+// Bytes of known size that can be read at any offset. Threads: one at a time.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
 
   virtual uint64_t size() const = 0;
-  // Fills `out` from `offset`. OutOfRange: the range passes the end.
+  // Fills `out` with the bytes from `offset` on. OutOfRange: the range goes beyond the end.
   virtual absl::Status ReadAt(uint64_t offset, std::span<char> out) = 0;
 };
 
@@ -36,7 +36,7 @@ class MemoryBytes : public ByteSource {
 // A regular file.
 class FileBytes : public ByteSource {
  public:
-  // Does not follow a symbolic link. The system's error, naming the file.
+  // Does not follow a symbolic link. Errors: the system's, with the name of the file.
   static absl::StatusOr<std::unique_ptr<FileBytes>> Open(const std::string& path);
   ~FileBytes() override;
 

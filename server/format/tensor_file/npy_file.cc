@@ -76,7 +76,7 @@ class NpyFileWriter : public TensorFileWriter {
     written_ += content.size();
     if (written_ > size_) return absl::InvalidArgumentError(Cat("more than ", size_, " bytes of elements"));
     if (IsNative(description_.dtype)) return sink_(content);
-    // An element may be split over two chunks.
+    // A chunk may end within an element.
     carry_.append(content);
     const size_t component = IsComplex(description_.dtype) ? 2 : DTypeSize(description_.dtype);
     const size_t whole = carry_.size() / component * component;
@@ -137,7 +137,7 @@ class NpyFileWriter : public TensorFileWriter {
 
 absl::Status Malformed(std::string_view what) { return absl::InvalidArgumentError(Cat(".npy: ", what)); }
 
-// Reads numpy's header, a Python dict of three known keys, and no other Python.
+// Parses numpy's header, a Python dict with three known keys, and no other Python.
 class HeaderReader {
  public:
   explicit HeaderReader(std::string_view text) : rest_(text) {}

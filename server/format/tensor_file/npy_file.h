@@ -12,18 +12,18 @@
 
 namespace msprobe::server {
 
-// Writes NumPy's .npy version 1.0, little-endian, C order. numpy has no such types, so without loss:
+// Writes NumPy's .npy version 1.0, little-endian, C order. Types that numpy does not have are converted without loss:
 //   bfloat16 and the 8-bit floats are widened to float32, complex32 to complex64;
 //   quantized tensors are dequantised to float32;
 //   float4_e2m1fn_x2 becomes float32 with two elements (low half first) for each in the last dimension.
 // InvalidArgument: the dtype cannot be saved.
 absl::StatusOr<std::unique_ptr<TensorFileWriter>> NewNpyFileWriter(TensorDescription description, ByteSink sink);
 
-// Reads .npy of version 1 to 3: bool, integers, float16 to float64, complex64 and complex128, either byte order, C or
-// Fortran order. Borrows the source. One thread at a time.
+// Reads .npy versions 1 to 3 with bool, integers, float16 to float64, complex64 or complex128, in either byte order, C
+// or Fortran order. Borrows the source. Threads: one at a time.
 class NpyFile {
  public:
-  // InvalidArgument: not such a file, or strings or objects in it.
+  // InvalidArgument: the source is not such a file, or has strings or objects.
   static absl::StatusOr<NpyFile> Open(ByteSource& source);
 
   const TensorDescription& description() const { return layout_.description; }

@@ -13,23 +13,24 @@
 
 namespace msprobe::server {
 
-// Writes the file that torch.save(tensor) writes: contiguous, requires_grad False, dtype and device kept; torch.load
-// reads it with weights_only=True. Equal tensors of one name give equal files.
-// `name`: the file's stem, which torch uses as the archive's folder; any text, cut to 255 bytes.
+// Writes the file that torch.save writes for a contiguous tensor with requires_grad False. It keeps dtype and device,
+// and torch.load reads it with weights_only=True. Equal tensors with the same name give equal files.
+// `name`: the file's stem, which torch uses as the folder inside the archive; any text, cut to 255 bytes.
 // InvalidArgument: the dtype cannot be saved.
 absl::StatusOr<std::unique_ptr<TensorFileWriter>> NewPtFileWriter(std::string_view name, TensorDescription description,
                                                                   ByteSink sink);
 
-// Reads what torch.save wrote for one tensor: any layout, Parameters, quantized per tensor. Borrows the source.
-// One thread at a time.
+// Reads a file that torch.save wrote for one tensor of any layout, a Parameter, or a tensor quantized per tensor.
+// Borrows the source. Threads: one at a time.
 class PtFile {
  public:
-  // InvalidArgument: not such a file, and why. Reads no element.
+  // Reads no elements. InvalidArgument says why the source is not such a file.
   static absl::StatusOr<PtFile> Open(ByteSource& source);
 
   const TensorDescription& description() const { return tensor_.layout.description; }
   bool requires_grad() const { return tensor_.requires_grad; }
-  // May be called again. Elements that lie plainly in the file are streamed; for others the storage is read whole.
+  // May be called again. Contiguous elements are streamed from the file; for other layouts the whole storage is read
+  // into memory.
   absl::Status Read(ContentVisitor visit);
 
  private:

@@ -15,7 +15,7 @@ constexpr uint64_t kMaxRepeated = 1ull << 30;
 
 bool HasSign(v1::DType dtype) { return dtype >= v1::DTYPE_FLOAT64 && dtype <= v1::DTYPE_BFLOAT16; }
 
-// Bytes of what byte order and signs act upon: the element, or half of a complex one.
+// Bytes of the unit for byte order and sign: an element, or half of a complex element.
 size_t ComponentSize(v1::DType dtype) { return IsComplex(dtype) ? DTypeSize(dtype) / 2 : DTypeSize(dtype); }
 
 void Resolve(const StridedLayout& layout, size_t component, size_t size, char* element) {
@@ -38,7 +38,7 @@ absl::StatusOr<uint64_t> ContentSize(const TensorDescription& description) {
   for (int64_t dim : description.shape) {
     if (dim < 0) return absl::InvalidArgumentError(Cat("a shape has the size ", dim));
     empty = empty || dim == 0;
-    // Of an empty shape, too, as PyTorch and NumPy refuse it: its strides would not fit.
+    // A dimension of 0 does not excuse the others: PyTorch and NumPy refuse such a shape, whose strides would overflow.
     if (__builtin_mul_overflow(size, static_cast<uint64_t>(std::max<int64_t>(dim, 1)), &size) || size > (1ull << 62)) {
       return absl::InvalidArgumentError("a shape has more elements than any memory");
     }

@@ -13,7 +13,7 @@
 
 namespace msprobe::server {
 
-// What a tensor file says about its tensor besides the elements.
+// Everything that a tensor file says about its tensor, except the elements.
 struct TensorDescription {
   v1::DType dtype = v1::DTYPE_FLOAT32;
   std::vector<int64_t> shape;  // empty: 0-D
@@ -23,26 +23,25 @@ struct TensorDescription {
   int64_t zero_point = 0;
 };
 
-// Bytes of the contiguous elements. InvalidArgument: a negative size, an overflow, a dtype without a size.
+// Bytes of the contiguous elements. InvalidArgument: a negative size, an overflow, or a dtype without a size.
 absl::StatusOr<uint64_t> ContentSize(const TensorDescription& description);
 
-// Where the bytes of a file go, in order.
+// Takes the bytes of a file, in order.
 using ByteSink = absl::AnyInvocable<absl::Status(std::string_view)>;
 
-// Where the elements read from a file go: contiguous little-endian bytes in row-major order, in chunks of at most 1
-// MiB.
+// Takes the elements of a file: contiguous little-endian bytes in row-major order, in chunks of at most 1 MiB.
 using ContentVisitor = absl::FunctionRef<absl::Status(std::string_view chunk)>;
 
-// Writes one file of one tensor: any number of Append, then Finish. Nothing is held back but headers.
-// One thread at a time.
+// Writes the file of one tensor: any number of Append, then Finish. Passes the content on at once.
+// Threads: one at a time.
 class TensorFileWriter {
  public:
   virtual ~TensorFileWriter() = default;
 
   virtual const TensorDescription& description() const = 0;
-  // InvalidArgument: more bytes than the description has.
+  // InvalidArgument: more bytes than the described tensor has.
   virtual absl::Status Append(std::string_view content) = 0;
-  // InvalidArgument: fewer bytes than the description has.
+  // InvalidArgument: fewer bytes than the described tensor has.
   virtual absl::Status Finish() = 0;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxName = 240;
 
-// The part of the tool's file names that stands for a field; fields not listed stand as they are.
+// The part of mindstudio-probe's file names for a field. Other fields keep their names.
 std::string_view FieldPart(std::string_view field) {
   if (field == "input_args") return "input";
   if (field == "input_kwargs") return "kwargs";
@@ -54,7 +54,7 @@ std::string TensorFileName(std::string_view full_name, std::span<const std::stri
     for (const std::string& part : path.subspan(std::min<size_t>(1, path.size()))) name += Cat(".", part);
   } else if (IsParametersGrad(full_name)) {
     if (!path.empty()) name += Cat(".", path[0]);
-    // Each gradient stands in a list of its own, whose index is not in the name.
+    // Each gradient is in a list of its own, whose index is not part of the name.
     for (size_t i = 1; i < path.size(); ++i) {
       if (i > 1 || path[i] != "0") name += Cat(".", path[i]);
     }

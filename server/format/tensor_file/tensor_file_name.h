@@ -10,14 +10,14 @@
 
 namespace msprobe::server {
 
-// Name of a tensor's file without suffix. `path` leads from Record.fields to the leaf, list indices as decimal numbers:
+// The name of a tensor's file without suffix. `path` leads from Record.fields to the leaf; list indices are decimal:
 //   ("Functional.linear.0.forward", {"input_args", "1"})     Functional.linear.0.forward.input.1
 //   ("Custom.f.3.forward", {"input_kwargs", "nt", "a"})      Custom.f.3.forward.kwargs.nt.a
 //   ("Module.x.Linear.forward.0", {"parameters", "weight"})  Module.x.Linear.forward.0.parameters.weight
 //   ("Module.x.Linear.parameters_grad.0", {"weight", "0"})   Module.x.Linear.parameters_grad.0.weight
 //   ("z.0.debug", {"debug", "b", "0"})                       z.0.debug.b.0
-// '/', a backslash and control characters become '_'. A name over 240 bytes, which with its suffix might not fit the
-// 255 of a file system, is cut and ends in '.' and 16 hex digits of the XXH3-64 of the whole name.
+// '/', '\' and control characters become '_'. A name of more than 240 bytes is cut, because a file system takes 255
+// with the suffix; it ends in '.' and 16 hex digits, the XXH3-64 of the whole name.
 std::string TensorFileName(std::string_view full_name, std::span<const std::string> path);
 
 // Visits the tensors of a record in depth-first order. Stops at the first status that is not OK and returns it.

@@ -168,7 +168,7 @@ TEST(PtFile, NoBytesCrashTheReader) {
 }
 
 TEST(Zip, LargeSizesTakeTheWideFields) {
-  // Nothing of 5 GiB is kept: only what frames it.
+  // Keeps only what frames the 5 GiB.
   constexpr uint64_t kSize = 5ull << 30;
   uint64_t total = 0;
   std::string kept;
@@ -187,13 +187,13 @@ TEST(Zip, LargeSizesTakeTheWideFields) {
   EXPECT_GT(total, kSize);
   std::string wide(8, '\0');
   std::memcpy(wide.data(), &kSize, 8);
-  EXPECT_THAT(kept, HasSubstr(wide + wide));  // both sizes, in the descriptor and in the directory
+  EXPECT_THAT(kept, HasSubstr(wide + wide));  // compressed and plain size, in the descriptor and in the directory
 }
 
 TEST(Zip, DirectoriesThatLieAreRefused) {
   std::string end("PK\x05\x06", 4);
   end.append(18, '\0');
-  end[8] = end[10] = 1;  // one entry, of which there is nothing
+  end[8] = end[10] = 1;  // claims one entry, which does not exist
   MemoryBytes source(end);
   EXPECT_THAT(ZipReader::Open(source).status().ToString(), HasSubstr("entry is missing"));
   end[12] = '\xff';

@@ -47,7 +47,7 @@ enum class Kind { kMark, kNone, kBool, kInt, kFloat, kString, kGlobal, kTuple, k
 
 using Index = uint32_t;
 
-// Values live in one arena and name each other by index: nothing recurses, whatever the nesting.
+// Values live in one arena and refer to each other by index, so that no nesting leads to recursion.
 struct Value {
   Kind kind = Kind::kNone;
   int64_t integer = 0;  // kBool, kInt; kStorage: bytes
@@ -123,7 +123,7 @@ class Interpreter {
     return index;
   }
 
-  // Everything above the last mark, which goes too.
+  // Pops everything down to the last mark, and the mark.
   absl::StatusOr<std::vector<Index>> PopToMark() {
     for (size_t i = stack_.size(); i-- > 0;) {
       if (values_[stack_[i]].kind != Kind::kMark) continue;
@@ -134,7 +134,7 @@ class Interpreter {
     return Refuse("lacks a mark");
   }
 
-  // Elements of all tuples and dicts together are bounded: a mark can be popped once, but memo values repeat.
+  // Bounds the elements of all tuples and dicts together. A mark is popped only once, but memo values can repeat.
   absl::Status Count(size_t items) {
     items_ += items;
     return items_ > kMaxValues * 4 ? Refuse("has too many items") : absl::OkStatus();
@@ -439,7 +439,7 @@ absl::Status Interpreter::Rebuild(const std::string& function, const std::vector
     return Push(std::move(value));
   }
   if (function == "torch._tensor _rebuild_from_type_v2" && count == 4) {
-    // (function, type, arguments, state): a tensor with Python attributes, which are left aside. One level only.
+    // (function, type, arguments, state): a tensor with Python attributes, which are ignored. One level only.
     const Value& inner = values_[arguments[0]];
     const Value& inner_arguments = values_[arguments[2]];
     if (inner.kind != Kind::kGlobal || inner.text == function || inner_arguments.kind != Kind::kTuple) {
@@ -500,7 +500,7 @@ absl::Status Interpreter::RebuildTensor(const std::vector<Index>& arguments, v1:
   return Push(std::move(value));
 }
 
-// Emits what torch's pickler does: every value but small ones is memoized in order.
+// Emits the same opcodes as torch's pickler, which memoizes every value but small ones in order.
 class Pickler {
  public:
   void Raw(std::string_view bytes) { out_.append(bytes); }

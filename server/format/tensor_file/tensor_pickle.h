@@ -9,22 +9,21 @@
 
 namespace msprobe::server {
 
-// data.pkl of a file that torch.save wrote for one tensor.
+// The content of data.pkl in a file that torch.save wrote for one tensor.
 struct PickledTensor {
   StridedLayout layout;
-  std::string storage_key;     // the entry is data/{key}
-  uint64_t storage_bytes = 0;  // as the pickle claims
+  std::string storage_key;     // the storage is the entry data/{key}
+  uint64_t storage_bytes = 0;  // as claimed by the pickle
   bool requires_grad = false;
 };
 
-// Reads the pickle of a tensor, a Parameter or a per-tensor quantized tensor. A fixed interpreter: it knows the opcodes
-// that torch.save emits and a closed list of names (the rebuild functions, storages and dtypes of torch), calls
-// nothing, and refuses everything else by name. Stack, memo and number of operations are bounded; any bytes are safe to
-// give.
+// Reads the pickle of a tensor, a Parameter or a per-tensor quantized tensor. It interprets only the opcodes that
+// torch.save emits and a closed list of names (torch's rebuild functions, storages and dtypes). It calls nothing, and
+// its error names anything else. Stack, memo and the number of operations are bounded, so any bytes are safe.
 absl::StatusOr<PickledTensor> ReadTensorPickle(std::string_view pickle);
 
 // The pickle of a contiguous tensor with storage key "0", requires_grad False, as torch.save writes it.
-// InvalidArgument: a dtype that torch cannot save.
+// InvalidArgument: torch cannot save the dtype.
 absl::StatusOr<std::string> WriteTensorPickle(const TensorDescription& description);
 
 }  // namespace msprobe::server

@@ -7,7 +7,7 @@
 namespace msprobe::server {
 namespace {
 
-// Sign, `exponent_bits` of exponent with `bias`, `mantissa_bits`; no special values.
+// A float of one sign bit, `exponent_bits` with `bias`, and `mantissa_bits`, without special values.
 float Finite(uint32_t bits, int exponent_bits, int mantissa_bits, int bias) {
   const uint32_t mantissa = bits & ((1u << mantissa_bits) - 1);
   const uint32_t exponent = (bits >> mantissa_bits) & ((1u << exponent_bits) - 1);
@@ -18,7 +18,7 @@ float Finite(uint32_t bits, int exponent_bits, int mantissa_bits, int bias) {
   return negative ? -magnitude : magnitude;
 }
 
-// The same with IEEE's infinities and NaNs in the last exponent.
+// The same with IEEE's infinities and NaNs in the highest exponent.
 float Ieee(uint32_t bits, int exponent_bits, int mantissa_bits) {
   const uint32_t last = (1u << exponent_bits) - 1;
   if (((bits >> mantissa_bits) & last) == last) {

@@ -70,7 +70,7 @@ absl::StatusOr<Directory> FindDirectory(ByteSource& source) {
   return directory;
 }
 
-// Takes the 64-bit fields from an extra area where the 32-bit ones are full.
+// Takes 64-bit fields from the extra area in place of 32-bit fields that are all ones.
 absl::Status ApplyZip64(std::string_view extra, ZipEntry& entry) {
   while (extra.size() >= 4) {
     const uint16_t id = Get<uint16_t>(extra, 0);

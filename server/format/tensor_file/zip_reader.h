@@ -21,20 +21,20 @@ struct ZipEntry {
   bool deflated = false;
 };
 
-// Reads zips with stored and deflated entries, zip64 included, from bytes that may be anything. Borrows `source`.
-// Nothing is allocated by a length of the file that the file does not fill. One thread at a time.
+// Reads zips with stored and deflated entries, also zip64, from bytes that are not trusted: no length in the file leads
+// to an allocation that the file's own size does not justify. Borrows `source`. Threads: one at a time.
 class ZipReader {
  public:
-  // InvalidArgument: not a zip, or one that is encrypted, split over disks, damaged, or has over 65536 entries.
+  // InvalidArgument: the source is not a zip, or is encrypted, split over disks, damaged, or has over 65536 entries.
   static absl::StatusOr<ZipReader> Open(ByteSource& source);
 
   const std::vector<ZipEntry>& entries() const { return entries_; }
-  // The first entry of that name; null: none.
+  // The first entry with that name; null: there is none.
   const ZipEntry* Find(std::string_view name) const;
 
-  // Content in order, in chunks of at most 1 MiB; the CRC is checked after the last.
+  // Visits the content in order, in chunks of at most 1 MiB, and checks the CRC after the last.
   absl::Status Read(const ZipEntry& entry, ContentVisitor visit);
-  // InvalidArgument: an entry larger than `limit`.
+  // InvalidArgument: the entry is larger than `limit`.
   absl::StatusOr<std::string> ReadWhole(const ZipEntry& entry, uint64_t limit);
 
  private:

@@ -34,7 +34,7 @@ absl::Status ZipWriter::Begin(std::string_view name, uint64_t size) {
   if (name.size() > 0xFFFF) return absl::InvalidArgumentError("a zip entry's name has more than 65535 bytes");
   const bool wide = size >= kLimit32;
   std::string extra;
-  if (wide) {  // announces 64-bit sizes in the data descriptor
+  if (wide) {  // announces that the data descriptor has 64-bit sizes
     Put<uint16_t>(extra, 1);
     Put<uint16_t>(extra, 16);
     extra.append(16, '\0');
@@ -50,7 +50,7 @@ absl::Status ZipWriter::Begin(std::string_view name, uint64_t size) {
   Put<uint16_t>(header, wide ? 45 : 0);
   Put<uint16_t>(header, kFlags);
   Put<uint16_t>(header, 0);  // stored
-  Put<uint32_t>(header, 0);  // time and date: none, so that equal tensors give equal files
+  Put<uint32_t>(header, 0);  // no time and date, so that equal tensors give equal files
   Put<uint32_t>(header, 0);
   Put<uint32_t>(header, wide ? kLimit32 : 0);
   Put<uint32_t>(header, wide ? kLimit32 : 0);

@@ -7,7 +7,7 @@
 
 namespace msprobe::server {
 
-// Numbers of tiles: varints as protobuf writes them, zigzag for signs, fixed sizes little-endian.
+// The numbers in tiles: varints and zigzag as in protobuf, and little-endian numbers of fixed size.
 inline uint64_t ZigZag(uint64_t value) { return (value << 1) ^ (0 - (value >> 63)); }
 inline uint64_t UnZigZag(uint64_t value) { return (value >> 1) ^ (0 - (value & 1)); }
 
@@ -26,7 +26,7 @@ void AppendFixed(std::string& out, Number value) {
   out.append(bytes, sizeof(bytes));
 }
 
-// Reads bytes from front to back. What lies behind the end reads as zero and makes failed() true for good.
+// Reads bytes from front to back. A read beyond the end gives zero and makes failed() true for good.
 class ByteCursor {
  public:
   ByteCursor() = default;
@@ -54,7 +54,7 @@ class ByteCursor {
     if (const char* bytes = Raw(sizeof(value)); bytes != nullptr) std::memcpy(&value, bytes, sizeof(value));
     return value;
   }
-  // Null where fewer are left.
+  // Null: fewer bytes are left.
   const char* Raw(uint64_t size) {
     if (size > left()) {
       Fail();

@@ -10,18 +10,19 @@
 
 namespace msprobe::server {
 
-// One quantity over the passes of a tile. The first byte says how it is kept; a column of no values has no bytes.
+// Appends a column: one quantity over the passes of a tile. The first byte is the encoding; a column without values has
+// no bytes.
 //   0  constant: one zigzag varint
-//   1  linear:   the first, and the step to each next, as zigzag varints modulo 2^64
-//   2  plain:    a zigzag varint each
-//   3  deltas:   a zigzag varint each, the difference to the one before (the first: to 0)
+//   1  linear:   the first value, and the common difference, as zigzag varints modulo 2^64
+//   2  plain:    a zigzag varint for each value
+//   3  deltas:   a zigzag varint for each value, the difference to the previous value (the first: to 0)
 void AppendIntegers(std::string& out, std::span<const uint64_t> values);
-// Reads a column of `count` values to its end; gives the one at `index` (0 where index is count or more).
+// Reads a whole column of `count` values and returns the one at `index` (0 if index is count or more).
 uint64_t IntegerAt(ByteCursor& in, uint64_t count, uint64_t index);
-// The same, all of them. No more values than a tile has passes.
+// Reads all values of a column. `count` is at most the number of passes of a tile.
 void ReadIntegers(ByteCursor& in, uint64_t count, std::vector<uint64_t>& values);
 
-// The same of numbers as they are in memory: 0 constant, 1 all.
+// Appends a column of numbers with their bytes in memory. The first byte is the encoding: 0 constant, 1 all values.
 template <typename Number>
 void AppendNumbers(std::string& out, std::span<const Number> values) {
   if (values.empty()) return;
@@ -38,7 +39,7 @@ Number NumberAt(ByteCursor& in, uint64_t count, uint64_t index) {
     const Number same = in.Fixed<Number>();
     return index < count ? same : value;
   }
-  if (count > in.left()) count = in.left() + 1;  // no product of an absurd count
+  if (count > in.left()) count = in.left() + 1;  // the product below must not overflow
   const char* const bytes = in.Raw(sizeof(Number) * count);
   if (bytes != nullptr && index < count) std::memcpy(&value, bytes + index * sizeof(Number), sizeof(value));
   return value;

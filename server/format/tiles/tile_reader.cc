@@ -12,11 +12,11 @@ namespace {
 
 absl::Status Broken(std::string_view what) { return absl::DataLossError(Cat("a tile does not hold together: ", what)); }
 
-// Passes before `pass` and passes in all whose flags a column takes; what the one of `pass` is among them.
+// The place of a pass in a column that holds values of some passes only.
 struct Among {
-  uint64_t count = 0;
-  uint64_t index = 0;
-  bool taken = false;
+  uint64_t count = 0;  // passes with a value in the column
+  uint64_t index = 0;  // those of them before this pass
+  bool taken = false;  // this pass has a value
 };
 
 template <typename Takes>
@@ -104,7 +104,7 @@ absl::StatusOr<TileReader> TileReader::Open(std::string_view bytes) {
   }
   const uint64_t passes = in.Varint();
   const uint64_t fragments = in.Varint();
-  // No table is longer than the bytes that are left.
+  // No table has more entries than there are bytes left.
   const auto sized = [&](auto& table, uint64_t size) {
     if (size > in.left()) return false;
     table.resize(size);
@@ -219,34 +219,41 @@ absl::Status TileReader::AppendLeaf(uint32_t fragment, uint32_t leaf, uint32_t p
   return in.failed() ? Broken("a fragment") : ReadLeaf(bytes, pass, out);
 }
 
-absl::Status TileReader::ReadLeaf(std::string_view bytes, uint32_t pass, BlockBuilder& out) {
-  Places& places = PlacesIn(out);
-  v1::Block& block = out.block_;
-  ByteCursor in(bytes);
+absl::Status TileReader::AppendShape(ByteCursor& in, uint32_t pass, BlockBuilder& out) {
   const uint64_t shape = IntegerAt(in, passes_, pass);
   if (shape >= shapes_.size()) return Broken("a shape");
-  uint32_t& place = places.shapes[shape];
+  uint32_t& place = PlacesIn(out).shapes[shape];
   if (place == 0) place = out.Shape(shapes_[shape]) + 1;
-  block.add_shape(place - 1);
+  out.block_.add_shape(place - 1);
+  return absl::OkStatus();
+}
 
-  // Nearly always all passes have the same flags; then a column has all of them or none.
+bool TileReader::ReadFlags(ByteCursor& in, uint32_t pass, uint32_t& flags) {
   ByteCursor ahead = in;
   const uint8_t mode = ahead.Byte();
-  const auto same = static_cast<uint32_t>(UnZigZag(ahead.Varint()));
-  uint32_t flags = same;
-  const bool constant = mode == 0;
-  if (constant) {
+  flags = static_cast<uint32_t>(UnZigZag(ahead.Varint()));
+  if (mode == 0) {
     in = ahead;
-  } else {
-    flags_.resize(passes_);
-    const ByteCursor start = in;
-    for (uint32_t p = 0; p < passes_; ++p) {
-      ByteCursor again = start;
-      flags_[p] = static_cast<uint32_t>(IntegerAt(again, passes_, p));
-      in = again;
-    }
-    flags = flags_[pass];
+    return true;
   }
+  flags_.resize(passes_);
+  const ByteCursor start = in;
+  for (uint32_t p = 0; p < passes_; ++p) {
+    ByteCursor again = start;
+    flags_[p] = static_cast<uint32_t>(IntegerAt(again, passes_, p));
+    in = again;
+  }
+  flags = flags_[pass];
+  return false;
+}
+
+absl::Status TileReader::ReadLeaf(std::string_view bytes, uint32_t pass, BlockBuilder& out) {
+  v1::Block& block = out.block_;
+  ByteCursor in(bytes);
+  if (absl::Status status = AppendShape(in, pass, out); !status.ok()) return status;
+  // Nearly always all passes have the same flags. Then a column has a value for all passes or for none.
+  uint32_t flags = 0;
+  const bool constant = ReadFlags(in, pass, flags);
   block.add_leaf_flags(flags);
   const auto among = [&](auto takes) {
     if (constant) return takes(flags) ? Among{passes_, pass, true} : Among{};

@@ -17,11 +17,11 @@ namespace msprobe::server {
 inline constexpr char kTileVersion = 1;
 using TilePayloadHash = std::array<char, 16>;
 
-// A block in the making: columns, and tables that say everything once. One block after another from one builder.
+// Builds blocks, one after another: columns, and tables in which each entry occurs once.
 class BlockBuilder {
  public:
   void Begin(uint32_t step, uint32_t token);
-  // The block; the builder is empty.
+  // Returns the block and leaves the builder empty.
   v1::Block Take();
 
  private:
@@ -35,7 +35,7 @@ class BlockBuilder {
   uint32_t Shape(const std::vector<int64_t>& dims);
 
   v1::Block block_;
-  uint64_t serial_ = 0;  // of this block alone: what a tile remembers of another one's tables is void
+  uint64_t serial_ = 0;  // unique for each block, so that a tile can tell that the places it remembers are stale
   uint64_t ordinal_ = 0;
   bool threads_ = false;
   bool digests_ = false;
@@ -44,9 +44,9 @@ class BlockBuilder {
   absl::flat_hash_map<std::string, uint32_t> shapes_;
 };
 
-// One tile (EncodeTile), read pass by pass or leaf by leaf. Borrows the bytes. One thread at a time.
-//
-// Nothing that the bytes say is believed: a tile that does not hold together is DataLoss.
+// Reads one tile (EncodeTile), pass by pass or leaf by leaf. Borrows the bytes. The bytes are not trusted: a tile that
+// contradicts itself is DataLoss.
+// Threads: one at a time.
 class TileReader {
  public:
   static absl::StatusOr<TileReader> Open(std::string_view bytes);
@@ -54,18 +54,18 @@ class TileReader {
   uint32_t passes() const { return passes_; }
   uint32_t fragments() const { return static_cast<uint32_t>(sections_.size()); }
 
-  // For TiledFragment: the bytes of a fragment, and the tables that its columns point into.
+  // For TiledFragment: the bytes of a fragment, and the tables that its columns index.
   std::string_view section(uint32_t fragment) const { return sections_[fragment]; }
   const std::vector<uint64_t>& structures() const { return structures_; }
   const std::vector<std::vector<int64_t>>& shapes() const { return shapes_; }
 
-  // Fragments [first, first + count) of a pass, whole.
+  // Appends the fragments [first, first + count) of a pass.
   absl::Status AppendFragments(uint32_t first, uint32_t count, uint32_t pass, BlockBuilder& out);
-  // One leaf only, as if its fragment had no other: columns of leaves alone.
+  // Appends one leaf alone: only to the columns of leaves.
   absl::Status AppendLeaf(uint32_t fragment, uint32_t leaf, uint32_t pass, BlockBuilder& out);
 
  private:
-  // Place in the block's table of each entry of the tile's, plus 1; 0: not asked yet.
+  // For each entry of the tile's tables, its index in the block's table plus 1; 0: not in the block yet.
   struct Places {
     uint64_t serial = 0;
     std::vector<uint32_t> structures, stacks, shapes;
@@ -73,6 +73,10 @@ class TileReader {
 
   absl::Status AppendFragment(std::string_view section, uint32_t pass, BlockBuilder& out);
   absl::Status ReadLeaf(std::string_view bytes, uint32_t pass, BlockBuilder& out);
+  absl::Status AppendShape(ByteCursor& in, uint32_t pass, BlockBuilder& out);
+  // Reads the flags of a leaf and sets `flags` to those of `pass`. True: all passes have the same; else flags_ has
+  // them.
+  bool ReadFlags(ByteCursor& in, uint32_t pass, uint32_t& flags);
   void ReadNonFinite(ByteCursor& in, uint32_t pass, BlockBuilder& out);
   Places& PlacesIn(const BlockBuilder& out);
 
@@ -82,7 +86,7 @@ class TileReader {
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<std::string_view> sections_;
   Places places_;
-  std::vector<uint32_t> flags_;  // of a leaf, by pass
+  std::vector<uint32_t> flags_;  // the current leaf's, by pass
 };
 
 }  // namespace msprobe::server

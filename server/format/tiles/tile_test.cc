@@ -14,7 +14,8 @@
 namespace msprobe::server {
 namespace {
 
-// Columns are compared bit for bit; tables by what they say, since a tile keeps no order of them.
+// Compares columns bit for bit, and tables by the values that are looked up in them, because a tile does not keep their
+// order.
 void ExpectSame(const v1::Block& got, const v1::Block& wanted) {
   const auto bare = [](v1::Block block) {
     for (auto* places :
@@ -73,7 +74,7 @@ class TileTest : public testing::Test {
   std::function<const StructureSummary*(uint64_t)> Lookup() {
     return [this](uint64_t id) { return summaries_.contains(id) ? &summaries_.at(id) : nullptr; };
   }
-  // Every block of every pass, through tiles of `fragments` each.
+  // Encodes every block of every pass into tiles of `fragments` fragments and expects to read the same.
   void ExpectComesBack(size_t fragments) {
     const auto lookup = Lookup();
     std::vector<std::string> tiles;
@@ -99,7 +100,7 @@ class TileTest : public testing::Test {
     }
   }
 
-  // Every column of every leaf and scalar, whole, against the passes one by one.
+  // Compares every column of every leaf and scalar, read as a whole, with the passes one by one.
   void ExpectColumnsHoldThePasses() {
     const std::string bytes = EncodeTile(passes_, 0, passes_[0].fragments(), Lookup());
     auto tile = TileReader::Open(bytes);
@@ -188,7 +189,7 @@ TEST(TileColumn, RepetitionCostsNothing) {
   EXPECT_EQ(steps.size(), 3u);
 }
 
-// A column of one value has hardly any bytes, fewer than there are passes.
+// A constant column has fewer bytes than there are passes.
 TEST_F(TileTest, WhatNeverChangesComesBackForEveryPass) {
   const RepeatedPass pass({.calls = 30, .variety = true});
   Fill(pass, 1);

@@ -145,7 +145,8 @@ class TileWriter {
     WriteDigests(fragment, out);
   }
 
-  // "Module.a.forward.12" is "Module.a.forward." and 13; a text that does not end in a plain number goes with 0.
+  // Splits "Module.a.forward.12" into "Module.a.forward." and 13. If the text does not end in a plain number, `number`
+  // is 0.
   static std::string_view WithoutNumber(std::string_view text, uint64_t& number) {
     size_t digits = text.size();
     while (digits > 0 && text[digits - 1] >= '0' && text[digits - 1] <= '9') --digits;
@@ -158,7 +159,7 @@ class TileWriter {
     return text.substr(0, digits);
   }
 
-  // The next leaf of every pass; moves at_ behind it.
+  // Writes the next leaf of every pass and moves at_ past it.
   void WriteLeaf(size_t fragment, std::string& out) {
     const size_t passes = passes_.size();
     const auto flags_of = [&](size_t p) { return BlockOf(p, fragment).leaf_flags(static_cast<int>(at_[p].leaf)); };
@@ -240,7 +241,7 @@ class TileWriter {
     out += entries;
   }
 
-  // Nothing where no pass has one.
+  // Writes nothing if no pass has a digest.
   void WriteDigests(size_t fragment, std::string& out) const {
     std::vector<uint32_t> digests;
     bool any = false;
@@ -298,7 +299,7 @@ class TileWriter {
 
   const std::span<const TilePass> passes_;
   const SummaryLookup structure_;
-  std::vector<FragmentColumns> at_;  // of each pass: behind the leaves that are written
+  std::vector<FragmentColumns> at_;  // for each pass, the place after the leaves that have been written
   std::vector<uint64_t> values_;
   std::vector<uint64_t> structures_;
   std::vector<uint64_t> stacks_;

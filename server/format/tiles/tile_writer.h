@@ -12,15 +12,15 @@
 
 namespace msprobe::server {
 
-// One pass on its way into tiles: the blocks of one (step, token) of one session, in order of arrival, checked.
+// One pass on its way into tiles: the checked blocks of one (step, token) of one session, in order of arrival.
 class TilePass {
  public:
-  // The blocks are borrowed. InvalidArgument as CheckBlock, DataLoss as CheckDigests.
+  // Borrows the blocks. InvalidArgument: see CheckBlock. DataLoss: see CheckDigests.
   static absl::StatusOr<TilePass> Make(std::vector<const v1::Block*> blocks, SummaryLookup structure);
 
   size_t fragments() const { return fragments_.size(); }
   uint64_t structure(size_t fragment) const;
-  // Of the structures of all fragments, in order: passes of one set have the same.
+  // A hash of the structures of all fragments in order. The passes of one set have the same.
   uint64_t signature() const { return signature_; }
 
  private:
@@ -31,13 +31,13 @@ class TilePass {
   };
   std::vector<const v1::Block*> blocks_;
   std::vector<std::vector<FragmentColumns>> columns_;
-  std::vector<std::vector<std::pair<uint32_t, int>>> non_finite_;  // of each block: (leaf, place), sorted
+  std::vector<std::vector<std::pair<uint32_t, int>>> non_finite_;  // for each block: (leaf, place), sorted
   std::vector<Fragment> fragments_;
   uint64_t signature_ = 0;
 };
 
-// The value of one tile: `count` fragments from `first` on, of every pass. docs/storage_format.md has the bytes.
-// All passes have the same structures at these places, which the lookup knows.
+// Encodes one tile: the fragments [first, first + count) of every pass. docs/storage_format.md specifies the bytes.
+// These fragments must have the same structures in all passes, and `structure` must know them.
 std::string EncodeTile(std::span<const TilePass> passes, size_t first, size_t count, SummaryLookup structure);
 
 }  // namespace msprobe::server

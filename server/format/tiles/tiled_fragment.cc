@@ -11,7 +11,7 @@ namespace {
 
 absl::Status Broken() { return absl::DataLossError("a tile does not hold together: a fragment"); }
 
-// What is read are the values of the passes that take the column; each goes to its pass.
+// Spreads the values of a column over the passes that take it.
 template <typename Number>
 void Scatter(const std::vector<uint32_t>& taking, uint32_t passes, std::vector<Number>& values) {
   values.resize(passes, 0);
@@ -97,7 +97,7 @@ absl::Status TiledFragment::Read(const TileReader& tile, uint32_t fragment) {
   const uint64_t floats = in.Varint();
   in.Varint();
   in.Varint();
-  // No leaf and no column is without bytes.
+  // Every leaf and every column has at least one byte.
   if (structure >= tile.structures().size() || std::max({leaves, integers, floats}) > in.left()) return Broken();
   broken_ = false;
   structure_ = tile.structures()[structure];
@@ -108,7 +108,7 @@ absl::Status TiledFragment::Read(const TileReader& tile, uint32_t fragment) {
   integers_.resize(integers);
   for (std::vector<uint64_t>& column : integers_) ReadIntegers(in, passes, column);
   floats_.resize(floats);
-  taking_.resize(passes);  // all of them
+  taking_.resize(passes);  // all passes
   for (std::vector<double>& column : floats_) ReadNumbers(in, taking_, passes, column);
   return broken_ || in.failed() ? Broken() : absl::OkStatus();
 }
