@@ -53,7 +53,7 @@ uint64_t Xor64(const TensorView& view) {
   size_t offset = 0;
   Layout(view, Layout::Order::kRowMajor).ForEachRun(kNoLimit, true, [&](const void* elements, size_t count) {
     const uint64_t words = XorWords(static_cast<const char*>(elements), count * element_size);
-    // A run that starts inside a word lands rotated in the whole.
+    // A run that starts inside a word enters the total rotated by its offset in the word.
     result ^= std::rotl(words, static_cast<int>(offset % 8) * 8);
     offset += count * element_size;
   });

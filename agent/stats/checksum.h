@@ -7,11 +7,11 @@
 
 namespace msprobe::stats {
 
-// zlib's CRC-32 of the elements' bytes in row-major order, as if the tensor had been made contiguous. 0 if empty.
-// Lazy conj and neg bits are resolved. Thread-safe.
+// zlib's CRC-32 of the elements' bytes in row-major order, as if the tensor had been made contiguous. 0 if it is empty.
+// Lazy conj and neg bits are resolved. Threads: any, for all functions here.
 uint32_t Crc32(const TensorView& view);
 
-// XOR of the same bytes as little-endian 64-bit words, padded with zeros to a multiple of 8.
+// The XOR of the same bytes, read as little-endian 64-bit words and padded with zeros to a multiple of 8 bytes.
 uint64_t Xor64(const TensorView& view);
 
 // Copies the same bytes to `out`, which holds element_count() * ElementSize(dtype) bytes.

@@ -19,7 +19,7 @@ constexpr double PowerOfTwo(int exponent) {
   return power;
 }
 
-// A finite value of a format with `mantissa` bits and an exponent bias.
+// A finite value in a format with `mantissa` mantissa bits and this exponent bias.
 constexpr double Compose(bool negative, int exponent, int fraction, int mantissa, int bias) {
   const double significand = exponent == 0 ? fraction : fraction + (1 << mantissa);
   const double value = significand * PowerOfTwo((exponent == 0 ? 1 : exponent) - bias - mantissa);
@@ -110,7 +110,7 @@ void Dequantise(const Integer* elements, size_t count, double zero_point, double
   for (size_t i = 0; i < count; ++i) out[i] = (static_cast<double>(elements[i]) - zero_point) * scale;
 }
 
-// Differences are taken modulo 2^64, so that the distance from the least element is exact for every type.
+// Differences are modulo 2^64, so that the distance from the smallest element is exact for every type.
 template <typename Integer>
 void Distance(const Integer* elements, size_t count, int64_t origin, double* out) {
   for (size_t i = 0; i < count; ++i) {

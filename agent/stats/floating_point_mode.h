@@ -8,8 +8,9 @@
 
 namespace msprobe::stats {
 
-// While alive, this thread computes with IEEE defaults (denormals kept, round to nearest, no traps), whatever the host
-// program has set, for instance by torch.set_flush_denormal. Restores the mode and the sticky flags.
+// As long as this object lives, its thread computes with IEEE defaults (denormals kept, round to nearest, no traps),
+// even if the program has set others, for example by torch.set_flush_denormal. The destructor restores the mode and the
+// sticky flags.
 class FloatingPointMode {
  public:
 #if defined(__SSE2__)

@@ -4,23 +4,23 @@
 #include <cstdint>
 #include <span>
 
-// The innermost loops, once for each SIMD level. Every function reads one block of contiguous, naturally aligned
-// elements. Types here are trivial, since they are shared by sources compiled for different instruction sets.
+// The innermost loops, compiled once for each SIMD level. Every function reads one block of contiguous, naturally
+// aligned elements. The types are trivial, because sources compiled for different instruction sets share them.
 
 namespace msprobe::stats {
 
-// Bytes of a block at most: it stays in the first-level cache while being read again, and the per-lane sums of a block
-// are short enough that rounding stays far below what Statistics promises.
+// The largest block in bytes. A block stays in the first-level cache while it is read again, and the sum in each SIMD
+// lane is so short that rounding stays far below what Statistics promises.
 inline constexpr size_t kBlockBytes = 32768;
 
-// Finite elements of a block; counts are of all.
+// Results over the finite elements of a block, and counts over all elements.
 struct FloatSums {
   double sum;
-  double squares;  // not finite exactly when an element is not finite, or (double only) when a square overflowed
-  double max;      // -inf when there is no finite element; the sign of a zero is not meant
-  double min;      // +inf likewise
+  double squares;  // not finite if and only if an element is not finite or (double only) a square overflowed
+  double max;      // -inf if there is no finite element; the sign of a zero is arbitrary
+  double min;      // +inf if there is no finite element
   uint64_t zeros;
-  uint64_t nans;  // these three from the careful kernels only
+  uint64_t nans;  // only the careful kernels set this and the next two
   uint64_t positive_infs;
   uint64_t negative_infs;
 };
@@ -28,19 +28,19 @@ struct FloatSums {
 struct IntegerSums {
   __int128 sum;
   double squares;
-  int64_t max;  // uint64: the same bits
+  int64_t max;  // for uint64 elements, the same bits
   int64_t min;
   uint64_t zeros;
 };
 
 template <typename Element>
 struct FloatKernels {
-  void (*fast)(const Element*, size_t count, FloatSums*);     // wrong, but for squares, when an element is not finite
-  void (*careful)(const Element*, size_t count, FloatSums*);  // leaves non-finite elements out and counts them
-  bool (*contains)(const Element*, size_t count, Element bits);  // an element of exactly these bits?
+  void (*fast)(const Element*, size_t count, FloatSums*);        // if an element is not finite, only `squares` is right
+  void (*careful)(const Element*, size_t count, FloatSums*);     // leaves out non-finite elements and counts them
+  bool (*contains)(const Element*, size_t count, Element bits);  // whether an element has exactly these bits
 };
 
-// Elements of floating types go by their bits.
+// Elements of floating types are passed as their bits.
 struct Kernels {
   const char* name;
   FloatKernels<uint64_t> float64;
@@ -65,7 +65,7 @@ extern const Kernels kAvx512Kernels;
 extern const Kernels kNeonKernels;
 #endif
 
-// What this machine can run, best last.
+// The kernels that this machine can run, the best last.
 std::span<const Kernels* const> SupportedKernels();
 const Kernels& BestKernels();
 

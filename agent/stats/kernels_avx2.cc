@@ -27,7 +27,7 @@ struct Simd {
     return _mm256_castsi256_ps(_mm256_slli_epi32(words, 16));
   }
 
-  // 16 elements: those at even places, then those at odd ones.
+  // Loads 16 elements: those at even places, and those at odd places.
   static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     *even = _mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16));

@@ -1,4 +1,4 @@
-// GCC 12 sees an uninitialised value in its own _mm512_undefined_pd (its bug 105593).
+// GCC 12 warns about an uninitialised value in its own _mm512_undefined_pd (GCC bug 105593).
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -36,7 +36,7 @@ struct Simd {
     const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
     return Split(_mm512_castsi512_ps(_mm512_slli_epi32(words, 16)));
   }
-  // 32 elements: those at even places, then those at odd ones.
+  // Loads 32 elements: those at even places, and those at odd places.
   static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
     const __m512i pairs = _mm512_loadu_si512(p);
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
@@ -49,9 +49,10 @@ struct Simd {
   static uint64_t ZerosOf16Bits(const uint16_t* p) {
     return Bits(_mm512_testn_epi16_mask(_mm512_loadu_si512(p), _mm512_set1_epi16(0x7fff)));
   }
-  // The bits as integers order elements of one sign, and negative ones are above the others as unsigned integers, below
-  // them as signed ones. So the largest element is the largest signed integer, or, where all are negative, the smallest
-  // unsigned one; the least element is the largest unsigned integer, or, where none is negative, the smallest one.
+  // Elements with one sign are in the order of their bits as integers. Negative elements are above the others as
+  // unsigned integers, and below them as signed integers. So the largest element is the largest signed integer or, if
+  // all elements are negative, the smallest unsigned integer. The smallest element is the largest unsigned integer or,
+  // if no element is negative, the smallest one.
   class Extremes16 {
    public:
     void Add(const uint16_t* p) {
@@ -61,14 +62,14 @@ struct Simd {
       unsigned_min_ = _mm512_min_epu16(unsigned_min_, bits);
     }
     void Finish(uint16_t (&out)[3]) const {
-      // The order of signed integers, reversed, is that of unsigned ones once these bits are flipped.
+      // With these bits flipped, unsigned integers have the reverse order of signed integers.
       out[0] = LeastAfter(0x7fff, signed_max_);
       out[1] = LeastAfter(0xffff, unsigned_max_);
       out[2] = LeastAfter(0, unsigned_min_);
     }
 
    private:
-    // The one that is the smallest unsigned integer once some bits are flipped.
+    // The element that is the smallest unsigned integer after these bits are flipped.
     static uint16_t LeastAfter(uint16_t flipped, __m512i x) {
       const __m512i y = _mm512_xor_si512(x, _mm512_set1_epi16(static_cast<int16_t>(flipped)));
       const __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(y), _mm512_extracti64x4_epi64(y, 1));
@@ -79,7 +80,7 @@ struct Simd {
     __m512i unsigned_max_ = _mm512_setzero_si512();
     __m512i unsigned_min_ = _mm512_set1_epi16(-1);
   };
-  // x + sum on the multipliers, which have less to do here than the adders.
+  // Adds on the multipliers, which are less busy here than the adders.
   static __m512d PlusDoubles(__m512d sum, __m512d x) { return _mm512_fmadd_pd(x, _mm512_set1_pd(1.0), sum); }
 
   template <bool kCareful>

@@ -1,4 +1,4 @@
-// Every aarch64 has these instructions: no choice at run time.
+// Every aarch64 processor has these instructions, so there is no choice at run time.
 
 #include <arm_neon.h>
 
@@ -17,7 +17,7 @@ struct Simd {
   static Floats LoadFloat32(const uint32_t* p) { return vreinterpretq_f32_u32(vld1q_u32(p)); }
   static Floats LoadFloat16(const uint16_t* p) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
   static Floats LoadBFloat16(const uint16_t* p) { return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16)); }
-  // 8 elements: those at even places, then those at odd ones.
+  // Loads 8 elements: those at even places, and those at odd places.
   static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
     const uint32x4_t pairs = vreinterpretq_u32_u16(vld1q_u16(p));
     *even = vreinterpretq_f32_u32(vshlq_n_u32(pairs, 16));

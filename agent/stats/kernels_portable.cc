@@ -1,5 +1,5 @@
-// Vectors of 16 bytes in the compilers' own extension: SSE2 on x86, and correct everywhere. The level that the others
-// are tested against.
+// Vectors of 16 bytes by the compilers' own extension: SSE2 on x86, and correct on every processor. The other levels
+// are tested against this one.
 
 #include "agent/stats/kernels.h"
 
@@ -39,7 +39,7 @@ struct Simd {
 
   static Floats LoadBFloat16(const uint16_t* p) { return reinterpret_cast<Floats>(LoadWords(p) << 16); }
 
-  // 8 elements: those at even places, then those at odd ones.
+  // Loads 8 elements: those at even places, and those at odd places.
   static void LoadBFloat16Pairs(const uint16_t* p, Floats* even, Floats* odd) {
     UInt4 pairs;
     std::memcpy(&pairs, p, sizeof(pairs));
@@ -47,7 +47,7 @@ struct Simd {
     *odd = reinterpret_cast<Floats>(pairs & 0xffff0000u);
   }
 
-  // The exponent is rebased by a multiplication, which also normalises denormals.
+  // A multiplication changes the exponent's bias; it also normalises denormals.
   static Floats LoadFloat16(const uint16_t* p) {
     const UInt4 words = LoadWords(p);
     const Floats magnitude = reinterpret_cast<Floats>((words & 0x7fff) << 13) * 0x1p112f;
@@ -73,7 +73,7 @@ struct Simd {
         nans_ -= x != x;
         positive_infs_ -= x == kInf;
         negative_infs_ -= x == -kInf;
-        // Where not finite, comparing with the bound itself changes nothing.
+        // For an element that is not finite, the bound is compared with itself.
         const Floats above = finite ? x : max_;
         const Floats below = finite ? x : min_;
         max_ = above > max_ ? above : max_;

@@ -3,17 +3,17 @@
 //   LoadFloat32, LoadFloat16, LoadBFloat16(bits) -> Floats
 //   LoadBFloat16Pairs(bits, even, odd)    2 * kFloats elements
 //   Plus(a, b), Square(x), PlusSquare(sum, x)
-//   Accumulator<kCareful>                 Look(Floats): extremes and counts; gives what is to be summed.
-//                                         AddSums(sum, squares) of others' elements; Add(Floats) does all of that for
-//                                         its own, in doubles; Finish() -> FloatSums
-//   Extremes16, where it is worth having: Add(bits) of 32 elements of 16 bits that are no NaN, and, after one at least,
-//                                         Finish(out): 3 of them, among which the largest and the least are. Look is
-//                                         not called for them then
-//   ZerosOf16Bits(bits), beside it:       of 32 elements, those that are zero whatever their sign
-//   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) of kDoubles doubles, and Finish()
-//   FloatSums is all they need to be merged.
-// Everything stays in the unnamed namespace and no inline function of the standard library is called: the linker would
-// otherwise be free to keep the copy that was compiled for the largest instruction set.
+//   Accumulator<kCareful>                 Look(Floats) updates extremes and counts and returns the values to be summed.
+//                                         AddSums(sum, squares) adds sums made elsewhere. Add(Floats) does everything,
+//                                         in doubles. Finish() -> FloatSums
+//   Extremes16 (optional)                 replaces Look for elements of 16 bits. Add(bits) takes 32 elements without
+//                                         NaN. After at least one Add, Finish(out) gives 3 elements, among them the
+//                                         largest and the smallest
+//   ZerosOf16Bits(bits), with Extremes16  how many of 32 elements are zero, with either sign
+//   WideAccumulator<kCareful>             AddDoubles(const uint64_t*) adds kDoubles doubles; Finish()
+//   Results are merged by their FloatSums alone.
+// Everything stays in the unnamed namespace, and no inline function of the standard library is called. Otherwise the
+// linker could keep the copy that was compiled for the largest instruction set.
 
 #include <cstdint>
 #include <cstring>
@@ -36,8 +36,8 @@ inline void Merge(const FloatSums& from, FloatSums* to) {
   to->negative_infs += from.negative_infs;
 }
 
-// Asks for the `kBytes` that will be read a little later. The processor's own prefetcher stops at the end of a page and
-// does not keep far enough ahead of this much arithmetic. Addresses past the end are harmless.
+// Prefetches `kBytes` that will be read a little later. The processor's own prefetcher stops at the end of a page and
+// does not keep far enough ahead of so little arithmetic. Addresses past the end are harmless.
 template <size_t kBytes>
 inline void Prefetch(const void* at) {
   constexpr size_t kAhead = 8192;
@@ -70,8 +70,8 @@ inline void AddScalar(double value, FloatSums* sums) {
   sums->zeros += value == 0;
 }
 
-// Elements of 16 bits are summed in floats first, kGroup / kLanes of them in each of kLanes lanes, whatever the width
-// of a vector is: every level rounds alike. Each step fills every lane twice.
+// Elements of 16 bits are first summed in floats, kGroup / kLanes of them in each of kLanes lanes. This does not depend
+// on the width of a vector, so every level rounds in the same way. Each step gives every lane two elements.
 constexpr size_t kLanes = 16;
 constexpr size_t kStep = 2 * kLanes;
 constexpr size_t kQuarter = 4 * kStep;
@@ -135,7 +135,7 @@ void SumFloats(const typename Format::Element* elements, size_t count, FloatSums
   *out = sums;
 }
 
-// Extremes and zeros of finite elements of 16 bits.
+// Finds extremes and zeros of finite elements of 16 bits.
 template <typename Format, bool kOnBits>
 class ShortExtremes {
  public:
@@ -180,7 +180,7 @@ class ShortExtremes<Format, true> {
   uint64_t zeros_ = 0;
 };
 
-// Adds up 8 elements in each lane: a quarter of a group. Inlined, or the extremes would not stay in registers.
+// Adds up 8 elements in each lane, a quarter of a group. Must be inlined to keep the extremes in registers.
 template <typename Format, typename Extremes>
 __attribute__((always_inline)) inline void SumQuarter(const uint16_t* elements, size_t part, Extremes* extremes,
                                                       Simd::Floats* sum, Simd::Floats* squares) {
@@ -197,10 +197,10 @@ __attribute__((always_inline)) inline void SumQuarter(const uint16_t* elements, 
   if (part == 0) Prefetch<kQuarter * sizeof(*elements)>(elements);
 }
 
-// Of elements of 16 bits: a square of one is exact in a float, unless it overflows or vanishes, which only bf16 can do.
-// Of the 32 elements that are added up in a lane, a sum rounds six times on the way of each (three in a quarter, which
-// are a tree, and three between quarters), so it is within 6 * 2^-24 of what their magnitudes' is; squares, which are a
-// chain in a quarter, ten times.
+// Sums elements of 16 bits. The square of an element is exact in a float, unless it overflows or vanishes, which only
+// happens with bf16. A lane adds up 32 elements. On the way of each element, the sum rounds six times: three times in a
+// quarter, which is a tree, and three times between quarters. So the error is at most 6 * 2^-24 of the sum of the
+// magnitudes. Squares are added in a chain within a quarter and round ten times.
 template <typename Format>
 void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
   size_t at = 0;
@@ -228,8 +228,8 @@ void SumShortFloats(const uint16_t* elements, size_t count, FloatSums* out) {
   FloatSums rest;
   SumFloats<Format, false>(elements + at, count - at, &rest);
   Merge(rest, &sums);
-  // Where squares are smaller than this in the mean, those that vanished (2^-149 each) might matter; where they are not
-  // finite, it may be that none of the elements is to blame.
+  // If the mean square is smaller than this, squares that vanished (2^-149 each) might matter. If the sum of squares is
+  // not finite, all elements may still be finite.
   constexpr double kSmall = 0x1p-100;
   const bool exact = sums.squares >= kSmall * static_cast<double>(count) && sums.squares < kInfinity;
   if (exact || sums.zeros == count) {
@@ -285,7 +285,7 @@ template <typename Element>
 uint64_t CountZeros(const Element* elements, size_t count) {
   uint64_t zeros = 0;
   size_t at = 0;
-  while (at < count) {  // steps short enough for a counter of the element's own width
+  while (at < count) {  // in steps so short that a counter of the element's own width does not overflow
     const size_t end = count - at > 128 ? at + 128 : count;
     Element some = 0;
     for (; at < end; ++at) some = static_cast<Element>(some + (elements[at] == 0));
@@ -306,7 +306,7 @@ void Extremes(const Element* elements, size_t count, IntegerSums* out) {
   out->min = static_cast<int64_t>(min);
 }
 
-// Up to 32 bits everything is exact: a block's sum fits 64 bits and its squares are summed in two halves.
+// Exact for elements of up to 32 bits: a block's sum fits into 64 bits, and squares are summed in two halves.
 template <typename Element>
 void SumIntegers(const Element* elements, size_t count, IntegerSums* out) {
   Extremes(elements, count, out);
@@ -345,7 +345,7 @@ void SumIntegers(const Element* elements, size_t count, IntegerSums* out) {
     out->squares = static_cast<double>(low) + static_cast<double>(high) * 0x1p32;
   } else {
     uint64_t low = 0;
-    decltype(elements[0] + 0) high = 0;  // signed or not as the elements
+    decltype(elements[0] + 0) high = 0;  // signed if the elements are
     double squares[4] = {};
     size_t at = 0;
     for (; at + 4 <= count; at += 4) {

@@ -33,7 +33,7 @@ void Negate(char* elements, size_t count) {
   }
 }
 
-// The 0x80 of the fnuz formats is their NaN and their zero has no sign.
+// In the fnuz formats 0x80 is NaN, and zero has no sign.
 void FlipSignFnuz(char* elements, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if ((elements[i] & 0x7f) != 0) elements[i] = static_cast<char>(elements[i] ^ 0x80);
@@ -84,7 +84,7 @@ Layout::Layout(const TensorView& view, Order order)
       }
       spread.push_back(dimension);
     }
-    // Insertion sort: few dimensions, mostly sorted.
+    // Insertion sort, because there are few dimensions and they are mostly sorted.
     for (size_t i = 1; i < spread.size(); ++i) {
       for (size_t j = i; j > 0 && spread[j - 1].stride < spread[j].stride; --j) std::swap(spread[j - 1], spread[j]);
     }
@@ -121,7 +121,7 @@ void Layout::Gather(const char* from, int64_t stride, size_t count, size_t eleme
     case 16:
       return GatherSized<16>(from, stride, count, to);
     default:
-      std::abort();  // ElementSize has no other value, and 0 is empty
+      std::abort();  // ElementSize has no other value, and a view with 0 is empty
   }
 }
 

@@ -10,29 +10,29 @@
 
 namespace msprobe::stats {
 
-// The addresses of a view's elements with as few dimensions as possible. Immutable, thread-compatible; borrows the
-// view's memory. Allocates nothing for up to 8 dimensions.
+// Describes the addresses of a view's elements with as few dimensions as possible. Immutable. Borrows the view's
+// memory. Allocates nothing for up to 8 dimensions. Threads: any.
 //
 // Invariants:
-// 1. Every element of the view is visited exactly repeats() times the number of its visits here.
-// 2. No dimension has size 1, and no two neighbours could be one.
+// 1. An element that is visited once here occurs repeats() times in the view.
+// 2. No dimension has size 1, and no two neighbouring dimensions could be joined.
 class Layout {
  public:
   enum class Order {
-    kRowMajor,  // the order of the elements, as checksums need it; repeats() is 1
-    kAny,       // the order of memory: dimensions sorted and flipped, those of stride 0 counted in repeats()
+    kRowMajor,  // the order of the elements, which checksums need; repeats() is 1
+    kAny,       // the order of memory: dimensions are sorted and flipped, and repeats() counts those with stride 0
   };
 
-  // Bytes handed to a sink at once from gathered layouts; a multiple of every element size and of 8.
+  // Bytes that a sink gets at once if elements must be gathered; a multiple of every element size and of 8.
   static constexpr size_t kGatherBytes = 16384;
 
   Layout(const TensorView& view, Order order);
 
   uint64_t repeats() const { return repeats_; }
 
-  // Calls sink(const void* elements, size_t count) for consecutive runs of elements, each of at most `limit_bytes`
-  // and aligned to the element's natural alignment. Long runs are given in place; others are gathered on the stack.
-  // Lazy conj and neg bits are resolved when `resolve` is set.
+  // Calls sink(const void* elements, size_t count) for consecutive runs of elements. A run has at most `limit_bytes`
+  // and is naturally aligned. Long runs are passed in place; others are gathered on the stack. `resolve`: applies the
+  // lazy conj and neg bits.
   template <typename Sink>
   void ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const;
 
@@ -61,7 +61,7 @@ class Layout {
   uint64_t repeats_ = 1;
   bool empty_;
   Dimensions outer_;   // outermost first
-  Dimension inner_{};  // the last dimension; size 1 for a single element
+  Dimension inner_{};  // the innermost dimension; has size 1 for a single element
 };
 
 template <typename Visit>
@@ -92,7 +92,7 @@ void Layout::ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const {
   const bool rewrite = resolve && (conjugate_ || negative_);
   const size_t run = static_cast<size_t>(inner_.size);
   const bool dense = inner_.stride == static_cast<int64_t>(element_size_);
-  constexpr size_t kLongRunBytes = 2048;  // from here on a run costs less than copying it
+  constexpr size_t kLongRunBytes = 2048;  // from this size on, a call of the sink costs less than copying the run
   if (dense && aligned_ && !rewrite && (outer_.empty() || run * element_size_ >= kLongRunBytes)) {
     const size_t limit = std::max<size_t>(1, limit_bytes / element_size_);
     ForEachInner([&](const char* from) {

@@ -9,15 +9,15 @@
 
 #include "agent/stats/statistics.h"
 
-// Slow and obvious versions of what the library does, for tests: one element at a time, in long double, with decoders
-// written from the formats' definitions.
+// For tests: slow and obvious versions of the library's functions. They work on one element at a time, in long double,
+// with decoders written from the formats' definitions.
 
 namespace msprobe::stats::naive {
 
 inline constexpr long double kInfinity = std::numeric_limits<long double>::infinity();
 inline constexpr long double kNaN = std::numeric_limits<long double>::quiet_NaN();
 
-// Memory with a layout over it.
+// A tensor that owns its memory.
 struct Tensor {
   DType dtype = DType::kFloat32;
   std::vector<char> bytes;
@@ -54,7 +54,7 @@ Tensor Vector(DType dtype, const std::vector<T>& elements) {
   return tensor;
 }
 
-// Addresses in row-major order.
+// Visits the addresses of the elements in row-major order.
 inline void ForEachElement(const TensorView& view, const std::function<void(const char*)>& visit, size_t dimension = 0,
                            int64_t offset = 0) {
   if (dimension == view.sizes.size()) {
@@ -66,7 +66,7 @@ inline void ForEachElement(const TensorView& view, const std::function<void(cons
   }
 }
 
-// A float of 1 sign bit, `exponent_bits`, `mantissa_bits`, by IEEE rules.
+// The value of an IEEE float with 1 sign bit, `exponent_bits` and `mantissa_bits`.
 inline long double Ieee(uint32_t bits, int exponent_bits, int mantissa_bits) {
   const uint32_t fraction = bits & ((1u << mantissa_bits) - 1);
   const int exponent = static_cast<int>((bits >> mantissa_bits) & ((1u << exponent_bits) - 1));

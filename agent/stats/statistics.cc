@@ -16,15 +16,15 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kDecodedValues = 1024;
 
-// Below this share of the mean square, the variance is the difference of nearly equal numbers and is computed again.
-// Sums of fp16 and bf16 are rounded to 6 * 2^-24 of their elements' size, their squares to 10 * 2^-24 (SumShortFloats):
-// to (2 * 6 + 10) * 2^-24 of the mean square together.
+// A variance below this share of the mean square is a difference of nearly equal numbers, and is computed again.
+// For fp16 and bf16 the sum has an error of 6 * 2^-24 of the elements' size and the squares one of 10 * 2^-24
+// (SumShortFloats). Together that is (2 * 6 + 10) * 2^-24 of the mean square.
 constexpr double kCancelling = 1e-6;
 constexpr double CancellingOf(DType dtype) {
   return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? 0.1 : kCancelling;
 }
 
-// A sum of doubles that remembers what rounding took away (Neumaier).
+// A sum of doubles that corrects its rounding errors (Neumaier).
 class CompensatedSum {
  public:
   void Add(double value) {
@@ -32,7 +32,7 @@ class CompensatedSum {
     lost_ += std::fabs(sum_) >= std::fabs(value) ? (sum_ - sum) + value : (value - sum) + sum_;
     sum_ = sum;
   }
-  // Not finite once the sum has overflowed.
+  // Not finite if the sum has overflowed.
   double value() const { return std::isfinite(sum_) ? sum_ + lost_ : sum_; }
 
  private:
@@ -54,8 +54,8 @@ struct FloatTotals {
   uint64_t finite() const { return count - nans - positive_infs - negative_infs; }
 };
 
-// Adds contiguous elements of a format. Max prefers +0 to -0, and min -0 to +0, so that results do not depend on the
-// layout or the SIMD level.
+// Adds contiguous elements of one format. max prefers +0 to -0 and min prefers -0 to +0, so that results depend neither
+// on the layout nor on the SIMD level.
 template <typename Element>
 void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals) {
   constexpr Element kPlusZero = 0;
@@ -134,7 +134,7 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
   return totals;
 }
 
-// Variance of sums about any origin, not below the rounding of a sum of squares.
+// The variance from sums relative to any origin; 0 if it is below the rounding error of the squares.
 double VarianceOf(double sum, double squares, double count) {
   const double mean = sum / count;
   return std::max(0.0, squares / count - mean * mean);
@@ -157,7 +157,7 @@ void FinishFloats(const TensorView& view, const Layout& layout, const Kernels& k
     out->finite_max = totals.max;
     out->finite_min = totals.min;
 
-    // Squares of doubles may overflow or vanish: then everything is summed again, scaled by a power of two.
+    // If squares of doubles overflow or vanish, everything is summed again, scaled by a power of two.
     int exponent = 0;
     double scale = 1;
     constexpr double kVanishing = 1e-140;
@@ -264,7 +264,7 @@ void FinishIntegers(const TensorView& view, const Layout& layout, const Kernels&
   out->finite_norm = out->norm;
 }
 
-// Any byte but 0 is true.
+// Every byte but 0 is true.
 void FinishBool(const TensorView& view, const Layout& layout, const Kernels& kernels, Statistics* out) {
   IntegerTotals totals = SumIntegers(view, layout, kernels.uint8);
   const uint64_t trues = totals.count - totals.zeros;

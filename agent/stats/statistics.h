@@ -6,24 +6,25 @@
 
 namespace msprobe::stats {
 
-// What one pass over a tensor finds. Floating values are of the elements widened to double (complex: their absolute
-// values; quantized: dequantised). A NaN among the elements makes max, min, mean and norm NaN; infinities propagate as
-// IEEE arithmetic has it ([1, inf, -inf]: max inf, min -inf, mean NaN, norm inf).
+// The result of one pass over a tensor. Elements count as doubles: complex ones by their absolute value, quantized ones
+// by their dequantised value. If any element is NaN, so are max, min, mean and norm. Infinities follow IEEE arithmetic
+// ([1, inf, -inf] gives max inf, min -inf, mean NaN, norm inf).
 struct Statistics {
-  bool computed = false;    // false: no element, or a dtype without numbers (kOther); everything else is then 0
-  bool is_integer = false;  // integer and bool dtypes: integer_max and integer_min hold, max and min are them as double
+  bool computed = false;  // false: no elements, or a dtype without numbers (kOther). Then everything else is 0
+  bool is_integer =
+      false;  // integer and bool dtypes: integer_max and integer_min are set; max and min are their doubles
   double max = 0;
   double min = 0;
   double mean = 0;
   double norm = 0;          // L2
   double variance = 0;      // population: mean of squared deviations
-  int64_t integer_max = 0;  // kUInt64: the same bits as uint64_t; kBool: any and all, 0 or 1
+  int64_t integer_max = 0;  // kUInt64: the bits of a uint64_t. kBool: max is any(), min is all()
   int64_t integer_min = 0;
   uint64_t nan_count = 0;
   uint64_t positive_inf_count = 0;
   uint64_t negative_inf_count = 0;
   uint64_t zero_count = 0;  // +0 and -0
-  // Over the finite elements; has_finite is false when there is none. Equal to the above when all are finite.
+  // The same over the finite elements; has_finite: there is at least one.
   bool has_finite = false;
   double finite_max = 0;
   double finite_min = 0;
@@ -31,11 +32,14 @@ struct Statistics {
   double finite_norm = 0;
 };
 
-// One fused pass in any layout. Accumulators are wide enough that no finite fp16, bf16 or fp32 tensor overflows its
-// sum or norm: doubles, but for fp16 and bf16, of which 32 elements are first added up in floats (the same 32 on every
-// machine, rounding in the same order): their mean is within 2^-21 of the elements' size, their norm within 2^-21 and
-// their variance within 2^-16 of itself. Reads each element once (again only where a non-finite or cancelling sum makes
-// it necessary). Deterministic for equal input and machine. Thread-safe; allocates nothing for up to 8 dimensions.
+// Computes all statistics in one fused pass over any layout.
+//
+// 1. Sum and norm of a finite fp16, bf16 or fp32 tensor never overflow: accumulators are doubles.
+// 2. fp16 and bf16: groups of 32 elements are first added up in floats, the same 32 in the same order on every machine.
+//    So the mean is within 2^-21 of the elements' size, the norm within 2^-21 of itself, the variance within 2^-16.
+// 3. It reads each element once. Only if a sum is not finite or cancels, it reads elements again.
+// 4. Equal input gives equal results on one machine. Nothing is allocated for up to 8 dimensions.
+// Threads: any.
 Statistics ComputeStatistics(const TensorView& view);
 
 }  // namespace msprobe::stats

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kLarge = 16 << 20;
 
-// Ordinary activations: normal, no special value.
+// Ordinary activations: normally distributed, without special values.
 const std::vector<char>& Memory(DType dtype) {
   static const std::vector<char> floats = [] {
     std::vector<char> bytes(kLarge * sizeof(float));
@@ -26,7 +26,7 @@ const std::vector<char>& Memory(DType dtype) {
     }
     return bytes;
   }();
-  static const std::vector<char> halves = [] {  // exponents that are ordinary for fp16 and bf16 alike
+  static const std::vector<char> halves = [] {  // exponents that are ordinary both for fp16 and for bf16
     std::vector<char> bytes(kLarge * 2);
     for (int64_t i = 0; i < kLarge; ++i) {
       std::memcpy(bytes.data() + 2 * i, floats.data() + 4 * i + 2, 2);
@@ -38,7 +38,7 @@ const std::vector<char>& Memory(DType dtype) {
 
 typedef float Float16 __attribute__((vector_size(64)));
 
-// What is measured against: a sum by eight vector accumulators over the same bytes.
+// The yardstick: a sum with eight vector accumulators over the same bytes.
 #if defined(__x86_64__) && !defined(__clang__)
 __attribute__((target_clones("default", "avx2", "avx512f"), noinline))
 #else
@@ -108,7 +108,7 @@ void BM_Checksum(benchmark::State& state, std::vector<int64_t> sizes, std::vecto
   CountBytes(state, subject.view);
 }
 
-// What a checksum is measured against.
+// The yardstick for checksums.
 void BM_ZlibCrc32(benchmark::State& state) {
   const std::vector<char>& memory = Memory(DType::kFloat32);
   for (auto _ : state) {

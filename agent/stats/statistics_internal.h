@@ -5,7 +5,7 @@
 
 namespace msprobe::stats {
 
-// ComputeStatistics by the kernels of a chosen level, which must be one this machine supports.
+// ComputeStatistics with the given kernels, which this machine must support.
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels);
 
 }  // namespace msprobe::stats

@@ -32,12 +32,12 @@ void ExpectSame(double actual, long double expected, long double tolerance, cons
   }
 }
 
-// What is promised of mean and norm, and of the variance.
+// The promised precision of mean and norm, and of the variance.
 struct Precision {
   long double sums, variance;
 };
 
-// Accumulators are doubles, but for elements of 16 bits, eight of which are added up in floats.
+// Accumulators are doubles, except that groups of elements of 16 bits are first added up in floats.
 Precision PrecisionOf(DType dtype) {
   const bool is_short = dtype == DType::kFloat16 || dtype == DType::kBFloat16;
   return is_short ? Precision{0x1p-21L, 0x1p-16L} : Precision{1e-13L, 1e-7L};
@@ -90,7 +90,7 @@ constexpr DType kAllDTypes[] = {
 
 enum class Values { kNormal, kAnyBits };
 
-// Normal: ordinary numbers where the dtype is a wide float, else random bits without NaN and infinity.
+// Normal: ordinary numbers for wide floats, and random bits without NaN and infinity for other dtypes.
 Tensor Random(DType dtype, int64_t elements, Values values, uint32_t seed) {
   std::mt19937_64 random(seed);
   Tensor tensor;
@@ -199,7 +199,7 @@ TEST_P(EveryDType, Layouts) {
 
 INSTANTIATE_TEST_SUITE_P(Statistics, EveryDType, testing::ValuesIn(kAllDTypes));
 
-// Squares of random doubles overflow, also in the oracle: they have tests of their own.
+// Squares of random doubles overflow, also in the oracle, so doubles have tests of their own.
 class EveryDTypeButDoubles : public testing::TestWithParam<DType> {};
 
 std::vector<DType> ButDoubles() {
@@ -345,7 +345,7 @@ TEST(StatisticsTest, VarianceOfANarrowBandFarFromZero) {
   EXPECT_NEAR(Of(Vector(DType::kFloat64, doubles)).variance, 0.25, 1e-9);
 }
 
-// The bits of numbers that bf16 holds exactly.
+// The bits of numbers that are exact in bf16.
 std::vector<uint16_t> BFloat16s(const std::vector<float>& values) {
   std::vector<uint16_t> bits(values.size());
   for (size_t i = 0; i < values.size(); ++i) bits[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(values[i]) >> 16);

@@ -40,20 +40,20 @@ enum class DType : uint8_t {
 // Bytes of one element; 0 for kUnspecified and kOther.
 size_t ElementSize(DType dtype);
 
-// Host memory of a tensor, borrowed. Any layout: transposed, expanded (stride 0), negative strides.
+// A tensor in host memory, borrowed. Any layout: transposed, expanded (stride 0), negative strides.
 struct TensorView {
-  const void* data = nullptr;  // the first element; may be null when a size is 0
+  const void* data = nullptr;  // the first element; may be null if a size is 0
   DType dtype = DType::kUnspecified;
   std::span<const int64_t> sizes;    // empty: a 0-D tensor of one element
-  std::span<const int64_t> strides;  // in elements, as many as sizes
-  bool conjugate = false;            // torch's lazy conj bit: imaginary parts are read negated
-  bool negative = false;             // torch's lazy neg bit: elements are read negated
+  std::span<const int64_t> strides;  // in elements, one for each size
+  bool conjugate = false;            // torch's lazy conj bit: the value has the imaginary part negated
+  bool negative = false;             // torch's lazy neg bit: the value is the element negated
   // Quantized dtypes: value = (element - zero_point) * scale.
   double scale = 1;
   int64_t zero_point = 0;
 
   int64_t element_count() const;
-  bool is_contiguous() const;  // row-major, sizes of 1 ignored
+  bool is_contiguous() const;  // row-major without gaps; dimensions of size 1 do not matter
 };
 
 }  // namespace msprobe::stats

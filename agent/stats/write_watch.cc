@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kFeatureWriteProtectUnpopulated = uint64_t{1} << 13;
 constexpr uint64_t kFeatureWriteProtectAsync = uint64_t{1} << 15;
 constexpr int kUserModeOnly = 1;
-constexpr uint64_t kCheckAsync = 2;     // PM_SCAN_CHECK_WPASYNC: EPERM for memory that is not watched
+constexpr uint64_t kCheckAsync = 2;     // PM_SCAN_CHECK_WPASYNC: fails with EPERM for memory that is not watched
 constexpr uint64_t kPageIsWritten = 2;  // PAGE_IS_WRITTEN
 
 struct ScanRequest {

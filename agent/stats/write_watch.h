@@ -9,41 +9,41 @@
 
 namespace msprobe::stats {
 
-// Whether host memory was written since it was armed, known from the kernel: write-protected pages whose first write
-// clears the protection without anybody being told or stopped (userfaultfd's UFFD_FEATURE_WP_ASYNC, asked by
-// PAGEMAP_SCAN; both since Linux 6.7). It sees every write by instructions of this process, whoever made it and however
-// (views, numpy, custom kernels, other threads), and every system call that stores into the memory. It does not see a
-// device's DMA into pages it had pinned before, nor other processes' writes to shared memory: arm neither.
+// Tells whether host memory was written since it was armed. The kernel knows: it write-protects the pages, and the
+// first write to a page clears the protection without telling or stopping anybody (userfaultfd's UFFD_FEATURE_WP_ASYNC,
+// read by PAGEMAP_SCAN; both since Linux 6.7). The watch sees every write by this process, from any thread and by any
+// means (views, numpy, custom kernels), and every system call that stores into the memory. It does not see DMA of a
+// device into pages that were pinned before, nor writes of other processes to shared memory, so neither may be armed.
 //
-// A read costs nothing more; the first write to each page after Arm costs a fault, well under a microsecond.
+// Reads cost nothing extra. The first write to each page after Arm costs a fault, well under a microsecond.
 //
 // Invariants:
 // 1. Written is false only if no byte of the range was stored to since Arm returned true. Memory that was unmapped and
-//    mapped anew is written; memory that is not there now must not be asked for.
-// 2. In a forked child everything is written.
+//    mapped again counts as written. The memory must be mapped when Written is called.
+// 2. In a forked child everything counts as written.
 //
-// Thread-safe; each call is one or two system calls.
+// Threads: any. Each call is one or two system calls.
 class WriteWatch {
  public:
-  // A range that is armed. The bytes before its first and behind its last whole page share their pages with others, so
-  // they are remembered by a hash (of under two pages).
+  // An armed range. Its first and last bytes may share their pages with other memory. They are watched by a hash, of
+  // less than two pages.
   struct Range {
     std::span<const std::byte> memory;
-    uint64_t edges = 0;
+    uint64_t edges = 0;  // the hash
   };
 
-  // Null where the kernel cannot, or may not (seccomp): then nothing can be armed.
+  // Null: the kernel cannot do this or must not (seccomp).
   static std::unique_ptr<WriteWatch> Create();
   ~WriteWatch();
   WriteWatch(const WriteWatch&) = delete;
   WriteWatch& operator=(const WriteWatch&) = delete;
 
-  // Private anonymous memory (what malloc gives), at least kSmallest bytes. False: it could not be armed. Arming again
-  // forgets what was written, also for other ranges that overlap.
+  // `memory` must be private and anonymous, as from malloc, and have at least kSmallest bytes. False: it could not be
+  // armed. Arming again forgets earlier writes, also for other ranges that overlap.
   bool Arm(std::span<const std::byte> memory, Range* range) const;
-  // Whether a byte of `part`, which lies in `range`, may have been written since.
+  // Whether any byte of `part`, which lies in `range`, may have been written since.
   bool Written(const Range& range, std::span<const std::byte> part) const;
-  // Ends the watch. Nothing happens where the memory is gone.
+  // Ends the watch. The memory may be gone.
   void Disarm(const Range& range) const;
 
   static constexpr size_t kSmallest = size_t{64} << 10;

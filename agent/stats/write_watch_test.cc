@@ -23,7 +23,7 @@ class WriteWatchTest : public testing::Test {
     ASSERT_FALSE(watch_->Written(range_, bytes()));
   }
 
-  // Neither end at a page's.
+  // Neither end is at the boundary of a page.
   std::span<std::byte> bytes() { return std::span(memory_).subspan(100, (size_t{1} << 20) - 300); }
   bool Written() { return watch_->Written(range_, bytes()); }
 
