@@ -14,7 +14,7 @@ struct AtForkList {
   Mutex mu;
   AtFork* first ABSL_GUARDED_BY(mu) = nullptr;
 
-  // Never destroyed: members of static objects may outlive it.
+  // Never destroyed, because static objects may use it until the end.
   static AtForkList& Get() {
     static AtForkList* const list = [] {
       pthread_atfork([] { Get().Begin(); }, [] { Get().End(); }, [] { Get().InChild(); });
@@ -23,7 +23,7 @@ struct AtForkList {
     return *list;
   }
 
-  // Whoever forks holds the lock meanwhile, so that the child finds the list whole.
+  // The forking thread holds the lock during the fork, so that the child finds a consistent list.
   void Begin() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu.Lock(); }
   void End() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu.Unlock(); }
   void InChild() ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -5,16 +5,17 @@
 
 namespace msprobe::core {
 
-// Has `in_child` called in every child that this process forks while this lives, before fork() returns there: for what
-// is of this process alone. Only system calls are safe in it. What was constructed last is called first.
+// While this object lives, `in_child` is called in every child that this process forks, before fork() returns there. It
+// gives up what belongs to this process alone. It may only make system calls. The object constructed last is called
+// first.
 //
-// The last member of its owner, so that it ends first. Children made without fork(), as posix_spawn makes them, execute
-// at once, which closes what they have of a parent.
+// Make it the last member of its owner, so that it is destroyed first. Children of posix_spawn, which does not fork(),
+// execute a program at once; that closes what they have inherited.
 //
-// Threads: any. No fork happens between the beginning and the end of a construction or destruction.
+// Threads: any. No fork happens during construction or destruction.
 class AtFork {
  public:
-  // `now`, where it is not empty, is called first, without a fork between it and the rest.
+  // Calls `now` first, if it is set. No fork happens between that call and the end of the construction.
   explicit AtFork(std::function<void()> in_child, const std::function<void()>& now = {});
   ~AtFork();
   AtFork(const AtFork&) = delete;
@@ -28,15 +29,15 @@ class AtFork {
   AtFork* next_ = nullptr;
 };
 
-// A file that is open for this process alone, so that its lock (flock) says that this process lives: forked children
-// have it closed. Threads: any.
+// A file that only this process has open, because forked children close it. So a lock on it (flock) proves that this
+// process lives. Threads: any.
 class OwnDescriptor {
  public:
-  // As open(2), with O_CLOEXEC.
+  // Like open(2), with O_CLOEXEC.
   OwnDescriptor(const std::string& path, int flags, int mode = 0);
   ~OwnDescriptor();
 
-  // -1: it could not be opened (errno, right after the construction), or this is a forked child.
+  // -1: the file could not be opened (errno has the reason right after construction), or this is a forked child.
   int get() const { return descriptor_; }
 
  private:

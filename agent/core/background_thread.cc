@@ -28,7 +28,7 @@ class NoSignals {
   sigset_t before_;
 };
 
-// Of the calling thread alone: Linux takes thread ids here.
+// Changes only the calling thread, because Linux takes thread ids here.
 void Yield() {
   const int niceness = getpriority(PRIO_PROCESS, 0) + kNiceness;
   setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), std::min(niceness, kLowest));

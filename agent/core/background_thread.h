@@ -5,9 +5,9 @@
 
 namespace msprobe::core {
 
-// A thread beside the training. It takes no signals, which are for the threads of the program, and where both want a
-// processor it gets a ninth of what the program's thread gets (nice(2), 10). What it starts, gRPC's threads among them,
-// inherits both. `name`: at most 15 characters, as tools show it. Throws std::system_error where none can be had.
+// Starts a thread beside the program's own. It takes no signals. When it competes with a thread of the program for a
+// processor, it gets a ninth of that thread's time (nice(2) 10). Threads that it starts inherit both, also gRPC's.
+// `name`: at most 15 characters, shown by tools. Throws std::system_error if there can be no further thread.
 std::thread StartBackgroundThread(const char* name, std::function<void()> body);
 
 }  // namespace msprobe::core

@@ -8,10 +8,10 @@
 
 namespace msprobe::core {
 
-// XXH3-64, seed 0: the id of a definition.
+// The id of a definition: XXH3-64 with seed 0.
 uint64_t DefinitionHash(std::string_view content);
 
-// XXH3-128 in big-endian canonical form: the name of a payload.
+// The name of a payload: XXH3-128 in big-endian canonical form.
 using PayloadDigest = std::array<char, 16>;
 PayloadDigest PayloadHash(std::span<const std::byte> content);
 

@@ -4,7 +4,7 @@
 
 namespace msprobe::core {
 
-// Wakes the sender thread. A ring is remembered until the next wait, so none is lost; many rings wake once.
+// Wakes the sender thread. A ring is remembered until the next wait, so none is lost. Many rings wake it once.
 // Threads: Ring from any thread, WaitUntil from one.
 class Doorbell {
  public:
@@ -16,7 +16,7 @@ class Doorbell {
     cv_.SignalAll();
   }
 
-  // Returns when the bell has been rung since the last return, or at `deadline`.
+  // Returns if the bell was rung since the last return, or else at `deadline`.
   void WaitUntil(Clock::time_point deadline) {
     MutexLock lock(&mu_);
     while (!rung_ && cv_.WaitUntil(&mu_, deadline)) {

@@ -10,17 +10,17 @@
 
 namespace msprobe::core {
 
-// Lines on standard output as mindstudio-probe prints them, each by one write(2):
+// Prints lines to standard output in the form of mindstudio-probe, each with one write(2):
 //   2026-11-21 01:53:55 (10736) [INFO] text
 //   2026-11-21 01:53:55 (10736) [rank 3] [WARNING] text
-// A line is one line, whatever is in it (Visible).
-// MSPROBE_LOG_LEVEL (0 debug, 1 info: the default, 2 warning, 3 error) hides what is below it.
+// Control characters in a text are escaped, so that a line stays one line (Visible).
+// MSPROBE_LOG_LEVEL hides lines with a lower severity: 0 debug, 1 info (the default), 2 warning, 3 error.
 //
 // Threads: any.
 class Log {
  public:
   enum class Severity : uint8_t { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3 };
-  // Takes lines instead, all of them, without time, process and rank.
+  // Receives the lines instead: all severities, without time, process and rank.
   using Sink = std::function<void(Severity severity, std::string_view text)>;
 
   explicit Log(Sink sink = {}) : sink_(std::move(sink)) {}

@@ -8,8 +8,8 @@
 
 namespace msprobe::core {
 
-// std::mutex with clang's thread-safety annotations. Not absl::Mutex: the distribution's abseil is built without
-// ThreadSanitizer, which then does not see what absl::Mutex orders.
+// std::mutex with clang's thread-safety annotations. It is not absl::Mutex, because the distribution's Abseil is built
+// without ThreadSanitizer, which then does not know that absl::Mutex orders accesses.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
@@ -35,13 +35,13 @@ class CondVar {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Both may wake without cause.
+  // Like WaitUntil, may return without a signal.
   void Wait(Mutex* mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     cv_.wait(lock);
     lock.release();
   }
-  // False: the time has come.
+  // False: the deadline has passed.
   bool WaitUntil(Mutex* mu, Clock::time_point deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu->mu_, std::adopt_lock);
     const bool in_time = cv_.wait_until(lock, deadline) == std::cv_status::no_timeout;

@@ -22,8 +22,8 @@ class Pages final : public std::pmr::memory_resource {
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
 
-// Whoever forks holds the lock meanwhile, as malloc does: a child may use what no other thread of its parent was in the
-// middle of changing.
+// The forking thread holds the lock during the fork, as in malloc. So a child may use the pool, because no other thread
+// of its parent was in the middle of a change.
 class LockedPool final : public std::pmr::memory_resource {
  public:
   void LockForFork() ABSL_NO_THREAD_SAFETY_ANALYSIS { mu_.Lock(); }
@@ -47,7 +47,7 @@ class LockedPool final : public std::pmr::memory_resource {
 };
 
 LockedPool& TheOne() {
-  static auto* const pool = new LockedPool;  // never destroyed: a hook may outlive every static object
+  static auto* const pool = new LockedPool;  // never destroyed, because a hook may outlive every static object
   return *pool;
 }
 

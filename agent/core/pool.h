@@ -12,20 +12,20 @@
 
 namespace msprobe::core {
 
-// Memory for what the agent keeps beside a program's tensors in small pieces (what it has interned, module calls until
-// their backward, hooks): apart from the program's heap, for the reason that MappedMemory gives.
+// Memory for the small objects that the agent keeps for long: interned definitions, module calls until their backward
+// pass, hooks. It is not on the program's heap; MappedMemory gives the reason.
 //
-// Blocks are used again and not given back. Threads: any.
+// Freed blocks are used again, but never returned to the system. Threads: any.
 std::pmr::memory_resource* Pool();
 
-// As std::allocator, of Pool().
+// Like std::allocator, but takes memory from Pool().
 template <typename T>
 struct PoolAllocator {
   using value_type = T;
 
   PoolAllocator() = default;
   template <typename U>
-  PoolAllocator(const PoolAllocator<U>&) {}  // NOLINT(google-explicit-constructor): what an allocator has to be
+  PoolAllocator(const PoolAllocator<U>&) {}  // NOLINT(google-explicit-constructor): allocators must convert
 
   T* allocate(size_t count) { return static_cast<T*>(Pool()->allocate(count * sizeof(T), alignof(T))); }
   void deallocate(T* at, size_t count) { Pool()->deallocate(at, count * sizeof(T), alignof(T)); }
@@ -44,7 +44,7 @@ template <typename Key, typename Value, typename Hashed = Key>
 using PooledMap = absl::flat_hash_map<Key, Value, typename absl::flat_hash_map<Hashed, Value>::hasher,
                                       typename absl::flat_hash_map<Hashed, Value>::key_equal,
                                       PoolAllocator<std::pair<const Key, Value>>>;
-// Looked up by absl::string_view.
+// Can be looked up by absl::string_view.
 template <typename Value>
 using PooledTextMap = PooledMap<PooledString, Value, std::string>;
 
@@ -53,7 +53,7 @@ std::shared_ptr<T> MakePooled(Arguments&&... arguments) {
   return std::allocate_shared<T>(PoolAllocator<T>(), std::forward<Arguments>(arguments)...);
 }
 
-// A base of what is made by new and deleted through another base.
+// A base class for objects that are made by new in the pool, and may be deleted through another base class.
 struct Pooled {
   static void* operator new(size_t size) { return Pool()->allocate(size); }
   static void operator delete(void* object, size_t size) { Pool()->deallocate(object, size); }

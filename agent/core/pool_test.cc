@@ -11,7 +11,7 @@
 namespace msprobe::core {
 namespace {
 
-// Between the program's end and its break; sanitizers have heaps of their own, of which nothing is asked.
+// Whether the address is between the end of the program's data and its break. Sanitizers have other heaps.
 bool OnTheHeap(const void* at) {
   static const auto* const begin = static_cast<const char*>(sbrk(0)) - (intptr_t{1} << 30);
   return at >= begin && at < sbrk(0);
@@ -63,7 +63,7 @@ TEST(PoolTest, AForkedChildMayUseIt) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      alarm(20);  // rather than for ever
+      alarm(20);  // ends a child that hangs
       _exit(*MakePooled<int>(i % 100) == i % 100 ? 0 : 1);
     }
     int status = -1;

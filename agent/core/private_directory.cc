@@ -31,7 +31,7 @@ absl::Status MakePrivateDirectory(const std::string& path) {
                                              ", and this process runs as user ", geteuid(),
                                              "; remove it, or write elsewhere"));
   }
-  // A file system without modes has nobody to keep out, or cannot.
+  // Errors are ignored: a file system without modes cannot keep anybody out.
   if ((found.st_mode & 077) != 0) {
     [[maybe_unused]] const int ignored = chmod(path.c_str(), 0700);
   }

@@ -6,13 +6,13 @@
 
 namespace msprobe::core {
 
-// A directory of this user alone, made with mode 0700 where it is missing; what is above it has to be there. One of
-// this user's that others may enter is closed to them. FailedPrecondition: it is another user's, a link, or no
-// directory: whoever has it could read what is put there, or has put something there.
+// Makes a directory for this user alone (mode 0700); its parent must exist. If the directory exists and is this user's,
+// it is closed to others. FailedPrecondition: the path belongs to another user, is a link, or is not a directory.
+// Somebody else could then read what is put there, or has put something there already.
 absl::Status MakePrivateDirectory(const std::string& path);
 
-// Makes `path` and the directory above it with mode 0700, and what is missing above those as usual. What is there stays
-// as it is. FailedPrecondition: the system's error.
+// Makes `path` and its parent with mode 0700, and further missing parents with the usual mode. Existing directories
+// keep theirs. FailedPrecondition: the system's error.
 absl::Status MakeClosedDirectories(const std::string& path);
 
 }  // namespace msprobe::core

@@ -33,7 +33,7 @@ std::string BootId() { return std::string(absl::StripAsciiWhitespace(ReadFile("/
 
 uint64_t ProcessStartTicks() {
   const std::string stat = ReadFile("/proc/self/stat");
-  // The second field, in parentheses, may hold anything; the third follows its last parenthesis.
+  // The second field is in parentheses and may contain any character. The third follows the last parenthesis.
   const size_t end = stat.rfind(')');
   if (end == std::string::npos) return 0;
   std::istringstream fields(stat.substr(end + 1));

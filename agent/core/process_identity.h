@@ -5,7 +5,7 @@
 
 namespace msprobe::core {
 
-// What Hello says about this process and machine; empty or 0 where it cannot be read.
+// Facts about this process and machine for v1::Hello; empty or 0 if they cannot be read.
 std::string HostName();
 std::string BootId();              // /proc/sys/kernel/random/boot_id
 uint64_t ProcessStartTicks();      // field 22 of /proc/self/stat

@@ -19,19 +19,19 @@ namespace msprobe::core {
 class Doorbell;
 struct Leaf;
 
-// What the capture layer tells a session: plain types, no protobuf, so that code which includes torch can use them.
-// The enumerations are numbered as their namesakes in proto/msprobe/v1/record.proto, whose comments define them.
+// The types in which the capture layer talks to a session. They are free of protobuf, so that code that includes torch
+// can use them. Enumerations have the numbers and meanings of their namesakes in proto/msprobe/v1/record.proto.
 
 enum class RecordKind : uint8_t { kApi = 1, kModule = 2, kParametersGrad = 3, kDebug = 4 };
 enum class Direction : uint8_t { kForward = 0, kBackward = 1 };
 
 enum class NodeKind : uint8_t { kNone, kBoolean, kInteger, kFloat, kString, kJson, kList, kDict, kTensor };
 
-// Nesting of a record's fields. Slots take values from the fragment's columns in depth-first order.
+// The nesting of a record's fields. Leaves take values from the fragment's columns in depth-first order.
 struct Node {
   NodeKind kind = NodeKind::kNone;
-  std::string key;             // under a dict
-  std::vector<Node> children;  // of a list or dict
+  std::string key;             // if the parent is a dict
+  std::vector<Node> children;  // kList, kDict
   // kTensor:
   std::string type;        // "torch.Tensor"
   uint8_t dtype = 0;       // msprobe.v1.DType
@@ -46,7 +46,7 @@ struct Structure {
   std::string name;  // without count and direction
   RecordKind kind = RecordKind::kApi;
   Direction direction = Direction::kForward;
-  uint32_t pass = 0;  // of a backward record: how many passes over the same forward call came before in the step
+  uint32_t pass = 0;  // for a backward record: the number of earlier passes over the same forward call in the step
   Node fields;        // a dict
 };
 
@@ -54,18 +54,18 @@ struct Frame {
   std::string path;
   uint32_t line = 0;
   std::string function;
-  // The source line where the capture layer had to ask Python for it (notebook cells). Empty: the session reads
-  // line `line` of file `path`, off the caller's thread; a frame without source is left out of the stack.
+  // The source line, if only Python knows it (notebook cells). Empty: the session reads line `line` of the file `path`,
+  // not on the caller's thread. A frame whose source cannot be read is left out of the stack.
   std::string source;
 };
 
-// Small numbers that a session gives to what it has interned; valid for that session only. 0 is never given.
+// Numbers that a session gives to interned definitions. They count from 1 and are valid in that session only.
 using StructureId = uint32_t;
 using StackId = uint32_t;   // 0: no stack
 using ParentId = uint32_t;  // 0: the parent is null
 
-// The content hash of a payload's bytes, known once it has been computed, and whether they are on their way under it.
-// Threads: any; Set once.
+// The content hash of a payload, once it has been computed, and whether a batch has announced it.
+// Threads: any; Set is called once.
 class PayloadName {
  public:
   void Set(const PayloadDigest& hash) {
@@ -75,7 +75,8 @@ class PayloadName {
   std::string_view hash() const {
     return is_set_.load(std::memory_order_acquire) ? std::string_view(hash_.data(), hash_.size()) : std::string_view();
   }
-  // A batch names the bytes: unlike those of a fragment that was dropped, they are sent or are at the server.
+  // A batch names the payload, so its bytes are sent unless the server has them. A dropped fragment's payload is never
+  // announced.
   void SetAnnounced() { announced_ = true; }
   bool announced() const { return announced_; }
 
@@ -85,8 +86,9 @@ class PayloadName {
   std::atomic<bool> announced_{false};
 };
 
-// Host bytes of one tensor. A copy, counted against the session's memory ceiling until it is durable; or the tensor's
-// own memory, of bytes whose hash is known already: then they are looked at only if the server does not have them.
+// The bytes of one tensor on the host. Usually a copy, which counts against the session's memory ceiling until it is
+// durable. If the hash of the bytes is known already, it may be the tensor's own memory, which is read only if the
+// server does not have the bytes.
 class Payload {
  public:
   Payload() : Payload(MakePooled<PayloadName>()) {}
@@ -94,11 +96,11 @@ class Payload {
   virtual ~Payload() = default;
   virtual std::span<std::byte> bytes() = 0;
   virtual size_t size() { return bytes().size(); }
-  // Whether it is a copy, counted against the ceiling.
+  // Whether the bytes are a copy that counts against the ceiling.
   virtual bool counted() const { return true; }
-  // Where in the session's SharedFile bytes() begin; nothing: they are not there.
+  // The offset of bytes() in the session's SharedFile; nullopt: they are not there.
   virtual std::optional<uint64_t> shared_offset() const { return std::nullopt; }
-  // Whether bytes() are still what was captured.
+  // Whether bytes() are unchanged since they were captured.
   virtual bool intact() { return true; }
   const std::shared_ptr<PayloadName>& name() const { return name_; }
 
@@ -106,8 +108,8 @@ class Payload {
   const std::shared_ptr<PayloadName> name_;
 };
 
-// Numbers, a checksum or bytes of one tensor that are on their way from a device. A fragment with such a leaf stands in
-// the queue in its order and is packed when they have come.
+// Statistics, a checksum or bytes of one tensor that are still on their way from a device. A fragment with such a leaf
+// keeps its place in the queue and is packed when they have arrived.
 //
 // Threads: any.
 class PendingReading {
@@ -120,9 +122,9 @@ class PendingReading {
 
   virtual ~PendingReading() = default;
   virtual State state() const = 0;
-  // `bell` is rung when state() has left kUnderWay, at once where it has already.
+  // Rings `bell` when state() has left kUnderWay, which may be at once.
   virtual void RingWhenDone(std::shared_ptr<Doorbell> bell) = 0;
-  // Sets the fields of `leaf` that came. Only in kCame, and on one thread.
+  // Sets the fields of `leaf` that have arrived. Only in kCame, and on one thread.
   virtual void Complete(Leaf& leaf) = 0;
 };
 
@@ -141,21 +143,22 @@ enum FragmentFlag : uint32_t {
 struct Leaf {
   std::span<const int64_t> shape;
   bool has_statistics = false;
-  bool is_integer = false;  // integer_max and integer_min instead of max and min
-  bool is_wide = false;     // a 64-bit dtype: keep doubles. (The session also widens what a float cannot hold.)
+  bool is_integer = false;  // has integer_max and integer_min instead of max and min
+  bool is_wide = false;     // a 64-bit dtype, whose statistics stay doubles (as do others that do not fit a float)
   bool reused = false;
   double max = 0, min = 0, mean = 0, norm = 0, variance = 0;
   int64_t integer_max = 0, integer_min = 0;
   uint64_t zero_count = 0, nan_count = 0, positive_inf_count = 0, negative_inf_count = 0;
-  bool has_finite = true;  // finite_* are looked at only when one of the three counts before is not 0
+  bool has_finite = true;  // finite_* matter only if there are NaNs or infinities
   double finite_max = 0, finite_min = 0, finite_mean = 0, finite_norm = 0;
   std::optional<uint32_t> crc32;
   std::optional<uint64_t> xor64;
-  std::shared_ptr<Payload> payload;         // may be null
-  std::shared_ptr<PendingReading> pending;  // null: everything above is final. Else also a payload's bytes are to come
+  std::shared_ptr<Payload> payload;  // may be null
+  std::shared_ptr<PendingReading>
+      pending;  // null: everything above is final; else a payload's bytes may also be missing
 };
 
-// One fragment, borrowed for the length of the call.
+// One fragment. Its spans are borrowed for the duration of a call.
 struct Fragment {
   uint32_t step = 0;
   uint32_t token = 0;
@@ -166,12 +169,12 @@ struct Fragment {
   StackId stack = 0;
   ParentId parent = 0;
   uint32_t thread = 0;
-  uint32_t digest = 0;  // RecordDigest of all that is here; 0: taken when it is packed
+  uint32_t digest = 0;  // RecordDigest of everything here; 0: it is computed when the fragment is packed
   std::span<const Leaf> leaves;
   std::span<const int64_t> integers;
   std::span<const double> floats;
   std::span<const bool> booleans;
-  std::span<const std::string_view> strings;  // of kString and kJson slots together, in order
+  std::span<const std::string_view> strings;  // for kString and kJson together, in order
 };
 
 }  // namespace msprobe::core

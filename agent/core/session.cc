@@ -38,15 +38,15 @@ using Gap = v1::Marker::Gap;
 
 constexpr char kAgentVersion[] = "0.1.0";
 constexpr size_t kLongestFault = 4096;
-// How long the end of a process waits for what processes before it have left.
+// How long the end of a process waits until it has sent what earlier processes left.
 constexpr absl::Duration kLeftSessions = absl::Seconds(10);
-// How often whoever waits is asked whether to go on, and how long it may take after a no.
+// How often GoesOn is called, and how long a wait may last after it has returned false.
 constexpr absl::Duration kAsk = absl::Milliseconds(200);
 constexpr absl::Duration kLeave = absl::Seconds(1);
 
 class HeapPayload : public Payload {
  public:
-  // Owns bytes that `budget` has granted.
+  // Owns bytes that were granted by `budget`.
   HeapPayload(std::shared_ptr<std::byte> bytes, size_t size, std::shared_ptr<MemoryBudget> budget)
       : bytes_(std::move(bytes)), size_(size), budget_(std::move(budget)) {}
   ~HeapPayload() override {
@@ -125,14 +125,14 @@ SessionOrigin MakeOrigin(const SessionOptions& options, const Route& route) {
   return origin;
 }
 
-// What is left of the ceiling for records and payloads: the rest is for what has no account of its own (libraries,
-// threads, messages under way, holes in the heap; 20 to 35 MiB when measured).
+// The part of the ceiling for records and payloads. The rest is for everything that is not counted (libraries, threads,
+// messages under way, holes in the heap; measured: 20 to 35 MiB).
 size_t BudgetOf(size_t ceiling) {
   constexpr size_t kOwn = size_t{40} << 20;
   return ceiling < 2 * kOwn ? std::min(ceiling, kOwn) : ceiling - kOwn;
 }
 
-// Beside what the budget counts: definitions, chunks that are used again, and what rounding takes.
+// Room in the session's memory for what the budget does not count: definitions, spare chunks, and rounding.
 constexpr size_t kUncounted = size_t{64} << 20;
 
 std::shared_ptr<SessionMemory> MakeMemory(const SessionOptions& options, const SessionOrigin& origin, const Log& log) {
@@ -145,7 +145,7 @@ std::shared_ptr<SessionMemory> MakeMemory(const SessionOptions& options, const S
   return memory;
 }
 
-// What a session consists of, in one place so that a forked child can leave it alone.
+// The parts of a session, in one object, so that a forked child can abandon all of them.
 struct Parts {
   Parts(const SessionOptions& options, const SessionOrigin& origin, const Route& route)
       : bell(std::make_shared<Doorbell>()),
@@ -270,7 +270,7 @@ class StreamingSession : public Session, public Controlled {
     Mark(marker);
   }
   void NoteTokens(uint32_t step, uint32_t token, const TokenSpan& span) override {
-    if (parts_->budget->used() >= parts_->budget->ceiling()) return;  // as for faults
+    if (parts_->budget->used() >= parts_->budget->ceiling()) return;  // for the same reason as in ReportFault
     v1::Marker marker;
     v1::Marker::TokenSpan* out = marker.mutable_token_span();
     out->set_step(step);
@@ -285,7 +285,7 @@ class StreamingSession : public Session, public Controlled {
   void ReportFault(uint32_t step, std::string_view where, std::string_view message) override {
     if (abandoned_) return;
     ++parts_->counters.faults;
-    // Faults may come as often as records: without room they are counted only.
+    // Faults may be as frequent as records, so without room they are only counted.
     if (parts_->budget->used() >= parts_->budget->ceiling()) return;
     v1::Marker marker;
     marker.mutable_fault()->set_step(step);
@@ -313,10 +313,10 @@ class StreamingSession : public Session, public Controlled {
       return false;
     };
     parts_->budget->StopWaiting();
-    // The other half is for what is then packed.
+    // The second half of the time is for sending what is then packed.
     parts_->sender->ExpectReadingsUntil(timeout / 2);
     absl::Status status;
-    // A session that has said nothing has not been announced, either.
+    // A session that has emitted nothing was never announced to a server.
     if (announced_ || parts_->queue.Flush() > 0) {
       v1::Marker marker;
       marker.mutable_session_end()->set_clean(clean);
@@ -362,7 +362,7 @@ class StreamingSession : public Session, public Controlled {
   }
 
  private:
-  // Waits by wait(at most this long) until that is done, `timeout` is over or goes_on says no. Gives its last answer.
+  // Calls wait(longest time) until it succeeds, `timeout` is over, or goes_on returns false. Returns its last result.
   template <typename WaitFor>
   static absl::Status AskedMeanwhile(absl::Duration timeout, const GoesOn& goes_on, WaitFor&& wait) {
     const absl::Time deadline = absl::Now() + timeout;
@@ -374,7 +374,7 @@ class StreamingSession : public Session, public Controlled {
     }
   }
 
-  // Room in the budget, and the payload that `make` gives for it; null: none, which is counted.
+  // Takes room from the budget and returns the payload that `make` makes with it. Null: no room, which is counted.
   template <typename Make>
   std::shared_ptr<Payload> Allocate(size_t size, Make&& make) {
     if (abandoned_ || closed_) return nullptr;
@@ -413,8 +413,8 @@ class StreamingSession : public Session, public Controlled {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
-  // Debian builds abseil for debugging: each lock of a Mutex, which gRPC's threads take by the thousand, looks for
-  // cycles of locks under one lock of the whole process.
+  // Debian builds Abseil for debugging: each lock of an absl::Mutex searches for cycles of locks, under one lock for
+  // the whole process. gRPC's threads lock thousands of times.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (options.run.empty()) return absl::InvalidArgumentError("run is invalid: it must not be empty");
   Route route;
@@ -422,7 +422,7 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
     absl::StatusOr<std::vector<std::string>> parsed = ParseServerAddresses(options.server);
     if (!parsed.ok()) return parsed.status();
     route.targets = *std::move(parsed);
-    // The configuration as read: paths only, what they hold is nobody else's to see.
+    // Only the paths of secrets are left, never their content.
     absl::StatusOr<ServerAccess> read = ReadServerAccess(options.settings.config_json, route.targets);
     if (!read.ok()) return read.status();
     route.access = *std::move(read);

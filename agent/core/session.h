@@ -15,13 +15,14 @@
 
 namespace msprobe::core {
 
-// What happens to new records when the memory ceiling is reached because the server is slow or gone.
+// What happens to new records when the memory ceiling is reached, because the server is slow or gone.
 enum class LossPolicy : uint8_t {
-  // Default. Oldest batches go to a file under spool_directory, up to spool_quota_bytes; then as kStall.
+  // Default. The oldest batches go to a file in spool_directory, up to spool_quota_bytes; after that as kStall.
   kSpool = 0,
-  // The capturing thread waits, at most stall_bound in all in one step and shortage; then as kDrop until there is room.
+  // The capturing thread waits, up to stall_bound for one step in one shortage; after that as kDrop until there is
+  // room.
   kStall = 1,
-  // The record is counted and left out; a gap marker takes its place.
+  // The record is left out and counted in a gap marker.
   kDrop = 2,
 };
 
@@ -40,24 +41,24 @@ struct SessionOptions {
   std::string run;  // not empty
   RankLabel rank;
   CaptureSettings settings;
-  std::string server;  // "host:port" or "unix:/path"; empty: find or start the embedded server of settings.dump_path
-  std::string server_binary;  // for the embedded server; empty: msprobe-server beside the Python executable, then PATH
+  std::string server;  // "host:port" or "unix:/path"; empty: finds or starts the embedded server of settings.dump_path
+  std::string server_binary;  // program of the embedded server; empty: see EmbeddedServer::FindBinary
   std::string framework_version, program;
   LossPolicy loss_policy = LossPolicy::kSpool;
   size_t memory_ceiling_bytes = size_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
-  // A server on this machine reads tensors from the session's memory.
+  // Allows a server on this machine to read tensors from the session's memory.
   bool shared_memory = true;
-  // Where the session's memory lies: a directory, or "off"; empty: as MakeSessionMemory says.
+  // The directory of the session's memory, or "off"; empty: see MakeSessionMemory.
   std::string session_memory;
-  // What the embedded server lets the dump take of its disk; 0: a share of what is free.
+  // The disk space that the embedded server lets the dump take; 0: a share of the free space.
   uint64_t dump_quota_bytes = 0;
-  std::string spool_directory;  // empty: under dump_path/.msprobe, else the temporary directory
+  std::string spool_directory;  // empty: in dump_path/.msprobe, else in the temporary directory
   absl::Duration stall_bound = absl::Seconds(30);
-  // How long one tensor's numbers may be on their way from a device before its record goes without them.
+  // How long a record waits for numbers of a tensor from a device before it is sent without them.
   absl::Duration reading_bound = absl::Seconds(30);
-  // Asked by a caller that stalls, on its thread, ten times a second: true ends its stall, as the bound does. Null:
-  // nothing interrupts one.
+  // A caller that stalls calls this on its own thread ten times a second. True ends the stall, as the bound does. Null:
+  // a stall cannot be interrupted.
   std::function<bool()> interrupted;
 };
 
@@ -66,44 +67,45 @@ struct SessionCounters {
   uint64_t fragments_emitted = 0, fragments_dropped = 0, payloads_dropped = 0, faults = 0;
   uint64_t batches_sent = 0, received_through = 0, durable_through = 0, bytes_sent = 0, bytes_spooled = 0;
   bool connected = false;
-  bool dump_full = false;  // an embedded server asks that no further step be captured, for now
+  bool dump_full = false;  // the embedded server asks that no further steps be captured for now
 };
 
-// One capturing process towards its server. Opening never waits for the server: a sender thread, which never needs the
-// GIL, connects (starting an embedded server where none is named), sends in order, resends after an interruption, and
-// frees what is durable. What Emit and the markers have taken outlives the process (SessionMemory).
+// The connection of one capturing process to its server. Open does not wait for the server. A sender thread, which
+// never needs the GIL, connects (and starts an embedded server if none is named), sends in order, sends again after an
+// interruption, and frees what is durable. Everything that was emitted outlives the process (SessionMemory).
 //
-// Threads: every method may be called from any thread, with or without the GIL; none throws. Emit blocks only as the
-// loss policy says. After a fork the child must call Abandon and nothing else.
+// Threads: any, with or without the GIL. No method throws. Emit blocks only if the loss policy says so. After a fork
+// the child must call Abandon and nothing else.
 class Session {
  public:
-  // Errors: InvalidArgument for a server address that does not parse, an empty run; FailedPrecondition when a directory
-  // cannot be made. A server that is not there is not an error.
+  // InvalidArgument: the server's address does not parse, or the run is empty. FailedPrecondition: a directory cannot
+  // be made. A server that does not answer is not an error.
   static absl::StatusOr<std::unique_ptr<Session>> Open(SessionOptions options);
   virtual ~Session() = default;
 
-  // Interning. Equal content gets the equal id. Callers keep their own cache in front: these take a lock and copy.
+  // Interning: equal content gets the same id. Callers should keep a cache of their own, because these lock and copy.
   virtual StructureId DefineStructure(const Structure& structure) = 0;
   virtual StackId DefineStack(std::span<const Frame> innermost_first) = 0;
   virtual ParentId DefineParent(std::string_view full_name) = 0;
 
-  // Room for a tensor's bytes, under the ceiling. Waits or gives null as the loss policy says (counted, a gap).
+  // Memory for a tensor's bytes, below the ceiling. If there is no room, the loss policy decides whether it waits or
+  // returns null; null is counted as a loss.
   virtual std::shared_ptr<Payload> AllocatePayload(size_t size) = 0;
-  // The same in memory that `allocate` gives (that a device can copy into, for example); null from it counts as no
-  // room.
+  // The same with memory from `allocate`, for example memory that a device can copy into. If that returns null, there
+  // is no room.
   using PayloadMemory = std::function<std::shared_ptr<std::byte>(size_t)>;
   virtual std::shared_ptr<Payload> AllocatePayload(size_t size, const PayloadMemory& allocate) = 0;
 
   virtual void Emit(const Fragment& fragment) = 0;
 
-  // Markers, in order with what was emitted before (from the same thread; all threads for EndStep).
+  // Markers. Each follows everything that the same thread emitted before; EndStep follows what all threads emitted.
   virtual void EndStep(uint32_t step) = 0;
   virtual void DiscardStep(uint32_t step) = 0;
   virtual void ExportOpenStep(uint32_t step) = 0;
   virtual void SetRank(RankLabel rank) = 0;
   virtual void SetSettings(const CaptureSettings& settings) = 0;
-  // What pass `token` of `step` holds of a request that a server serves: positions first to last, in rows first_row and
-  // on of the batch. counted: as Marker.TokenSpan says.
+  // The part of a served request that pass `token` of `step` computes: its positions first to last, in the rows of the
+  // batch from first_row on. counted: see Marker.TokenSpan.
   struct TokenSpan {
     std::string_view request;
     uint64_t first_position = 0, last_position = 0, first_row = 0;
@@ -112,21 +114,21 @@ class Session {
   virtual void NoteTokens(uint32_t step, uint32_t token, const TokenSpan& span) = 0;
   virtual void ReportFault(uint32_t step, std::string_view where, std::string_view message) = 0;
 
-  // Whoever waits asks it, on its own thread, five times a second: whether to wait on for `missing`. Null: for the
-  // whole timeout.
+  // A waiting thread calls this five times a second; false ends the wait. `missing` says what it waits for. Null: it
+  // waits for the whole timeout.
   using GoesOn = std::function<bool(std::string_view missing)>;
 
-  // Waits until all that was emitted before is durable and, where the server exports, the ended steps are in place.
+  // Waits until everything emitted before is durable and, if the server exports, the ended steps are in place.
   // DeadlineExceeded says what is missing.
   absl::Status Wait(absl::Duration timeout) { return Wait(timeout, nullptr); }
   virtual absl::Status Wait(absl::Duration timeout, const GoesOn& goes_on) = 0;
 
-  // Sends SessionEnd, waits as Wait does, stops the sender. When goes_on has said no, what is under way is left within
-  // a second, and what was not sent goes to the spool. Idempotent.
+  // Sends SessionEnd, waits like Wait, and stops the sender. If goes_on returns false, it gives up sending within a
+  // second, and the rest goes to the spool. Idempotent.
   absl::Status Close(bool clean, absl::Duration timeout) { return Close(clean, timeout, nullptr); }
   virtual absl::Status Close(bool clean, absl::Duration timeout, const GoesOn& goes_on) = 0;
 
-  // In a forked child: leaves the parent's connection and threads alone, without running their destructors.
+  // For a forked child: abandons the parent's connection and threads without running their destructors.
   virtual void Abandon() = 0;
 
   virtual SessionCounters counters() const = 0;

@@ -1,4 +1,4 @@
-// What the tests of Session share: a session in a directory of its own, and a server that tells what it got.
+// Shared by the tests of Session: a session in a directory of its own, and a server that records what it gets.
 #pragma once
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ struct Emitted {
   bool operator==(const Emitted&) const = default;
 };
 
-// Step and count of every fragment in order; checks on the way that ordinals and columns go together.
+// The step and count of every fragment, in order. Also checks that ordinals and columns match.
 inline std::vector<Emitted> Fragments(const std::vector<v1::Batch>& batches) {
   std::vector<Emitted> found;
   for (const v1::Batch& batch : batches) {
@@ -95,7 +95,7 @@ class SessionTest : public ::testing::Test {
     std::filesystem::remove_all(directory_);
   }
 
-  // Where the memories lie that the spool's directory leads to.
+  // The session memories that links in the spool's directory point to.
   std::vector<std::filesystem::path> Memories() {
     std::vector<std::filesystem::path> found;
     std::error_code error;

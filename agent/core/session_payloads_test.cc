@@ -1,4 +1,4 @@
-// How a Session sends payloads: in messages, several together, and by shared memory.
+// Tests how a Session sends payloads: in messages, several in one message, and by shared memory.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ class SharedMemoryTest : public SessionTest {
     }
   }
 
-  // Of 1,000,000 bytes each.
+  // Each payload has 1,000,000 bytes.
   void EmitPayloads(uint32_t first, uint32_t last) {
     for (uint32_t i = first; i < last; ++i) Emit(0, i, MakePayload(1'000'000, static_cast<uint8_t>(i)));
   }

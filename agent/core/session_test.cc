@@ -53,7 +53,7 @@ TEST_F(SessionTest, StreamsThatEndAnywhereLoseAndDoubleNothing) {
   uint32_t count = 0;
   for (int round = 0; round < 40; ++round) {
     for (int i = 0; i < 200; ++i, ++count) Emit(0, count, i == 0 ? MakePayload(100'000, round) : nullptr);
-    absl::SleepFor(absl::Milliseconds(5));  // lets streams end between rounds; without, few do, and nothing fails
+    absl::SleepFor(absl::Milliseconds(5));  // lets streams end between rounds; without it few do, and nothing is tested
   }
   ASSERT_TRUE(session_->Wait(absl::Seconds(60)).ok());
   ExpectCounts(0, count);
@@ -61,7 +61,7 @@ TEST_F(SessionTest, StreamsThatEndAnywhereLoseAndDoubleNothing) {
   EXPECT_EQ(fake_.payloads().size(), 40);
 }
 
-// The server may get what a stream that was cut carried when the next stream has begun.
+// A server may receive what was sent over a broken stream after the next stream has begun.
 TEST_F(SessionTest, BatchesThatArriveByAFormerStreamAreNotSentAgain) {
   fake_.Set({.bytes_per_second = 100'000, .overtaken = 3});  // slow: the answer comes before the second batch goes
   Open();
@@ -171,7 +171,7 @@ TEST_F(SessionTest, WhatOneSessionCouldNotSendIsSentByTheNext) {
   session_.reset();
   ASSERT_FALSE(Spool::Names(options_.spool_directory).empty());
 
-  Open();  // without a server: nothing is lost by looking
+  Open();  // there is no server: looking for one loses nothing
   session_.reset();
   ASSERT_FALSE(Spool::Names(options_.spool_directory).empty());
 
@@ -298,7 +298,7 @@ TEST_F(SessionTest, WaitsForExportsAndSaysWhereTheyAre) {
   session_->EndStep(2);
   ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
   EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("[INFO] dump.json is at /dump/step2. \n"));
-  session_->EndStep(5);  // nothing was captured in it: there is nothing to wait for
+  session_->EndStep(5);  // nothing was captured in this step, so there is nothing to wait for
   ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
   Emit(3, 0);
   session_->ExportOpenStep(3);  // this server does not answer
@@ -362,7 +362,7 @@ TEST_F(SessionTest, ARedirectedSessionGoesToItsServerAndStaysThere) {
   ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
   EXPECT_THAT(fake_.hellos().at(0).capabilities(), ::testing::Contains("redirect"));
   EXPECT_EQ(fake_.streams(), 1);
-  // It is that server's now, also when it is gone for a while.
+  // The session belongs to that server now, even if the server is gone for a while.
   shard.Stop();
   Emit(0, 1);
   fake_.Set({});
@@ -398,7 +398,7 @@ TEST_F(SessionTest, ServersThatSendItInACircleAreNotAskedWithoutEnd) {
   EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
 }
 
-// A reading that the test lets come or fail.
+// A reading that arrives or fails when the test says so.
 class ToldReading : public PendingReading {
  public:
   explicit ToldReading(double max) : max_(max) {}
@@ -433,7 +433,7 @@ struct LeafSeen {
   bool operator==(const LeafSeen&) const = default;
 };
 
-// Of fragments with one leaf each.
+// The leaves of fragments that have one leaf each.
 std::vector<LeafSeen> Leaves(const std::vector<v1::Batch>& batches) {
   std::vector<LeafSeen> found;
   for (const v1::Batch& batch : batches) {
@@ -459,7 +459,7 @@ TEST_F(SessionTest, ReadingsOnTheirWayHoldTheirPlaceAndNobodyElse) {
   EmitPending(0, 2, second);
   Emit(0, 3);
   session_->EndStep(0);
-  // What stands before goes; what stands behind, the marker too, keeps its place.
+  // Fragments before the pending one are sent. Those after it, and the marker, keep their places.
   ASSERT_TRUE(Eventually([&] { return Leaves(fake_.batches()).size() == 1; }));
   EXPECT_THAT(std::string(session_->Wait(absl::Milliseconds(50)).message()), HasSubstr("from the device"));
   second->Become(PendingReading::State::kCame);

@@ -9,7 +9,7 @@
 namespace msprobe::core {
 namespace {
 
-// Length of the well-formed sequence at the start of `text`; 0: none. Table 3-7 of the Unicode standard.
+// Bytes of the well-formed sequence at the start of `text`; 0: there is none. See table 3-7 of the Unicode standard.
 size_t SequenceLength(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0; };
   const auto continues = [&](size_t i) { return (byte(i) & 0xC0) == 0x80; };

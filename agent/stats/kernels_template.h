@@ -37,7 +37,7 @@ inline void Merge(const FloatSums& from, FloatSums* to) {
 }
 
 // Prefetches `kBytes` that will be read a little later. The processor's own prefetcher stops at the end of a page and
-// does not keep far enough ahead of so little arithmetic. Addresses past the end are harmless.
+// is not far enough ahead of these loops. Addresses past the end are harmless.
 template <size_t kBytes>
 inline void Prefetch(const void* at) {
   constexpr size_t kAhead = 8192;

@@ -134,7 +134,7 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
   return totals;
 }
 
-// The variance from sums relative to any origin; 0 if it is below the rounding error of the squares.
+// The variance from sums of differences to any origin. Rounding never makes it negative.
 double VarianceOf(double sum, double squares, double count) {
   const double mean = sum / count;
   return std::max(0.0, squares / count - mean * mean);

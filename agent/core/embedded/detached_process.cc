@@ -19,7 +19,8 @@ namespace {
 
 constexpr size_t kStackBytes = size_t{64} << 10;
 
-// Everything the children need, made before they exist: they share this memory and may only make system calls.
+// Everything that the children need. It is prepared for them, because they share this memory and may only make system
+// calls.
 struct Plan {
   char* const* arguments;
   char* const* environment;
@@ -30,7 +31,7 @@ struct Plan {
   volatile int error = 0;
 };
 
-// Sanitizers would look for these threads' stacks, which they do not know.
+// Sanitizers would look for the stacks of these threads, which they do not know.
 #define MSPROBE_CHILD_CODE __attribute__((no_sanitize("address", "thread", "undefined")))
 
 MSPROBE_CHILD_CODE void CloseFrom(int first) {
@@ -62,7 +63,7 @@ MSPROBE_CHILD_CODE int Execute(void* argument) {
   return 127;
 }
 
-// Dies at once, so that the program becomes init's child.
+// Starts the program and exits at once, so that the program becomes init's child.
 MSPROBE_CHILD_CODE int StartAndLeave(void* argument) {
   Plan* const plan = static_cast<Plan*>(argument);
   setsid();
@@ -86,12 +87,12 @@ absl::Status StartDetached(const std::vector<std::string>& arguments, const std:
   std::memset(&plan.all_processors, 0xFF, sizeof(plan.all_processors));
   sigemptyset(&plan.no_signals);
 
-  // A handler of this process must not run in a child that shares its memory.
+  // Signal handlers of this process must not run in a child that shares its memory.
   sigset_t all_signals, before;
   sigfillset(&all_signals);
   pthread_sigmask(SIG_SETMASK, &all_signals, &before);
-  // CLONE_VFORK: returns when both children have executed or ended, so the plan and the stacks outlive them. Without an
-  // exit signal the program's own wait() does not see our child, nor its SIGCHLD handler.
+  // CLONE_VFORK returns when both children have executed or ended, so the plan and the stacks outlive them. There is no
+  // exit signal, so neither the program's wait() nor its SIGCHLD handler notices the child.
   const pid_t child = clone(StartAndLeave, stacks.data() + kStackBytes, CLONE_VM | CLONE_VFORK, &plan);
   const int error = errno;
   if (child > 0) {

@@ -47,7 +47,7 @@ absl::StatusOr<std::string> PrivateDirectory(const std::string& path) {
     return absl::FailedPreconditionError(Cat("cannot make ", path, ": ", std::strerror(errno)));
   }
   struct stat status {};
-  // Somebody else's directory of that name, or a link to one, would hand him our socket.
+  // Another user's directory with that name, or a link to one, would give that user our socket.
   if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
       (status.st_mode & 077) != 0) {
     return absl::FailedPreconditionError(Cat(path, " is not a directory of this user alone (mode 0700)"));
@@ -55,7 +55,7 @@ absl::StatusOr<std::string> PrivateDirectory(const std::string& path) {
   return path;
 }
 
-// Tells a directory from an earlier one of the same path: a server whose directory was deleted may still listen.
+// Distinguishes a directory from an earlier one with the same path, whose server may still be listening.
 std::string DirectoryIdentity(const std::string& path) {
   struct statx status {};
   if (statx(AT_FDCWD, path.c_str(), 0, STATX_INO | STATX_BTIME, &status) != 0) return path;
@@ -144,7 +144,7 @@ absl::StatusOr<EmbeddedServer> EmbeddedServer::Prepare(const std::string& dump_p
     absl::StatusOr<std::string> parent = PrivateDirectory(Cat(TemporaryDirectory(), "/msprobe-", geteuid()));
     if (!parent.ok()) return parent.status();
   }
-  // What lies there is for nobody else; what is exported, for whom the program's umask says.
+  // The data directory is for this user alone; the program's umask says who may read exports.
   const std::filesystem::path data(server.data_directory_);
   for (const std::filesystem::path& directory : {data.parent_path(), data}) {
     if (absl::Status status = MakePrivateDirectory(directory); !status.ok()) return status;

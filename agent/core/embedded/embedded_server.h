@@ -8,29 +8,30 @@
 
 namespace msprobe::core {
 
-// The server of a dump_path: where its data lies, where it says how to reach it, and how to start it.
+// The embedded server of a dump_path: where its data is, how to find its address, and how to start it.
 //
-// Several ranks may start one at once: the server takes a lock on its data directory and a loser leaves. That an
-// address is advertised does not mean that anybody answers there; only a handshake tells. Threads: one.
+// Several ranks may start one at the same time. The server takes a lock on its data directory; a server that does not
+// get the lock exits. An advertised address does not mean that a server answers there; only a handshake tells.
+// Threads: one.
 class EmbeddedServer {
  public:
-  // Makes the directories. `binary` may be empty: see FindBinary. `quota_bytes`: SessionOptions.dump_quota_bytes.
+  // Makes the directories. `binary`: see FindBinary. `quota_bytes`: SessionOptions.dump_quota_bytes.
   // FailedPrecondition: a directory cannot be made.
   static absl::StatusOr<EmbeddedServer> Prepare(const std::string& dump_path, const std::string& binary,
                                                 uint64_t quota_bytes = 0);
 
-  // As advertised; nothing: there is no readable advertisement.
+  // nullopt: there is no readable advertisement.
   std::optional<std::string> AdvertisedAddress() const;
 
-  // Starts a server that outlives this process and is not its child. NotFound: no binary; the message says where it was
-  // looked for. OK does not mean that it runs: it has been executed.
+  // Executes a server that outlives this process and is not its child. NotFound: there is no binary; the message says
+  // where it was searched for. OK does not mean that the server is ready.
   absl::Status Start() const;
 
   const std::string& data_directory() const { return data_directory_; }
   const std::string& socket_path() const { return socket_path_; }
 
-  // `binary` itself, or msprobe-server beside the program (as it was called, and as it is resolved), in
-  // VIRTUAL_ENV/bin, or in PATH.
+  // Returns `binary` if it is not empty. Else searches for msprobe-server beside the program (its path as called, and
+  // with links resolved), in VIRTUAL_ENV/bin, and in PATH.
   static absl::StatusOr<std::string> FindBinary(const std::string& binary);
 
  private:
@@ -40,13 +41,13 @@ class EmbeddedServer {
   uint64_t quota_bytes_ = 0;
 };
 
-// `dump_path`/.msprobe/`boot_id`, or a directory under `temporary` where dump_path is on a network file system.
+// `dump_path`/.msprobe/`boot_id`, or a directory in `temporary` if dump_path is on a network file system.
 std::string DataDirectory(const std::string& dump_path, const std::string& boot_id, const std::string& temporary,
                           bool on_network);
 
 bool IsOnNetworkFileSystem(const std::string& path);
 
-// A directory of this user alone (0700) for sockets: XDG_RUNTIME_DIR/msprobe or /tmp/msprobe-UID.
+// A directory for sockets that only this user can enter (0700): XDG_RUNTIME_DIR/msprobe or /tmp/msprobe-UID.
 absl::StatusOr<std::string> RuntimeDirectory();
 
 }  // namespace msprobe::core

@@ -43,7 +43,7 @@ bool Eventually(const std::function<bool()>& condition) {
   return false;
 }
 
-// What a detached process finds of its surroundings.
+// What a detached process sees around it.
 std::string Surroundings() {
   std::string text;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc/self/fd")) {
@@ -64,8 +64,8 @@ std::string Surroundings() {
              action.sa_handler == SIG_IGN, "\npid ", getpid(), "\nparent ", getppid(), "\nsession ", getsid(0), "\n");
 }
 
-// This binary as the embedded server: advertises itself, serves a FakeIngest, leaves when its directory has gone. As of
-// the real one, one alone serves a directory.
+// This binary as the embedded server: it advertises itself, serves a FakeIngest, and exits when its directory is gone.
+// As with the real server, only one process serves a directory.
 int Serve(const std::map<std::string, std::string>& flags) {
   const fs::path data = flags.at("--data_dir");
   const int lock = open((data / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

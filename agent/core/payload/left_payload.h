@@ -12,12 +12,12 @@
 
 namespace msprobe::core {
 
-// What a dead process held for a tensor: its bytes, or their name alone where they died with it.
+// A payload that a dead process left: the bytes, or only their name if the bytes died with the process.
 //
 // Threads: one.
 class LeftPayload final : public Payload {
  public:
-  // `memory` empty: the bytes are gone. `hash` absent: nobody has computed it.
+  // `memory` empty: the bytes are gone. `hash` absent: it was not computed yet.
   LeftPayload(MappedMemory memory, uint64_t size, const std::optional<PayloadDigest>& hash)
       : memory_(std::move(memory)), size_(size) {
     if (hash.has_value()) name()->Set(*hash);

@@ -7,7 +7,7 @@
 namespace msprobe::core {
 namespace {
 
-// Where pages are larger (some aarch64 kernels) the rest of the last one is taken and given back with it.
+// If pages are larger (some aarch64 kernels), the rest of the last page belongs to the memory, too.
 constexpr size_t kPage = 4096;
 
 }  // namespace

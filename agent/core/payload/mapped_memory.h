@@ -10,19 +10,19 @@ namespace msprobe::core {
 
 class SharedFile;
 
-// Whole pages from the kernel, given back to it at destruction: of this process alone, or of a SharedFile.
+// Owns whole pages from the kernel, either private to this process or in a SharedFile.
 //
-// What the agent holds beside a program's own allocations goes here: a small block of ours on the program's heap, alive
-// when the tensors around it die, keeps malloc from joining what they leave, and the program's next tensors need fresh
+// The agent keeps its long-lived memory here and not on the program's heap. A small block of the agent's that outlives
+// the tensors around it would keep malloc from joining the free memory, so the program's next tensors would need fresh
 // memory (30 to 180 MiB on the model of docs/overhead.md).
 //
-// Threads: as a pointer.
+// Threads: one at a time.
 class MappedMemory {
  public:
   MappedMemory() = default;
-  // At least `size` bytes; empty where the kernel gives none.
+  // At least `size` bytes of private memory; empty: the kernel has none.
   static MappedMemory Allocate(size_t size);
-  // What Allocate takes for `size`.
+  // The number of bytes that Allocate takes for `size`.
   static size_t Rounded(size_t size);
 
   MappedMemory(MappedMemory&& other) noexcept
@@ -38,7 +38,7 @@ class MappedMemory {
   std::byte* get() const { return at_; }
   size_t size() const { return size_; }
   bool empty() const { return at_ == nullptr; }
-  // Where it begins in the shared file; nothing: it is of this process alone.
+  // The offset in the shared file; nullopt: the memory is private.
   std::optional<uint64_t> shared_offset() const;
 
  private:

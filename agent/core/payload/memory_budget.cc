@@ -15,7 +15,7 @@ MemoryBudget::MemoryBudget(size_t ceiling, LossPolicy policy, absl::Duration sta
     : ceiling_(ceiling),
       resume_(ceiling / 4 * 3),
       policy_(policy),
-      // A bound that does not fit the clock would overflow the deadline.
+      // A bound that is too long for the clock would overflow the deadline.
       stall_bound_(absl::ToChronoNanoseconds(std::clamp(stall_bound, absl::ZeroDuration(), absl::Hours(24 * 365)))),
       on_shortage_(std::move(on_shortage)),
       interrupted_(std::move(interrupted)) {}

@@ -10,33 +10,33 @@
 
 namespace msprobe::core {
 
-// The bytes a session holds, against its ceiling, and what a producer does when there is no room.
+// Counts the bytes that a session holds against its ceiling, and decides what a producer does when there is no room.
 //
-// A shortage begins when a producer is refused for the first time and ends when usage has fallen to three quarters of
-// the ceiling. It holds the producers of one step for at most stall_bound in all: the time in which at least one of
-// them waits is added up. After that (kDrop: at once) they are refused until the shortage ends, in later steps, too. So
-// an overload that lasts slows the steps down to what is taken, and when nothing is taken one step is held, once.
+// A shortage begins when a producer finds no room, and ends when usage has fallen to three quarters of the ceiling.
+// During a shortage the producers of one step wait for at most stall_bound in all; time counts while at least one of
+// them waits. After that (with kDrop at once) they are refused until the shortage ends, even in later steps. So a
+// lasting overload slows steps down to the speed of the server, and a server that takes nothing delays one step, once.
 //
 // Threads: any.
 class MemoryBudget {
  public:
   enum class Outcome : uint8_t {
     kGranted,
-    kDropped,   // policy kDrop
-    kExpired,   // the bound on stalling was reached, or the stall was interrupted
-    kTooLarge,  // more than the ceiling; nothing was waited for
+    kDropped,   // the policy is kDrop
+    kExpired,   // stall_bound was reached, or the stall was interrupted
+    kTooLarge,  // more bytes than the ceiling; did not wait
   };
 
-  // Called on the producer's thread: `on_shortage` before it waits; `interrupted` ten times a second meanwhile, without
-  // a lock held: true ends its waiting, and nobody else's.
+  // Both functions are called on the producer's thread without a lock. `on_shortage`: before it waits. `interrupted`:
+  // ten times a second while it waits; true ends the wait of this producer alone.
   MemoryBudget(size_t ceiling, LossPolicy policy, absl::Duration stall_bound, std::function<void()> on_shortage,
                std::function<bool()> interrupted = nullptr);
 
   Outcome Acquire(size_t bytes);
-  void Charge(size_t bytes) { used_ += bytes; }  // without asking
+  void Charge(size_t bytes) { used_ += bytes; }  // takes bytes even if there is no room
   void Release(size_t bytes);
-  void NextStep();     // what a step may be held begins anew
-  void StopWaiting();  // from now on nobody waits
+  void NextStep();     // the next step may wait for stall_bound again
+  void StopWaiting();  // from now on no producer waits
 
   size_t used() const { return used_; }
   size_t ceiling() const { return ceiling_; }
@@ -63,9 +63,9 @@ class MemoryBudget {
   CondVar room_;
   bool waiting_allowed_ ABSL_GUARDED_BY(mu_) = true;
   int waiters_ ABSL_GUARDED_BY(mu_) = 0;
-  bool expired_ ABSL_GUARDED_BY(mu_) = false;             // of this shortage
-  Clock::time_point stalled_since_ ABSL_GUARDED_BY(mu_);  // with waiters_ > 0
-  Clock::duration stalled_ ABSL_GUARDED_BY(mu_) = {};     // of this shortage and step, before stalled_since_
+  bool expired_ ABSL_GUARDED_BY(mu_) = false;             // in this shortage
+  Clock::time_point stalled_since_ ABSL_GUARDED_BY(mu_);  // valid while waiters_ > 0
+  Clock::duration stalled_ ABSL_GUARDED_BY(mu_) = {};     // in this shortage and step, before stalled_since_
 };
 
 }  // namespace msprobe::core

@@ -43,7 +43,7 @@ TEST(MemoryBudgetTest, AStallIsBoundedInAllAndThenDrops) {
   EXPECT_GE(absl::Now() - next, absl::Milliseconds(100));
 }
 
-// Twice as much comes as is taken: every step waits, in all for longer than the bound.
+// Producers are twice as fast as the server: every step waits, and all together wait for longer than the bound.
 TEST(MemoryBudgetTest, AnOverloadThatLastsSlowsStepsDownAndDropsNothing) {
   constexpr absl::Duration kBound = absl::Seconds(1);
   constexpr absl::Duration kTaking = absl::Milliseconds(20);
@@ -65,7 +65,7 @@ TEST(MemoryBudgetTest, AnOverloadThatLastsSlowsStepsDownAndDropsNothing) {
   }
   done = true;
   taking.join();
-  // Now nothing is taken: one step is held, and those after it are not.
+  // Now the server takes nothing: one step waits, and later steps do not.
   while (budget.Acquire(10) == Outcome::kGranted) {
   }
   const absl::Time began = absl::Now();
@@ -73,7 +73,7 @@ TEST(MemoryBudgetTest, AnOverloadThatLastsSlowsStepsDownAndDropsNothing) {
     budget.NextStep();
     EXPECT_EQ(budget.Acquire(10), Outcome::kExpired);
   }
-  EXPECT_LT(absl::Now() - began, 50 * kBound);  // each held would be 100 of them
+  EXPECT_LT(absl::Now() - began, 50 * kBound);  // it would be 100 bounds if each waited
 }
 
 TEST(MemoryBudgetTest, AReleaseEndsAStall) {

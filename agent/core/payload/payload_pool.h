@@ -16,25 +16,25 @@
 
 namespace msprobe::core {
 
-// Memory for payloads, used again: fresh memory of this size comes from the kernel page by page, and each page's first
-// touch costs more than copying it.
+// Memory for payloads, which is used again. Fresh memory of this size would come from the kernel page by page, and the
+// first touch of a page costs more than copying it.
 //
-// Sizes are rounded up to whole pages and one of eight steps an octave, which the budget is charged for as well. What
-// lies idle here and what the budget has granted are together at most its ceiling.
+// Sizes are rounded up to whole pages and to one of eight sizes between two powers of two; the budget is charged for
+// the rounded size. Idle memory and the bytes that the budget has granted are together at most the budget's ceiling.
 //
-// Payloads lie in the session's memory as far as that has room.
+// Payloads are in the session's memory as long as that has room.
 //
-// Threads: any. Payloads share the pool, so it lives as long as they.
+// Threads: any. Payloads share ownership of the pool.
 class PayloadPool : public std::enable_shared_from_this<PayloadPool> {
  public:
   explicit PayloadPool(std::shared_ptr<MemoryBudget> budget,
                        std::shared_ptr<SessionMemory> memory = SessionMemory::Private())
       : budget_(std::move(budget)), memory_(std::move(memory)) {}
 
-  // A payload of `size` bytes, which the budget has granted; its destruction releases them. Null: no memory.
+  // A payload of `size` bytes, which the budget must have granted. Its destructor releases them. Null: no memory.
   std::shared_ptr<Payload> Make(size_t size);
 
-  // Bytes up to one frame of HTTP/2 are sent for less than a server reads them from elsewhere.
+  // Smaller payloads are never shared: sending up to one HTTP/2 frame is cheaper than reading shared memory.
   static constexpr size_t kSmallestShared = size_t{16} << 10;
 
   size_t idle_bytes() const;
@@ -43,7 +43,7 @@ class PayloadPool : public std::enable_shared_from_this<PayloadPool> {
   class Pooled;
 
   void Return(MappedMemory memory);
-  // Gives idle memory back until `more` bytes fit below the ceiling, the largest first.
+  // Frees idle memory, the largest first, until `more` bytes fit below the ceiling.
   void MakeRoom(size_t more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const std::shared_ptr<MemoryBudget> budget_;

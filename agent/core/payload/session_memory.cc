@@ -67,11 +67,11 @@ struct SessionMemory::Header {
   std::atomic<uint32_t> server_bytes;
   char server[kLongestServer];
   std::atomic<uint64_t> cut_through, cut_entry, freed_through;
-  std::atomic<uint64_t> loss_page;  // the one of both that counts
+  std::atomic<uint64_t> loss_page;  // the one of the two that counts
   LossPage losses[2];
 };
 
-// kTableBytes, at the beginning of a piece, but for the first, which follows the header.
+// Has kTableBytes and is a piece of its own, except for the first table, which follows the header.
 struct alignas(128) SessionMemory::Table {
   std::atomic<uint64_t> next;  // offset of the next table; 0: there is none
 
@@ -106,7 +106,7 @@ absl::StatusOr<std::shared_ptr<SessionMemory>> SessionMemory::Create(const std::
   if (!file.ok()) return file.status();
   std::shared_ptr<SessionMemory> memory(new SessionMemory(*std::move(file), link));
   if (absl::Status status = memory->Begin(origin); !status.ok()) return status;
-  // First the link: a file that nothing leads to would stay for ever.
+  // Make the link first: a file without one might stay for ever.
   if (!link.empty() && symlink(path.c_str(), link.c_str()) != 0) {
     return absl::UnavailableError(Cat("cannot make ", link, ": ", std::strerror(errno)));
   }
@@ -258,7 +258,7 @@ const std::string& SessionMemory::path() const {
 std::string SessionMemory::name() const { return fs::path(path()).filename(); }
 
 void SessionMemory::Remove() {
-  // First the file: what a link leads to without it is nothing.
+  // Remove the file first: a link without a file is harmless.
   if (file_ == nullptr || !file_->Remove()) return;
   if (!link_.empty()) unlink(link_.c_str());
   const fs::path spool = spool_directory_;
@@ -393,7 +393,7 @@ absl::Status SessionMemory::ReadTables(Left* left) {
   for (const Line& line : lines) {
     Listing listing(shared_from_this(), line.slot);
     const auto kind = static_cast<PieceKind>(line.kind);
-    // Announced by a batch that was never cut: the queue's entry has it.
+    // Announced by a batch that was never cut. The entry in the queue has the payload.
     if (kind == PieceKind::kPayload && line.slot->number > std::max(batches_through, left->cut_through)) continue;
     Left::Piece piece;
     piece.kind = kind;
@@ -407,7 +407,7 @@ absl::Status SessionMemory::ReadTables(Left* left) {
     piece.listing = std::move(listing);
     piece.memory = Claim(line.offset, line.size);
     if (piece.memory.empty() || piece.used > piece.memory.size()) {
-      // Kept as it is: whatever this destroys is left.
+      // Keep the file as it is, whatever is destroyed here.
       Leave();
       return Damaged(path(), "a piece lies outside of it or in another one");
     }

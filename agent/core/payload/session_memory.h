@@ -23,25 +23,26 @@ namespace msprobe::core {
 
 class SessionMemory;
 
-// What a piece of a session's memory holds.
+// The content of a piece of a session's memory.
 enum class PieceKind : uint32_t {
   kQueue = 1,       // entries of the FragmentQueue
   kDictionary = 2,  // definitions
   kBatch = 3,       // a serialized v1::AgentMessage with a batch
-  kPayload = 4,     // content of a tensor that a batch has announced
+  kPayload = 4,     // the bytes of a tensor that a batch has announced
 };
 
 struct PieceFacts {
-  uint64_t number = 0;      // kQueue: entries before the first; kBatch: its sequence; kPayload: that of the batch that
-                            // announced it first
-  uint64_t last_entry = 0;  // kBatch, as the two after it: see PackedBatch
+  // kQueue: entries of the queue before this piece. kBatch: the batch's sequence. kPayload: the sequence of the batch
+  // that announced it first.
+  uint64_t number = 0;
+  uint64_t last_entry = 0;  // kBatch, as are the next two: see PackedBatch
   uint64_t fragments = 0;
   uint32_t first_step = 0;
   std::string_view hash = {};  // kPayload: 16 bytes
 };
 
-// A line of the table by which whoever takes the memory over finds a piece. It goes with this object, before the piece.
-// Empty where the memory is of this process alone.
+// An entry in the memory's table, by which another process finds a piece when it takes the memory over. The destructor
+// removes the entry, which must happen before the piece is freed. Empty if the memory is private.
 //
 // Threads: one at a time.
 class Listing {
@@ -55,7 +56,7 @@ class Listing {
   }
   ~Listing() { Clear(); }
 
-  // The first `used` bytes of the piece are whole. What lies behind them is not looked at.
+  // The first `used` bytes of the piece are complete. Later bytes are ignored.
   void SetUsed(uint64_t used);
   void Clear();
   bool empty() const { return slot_ == nullptr; }
@@ -70,72 +71,74 @@ class Listing {
   Slot* slot_ = nullptr;
 };
 
-// What a session holds that no server has yet, in a SharedFile, so that it outlives the process: chunks of the queue,
-// definitions, batches and payloads, in pieces that a table lists. Whoever comes next takes it over and goes on as the
-// process would have (LeftSession).
+// Holds everything of a session that no server has yet, in a SharedFile, so that it outlives the process: chunks of the
+// queue, definitions, batches and payloads. They are pieces that a table lists. Another process can take the memory
+// over and go on in place of the dead one (LeftSession).
 //
-// The file: a header, the first lines of the table, and pieces at multiples of a page; further lines lie in pieces of
-// their own. Only the death of the process matters, not that of the machine: nothing is written to a disk on purpose.
-// The order of stores is what makes every moment a good one to die in:
+// The file has a header, the first entries of the table, and pieces at multiples of a page. Further entries of the
+// table are in pieces of their own. The memory survives the death of the process, not that of the machine: nothing is
+// written to a disk on purpose. The process may die at any moment, because of the order of stores:
 //
-// 1. A line counts once its kind is set, which happens last, and no more once that is 0, which happens before the piece
-//    is used for anything else.
-// 2. Of a piece its first `used` bytes count, which grow when what was added is whole.
-// 3. A queue's chunk is listed until a batch with its last entry is. Entries up to the last batch's last_entry are
-//    in batches, so every sequence keeps its bytes, and exactly once follows from the server's watermark.
-// 4. NoteCut, NoteFreed and the losses stand in the header; each says how it is read where the process died within it.
+// 1. An entry counts while its kind is not 0. The kind is set last, and is cleared before the piece is used for
+// anything
+//    else.
+// 2. The first `used` bytes of a piece count. `used` grows only when the new bytes are complete.
+// 3. A queue's chunk is listed until a batch with its last entry is listed. Entries up to the last batch's last_entry
+//    are in batches. So a sequence never changes its bytes, and the server's watermark makes sure that each counts
+//    once.
+// 4. NoteCut, NoteFreed and the losses are in the header. Each says how it is read if the process dies within it.
 //
-// Without a file (Private) everything works the same and nothing outlives the process.
+// Without a file (Private) everything works in the same way, but nothing outlives the process.
 //
-// Threads: any, but the Note functions one thread each.
+// Threads: any; each Note function from one thread at a time.
 class SessionMemory : public std::enable_shared_from_this<SessionMemory> {
  public:
   static std::shared_ptr<SessionMemory> Private();
-  // In a new file at `path`, with room for pieces of `room` bytes, and with a symbolic link to it at `link` (empty:
-  // none). The file appears whole. As SharedFile::Create.
+  // Makes a file at `path` with room for pieces of `room` bytes, and a symbolic link to it at `link` (empty: no link).
+  // The file appears whole. Errors: see SharedFile::Create.
   static absl::StatusOr<std::shared_ptr<SessionMemory>> Create(const std::string& path, const std::string& link,
                                                                size_t room, const SessionOrigin& origin);
 
   struct Left;
-  // What a dead process left. As SharedFile::TakeOver; DataLoss: it is damaged or of a format that this version does
-  // not know, and stays as it is.
+  // Takes over what a dead process left. Errors: see SharedFile::TakeOver. DataLoss: the file is damaged or has an
+  // unknown format; it stays as it is.
   static absl::StatusOr<Left> TakeOver(const std::string& path, const std::string& link);
-  // Of a living process too. DataLoss, NotFound, PermissionDenied as above.
+  // The process may be alive. DataLoss, NotFound, PermissionDenied as above.
   static absl::StatusOr<SessionOrigin> ReadOrigin(const std::string& path);
 
   ~SessionMemory();
 
-  // Whole pages; empty where there is no room, or no file.
+  // Whole pages in the file. Empty: there is no room, or no file.
   MappedMemory Allocate(size_t size, SharedFile::Use use) const;
-  // The same, of this process alone where there is no room. Empty: there is no memory at all.
+  // The same, but private memory if there is no room. Empty: there is no memory at all.
   MappedMemory AllocateRecords(size_t size) const;
-  // A part of what was left, before anything is allocated. As SharedFile::Claim.
+  // A part of what a dead process left. Call before any Allocate. See SharedFile::Claim.
   MappedMemory Claim(uint64_t offset, size_t size) const;
-  // The `size` bytes at `offset`, of which `used` are whole. Empty where the table cannot grow.
+  // Lists the `size` bytes at `offset`, the first `used` of which are complete. Empty: the table cannot grow.
   Listing List(PieceKind kind, uint64_t offset, size_t size, const PieceFacts& facts, uint64_t used);
-  // A whole piece. Empty where that is not in the file, too.
+  // Lists a whole piece. Empty: the table cannot grow, or the piece is not in the file.
   Listing List(PieceKind kind, const MappedMemory& piece, const PieceFacts& facts, uint64_t used);
 
-  // A batch has been cut, and listed where it could be. Where the process died before both numbers stood, that batch is
-  // the last one listed, or gone, and its entries are in the queue.
+  // A batch was cut, and listed if there was room. If the process dies before both numbers are stored, the batch is the
+  // last one listed, or it is lost and its entries are still in the queue.
   void NoteCut(uint64_t sequence, uint64_t last_entry);
   void NoteFreed(uint64_t freed_through);
-  // Losses that follow entry `after` of the queue; the n-th has no marker yet if the queue ends before entry after + n.
+  // Losses after the queue's entry `after`. The n-th loss has no marker yet if the queue ends before entry after + n.
   void NoteLosses(uint64_t after, std::span<const Loss> losses);
-  // Of several servers the one that has welcomed the session.
+  // The server that has welcomed the session, if several were named.
   void NoteServer(std::string_view address);
 
   bool outlives() const { return file_ != nullptr; }
-  // Whether something had no room in the file, and is of this process alone.
+  // Whether anything found no room in the file and is in private memory instead.
   bool lacked_room() const { return lacked_room_; }
   const std::string& path() const;
-  // Its name in SharedFile::kDirectory or beside the spool, by which a server finds it.
+  // The file name in SharedFile::kDirectory or beside the spool, by which a server finds the memory.
   std::string name() const;
   size_t listed() const;
 
-  // Nobody needs it any more: the file goes, the link, and the directories made for them where they are empty.
+  // Removes the file, the link, and the directories made for them if they are empty.
   void Remove();
-  // Everything stays as it is for whoever takes it over, whatever is destroyed from now on.
+  // From now on, everything stays as it is for the next process, whatever this one destroys.
   void Leave() ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
@@ -154,7 +157,7 @@ class SessionMemory : public std::enable_shared_from_this<SessionMemory> {
   Header* header() const;
 
   const std::shared_ptr<SharedFile> file_;  // null: Private
-  // Constant once it is made or taken over.
+  // Constant after Create or TakeOver.
   std::string link_, spool_directory_;
   MappedMemory header_piece_, origin_piece_;
   mutable std::atomic<bool> lacked_room_{false};
@@ -173,15 +176,15 @@ struct SessionMemory::Left {
     MappedMemory memory;
     Listing listing;
     PieceFacts facts;
-    std::string hash;   // what facts.hash views
+    std::string hash;   // owns the bytes of facts.hash
     uint64_t used = 0;  // at most memory.size()
   };
 
   std::shared_ptr<SessionMemory> memory;
   SessionOrigin origin;
-  std::string server;  // as NoteServer; empty: none
+  std::string server;  // from NoteServer; empty: none
   uint64_t freed_through = 0, cut_through = 0, cut_entry = 0;
-  std::vector<Piece> pieces;  // by kind and number
+  std::vector<Piece> pieces;  // sorted by kind and number
   uint64_t losses_after = 0;
   std::vector<Loss> losses;
 };

@@ -44,7 +44,7 @@ class SessionMemoryTest : public ::testing::Test {
     EXPECT_TRUE(memory.ok()) << memory.status();
     return *std::move(memory);
   }
-  // What a process leaves that makes a memory, does `body` with it, and dies.
+  // Returns what is left of a process that makes a memory, calls `body` with it, and dies.
   template <typename Body>
   absl::StatusOr<SessionMemory::Left> LeftBy(Body&& body) {
     const pid_t child = fork();
@@ -58,7 +58,7 @@ class SessionMemoryTest : public ::testing::Test {
     EXPECT_TRUE(WIFSIGNALED(status));
     return SessionMemory::TakeOver(path_, link_);
   }
-  // As that, of a process that lists a piece and dies; then `change` is made to the file's bytes.
+  // The same for a process that lists a piece and dies, after `change` has changed the bytes of the file.
   template <typename Change>
   absl::Status Damaged(Change&& change) {
     {
@@ -89,7 +89,7 @@ class SessionMemoryTest : public ::testing::Test {
 
 TEST_F(SessionMemoryTest, WhatADeadProcessHadListedIsThereAsItLastWas) {
   const auto left = LeftBy([](std::shared_ptr<SessionMemory> memory) {
-    // Static: nothing is destroyed before the process dies.
+    // Static, so that nothing is destroyed before the process dies.
     static MappedMemory queue = memory->Allocate(size_t{256} << 10, SharedFile::Use::kRecords);
     static Listing listed = memory->List(PieceKind::kQueue, queue, {.number = 7}, 0);
     std::memset(queue.get(), 'q', 1000);
@@ -136,7 +136,7 @@ TEST_F(SessionMemoryTest, WhatADeadProcessHadListedIsThereAsItLastWas) {
   EXPECT_EQ(static_cast<char>(batch.memory.get()[0]), 'b');
   EXPECT_EQ(payload.used, 17u);
   EXPECT_EQ(payload.hash, "0123456789abcdeX");
-  // What is allocated now is none of what was left.
+  // New memory does not overlap with what was left.
   const MappedMemory more = left->memory->Allocate(size_t{1} << 20, SharedFile::Use::kRecords);
   ASSERT_FALSE(more.empty());
   std::memset(more.get(), 'x', more.size());
@@ -215,7 +215,7 @@ TEST_F(SessionMemoryTest, DamageAndOtherFormatsAreRefusedAndStay) {
   EXPECT_THAT(Damaged(put(kOriginSize, uint64_t{1} << 40)).message(), HasSubstr("is damaged: its header"));
   EXPECT_THAT(Damaged(put(4096, 12345)).message(), HasSubstr("is damaged: its table"));
   EXPECT_THAT(Damaged(put(4096, uint64_t{1} << 50)).message(), HasSubstr("is damaged: its table"));
-  // Slots are given out from the last one on.
+  // Slots are used from the last to the first.
   const uint64_t slot = kFirstSlot + 128 * ((65536 - 128) / 128 - 1);
   EXPECT_TRUE(Damaged(put(slot + 24, 100)).ok()) << "this test knows where the line is";
   EXPECT_THAT(Damaged(put(slot, 77)).message(), HasSubstr("is damaged: its table"));

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kPrefix = "msprobe-";
 constexpr size_t kDigits = 32;
 
-// The kernel's numbers of the namespaces that it began with.
+// The kernel's inode numbers of the initial namespaces.
 constexpr ino_t kInitialIpc = 0xEFFFFFFF;
 constexpr ino_t kInitialPid = 0xEFFFFFFC;
 
@@ -41,7 +41,7 @@ absl::StatusOr<std::shared_ptr<SessionMemory>> MakeIn(const std::string& directo
   const std::string path = Cat(directory, "/", name);
   const std::string& spool = origin.spool_directory();
   absl::StatusOr<std::shared_ptr<SessionMemory>> made;
-  // Whoever sends the last that is left removes the directory, perhaps at the moment that it has been made.
+  // A process that has sent the last left session removes the directory, perhaps just after it was made here.
   for (int attempt = 0; attempt < 3; ++attempt) {
     const bool linked = MakeClosedDirectories(spool).ok() && directory != spool;
     made = SessionMemory::Create(path, linked ? Cat(spool, "/", name) : "", room, origin);

@@ -11,16 +11,16 @@ namespace msprobe::core {
 
 // The file name of a session's memory: "msprobe-" and the session's id in 32 hexadecimal digits.
 std::string SessionMemoryName(const std::string& session_id);
-// The digits of such a name; empty: it is another.
+// The digits of such a name; empty: it is not such a name.
 std::string_view SessionOfName(std::string_view file_name);
 
-// Makes the memory of a session where it outlives the process and, if that can be, the container:
-// - in SharedFile::kDirectory, where that is the machine's (in the initial namespace of processes or of IPC). The spool
-//   directory then has a link to it, so that the next process with that directory finds it;
-// - else beside the spool, where SharedFile may lie there;
+// Makes the memory of a session in a place where it outlives the process and, if possible, the container:
+// - in SharedFile::kDirectory, if that is the machine's (the process is in the initial PID or IPC namespace). The spool
+//   directory gets a link to it, so that the next process with that directory finds it;
+// - else beside the spool, if SharedFile can use that file system;
 // - else in SharedFile::kDirectory of the container.
-// `configured` stands above that: a directory, or "off" for Private; empty: as above. Private, too, where nothing can
-// be; `why_not` then says why.
+// `configured` overrides this with a directory, or with "off" for Private. If no place is possible, the memory is
+// Private and `why_not` says why.
 std::shared_ptr<SessionMemory> MakeSessionMemory(const std::string& configured, size_t room,
                                                  const SessionOrigin& origin, std::string* why_not);
 

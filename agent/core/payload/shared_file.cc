@@ -39,7 +39,7 @@ bool IsMemory(int descriptor) {
   return fstatfs(descriptor, &found) == 0 && found.f_type == 0x01021994;  // tmpfs
 }
 
-// Whether pages that fallocate gave are there whatever else fills the file system.
+// Whether pages from fallocate stay available when the file system fills up.
 bool KeepsPages(int descriptor) {
   struct statfs found {};
   if (fstatfs(descriptor, &found) != 0) return false;
@@ -47,20 +47,20 @@ bool KeepsPages(int descriptor) {
     case 0x01021994:  // tmpfs
     case 0x0000EF53:  // ext2 to ext4
     case 0x58465342:  // XFS
-    case 0x794C7630:  // overlayfs, on one of these
+    case 0x794C7630:  // overlayfs, on top of one of these
       return true;
     default:
       return false;
   }
 }
 
-// False: it was taken for a leftover before it was locked.
+// False: another process took the file for a leftover and removed it before it was locked.
 bool LockWhileNamed(int descriptor) {
   struct stat found {};
   return flock(descriptor, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor, &found) == 0 && found.st_nlink == 1;
 }
 
-// Files whose makers died before they published them: nobody holds their locks.
+// Removes files whose makers died before they published them. Nobody holds their locks.
 void RemoveUnpublished(const std::string& directory) {
   DIR* const opened = opendir(directory.c_str());
   if (opened == nullptr) return;
@@ -91,7 +91,7 @@ std::byte* Map(int descriptor, size_t size) {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<SharedFile>> SharedFile::Create(const std::string& path, size_t room) {
-  // Beyond a limit on files the kernel sends SIGXFSZ; a limit on addresses is for the program to use up.
+  // Beyond a limit on file sizes the kernel sends SIGXFSZ. A limit on addresses is left for the program.
   if (IsLimited(RLIMIT_FSIZE)) return absl::FailedPreconditionError("the size of files is limited (ulimit -f)");
   if (IsLimited(RLIMIT_AS)) return absl::FailedPreconditionError("the address space is limited (ulimit -v)");
   RemoveUnpublished(std::filesystem::path(path).parent_path());
@@ -105,7 +105,7 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFile::Create(const std::string
     file.reset();
   }
   if (file == nullptr) return absl::UnavailableError(Cat("cannot make ", path, ": it was removed at once"));
-  // Twice, so that pieces of many sizes find each a place.
+  // Twice the room, so that pieces of different sizes find a place.
   const size_t size = MappedMemory::Rounded(room) * 2;
   absl::Status status;
   std::byte* base = nullptr;
@@ -154,8 +154,8 @@ absl::StatusOr<std::shared_ptr<SharedFile>> SharedFile::TakeOver(const std::stri
 
 SharedFile::SharedFile(std::string path, std::unique_ptr<OwnDescriptor> file, std::byte* base, size_t size)
     : path_(std::move(path)), file_(std::move(file)), base_(base), size_(size), owner_(getpid()), at_fork_([this] {
-        // Of the file as it is, so that what a child still looks at is there. Opened anew: a mapping of the parent's
-        // would keep the lock.
+        // A private mapping of the file, so that the child can still read everything. The file is opened again, because
+        // a mapping made from the parent's descriptor would keep the lock.
         const int again = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
         const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (again < 0 ? MAP_ANONYMOUS : 0);
         mmap(base_, size_, PROT_READ | PROT_WRITE, flags, again, 0);
@@ -226,7 +226,7 @@ MappedMemory SharedFile::Claim(uint64_t offset, size_t size) {
     if (end > found->first + found->second) return {};
     TakeFromFree(found, offset, size);
   }
-  // Of a copy that has holes, too.
+  // A copy of the file may have holes.
   if (!GivePages(offset, size)) return {};
   return MappedMemory(base_ + offset, size, shared_from_this());
 }
@@ -242,7 +242,7 @@ void SharedFile::TakeFromFree(std::map<uint64_t, uint64_t>::iterator range, uint
 }
 
 bool SharedFile::GivePages(uint64_t offset, size_t size) const {
-  // Bounded: a program's timer may interrupt each attempt.
+  // Bounded, because a timer of the program may interrupt every attempt.
   for (int attempt = 0; attempt < 3; ++attempt) {
     if (fallocate(file_->get(), 0, static_cast<off_t>(offset), static_cast<off_t>(size)) == 0) return true;
     if (errno != EINTR) return false;
@@ -257,7 +257,7 @@ void SharedFile::Free(std::byte* piece, size_t size) {
     MutexLock lock(&mu_);
     if (left_) return;
   }
-  // A part of a page was claimed: others of what was left lie in it.
+  // Only a part of the page was claimed; the rest may belong to other pieces that were left.
   if (offset % kPage != 0 || size % kPage != 0) return;
   fallocate(file_->get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(size));

@@ -16,47 +16,49 @@
 
 namespace msprobe::core {
 
-// Memory in a file, which the kernel keeps when the process dies and which others of this user can read.
+// Memory in a file. The kernel keeps it when the process dies, and other processes of this user can read it.
 //
-// 1. A piece has its pages before it is given out, so that touching it never fails for want of room (SIGBUS). File
-//    systems that cannot promise that (of a network, or that copy on write) are not used.
-// 2. Of a file system in memory half stays free for the program, and payloads leave one under 1 GiB (Docker's default
-//    is 64 MiB) alone: others, NCCL and DataLoader among them, do not survive a full one. Of a disk 64 MiB stay free,
-//    and 1 GiB of payloads'.
+// 1. A piece has its pages before it is returned, so touching it never fails for lack of room (SIGBUS). File systems
+//    that cannot promise this (network file systems, copy on write) are not used.
+// 2. In a memory file system, half stays free for the program, and payloads are not put into one of less than 1 GiB
+//    (Docker's default is 64 MiB), because other users such as NCCL and DataLoader do not survive a full one. On a
+//    disk, records leave 64 MiB free, and payloads 1 GiB.
 // 3. Freed pieces go back to the system.
-// 4. The file is locked (flock) while its process lives, and stays when it dies. It goes with Remove.
-// 5. A forked child has neither the lock nor the file: what it writes to a piece is its own.
+// 4. The file is locked (flock) while its process lives. It stays when the process dies; Remove removes it.
+// 5. A forked child has neither the lock nor the file. What it writes to a piece is private to it.
 //
-// Threads: any. Pieces share it, so it lives as long as they.
+// Threads: any. Pieces share ownership of the file.
 class SharedFile : public std::enable_shared_from_this<SharedFile> {
  public:
   static constexpr char kDirectory[] = "/dev/shm";
 
   enum class Use : uint8_t { kRecords, kPayloads };
 
-  // For pieces of `room` bytes in all. It has another name until Publish: whoever dies before that left nothing.
-  // FailedPrecondition, Unavailable, ResourceExhausted: there cannot be one, and why.
+  // Makes a file for pieces of `room` bytes in all. It has a temporary name until Publish; a process that dies before
+  // that leaves nothing. FailedPrecondition, Unavailable, ResourceExhausted say why there can be no file.
   static absl::StatusOr<std::shared_ptr<SharedFile>> Create(const std::string& path, size_t room);
   absl::Status Publish();
   ~SharedFile();
 
-  // What a dead process left, all of it free but what is claimed. Unavailable: its process lives, or another has taken
-  // it over. NotFound: it is gone. PermissionDenied: it is not a file of this user alone.
+  // Takes over the file of a dead process. Everything in it counts as free until it is claimed. Unavailable: the
+  // process lives, or another process has taken the file over. NotFound: the file is gone. PermissionDenied: the file
+  // is not this user's alone.
   static absl::StatusOr<std::shared_ptr<SharedFile>> TakeOver(const std::string& path);
-  // Empty: it is not inside the file, or a part of it is claimed already.
+  // Keeps these bytes as a piece. Empty: they are not inside the file, or some of them are claimed already.
   MappedMemory Claim(uint64_t offset, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Empty: there is no room, or this is a forked child.
   MappedMemory Allocate(size_t size, Use use) ABSL_LOCKS_EXCLUDED(mu_);
-  // Where in the file a piece of it begins.
+  // The offset of a piece in the file.
   uint64_t OffsetOf(const std::byte* piece) const { return static_cast<uint64_t>(piece - base_); }
 
   const std::string& path() const { return path_; }
   size_t size() const { return size_; }
 
-  // Takes the name away; what has the file open can read on. False: this is a forked child, and nothing happens.
+  // Removes the file's name. Processes that have the file open can go on reading. False: this is a forked child, and
+  // nothing happens.
   bool Remove();
-  // Leaves everything as it is, also what is freed from now on, for whoever takes it over.
+  // From now on, everything stays as it is for the process that takes the file over, even pieces that are freed.
   void Leave();
 
  private:
@@ -65,7 +67,7 @@ class SharedFile : public std::enable_shared_from_this<SharedFile> {
   SharedFile(std::string path, std::unique_ptr<OwnDescriptor> file, std::byte* base, size_t size);
 
   void Free(std::byte* piece, size_t size) ABSL_LOCKS_EXCLUDED(mu_);
-  // These bytes of it are used from now on.
+  // Takes these bytes out of a free range.
   void TakeFromFree(std::map<uint64_t, uint64_t>::iterator range, uint64_t offset, size_t size)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool LeavesRoom(size_t size, Use use) const;

@@ -37,7 +37,7 @@ class SharedFileTest : public testing::Test {
     if (file_ != nullptr) file_->Remove();
   }
 
-  // Published, under a name of its own.
+  // Makes and publishes a file with a unique name.
   static absl::StatusOr<std::shared_ptr<SharedFile>> Make(const std::string& directory = SharedFile::kDirectory) {
     static int made = 0;
     absl::StatusOr<std::shared_ptr<SharedFile>> file =
@@ -54,13 +54,13 @@ class SharedFileTest : public testing::Test {
     in.read(content.data(), static_cast<std::streamsize>(size));
     return content;
   }
-  // Of pages that the system holds for it.
+  // The bytes of the pages that the system holds for the file.
   static uint64_t HeldBytes(const SharedFile& file) {
     struct stat found {};
     EXPECT_EQ(stat(file.path().c_str(), &found), 0);
     return static_cast<uint64_t>(found.st_blocks) * 512;
   }
-  // Runs `body` in a forked child and gives its exit status.
+  // Runs `body` in a forked child and returns its exit status.
   template <typename Body>
   static int InChild(Body&& body) {
     const pid_t child = fork();
@@ -103,7 +103,7 @@ TEST_F(SharedFileTest, PlacesOfFreedPiecesAreUsedAgainWhateverTheOrder) {
     for (int i = 0; i < 16; ++i) pieces.push_back(Allocate(kPiece));
     for (const MappedMemory& piece : pieces) ASSERT_FALSE(piece.empty());
     EXPECT_TRUE(Allocate(kPiece).empty()) << "twice the room is the most";
-    // Every other one first, so that neighbours on both sides are joined.
+    // Free every other piece first, so that later ones are joined with neighbours on both sides.
     for (size_t i = static_cast<size_t>(round) % 2; i < pieces.size(); i += 2) pieces[i] = MappedMemory();
   }
   EXPECT_FALSE(Allocate(2 * kRoom).empty()) << "all of it lies together again";
@@ -121,7 +121,7 @@ TEST_F(SharedFileTest, TheNameGoesWithRemoveAndPiecesStay) {
   close(reader);
 }
 
-// Makes a file in a process that is then killed, having written 'k' to a first piece of kPiece bytes; gives its path.
+// Makes a file in a process that writes 'k' to a first piece of kPiece bytes and is then killed. Returns the path.
 std::string LeftByAKilledProcess(bool publish) {
   const std::string path = Cat(SharedFile::kDirectory, "/msprobe-test-", getpid(), "-killed");
   const pid_t child = fork();
@@ -162,7 +162,7 @@ TEST_F(SharedFileTest, WhatAKilledProcessLeftIsTakenOverOnceAndStaysUntilItIsRem
 
 TEST_F(SharedFileTest, AFileOfALivingProcessIsInUseAlsoForItsForkedChildren) {
   EXPECT_TRUE(absl::IsUnavailable(SharedFile::TakeOver(file_->path()).status()));
-  // A child that outlives its parent does not say that the parent lives.
+  // A child that outlives its parent must not look like a living parent.
   const std::string path = Cat(SharedFile::kDirectory, "/msprobe-test-", getpid(), "-parent");
   int began[2], ended[2];
   ASSERT_EQ(pipe(began) + pipe(ended), 0);

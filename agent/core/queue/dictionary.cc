@@ -69,7 +69,7 @@ void FillNode(const Node& node, v1::Node* out, Dictionary::Slots* slots) {
   }
 }
 
-// As FillNode counts them.
+// Counts the slots that FillNode makes.
 void CountSlots(const v1::Node& node, Dictionary::Slots* slots) {
   switch (node.kind_case()) {
     case v1::Node::kSlot:
@@ -93,7 +93,7 @@ void CountSlots(const v1::Node& node, Dictionary::Slots* slots) {
 }
 
 constexpr size_t kChunkBytes = size_t{64} << 10;
-// Definitions without room in the session's memory that a left one may lack.
+// The most definitions that a restored dictionary may lack, because the session's memory had no room for them.
 constexpr size_t kMaxMissing = size_t{1} << 20;
 
 constexpr size_t Padded(size_t size) { return (size + 7) & ~size_t{7}; }
@@ -103,7 +103,7 @@ constexpr size_t Padded(size_t size) { return (size + 7) & ~size_t{7}; }
 struct Dictionary::Head {
   Kind kind;
   uint32_t id;
-  uint64_t size;  // of the content, which follows, padded to a multiple of eight
+  uint64_t size;  // bytes of the content that follows, padded to a multiple of eight
 };
 
 std::string SerializeDeterministic(const google::protobuf::MessageLite& message) {

@@ -20,14 +20,14 @@
 
 namespace msprobe::core {
 
-// What a session has interned. Equal content gets the equal number; numbers count from 1.
+// The interned definitions of a session. Equal content gets the same number; numbers count from 1.
 //
-// Entries are never changed nor removed, so the pointers given out stay valid as long as the dictionary. Their content
-// lies in the session's memory before a number is given.
+// Entries are never changed or removed, so pointers to them are valid as long as the dictionary. An entry's content is
+// in the session's memory before its number is returned.
 // Threads: any.
 class Dictionary {
  public:
-  // How many column values a fragment of a structure takes.
+  // How many values a fragment of a structure takes from each column.
   struct Slots {
     uint32_t tensors = 0, integers = 0, floats = 0, booleans = 0, strings = 0;
     bool operator==(const Slots&) const = default;
@@ -40,27 +40,27 @@ class Dictionary {
 
   explicit Dictionary(std::shared_ptr<SessionMemory> memory = SessionMemory::Private()) : memory_(std::move(memory)) {}
 
-  // Before anything is defined: what a dictionary held when its process died. What makes no sense is left out.
+  // Takes over the content of a dead process's dictionary, without entries that make no sense. Call before any Define.
   void Restore(std::vector<SessionMemory::Left::Piece> chunks);
 
   StructureId DefineStructure(const Structure& structure);
   StackId DefineStack(std::span<const Frame> innermost_first);
   ParentId DefineParent(std::string_view full_name);
 
-  // What names a fragment's structure and parent outside of this session; a parent 0 has 0. Nothing: one of the numbers
-  // was never given.
+  // The hashes that name a structure and a parent outside of this session; for parent 0 the hash is 0. nullopt: one of
+  // the numbers is unknown.
   struct Hashes {
     uint64_t structure = 0;
     uint64_t parent = 0;
   };
   std::optional<Hashes> hashes(StructureId structure, ParentId parent) const;
 
-  // Null for a number that was never given.
+  // Null: the number is unknown.
   const StructureEntry* structure(StructureId id) const;
-  // Serialized v1::Stack of the frames as they were given: a source may still have to be read.
+  // A serialized v1::Stack with the frames as defined, which may still lack source lines.
   const std::string_view* stack(StackId id) const;
   const std::string_view* parent(ParentId id) const;
-  // The largest numbers given.
+  // The largest numbers so far.
   StructureId structures() const;
   StackId stacks() const;
 
@@ -73,19 +73,19 @@ class Dictionary {
     size_t size = 0;
   };
   struct TextEntry {
-    std::string_view content;  // empty data: the number is not known
-    uint64_t hash = 0;         // XXH3-64 of content; of parents only
+    std::string_view content;  // null data: the number is unknown
+    uint64_t hash = 0;         // XXH3-64 of content; parents only
   };
   template <typename Entry>
   struct Table {
     PooledDeque<Entry> entries;
-    PooledMap<absl::string_view, uint32_t> ids;  // by an entry's content
+    PooledMap<absl::string_view, uint32_t> ids;  // by content
 
     const Entry* Find(uint32_t id) const;
     Entry& At(uint32_t id);
   };
 
-  // The number of equal content, or a new one.
+  // The number of the content: that of an equal entry, or a new one.
   template <typename Entry>
   uint32_t Intern(Kind kind, std::string_view content, Table<Entry>& table) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string_view Keep(Kind kind, uint32_t id, std::string_view content) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -94,13 +94,13 @@ class Dictionary {
   const std::shared_ptr<SessionMemory> memory_;
 
   mutable Mutex mu_;
-  PooledVector<Chunk> chunks_ ABSL_GUARDED_BY(mu_);  // definitions one behind the other
+  PooledVector<Chunk> chunks_ ABSL_GUARDED_BY(mu_);  // the entries' content
   Table<StructureEntry> structures_ ABSL_GUARDED_BY(mu_);
   Table<TextEntry> stacks_ ABSL_GUARDED_BY(mu_);
   Table<TextEntry> parents_ ABSL_GUARDED_BY(mu_);
 };
 
-// Bytes that are the same for equal messages; definitions are hashed over them.
+// Serializes equal messages to equal bytes. Definitions are hashed over these bytes.
 std::string SerializeDeterministic(const google::protobuf::MessageLite& message);
 
 }  // namespace msprobe::core

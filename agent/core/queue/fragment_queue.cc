@@ -24,7 +24,7 @@ struct Header {
   uint32_t leaves, dims, integers, floats, booleans, strings, payloads, digest;
 };
 
-// Leaf without what owns or points.
+// A Leaf without the members that own or point.
 struct PackedLeaf {
   double max, min, mean, norm, variance;
   int64_t integer_max, integer_min;
@@ -37,7 +37,7 @@ struct PackedLeaf {
   uint64_t has_pending;
 };
 
-// Where the bytes of a leaf's payload are to be found when the process is gone.
+// Where to find the bytes of a leaf's payload when the process is gone.
 struct PackedPayload {
   static constexpr uint64_t kNowhere = ~uint64_t{0};
 
@@ -186,7 +186,7 @@ void Encode(const Fragment& fragment, const Sizes& sizes, char* out, Chunk* chun
   for (std::string_view text : fragment.strings) out = Put(out, text.data(), text.size());
 }
 
-// Chunks begin at a page, aligned for every type here, and entries are multiples of eight.
+// Chunks begin at a page boundary and entries are multiples of eight bytes, so every type here is aligned.
 template <typename T>
 std::span<const T> View(const char** at, size_t count) {
   const std::span<const T> view(reinterpret_cast<const T*>(*at), count);
@@ -194,7 +194,7 @@ std::span<const T> View(const char** at, size_t count) {
   return view;
 }
 
-// A reading that was under way when its process died.
+// A reading that was still under way when its process died.
 class LeftReading final : public PendingReading {
  public:
   State state() const override { return State::kLost; }
@@ -202,7 +202,7 @@ class LeftReading final : public PendingReading {
   void Complete(Leaf&) override {}
 };
 
-// The header of the entry at the beginning of `bytes`, which may be anything; nothing: they are no whole entry.
+// The header of the entry at the start of `bytes`, which are not trusted. nullopt: there is no complete entry.
 std::optional<Header> WholeEntry(std::string_view bytes) {
   Header header;
   if (bytes.size() < sizeof(header)) return std::nullopt;
@@ -360,7 +360,7 @@ std::vector<Chunk> FragmentQueue::Take() {
 void FragmentQueue::Recycle(Chunk chunk) {
   chunk.listing.Clear();
   chunk.left = MappedMemory();
-  // One of this process alone is not kept where there may be room again in what outlives it.
+  // A chunk in private memory is not kept, because the memory that outlives the process may have room again.
   if (chunk.memory.size() != kChunkBytes || chunk.memory.shared_offset().has_value() != memory_->outlives()) return;
   chunk.size = 0;
   chunk.charged = 0;
@@ -378,7 +378,7 @@ uint64_t FragmentQueue::Restore(std::vector<SessionMemory::Left::Piece> chunks, 
   appended_ = packed;
   for (SessionMemory::Left::Piece& piece : chunks) {
     Chunk chunk;
-    // A copy, which nobody can change while it is looked at.
+    // Checks a copy, which nobody can change meanwhile.
     chunk.memory = MappedMemory::Allocate(std::max<uint64_t>(piece.used, 1));
     if (chunk.memory.empty()) throw std::bad_alloc();
     std::memcpy(chunk.memory.get(), piece.memory.get(), piece.used);
@@ -390,7 +390,7 @@ uint64_t FragmentQueue::Restore(std::vector<SessionMemory::Left::Piece> chunks, 
   }
   urgent_ = true;
   for (size_t i = 0; i < losses.size(); ++i) {
-    if (losses_after + i >= appended_) losses_.push_back(losses[i]);  // else it has its marker
+    if (losses_after + i >= appended_) losses_.push_back(losses[i]);  // else the queue has its marker
   }
   PutLosses(0);
   return senseless;

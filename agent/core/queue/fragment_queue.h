@@ -17,32 +17,32 @@
 
 namespace msprobe::core {
 
-// A piece of the queue: entries one behind the other, each a multiple of eight bytes.
+// A part of the queue: consecutive entries, each a multiple of eight bytes.
 struct Chunk {
   MappedMemory memory;
-  MappedMemory left;  // where a dead process had it; memory is a copy then
-  Listing listing;    // of one of both
-  size_t size = 0;
+  MappedMemory left;  // the piece of a dead process; `memory` is then a copy of it
+  Listing listing;    // lists `left` or `memory`
+  size_t size = 0;    // bytes in use
   char* bytes() const { return reinterpret_cast<char*>(memory.get()); }
-  size_t charged = 0;   // of fragments, which the budget was asked for; markers are free
-  uint64_t before = 0;  // entries of the queue before its first
+  size_t charged = 0;   // bytes of fragments, which count against the budget; markers are free
+  uint64_t before = 0;  // entries of the queue before the first one here
   uint64_t entries = 0;
-  std::vector<std::shared_ptr<Payload>> payloads;         // of the leaves that have one, in order
-  std::vector<std::shared_ptr<PendingReading>> pendings;  // as well
+  std::vector<std::shared_ptr<Payload>> payloads;         // those of the leaves, in order
+  std::vector<std::shared_ptr<PendingReading>> pendings;  // those of the leaves, in order
 };
 
 // Bytes that `fragment` takes in a chunk.
 size_t EncodedSize(const Fragment& fragment);
 
-// From the capturing threads to the sender. One order for all threads: an entry appended after another has returned
-// stands behind it, so a marker follows everything that was emitted before it.
+// The way from the capturing threads to the sender. There is one order for all threads: an entry follows every entry
+// whose Append had returned before. So a marker follows everything that was emitted before it.
 //
 // Invariants:
-// 1. Append copies; the fragment may die when it returns. Once the first chunks exist it allocates nothing, but for a
-//    fragment larger than a chunk.
-// 2. A loss stands in the queue as a gap marker before anything that was appended after it.
-// 3. The mutex is held for the copy only, never while waiting for room: the caller asks its MemoryBudget before.
-// 4. What an Append that has returned has copied lies in the session's memory, until its chunk is recycled.
+// 1. Append copies the fragment, which may then be destroyed. Once the first chunks exist, Append allocates nothing,
+//    unless a fragment is larger than a chunk.
+// 2. A loss becomes a gap marker before anything that is appended after the loss.
+// 3. The mutex is held only while copying, never while waiting for room. Callers ask their MemoryBudget first.
+// 4. When Append has returned, its copy is in the session's memory until its chunk is recycled.
 //
 // Threads: Append, AppendMarker, AddLoss, Flush and Close from any; Take, Recycle and Restore from the sender.
 class FragmentQueue {
@@ -57,36 +57,36 @@ class FragmentQueue {
 
   void AddLoss(const Loss& loss);
 
-  // Entries appended so far; the sender is asked to take them now.
+  // Asks the sender to take all entries now. Returns the number of entries appended so far.
   uint64_t Flush();
 
   struct Fill {
     bool empty = true;
-    bool urgent = false;       // a full chunk, a marker, or Flush
-    Clock::time_point oldest;  // when the oldest entry came
+    bool urgent = false;       // there is a full chunk or a marker, or Flush was called
+    Clock::time_point oldest;  // when the oldest entry was appended
   };
   Fill fill() const;
 
   std::vector<Chunk> Take();
-  // Only once what it held is in batches that the session's memory lists.
+  // Call only when the chunk's entries are in batches that the session's memory lists.
   void Recycle(Chunk chunk);
 
-  // Before anything is appended: what a queue held when its process died, chunks in their order, and its losses without
-  // a marker. The first `packed` entries are in batches. Gives the number of entries whose bytes make no sense.
+  // Takes over the chunks of a dead process's queue, in order, and its losses that have no marker. The first `packed`
+  // entries are in batches already. Returns the number of entries whose bytes make no sense. Call before any Append.
   uint64_t Restore(std::vector<SessionMemory::Left::Piece> chunks, uint64_t packed, uint64_t losses_after,
                    const std::vector<Loss>& losses);
 
-  // Nothing is appended any more.
+  // From now on, nothing is appended.
   void Close();
 
  private:
   char* Reserve(size_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What was reserved is whole.
+  // The reserved bytes have been written.
   void Commit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutMarker(const v1::Marker& marker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PutLosses(uint32_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Of the `used` bytes copied into the chunk, `before` entries behind the queue's first, those behind the `known`
-  // first ones. 1: there is one whose bytes make no sense, and what follows it is not looked at.
+  // Restores the entries in the first `used` bytes of the chunk, which begins after `before` entries of the queue. The
+  // first `known` entries of the queue are skipped. Returns 1 if an entry makes no sense; the rest is then ignored.
   uint64_t RestoreEntries(size_t used, uint64_t known, uint64_t before, Chunk* chunk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void RestorePayloads(char* entry, Chunk* chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -103,11 +103,11 @@ class FragmentQueue {
   bool urgent_ ABSL_GUARDED_BY(mu_) = false;
   Clock::time_point oldest_ ABSL_GUARDED_BY(mu_);
   std::vector<Loss> losses_ ABSL_GUARDED_BY(mu_);  // one for each step and reason
-  // Of readings that were under way in a process that has closed its session, and may come yet.
+  // Memory into which readings of a session that its process has closed may still arrive, so it must not be used.
   std::vector<MappedMemory> avoided_ ABSL_GUARDED_BY(mu_);
 };
 
-// Walks the entries of a chunk. What fragment() and marker() give is valid until the next call of Next.
+// Walks the entries of a chunk. fragment() and marker() are valid until the next call of Next.
 class ChunkReader {
  public:
   explicit ChunkReader(Chunk* chunk) : chunk_(chunk) {}
@@ -116,8 +116,8 @@ class ChunkReader {
   bool is_marker() const { return is_marker_; }
   std::string_view marker() const { return marker_; }  // serialized v1::Marker
   const Fragment& fragment() const { return fragment_; }
-  std::vector<Leaf>& leaves() { return leaves_; }  // those of fragment(), to complete and to move payloads out
-  // The digest of what was captured no longer holds.
+  std::vector<Leaf>& leaves() { return leaves_; }  // the leaves of fragment(), to be completed or emptied
+  // Drops the digest, which no longer matches.
   void AddFlags(uint32_t flags) {
     fragment_.flags |= flags;
     fragment_.digest = 0;

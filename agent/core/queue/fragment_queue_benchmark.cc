@@ -8,7 +8,7 @@
 namespace msprobe::core {
 namespace {
 
-// What a capturing thread pays for one fragment of `leaves` tensors; the chunks are taken and given back meanwhile.
+// The cost of one fragment with `leaves` tensors for a capturing thread, while chunks are taken and recycled.
 void BM_Append(benchmark::State& state) {
   static Doorbell bell;
   static FragmentQueue queue(&bell);
@@ -32,7 +32,7 @@ void BM_Append(benchmark::State& state) {
 BENCHMARK(BM_Append)->Arg(0)->Arg(4)->Arg(32);
 BENCHMARK(BM_Append)->Arg(4)->Threads(2);
 
-// And for its digest.
+// The cost of its digest.
 void BM_Digest(benchmark::State& state) {
   static constexpr std::array<int64_t, 3> kShape = {8, 64, 896};
   Structure structure;

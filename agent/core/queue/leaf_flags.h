@@ -6,12 +6,12 @@
 
 namespace msprobe::core {
 
-// Which columns of a block a leaf takes: bits of v1::LeafFlag.
+// The columns of a block in which a leaf has values, as bits of v1::LeafFlag.
 uint32_t LeafFlags(const Leaf& leaf);
-// Whether it has a NonFinite.
+// Whether the leaf has a v1::NonFinite.
 bool HasNonFinite(const Leaf& leaf);
 
-// Whether the five statistics of a float leaf survive being kept as floats: max and min exactly, the others in range.
+// Whether the five statistics of a float leaf fit into floats: max and min exactly, the others within the range.
 bool FitsFloats(const Leaf& leaf);
 
 }  // namespace msprobe::core

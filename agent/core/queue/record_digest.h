@@ -9,19 +9,20 @@
 
 namespace msprobe::core {
 
-// Block.digest: what a fragment says, in 32 bits. The capturing process takes it before the fragment goes anywhere;
-// whoever reads the fragment, from a store, from tiles or from another server, takes it again and compares.
+// Computes Block.digest, a 32-bit hash of what a fragment says. The capturing process computes it before the fragment
+// goes anywhere. Every reader of the fragment, from a store, a tile or another server, computes it again and compares.
 //
-// It is the lower half of XXH3-64 (0 is written as 1: none is 0) over 64-bit words in this order: those of the
-// constructor; then of each leaf its shape, its LeafFlags, its statistics as they travel, zero count, NonFinite,
-// CRC-32, XOR and size of its payload, as far as it has them; then integers, floats, booleans and strings. Not in it:
-// the stack, whose source lines are read later, and the content of payloads, whose names are hashes of it.
+// It is the lower half of the XXH3-64 of a sequence of 64-bit words, with 1 in place of 0, because 0 means "no digest".
+// The words are those of the constructor; for each leaf its shape, LeafFlags, and as far as it has them its statistics
+// in wire form, zero count, NonFinite, CRC-32, XOR and payload size; then integers, floats, booleans and strings.
+// Stacks are left out, because their source lines are read later, and so is payload content, because its name is its
+// hash.
 class RecordDigest {
  public:
   struct Head {
     uint32_t step = 0, token = 0;
-    uint64_t structure = 0;  // its definition's id
-    uint64_t parent = 0;     // DefinitionHash of the full name; 0: null
+    uint64_t structure = 0;  // the id of the definition
+    uint64_t parent = 0;     // DefinitionHash of the full name; 0: no parent
     uint32_t count = 0;
     uint64_t ordinal = 0;
     uint32_t flags = 0;
