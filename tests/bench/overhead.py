@@ -1,24 +1,22 @@
 #!/usr/bin/env python3
-"""What capture costs a model's step: the table of docs/overhead.md.
+"""What capture costs a model's step: the answer and the table of docs/overhead.md.
 
     overhead.py                       every row, ours and mindstudio-probe; some forty minutes
     overhead.py --quick               fewer pairs; under eight minutes
     overhead.py --only "mix" --pairs 10 --ours
-    overhead.py --write               also writes docs/overhead.md's table and build/overhead.json
+    overhead.py --write               also writes docs/overhead.md's answer and table, and build/overhead.json
 
-In each case plain and captured steps alternate A B B A in one process (overhead_worker.py), whose main thread has a
-core for itself; its other threads, the server and the interrupts of the disk have the other cores. A ratio is the
-median over all A B B A of what the two captured steps took to what the two plain ones around them did, so that a
-machine that becomes slower for a while does so for both, and there are as many of them as it takes to tell whether the
-limit is met; "spread" is that of the first plain steps to the second. A
-first step is the first of a process, so it is the median of
-several processes, each against its own plain steps. CPU is of the process and its server together, so nothing hides
-on another core; what the embedded server takes to write each step's dump.json stands apart: it is what its CPU
-differs by from that of a server which only stores. The floor is what reading the tensors at the memory bandwidth of
-the same run costs, and the target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is
-what the peak of a program that captures is above that of one without the tool, from the start of each. The
-microbenchmarks are those of agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and
-against zlib.
+In each case plain and captured steps alternate A B B A in one process (overhead_worker.py). Its main thread has a core
+for itself; its other threads, the server and the interrupts of the disk have the other cores. A ratio is the median,
+over all A B B A, of the time of the two captured steps over that of the two plain ones around them, so that a machine
+that becomes slower for a while does so for both. There are as many A B B A as it takes to tell whether the limit is met.
+"spread" is the ratio of the first plain steps to the second. A first step is the first of a process, so it is the median
+of several processes, each against its own plain steps. CPU is that of the process and its server together, so nothing
+hides on another core. The embedded server's time to write each step's dump.json stands apart: it is its CPU less the CPU
+of a server that only stores. The floor is the time to read the tensors at the memory bandwidth of the same run; the
+target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is the peak of a program that
+captures less that of one without the tool, from the start of each. The microbenchmarks are those of
+agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and against zlib.
 """
 
 from __future__ import annotations
@@ -50,8 +48,16 @@ WORKER = Path(__file__).with_name("overhead_worker.py")
 RUN_SECONDS = 1800
 PEAK_STEPS = 20
 SERVER_SECONDS = 60
+NAMES = {"real": "mindstudio-probe"}
 Pair = tuple[float, float]
-BEGIN, END = "<!-- table: written by tests/bench/overhead.py -->", "<!-- end of table -->"
+PARTS = ("answer", "table")  # of docs/overhead.md, between comments
+
+# The rows that the answer shows.
+ANSWERS = {
+    "statistics, inference, L0": "statistics of every module",
+    "statistics, inference, mix": "statistics of every module and API call",
+    "tensors, inference, mix": "the tensors of every module and API call",
+}
 
 
 @dataclass(frozen=True)
@@ -435,32 +441,56 @@ def case_cells(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
+def answer(found: dict[str, Any]) -> str:
+    """The rows of ANSWERS that were measured, and the cost of a record."""
+    lines = [
+        "The time of a captured inference step, as a multiple of the same step without capture:",
+        "",
+        "| captured | msprobe-agent | mindstudio-probe |",
+        "|---|---:|---:|",
+    ]
+    for row in found["rows"]:
+        ours, real = row["ours"], row.get("real")
+        if ours["case"] in ANSWERS:
+            theirs = f"{real['ratio']:.2f}" if real else ""
+            lines.append(f"| {ANSWERS[ours['case']]} | {ours['ratio']:.3f} | {theirs} |")
+    record = found.get("record", {})
+    if "real" in record:
+        lines += [
+            "",
+            f"A record of 16 elements costs the caller {record['ours']['us']:.1f} us; with mindstudio-probe it costs "
+            f"{record['real']['us']:.0f} us.",
+        ]
+    return "\n".join(lines) + "\n"
+
+
 def markdown(found: dict[str, Any]) -> str:
     lines = [
         f"Measured on {found['machine']}, one torch thread, load average {found['load']:.1f} when it began; it took "
-        f"{found['seconds'] / 60:.0f} minutes. Ratios of wall times, in brackets of the caller's CPU time. "
-        "*x of y*: measured, and what is aimed at; bold where it is missed. First steps: the median of fresh "
-        "processes, and their range.",
+        f"{found['seconds'] / 60:.0f} minutes. Ratios are of wall times; those in brackets are of the caller's CPU "
+        "time. *x of y*: measured, and its limit; bold where it is missed. First steps: the median of fresh processes, and "
+        "their range.",
         "",
-        "| case | pairs: ours, real | plain ms | plain / plain | real tool | ours | floor | first step "
+        "| case | pairs: ours, theirs | plain ms | plain / plain | mindstudio-probe | ours | floor | first step "
         "| CPU ms a step: caller | rest of the process | server | dump.json | all but dump.json / caller "
-        "| real tool's CPU ms | MiB added to the peak | real tool's MiB |",
+        "| mindstudio-probe's CPU ms | MiB added to the peak | mindstudio-probe's MiB |",
         "|" + "---|" * 16,
     ]
     lines += ["| " + " | ".join(case_cells(row)) + " |" for row in found["rows"]]
-    lines += ["", "| what | measured | aimed at |", "|---|---|---|"]
+    lines += ["", "| what | measured | limit |", "|---|---|---|"]
     for name, ratio in found.get("stopped", {}).items():
         processes, bounds = ratio["processes"], f"{ratio['least']:.3f} to {ratio['most']:.3f}"
         shown, missed = f"{ratio['ratio']:.3f}", name == "ours" and ratio["ratio"] > ratio["most"]
         lines.append(
-            f"| debugger stopped, {name}: step's time against a process without, medians of {processes} each "
+            f"| debugger stopped, {NAMES.get(name, name)}: step's time against a process without, medians of {processes} each "
             f"| {bold(shown, missed)} | within what those without differ by: {bounds} |"
         )
     aims = {"ours": 5, "ours, no stacks": 3}
     for name, cost in found.get("record", {}).items():
         measured = bold(f"{cost['us']:.2f}", cost["us"] > aims.get(name, math.inf))
         lines.append(
-            f"| one record of 16 elements, {name}: us of the caller's CPU | {measured} | {aims.get(name, '')} |"
+            f"| one record of 16 elements, {NAMES.get(name, name)}: us of the caller's CPU | {measured} "
+            f"| {aims.get(name, '')} |"
         )
     if "flat" in found:
         flat = found["flat"]["flat"]
@@ -494,9 +524,12 @@ def write(found: dict[str, Any]) -> None:
     (ROOT / "build" / "overhead.json").write_text(json.dumps(found, indent=1))
     document = ROOT / "docs" / "overhead.md"
     text = document.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    document.write_text(f"{before}{BEGIN}\n\n{markdown(found)}\n{END}{after}")
+    for part, content in zip(PARTS, (answer(found), markdown(found)), strict=True):
+        begin, end = f"<!-- {part}: written by tests/bench/overhead.py -->", f"<!-- end of {part} -->"
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = f"{before}{begin}\n\n{content}\n{end}{after}"
+    document.write_text(text)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What users read, tried as they would."""
+"""Follows the documents as a user would."""
 
 import re
 import shlex
@@ -47,6 +47,14 @@ def test_files_that_documents_name_are_there():
             r"`((?:server|client_py|deploy|docs|proto|tests|scripts)/[\w./-]+\.(?:cc|h|py|md|proto|yaml|conf))`", text
         ):
             assert (REPOSITORY / name).exists(), f"{page} names {name}"
+
+
+def test_the_readme_opens_with_the_measured_costs():
+    measured = (REPOSITORY / "docs" / "overhead.md").read_text().partition("<!-- end of answer -->")[0]
+    costs = re.findall(r"^\| [a-z ]+ [A-Za-z]+ \| [\d.]+ \| [\d.]+ \|$", measured, re.MULTILINE)
+    assert len(costs) == 3
+    readme = (REPOSITORY / "README.md").read_text()
+    assert "\n".join(costs) in readme, "put the answer of docs/overhead.md into README.md"
 
 
 def test_every_alert_is_in_the_guide():
