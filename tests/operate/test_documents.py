@@ -51,7 +51,7 @@ def test_files_that_documents_name_are_there():
 
 def test_the_readme_opens_with_the_measured_costs():
     measured = (REPOSITORY / "docs" / "overhead.md").read_text().partition("<!-- end of answer -->")[0]
-    costs = re.findall(r"^\| [a-z ]+ [A-Za-z]+ \| [\d.]+ \| [\d.]+ \|$", measured, re.MULTILINE)
+    costs = re.findall(r"^\| [^|]+ \| [\d.]+ \| [\d.]+ \|$", measured, re.MULTILINE)
     assert len(costs) == 3
     readme = (REPOSITORY / "README.md").read_text()
     assert "\n".join(costs) in readme, "put the answer of docs/overhead.md into README.md"
