@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Finds the error messages and warnings that the programs can print, in their sources.
+"""Finds the error messages and warnings of the programs in their sources, and writes the lists of docs/troubleshooting.md.
 
-    find_messages.py            one message a line, with … for what is put in, and where it comes from
-    find_messages.py --missing  those that docs/troubleshooting.md lacks, and what it has of no source
+    find_messages.py            one message a line, with … for the parts put in, and its place in the sources
+    find_messages.py --missing  messages that docs/troubleshooting.md lacks, and lines there without a source
+    find_messages.py --write    writes the page's lists: old messages go, new ones come, each list is sorted
 
-C++: the text of an absl or gRPC status that is not OK, of LogError and LogWarning, of the agent's log, of a record's
-fault, of what goes to stderr, and what a function makes of the text it is given before it does one of these. Python:
-the text of an exception, of a warning, of a refused option, of what goes to stderr. A text of which no word is written
-there is not found: it was made elsewhere, and is found there. Nor is one that a function returns as a text.
+The page's prose, and the entry of each message, are the author's. --write puts a new message into the entry that has most
+messages from its file, else from its folder; move it if its cause is another. It stays there.
+
+In C++ a message is the text of an absl or gRPC status that is not OK, of LogError and LogWarning, of the agent's log, of a
+record's fault, or on stderr; also when a function puts such a text together from its argument. In Python it is the text
+of an exception, of a warning, of a refused option, or on stderr. A text without a word of its own was made elsewhere and is
+found there. A message that a function returns as a plain text is not found.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "troubleshooting.md"
 GAP = "…"
 
-# Not part of what is installed.
+# Not installed.
 _TOOLS = re.compile(
     r"_(test|benchmark)\.|for_test|/tests/|_pb2|fake_|/bench_rank|pt_file_tool|(golden|layered)_store|/proto/"
 )
@@ -40,7 +44,7 @@ class Message:
 
 
 def shown(text: str) -> str:
-    """As the page has it: one line, gaps in a row being one."""
+    """A message on one line, as on the page; several gaps in a row become one."""
     joined = re.sub(rf"{GAP}(?:[\s.]*{GAP})+", GAP, " ".join(text.split()))
     return re.sub(rf"{GAP}\.(?=\w)", GAP, joined)
 
@@ -167,27 +171,71 @@ def _text(node: ast.expr, named: Named) -> str:
     return GAP
 
 
+_LIST = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def _lists(page: str) -> list[list[str]]:
+    return [[line.strip() for line in block.splitlines() if line.strip()] for block in _LIST.findall(page)]
+
+
 def on_the_page(page: str) -> list[str]:
     """The lines of its ```text blocks."""
-    blocks = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    return [line.strip() for block in blocks for line in block.splitlines() if line.strip()]
+    return [line for lines in _lists(page) for line in lines]
+
+
+def _nearest_list(message: Message, origins: list[list[str]]) -> int:
+    """Which list has most messages from the same file, else from the same folder, and so on up."""
+    near = message.place.rpartition(":")[0]
+    while near:
+        counts = [sum(f"{origin}/".startswith(f"{near}/") for origin in each) for each in origins]
+        if max(counts) > 0:
+            return counts.index(max(counts))
+        near = near.rpartition("/")[0]
+    raise SystemExit(f"find_messages: no entry is near {message.place}; add one for: {message.text}")
+
+
+def written(page: str, found: list[Message]) -> str:
+    """The page with lists of the messages that were found."""
+    files = {message.text: message.place.rpartition(":")[0] for message in found}
+    lists = [[line for line in lines if line in files] for lines in _lists(page)]
+    origins = [[files[line] for line in lines] for lines in lists]
+    listed = {line for lines in lists for line in lines}
+    for message in found:
+        if message.text not in listed:
+            lists[_nearest_list(message, origins)].append(message.text)
+    in_order = iter(
+        "```text\n" + "".join(f"{line}\n" for line in sorted(lines, key=lambda line: (_words(line), line))) + "```"
+        for lines in lists
+    )
+    return _LIST.sub(lambda _: next(in_order), page)
+
+
+def _words(line: str) -> str:
+    """Sorts a message by its first word."""
+    return re.sub(r"^[^A-Za-z]+", "", line).casefold()
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--missing", action="store_true", help="compare with docs/troubleshooting.md")
+    parser.add_argument("--write", action="store_true", help="write the lists of docs/troubleshooting.md")
+    options = parser.parse_args()
     found = messages()
-    if not parser.parse_args().missing:
+    page = PAGE.read_text(encoding="utf-8")
+    if options.write:
+        PAGE.write_text(written(page, found), encoding="utf-8")
+        return 0
+    if not options.missing:
         for message in found:
             print(f"{message.place}\t{message.text}")
         return 0
-    listed = on_the_page(PAGE.read_text(encoding="utf-8"))
+    listed = on_the_page(page)
     missing = [message for message in found if message.text not in set(listed)]
     stale = [line for line in listed if line not in {message.text for message in found}]
     for message in missing:
         print(f"missing\t{message.place}\t{message.text}")
     for line in stale:
-        print(f"of no source\t{line}")
+        print(f"without a source\t{line}")
     return 1 if missing or stale else 0
 
 

@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has every message of the programs, and what the programs print is on it."""
+"""docs/troubleshooting.md has every message of the programs, and every line that the programs print is on it."""
 
 import json
 import pathlib
@@ -10,7 +10,7 @@ from harness.processes import REPOSITORY, run
 
 sys.path.insert(0, str(REPOSITORY / "scripts"))
 from cpp_messages import messages_of_cpp
-from find_messages import GAP, PAGE, messages, messages_of_python, on_the_page
+from find_messages import GAP, PAGE, Message, messages, messages_of_python, on_the_page, written
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,25 @@ def found():
 def test_every_message_is_on_the_page(listed, found):
     known = set(listed)
     missing = [f"{message.place}: {message.text}" for message in found if message.text not in known]
-    assert not missing, "put these under an entry of docs/troubleshooting.md:\n" + "\n".join(missing)
+    assert not missing, "run scripts/find_messages.py --write, and see where it puts these:\n" + "\n".join(missing)
 
 
 def test_the_page_has_no_message_that_is_gone(listed, found):
     known = {message.text for message in found}
     gone = [line for line in listed if line not in known]
-    assert not gone, "take these from docs/troubleshooting.md:\n" + "\n".join(gone)
+    assert not gone, "run scripts/find_messages.py --write, which removes these:\n" + "\n".join(gone)
+
+
+def test_the_lists_of_the_page_are_as_generated(found):
+    page = PAGE.read_text(encoding="utf-8")
+    assert written(page, found) == page, "run scripts/find_messages.py --write"
+
+
+def test_a_new_message_comes_beside_those_of_its_file_and_an_old_one_goes():
+    page = "one\n```text\nb\ngone\n```\ntwo\n```text\nz\n```\n"
+    found = [Message("b", "server/b.cc:1"), Message("… a", "server/b.cc:2"), Message("z", "agent/z.cc:1")]
+    assert written(page, found) == "one\n```text\n… a\nb\n```\ntwo\n```text\nz\n```\n"
+    assert written(page, [*found, Message("y", "agent/y.cc:1")]).endswith("two\n```text\ny\nz\n```\n")
 
 
 def test_each_entry_says_what_to_do_and_each_message_stands_once(listed):
