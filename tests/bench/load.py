@@ -252,17 +252,19 @@ def document(results: dict[str, dict[str, float]], cores: int, before: str) -> s
     small = results.get("small_steps", {})
     return f"""# Load
 
-Written by `tests/bench/load.py --write` (a part of `make bench`). The load generator has the agent's own
-transport; server and load share the machine's {cores} cores. Each rank replays one training step of a small
-Qwen2 recorded with mindstudio-probe ({first["tensors_a_step"]} tensors in API calls and modules, forward
-and backward), with other numbers every time, and asks for durability that survives power loss. A tensor counts
-when the server has said that it is durable. `ack` runs from handing a batch to the transport until its
-durability is known at the sender; without a rate limit a sender always has a full queue, so it is the queue
-that it measures. 100 % CPU is one core. `longest hold` is the longest time in which one step of one rank was
-emitted: it contains every wait that the loss policy made. `read` is a call for one record of one step of one
-rank, from a process of its own, as a client would, while the ranks emit as fast as they are let. The limit is for ranks
-of ordinary priority. At SCHED_IDLE they compute only where nobody else wants to: what a read takes where a job's ranks
-do not compute on the server's cores.
+This page shows the load that one server takes. `tests/bench/load.py --write` writes it (a part of `make bench`).
+
+The load generator has the agent's own transport; server and load share the machine's {cores} cores. Each rank
+replays one training step of a small Qwen2, recorded with mindstudio-probe ({first["tensors_a_step"]} tensors in API
+calls and modules, forward and backward), with other numbers every time, and asks for durability that survives
+power loss. A tensor counts when the server has said that it is durable. 100 % CPU is one core.
+
+- `ack` runs from handing a batch to the transport until the sender knows that it is durable. Without a rate limit a
+  sender always has a full queue, so `ack` measures the queue.
+- `longest hold` is the longest time that one rank took to emit one step. It contains every wait of the loss policy.
+- `read` is a call for one record of one step of one rank, from a process of its own, as a client would make it, while
+  the ranks emit as fast as they are let. Its limit is for ranks of ordinary priority. Ranks at SCHED_IDLE compute only
+  where nobody else wants to: that shows a read's time if a job's ranks do not compute on the server's cores.
 
 Of the disk just before the first run: {first["syncs_a_second"]:,.0f} synced writes of 4 KiB a second,
 {first["sequential_mb_a_second"]:,.0f} MB/s written and synced in one piece. Load average before: {before}.
