@@ -3,7 +3,7 @@
 
     build_older.py COMMIT         then MSPROBE_OLDER=build-older/COMMIT/build .venv/bin/python -m pytest ...
 
-Takes as long as a first build does, less what ccache knows. Says the folder at the end.
+Takes as long as a first build, less the parts that ccache has. Prints the folder at the end.
 """
 
 from __future__ import annotations

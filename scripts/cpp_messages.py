@@ -1,4 +1,5 @@
-"""The messages in one C++ source, read from its tokens: good enough for this repository's style, no parser of C++."""
+"""The messages in one C++ source, read from its tokens: good enough for this repository's style, but no parser of C++.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 GAP = "…"
-_SLOT = "\x00{}\x00"  # stands for a parameter of the function that is looked at
+_SLOT = "\x00{}\x00"  # stands for a parameter of the function being read
 _SLOTS = re.compile("\x00(\\d+)\x00")
 
 _CODES = (
@@ -18,10 +19,10 @@ _CODES = (
 # The argument that is the text.
 _MAKES = {f"{code}Error": 0 for code in _CODES.split("|")} | {"ErrnoToStatus": 1, "LogError": 0, "LogWarning": 0}
 _MAKES |= {"Fault": 1, "ReportFault": 2}  # a record's, in dump_error_info.log
-# Methods and functions of ours that keep or hand on a text in another way than by returning a status of it.
+# Our methods and functions that keep or pass on a text without returning a status with it.
 _KEEPS = {"Fail", "Refuse", "Bad", "Malformed", "Broken", "Damaged", "Warn", "Warning", "Error", "Problem"}
 _RETURNS = {"Refusal"}  # give a message as text
-_FORMATS = {"LogError", "LogWarning"}  # {} is what is put in
+_FORMATS = {"LogError", "LogWarning"}  # {} stands for a value
 _JOINS = {"Cat", "StrCat", "string", "StdString", "StdView", "string_view"}
 _NO_FUNCTION = {"if", "for", "while", "switch", "return", "catch", "sizeof", "decltype", "alignas", "static_assert"}
 _PRINTF = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+|\.\*)?(?:hh|h|ll|l|z)?[a-zA-Z])")
@@ -43,13 +44,15 @@ class Token:
 
 @dataclass
 class Function:
-    """One that makes a message of the texts it is given."""
+    """A function that makes a message of its arguments."""
 
     templates: list[str] = field(default_factory=list)  # with slots for its parameters
 
 
 def messages_of_cpp(source: str) -> Iterator[tuple[str, int]]:
-    """Each text and its line. One word alone is for the program: it ends a walk, say, and is never printed."""
+    """Each text and its line. A single word is left out: it is for the program, to end a walk for example, and never
+    printed.
+    """
     for text, line in _all(source):
         if len(text.split()) > 1 or GAP in text:
             yield text, line
@@ -78,7 +81,7 @@ def _all(source: str) -> Iterator[tuple[str, int]]:
     }
     for text, at in _calls(tokens, 0, len(tokens), {}, speaking, inside):
         yield _SLOTS.sub(GAP, text), tokens[at].line
-    for name, parameters, begin, end in bodies:  # what such a function says that is not of its parameters
+    for name, parameters, begin, end in bodies:  # such a function's own words
         if name in speaking:
             for text, at in _calls(tokens, begin, end, parameters, speaking, set()):
                 if not _SLOTS.search(text) or name not in called:
@@ -91,7 +94,7 @@ def _all(source: str) -> Iterator[tuple[str, int]]:
                         yield text, tokens[at].line
 
 
-_constants: dict[str, str] = {}  # of the source that is read
+_constants: dict[str, str] = {}  # of the source
 
 
 def _named_texts(tokens: list[Token]) -> Iterator[tuple[str, str]]:
@@ -131,7 +134,7 @@ def _tokens(source: str) -> Iterator[Token]:
 
 
 def _end_of_call(tokens: list[Token], at: int) -> int:
-    """Where the body would begin, were the word at `at` the name of a function that is defined here."""
+    """Where the body would begin if the word at `at` were the name of a function defined here."""
     body = _closing(tokens, at + 1) + 1
     while body < len(tokens) and (
         tokens[body].kind == "word" or tokens[body].value in ("->", "::", "<", ">", "&", "*")
@@ -145,7 +148,7 @@ _OPEN = {"(": ")", "[": "]", "{": "}"}
 
 
 def _closing(tokens: list[Token], at: int) -> int:
-    """Of the bracket at `at`; the end where it has none."""
+    """The partner of the bracket at `at`; the end of the source if it has none."""
     depth = 0
     for i in range(at, len(tokens)):
         if tokens[i].kind == "mark":
@@ -174,7 +177,7 @@ def _split(tokens: list[Token], begin: int, end: int, mark: str = ",") -> list[t
 
 
 def _functions(tokens: list[Token]) -> Iterator[tuple[str, dict[str, int], int, int]]:
-    """Name, parameters that are texts with their places, and the body, of each function and each lambda with a name."""
+    """For each function and named lambda its name, its text parameters with their places, and its body."""
     for at, token in enumerate(tokens[:-1]):
         if token.kind != "word" or token.value in _NO_FUNCTION:
             continue
@@ -247,7 +250,7 @@ def _place_of_text(tokens: list[Token], at: int, given: list[tuple[int, int]]) -
 
 
 def _texts(tokens: list[Token], begin: int, end: int, parameters: dict[str, int]) -> list[str]:
-    """What an expression may be as text: one for each way through its conditions."""
+    """The texts of an expression: one for each way through its conditions."""
     if begin >= end:
         return [GAP]
     question = _split(tokens, begin, end, "?")

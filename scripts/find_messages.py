@@ -39,7 +39,7 @@ _TOOLS = re.compile(
 
 @dataclass(frozen=True)
 class Message:
-    text: str  # GAP where something is put in
+    text: str  # GAP stands for a value
     place: str  # path from the root, and line
 
 
@@ -76,7 +76,7 @@ def messages() -> list[Message]:
     return sorted(found.values(), key=lambda message: message.place)
 
 
-# Exceptions for people, whether they are raised where they are made or not.
+# Exceptions for people, also where they are made in one place and raised in another.
 _RAISED = {
     *(
         "MsprobeError",
@@ -127,7 +127,7 @@ Named = dict[str, list[ast.expr]]
 
 
 def _own(function: ast.AST) -> Iterator[ast.AST]:
-    """What is in it and not in a function inside of it."""
+    """The nodes in it, but not those in a function inside it."""
     for child in ast.iter_child_nodes(function):
         if not isinstance(child, ast.FunctionDef):
             yield child

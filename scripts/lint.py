@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every linter over our own files: clang-format, clang-tidy (with clang's thread-safety analysis), ruff, mypy.
+"""Runs every linter over our own files: clang-format, clang-tidy (with clang's thread-safety analysis), ruff, mypy.
 
 A source that clang-tidy found clean is not read again until it, a header of ours that it includes, or .clang-tidy
 changes; the notes of that are in build/lint/clean/. The first run takes a while, the next seconds.
@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
-CONFIGURED = BUILD / "lint"  # as it would be built without what only GCC can read; never built
+CONFIGURED = BUILD / "lint"  # configured without options that only GCC can read; never built
 CLEAN = CONFIGURED / "clean"
 ROOMS = ("agent", "server")
 PYTHON = (
@@ -92,7 +92,7 @@ def tidy_one(source: Path) -> tuple[bool, str]:
 
 
 def compile_database() -> Path:
-    """A command a source, without GCC's precompiled headers; headers that are generated are those of build/."""
+    """A command a source, without GCC's precompiled headers; generated headers are those of build/."""
     configure = ["cmake", "-S", ROOT, "-B", CONFIGURED, "-G", "Ninja", "-DMSPROBE_FAST_BUILD=OFF"]
     python = [f"-DMSPROBE_PYTHON={sys.executable}", "-DMSPROBE_BUILD_TESTS=ON"]
     subprocess.run([*configure, *python], check=True, stdout=subprocess.DEVNULL)

@@ -4,8 +4,8 @@
     make_image.py               dist/msprobe-server-VERSION.oci.tar and a line each of size and start time
     make_image.py --base REF    on another Debian 12 than the one that mmdebstrap makes here
 
-mmdebstrap makes a Debian of its essential packages, buildah (storage driver vfs, isolation chroot: as root, without a
-daemon) runs deploy/docker/Dockerfile on it. What is built stays in .operate/containers.
+mmdebstrap makes a Debian of its essential packages, and buildah (storage driver vfs, isolation chroot: as root, without
+a daemon) runs deploy/docker/Dockerfile on it. The results stay in .operate/containers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def make_base() -> str:
 
 
 def build(base: str) -> tuple[str, list[Library]]:
-    """The image's name, and what the server in it carries of others, by paths in the image."""
+    """The image's name, and the third-party libraries of the server in it, by paths in the image."""
     name = f"{IMAGE}:{version()}"
     with tempfile.TemporaryDirectory(dir=STATE) as folder:
         carried = stage_server.stage(Path(folder) / "stage")
@@ -78,7 +78,7 @@ def build(base: str) -> tuple[str, list[Library]]:
 
 @contextlib.contextmanager
 def mounted(name: str) -> Iterator[Path]:
-    """The files of a container of the image, which goes with the context."""
+    """The files of a container of the image; leaving the context removes it."""
     container = buildah("from", name)
     try:
         yield Path(buildah("mount", container))
@@ -88,7 +88,7 @@ def mounted(name: str) -> Iterator[Path]:
 
 
 def packages_of(root: Path) -> list[sbom.Package]:
-    """The Debian packages that the image is made of."""
+    """The Debian packages in the image."""
     shown = "${Package} ${Version} ${Architecture}\\n"
     found = []
     for line in run("dpkg-query", f"--admindir={root}/var/lib/dpkg", "--show", f"--showformat={shown}").splitlines():

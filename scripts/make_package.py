@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes dist/msprobe-server_VERSION_ARCH.deb and dist/msprobe-server-VERSION-ARCH.tar.gz of the built tree.
+"""Makes dist/msprobe-server_VERSION_ARCH.deb and dist/msprobe-server-VERSION-ARCH.tar.gz from the built tree.
 
 The package brings its libraries along (/usr/lib/msprobe-server), with their licences, and depends on libc, libgcc and
 libstdc++ alone. The tarball holds the same files below one folder, for other systems. Each has a bill of
@@ -23,7 +23,7 @@ from third_party import ROOT, Library
 DEPLOY = ROOT / "deploy"
 DIST = ROOT / "dist"
 MAINTAINER_SCRIPTS = ("postinst", "prerm", "postrm")
-SYSTEM_LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6")  # what cmake/BundleLibraries.cmake leaves out
+SYSTEM_LIBRARIES = ("libc6", "libgcc-s1", "libstdc++6")  # the libraries that cmake/BundleLibraries.cmake leaves out
 CONTROL = """\
 Package: msprobe-server
 Version: {version}
@@ -48,7 +48,7 @@ def run(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def stage(root: Path) -> list[Library]:
-    """Every file of the package, below root; the libraries of others among them, by paths from there."""
+    """Writes every file of the package below root; gives the third-party libraries among them, by paths from there."""
     carried = stage_server.stage(root / "usr")
     for source, target in (
         (DEPLOY / "systemd" / "msprobe-server.service", "usr/lib/systemd/system/msprobe-server.service"),
@@ -66,14 +66,14 @@ def stage(root: Path) -> list[Library]:
 
 
 def depends(root: Path, folder: Path) -> str:
-    """What the files need of other packages, in versions that have the symbols they use."""
+    """The packages that the files need, in versions with the symbols they use."""
     (folder / "debian").mkdir()
     (folder / "debian" / "control").write_text("Source: msprobe-server\n\nPackage: msprobe-server\nArchitecture: any\n")
     bundled = root / "usr" / "lib" / "msprobe-server"
     files = [root / "usr" / "bin" / "msprobe-server", *sorted(bundled.iterdir())]
     said = run("dpkg-shlibdeps", "-O", "--ignore-missing-info", f"-l{bundled}", *files, cwd=folder)
     found = said.removeprefix("shlibs:Depends=").split(", ")
-    # It also names the packages of what is bundled.
+    # It also names the packages of bundled libraries.
     return ", ".join(each for each in found if each.split()[0] in SYSTEM_LIBRARIES)
 
 

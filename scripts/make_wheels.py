@@ -44,12 +44,13 @@ TORCH_LIBRARIES = ("libtorch*.so*", "libc10*.so*", "libgomp*.so*", "libshm*.so*"
 class Wheel:
     name: str
     project: str
-    inputs: tuple[str, ...]  # globs from the root; what the wheel's content depends on
+    inputs: tuple[str, ...]  # globs from the root: the inputs of the wheel's content
     kind: str  # pure, executable, extension
-    target: str = ""  # of ninja: the program in it
+    target: str = ""  # ninja's target of the program in it
 
     def files(self) -> Iterator[Path]:
-        """The inputs, and the shared objects that its program is linked with: a fix of theirs makes another wheel."""
+        """The inputs, and the shared objects that its program links: when one of them changes, the wheel is made anew.
+        """
         for pattern in (*COMMON_INPUTS, *self.inputs):
             for path in sorted(ROOT.glob(pattern)):
                 if path.is_file() and "__pycache__" not in path.parts and not GENERATED.search(path.name):
@@ -181,7 +182,7 @@ def build(wheel: Wheel) -> None:
 
 
 def add_notices(wheel: Wheel, made: Path) -> None:
-    """Completes the licences in a wheel with those of the libraries that it carries."""
+    """Adds the licences of the libraries in a wheel."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         zip2dir(made, tree)

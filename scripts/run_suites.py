@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Runs test suites, all of them whatever fails, and sums them up.
+"""Runs all test suites, even if some fail, and sums them up.
 
     run_suites.py                 the suites of `make test`
     run_suites.py sanitize chaos  these alone, one after another
 
-The suites of `make test` run two at once behind the unit tests, which build what all of them need; their lines then
-have the suite's name in front.
+The unit tests run first and build everything. Then the other suites of `make test` run two at once, with the suite's
+name in front of each line.
 
-Each suite has a time limit, after which its whole process group is killed and it counts as failed. A suite also fails
-where it could have passed by not running: its directory is missing, it has fewer tests than scripts/suites.toml says, a
-test was skipped that is not expected to be on this machine, or a program of GoogleTest's ran none. Tests are counted
-one by one inside such programs.
+Each suite has a time limit, after which its whole process group is killed and it counts as failed. A suite cannot pass
+by not running: it fails if its directory is missing, if it has fewer tests than scripts/suites.toml says, if a test was
+skipped for a reason that this machine does not have, or if a program of GoogleTest's ran none. Tests are counted one by
+one inside such programs.
 
-Logs and JUnit files are in build/test-results/. The last lines are each suite's own closing line, a line for each test
-that failed and one that sums them: `N passed, N failed, N skipped`.
+Logs and JUnit files are in build/test-results/. The last lines are each suite's own closing line, a line for each
+failed test, and the sum: `N passed, N failed, N skipped`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ JOBS = os.environ.get("JOBS", str(os.cpu_count() or 1))
 SANITIZE_BUILD = "build-asan"
 TSAN_BUILD = "build-tsan"
 TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
-# What shares memory between threads in agent/core, agent/stats and server/store. Not tests in which threads write to
-# one store at once: RocksDB is not instrumented and commits their batches in one thread, which is reported as a race.
+# Tests of agent/core, agent/stats and server/store that share memory between threads. Tests in which threads write to
+# one store at once are left out: RocksDB is not instrumented and commits their batches in one thread, which is reported
+# as a race.
 TSAN_TESTS = (
     *("core_fragment_queue_test", "core_memory_budget_test", "core_outbox_test", "core_packer_test"),
     *("core_payload_pool_test", "core_session_payloads_test", "core_session_test", "core_shared_file_test"),
@@ -59,7 +60,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 FAILURE_WIDTH = 500  # characters of the summary's line
 NEWS = 1.1  # times the recorded minimum, from which the summary says that it can be raised
-# What a C++ test or a sanitizer says where something is wrong; the lines behind it say what.
+# How a C++ test or a sanitizer begins the lines about a failure.
 WRONG = re.compile(
     r": Failure$|: runtime error: |^==\d+==ERROR: |WARNING: ThreadSanitizer|Assertion .* failed|terminate called"
 )
@@ -73,7 +74,7 @@ SANITIZER_ENVIRONMENT = {
 }
 
 
-# What a machine may lack, in the words of suites.toml.
+# Parts that a machine may lack, in the words of suites.toml.
 LACKS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() != 0,
     "a CUDA device": lambda: not Path("/dev/nvidiactl").exists(),
@@ -84,9 +85,9 @@ LACKS: dict[str, Callable[[], bool]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Expected:
-    """What suites.toml says of a suite."""
+    """A suite's entry in suites.toml."""
 
-    minimum: int = 1  # tests, whether they passed, failed or were skipped
+    minimum: int = 1  # number of tests, passed, failed or skipped
     skips: dict[str, str] = dataclasses.field(default_factory=dict)  # glob of names: which of LACKS is the reason
 
     def skips_here(self, name: str) -> bool:
@@ -111,7 +112,7 @@ class Suite:
 
     @property
     def programs(self) -> Path:
-        """Where GoogleTest's programs write what each of their tests did."""
+        """The folder of the reports of GoogleTest's programs."""
         return RESULTS / f"{self.name}.programs"
 
 
@@ -213,7 +214,7 @@ AT_ONCE = 2
 
 
 def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:
-    """Runs one command in a process group of its own, handing its output on line by line; 124 when time ran out."""
+    """Runs one command in a process group of its own and passes its output on line by line; 124 when time ran out."""
     process = subprocess.Popen(
         command,
         cwd=ROOT,
@@ -245,7 +246,7 @@ def stream(command: Sequence[str], seconds: float, environment: dict[str, str], 
 
 
 def said_of(case: ElementTree.Element, part: ElementTree.Element) -> str:
-    """The message, and where a program's output is at hand what it said was wrong."""
+    """The message, and the failure in the program's output if that is at hand."""
     said = (part.get("message") or part.text or "").strip().splitlines()[:4]  # GoogleTest's begins with the place
     output = (case.findtext("system-out") or "").splitlines()
     first = next((at for at, line in enumerate(output) if WRONG.search(line)), len(output))
@@ -273,7 +274,7 @@ def cases_of(report: Path) -> list[Case]:
 
 
 def cases_in_programs(cases: Sequence[Case], programs: Path) -> list[Case]:
-    """The tests inside programs, in the programs' place; a program that went wrong beside its tests stays."""
+    """The tests inside programs, in place of the programs; a program that failed outside its tests stays."""
     found = []
     for case in cases:
         program = case.name.rpartition(".")[2]
@@ -355,7 +356,7 @@ def main() -> int:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
     expected = expectations()
-    # Tests interrupt programs, which inherit that a shell's background job ignores it.
+    # Tests interrupt programs. Those would inherit that a shell's background job ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if names:
         outcomes = {name: run(SUITES[name], expected[name]) for name in names}

@@ -1,7 +1,7 @@
 """The software bill of materials of an artefact, CycloneDX 1.6 as JSON: ARTEFACT.cdx.json beside it.
 
-It lists what the artefact carries, each library by its source package and with the files that are it, not what it asks
-an installer for. The same artefact gives the same file, but for the time in it (SOURCE_DATE_EPOCH, else now).
+It lists the libraries in the artefact, each by its source package and with its files, and not those that an installer
+would add. The same artefact gives the same file, but for the time in it (SOURCE_DATE_EPOCH, else now).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from third_party import Library
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """A package of the system that an image is made of; its licence is in its own copyright file in the image."""
+    """A package of the image's system; its licence is in its own copyright file in the image."""
 
     name: str
     version: str
@@ -61,7 +61,7 @@ def write(
     libraries: Sequence[Library],
     packages: Iterable[Package] = (),
 ) -> Path:
-    """`kind` is CycloneDX's of the whole (application, library, container); `tree` has the libraries' files."""
+    """`kind` is CycloneDX's word for the whole (application, library, container); `tree` has the libraries' files."""
     components = [component(library, tree) for library in libraries]
     components += [
         {"type": "library", "bom-ref": each.purl, "name": each.name, "version": each.version, "purl": each.purl}

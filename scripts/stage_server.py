@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""stage_server.py PREFIX: the built server below PREFIX, as its packages and images have it.
+"""stage_server.py PREFIX: installs the built server below PREFIX, as in its packages and images.
 
 bin/msprobe-server   lib/msprobe-server/*.so.*   share/doc/msprobe-server/{LICENSE,NOTICE}
 """
@@ -23,13 +23,15 @@ def version() -> str:
 
 
 def install(prefix: Path) -> None:
-    """What the component "server" of build/ installs: a wheel that was built there left its own places behind."""
+    """Installs the component "server" of build/, with places of its own: a wheel that was built there left others
+    behind.
+    """
     output_of("cmake", "-S", ".", "-B", BUILD, "-U", "SKBUILD*")
     output_of("cmake", "--install", BUILD, "--component", "server", "--prefix", prefix)
 
 
 def stage(prefix: Path) -> list[Library]:
-    """The libraries of others that are in it, by paths from `prefix`."""
+    """The third-party libraries in it, by paths from `prefix`."""
     install(prefix)
     for path in elf_files(prefix):
         output_of("strip", "--strip-unneeded", path)

@@ -1,8 +1,8 @@
-"""Which libraries of others an artefact carries: shared objects beside our programs, and headers compiled into them.
+"""Finds the third-party libraries of an artefact: shared objects beside our programs, and headers compiled into them.
 
 Shared objects are found in the artefact's tree and looked up in dpkg's database under the name that they had before
-auditwheel gave them another. Headers and archives come from ninja's log of what each object file was compiled from. A
-library without a licence in licences.toml, or from nowhere that is known, ends the program with a message.
+auditwheel gave them another. Headers and archives come from ninja's log, which names the inputs of each object file. A
+library without a licence in licences.toml, or of unknown origin, ends the program with a message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LICENCES = ROOT / "scripts" / "licences.toml"
-# What auditwheel puts into the name of a library that it copies.
+# The part that auditwheel adds to the name of a library that it copies.
 COPY_MARK = re.compile(r"-[0-9a-f]{8}(?=\.so)")
 TORCH_OWN = ("ATen", "c10", "caffe2", "torch")
 AT_ONCE = 500  # names on one command line
@@ -30,7 +30,7 @@ AT_ONCE = 500  # names on one command line
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Origin:
-    """Where a file of others comes from."""
+    """The origin of a third-party file."""
 
     name: str  # source package of Debian, or project whose headers torch carries
     version: str
@@ -41,7 +41,7 @@ class Origin:
 
 @dataclasses.dataclass
 class Library:
-    """What an artefact carries of one source package or project."""
+    """The files of one source package or project in an artefact."""
 
     name: str
     version: str
@@ -74,7 +74,7 @@ def elf_files(tree: Path) -> Iterator[Path]:
 
 @functools.cache
 def package_files() -> dict[str, str]:
-    """Every file that a Debian package of this machine has, and the package."""
+    """Every file of a Debian package on this machine, and the package."""
     found = {}
     package = ""
     shown = "${binary:Package}\\n${db-fsys:Files}"  # a line a file, behind a blank
@@ -107,7 +107,7 @@ def debian_purl(name: str, version: str, architecture: str) -> str:
 
 
 def debian_origin(path: Path, package: str) -> Origin | None:
-    """None for what belongs to the toolchain."""
+    """None for a file of the toolchain."""
     name, version = source_of(package)
     if name in licences()["toolchain"]:
         return None
@@ -121,7 +121,7 @@ def debian_origin(path: Path, package: str) -> Origin | None:
 
 
 def python_origin() -> Origin:
-    """Of the headers of the interpreter that this runs in, which is the one that the agent is built for."""
+    """The origin of the headers of this interpreter, for which the agent is built."""
     version = platform.python_version()
     return Origin(
         "cpython", version, "PSF-2.0", f"pkg:generic/cpython@{version}", Path(os.__file__).with_name("LICENSE.txt")
@@ -135,7 +135,7 @@ def torch_headers() -> Path:
 
 @functools.cache
 def torch_origin(folder: str) -> Origin:
-    """Of the headers in a folder of torch's wheel, which holds headers of others too."""
+    """The origin of the headers in a folder of torch's wheel, which also holds those of other projects."""
     torch = importlib.metadata.distribution("torch")
     release = torch.version.split("+")[0]
     name, version = ("torch", release) if folder in TORCH_OWN else (folder, f"of torch {release}")
@@ -150,7 +150,7 @@ def torch_origin(folder: str) -> Origin:
 
 
 def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
-    """Where each file, under its real name, comes from; the toolchain's are left out."""
+    """The origin of each file, under its real name; the toolchain's files are left out."""
     python = Path(sysconfig.get_path("include")).resolve()
     found = {}
     for path in paths:
@@ -170,7 +170,7 @@ def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
 
 
 def on_this_machine(bundled: Path) -> Path:
-    """The shared object that was copied into an artefact as `bundled`."""
+    """The original of the shared object `bundled` in an artefact."""
     name = COPY_MARK.sub("", bundled.name)
     triplet = sysconfig.get_config_var("MULTIARCH") or ""
     for folder in (Path("/usr/lib") / triplet, Path("/usr/lib"), Path("/usr/local/lib")):
@@ -195,7 +195,7 @@ def compiled_from(build: Path, target: str) -> set[Path]:
 
 
 def libraries(tree: Path, ours: Iterable[str], build: Path) -> list[Library]:
-    """What the artefact in `tree` carries of others; `ours` are the targets of `build` that its own programs are."""
+    """The third-party libraries of the artefact in `tree`; `ours` are the targets of `build` of its own programs."""
     targets = set(ours)
     bundled = [path for path in elf_files(tree) if path.name.partition(".")[0] not in targets]
     machine = {path: on_this_machine(path) for path in bundled}
