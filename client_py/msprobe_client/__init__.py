@@ -1,4 +1,4 @@
-"""Typed access to what msprobe-server stores.
+"""Typed access to the runs of a msprobe-server.
 
 >>> from msprobe_client import Client
 >>> with Client("unix:/run/msprobe.sock") as client:

@@ -1,4 +1,4 @@
-"""How a client shows a server that it may ask, and knows that it is the right one.
+"""A client's credentials for a server, and its check of the server.
 
 The files are those that an agent names, by the same variables. Imports nothing heavy.
 """
@@ -29,8 +29,9 @@ _VARIABLES = {
 @dataclass(frozen=True)
 class Access:
     """ca: PEM file with the authority of the server's certificate, which makes the connection TLS; "system": this
-    machine's roots. cert and key: PEM, where the server wants to know the client. token_file: its first word is the
-    token. A path that is None is the environment's, where an empty variable is none."""
+    machine's roots. cert and key: PEM, for a server that asks for them. token_file: its first word is the token. For a
+    path that is None the environment's is taken; an empty variable counts as none.
+    """
 
     ca: str | None = None
     cert: str | None = None
@@ -38,7 +39,7 @@ class Access:
     token_file: str | None = None
 
     def resolved(self) -> Access:
-        """With the environment in the place of what is None; InvalidArgument for what does not go together."""
+        """A copy with the environment's paths in place of None; InvalidArgument for paths that do not go together."""
         found = {name: getattr(self, name) or os.environ.get(variable) or None for name, variable in _VARIABLES.items()}
         access = Access(**found)
         if (access.cert is None) != (access.key is None):
@@ -48,7 +49,9 @@ class Access:
         return access
 
     def channel(self, target: str, options: Sequence[tuple[str, Any]]) -> grpc.Channel:
-        """Of a resolved one. The token is read at each call; InvalidArgument where others could read it on its way."""
+        """Channel of a resolved Access. The token is read at each call; InvalidArgument if others could read it on its
+        way.
+        """
         import grpc
 
         if self.token_file is not None and self.ca is None and not is_of_this_machine(target):

@@ -1,4 +1,4 @@
-"""Where a server listens, as users write it."""
+"""Addresses of servers, as users write them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _ALLOWED = "write host:port or unix:/path/of/socket"
 
 
 def target_of(address: str) -> str:
-    """The gRPC target of an address; InvalidArgument names the address and what is allowed.
-
-    Of several with commas between, servers of one cluster as agents take them, it is the first: each answers for all.
+    """The gRPC target of an address; InvalidArgument names the address and the allowed forms. Several addresses with
+    commas between are servers of one cluster; the first is taken, because each answers for all.
     """
     address = address.partition(",")[0].strip()
     if address.startswith("unix:"):
@@ -38,7 +37,7 @@ def target_of(address: str) -> str:
 
 
 def is_of_this_machine(target: str) -> bool:
-    """Whether what goes to a target leaves this machine by no wire: a socket, "localhost", or a literal of loopback."""
+    """Whether a target is on this machine: a socket, "localhost", or a literal of loopback."""
     if target.startswith("unix:"):
         return True
     host = target.rpartition(":")[0].strip("[]")
@@ -48,7 +47,7 @@ def is_of_this_machine(target: str) -> bool:
 
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # a name, which may lead anywhere, whatever it begins with
+    except ValueError:  # any name may lead anywhere
         return False
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return (mapped or address).is_loopback

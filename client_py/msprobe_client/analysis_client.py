@@ -58,8 +58,9 @@ def is_path(source: str | os.PathLike[str]) -> bool:
 def sources(
     client: Importer, given: Iterable[str | os.PathLike[str]], *, local: bool
 ) -> Iterator[list[analysis_pb2.Source]]:
-    """Both sides as the server is asked for them. local: the server reads directories of this machine; otherwise they
-    are uploaded as runs that are deleted afterwards."""
+    """Both sides as the request names them. local: the server reads directories of this machine; otherwise they are
+    uploaded as runs that are deleted afterwards.
+    """
     with ExitStack() as cleanup:
         made = []
         for source in given:
@@ -227,7 +228,7 @@ def _roll_up(message: analysis_pb2.RollUp) -> RollUp:
 
 
 class TableFiles:
-    """Writes the tables of mindstudio-probe's form as they come, each whole or not at all."""
+    """Writes tables in mindstudio-probe's form as they come, each whole or not at all."""
 
     def __init__(
         self, directory: Path, name: Callable[[analysis_pb2.TableChunk], str], form: TableForm | None = None

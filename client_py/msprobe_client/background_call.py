@@ -1,7 +1,7 @@
 """Runs a gRPC call on a thread of its own, so that Ctrl-C in the caller's thread never strikes inside gRPC.
 
-gRPC starts operations and books them in separate steps of Python code. A KeyboardInterrupt between the two leaves a
-call that closing the channel waits for without end (seen about once in two hundred interruptions).
+gRPC starts operations and books them in separate steps of Python code. After a KeyboardInterrupt between the two,
+closing the channel waits for that call without end (about once in two hundred interruptions).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class _End:
 
 
 class _Reader(Generic[M]):
-    """One call. The thread writes `_answers`, and `_call` once; the caller reads, and says when it has had enough."""
+    """One call. The thread writes `_answers`, and `_call` once; the caller reads, and stops the thread when it has had
+    enough.
+    """
 
     def __init__(self, start: Callable[[], Stream[M]], ended: Callable[[Stream[M]], None] | None) -> None:
         self._start = start
@@ -83,9 +85,8 @@ class _Reader(Generic[M]):
 
 
 def stream(start: Callable[[], Stream[M]], ended: Callable[[object], None] | None = None) -> Iterator[M]:
-    """What the call answers, as it comes. The call begins with the first answer asked for; leaving cancels it.
-
-    ended: told of gRPC's call, in the caller's thread, when it has ended well.
+    """The call's answers as they come. Asking for the first one begins the call; leaving cancels it. ended: called with
+    gRPC's call, in the caller's thread, when that has ended well.
     """
     yield from _Reader(start, ended).read()
 

@@ -76,7 +76,7 @@ def write(chunks: Iterable[Chunk], directory: Path) -> BackupReport:
 
 
 def restore(backup: Path, data_dir: Path) -> BackupReport:
-    """Refuses a data directory that is not empty or in use, and a backup of which one byte is wrong."""
+    """Refuses a data directory that is not empty or in use, and a backup with one wrong byte."""
     manifest = _manifest(backup)
     entries = manifest["files"]
     with _locked_empty(data_dir):
@@ -102,13 +102,15 @@ def restore(backup: Path, data_dir: Path) -> BackupReport:
 
 
 def _close(directory: Path) -> None:
-    """Closes it to others: it holds what the server holds. Somebody else's directory stays as it is."""
+    """Closes the directory to others, because it holds all of the server's data. Somebody else's directory stays as it
+    is.
+    """
     if directory.stat().st_mode & 0o077 and directory.stat().st_uid == os.geteuid():
         directory.chmod(0o700)
 
 
 def _new(root: Path, path: str) -> BinaryIO:
-    """A file that was not there, and that nobody else may read."""
+    """A new file that nobody else may read."""
     for parent in reversed(PurePosixPath(path).parents[:-1]):
         (root / parent).mkdir(mode=0o700, exist_ok=True)
     return os.fdopen(os.open(root / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
@@ -149,7 +151,7 @@ def _manifest(backup: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _locked_empty(data_dir: Path) -> Iterator[None]:
-    """As a server would hold it: no server can start there meanwhile."""
+    """Holds the directory's lock as a server would: no server can start there meanwhile."""
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(data_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+") as lock:
         try:

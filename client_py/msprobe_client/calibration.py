@@ -2,8 +2,8 @@
 
 The file has the sections right_matmul and left_matmul, each with target_tensor_map and golden_tensor_map, and
 left_right_matmul with one map for each side and direction. A map is {matrix file: [names of tensor files of the dump]}.
-They are applied in that order. A dump as it is after them is a directory of links to the other one's files, or copies
-where its file system is another one.
+They are applied in that order. The result is a directory of links to the dump's files and the products; on another file
+system, of copies.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Product:
 
 
 class Calibration:
-    """What a file of --config asks for. InvalidArgument: what it has that cannot be."""
+    """The multiplications of a file of --config. InvalidArgument names a wrong entry."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._products: dict[Side, dict[str, list[Product]]] = {"target": {}, "golden": {}}
@@ -70,7 +70,7 @@ class Calibration:
         if not products:
             return dump
         directory = dump if dump.is_dir() else dump.parent
-        # The names of the directories above say which step and rank it is.
+        # The names of the directories above are its step and rank.
         made = scratch / side / directory.parent.name / directory.name
         missing = set(products) - set(_mirror(directory, made, products))
         if missing:
@@ -93,7 +93,7 @@ def _mirror(directory: Path, made: Path, products: dict[str, list[Product]]) -> 
 
 
 def _link(source: Path, target: Path) -> None:
-    """The server follows no symbolic links; across file systems there are no others."""
+    """Hard links, because the server follows no symbolic ones; a copy on another file system."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,4 +1,4 @@
-"""Plain values that comparing two runs gives. Frozen; nothing here knows protobuf."""
+"""Plain values, the results of comparing two runs. Frozen; nothing here knows protobuf."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ HARMLESS = frozenset({"equal", "within", "unknown"})
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """An argument that is no tensor."""
+    """A non-tensor argument."""
 
     type: str  # "float", "NoneType", "torch.Size", "slice", "torch.dtype"
-    value: bool | int | float | str | None  # what is no number: as Python prints it
+    value: bool | int | float | str | None  # other values: as Python prints them
 
     def __str__(self) -> str:
         if self.type == "NoneType":
@@ -46,7 +46,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class ComparedTensor:
-    """One tensor, or one argument that is none, with its partner; docs/analysis.md defines every verdict and metric."""
+    """One tensor or non-tensor argument with its partner; docs/analysis.md defines every verdict and metric."""
 
     name: str
     golden_name: str  # empty: the same
@@ -60,15 +60,15 @@ class ComparedTensor:
     golden_dtype: str
     target_shape: str
     golden_shape: str
-    excess: float  # how many times the tolerance; infinite where no number says it
-    statistic: str  # basis statistics: the one of excess
+    excess: float  # worst error in times of the tolerance; infinite where no number says it
+    statistic: str  # basis statistics: the statistic of excess
     target_value: float
     golden_value: float
     metrics: Mapping[str, float | int | None]  # basis content: the fields of ElementMetrics
     message: str
     order: int
-    layout: str = ""  # across layouts: how the sides were made alike
-    target_scalar: Scalar | None = None  # of an argument that is no tensor; target_value and golden_value are 0
+    layout: str = ""  # across layouts: how the ranks were joined
+    target_scalar: Scalar | None = None  # of a non-tensor argument; target_value and golden_value are 0
     golden_scalar: Scalar | None = None
 
     @property
@@ -109,7 +109,7 @@ class UnpairedStep:
 
 @dataclass(frozen=True, slots=True)
 class TableReport:
-    """A result table of mindstudio-probe's form that was written."""
+    """A written result table in mindstudio-probe's form."""
 
     path: str
     step: int
@@ -126,7 +126,7 @@ BLAMES: tuple[Blame, ...] = get_args(Blame)
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """The first operation of a rank that went another way; docs/analysis.md defines every blame."""
+    """The first operation of a rank that diverged; docs/analysis.md defines every blame."""
 
     op: str
     golden_op: str  # empty: the same
@@ -135,12 +135,12 @@ class Divergence:
     rank: Rank
     token: int
     blame: Blame
-    culprit: str  # the tensor that is blamed
-    in_target: bool  # blame missing: it is the golden side that lacks it
+    culprit: str  # the blamed tensor
+    in_target: bool  # blame missing: the golden side lacks it
     evidence: tuple[ComparedTensor, ...]
     stack: tuple[str, ...]
     collectives_before: int
-    first: bool  # of all ranks
+    first: bool  # the first of all ranks
 
     def __str__(self) -> str:
         """One sentence: what happened."""
@@ -163,7 +163,7 @@ ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Where a NaN or an infinity comes from."""
+    """An operation in which NaN or infinity began."""
 
     op: str
     module: str
@@ -171,14 +171,14 @@ class Overflow:
     rank: Rank
     token: int
     origin: Origin
-    tensor: str  # the row that is not finite
+    tensor: str  # name of the row that is not finite
     dtype: str
     shape: str
     nan: bool
     infinity: bool
     stack: tuple[str, ...]
     collectives_before: int
-    first: bool  # of the whole answer
+    first: bool  # the first of the whole answer
 
     def __str__(self) -> str:
         """One sentence: what happened."""

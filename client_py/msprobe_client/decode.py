@@ -210,7 +210,7 @@ def json_text(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
-        return text  # shown as it is rather than losing the record
+        return text  # shown unchanged, so that the record is not lost
 
 
 def tensor(message: record_pb2.TensorLeaf) -> model.TensorStats:

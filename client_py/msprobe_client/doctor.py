@@ -1,4 +1,4 @@
-"""What stands between this machine and a server that works: one check after another, each with what to do about it."""
+"""Checks what a working server needs, one thing after another, and says what to do about each failure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Finding:
 
 
 def examine(address: str | None, access: Access) -> Iterator[Finding]:
-    """Ends early where what follows cannot be known. address None: agents start servers of their own."""
+    """Ends early where later checks need an earlier one. address None: agents start servers of their own."""
     yield from _environment()
     if address is None:
         yield _own_server()
@@ -82,9 +82,9 @@ def _environment() -> Iterator[Finding]:
 
 
 def _import_agent() -> tuple[bool, str]:
-    """Whether this Python can import the agent, and what it says of itself; it decides that, not we."""
+    """Whether this Python can import the agent, and its versions. The import itself decides."""
     command = [sys.executable, "-m", "msprobe._check"]
-    safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # what lies in this directory is not what is installed
+    safe = {**os.environ, "PYTHONSAFEPATH": "1"}  # this directory may hide the installed package
     try:
         done = subprocess.run(command, env=safe, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""A msprobe-server of one's own on a data directory, for as long as one needs it."""
+"""A msprobe-server of one's own on a data directory, as long as one needs it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def server_binary() -> Path:
 class EmbeddedServer:
     """Runs msprobe-server on a private socket. Use as a context; `address` is valid inside it.
 
-    The server takes the lock on the directory; where another holds it, entering raises ServerUnavailable.
+    The server takes the lock on the directory; if another holds it, entering raises ServerUnavailable.
     """
 
     def __init__(self, data_dir: str | os.PathLike[str], *, create: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions whose text is one line for a person: what, where, and what to do.
+"""Errors as exceptions with one line for a person: what is wrong, where, and what to do.
 
 Imports nothing: the command line loads this before it knows whether it needs gRPC.
 """
@@ -15,11 +15,11 @@ class ServerUnavailable(MsprobeError):
 
 
 class ServerError(MsprobeError):
-    """The server failed at a request that is right."""
+    """The server failed at a correct request."""
 
 
 class AccessDenied(MsprobeError):
-    """The server wants a token that it knows, with the role of the request."""
+    """The server asks for a known token with the role of the request."""
 
 
 class NotFound(MsprobeError):
@@ -27,7 +27,7 @@ class NotFound(MsprobeError):
 
 
 class InvalidArgument(MsprobeError):
-    """A value is not allowed; the text names it and what is allowed."""
+    """A value is not allowed; the text names it and the allowed ones."""
 
 
 class FailedPrecondition(MsprobeError):
@@ -35,7 +35,7 @@ class FailedPrecondition(MsprobeError):
 
 
 class MissingShardsWarning(UserWarning):
-    """An answer lacks what servers of the cluster hold that did not answer. shards: model.MissingShard of each."""
+    """An answer lacks the parts of servers that did not answer. shards: a model.MissingShard for each."""
 
     def __init__(self, shards: tuple[object, ...]) -> None:
         super().__init__("the answer is incomplete: " + "; ".join(map(str, shards)))

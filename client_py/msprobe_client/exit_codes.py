@@ -1,6 +1,6 @@
 """Exit codes of the command lines. Imports nothing."""
 
-EXIT_DIFFERS = 1  # or holds what was looked for and should not be there
+EXIT_DIFFERS = 1  # or holds something that should not be there
 EXIT_USAGE = 2
 EXIT_FAILED = 3
 EXIT_INTERRUPTED = 130

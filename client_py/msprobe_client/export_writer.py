@@ -1,7 +1,7 @@
 """Writes an export's files so that each step{N}/rank{R} directory appears whole, by one rename.
 
 Files are written to a temporary directory inside the output directory (the same file system). A directory is renamed
-into place when the stream moves on to the next one; what is unfinished when the context is left disappears.
+into place when the stream moves on to the next one; an unfinished directory disappears when the context is left.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ExportWriter:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def refuse_existing(self, directories: list[str]) -> None:
-        """Raises before anything is sent if one of these is there already and force was not given."""
+        """Raises before anything is sent if one of these directories exists and force was not given."""
         taken = [name for name in directories if (self._output / name).exists()]
         if taken and not self._force:
             more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""

@@ -21,7 +21,7 @@ _UINT32_MAX = 2**32 - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rank:
-    """Where records come from: a global rank, or a process that never learned its rank."""
+    """The source of records: a global rank, or a process that never learned its rank."""
 
     kind: Literal["rank", "proc"]
     number: int
@@ -31,7 +31,7 @@ class Rank:
 
     @classmethod
     def parse(cls, text: str | int | Rank) -> Rank:
-        """Of 0, "0", "rank0" or "proc123"."""
+        """Reads 0, "0", "rank0" or "proc123"."""
         if isinstance(text, Rank):
             return text
         match = _RANK.fullmatch(str(text))
@@ -42,7 +42,7 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class CaptureSettings:
-    """What the run's configuration asked to be captured."""
+    """The run's settings of capture."""
 
     task: str
     level: str
@@ -68,14 +68,14 @@ class RunSummary:
     open_sessions: int
     settings: CaptureSettings
     pinned: bool = False
-    # Who made it and, beside admins, alone sends to it: "token NAME", "certificate SUBJECT", "uid NUMBER"; empty:
+    # Who made it; nobody else but admins may send to it: "token NAME", "certificate SUBJECT", "uid NUMBER"; empty:
     # everybody may.
     owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ControlledProcess:
-    """A process of a running job that was asked something, and what it answered."""
+    """A process of a running job, and its answer to a command."""
 
     rank: Rank
     host: str
@@ -83,7 +83,7 @@ class ControlledProcess:
     # obeyed: it did, or refused. waits: it heard, and obeys at its next step. silent: no answer in time. unable: its
     # agent is too old.
     answer: Literal["obeyed", "waits", "silent", "unable"]
-    said: str  # what it did with the last command; empty: it was asked nothing but its status
+    said: str  # what became of the last command; empty: there was none but for its status
     refused: bool
     enabled: bool  # steps that begin now are captured, as far as step, rank and request of its configuration allow
     capturing: bool  # now
@@ -101,7 +101,7 @@ class ControlledProcess:
 
 @dataclass(frozen=True, slots=True)
 class ControlNote:
-    """A change of a run that somebody asked for."""
+    """A command that somebody sent to a run."""
 
     at: datetime
     asked_by: str
@@ -126,7 +126,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class TokenSpan:
-    """What forward pass `token` of a step holds of a request: positions, and the rows of the batch they stand in."""
+    """The positions of a request in forward pass `token` of a step, and their rows of the batch."""
 
     token: int
     request: str
@@ -173,7 +173,7 @@ class PayloadRef:
 
 @dataclass(frozen=True, slots=True)
 class TensorStats:
-    """A tensor as it was at the call. None where nothing was computed; NaN and infinities as they are."""
+    """A tensor as it was at the call. None: nothing was computed. NaN and infinities stand as they are."""
 
     type: str
     dtype: str
@@ -204,13 +204,13 @@ class TensorStats:
 
     @property
     def checksum(self) -> str | None:
-        """As dump.json spells it under "md5"."""
+        """The checksum as dump.json spells it under "md5"."""
         if self.crc32 is not None:
             return f"{self.crc32:08x}"
         return None if self.xor64 is None else f"0x{self.xor64:016x}"
 
 
-# What a file's name cannot hold.
+# Characters that a file's name cannot hold.
 _UNFIT = re.compile(r"[/\x00-\x1f\x7f]")
 # The word that stands for a field in the names of tensors and of their files.
 _FIELD_WORDS = {"input_args": "input", "input_kwargs": "kwargs"}
@@ -218,7 +218,7 @@ _FIELD_WORDS = {"input_args": "input", "input_kwargs": "kwargs"}
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What dump.json calls an entry."""
+    """An entry of dump.json."""
 
     full_name: str
     step: int
@@ -283,8 +283,9 @@ class DeleteReport:
 
 @dataclass(frozen=True, slots=True)
 class MissingShard:
-    """A server of the cluster that could not be asked. run: empty where it is about all runs. ranks: those that are
-    known or supposed to be there; others may be."""
+    """A server of the cluster that did not answer. run: empty: every run. ranks: those that are known or supposed to be
+    there; others may be there too.
+    """
 
     shard: str
     why: str

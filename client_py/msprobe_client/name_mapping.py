@@ -1,4 +1,4 @@
-"""Mapping files of mindstudio-probe, and tolerance policies, as the server is asked with them."""
+"""Reads mapping files of mindstudio-probe, and tolerance policies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def mapping(
     api: PathLike | bool | None = None,
     layer: PathLike | None = None,
 ) -> analysis_pb2.NameMapping:
-    """What the files say. cell, api: True is the option without a file. At most one of the four."""
+    """The content of the files. cell, api: True is the option without a file. At most one of the four."""
     given = [name for name, value in (("data", data), ("cell", cell), ("api", api), ("layer", layer)) if value]
     if len(given) > 1:
         raise InvalidArgument(f"{' and '.join(given)} mapping at once are not possible; give one of them")

@@ -1,8 +1,8 @@
 """compare over a Ray cluster: each pair of steps of a rank is a task, whose worker reads it with a server of its own.
 
-Directories must be seen by every machine of the cluster under the same path, and msprobe-client and msprobe-server be
-installed there. Runs are compared by the server that has them. A task whose worker dies is run again. The answer is
-that of Client.compare, in the same order.
+Every machine of the cluster needs msprobe-client and msprobe-server, and sees the directories under the same path. Runs
+are compared by the server that has them. A task whose worker dies is run again. The answer is that of Client.compare,
+in the same order.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from msprobe_client.errors import InvalidArgument, MsprobeError, ServerUnavailab
 from msprobe_client.model import Rank
 from msprobe_client.output.extras import extra
 
-# Tasks handed out for each that can run: the next is there when one ends, and little is held.
+# Tasks handed out for each that can run: the next one is ready when one ends, and few wait.
 _AHEAD = 2
 _RETRIES = 3
 CONNECT_SECONDS = 5.0
@@ -36,7 +36,7 @@ _HOST_AND_PORT = re.compile(r"(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A step of a rank on one side. source: what a worker is to open for it."""
+    """A step of a rank on one side. source: what a worker opens for it."""
 
     step: int
     rank: Rank
@@ -90,7 +90,7 @@ class RayEngine:
         return self
 
     def use(self, other: RayEngine) -> None:
-        """Works on the cluster of another that is entered, instead of entering."""
+        """Uses the cluster of another engine, which is entered, instead of entering."""
         self._ray = other._ray
 
     def __exit__(
@@ -162,7 +162,7 @@ class RayEngine:
 
 
 def _must_listen(address: str) -> None:
-    """Ray itself tries for minutes. Addresses that are no host:port are its to judge."""
+    """Ray itself tries for minutes. It judges other forms of addresses than host:port."""
     match = _HOST_AND_PORT.fullmatch(address)
     if match is None:
         return
@@ -174,7 +174,7 @@ def _must_listen(address: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An error of ours in a worker, which arrives without its place in the worker's code."""
+    """Our error from a worker, without its place in the worker's code."""
 
     kind: type[MsprobeError]
     text: str
@@ -237,7 +237,7 @@ def _in_scope(places: list[Place], steps: list[tuple[int, int]], ranks: list[Ran
 
 
 def pair(target: list[Place], golden: list[Place]) -> tuple[list[tuple[Place, Place]], list[UnpairedStep]]:
-    """By step and rank, as server/query/step_sources.cc does it."""
+    """Pairs by step and rank, by the server's rules."""
     if len(target) == 1 and len(golden) == 1:
         return [(target[0], golden[0])], []
     partners = {(place.step, place.rank): place for place in golden}
@@ -269,7 +269,7 @@ def _text(places: list[Place]) -> str:
 
 
 class _Totals:
-    """Adds up what the pairs say to roll-ups of ranks, steps and the run."""
+    """Adds up the pairs to roll-ups of ranks, steps and the run."""
 
     def __init__(self) -> None:
         self._ranks: dict[Rank, list[RollUp]] = {}

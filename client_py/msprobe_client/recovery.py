@@ -1,4 +1,4 @@
-"""Sending what sessions left whose processes were killed: msprobe-server does it, this reads what it says."""
+"""Sends the sessions of killed processes: msprobe-server does it, and this reads its lines."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Recovered:
-    """One session that was found, and what became of it.
-
-    state: SENT; NOTHING where its server had all of it; IN_USE where its process lives or somebody else is sending it;
-    KEPT where it stays as it is, for the reason `why`. records: calls that had not been put into a batch, beginnings
-    and ends.
+    """One session, and its end. state: SENT; NOTHING: its server had all of it; IN_USE: its process lives, or somebody
+    else sends it; KEPT: it stays as it is, for the reason `why`. records: calls that had not been put into a batch,
+    beginnings and ends.
     """
 
     session: str
@@ -45,10 +43,9 @@ class Recovered:
 def recover(
     path: str | os.PathLike[str], *, to: str | None = None, seconds: float = SECONDS, access: Access | None = None
 ) -> Iterator[Recovered]:
-    """Sends what is left in path (a dump_path, a directory of sessions' memory or spools, or one of them).
-
-    to: a server's address, in the place of the one that each process had named, with `access`. InvalidArgument: there
-    is nothing of that name, or the address is none.
+    """Sends the sessions left in path (a dump_path, a directory of sessions' memory or spools, or one of them). to: a
+    server's address in place of the one that each process had named, with `access`. InvalidArgument: the path does not
+    exist, or the address is wrong.
     """
     command = [str(server_binary()), f"--recover={Path(path)}", f"--recover_seconds={seconds}"]
     environment = dict(os.environ)

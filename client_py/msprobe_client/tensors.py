@@ -1,4 +1,4 @@
-"""Plain values that asking about single tensors gives. Frozen; nothing here knows protobuf."""
+"""Plain values, the answers about single tensors. Frozen; nothing here knows protobuf."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class TensorPreview:
-    """What a captured tensor holds. Statistics are over its finite elements; None: there is none."""
+    """A captured tensor. Statistics are over its finite elements; None: there are none."""
 
     dtype: str
     shape: tuple[int, ...]

@@ -1,10 +1,10 @@
-"""Names for people: they come from whoever sent them, and are shown in a terminal."""
+"""Shows names in a terminal. They come from whoever sent them."""
 
 from __future__ import annotations
 
 import re
 
-# What would begin another line, move the cursor, change colours or turn the direction of writing.
+# Characters that begin another line, move the cursor, change colours or turn the direction of writing.
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 

@@ -46,7 +46,7 @@ COMMANDS = (
 
 
 class Group(TyperGroup):
-    """Turns what can go wrong into one line and an exit code."""
+    """Turns an error into one line and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -57,7 +57,7 @@ class Group(TyperGroup):
         except MsprobeError as error:
             _fail(ctx, str(error), EXIT_FAILED)
         except BrokenPipeError:
-            # The reader has seen enough. What Python flushes at exit goes nowhere.
+            # The reader has seen enough. Python's flush at exit goes nowhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(EXIT_BROKEN_PIPE) from None
         except KeyboardInterrupt:
@@ -68,7 +68,7 @@ class Group(TyperGroup):
 
 @contextmanager
 def _complete_answers(ctx: Any) -> Iterator[None]:
-    """Says which servers of a cluster did not answer, and ends with EXIT_FAILED where there were any."""
+    """Names the servers of a cluster that did not answer, and ends with EXIT_FAILED if there are any."""
     from msprobe_client.output import warn
 
     said: set[str] = set()

@@ -138,7 +138,7 @@ def mark_roll_up(row: Row) -> Mark:
 
 
 def tensor_columns(*, layouts: bool) -> list[Column]:
-    """layouts: how shards were joined stands in a table, too."""
+    """layouts: a table also shows how shards were joined."""
     return [
         replace(column, in_table=True) if layouts and column.name == "layout" else column for column in TENSOR_COLUMNS
     ]
@@ -161,7 +161,7 @@ def worst_first(items: Iterable[ComparedTensor], max_rows: int) -> Iterator[Comp
 
 
 def summary(total: RollUp, lonely: list[UnpairedStep], *, shown: int | None) -> list[str]:
-    """Lines after a table. shown: how many rows stand in it, where there could be more."""
+    """Lines after a table. shown: its number of rows, if there could be more."""
     counted = ", ".join(f"{count} {verdict}" for verdict, count in total.verdicts.items())
     lines = [f"{total.rows} compared: {counted or 'nothing'}"]
     if shown is not None and total.differences > shown:

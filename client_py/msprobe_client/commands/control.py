@@ -85,7 +85,7 @@ def run(
     )
     rows = [{column.name: getattr(item, column.name) for column in columns} for item in answer.processes]
     write(options.format or Format.table, columns, rows)
-    # A status tells of the last command, which may have been refused; the status was not.
+    # A status reports the last command. That one may have been refused, the status was not.
     refused = action is not Action.status and any(item.refused for item in answer.processes)
     if refused or any(item.answer in ("silent", "unable") for item in answer.processes):
         raise typer.Exit(EXIT_FAILED)

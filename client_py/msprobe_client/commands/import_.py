@@ -30,7 +30,7 @@ def run(
     from msprobe_client import dump_files
     from msprobe_client.output import Column, Format, progress, warn, write
 
-    dump_files.find(directory)  # before a data directory is made for nothing
+    dump_files.find(directory)  # before a data directory is made in vain
     with options.connect(create=True) as client, progress.bar(f"import {directory}", "bytes") as advance:
         report = client.import_dump(directory, run, progress=advance)
     for warning in report.warnings:

@@ -1,4 +1,4 @@
-"""What several subcommands take, and how they reach the server."""
+"""Options of several subcommands, and their way to the server."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Common:
             raise typer.BadParameter("--server and --data_dir exclude each other; give one of them")
         if self.server is None and self.data_dir is None and not os.environ.get(ENVIRONMENT):
             raise typer.BadParameter(f"no server: give --server ADDRESS or --data_dir DIR, or set {ENVIRONMENT}")
-        # Of failures there is one line, ours; gRPC's own log would stand beside it.
+        # A failure is one line of ours, without gRPC's own log beside it.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from msprobe_client.address import target_of
         from msprobe_client.client import Client
@@ -149,7 +149,7 @@ def common(context: typer.Context, server: str | None, data_dir: Path | None, ch
 
 
 def usage(check: Callable[[str], T], value: str, option: str) -> T:
-    """check(value), whose InvalidArgument is the command line's fault."""
+    """check(value); its InvalidArgument becomes an error of the command line."""
     try:
         return check(value)
     except InvalidArgument as error:
@@ -157,7 +157,7 @@ def usage(check: Callable[[str], T], value: str, option: str) -> T:
 
 
 class Selection:
-    """Of --step and --rank: which steps and ranks are meant. Nothing given: all."""
+    """The steps and ranks of --step and --rank; without these options, all."""
 
     def __init__(self, steps: list[str] | None, ranks: list[str] | None) -> None:
         self._texts = (steps or [], ranks or [])
@@ -177,7 +177,7 @@ class Selection:
         )
 
     def of(self, run: str, summaries: list[StepSummary]) -> list[StepSummary]:
-        """Those of the run's that are meant; NotFound says what there is."""
+        """The run's steps and ranks that are meant; NotFound lists those that there are."""
         chosen = [summary for summary in summaries if self.has(summary)]
         if not chosen:
             steps, ranks = (" ".join(texts) or "any" for texts in self._texts)

@@ -104,7 +104,7 @@ def _told(origin: Overflow) -> list[str]:
 
 
 def _write_anomalies(client: Client, source: str, found: list[Overflow], output: Path) -> list[str]:
-    """Where it was written. Of a run, the step is exported to be looked at."""
+    """Writes the files, and gives a line that names them. A run's step is exported for that."""
     from msprobe_client.analysis_client import RUN_PREFIX, is_path
     from msprobe_client.compat.overflow_command import first_of_each_rank, write_anomalies
 

@@ -131,7 +131,7 @@ def run(
 
 @contextmanager
 def _as_run(client: Client, source: str) -> Iterator[str]:
-    """The run's name; of a dump, that of the run it is for as long as this takes."""
+    """The run's name. A dump is a run while the context lasts."""
     from msprobe_client.analysis_client import RUN_PREFIX, is_path, uploaded
 
     if not is_path(source):
@@ -160,7 +160,7 @@ def _records_of_request(
     position: int | None,
     stack: bool,
 ) -> Iterator[Record]:
-    """Of each forward pass that held the request (and the position), whole: other requests of the batch too."""
+    """All records of each forward pass that held the request (and the position), with the batch's other requests."""
     steps = client.steps(run, request=request, position=position)
     if not steps:
         what = "a token" if position is None else f"token {position}"

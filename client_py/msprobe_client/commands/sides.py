@@ -1,4 +1,4 @@
-"""What subcommands over runs and dumps take, and how they reach a server for them."""
+"""Options of the subcommands over runs and dumps, and their way to a server."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Judging:
 
 
 def read_file(option: str, read: Any) -> Any:
-    """read(name_mapping); a file that is wrong is the command line's fault."""
+    """read(name_mapping); a wrong file becomes an error of the command line."""
     from msprobe_client import name_mapping
     from msprobe_client.errors import MsprobeError
 
@@ -121,7 +121,7 @@ def _tolerance(text: str) -> tuple[str, tuple[float | None, float | None]]:
 
 
 def server_of(options: Common, *sources: str) -> bool:
-    """Whether a server was named that is to answer; directories alone are read by one of our own."""
+    """Whether a named server has to answer; a server of our own reads directories."""
     from msprobe_client.address import ENVIRONMENT
     from msprobe_client.analysis_client import is_path
 
@@ -137,7 +137,7 @@ def server_of(options: Common, *sources: str) -> bool:
 
 @contextmanager
 def connected(options: Common, *sources: str) -> Iterator[Client]:
-    """The server that was named; for directories alone, one of our own for as long as this takes."""
+    """The named server; for directories alone, one of our own while the context lasts."""
     if server_of(options, *sources):
         with options.connect() as client:
             yield client

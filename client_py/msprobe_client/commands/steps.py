@@ -88,7 +88,7 @@ def run(
 
 
 def _spans(item: StepSummary) -> list[dict[str, Any]]:
-    """A line for each pass of the step that held the request; one for the step where none was asked for."""
+    """A line for each pass of the step that held the request; without a request, one line for the step."""
     return [
         {
             "pass": span.token,

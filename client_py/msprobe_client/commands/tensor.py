@@ -64,7 +64,7 @@ def run(
         [] if part is None else [_slice(text) for text in part.strip().removeprefix("[").removesuffix("]").split(",")]
     )
     for suffix in (".pt", ".npy"):
-        name = name.removesuffix(suffix)  # a file's name does as well
+        name = name.removesuffix(suffix)  # a file's name is taken too
     if output is None:
         if slices:
             raise typer.BadParameter("a part is written to a file; give --output FILE", param_hint="--slice")
@@ -103,7 +103,7 @@ def _slice(text: str) -> slice | int:
 
 
 def _place(client: Client, source: str, name: str, step: int | None, ranks: list[Rank]) -> tuple[int, Rank]:
-    """The one step and rank that hold the tensor."""
+    """The only step and rank with the tensor."""
     from msprobe_client.errors import FailedPrecondition, NotFound
 
     literal = re.sub(r"([*?\[])", r"[\1]", name)

@@ -1,4 +1,4 @@
-"""Options that say which tensors are meant, by what they are and what their statistics say."""
+"""Options that select tensors by name, type, shape and statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StatisticName(str, Enum):
-    """As msprobe_client.tensors.STATISTICS."""
+    """The same as msprobe_client.tensors.STATISTICS."""
 
     max = "max"
     min = "min"

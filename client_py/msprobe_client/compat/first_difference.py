@@ -1,7 +1,7 @@
-"""msprobe compare -da: which operation differs first, in the files of mindstudio-probe 26.2.0.
+"""msprobe compare -da: finds the operation that differs first, and writes the files of mindstudio-probe 26.2.0.
 
 compare_result_rank{R}_{time}.json has every operation of a rank with its rows of the result table.
-diff_analyze_{ns}.json has the first that differs, of the ranks where it comes before the fewest communications.
+diff_analyze_{ns}.json has the first difference of each rank in which it comes after the fewest communications.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _METRICS = ("MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr")
 _LIMIT_PERCENT = 50.0
-# Outputs that are not looked at, by operation.
+# Outputs that are ignored, by operation.
 _PASSED_OVER = {"npu_fusion_attention": (4, 5)}
 _IGNORED = ("Torch.empty", "Torch.fill", "Tensor.__setitem__")
 _COMMUNICATION = ("Distributed.", "MintDistributed.", "Communication.")
@@ -43,7 +43,7 @@ class Differing:
 
 
 class _RankJson:
-    """A table's form; keeps what differs first."""
+    """A table's form; keeps the first difference."""
 
     def __init__(self, target: Path, golden: Path) -> None:
         self.first: Differing | None = None
@@ -52,7 +52,7 @@ class _RankJson:
         self._names = result_file_names("json")
 
     def file_name(self, chunk: Any) -> str:
-        """Of the table that is written next; its peers are read."""
+        """Name of the next table's file; reads the table's peers."""
         for side, directory in self._sides.items():
             dump = dump_of(directory, chunk.step, rank_of(chunk.rank))
             self._messages[side] = messages_of(dump) if dump is not None else {}
@@ -74,7 +74,7 @@ class _RankJson:
             json.dump(found, file, indent=4)
 
     def _peers(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The sends and receives that the row's tensors stand for, each of its own row."""
+        """The sends and receives of the row's tensors, each with its own row."""
         peers: dict[str, Any] = {}
         for what in Message._fields:
             for side in self._sides:
@@ -86,7 +86,8 @@ class _RankJson:
 def write_first_difference(
     client: Client, target: Path, golden: Path, output: Path, *, fuzzy: bool, mapping: Any, **where: Any
 ) -> Iterator[str]:
-    """Writes the files; their paths as they are there. Without a difference there is no diff_analyze file."""
+    """Writes the files, and gives each path when its file is there. Without a difference there is no diff_analyze file.
+    """
     form = _RankJson(target, golden)
     first: dict[str, Differing] = {}
     for report in client.compare_tables(

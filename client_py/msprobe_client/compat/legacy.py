@@ -1,4 +1,5 @@
-"""The command of mindstudio-probe's name: ours under it, and one clear line for what it had and this does not."""
+"""The command `msprobe`, under mindstudio-probe's name: our commands, and one clear line for those that are not here.
+"""
 
 from __future__ import annotations
 

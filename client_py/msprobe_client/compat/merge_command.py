@@ -29,13 +29,13 @@ _CONTENTS = (
 )
 _GRADIENT = "Requires_grad Consistent"
 _MAXIMA = ("NPU max", "Bench max")
-# Of these the largest elements of both sides are shown instead.
+# For these metrics the largest elements of both sides are shown instead.
 _EMPTY = ("N/A", "unsupported", "Nan")
 
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """What one rank's workbook says of the chosen tensors: name -> metric -> cell."""
+    """The chosen tensors in one rank's workbook: name -> metric -> cell."""
 
     rank: int
     tensors: dict[str, dict[str, Any]]
@@ -151,7 +151,7 @@ def _metrics(header: list[str], wanted: list[str], path: Path) -> tuple[str, ...
 
 
 def _make_numbers(table: list[dict[str, Any]], metric: str) -> None:
-    """A column in which every text spells a number is one of numbers."""
+    """Makes numbers of a column in which every text spells one."""
     try:
         numbers = [float(cells[metric]) if isinstance(cells[metric], str) else cells[metric] for cells in table]
     except ValueError:

@@ -1,4 +1,4 @@
-"""msprobe overflow_check: where NaN and infinity come from in one step, in mindstudio-probe's file."""
+"""msprobe overflow_check: where NaN and infinity begin in one step, in mindstudio-probe's file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msprobe_client.examples import plain
 if TYPE_CHECKING:
     from msprobe_client.comparison import Overflow
 
-# What data_info holds, of forward and backward records.
+# Keys of data_info, for forward and backward records.
 _PARTS = ("input_args", "input_kwargs", "input", "output")
 
 
@@ -55,7 +55,8 @@ def _check(step: Path, output: Path) -> None:
 
 
 def first_of_each_rank(found: list[Overflow]) -> list[Overflow]:
-    """The first operation of each rank that makes NaN or infinity, of the ranks where fewest communications precede."""
+    """The first operation that makes NaN or infinity, of each rank in which it comes after the fewest communications.
+    """
     first: dict[tuple[int, Any], Overflow] = {}
     for item in found:
         first.setdefault((item.step, item.rank), item)
@@ -124,7 +125,7 @@ def _chain(parents: dict[str, Any], name: str) -> list[str]:
 
 
 def _stack(stacks: dict[str, Any], name: str) -> list[str]:
-    """Of both forms: {op: lines} and {number: [ops, lines]}."""
+    """Reads both forms: {op: lines} and {number: [ops, lines]}."""
     if name in stacks:
         return list(stacks[name])
     for group in stacks.values():

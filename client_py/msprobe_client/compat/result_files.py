@@ -10,7 +10,7 @@ from typing import Any
 def result_file_names(suffix: str, several: bool | None = None) -> Callable[[Any], str]:
     """Of each table: compare_result_{YYYYmmddHHMMSS}.csv, with rank or process where the dump has them in its path.
 
-    several: whether the name says which rank it is; by default it does. The step stands before where there are several.
+    several: whether the name has the rank; by default it does. The step stands before where there are several.
     """
     started = time.strftime("%Y%m%d%H%M%S")
     taken: set[str] = set()

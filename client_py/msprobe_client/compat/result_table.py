@@ -29,7 +29,7 @@ _WORDS = {" inf": "inf", " -inf": "-inf"}
 
 @dataclass(frozen=True, slots=True)
 class ResultTable:
-    """A table's header, and its rows as typed cells: what a spreadsheet shows as a number is one."""
+    """A table's header, and its rows as typed cells: a cell is a number if a spreadsheet shows one."""
 
     path: Path
     header: tuple[str, ...]
@@ -48,14 +48,14 @@ class ResultTable:
         return "NPU MD5" in self.header
 
     def texts(self) -> Iterator[list[str]]:
-        """Cells as they are spelt."""
+        """Cells as texts."""
         with self.path.open(encoding="utf-8", newline="") as file:
             reader = csv.reader(file)
             next(reader)
             yield from reader
 
     def rows(self, *, truths: bool = True) -> Iterator[list[Cell]]:
-        """truths: those of arguments are values; otherwise texts, as those of tensors of bool are."""
+        """truths: truth values of arguments are values; otherwise they are texts, as are those of tensors of bool."""
         header = self.header
         npu_dtype, bench_dtype = header.index("NPU Dtype"), header.index("Bench Dtype")
         numbers = [(index, -1) for index, name in enumerate(header) if self.has_contents and name in CONTENT_METRICS]

@@ -14,17 +14,16 @@ SHEET_ROWS = 1048500
 
 
 class TableForm(Protocol):
-    """What becomes of a table that the server wrote as csv."""
+    """A form for the tables that the server writes as csv."""
 
     def write(self, table: Path, target: Path) -> None:
         """Makes target, whole or not at all."""
 
 
 class ResultXlsx:
-    """Cells as mindstudio-probe has them, which leaves them white; coloured: rows by their Result.
-
-    training: tables of a training step against inference, where truth values of arguments are texts, and names of
-    several tensors in one cell a line each.
+    """Cells as in mindstudio-probe's workbooks, without colours. coloured: rows by their Result. training: tables of a
+    training step against inference, in which truth values of arguments are texts, and a cell with several names has a
+    line for each.
     """
 
     def __init__(self, *, coloured: bool, training: bool = False) -> None:

@@ -23,7 +23,7 @@ _RELATIVE = ("MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativ
 _METRICS = ("Cosine", "MaxAbsErr", "MaxRelativeErr", "One Thousandth Err Ratio", "Five Thousandths Err Ratio")
 _STATISTICS = (*NPU_STATISTICS, *BENCH_STATISTICS)
 
-# Of 1.0.4: rows are warned of where a statistic differs by more than half of the larger one.
+# In 1.0.4 a row has a warning if a statistic differs by more than half of the larger one.
 _MAGNITUDE = 0.5
 _COSINE, _COSINE_LEAST, _COSINE_SAME = 0.99, 0.9, 0.99999
 _MAX_ABS, _MAX_ABS_MOST = 0.001, 1
@@ -40,7 +40,7 @@ class V1Row:
     cells: dict[str, Cell]
     is_input: bool  # parameters are neither
     is_output: bool
-    failed: bool  # what the advice looks for
+    failed: bool  # searched by the advice
     colour: str = ""
 
 
@@ -117,7 +117,7 @@ def _row(texts: dict[str, str], make: Any) -> V1Row:
 
 
 def _v1_name(name: str) -> str:
-    """Keyword arguments are lists of one there."""
+    """In 1.0 a keyword argument is a list of one."""
     last = name.rpartition(".")[2]
     return name if last.isdecimal() or ".parameters" in name else f"{name}.0"
 
@@ -210,7 +210,7 @@ def _none(text: str) -> str:
 
 
 def _shown(value: Cell) -> Cell:
-    """What no spreadsheet takes for a number ends with a tab there."""
+    """A text that no spreadsheet takes for a number ends with a tab in 1.0."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value}\t"
     return value

@@ -1,7 +1,7 @@
-"""How answers are shown: table, json, csv, csv-safe, xlsx, parquet. A new format is one file {name}_rows.py here and
-one line in Format, and where it is binary one in BINARY.
-
-Every command answers through write(), so that each format says all there is to say: rows, and the Ending."""
+"""The formats of answers: table, json, csv, csv-safe, xlsx, parquet. A new format is one file {name}_rows.py here and
+one line in Format, and for a binary one a line in BINARY. Every command answers through write(), so each format has the
+whole answer: rows, and the Ending.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import IO, Any, Literal, TypeAlias
 from msprobe_client.visible import visible
 
 Row: TypeAlias = Mapping[str, Any]
-# How a row is marked where there are colours: red, yellow, not at all.
+# Colour of a row: red, yellow, or none.
 Mark: TypeAlias = Literal["bad", "doubtful", ""]
 Marker: TypeAlias = Callable[[Row], Mark]
 
@@ -31,8 +31,8 @@ class Column:
     show: Callable[[Any], str] = str  # in a table
     right: bool = False
     in_table: bool = True
-    width: int = 0  # in a table that is live, where no rows are waited for
-    # What parquet holds; nothing: what the first rows have.
+    width: int = 0  # in a live table, which does not wait for rows
+    # Type in parquet; absent: that of the first rows.
     kind: Literal["int", "float", "text", ""] = ""
 
 
@@ -47,7 +47,7 @@ class Format(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What an answer says besides its rows."""
+    """The rest of an answer, besides its rows."""
 
     # Sentences: behind a table, "notes" of a json document; on stderr where these go to a file, or another format.
     notes: Sequence[str] = ()
@@ -76,7 +76,7 @@ def _unmarked(row: Row) -> Mark:
     return ""
 
 
-# What was said on stderr of this answer; "warnings" of a json document.
+# Lines on stderr about this answer; "warnings" of a json document.
 warnings: list[str] = []
 
 

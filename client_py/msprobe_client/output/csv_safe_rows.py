@@ -1,4 +1,4 @@
-"""CSV for a spreadsheet: no cell is taken for a formula, whoever named what stands in it.
+"""CSV for a spreadsheet: no cell is taken for a formula, whoever chose the names in it.
 
 A text that begins with = + - @, wide or not, after spaces or not, has ' before it; control characters stand as \\n or
 \\x1b; numbers are as in csv.
@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from msprobe_client.output import Column, Ending, Marker, Row, csv_rows
 from msprobe_client.visible import visible
 
-_BEGINS_A_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # wide ones, too, which some spreadsheets take for the others
+_BEGINS_A_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")  # wide ones too, because some spreadsheets treat them alike
 
 
 def write(

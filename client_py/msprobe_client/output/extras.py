@@ -13,7 +13,7 @@ class NotInstalled(MsprobeError):
 
 
 def extra(module: str, name: str) -> Any:
-    """The module, which `pip install msprobe-client[name]` brings."""
+    """The module; `pip install msprobe-client[name]` installs it."""
     try:
         return importlib.import_module(module)
     except ImportError:

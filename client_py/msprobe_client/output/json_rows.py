@@ -1,6 +1,6 @@
 """One strict JSON document, {"rows": [...], ...}, with a row to a line.
 
-What JSON lacks are the strings "NaN", "Infinity" and "-Infinity".
+Numbers that JSON lacks are the strings "NaN", "Infinity" and "-Infinity".
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from msprobe_client.output import Column, Ending, Marker, Row, warnings
 def write(
     columns: Sequence[Column], rows: Iterable[Row], to: TextIO, mark: Marker, ending: Callable[[], Ending]
 ) -> None:
-    """Every key of a row, columns or not. A document whose rows break off ends whole, and says why under "error"."""
+    """Every key of a row, columns or not. If the rows break off, the document is still whole, with the reason under
+    "error".
+    """
     del columns, mark
     begin = '{"rows": [\n'
     written: deque[int] = deque(maxlen=1)

@@ -1,4 +1,4 @@
-"""Parquet: the columns of csv, typed as they say or as the first rows are. Lists and nested values are json text."""
+"""Parquet: the columns of csv, with their own type or that of the first rows. Lists and nested values are json text."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def show(series: Sequence[TrendSeries], to: TextIO) -> None:
 
 
 def draw(series: Sequence[TrendSeries], path: Path) -> None:
-    """A picture of the kind that path's suffix says."""
+    """Writes a picture; path's suffix names the format."""
     matplotlib = extra("matplotlib", "plot")
     matplotlib.use("agg")
     figure_class = extra("matplotlib.figure", "plot").Figure
@@ -69,7 +69,7 @@ def draw(series: Sequence[TrendSeries], path: Path) -> None:
 
 
 def _by_token(series: Sequence[TrendSeries]) -> bool:
-    """Whether steps have several tokens: then these are counted through."""
+    """Whether steps have several tokens: then tokens are counted over all steps."""
     return any(point.token for one in series for point in one.points)
 
 

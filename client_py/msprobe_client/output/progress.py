@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
-# The bar that is shown: there is one at a time.
+# The visible bar: there is one at a time.
 _shown: list[Any] = []
 
 
@@ -42,7 +42,7 @@ def bar(title: str, unit: Literal["files", "bytes"]) -> Iterator[Callable[[int, 
 
 
 def gone_before(rows: Iterable[T]) -> Iterator[T]:
-    """The rows; the bar goes before the first of them, or when there is none."""
+    """The rows. The bar goes before the first row, or at the end if there is none."""
     remaining = iter(rows)
     first = next(remaining, None)
     while _shown:

@@ -12,7 +12,7 @@ from msprobe_client.errors import DataError
 
 @contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """A path beside target to write to; it takes target's name when the context is left without an exception."""
+    """A path beside target to write to; it gets target's name when the context is left without an exception."""
     scratch = target.parent / f".msprobe-{secrets.token_hex(8)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from msprobe_client.output import Column, Ending, Marker, Row
 from msprobe_client.output.csv_rows import cell
 from msprobe_client.output.extras import extra
 
-# Of solid fills, as mindstudio-probe's first line coloured its results.
+# Colours of solid fills, as in mindstudio-probe's 1.0 line.
 COLOURS = {"bad": "#FF0000", "doubtful": "#FFFF00"}
 # Excel's own limits.
 SHEET_ROWS = 1048576
@@ -49,7 +49,7 @@ def workbook(to: str | BinaryIO) -> Iterator[Any]:
 
 
 def put(sheet: Any, row: int, column: int, value: Any, fill: Any) -> None:
-    """A number as a number, a truth value as one; all else, and what Excel's numbers lack, as text."""
+    """Numbers and truth values as such; everything else, and numbers that Excel lacks, as text."""
     if isinstance(value, bool):
         sheet.write_boolean(row, column, value, fill)
     elif isinstance(value, int | float) and abs(value) <= 1.7e308:
