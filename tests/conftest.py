@@ -16,7 +16,7 @@ from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_memory_is_given_back(tmp_path_factory):
-    """What killed programs leave stays until it is adopted; here nobody comes."""
+    """Removes the files of killed programs, which would wait to be adopted."""
     yield
     ours = str(tmp_path_factory.getbasetemp()).encode()
     for path in pathlib.Path("/dev/shm").glob("msprobe-*"):
@@ -54,7 +54,7 @@ def client():
 
 @pytest.fixture
 def dump_path(tmp_path):
-    """A dump_path of this test alone; no server may outlive the test on it."""
+    """A dump_path of this test alone; no server on it may outlive the test."""
     path = tmp_path / "dump"
     yield path
     wait_for_servers_to_leave(path)
@@ -77,7 +77,7 @@ def traced(tmp_path, dump_path):
 
 @pytest.fixture
 def running(tmp_path, dump_path):
-    """As traced, but gives the Background, to be used as a context."""
+    """As traced, but gives a Background to use as a context."""
 
     def call(program, *arguments, env=None, **configuration):
         config = write_config(tmp_path / "config.json", dump_path, **configuration)
@@ -116,7 +116,7 @@ def killable(tmp_path_factory):
 
 @pytest.fixture
 def reconnecting(tmp_path, request, short_directory):
-    """Where programs run whose servers are killed and come back."""
+    """A place for programs whose servers are killed and come back."""
     scene = reconnects.Scene(tmp_path, short_directory, random.Random(request.node.name))
     yield scene
     scene.close()
@@ -124,7 +124,7 @@ def reconnecting(tmp_path, request, short_directory):
 
 @pytest.fixture(scope="module")
 def unkilled(killable, tmp_path_factory):
-    """What the same programs capture when nobody kills them."""
+    """The captures of the same programs when nobody kills them."""
     return kills.Reference(tmp_path_factory.mktemp("unkilled"), killable)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Everything that is measured: what capture costs (overhead.py), many ranks on one server (load.py),
-comparisons (compare.py), probes in compiled models (graph.py), and the microbenchmarks.
+"""Runs every benchmark: the cost of capture (overhead.py), many ranks on one server (load.py), comparisons
+(compare.py), probes in compiled models (graph.py), and the microbenchmarks.
 
 bench.py                  all of it, beside mindstudio-probe; 45 minutes. Writes docs/overhead.md, docs/load.md
 bench.py --pairs 10       fewer pairs of steps a row

@@ -5,7 +5,7 @@
     .venv/bin/python tests/bench/compare.py --only help,3k
 
 Needs the recorded pair (MSPROBE_REFERENCE), and for the real tool its environment (`make oracle`, or MSPROBE_ORACLE).
-Limits are those the product is held to; a row over its limit ends the script with 1 when the machine is quiet.
+On a quiet machine a row over its limit ends the script with 1.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def measure(command: list[str], environment: dict[str, str]) -> Cost:
 
 
 def tensor_pair(root: pathlib.Path, files: int = 1286, mebibytes: int = 450) -> None:
-    """Tensor files of both sides; those of the first half are equal."""
+    """Tensor files of both sides; the first half of them are equal."""
     import numpy
 
     draw = numpy.random.default_rng(1)
@@ -117,7 +117,7 @@ def tensor_pair(root: pathlib.Path, files: int = 1286, mebibytes: int = 450) -> 
 
 
 def torch_files(root: pathlib.Path) -> None:
-    """The .npy of a pair as .pt, which is what the real tool reads."""
+    """The .npy of a pair as .pt, the form that mindstudio-probe reads."""
     import numpy
     import torch
 
@@ -179,7 +179,7 @@ class Question:
 
 
 def questions(client: Client, root: pathlib.Path, wanted: Callable[[str], bool]) -> Iterator[Question]:
-    """What is asked of a server that holds the runs: wall time of the answer alone, the server's start apart."""
+    """Questions to a server that has the runs: wall time of the answer alone, without the server's start."""
     from stream_run import Plan, drawn, stream
 
     if wanted("runs"):
@@ -235,7 +235,7 @@ def processor_seconds(pids: list[int]) -> float:
 
 
 def await_rest(directory: pathlib.Path, seconds: float = 120) -> None:
-    """Until the server is done with what it does in the background after steps came: half a second without work."""
+    """Waits until the server has done its background work on new steps: half a second without work."""
     pids = running_on(directory)
     end = time.monotonic() + seconds
     spent = processor_seconds(pids)

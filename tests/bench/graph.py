@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What probes cost a compiled model: compile and run time beside the same model without, as ratios.
+"""The cost of probes in a compiled model: compile and run time over those of the same model without them.
 
 graph.py              a transformer of four blocks under inductor, every module probed
 graph.py --pairs 100  more pairs of runs of both models, in turn

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Load of many ranks on one server, both on this machine: what was sent, stored and dropped, and what it took.
+"""Load of many ranks on one server, both on this machine: sent, stored and dropped records, and their cost.
 
 load.py                       every scenario and the parts that have limits, about six minutes; prints the tables
 load.py --write               and writes build/bench/load.json and docs/load.md
@@ -7,8 +7,8 @@ load.py --only ranks64        one of them (may be given several times); --list n
 load.py --seconds 5           how long each emits (8 s; overload: --overload-seconds, 40 s)
 load.py --server-flag X       one more flag of the server (may be given several times)
 
-Server and load share the machine's cores, so a number is of both together. Beside them stand the physical limits of the
-disk, measured just before: synced 4 KiB writes a second and MB/s of a synced sequential write.
+Server and load share the machine's cores, so each number is for both together. Beside them stand the physical limits of
+the disk, measured just before: synced 4 KiB writes a second and MB/s of a synced sequential write.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Scenario:
     what: str
     ranks: int
     flags: tuple[str, ...] = ()
-    overload: float = 0.0  # times what `ranks64` reached; 0: as fast as it is taken
+    overload: float = 0.0  # times the rate of `ranks64`; 0: as fast as the server takes
     long: bool = False  # emits for --overload-seconds
     starts: bool = False  # then the server is started again, after a clean stop and after kill -9
 
@@ -194,7 +194,7 @@ def measure(scenario: Scenario, options: argparse.Namespace, reached: float) -> 
                 done = subprocess.run(load, capture_output=True, text=True, timeout=seconds + 2 * DRAIN_S)
             if done.returncode != 0:
                 raise SystemExit(f"load: {scenario.name} ended with {done.returncode}\n{done.stderr[-2000:]}")
-            found = json.loads(done.stdout.splitlines()[-1])  # behind what the agent may have to say
+            found = json.loads(done.stdout.splitlines()[-1])  # after lines of the agent, if any
             tensors, lost, payload_bytes, steps = stored(address, "load")
             size = sum(path.stat().st_size for path in (directory / "data").rglob("*") if path.is_file())
         finally:

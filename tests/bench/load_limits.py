@@ -1,4 +1,4 @@
-"""What a server must reach, each with its number: from what load.py measured, and from microbenchmarks of parts."""
+"""The limits of a server, each with the number measured by load.py or by a microbenchmark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Limit:
 
 
 def micro(binary: str, pattern: str) -> dict[str, dict[str, Any]]:
-    """Rows of a Google Benchmark binary by name; none where it is not built."""
+    """Rows of a Google Benchmark binary by name; none if it is not built."""
     path = BENCHMARKS / binary
     if not path.exists():
         return {}
@@ -72,7 +72,7 @@ def ready_after(command: list[str], socket: Path, log: Path) -> tuple[float, sub
 
 
 def measure_starts(command: list[str], directory: Path) -> dict[str, float]:
-    """Starts on the store in `directory`, whose server was killed: after that, and after a clean stop."""
+    """Starts a server on the store in `directory` after a kill, and after a clean stop."""
     socket, log = directory / "s", directory / "log"
     found = {}
     for name in ("start_killed_s", "start_clean_s"):

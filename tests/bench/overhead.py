@@ -9,13 +9,13 @@
 In each case plain and captured steps alternate A B B A in one process (overhead_worker.py). Its main thread has a core
 for itself; its other threads, the server and the interrupts of the disk have the other cores. A ratio is the median,
 over all A B B A, of the time of the two captured steps over that of the two plain ones around them, so that a machine
-that becomes slower for a while does so for both. There are as many A B B A as it takes to tell whether the limit is met.
-"spread" is the ratio of the first plain steps to the second. A first step is the first of a process, so it is the median
-of several processes, each against its own plain steps. CPU is that of the process and its server together, so nothing
-hides on another core. The embedded server's time to write each step's dump.json stands apart: it is its CPU less the CPU
-of a server that only stores. The floor is the time to read the tensors at the memory bandwidth of the same run; the
-target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is the peak of a program that
-captures less that of one without the tool, from the start of each. The microbenchmarks are those of
+that becomes slower for a while does so for both. There are as many A B B A as it takes to tell whether the limit is
+met. "spread" is the ratio of the first plain steps to the second. A first step is the first of a process, so it is the
+median of several processes, each against its own plain steps. CPU is that of the process and its server together, so
+nothing hides on another core. The embedded server's time to write each step's dump.json stands apart: it is its CPU
+less the CPU of a server that only stores. The floor is the time to read the tensors at the memory bandwidth of the same
+run; the target of a row whose floor is above its limit is 1.3 times the floor's part. Memory is the peak of a program
+that captures less that of one without the tool, from the start of each. The microbenchmarks are those of
 agent/stats/statistics_benchmark.cc, against a sum by eight vector accumulators and against zlib.
 """
 
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def cpu_limit(self) -> float:
-        """Of all CPU, as a multiple of what the caller's thread pays."""
+        """Limit of all CPU, as a multiple of the caller's thread's."""
         return 4 if self.tensors else 1.5
 
 
@@ -109,7 +109,7 @@ def python(ours: bool) -> Path:
 
 @contextmanager
 def server(scratch: Path) -> Iterator[str]:
-    """A server without an export of its own: what counts is that it has the payloads."""
+    """A server without exports: it only has to get the payloads."""
     beside = Path(sys.executable).with_name("msprobe-server")  # where `make build` puts it
     binary = os.environ.get("MSPROBE_SERVER_BINARY") or (str(beside) if beside.exists() else shutil.which(beside.name))
     if binary is None:
@@ -159,7 +159,7 @@ def work(ours: bool, arguments: tuple[str, ...], own_server: bool = False) -> di
 
 
 def streamed(case: Case, embedded: dict[str, Any], pairs: int) -> dict[str, Any]:
-    """CPU of the same steps with a server that only stores, and what the embedded one takes for the files beyond it."""
+    """CPU of the same steps with a server that only stores, and the embedded one's further CPU for the files."""
     row = row_of(case, work(True, (*case.arguments, "--pairs", str(pairs)), own_server=True))
     found = {name: row[name] for name in ("rest_cpu_ms", "server_cpu_ms")}
     return found | {"files_cpu_ms": max(0.0, embedded["server_cpu_ms"] - row["server_cpu_ms"])}
@@ -173,7 +173,7 @@ def peaks(ours: bool, arguments: tuple[str, ...], own_server: bool, steps: int, 
 
 
 def memory(case: Case, ours: bool, steps: int, processes: int) -> dict[str, float]:
-    """MiB that capture adds to the peak: between medians of processes, the least and the most that they are apart."""
+    """MiB that capture adds to the peak: the difference of medians of processes, and the least and most difference."""
     model = tuple(word for word in case.arguments if word in ("--train", "--layers", "2"))
     without = peaks(ours, (*model, "--plain"), False, steps, processes)
     captured = peaks(ours, case.arguments, case.own_server, steps, processes)
@@ -232,7 +232,7 @@ def row_of(case: Case, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def first_steps(case: Case, processes: int) -> dict[str, Any]:
-    """What the first captured step of a process costs it: the median of fresh processes."""
+    """The cost of a process's first captured step: the median of fresh processes."""
     found = []
     for _ in range(processes):
         result = work(True, (*case.arguments, "--mode", "first", "--pairs", "10"), case.own_server)
@@ -284,7 +284,9 @@ def micro() -> list[dict[str, Any]]:
 
 
 def stopped(ours: bool, turns: int, processes: int) -> dict[str, float]:
-    """Steps of processes with a stopped debugger beside those of as many without, of which no two are equal either."""
+    """Steps of processes with a stopped debugger beside those of as many without one, which differ among themselves
+    too.
+    """
     with tempfile.TemporaryDirectory(prefix="msprobe-bench") as root:
         workers: dict[tuple[str, int], subprocess.Popen[str]] = {}
         for number in range(processes):
@@ -349,7 +351,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             continue
         row: dict[str, Any] = {}
         for ours in tools:
-            # With tensors the caller's CPU, to which all of it is compared, is a small part of a noisy step.
+            # With tensors, all CPU is compared to the caller's, which is a small part of a noisy step.
             pairs = options.pairs * (3 if case.tensors else 1) if ours else options.real_pairs
             asked = ["--pairs", str(pairs)]
             if ours:
@@ -468,8 +470,8 @@ def markdown(found: dict[str, Any]) -> str:
     lines = [
         f"Measured on {found['machine']}, one torch thread, load average {found['load']:.1f} when it began; it took "
         f"{found['seconds'] / 60:.0f} minutes. Ratios are of wall times; those in brackets are of the caller's CPU "
-        "time. *x of y*: measured, and its limit; bold where it is missed. First steps: the median of fresh processes, and "
-        "their range.",
+        "time. *x of y*: measured, and its limit; bold where it is missed. First steps: the median of fresh "
+        "processes, and their range.",
         "",
         "| case | pairs: ours, theirs | plain ms | plain / plain | mindstudio-probe | ours | floor | first step "
         "| CPU ms a step: caller | rest of the process | server | dump.json | all but dump.json / caller "
@@ -482,8 +484,8 @@ def markdown(found: dict[str, Any]) -> str:
         processes, bounds = ratio["processes"], f"{ratio['least']:.3f} to {ratio['most']:.3f}"
         shown, missed = f"{ratio['ratio']:.3f}", name == "ours" and ratio["ratio"] > ratio["most"]
         lines.append(
-            f"| debugger stopped, {NAMES.get(name, name)}: step's time against a process without, medians of {processes} each "
-            f"| {bold(shown, missed)} | within what those without differ by: {bounds} |"
+            f"| debugger stopped, {NAMES.get(name, name)}: step's time against a process without, medians of "
+            f"{processes} each | {bold(shown, missed)} | within what those without differ by: {bounds} |"
         )
     aims = {"ours": 5, "ours, no stacks": 3}
     for name, cost in found.get("record", {}).items():

@@ -121,7 +121,7 @@ def pin(directory: pathlib.Path) -> None:
 
 
 def settle(marks: list[str]) -> None:
-    """Until the server has nothing left to do of what came before, at most 20 s."""
+    """Waits until the server has done all its work, at most 20 s."""
     used = server_cpu(marks)
     for _ in range(40):
         time.sleep(0.5)  # between two looks at the server's CPU time
@@ -167,7 +167,7 @@ class Clocks:
 
 
 def is_told(times: dict[str, list[dict[str, float]]], options: argparse.Namespace) -> bool:
-    """Whether the steps so far tell on which side of the aim their ratio is, or what it is to half a percent."""
+    """Whether the steps so far show on which side of the aim their ratio is, or the ratio to half a percent."""
     plain, captured = ([row["wall"] for row in times[kind]] for kind in ("plain", "captured"))
     ratios = [sum(captured[i : i + 2]) / sum(plain[i : i + 2]) for i in range(0, len(plain), 2)]
     middle = statistics.median(ratios)
@@ -234,7 +234,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def peak(options: argparse.Namespace) -> dict[str, Any]:
-    """The most memory that a program has had after so many steps, the tool imported at its head or not at all."""
+    """A program's peak memory after this number of steps, with the tool imported at its head or not at all."""
     debugger = None
     if not options.plain:
         from msprobe.pytorch import PrecisionDebugger
@@ -310,7 +310,7 @@ def records(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def idle(options: argparse.Namespace) -> None:
-    """Steps on request: of a process without the tool, or with a debugger that has been stopped."""
+    """Steps on request, in a process without the tool or with a stopped debugger."""
     model, step = build(options)
     for _ in range(3):
         step()

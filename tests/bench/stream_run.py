@@ -15,7 +15,7 @@ _STREAM = "/msprobe.v1.Ingest/Stream"
 _FRAGMENTS_A_BLOCK = 500
 _NAMES = 200
 
-# Gives the numbers of one step of one rank, as many rows of max, min, mean, norm, variance as are asked for.
+# Gives the numbers of one step of one rank: the wanted number of rows of max, min, mean, norm, variance.
 Numbers = Callable[[int, int, int], "numpy.typing.NDArray[numpy.float32]"]
 
 

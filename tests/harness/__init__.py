@@ -1,1 +1,1 @@
-"""What the suites that cross rooms share: running traced programs, waiting on conditions, reading dumps."""
+"""Shared parts of the suites that cross rooms: running traced programs, waiting on conditions, reading dumps."""

@@ -1,8 +1,8 @@
-"""What `msprobe-client --format json` prints."""
+"""The output of `msprobe-client --format json`."""
 
 import json
 
 
 def rows(text):
-    """Of a document; none where the command failed before it said anything."""
+    """The rows of a document; none if the command failed before it printed anything."""
     return json.loads(text)["rows"] if text else []

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority and what it signs, by openssl."""
+"""Certificates for tests: an authority and certificates that it signs, by openssl."""
 
 import subprocess
 
@@ -8,7 +8,7 @@ def _openssl(*arguments, cwd):
 
 
 class Authority:
-    """A certificate authority and what it signs."""
+    """A certificate authority and the certificates that it signs."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -20,7 +20,7 @@ class Authority:
         self.ca = directory / "ca.pem"
 
     def sign(self, name, days=2):
-        """Certificate and key of a host that is this machine; days -1: it was valid until yesterday."""
+        """Certificate and key of this machine as a host; days -1: valid until yesterday."""
         at = self.directory
         _openssl(*f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}".split(), cwd=at)
         (at / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")

@@ -1,4 +1,4 @@
-"""What a device computed of tensors, beside what the host did (on_device_values.py)."""
+"""Compares a device's numbers of tensors with the host's (on_device_values.py)."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def numbers_of(leaf):
 
 
 def extended_values(dump_path, step, ask, client, output):
-    """The records that on_device_values.py saved in a step, with every number the store has."""
+    """The records that on_device_values.py saved in a step, with every number in the store."""
     data_dir = embedded_data_directory(dump_path)
     (row,) = ask("runs", data_dir=data_dir)
     run([client, "--data_dir", data_dir, "export", row["run"], "--output", output, "--extended"])
@@ -34,7 +34,7 @@ def extended_values(dump_path, step, ask, client, output):
 
 
 def differences_from_host(data, device):
-    """Each number of the device's that is not the host's, and how many records were looked at."""
+    """Each number of the device that differs from the host's, and the number of records compared."""
     wrong, checked = {}, 0
     for name, record in data.items():
         if "_device." not in name:

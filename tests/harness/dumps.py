@@ -38,7 +38,8 @@ def entries(dump_path, step=0):
 
 
 def exported_steps(dump_path):
-    """Numbers of the steps that have a rank's directory, which appears whole; a step's own is there before."""
+    """Numbers of the steps with a rank's directory. That one appears whole; the step's own directory is there before.
+    """
     ranks = (path for path in pathlib.Path(dump_path).glob("step*/*") if path.name.startswith(("rank", "proc")))
     return sorted({int(path.parent.name[4:]) for path in ranks if path.parent.name[4:].isdigit()})
 
@@ -49,7 +50,7 @@ def base_name(entry):
 
 
 def embedded_data_directory(dump_path):
-    """Where the server that the agent started kept what it received, once it has left it to others."""
+    """The data directory of the server that the agent started, once that server has let go of it."""
     wait_for_servers_to_leave(dump_path)
     found = [path for path in (pathlib.Path(dump_path) / ".msprobe").iterdir() if path.is_dir()]
     assert len(found) == 1, f"one data directory expected, found {found}"
@@ -57,7 +58,7 @@ def embedded_data_directory(dump_path):
 
 
 def leaves(value, place=()):
-    """Every tensor of a record, with where it stands."""
+    """Every tensor of a record, with its place."""
     if isinstance(value, dict) and "Max" in value:
         yield place, value
     elif isinstance(value, dict):

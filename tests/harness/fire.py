@@ -1,4 +1,6 @@
-"""Planned agents (tests/chaos/planned_agent.cc), what to disturb them and a server with, and the check of what came."""
+"""Planned agents (tests/chaos/planned_agent.cc), disturbances for them and a server, and the check of the stored
+records.
+"""
 
 import contextlib
 import dataclasses
@@ -77,8 +79,9 @@ def end(server):
 
 
 def check(data_dir, *, run_name="job", rank=0, acknowledged=0, steps=None, gaps=False):
-    """Fails, with every line, unless the data directory of a server that is gone has what it must; gives the number of
-    complete steps."""
+    """Checks the data directory of a server that is gone. Fails with every line of the check; gives the number of
+    complete steps.
+    """
     flags = [f"--check={data_dir}", f"--run={run_name}", f"--rank={rank}", f"--records={RECORDS}"]
     flags += [f"--acknowledged={acknowledged}", f"--gaps={str(gaps).lower()}"]
     if steps is not None:
@@ -154,7 +157,7 @@ def server_in(there, data_dir, log, *flags, prefix=()):
 
 @contextlib.contextmanager
 def small_disk(directory, mebibytes):
-    """A file system of its own that is soon full. Skips where nothing can be mounted."""
+    """A small file system that is soon full. Skips where nothing can be mounted."""
     directory = pathlib.Path(directory)
     directory.mkdir(parents=True)
     done = as_root("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", directory)

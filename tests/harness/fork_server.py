@@ -1,4 +1,4 @@
-"""A process that imports what is slow to import once, and forks another for each request."""
+"""A process that does slow imports once, and forks another for each request."""
 
 import json
 import os
@@ -20,8 +20,8 @@ class RequestFailed(AssertionError):
 class ForkServer:
     """Sends requests, one JSON object a line, and gives the answers, one after another. Thread-safe.
 
-    The program is started by the first request, and ended by close(). What it prints that is no object is passed over.
-    Invariant: a request that is not answered in time takes the process with it, and the next one starts another.
+    The first request starts the program, and close() ends it. Its other lines are passed over. Invariant: a request
+    without an answer in time ends the process, and the next request starts another.
     """
 
     def __init__(self, command, log, **env):

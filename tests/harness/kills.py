@@ -1,8 +1,7 @@
 """Programs that are killed at random moments, and the check that nothing they had captured died with them.
 
-The oracle is what the program itself wrote into a file that msprobe knows nothing of (programs/endless_training.py):
-which steps had ended and which calls had returned. What was captured is compared with the same program's that nobody
-killed.
+The oracle is a file of the program itself, unknown to msprobe (programs/endless_training.py): it says which steps had
+ended and which calls had returned. The captures are compared with those of the same program when nobody kills it.
 """
 
 import contextlib
@@ -37,13 +36,13 @@ OLD_STEPS = 150
 
 @dataclasses.dataclass
 class Tally:
-    """What a loop of kills has seen."""
+    """The counts of a loop of kills."""
 
     kills: int = 0
-    steps: int = 0  # that had ended, all of them found whole
-    records: int = 0  # of calls that had returned, all of them found
-    recovered: int = 0  # kills that left something which no server had
-    running: int = 0  # kills in a call, whose inputs were found
+    steps: int = 0  # ended steps, all found whole
+    records: int = 0  # records of returned calls, all found
+    recovered: int = 0  # kills that left records which no server had
+    running: int = 0  # kills within a call, whose inputs were found
 
     def add(self, other):
         for field in dataclasses.fields(self):
@@ -58,7 +57,7 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """What one rank has of one step."""
+    """One rank's records of one step."""
 
     data: dict
     construct: dict
@@ -109,7 +108,7 @@ def passed_in(oracle):
 class Program:
     def __init__(self, pid, oracle, log):
         self.pid, self._oracle, self._log = pid, oracle, log
-        self.reference, self.level = None, None  # what it is compared with
+        self.reference, self.level = None, None  # the values for comparison
         self._statistics = pathlib.Path(f"/proc/{pid}/stat")
         self._started = self._ticks()
 
@@ -167,7 +166,7 @@ class Reference:
 
 @contextlib.contextmanager
 def busy():
-    """Both processors are taken by others."""
+    """Keeps both processors busy."""
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
     try:
         yield
@@ -179,7 +178,7 @@ def busy():
 
 @contextlib.contextmanager
 def little_memory(mebibytes):
-    """A control group that may have so much. Skips where none can be made."""
+    """A control group with this limit of memory. Skips where none can be made."""
     name, root = f"msprobe-{uuid.uuid4().hex[:8]}", pathlib.Path("/sys/fs/cgroup")
     first = (root / "memory").is_dir()  # version 1
     group = (root / "memory" if first else root) / name
@@ -197,14 +196,15 @@ def little_memory(mebibytes):
 
 
 def memories_of(dump_path):
-    """What sessions of living or dead processes have beside the spool of a dump_path. A link that leads nowhere is of a
-    process that was killed before it had any."""
+    """Session memory of living and dead processes beside the spool of a dump_path. A dangling link belongs to a process
+    that was killed before it had any.
+    """
     spool = pathlib.Path(dump_path) / ".msprobe" / "spool"
     return sorted(path for path in spool.iterdir() if path.exists()) if spool.exists() else []
 
 
 def check(found, passed, level, reference):
-    """Fails unless what is found (a Step by number) is what had returned, once and right; gives a Tally."""
+    """Fails unless the found steps (by number) have every returned call, once and right; gives a Tally."""
     ended, position = passed
     tally = Tally(kills=1, steps=ended)
     assert set(range(ended)) <= set(found), f"of {ended} steps that had ended, {sorted(found)} are there"
@@ -241,7 +241,7 @@ def check(found, passed, level, reference):
 
 
 def soon(look):
-    """What look() gives when the step that was not ended is written, too: its session is given up a moment later."""
+    """The result of look() when the unended step is written too: its session is given up a moment later."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -253,7 +253,7 @@ def soon(look):
 
 
 def steps_of(directory, pid):
-    """What was exported of one process, by step."""
+    """The exports of one process, by step."""
     found = {}
     for path in pathlib.Path(directory).glob(f"step*/proc{pid}"):
         found[int(path.parent.name[4:])] = read_step(path)
@@ -265,7 +265,7 @@ def client(*arguments, prefix=(), **options):
 
 
 def ask_recover(path, *options, prefix=()):
-    """What `msprobe-client recover` says, a row a session, and how it ends."""
+    """The rows of `msprobe-client recover`, one a session, and its exit code."""
     done = client("recover", path, *options, "--format", "json", prefix=prefix, check=False)
     assert done.returncode in (0, 3), done.stderr
     return answers.rows(done.stdout), done.returncode
@@ -281,13 +281,13 @@ ADOPTED = re.compile(r"is adopted: (\d+) batches, (\d+) payloads, (\d+) records"
 
 
 def adopted_in(log):
-    """How many sessions a server adopted of which it had not everything."""
+    """The number of sessions that a server adopted because it lacked a part of them."""
     return sum(any(map(int, numbers)) for numbers in ADOPTED.findall(pathlib.Path(log).read_text(errors="replace")))
 
 
 @dataclasses.dataclass
 class Scene:
-    """Where programs run and are killed, and how what they left comes to a server."""
+    """A place where programs run and are killed, and the ways in which a server gets their records."""
 
     directory: pathlib.Path
     reference: Reference
@@ -307,7 +307,7 @@ class Scene:
         return program
 
     def _killed(self, dump_path, **top):
-        """A program of which all but its first moments were captured, killed at a random moment."""
+        """A program, captured from its first moments on and killed at a random moment."""
         program = self._start(dump_path, **top)
         program.reaches(self.chance.randrange(self.steps))
         time.sleep(self.chance.random() * 0.02)  # anywhere in a step, or between two
@@ -322,7 +322,7 @@ class Scene:
         return soon(lambda: self._check(program, directory))
 
     def out_of_memory(self, group, kills):
-        """A thread of the program takes what the control group may have, and the kernel kills it."""
+        """A thread of the program takes all of the control group's memory, and the kernel kills the program."""
         total = Tally()
         for _ in range(kills):
             dump_path = self.directory / f"dump{self.count}"
@@ -338,7 +338,7 @@ class Scene:
         return total
 
     def embedded(self, kills):
-        """The server that the program has started adopts, or whoever comes next: another program, or `recover`."""
+        """The program's own server adopts, or the next to come: another program, or `recover`."""
         total = Tally()
         for _ in range(kills):
             dump_path = self.directory / f"dump{self.count}"
@@ -371,7 +371,7 @@ class Scene:
         wait_until(lambda: not program.alive(), 120, "the next program ends")
 
     def named(self, server, kills):
-        """Programs that have named a server, killed one after another. Gives what exported() takes."""
+        """Programs that have named a server, killed one after another. Gives the arguments of exported()."""
         killed = []
         for _ in range(kills):
             name = f"run{uuid.uuid4().hex}"
@@ -380,11 +380,11 @@ class Scene:
 
     @property
     def memories(self):
-        """Of the programs that named() has killed."""
+        """The exports of the programs that named() has killed."""
         return memories_of(self.directory / "dump")
 
     def exported(self, server, killed, prefix=()):
-        """The check of what the server has of them, once it has adopted everything."""
+        """Checks the server's records of them, once it has adopted everything."""
         wait_until(lambda: not self.memories, 120, "what was left is adopted")
         total = Tally()
         for program, name in killed:
@@ -405,7 +405,7 @@ class Scene:
         return total
 
     def unreachable(self, socket, kills):
-        """No server can be reached until all of them are dead; then the one that they had named comes."""
+        """No server can be reached until all of them are dead; then the server that they had named starts."""
         killed = self.named(f"unix:{socket}", kills)
         assert self.memories, "they have left their memory"
         log = self.directory / "late.log"

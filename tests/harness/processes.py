@@ -18,7 +18,7 @@ SERVER_LINGER_S = 60  # for an embedded server whose agents are gone
 
 
 def wait_until(condition, timeout, what):
-    """Returns the first true result of condition(); fails after timeout seconds, naming what was waited for."""
+    """Returns the first true result of condition(); fails after timeout seconds, naming the condition."""
     deadline = time.monotonic() + timeout
     while True:
         result = condition()
@@ -64,7 +64,7 @@ def run_program(program, *arguments, python=sys.executable, **options):
 
 
 def run_with(python, program, *arguments, **env):
-    """Runs a program with this Python, or with another one that has its own packages and is not to see ours."""
+    """Runs a program with this Python, or with another one that has its own packages and must not see ours."""
     ours = {} if str(python) == sys.executable else {"PYTHONPATH": None}
     return run([python, program, *arguments], **ours, **env)
 

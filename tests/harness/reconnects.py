@@ -1,9 +1,8 @@
 """Programs whose server is killed at every phase of a step and comes back after every delay.
 
-What a program says of itself (programs/ledger.py, a file that msprobe knows nothing of) is compared with the same
-program's that nothing captures; what was captured of it with what was captured of the one whose server nobody kills,
-record by record and byte by byte. The server compares the digest of each record, taken when it was captured, when it
-exports it.
+The program writes a ledger (programs/ledger.py, unknown to msprobe), which is compared with the ledger of the same
+program without capture. Its captures are compared with those of a program whose server nobody kills, record by record
+and byte by byte. The server compares the digest of each record, taken when it was captured, when it exports it.
 """
 
 import contextlib
@@ -40,7 +39,7 @@ VARIANTS = (
 
 @dataclasses.dataclass
 class Tally:
-    """What a loop has seen; all of it was as it should be."""
+    """The counts of a loop without a fault."""
 
     processes: int = 0
     kills: int = 0
@@ -139,7 +138,7 @@ class Scene:
         return program.ledger
 
     def _captured(self, variant, disturb):
-        """(what the ledger says, the exported steps) of one program, whose server disturb(program, server) is given."""
+        """(ledger, exported steps) of one program; disturb(program, server) disturbs its server."""
         name = f"run{next(self._count)}"
         directory = self.directory / name
         directory.mkdir()
@@ -161,7 +160,7 @@ class Scene:
             shutil.rmtree(directory, ignore_errors=True)
 
     def check(self, variant, bare, kills_of_server):
-        """One program of a variant, whose server is killed so often."""
+        """One program of a variant, and the number of its server's kills."""
         key = json.dumps(variant)
         if key not in self.expected:
             ledger, self.expected[key] = self._captured(variant, lambda program, server: None)
@@ -174,7 +173,7 @@ class Scene:
                 said.append(f"killed at {phase} of step {step}, back after {delay} s")
                 program.reaches(step, phase)
                 server.kill()
-                time.sleep(delay)  # the server is gone for so long: what is tried here
+                time.sleep(delay)  # the time without a server, which is tried here
                 server.start()
                 if self.chance.random() < 0.7:  # else the next kill may come while it starts
                     server.ready()

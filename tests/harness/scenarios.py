@@ -1,4 +1,4 @@
-"""What is done to a server and its agents, for as long as the caller says, and what must be true afterwards.
+"""Disturbances of a server and its agents, for a time that the caller gives, and the checks after them.
 
 The short forms are tests/integration/test_under_fire.py, the long ones tests/chaos/test_long.py.
 """
@@ -11,11 +11,11 @@ from harness import fire
 from harness.fire import PlannedAgent
 from harness.processes import accepts_connections, external_server, wait_until
 
-AHEAD_MS = 8000  # that ranks may be apart when something is done to all of them
+AHEAD_MS = 8000  # ranks may be this far apart when a disturbance hits all
 RANKS = 2
 # A rank's memory holds about ten steps: what is held up goes through the spool.
 MEMORY_MB = 2
-# What a loaded machine may add to a bound that the agent keeps.
+# The time that a loaded machine may add to a bound of the agent.
 SCHEDULING_MS = 2000
 
 
@@ -57,7 +57,7 @@ def network_gone(directory, seconds):
         time.sleep(seconds)  # so long the network is gone
         for agent, (emitted, durable) in zip(agents, before, strict=True):
             assert agent.emitted > emitted + 5, "the agents went on"
-            # What was on its way when the cable was pulled may count.
+            # Batches on their way when the cable was pulled may count.
             assert agent.durable - durable < agent.emitted - emitted, "something arrived without a network"
         there.plugged(True)
         for agent in agents:
@@ -68,7 +68,7 @@ def network_gone(directory, seconds):
 
 
 def server_frozen(directory, address, seconds, policy):
-    """The server stands still: the policy alone says what is held up and what is lost, and both are bounded."""
+    """The server stands still: the policy alone decides between holding up and losing, and both are bounded."""
     bound = 1
     pause = _pause_ms(seconds)
     steps = _steps(seconds, pause)
@@ -122,7 +122,8 @@ def agent_frozen(directory, address, seconds):
 
 def agents_killed(directory, address, kills, seed=1):
     """kill -9 of agents at random moments, every third with a server that stands still, so that the spool holds what
-    the next process has to send. Of each a prefix is found, with all that was acknowledged."""
+    the next process has to send. A prefix of each is found, with everything acknowledged.
+    """
     chance = random.Random(seed)
     data = directory / "data"
     acknowledged, spooled = [], 0

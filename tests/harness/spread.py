@@ -1,15 +1,13 @@
-"""How sure a measurement is, so that a test fails where a limit is surely missed, and not where a machine was busy.
-
-Measure two things in turn, so that whatever else the machine does reaches both; look at the ratios of the pairs.
+"""Judges how sure a measurement is, so that a test fails if a limit is surely missed, and not if the machine was busy.
+Measure two things in turn, so that other work on the machine reaches both; look at the ratios of the pairs.
 """
 
 import math
 
 
 def median_between(values, doubt=0.01):
-    """Bounds that the median of what `values` are a sample of lies between, but for one time in 1 / doubt.
-
-    From the order of the values alone: of n, so many lie above the median as heads come up in n throws of a coin.
+    """Bounds of the true median of a sample, wrong one time in 1 / doubt. Only the order of the values counts: of n
+    values, as many lie above the median as heads come up in n throws of a coin.
     """
     ordered = sorted(values)
     count = len(ordered)
@@ -21,7 +19,7 @@ def median_between(values, doubt=0.01):
 
 
 def surely_above(values, limit, doubt=0.01):
-    """Whether the median is above the limit whatever of the spread was chance."""
+    """Whether the median is above the limit, even if the spread is chance."""
     return median_between(values, doubt)[0] > limit
 
 

@@ -1,4 +1,4 @@
-"""One step each: what torch.ops, indexing and the root give; checkpointing; threads. `--config FILE`."""
+"""One step each of torch.ops, indexing and the root module; checkpointing; threads. `--config FILE`."""
 
 import argparse
 import threading

@@ -1,4 +1,5 @@
-"""What the methods of PrecisionDebugger do with right and wrong arguments, as one JSON object a line: {"name": ...}.
+"""Calls methods of PrecisionDebugger with right and wrong arguments; prints the results, one JSON object a line:
+{"name": ...}.
 
 python api_surface.py NAME DUMP_PATH
 """
@@ -148,7 +149,7 @@ def custom_api():
 
 
 def listed_apis():
-    """APIs listed in $MSPROBE_CUSTOM_WRAP_OPS, one of which comes to be between two steps."""
+    """APIs listed in $MSPROBE_CUSTOM_WRAP_OPS; one of them is made between two steps."""
     import colorsys
 
     tool = debugger()

@@ -1,4 +1,5 @@
-"""A step under autocast and on a DTensor, without capture and with it: says whether their results are the same bits."""
+"""A step under autocast and on a DTensor, without capture and with it; prints whether the results have the same bits.
+"""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Captures small tensors step by step until a file appears, and says where it is: STEP n, and END at its last line.
+"""Captures small tensors step by step until a file appears, and prints its progress: STEP n, and END at its last line.
 
 bounded.py config.json FILE
 """

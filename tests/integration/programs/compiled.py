@@ -94,7 +94,7 @@ MODELS = {
 
 
 class Run:
-    """One compiled model, and what came of it."""
+    """One compiled model, and its results."""
 
     def __init__(self, name):
         torch.manual_seed(len(name))
@@ -127,7 +127,7 @@ class Run:
 
 
 def stopped_while_compiling(debugger):
-    """stop() by one thread while another compiles: what was left in, if anything."""
+    """stop() by one thread while another compiles: gives wrappers that stayed, if any."""
     before = {"F.relu.__code__": F.relu.__code__, "torch.conv2d": torch.conv2d}
     compiling, stopped = threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""What a value of a call looks like in dump.json, written from its documentation in plain Python and torch.
+"""The form of a call's value in dump.json, written from its documentation in plain Python and torch.
 
 Statistics are float64 computations. `mode` is a summary_mode; `cuts` the slices of the configuration.
 """
@@ -137,7 +137,7 @@ def raw(tensor):
 
 
 def differences(expected, actual, path="", size=1):
-    """Paths where two records differ. Mean and Norm may be off by float32 rounding, all else by nothing."""
+    """Paths where two records differ. Mean and Norm may be off by float32 rounding; everything else must be equal."""
     if isinstance(expected, dict) and isinstance(actual, dict):
         if list(expected) != list(actual):
             return [f"{path}: keys {list(actual)} instead of {list(expected)}"]

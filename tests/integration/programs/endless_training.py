@@ -1,4 +1,4 @@
-"""Trains a small net until it is killed; what has returned stands in the file --oracle, which msprobe knows nothing of.
+"""Trains a small net until it is killed; the file --oracle, unknown to msprobe, says which calls have returned.
 
 The file holds one number of 64 bits, written by one store each time: the step times 1024, plus how many of the
 beginnings and ends of that step's parts (oracle_layout.PARTS) have passed. --hang N: a call of step N never returns.

@@ -1,4 +1,4 @@
-"""Captures steps of tensors until it is told to end, and says where it is: STEP n, and END at its last line.
+"""Captures steps of tensors until it is told to end, and prints its progress: STEP n, and END at its last line.
 
 leaving.py config.json STEPS [own|wait]    own: with a handler of SIGINT of its own, which says HANDLED
                                            wait: captures its last step at SIGUSR1, says WAITING and calls

@@ -1,4 +1,4 @@
-"""Trains a small net whose parameters go on from step to step, and writes after each step what they are.
+"""Trains a small net whose parameters go on from step to step, and writes them after each step.
 
 --ledger gets a line a step: a hash of all parameters and moments, and the loss. --place holds one number of 64 bits,
 written by one store each time: the step times 16, plus the phase of it that has begun (PHASES). Without --config

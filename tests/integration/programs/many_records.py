@@ -1,4 +1,4 @@
-"""200,000 records in one step: prints what a block of 1,000 costs at its begin and at its end.
+"""200,000 records in one step: prints the cost of a block of 1,000 at its begin and at its end.
 
 Each cost is a ratio of processor times: of 1,000 calls that are recorded, to as many right behind them that are not.
 """

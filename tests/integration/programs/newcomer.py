@@ -1,4 +1,4 @@
-"""What somebody new to the tool writes: newcomer.py --config FILE CASE."""
+"""Programs as somebody new to the tool writes them: newcomer.py --config FILE CASE."""
 
 import argparse
 import sys

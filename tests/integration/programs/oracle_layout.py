@@ -1,4 +1,4 @@
-"""What endless_training.py does in a step, in order, and the records that each part leaves."""
+"""The parts of a step of endless_training.py, in order, and the records of each part."""
 
 LAYERS = 3
 SINES = 4

@@ -1,7 +1,7 @@
 """Builds modules from descriptions that are plain JSON, and runs them with and without the agent.
 
-The run without it writes down every call, in the order in which the program makes them: that is what the agent must
-have seen. All tensors are of shape 3 x 4.
+The run without it writes down every call, in the order in which the program makes them: the agent must have seen these.
+All tensors are of shape 3 x 4.
 
 A module is {"kind": "node", "children": [...], "ops": [[op, source, other], ...], "returns": KIND, "turns": N}, one of
 LEAVES, or {"kind": "alias", "of": N}, the Nth module that was built before. A node calls itself turns times.
@@ -219,7 +219,7 @@ def build(description, built):
 
 
 def one_pass(tree, step, encoder, around):
-    """(what the program sees, the tracer): outputs and gradients as bytes."""
+    """(results that the program sees, as bytes of outputs and gradients; the tracer)."""
     global TRACER
     torch.manual_seed(step["seed"])
     model = build(tree, [])

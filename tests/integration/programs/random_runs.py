@@ -1,4 +1,5 @@
-"""Runs what a test has drawn at random, and writes what the test must find. One JSON request a line, a fork each.
+"""Runs programs that a test has drawn at random, and writes the results that the test must find. One JSON request a
+line, a fork each.
 
 A request is {"out": DIR, "config": PATH, "mode": summary_mode, "cuts": [...], "steps": [...]}; a step is one of
 {"calls": [...]} (argument trees of a custom API) and {"model": ...} (random_models.py). In DIR: log.txt, and

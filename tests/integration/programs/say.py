@@ -1,4 +1,4 @@
-"""What programs tell the test that runs them."""
+"""Lines from programs to the test that runs them."""
 
 import sys
 

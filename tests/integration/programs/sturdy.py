@@ -139,7 +139,7 @@ def describe(value):
 def outcome(function, *args, **kwargs):
     try:
         return describe(function(*args, **kwargs))
-    except Exception as error:  # what the program sees is the thing under test
+    except Exception as error:  # the exception is the thing under test
         return f"{type(error).__module__}.{type(error).__name__}: {error}"
 
 

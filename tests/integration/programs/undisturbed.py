@@ -1,4 +1,4 @@
-"""What must hold while capturing and after stop(). Writes a JSON object: check -> null, or what went wrong."""
+"""Checks that hold while capturing and after stop(). Writes a JSON object: check -> null, or the failure."""
 
 import argparse
 import copy
