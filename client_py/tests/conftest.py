@@ -28,7 +28,7 @@ def strict(text: str) -> Any:
 
 
 def rows(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """Of a --format json answer."""
+    """The rows of a --format json answer."""
     found: list[dict[str, Any]] = strict(result.stdout)["rows"]
     return found
 

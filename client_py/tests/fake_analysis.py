@@ -30,7 +30,7 @@ def overflow(step: int) -> analysis_pb2.Overflow:
 
 
 class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
-    """Trend, Find, PreviewTensor and Overflow. Of a server that has `requests`, `hold` and `cancelled`."""
+    """Trend, Find, PreviewTensor and Overflow, for a server with `requests`, `hold` and `cancelled`."""
 
     requests: list[Any]
     hold: threading.Event
@@ -103,7 +103,7 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
         )
 
     def Overflow(self, request: analysis_pb2.OverflowRequest, context: Any) -> Iterator[analysis_pb2.OverflowResponse]:
-        """One origin of step 0, and once let go one of step 1; the first again where it is no stream that follows."""
+        """One origin of step 0, and once let go one of step 1; the first again unless the stream follows the run."""
         self.requests.append(request)
         context.add_callback(self.cancelled.set)
         yield analysis_pb2.OverflowResponse(overflow=overflow(0))

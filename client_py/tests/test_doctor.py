@@ -1,4 +1,4 @@
-"""msprobe-client doctor: each way in which things can be wrong is named, with what to do."""
+"""msprobe-client doctor names each fault, with what to do."""
 
 from __future__ import annotations
 

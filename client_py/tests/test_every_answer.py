@@ -1,4 +1,4 @@
-"""Every command in every format: each answer is whole, and says what the table says."""
+"""Every command in every format: each answer is whole, and says the same as the table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from test_compare import binary, recorded  # noqa: F401
 from msprobe_client.commands import COMMANDS
 
 TENSOR = "Functional.linear.0.forward.input.1"
-# What a command line may hold for what is on the machine.
+# Placeholders in a command line, for things on the machine.
 PLACES = ("{target}", "{golden}", "{dir}", "{scratch}")
 ON_A_STORE: dict[str, list[list[str]]] = {
     "runs": [[]],

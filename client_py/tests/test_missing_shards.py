@@ -1,4 +1,4 @@
-"""What is said where a server of the cluster did not answer."""
+"""The lines about a server of the cluster that did not answer."""
 
 from __future__ import annotations
 

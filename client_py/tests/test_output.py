@@ -1,4 +1,4 @@
-"""Answers as xlsx, Parquet and coloured tables, and what stands on a terminal."""
+"""Answers as xlsx, Parquet and coloured tables, and on a terminal."""
 
 from __future__ import annotations
 

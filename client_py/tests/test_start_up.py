@@ -1,4 +1,4 @@
-"""Asking for help must not cost what work costs."""
+"""Asking for help must not cost as much as work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_OF_SUBCOMMAND = 300
 MOST_MIB = 60
 
 
-# A process counts what its parent held when it was forked into its own peak, so the parent is a small one.
+# A forked process counts its parent's memory into its own peak, so the parent is small.
 MEASURE = """
 import os, sys
 child = os.posix_spawn(sys.executable, [sys.executable, *sys.argv[1:]], os.environ, file_actions=[

@@ -1,4 +1,6 @@
-"""trend, find, records with filters, tensor previews and slices, overflow --follow: what the commands ask and show."""
+"""trend, find, records with filters, tensor previews and slices, overflow --follow: requests and output of the
+commands.
+"""
 
 from __future__ import annotations
 

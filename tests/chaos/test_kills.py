@@ -24,7 +24,7 @@ def show(tally):
 
 @pytest.fixture(params=KILLS, ids="-".join)
 def plan(request):
-    """(steps of which a program is killed in one, how many to kill by server), on a machine as it is to be."""
+    """(the steps within which a program is killed, the number of kills by server), on a machine in the wanted state."""
     age, machine = request.param
     with kills.busy() if machine == "busy" else contextlib.nullcontext():
         yield kills.YOUNG_STEPS if age == "young" else kills.OLD_STEPS, KILLS[request.param]

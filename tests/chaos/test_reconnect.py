@@ -1,4 +1,4 @@
-"""Servers killed at every phase of a step and back after every delay: no value is another one."""
+"""Servers killed at every phase of a step and back after every delay: no value changes."""
 
 import contextlib
 

@@ -1,4 +1,6 @@
-"""PrecisionDebugger and the functions beside it: right and wrong arguments, what they leave, what they put back."""
+"""PrecisionDebugger and the functions beside it: right and wrong arguments, the records they leave, and the state they
+restore.
+"""
 
 import csv
 import inspect
@@ -16,7 +18,7 @@ TIMEOUT = pytest.mark.timeout(120)
 
 @pytest.fixture
 def surface(dump_path):
-    """surface(name): what the program told, by name (a list of the values told under it), and its output."""
+    """surface(name): the program's values by name (a list for each), and its output."""
 
     def call(name, python=sys.executable, path=dump_path, **env):
         done = run_with(python, PROGRAM, name, path, **env)
@@ -58,7 +60,7 @@ def test_signatures_are_those_of_mindstudio():
     assert parameters(random_save) == {"output_path": "./output"}
 
 
-# name: what the message holds: argument, value, what would be right
+# name: the message has the argument, its value, and the right ones
 WRONG = {
     "before construction": ["constructed", "PrecisionDebugger(config_path)"],
     "config_path number": ["config_path", "3", "JSON file"],
@@ -127,7 +129,7 @@ def test_steps_are_numbered_and_may_be_discarded(surface, dump_path):
     told, _ = surface("numbering")
     assert told["step"] == [{"loop": 1}, {"loop": 1}, {"loop": 2}]
     assert exported_steps(dump_path) == [0, 1, 7]
-    # The discarded step was step 1 too: what stands there is the third.
+    # The discarded step was step 1 too: the files there are those of the third.
     assert list(entries(dump_path, 1)) == ["Torch.neg.0.forward"]
     assert told["attributes"] == [{"task": "statistics", "iteration": 7, "level": "L1"}]
 

@@ -125,10 +125,10 @@ def test_every_call_leaves_a_record(sturdy, undisturbed_results):
     wanted += [f"Custom.take_{name}.0.forward" for name in ("empty_result", "plain_result", "and_raise", "last")]
     missing = [name for name in wanted if name not in data]
     assert not missing, f"{len(missing)} of {len(wanted)} are missing: {missing[:10]}"
-    # What raised has its input; it has no output.
+    # A call that raised has its input and no output.
     assert data["Custom.take_and_raise.0.forward"]["input_args"][0]["shape"] == [2]
     assert data["Torch.matmul.0.forward"]["input_args"]
-    # Calls after the ones that raised are whole.
+    # Later calls are whole.
     assert set(data["Custom.take_last.0.forward"]) == {"input_args", "input_kwargs", "output"}
     assert data["Custom.take_last.0.forward"]["output"][0]["shape"] == [3]
 

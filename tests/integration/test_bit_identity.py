@@ -26,7 +26,7 @@ NETS = ("qwen2", "two_path", "encoder", "qwen2 checkpointing", "conv", "decode")
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory):
-    """outcomes(agent) -> what the program computed; each agent runs once."""
+    """outcomes(agent) -> the program's results; each agent runs once."""
     root = tmp_path_factory.mktemp("identity")
     known = {}
 

@@ -1,4 +1,4 @@
-"""Capture that goes on and off costs torch.compile no graph, but one for each that ran before the first start."""
+"""Capture that goes on and off costs torch.compile no graph, except one for each that ran before the first start."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Processes that run are asked to capture otherwise, through their server: no restart, no file is edited."""
+"""Running processes are asked to change their capture, through their server: without a restart or an edited file."""
 
 import contextlib
 import sys

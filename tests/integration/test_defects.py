@@ -1,4 +1,6 @@
-"""Defects of mindstudio-probe that no other suite shows the absence of; test_documented.py has the whole list."""
+"""Defects of mindstudio-probe that are absent here, where no other suite shows it; test_documented.py has the whole
+list.
+"""
 
 import pytest
 from harness.dumps import entries, exported_steps, read_dump

@@ -27,7 +27,7 @@ def train(directory, *arguments, agent=True, timeout=100, **configuration):
 
 @pytest.fixture(scope="module")
 def off(tmp_path_factory):
-    """off(*arguments): what the program computes without the agent; each once."""
+    """off(*arguments): the program's results without the agent; each runs once."""
     known = {}
 
     def get(*arguments):
@@ -43,7 +43,7 @@ def computed(found):
 
 
 def differences(ours, theirs, exact=True):
-    """Of two tensors' numbers: extremes exact (or not), sums within rounding."""
+    """Compares two tensors' numbers: extremes exactly (or not), sums within rounding."""
     count = math.prod(theirs["shape"])
     norm = theirs["Norm"]
     size = norm / math.sqrt(count) if norm is not None and math.isfinite(norm) and count else 0
@@ -136,7 +136,7 @@ def test_a_kill_loses_what_had_not_come_back(tmp_path):
     whole = rank_directory(tmp_path / "dump", 0)
     assert not (whole / "INCOMPLETE").exists()
     assert all(leaf["Max"] is not None for _, leaf in leaves(read_dump(whole)["data"]))
-    # The device had begun nothing of step 1.
+    # The device had not begun step 1.
     assert exported_steps(tmp_path / "dump") == [0] or (rank_directory(tmp_path / "dump", 1) / "INCOMPLETE").exists()
 
 

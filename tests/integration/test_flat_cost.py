@@ -1,4 +1,4 @@
-"""The ten thousandth record of a step costs what the first did."""
+"""The ten thousandth record of a step costs as much as the first."""
 
 import re
 import sys

@@ -44,7 +44,7 @@ def records(dump, step=0):
 
 
 def differences(ours, theirs):
-    """Places whose numbers are further apart than CLOSE, of records that have the same tensors."""
+    """Places whose numbers are further apart than CLOSE, in records with the same tensors."""
     here, there = dict(leaves(ours)), dict(leaves(theirs))
     assert here.keys() == there.keys()
     found = []

@@ -1,4 +1,4 @@
-"""The ports for people and for Prometheus, attacked as somebody would who reaches them: over sockets, byte by byte."""
+"""Attacks the ports for people and for Prometheus as somebody who reaches them would: over sockets, byte by byte."""
 
 import contextlib
 import resource
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness.processes import external_server, find_binary, free_port, run, wait_until
 
-SOON_S = 15  # for an answer on a machine that is busy; what held others up took 30 s and more
+SOON_S = 15  # for an answer on a busy machine; a request that was held up took 30 s and more
 PLACES_OF_A_PEER = 64  # HttpServer::kOfAPeer
 PLACES = 256  # HttpServer::kConnections
 DEADLINE_S = 10  # for a request to come
@@ -24,7 +24,7 @@ class Ports:
         return socket.create_connection(("127.0.0.1", self.of[kind]), timeout=SOON_S, source_address=(peer, 0))
 
     def ask(self, kind, path=None, headers="Host: localhost\r\n", peer="127.0.0.1"):
-        """The whole answer, of a connection of its own."""
+        """The whole answer, on a connection of its own."""
         with self.connect(kind, peer) as one:
             one.sendall(f"GET {path or PATHS[kind]} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n".encode())
             return heard(one)

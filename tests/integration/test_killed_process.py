@@ -1,4 +1,4 @@
-"""kill -9 of the training process: what was finished is whole, what was streamed of the open step is there."""
+"""kill -9 of the training process: finished steps are whole, and the captured part of the open step is there."""
 
 import json
 
@@ -8,7 +8,7 @@ from harness.processes import wait_for_servers_to_leave, wait_until
 
 
 def passes(progress):
-    """How many forward passes the step that hangs has made, 0 before it."""
+    """Number of forward passes in the step that hangs, 0 before it."""
     text = progress.read_text() if progress.exists() else ""
     return int(text.partition(":")[2] or 0)
 
@@ -63,7 +63,7 @@ def test_sigterm_loses_no_finished_step(tmp_path, dump_path, running):
 
 @pytest.mark.timeout(120)
 def test_files_appear_whole(tmp_path, dump_path, running):
-    """Whoever looks into dump_path while it is written never sees half a file or an empty skeleton."""
+    """While dump_path is written, nobody sees half a file or an empty skeleton in it."""
     seen = set()
 
     def look():

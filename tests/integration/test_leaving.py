@@ -1,4 +1,4 @@
-"""The end of the process: bounded, said aloud, and left at Ctrl-C, whatever is still to be sent."""
+"""The end of the process: it is bounded, says why it waits, and leaves at Ctrl-C, with any number of unsent records."""
 
 import contextlib
 import os
@@ -85,7 +85,7 @@ def stuck(tmp_path):
 
 
 def stands_still(program):
-    """Whether its main thread has used no time between two looks."""
+    """Whether its main thread used no time for a moment."""
 
     def used():
         assert program.alive(), f"it has ended:\n{program.output[-4000:]}"

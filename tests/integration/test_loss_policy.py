@@ -1,4 +1,4 @@
-"""What becomes of records under each loss policy while the server is frozen, gone or slow, as `steps` shows it."""
+"""The fate of records under each loss policy while the server is frozen, gone or slow, as `steps` shows it."""
 
 import contextlib
 import json

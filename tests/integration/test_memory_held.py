@@ -1,4 +1,5 @@
-"""The peak of what capture adds to a process: libraries, buffers, and what its blocks keep malloc from joining."""
+"""The peak memory that capture adds to a process: libraries, buffers, and blocks that malloc cannot join because of it.
+"""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""What somebody new to the tool sees: what it says, when, and what it does not say."""
+"""The lines that somebody new to the tool sees, and when."""
 
 import json
 import re
@@ -93,7 +93,7 @@ def test_two_passes_over_one_forward_are_both_kept(traced, dump_path, client):
     pairs = {row["name"]: row["golden_name"] for row in rows(compared.stdout)}
     assert pairs["Functional.linear.1.backward.1.input.0"] == "Functional.linear.1.backward.1.input.0"
     assert pairs["Functional.linear.1.backward.input.0"] == "Functional.linear.1.backward.input.0"
-    # What an export says of the passes is understood again.
+    # An import understands the passes of an export.
     listed = run([client, "records", dump_path, "--step", "0", "--format", "json"])
     kinds = {row["name"]: (row["kind"], row["direction"]) for row in rows(listed.stdout)}
     assert kinds["Functional.linear.1.backward.1"] == ("api", "backward")

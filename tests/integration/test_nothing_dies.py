@@ -1,4 +1,4 @@
-"""Nothing that was captured dies with its process: tests/chaos/test_kills.py in short, and what else may happen."""
+"""Nothing that was captured dies with its process: tests/chaos/test_kills.py in short, and further cases."""
 
 import contextlib
 import dataclasses
@@ -73,7 +73,7 @@ def test_a_container_that_is_killed_whole(tmp_path, dump_path, unkilled):
     wait_until(lambda: not servers_of(dump_path), 30, "its server is gone with it")
     (memory,) = kills.memories_of(dump_path)
     assert memory.is_file() and not memory.is_symlink(), "on the volume, not in a /dev/shm that is gone"
-    # Of another process id, whose steps lie beside those of the first.
+    # A process with another id, whose steps lie beside those of the first.
     second = in_container(["--config", config, "--oracle", tmp_path / "other", "--pause", 0.2], last='"$@"; exit $?')
     with Background(second, tmp_path / "second.log") as container:
         container.wait_for(lambda: not memory.exists(), 120, "the next container has adopted it")
@@ -113,7 +113,7 @@ def test_without_room_it_says_so_once_and_captures_all(taken, said, tmp_path, du
 
 @pytest.mark.timeout(240)
 def test_recover_says_what_became_of_each(tmp_path, dump_path, short_directory, killable, unkilled):
-    """Those of living processes and of servers that are not there stay, and so does what it does not understand."""
+    """Files of living processes and of absent servers stay, and so do files that it does not understand."""
     task, level = "tensor", "L0"
     expected = unkilled(task, level)
     gone, there = f"unix:{short_directory / 'gone'}", f"unix:{short_directory / 'there'}"

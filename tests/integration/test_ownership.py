@@ -11,7 +11,7 @@ from harness.certificates import Authority
 from harness.processes import REPOSITORY, Background, environment, external_server, find_binary, free_port, run
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
-FAILED = 3  # what msprobe-client ends with
+FAILED = 3  # exit codes of msprobe-client
 NOBODY = 65534
 TOKENS = {
     "one": ("write", "1" * 20),
@@ -29,7 +29,7 @@ class Served:
         self._dump = reference / "dump" / "train_statistics_mix" / "step0" / "proc0"
 
     def send(self, name, *, ranks=1, user=None, **shown):
-        """Whether a job of that run gets its records there, and what it says."""
+        """Whether a job of that run gets its records there, and the job's output."""
         command = [GENERATOR, f"--server={self.address}", f"--dump={self._dump}", f"--run={name}", f"--ranks={ranks}"]
         command += ["--steps=1", "--records=5", "--policy=drop", "--drain=10"]
         done = subprocess.run(
@@ -53,7 +53,7 @@ class Served:
 
 
 def rows_of(text):
-    """Of either form of json output."""
+    """The rows of either form of json output."""
     with contextlib.suppress(ValueError):
         document = json.loads(text)
         if isinstance(document, dict) and "rows" in document:

@@ -1,4 +1,4 @@
-"""A real model, captured as its users do, with a fault planted: what analysis says of it, and of a clean one."""
+"""A real model, captured as its users do, with a planted fault: analysis finds it, and finds nothing in a clean one."""
 
 import json
 
@@ -36,7 +36,7 @@ def answer(client, *arguments, expected):
 def test_only_what_became_nan_by_itself_is_told(dumps, traced, client, task):
     found = answer(client, "overflow", dumps(traced, "nan", task), expected=1)["rows"]
     told = [(origin["step"], origin["tensor"], origin["origin"], origin["module"]) for origin in found]
-    # From step 3 on the optimizer has made every weight NaN: the first of them stands for all.
+    # From step 3 on the optimizer has made every weight NaN: only the first one is listed.
     assert told == [
         (2, "Functional.layer_norm.4.forward.input.2", "weight", "transformer.h.2.ln_1"),
         (3, "Functional.embedding.0.forward.input.1", "weight", "transformer.wte"),

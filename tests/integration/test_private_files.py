@@ -1,4 +1,4 @@
-"""What servers and clients write is for their user alone; what they export, for whom the user's umask says."""
+"""Files of servers and clients are for their user alone; exports follow the user's umask."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def plain_umask():
 
 
 def open_to_others(directory):
-    """What of a directory and all in it somebody else may read or enter."""
+    """Paths of a directory and below it that somebody else may read or enter."""
     found = [directory, *directory.rglob("*")]
     assert len(found) > 5, f"there is nothing in {directory}"
     return [str(path) for path in found if not path.is_symlink() and path.stat().st_mode & 0o077]

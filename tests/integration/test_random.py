@@ -1,7 +1,7 @@
-"""Models, argument trees and filters drawn at random: nothing raises, no bit changes, and the dump is what it must be.
+"""Models, argument trees and filters drawn at random: nothing raises, no bit changes, and the dump is right.
 
-What must be in the dump is written down by a run without the agent (programs/random_models.py) in an encoding that is
-written from its documentation (programs/encoding.py). Set MSPROBE_EXAMPLES for more examples than the default.
+A run without the agent writes down the expected dump (programs/random_models.py), in an encoding written from its
+documentation (programs/encoding.py). Set MSPROBE_EXAMPLES for more examples than the default.
 """
 
 import itertools
@@ -170,7 +170,7 @@ def directories(tmp_path_factory):
 
 
 def traced(server, directory, steps, *, mode="statistics", cuts=(), section=None, **config):
-    """(outcomes, dump_path): what the program saw and expects, a step each."""
+    """(outcomes, dump_path): the program's results and expectations, one a step."""
     directory.mkdir()
     section = {"summary_mode": mode, **({"slice": list(cuts)} if cuts else {}), **(section or {})}
     path = write_config(directory / "config.json", directory / "dump", section=section, **config)
@@ -205,7 +205,7 @@ def same(expected, actual):
 
 
 def with_keys(entries, data_mode):
-    """What is left of entries under a data_mode."""
+    """The part of entries that a data_mode keeps."""
     modes = set(data_mode) or {"all"}
     if "all" in modes:
         return dict(entries)

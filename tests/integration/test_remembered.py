@@ -1,4 +1,4 @@
-"""What is not read again is what nobody has written: no number of a changed weight is an old one."""
+"""A tensor is remembered only while nobody writes it: no number of a changed weight is an old one."""
 
 import json
 import platform
@@ -34,7 +34,7 @@ HAZARDS = (
 
 
 def watches_writes():
-    """Whether this kernel can tell who wrote; elsewhere nothing is remembered."""
+    """Whether this kernel reports writes; without that nothing is remembered."""
     release = tuple(int(part) for part in re.findall(r"\d+", platform.release())[:2])
     return release >= (6, 7)
 
@@ -44,7 +44,7 @@ def recalled(output):
 
 
 def run_hazards(directory, *hazards, **top):
-    """What the weight's checksums were and what was recorded, by hazard and "step call"; and the recalled numbers."""
+    """The weight's true and recorded checksums, by hazard and "step call"; and the recalled numbers."""
     config = write_config(directory / "config.json", directory / "dump", section={"summary_mode": "md5"}, **top)
     output = run([sys.executable, PROGRAMS / "remembered.py", config, *hazards]).stdout
     true = json.loads(re.search("TRUE (.*)", output)[1])

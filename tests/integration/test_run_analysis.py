@@ -1,4 +1,4 @@
-"""What analysis says of a run that was captured live is what it says of the files exported from it."""
+"""Analysis of a run that was captured live gives the same as analysis of its exported files."""
 
 import pytest
 from harness.processes import external_server

@@ -1,4 +1,4 @@
-"""What vllm-ascend's runner asks of the debugger, by its own call sites (programs/served.py)."""
+"""The contract between vllm-ascend's runner and the debugger, by the runner's own call sites (programs/served.py)."""
 
 import json
 
@@ -53,7 +53,7 @@ def test_what_an_idle_rank_discards_uses_no_number(task, dump_path, traced):
 
 
 def test_microbatch_threads_number_their_own_calls_and_have_their_own_tokens(tmp_path, traced, short_directory, ask):
-    """A pass for each thread, though both are in the model at once: what it holds, and which records are its."""
+    """A pass for each thread, though both are in the model at once: its tokens, and its records."""
     socket = short_directory / "s.sock"
     with external_server(socket, tmp_path / "data", tmp_path / "server.log"):
         traced("served.py", "microbatches", level="L0", server=f"unix:{socket}", run="served")
@@ -64,7 +64,7 @@ def test_microbatch_threads_number_their_own_calls_and_have_their_own_tokens(tmp
             return sorted((row["step"], row["positions"], row["rows"]) for row in rows)
 
         def tokens_in(request, position):
-            """Ids that went into the embedding of the pass that held it: they are positions here."""
+            """Ids that the pass gave to the embedding: they are positions here."""
             (record,) = ask(
                 *("records", "served", "--request", request, "--token", str(position)),
                 *("--name", "Module.embed.*"),

@@ -1,4 +1,4 @@
-"""A server that is closed to strangers: TLS, mutual TLS, tokens and roles, sockets, what it does not listen on."""
+"""A server that is closed to strangers: TLS, mutual TLS, tokens and roles, sockets, refused addresses."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from msprobe_client.access import Access
 from msprobe_client.errors import AccessDenied
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
-FAILED = 3  # what msprobe-client ends with
+FAILED = 3  # exit codes of msprobe-client
 TOKENS = {"read": "r" * 20, "write": "w" * 20, "control": "c" * 20, "admin": "a" * 20}
 
 
@@ -48,7 +48,7 @@ def tcp_server(tmp_path, *flags):
 
 
 def asks(client, address, *flags, **environment):
-    """Exit code and what is said."""
+    """Exit code and output."""
     done = run([client, "--server", address, *flags, "--format", "json", "runs"], check=False, **environment)
     return done.returncode, done.stderr
 
@@ -158,7 +158,7 @@ def test_tokens_follow_their_file(tmp_path, client, short_directory, tokens):
 
 @pytest.fixture
 def trap():
-    """(address, heard): somebody else's machine, as far as a program can tell, who writes down what comes."""
+    """(address, heard): looks like another machine to a program, and writes down everything that comes."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
         try:
             route.connect(("192.0.2.1", 9))

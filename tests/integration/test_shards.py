@@ -1,4 +1,4 @@
-"""Servers as shards: three of them, real agents' transport, and what is said while one is gone."""
+"""Three servers as shards, with real agents' transport, and their answers while one is gone."""
 
 import collections
 import json
@@ -10,7 +10,7 @@ from harness.cluster import Cluster
 from harness.processes import REPOSITORY, Background, environment, external_server, find_binary, run, wait_until
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
-FAILED = 3  # what msprobe-client ends with
+FAILED = 3  # exit codes of msprobe-client
 RANKS = 30  # which server a rank is bound to depends on the random addresses: with 30, each of three has some
 STEPS = 3
 RECORDS = 25
@@ -40,7 +40,7 @@ def load(reference, server, *flags, ranks=RANKS, steps=STEPS, run_name="load"):
 
 
 def asked(client, server, *command):
-    """Rows, exit code, and what is said beside them."""
+    """Rows, exit code, and the lines on stderr."""
     done = run([client, "--server", server, "--format", "json", *command], check=False)
     return answers.rows(done.stdout), done.returncode, done.stderr
 
@@ -50,7 +50,7 @@ def ranks_of(rows):
 
 
 def held_by(client, cluster, i, run_name="load"):
-    """Ranks that a server holds itself: what a server of its own finds in that data directory would say."""
+    """Ranks in one server's own data directory, as another server on it would list them."""
     log = cluster.log(i)
     return {line.split("(")[1].split(",")[0] for line in log.splitlines() if f" of run {run_name} (" in line}
 
@@ -120,7 +120,7 @@ def test_every_server_gives_the_same_answers(cluster, tmp_path, client, referenc
 
 @pytest.mark.timeout(180)
 def test_processes_are_asked_through_any_server(cluster, tmp_path, client, reference):
-    """Each process sends to one server only; who asks need not know which."""
+    """Each process sends to one server only; the asker need not know which."""
     command = load(reference, ",".join(cluster.addresses), f"--spool={tmp_path / 'spool'}", "--rate=2000", steps=10000)
     with Background(command, tmp_path / "load.log"):
         every = {f"rank{rank}" for rank in range(RANKS)}
@@ -223,7 +223,7 @@ def test_a_new_shard_serves_new_runs_and_old_ones_stay(tmp_path, short_directory
         for i in range(2):
             two.stop(i)
     with Cluster(short_directory, tmp_path / "data") as three:
-        # The same ranks again, by the server that has nothing of the run: each goes to where it was.
+        # The same ranks again, by the server without a part of the run: each goes to its former server.
         run(load(reference, three.addresses[2], run_name="old", steps=4))
         assert held_by(client, three, 2, "old") == set()
         assert [held_by(client, three, i, "old") for i in range(2)] == held

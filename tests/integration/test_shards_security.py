@@ -11,7 +11,7 @@ from harness.certificates import Authority
 from harness.processes import REPOSITORY, Background, find_binary, free_port, run, wait_until
 
 GENERATOR = REPOSITORY / "build" / "tests" / "bench" / "load_generator"
-FAILED = 3  # what msprobe-client ends with
+FAILED = 3  # exit codes of msprobe-client
 RANKS, STEPS = 30, 2  # as many that each of three servers has some, whatever its address
 TOKENS = {"read": "r" * 20, "write": "w" * 20, "admin": "a" * 20}
 
@@ -34,7 +34,7 @@ class Guarded:
         }
 
     def shows(self, i, token):
-        """What a server shows the others from its next call on."""
+        """Changes the token that a server shows the others from its next call on."""
         (self.directory / f"shown{i}.new").write_text(token + "\n")
         (self.directory / f"shown{i}.new").replace(self.directory / f"shown{i}")
 
@@ -60,7 +60,7 @@ class Guarded:
             yield server
 
     def ask(self, i, *command, role="read"):
-        """Rows, exit code, and what is said beside them."""
+        """Rows, exit code, and the lines on stderr."""
         shown = ["--token_file", self.directory / role]
         done = run(
             [self.client, "--server", self.addresses[i], *shown, "--format", "json", *command],

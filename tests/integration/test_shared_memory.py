@@ -1,4 +1,4 @@
-"""Tensors reach a server of the same machine by a file in /dev/shm, and are what they are without it."""
+"""Tensors reach a server of the same machine by a file in /dev/shm, with the same values as without it."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ def holding(tmp_path, running, *arguments, **configuration):
 
 
 def files_of(steps):
-    """What a run's steps hold, without the place they were written to."""
+    """The content of a run's steps, without the place of their files."""
     found = {}
     for step in steps:
         (rank,) = step.iterdir()

@@ -28,7 +28,7 @@ ALLOWED = {
     "types_api_md5": _TYPES,
 }
 
-# Rows about half precision: there the rule is to be nearer to the truth, which the comparer checks for every tensor.
+# Rows about half precision: ours must be nearer to the truth, which the comparer checks for every tensor.
 DOCUMENTED_RULES = [
     "half-precision-statistics",
     NORM_OVERFLOW,
@@ -58,7 +58,7 @@ _IN_PLACE = [
     Allowed("dump.json", "entry order*", IN_PLACE),
 ]
 
-# A hook on a tensor sees its whole gradient: not what comes from outside alone where the module uses its output itself.
+# A hook on a tensor sees its whole gradient: if the module uses its output itself, not only the part from outside.
 HANDED_THROUGH = "module-handed-through"
 _HANDED_THROUGH = [Allowed("Module.*.backward.*", "input.[0-9]", HANDED_THROUGH)]
 
@@ -72,7 +72,7 @@ _UNSET = [
 # Its router's logits are kept by a forward hook of transformers, inside of our nodes and outside of the tool's.
 _KEPT_BY_HOOKS = [Allowed("Module.*.gate.MixtralTopKRouter.backward.*", "input.0", "exact-and-hooks")]
 
-# (families, programs, levels) -> what may differ there.
+# (families, programs, levels) -> allowed differences.
 FAMILY_ALLOWED = {
     ("t5", "forward train exact", "L1 mix"): _MASK,
     ("resnet", "train exact", "L0 mix"): _IN_PLACE,
@@ -85,10 +85,10 @@ FAMILY_ALLOWED = {
     ("mamba qwen2_moe", "train", "L0"): [Allowed("dump.json", "entry order*", MODULE_BACKWARD)],
 }
 
-# Small nets (nets.py) -> what may differ there.
+# Small nets (nets.py) -> allowed differences.
 NET_ALLOWED = {
     "mixture": [Allowed("Module.layers.[01].Mixture.backward.0", "input.1", HANDED_THROUGH)],
-    # Its module stays open to the end of the pass, and takes in all that runs later.
+    # Its module stays open to the end of the pass, and becomes the parent of all later calls.
     "stopped": [
         Allowed("Module.stopped.Stopped.backward.0", "entry", "gradient-stops"),
         Allowed("construct.json", "*.backward*", "gradient-stops"),

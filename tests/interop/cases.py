@@ -1,4 +1,4 @@
-"""Runs cases of the programs under test, with whichever `msprobe` is importable, and keeps all they wrote.
+"""Runs cases of the programs under test, with whichever `msprobe` is importable, and keeps all their files.
 
     python cases.py --list
     python cases.py --case train_tensor_mix --out DIR      # DIR/config.json and the dump below DIR/out

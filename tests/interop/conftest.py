@@ -29,7 +29,7 @@ class SideBySide:
         shared = {"MSPROBE_REFERENCE": reference}
         self._runners = {
             "ours": ForkServer([sys.executable, CASES_SCRIPT, "--serve"], root / "ours.log", **shared),
-            # Both tools are `import msprobe`: what leads to ours must not lead the other environment there.
+            # Both tools are `import msprobe`: the path to ours must not reach the other environment.
             "real": ForkServer([oracle_python, CASES_SCRIPT, "--serve"], root / "real.log", PYTHONPATH=None, **shared),
         }
 

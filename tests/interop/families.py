@@ -222,7 +222,7 @@ def every():
 
 
 def import_models():
-    """Imports what the programs need: transformers loads each family when its class is first named."""
+    """Does the programs' imports: transformers loads each family when its class is first named."""
     for family in FAMILIES.values():
         family.build()
 
@@ -260,7 +260,7 @@ def programs(make):
     }
 
 
-# Whose modules hand tensors through, or change them in place: trained with "backward": "exact" too.
+# Families whose modules hand tensors through, or change them in place: trained with "backward": "exact" too.
 EXACT = ("mixtral", "qwen2_moe", "t5", "whisper", "resnet")
 
 

@@ -1,5 +1,5 @@
-"""Small nets whose backward passes nest, stop short or run blocks again: where modules begin and end there shows in
-construct.json. Each takes input_ids and gives something with a loss, as the models of families.py do.
+"""Small nets whose backward passes nest, stop short or run blocks again: construct.json shows where modules begin and
+end there. Each takes input_ids and gives something with a loss, as the models of families.py do.
 """
 
 import types
@@ -75,7 +75,7 @@ def made():
             return self.table(torch.arange(ids.shape[1])).to(torch.float32) * 1.0
 
     class Both(nn.Module):
-        """Embeddings in embeddings: nothing that goes in requires a gradient."""
+        """Embeddings in embeddings: no input requires a gradient."""
 
         def __init__(self):
             super().__init__()
@@ -118,7 +118,7 @@ def made():
             return self.experts(flat, place.squeeze(1), weight).reshape(x.shape), logits
 
     class MixtureNet(nn.Module):
-        """Its loss reads the logits of the gates, too, converted to what they are."""
+        """Its loss also reads the logits of the gates, converted to their own dtype."""
 
         def __init__(self):
             super().__init__()
@@ -149,7 +149,7 @@ def made():
             return self.above(self.below(self.embedding(ids)).to(torch.float32))
 
     class Stopped(nn.Module):
-        """What goes in requires a gradient, and none comes back to it."""
+        """Its input requires a gradient and gets none."""
 
         def __init__(self):
             super().__init__()

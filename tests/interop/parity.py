@@ -1,4 +1,4 @@
-"""Says where two dumps of one program differ: ours and mindstudio-probe's.
+"""Finds the differences of two dumps of one program: ours and mindstudio-probe's.
 
     python parity.py OURS REAL      # two rank directories; prints every difference, exits 1 if there is one
 
@@ -46,7 +46,7 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
-    """A difference that is meant, with the row of docs/compatibility.md that says why.
+    """An intended difference, with its row of docs/compatibility.md.
 
     entry and key are shell patterns. ours, if given, is the value that must stand there instead of mindstudio-probe.
     """
@@ -64,7 +64,7 @@ class Allowed:
 
 @dataclasses.dataclass(frozen=True)
 class TensorTruth:
-    """What a tensor surely is. mean and norm are float64 computations, None where the dtype has none."""
+    """A tensor's true values. mean and norm are float64 computations, None if the dtype has none."""
 
     mean: float | None
     norm: float | None
@@ -178,7 +178,7 @@ PARTS = {"input_args": "input", "input_kwargs": "input", "input": "input", "outp
 
 @dataclasses.dataclass(frozen=True)
 class Rules:
-    """How strictly numbers are held; names, order, types and nulls always are.
+    """How strictly numbers are compared; names, order, types and nulls always are.
 
     rounded: gradients may have added up in another order. Numbers agree to 1e-4 of the tensor's largest; checksums and
     contents of saved tensors are not compared.
@@ -205,7 +205,9 @@ class _Comparer:
         self.found.append(Difference(entry, ".".join(str(part) for part in key), ours, real, rule))
 
     def names(self, where, ours, real, what, ordered=True):
-        """Missing and extra names, then, if it matters, where the order first differs. Returns the common ones."""
+        """Reports missing and extra names, then, if it matters, the first difference of order. Returns the common
+        names.
+        """
         ours, real = list(ours), list(real)
         mine, theirs = set(ours), set(real)
         for name in real:
@@ -373,7 +375,7 @@ OWN_FRAMES = re.compile(r"torch/nn/modules/module\.py$|/msprobe/")
 
 
 def program_frames(frames):
-    """(file, line, function, source) of the frames that are the user's program's, innermost first."""
+    """(file, line, function, source) of the frames of the user's program, innermost first."""
     kept = []
     for frame in frames:
         match = FRAME.fullmatch(frame)

@@ -35,7 +35,7 @@ SCOPES = {
 
 
 def possible(case):
-    """False for settings that mindstudio-probe refuses together, or that say nothing together."""
+    """False for settings that mindstudio-probe refuses together, or that mean nothing together."""
     task, summary, training = (case.get(name) for name in ("task", "summary_mode", "program"))
     if case.get("async_dump") and summary == "md5":
         return False  # refused

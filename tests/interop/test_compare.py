@@ -1,4 +1,4 @@
-"""Our result tables against mindstudio-probe's own, cell for cell, but for rows of docs/compatibility.md."""
+"""Our result tables against mindstudio-probe's own, cell for cell, except for rows of docs/compatibility.md."""
 
 import copy
 import csv

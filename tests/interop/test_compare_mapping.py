@@ -46,7 +46,7 @@ def nudged(draw):
 
 
 def to_pytorch(name):
-    if name.startswith("Functional."):  # ops.relu: the name of mint's relu is taken by it
+    if name.startswith("Functional."):  # ops.relu takes the name of mint's relu
         name = name.replace(".relu.0", ".relu.9")
     for mindspore, pytorch in (
         ("Cell.", "Module."),

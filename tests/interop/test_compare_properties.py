@@ -21,7 +21,7 @@ FLOATS8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
 WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
 COMPLEX = ("complex64", "complex128")
 SIZES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex64": 8, "complex128": 16, "bool": 1}
-# What squares to nothing or to infinity in a double is documented to be lost.
+# Values whose squares are 0 or infinite in a double are lost, as documented.
 LEAST, MOST = 1e-150, 1e150
 NORMAL = sys.float_info.min
 SUMS, MOST_OF_SUMS = ("max_abs", "mean_abs", "max_rel", "mean_rel"), 1e304
@@ -62,7 +62,7 @@ def pairs(draw, dtype):
     known = pool(dtype)
     parts = 2 if dtype in COMPLEX else 1
     count = math.prod(shape) * parts
-    # Long ones repeat what is drawn: what differs is where it stands.
+    # Long ones repeat the drawn elements, which differ in their places only.
     drawn = draw(st.lists(st.sampled_from(known), min_size=1, max_size=24))
     first = list(itertools.islice(itertools.cycle(drawn), count))
     second = list(first)

@@ -1,4 +1,6 @@
-"""docs/compatibility.md has a row for all that the comparer allows, and for every defect that is not repeated."""
+"""docs/compatibility.md has a row for each difference that the comparer allows, and for each defect that is absent
+here.
+"""
 
 import re
 

@@ -10,7 +10,7 @@ CASES = [
     *(f"{family}_forward_mix" for family in FAMILIES),
     *(f"{family}_train_{level}" for family in FAMILIES for level in families.LEVELS),
 ]
-# What is in unset memory, and which gradient comes first, may happen to be the same.
+# The bytes in unset memory, and the gradient that comes first, may happen to be the same.
 UNSURE = {"unset-memory", "module-handed-through", "module-backward"}
 # Its blocks change outputs of their submodules in place, which no program can do beside full backward hooks of its own.
 NOT_HOOKED = {"resnet"}

@@ -1,4 +1,4 @@
-"""mindstudio-probe reads what we export: `msprobe compare` finds no difference, `graph_visualize` builds."""
+"""mindstudio-probe reads our exports: `msprobe compare` finds no difference, `graph_visualize` builds."""
 
 import ast
 import csv

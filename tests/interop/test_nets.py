@@ -1,18 +1,18 @@
-"""Small nets, and what they show of construct.json and of saved arrays: the same dumps under either tool."""
+"""Small nets, for construct.json and saved arrays: the same dumps under either tool."""
 
 import nets
 import parity
 import pytest
 from allowed import NET_ALLOWED
 
-# mindstudio-probe drops all that follows the first recomputed layer: "non-reentrant-checkpoint".
+# mindstudio-probe drops everything after the first recomputed layer: "non-reentrant-checkpoint".
 COMPARED = [name for name in nets.NAMES if name not in ("not_reentrant", "arrays")]
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", COMPARED)
 def test_same_dump(name, side_by_side):
-    training = name != "tiny"  # whose gradients, rounded, say nothing of so small norms
+    training = name != "tiny"  # its rounded gradients cannot show so small norms
     pair = side_by_side.case(f"{name}_{'train' if training else 'forward'}_mix")
     rules = parity.Rules(rounded=training, signed_zeros=False)
     found = parity.compare_rank_directories(pair.ours, pair.real, rules)

@@ -15,7 +15,7 @@ import pytest
 from harness.processes import run
 from test_compare import binary, compare, entry, leaf, only, scalar, tensor_pair, wild_pair, write_side  # noqa: F401
 
-# All that is asked of mindstudio-probe, in one process: its imports alone take seconds.
+# All requests to mindstudio-probe in one process: its imports alone take seconds.
 ORACLE = """
 import json, sys
 from msprobe.core.compare.merge_result.merge_result import merge_result
@@ -73,7 +73,7 @@ XLSX = ("generated", "contents", "recorded_statistics", "recorded_md5", "recorde
 
 @pytest.fixture(scope="module")
 def results(pairs, oracle_python, binary, tmp_path_factory):  # noqa: F811
-    """Workbooks of either tool: name -> (ours, theirs); and what either merged of them."""
+    """Workbooks of either tool: name -> (ours, theirs); and the merged ones."""
     root = tmp_path_factory.mktemp("results")
     for name in XLSX:
         compare(binary, *pairs[name], root / "ours" / name, "--xlsx")
@@ -314,7 +314,7 @@ def test_first_differences_are_the_same(pairs, oracle_python, binary, tmp_path):
 
 
 def exchanging(root, wrong):
-    """Two ranks that send each other a tensor in one call; what rank 1 computes before is wrong on one side."""
+    """Two ranks that send each other a tensor in one call; on one side rank 1 has computed a wrong value before."""
     for rank in (0, 1):
         values = (40.0, -40.0, 4.0, 40.0) if wrong and rank == 1 else (1.5, -2.25, 0.125, 3.0)
         received = (40.0, -40.0, 4.0, 40.0) if wrong and rank == 0 else (1.5, -2.25, 0.125, 3.0)
@@ -353,7 +353,7 @@ def test_peers_of_sends_and_receives_are_told(oracle_python, binary, tmp_path): 
 
 
 def calibrated_pair(root):
-    """Contents that differ, until each side is multiplied by what --config names."""
+    """Contents that differ, until each side is multiplied by its matrices of --config."""
     torch = pytest.importorskip("torch")
     draw = torch.Generator().manual_seed(3)
     matrix = torch.randn(4, 4, generator=draw)

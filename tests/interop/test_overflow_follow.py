@@ -1,4 +1,4 @@
-"""Overflow of a run that still goes on: told as its steps complete."""
+"""Overflow of a run that still goes on: reported as its steps complete."""
 
 import pathlib
 import queue

@@ -47,7 +47,7 @@ def dump(**data):
 
 
 def differences(change, rules=parity.STRICT):
-    """What is found after change(ours) was made to a copy."""
+    """The differences after change(ours) on a copy."""
     real, ours = dump(), copy.deepcopy(dump())
     change(ours)
     return parity.compare_data(ours, real, rules)

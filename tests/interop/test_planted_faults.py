@@ -1,4 +1,4 @@
-"""Faults planted into one side of a small network, and what first-divergence and the verdicts must say of them."""
+"""Faults planted into one side of a small network: first-divergence and the verdicts must find them."""
 
 import json
 import os
@@ -155,7 +155,7 @@ class Network:
                 numpy.save(directory / "dump_tensor_data" / name, value)
 
 
-# fault of the target: (operation, blame), and the verdict of the row that is blamed.
+# fault of the target: (operation, blame), and the verdict of the blamed row.
 FAULTS = {
     "weight": ("Functional.linear.1.forward", "weight", "differs"),
     "nan in weight": ("Functional.linear.1.forward", "weight", "non-finite"),
@@ -281,7 +281,7 @@ def test_the_first_step_and_the_rank_that_began_are_found(client, tmp_path):
 
 
 def passed_on(wrong_on=None, batched=False):
-    """Ranks 0, 1, 2 in a pipeline: each adds, then gives what it has to the next. name -> entries, by rank."""
+    """Ranks 0, 1, 2 in a pipeline: each adds, then gives its sum to the next. name -> entries, by rank."""
     group = {"type": "torch.ProcessGroup", "group_ranks": [0, 3], "group_id": "1"}
     value = 1.0
     ranks = {}
@@ -379,7 +379,7 @@ def leaf(max_value, min_value, grad=False):
 
 
 def test_masks_and_memory_that_nobody_set_raise_no_alarm(client, tmp_path):
-    """What attention in every transformer does, and buffers before they are filled."""
+    """Operations of attention in every transformer, and buffers before they are filled."""
     lowest, infinity = -3.4028234663852886e38, float("inf")
     fill = {"type": "float", "value": -infinity}
     data = {
@@ -411,7 +411,7 @@ def test_the_step_and_rank_of_the_first_overflow_are_found(client, tmp_path):
     assert found[-1].first and (found[-1].step, str(found[-1].rank)) == (1, "rank1")
 
 
-# fault of the target: the row that carries it, and its verdict.
+# fault of the target: its row, and the verdict.
 VERDICTS = {
     "weight": ("Functional.linear.1.forward.input.1", "differs"),
     "nan in weight": ("Functional.linear.1.forward.input.1", "non-finite"),

@@ -1,4 +1,4 @@
-"""A run that was imported says of every recorded dump what the dump's files say, cell for cell."""
+"""A table of an imported run equals the table of the dump's files, cell for cell, for every recorded dump."""
 
 import dataclasses
 

@@ -124,9 +124,8 @@ def test_same_numbers_where_the_program_has_the_same_hooks(case, side_by_side, r
 
 
 def test_the_truth_agrees_with_the_recorded_checksums(side_by_side, reference):
-    """mindstudio-probe's race shows as checksums of later bytes: only of what an in-place call then writes over.
-
-    How many of those lose the race is the machine's to say: 25 to 245 of about 300 in the runs seen.
+    """mindstudio-probe's race shows as checksums of later bytes, only of tensors that an in-place call then overwrites.
+    How many of these lose the race depends on the machine: 25 to 245 of about 300 in the runs seen.
     """
     real = parity.read_json(side_by_side.one("train_stat_md5_mix", "real") / "dump.json")["data"]
     truth = parity.FileTruth(side_by_side.one("train_tensor_mix", "real") / "dump_tensor_data")

@@ -1,4 +1,4 @@
-"""Trends, searches, previews and slices of what was captured, held to numpy."""
+"""Trends, searches, previews and slices of captured tensors, compared with numpy."""
 
 import io
 import json

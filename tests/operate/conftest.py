@@ -1,4 +1,4 @@
-"""What the tests of deploy/ share."""
+"""Shared fixtures of the tests of deploy/."""
 
 import importlib
 import os
@@ -92,7 +92,7 @@ def bare_python():
 
 
 def built(*command, timeout):
-    """Runs a script that makes artefacts of what is built, in dist/, and hands on what it said."""
+    """Runs a script that makes artefacts of the build in dist/; gives its output."""
     if not (REPOSITORY / "build" / "cmake_install.cmake").exists():
         pytest.skip("nothing is built: run `make build`")
     return output_of(sys.executable, *command, cwd=REPOSITORY, timeout=timeout)
@@ -105,7 +105,7 @@ def only(pattern):
 
 @pytest.fixture(scope="session")
 def wheels():
-    """The three wheels and the client's sdist, by what they are."""
+    """The three wheels and the client's sdist, by kind."""
     built("scripts/make_wheels.py", timeout=900)
     found = {part: only(f"msprobe_{part}-*.whl") for part in ("agent", "server", "client")}
     return {**found, "sdist": only("msprobe_client-*.tar.gz")}

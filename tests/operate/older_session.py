@@ -32,7 +32,7 @@ PATIENCE_S = 60
 
 
 def ingest():
-    """The messages of today, with which those of before can be read: numbers are never reused."""
+    """Today's messages, which can read earlier ones: numbers are never reused."""
     from msprobe_client.proto import ingest_pb2
 
     return ingest_pb2
@@ -93,9 +93,8 @@ class Player:
 
 
 def play(address, messages, last_batch=None):
-    """Opens the session and sends what the server has not, up to last_batch; gives (Welcome, code): of a part, no code.
-
-    A server that has a part of the session already says so, as it would to an agent that comes again.
+    """Opens the session and sends the batches that the server lacks, up to last_batch; gives (Welcome, code), without a
+    code for a part of the session. A server with a part of the session says so, as to an agent that comes again.
     """
     sent = [ingest().AgentMessage.FromString(each) for each in messages]
     assert sent[0].HasField("hello")
@@ -119,7 +118,7 @@ def play(address, messages, last_batch=None):
 
 
 class Recorder:
-    """A server that hands every stream on to another one, and keeps what passes."""
+    """A server that passes every stream on to another one, and records it."""
 
     def __init__(self, socket, target):
         self.sent, self.answered = [], []

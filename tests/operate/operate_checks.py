@@ -1,4 +1,4 @@
-"""Running programs and saying what they said."""
+"""Runs programs and shows their output on failure."""
 
 import subprocess
 

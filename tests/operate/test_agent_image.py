@@ -10,7 +10,7 @@ import pytest
 from harness.dumps import read_dump, write_config
 from harness.processes import run
 
-# What import torch needs, from this environment: to install it anew would take minutes and show the same.
+# The imports of torch, from this environment: to install them anew would take minutes and show the same.
 BORROWED = ("torch", "sympy", "networkx", "jinja2", "fsspec", "filelock", "setuptools", "numpy", "typing_extensions")
 OURS = re.compile(r"lib(grpc|protobuf|absl|re2|cares|spdlog|fmt|upb|address_sorting|gpr)[^/]*\.so")
 PROGRAM = """
@@ -29,7 +29,7 @@ print(*sorted({line.split(maxsplit=5)[5].strip() for line in open("/proc/self/ma
 
 
 def files_to_borrow():
-    """Folders and modules at the top of site-packages that belong to these packages and what they need."""
+    """Folders and modules at the top of site-packages that belong to these packages and their requirements."""
     found, todo, seen = set(), list(BORROWED), set()
     while todo:
         name = re.split(r"[ ;<>=!~\[(]", todo.pop())[0].lower()

@@ -1,4 +1,4 @@
-"""What is handed to strangers: its licence, a text for each library of others in it, a bill of materials beside it."""
+"""Every artefact has its licence, a text for each third-party library in it, and a bill of materials beside it."""
 
 import email
 import hashlib
@@ -110,12 +110,12 @@ class Artefact:
                         yield path
 
     def of_others(self):
-        """Those that are handed on: not the packages of Debian that an image is made of."""
+        """The libraries that an artefact carries itself: not the packages of Debian in an image."""
         top = self.tree / "usr" / "local" if self.kind == "image" else self.tree
         return [path for path in self.shared_objects() if path.is_relative_to(top)]
 
     def sections(self):
-        """Libraries of others by name: the head of their section, and the text."""
+        """Third-party libraries by name: the head of their section, and the text."""
         found = {}
         for part in re.split(r"^={50,}\n(?=\S+ \S[^\n]*\nLicence: )", self.notice, flags=re.MULTILINE)[1:]:
             head, _, text = part.partition("\n" + "-" * 50)
@@ -261,7 +261,7 @@ def test_the_package_says_in_debians_way_whose_it_is(artefacts):
 
 
 def libraries_of(tree, *, without=""):
-    """What scripts/third_party.py says of a tree, with one line of licences.toml taken out."""
+    """Output of scripts/third_party.py for a tree, without one line of licences.toml."""
     program = f"""
 import pathlib, third_party
 third_party.licences()["debian"].pop({without!r}, None)

@@ -17,7 +17,7 @@ from harness.processes import REPOSITORY, environment, external_server, free_por
 from msprobe_client.commands import COMMANDS, application
 from typer.testing import CliRunner
 
-# What an example ends with where that is not 0: it finds what it looks for (1), or what it needs is not here (3).
+# Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
@@ -115,7 +115,7 @@ def world(tmp_path_factory, client):
 
 
 def run_line(line, world, client, cwd=None):
-    """In a shell of its own, as a user would, with what stands for a host or a place of his in our places."""
+    """In a shell of its own, as a user would, with our hosts and places in place of the example's."""
     folder, address = world
     for theirs, ours in (
         ("gpu-host:50051", address),
@@ -269,7 +269,7 @@ def test_every_subcommand_has_examples():
 
 
 def processor_seconds(*arguments):
-    """Of one start of Python."""
+    """Processor time of one start of Python."""
     child = os.posix_spawn(
         sys.executable,
         [sys.executable, *arguments],

@@ -69,7 +69,7 @@ def processes_of(pid):
 
 
 def test_the_first_stage_has_all_that_its_configuration_reads(deploy, tmp_path):
-    """What COPY names, and nothing else, is configured with the flags of the stage; compiling it is the build's own."""
+    """Only the paths of COPY are configured, with the flags of the stage; compiling them is the build's own test."""
     text = (deploy / "docker" / "Dockerfile").read_text()
     for sources, target in re.findall(r"^COPY (?!--from|stage)(.*) (/\S+)$", text, re.MULTILINE):
         for name in sources.split():

@@ -116,7 +116,7 @@ def test_every_mount_has_its_volume_and_every_selector_its_pods(resources):
 
 
 def pods_of_shards(resources):
-    """What each pod of several finds by its host name, and what it is told of all."""
+    """Each of several pods finds itself by its host name in the list of all."""
     (stateful_set,) = [r for r in resources if r and r["kind"] in ("StatefulSet", "Deployment")]
     environment = stateful_set["spec"]["template"]["spec"]["containers"][0].get("env", [])
     told = [entry["value"] for entry in environment if entry["name"] == "MSPROBE_SHARDS"]
@@ -188,7 +188,7 @@ def test_only_what_says_so_is_open_to_strangers(request, resources, manifest):
 
 
 def test_what_is_kept_fits_the_volume(request, resources):
-    """Of a volume of 200 GiB, and of no single run, which is never removed while it captures."""
+    """Bounds for a volume of 200 GiB, and for a single run, which is never removed while it captures."""
     settings = settings_of(resources)
     if "sidecar" in request.node.callspec.params["manifest"]:
         assert int(settings["run_quota_mib"]) < 32 * 1024, "of its emptyDir"

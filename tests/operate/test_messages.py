@@ -97,7 +97,7 @@ def test_messages_are_found_in_python(source, found):
 
 
 def _is_listed(line, listed):
-    """Whether a line is one of the page's that says more than what is put in."""
+    """Whether a line matches a message of the page with more than two words."""
     line = line.removeprefix("msprobe-server: ") if "unexpected argument" not in line else line
     return any(
         re.fullmatch(".+?".join(map(re.escape, text.split(GAP))), line) for text in listed if len(text.split()) > 2

@@ -164,7 +164,7 @@ def test_the_settings_that_are_installed_are_right(deploy, server_binary, tmp_pa
     path = tmp_path / "server.conf"
     path.write_text(text.replace("/var/lib/msprobe", str(tmp_path)).replace("/run/msprobe", str(tmp_path)))
     output_of(server_binary, f"--config={path}", "--check_config")
-    # What stands there as an example is a setting, too.
+    # An example in the file is a setting, too.
     every = output_of(server_binary, f"--config={path}", "--check_config")
     for name in re.findall(r"^#(\w+) = ", text, re.MULTILINE):
         assert f"\n{name} = " in every, name

@@ -68,7 +68,7 @@ def test_no_dashboard_asks_for_a_metric_that_is_not_there(deploy):
 
 
 def test_numbers_have_limits_that_colour_them(deploy):
-    """And so have lines of which an alert has one."""
+    """Lines that belong to one alert must also be there."""
     for path in sorted((deploy / "grafana").glob("*.json")):
         for panel in json.loads(path.read_text())["panels"]:
             steps = panel.get("fieldConfig", {}).get("defaults", {}).get("thresholds", {}).get("steps", [])
@@ -191,7 +191,7 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
             assert (
                 labels["watch"] == "loss" and 0 < losses[0] < 10 and math.isnan(seen.ask("msprobe_watched_value")[0][1])
             )
-            # What the dashboard counts is what the command line lists.
+            # The dashboard's counts are those of the command line.
             listed = run([client, "--server", address, "--format", "json", "overflow", RUN], check=False)
             assert listed.returncode == 1, "something was found"
             first = answers.rows(listed.stdout)[0]

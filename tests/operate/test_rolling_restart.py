@@ -34,7 +34,7 @@ class Machine:
         self.server.wait_for(lambda: seen_from.answers(self.host.ip, PORT), 30, "the server accepts connections")
 
     def drain(self):
-        """SIGTERM; gives what the server said. It ends with 0, having cut nobody off."""
+        """Sends SIGTERM; gives the server's output. The server ends with 0, without cutting anybody off."""
         end(self.server)
         return self.server.output
 

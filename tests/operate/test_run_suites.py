@@ -28,7 +28,7 @@ def suites(monkeypatch, tmp_path):
 
 @pytest.fixture
 def of_pytest(suites, tmp_path):
-    """A suite over one file of tests, and what it came to."""
+    """A suite over one file of tests, and its result."""
 
     def made(text, **expected):
         folder = tmp_path / "made"
@@ -96,7 +96,7 @@ def program(tmp_path_factory):
 
 @pytest.fixture
 def of_ctest(suites, program, tmp_path):
-    """A suite over one program of GoogleTest's, and what it came to."""
+    """A suite over one program of GoogleTest's, and its result."""
 
     def made(*arguments, environment=None, **expected):
         command = " ".join(f'"{each}"' for each in (program, *arguments))

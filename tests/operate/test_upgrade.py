@@ -1,7 +1,6 @@
-"""An agent of an earlier version with this server, this agent with an earlier server, and the server's files of before.
-
-What earlier versions sent and stored is kept (older_session.py). With MSPROBE_OLDER, a tree that scripts/build_older.py
-made, both run as they are, too.
+"""An agent of an earlier version with this server, this agent with an earlier server, and an earlier server's files.
+Recorded sessions of earlier versions are in operate/older (older_session.py). With MSPROBE_OLDER, a tree that
+scripts/build_older.py made, both run as they are, too.
 """
 
 import contextlib
@@ -73,7 +72,7 @@ def test_this_server_goes_on_where_an_older_one_was_killed(older, tmp_path, shor
 
 
 def unknown_fields(message, path=""):
-    """Names of what a reader of an earlier version does not know."""
+    """Names of fields that a reader of an earlier version does not know."""
     found = [f"{path or message.DESCRIPTOR.name}: field {each.field_number}" for each in UnknownFieldSet(message)]
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -108,7 +107,7 @@ def test_what_an_older_server_does_not_know_is_noticed(older):
 
 
 class OlderServer:
-    """Speaks the protocol of its version and takes nothing that this did not have, but for words in Hello."""
+    """Speaks the protocol of its version and refuses anything newer, but for words in Hello."""
 
     def __init__(self, folder, socket):
         self._agent_message, self._server_message = messages_of(folder)
@@ -191,7 +190,7 @@ def started(binary, socket, data, log):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", ["older agent", "this agent"])
 def test_a_server_is_replaced_under_a_program(first, older_build, tmp_path, short_directory, client, server_binary):
-    """An agent of either version; the server of before, drained at SIGTERM, and then this one on its data directory."""
+    """An agent of either version; the earlier server, drained at SIGTERM, and then this one on its data directory."""
     socket, data = short_directory / "s", tmp_path / "data"
     theirs = {"PYTHONPATH": str(older_build / "python")} if first == "older agent" else {}
     command = [sys.executable, older_session.HERE / "programs" / "older_steps.py", tmp_path / "dump", tmp_path / "go"]

@@ -1,4 +1,4 @@
-"""The server's page in a real browser: what is seen, clicked and typed, and that the browser complains of nothing."""
+"""The server's page in a real browser: seen, clicked and typed into, without a complaint of the browser."""
 
 import json
 import re
@@ -182,7 +182,7 @@ def test_the_map_shows_the_nan_in_its_layer_and_step(opened, served):
     began = dict(answer["nan"])
     assert began["layers.2"] == NAN_AT and began["layers.3"] == NAN_AT, "it is passed on"
     assert began["layers.0"] == -1 and began["layers.1"] == -1
-    # What is drawn is what was answered: the cell's pixel has the colour of NaN.
+    # The picture shows the answer: the cell's pixel has the colour of NaN.
     page.page.focus("#map")
     row = [layer for layer, _ in answer["nan"]].index("layers.2")
     page.press(*["ArrowDown"] * row, *["ArrowRight"] * NAN_AT)
@@ -345,7 +345,7 @@ def test_a_token_is_asked_for(chromium, tmp_path, short_directory):
         assert page.page.evaluate("Object.keys(localStorage).length") == 0
         page.page.click("#forget")
         page.reads("asks for a token")
-        # What the browser itself says of the two refusals, and nothing else.
+        # The browser's own lines about the two refusals, and nothing else.
         assert all("401 (Unauthorized)" in said for said in page.said)
         page.context.close()
 

@@ -1,4 +1,4 @@
-"""What pip makes of the agent's wheel: which torch it is for, and that it never replaces the one that is there.
+"""pip and the agent's wheel: it goes with its torch, and never replaces an installed one.
 
 In an empty environment, by pip's own resolver, from a folder that has our wheels and others without content.
 """

@@ -34,7 +34,7 @@ class Generated:
         self.output = output
 
     def said(self, word):
-        """What the program said after `word`, or None."""
+        """The program's output after `word`, or None."""
         lines = [line for line in self.output.splitlines() if line.startswith(f"{word} ")]
         return json.loads(lines[-1].removeprefix(f"{word} ")) if lines else None
 
@@ -58,7 +58,7 @@ def command(vllm_environment, model):
 def generate_in_fork(command, vllm_environment, tmp_path_factory):
     """As generate, in a fork of an engine that is made once for each `llm`: it takes much longer than three prompts.
 
-    The plugin sees no engine begin there; --watch shows it the one that there is.
+    The plugin sees no engine begin there; --watch shows it the existing one.
     """
     root, numbers, engines = tmp_path_factory.mktemp("engines"), itertools.count(), {}
 

@@ -1,4 +1,4 @@
-"""vLLM's own compiled mode: no flag but the configuration, and AclGraphDumper captures what is traced."""
+"""vLLM's own compiled mode: with no flag but the configuration, AclGraphDumper captures the traced model."""
 
 import math
 
@@ -7,7 +7,7 @@ from harness.dumps import embedded_data_directory, exported_steps, leaves, read_
 
 TOKENS = 4  # a request, so as many steps
 CLOSE = 1e-4
-# The graph runs as it is traced: what inductor makes of it takes minutes to compile, and is tested without vLLM.
+# The graph runs as traced: inductor would take minutes to compile it, and is tested without vLLM.
 ENVIRONMENT = {"VLLM_CPU_CI_ENV": "1"}
 
 

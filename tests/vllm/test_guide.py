@@ -1,4 +1,4 @@
-"""MSProbe Debugging Guide, the guide of vllm-ascend's users: what it says comes out, on vLLM's own engine.
+"""MSProbe Debugging Guide, the guide of vllm-ascend's users: its results come out on vLLM's own engine.
 
 Starting the service, its flags and curl are in test_serve.py, compiled models in test_compiled.py.
 """
@@ -91,7 +91,7 @@ def test_tensors_lie_in_files_named_after_what_they_are(dumped):
 
 
 def test_troubleshooting_dumps_too_large(dumped):
-    """Statistics, then a narrower `list`: less, and what was asked for."""
+    """Statistics, then a narrower `list`: fewer records, and the right ones."""
     size, sizes = lambda path: sum(file.stat().st_size for file in path.rglob("step*/**/*") if file.is_file()), []
     for changes in (
         {"task": "tensor", "section": {"list": []}},

@@ -1,4 +1,4 @@
-"""What else a batch may be, in vLLM's own engine: drafts to verify, texts to pool, a stage of a pipeline."""
+"""Other kinds of batches in vLLM's own engine: drafts to verify, texts to pool, a stage of a pipeline."""
 
 import itertools
 
@@ -12,7 +12,7 @@ SAMPLED = "Module.logits_processor.LogitsProcessor.forward.0"
 
 @pytest.fixture
 def served(tmp_path, short_directory, ask):
-    """(the environment that captures into a server's run "served", what asks the server about it)"""
+    """(the environment that captures into a server's run "served", a function that asks the server about it)"""
     socket = short_directory / "s.sock"
     config = write_config(tmp_path / "config.json", tmp_path / "dump", level="mix")
     with external_server(socket, tmp_path / "data", tmp_path / "server.log"):
@@ -50,7 +50,7 @@ def test_drafts_are_verified_inside_the_step_that_has_them(method, served, gener
     assert verified
     names = [row["name"] for row in ask("records", "--step", "1")]
     after_sampling = names[names.index(SAMPLED) :]
-    # The drafter's two layers for each draft, as operators: it is no part of the model that is captured.
+    # The drafter's two layers for each draft, as operators: the drafter is not part of the captured model.
     layers = [name for name in after_sampling if name.startswith("Functional.silu.")]
     assert len(layers) == (4 if method == "draft_model" else 0), after_sampling
 
@@ -72,7 +72,7 @@ def test_a_pooling_model_has_a_step_a_batch(tmp_path, generate_in_fork):
 def test_stages_of_a_pipeline_are_ranks_of_one_run(served, generate, plain):
     env, ask = served
     env |= {"VLLM_CPU_OMP_THREADS_BIND": "0|1", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
-    # Warmed up, without which vLLM for CPUs has nothing for its second stage to receive into.
+    # Warmed up: without that, vLLM for CPUs has no buffers for its second stage to receive into.
     found = generate("--dummy-runs", env=env, pipeline_parallel_size=2, distributed_executor_backend="mp")
     assert found.tokens == plain
     steps = ask("steps")

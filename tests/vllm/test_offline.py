@@ -1,4 +1,4 @@
-"""Capture inside vLLM's own engine: what is dumped, that nothing changes, and which tokens of which request it was."""
+"""Capture inside vLLM's own engine: the dumps are right, nothing changes, and each token of a request is known."""
 
 import concurrent.futures
 import itertools

@@ -119,7 +119,7 @@ def test_a_request_header_chooses_what_is_dumped(tmp_path, serve):
             other = pool.submit(service.complete, PROMPTS[2], 9, X_Request_Id="another")
             asked.result(), other.result()
         service.complete(PROMPTS[3], 3)
-        # vLLM ends by killing its workers: what they have not sent by then is lost.
+        # vLLM ends by killing its workers: records that they have not sent by then are lost.
         wait_until(lambda: len(exported_steps(dump_path)) >= 4, 60, "four steps are in dump_path")
     found = dumped(dump_path)
     assert len(found) == 4, "the passes of that request alone"

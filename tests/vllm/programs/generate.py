@@ -53,7 +53,7 @@ def say(word, value):
 
 
 def dummy_run(worker):
-    """What an idle rank of several does. It also makes what a later stage of a pipeline receives into."""
+    """The dummy run of an idle rank. It also makes the buffers into which a later stage of a pipeline receives."""
     worker.model_runner._dummy_run(4)
 
 
@@ -100,7 +100,7 @@ def generate(llm, options):
 
 
 def end_fork(status):
-    """Without what the engine does at exit: threads that it would wait for are the parent's."""
+    """Leaves out the engine's exit, which would wait for threads of the parent."""
     debugger = getattr(sys.modules.get("msprobe.pytorch"), "PrecisionDebugger", None)
     if hasattr(debugger, "wait"):  # mindstudio-probe has written everything
         debugger.wait()
