@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # build_sanitized_abseil.sh DIR: the distribution's Abseil, from its source package, built for ThreadSanitizer as shared
 # libraries in DIR/lib, whose names are the distribution's: with LD_LIBRARY_PATH=DIR/lib a program's gRPC uses them, too.
-# Nothing where DIR holds that version already. (The one in /usr/lib is not instrumented: of every absl::Mutex the
-# sanitizer would see the memory it guards and not the lock.)
+# Does nothing if DIR has that version. (The one in /usr/lib is not instrumented: the sanitizer would see the memory that
+# an absl::Mutex guards, and not the lock.)
 set -euo pipefail
 
 prefix=$(realpath -m "$1")
@@ -26,7 +26,7 @@ apt=(apt-get -qq -o "Dir::Etc::SourceList=$work/sources.list" -o Dir::Etc::Sourc
 
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
-# C++17 as the distribution has it: what a string_view is depends on it.
+# C++17, as in the distribution: the type of string_view depends on it.
 cmake -S "$work/source" -B "$work/build" -G Ninja --log-level=WARNING "${launcher[@]}" -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_STANDARD=17 -DBUILD_SHARED_LIBS=ON -DCMAKE_INSTALL_LIBDIR=lib -DCMAKE_INSTALL_PREFIX="$prefix" \
   -DCMAKE_CXX_FLAGS='-fsanitize=thread -g1 -O1 -fno-omit-frame-pointer -Wno-tsan'
