@@ -1,5 +1,4 @@
-"""The messages in one C++ source, read from its tokens: good enough for this repository's style, but no parser of C++.
-"""
+"""The messages in one C++ source, read from its tokens: enough for this repository's style, but no parser of C++."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Finds the error messages and warnings of the programs in their sources, and writes the lists of docs/troubleshooting.md.
+"""Finds the error messages and warnings of the programs in their sources, and writes docs/troubleshooting.md's lists.
 
     find_messages.py            one message a line, with … for the parts put in, and its place in the sources
     find_messages.py --missing  messages that docs/troubleshooting.md lacks, and lines there without a source
     find_messages.py --write    writes the page's lists: old messages go, new ones come, each list is sorted
 
-The page's prose, and the entry of each message, are the author's. --write puts a new message into the entry that has most
-messages from its file, else from its folder; move it if its cause is another. It stays there.
+The page's prose, and the entry of each message, are the author's. --write puts a new message into the entry that has
+most messages from its file, else from its folder; move it if its cause is another. It stays there.
 
-In C++ a message is the text of an absl or gRPC status that is not OK, of LogError and LogWarning, of the agent's log, of a
-record's fault, or on stderr; also when a function puts such a text together from its argument. In Python it is the text
-of an exception, of a warning, of a refused option, or on stderr. A text without a word of its own was made elsewhere and is
-found there. A message that a function returns as a plain text is not found.
+In C++ a message is the text of an absl or gRPC status that is not OK, of LogError and LogWarning, of the agent's log,
+of a record's fault, or on stderr; also when a function puts such a text together from its argument. In Python it is the
+text of an exception, of a warning, of a refused option, or on stderr. A text without a word of its own was made
+elsewhere and is found there. A message that a function returns as a plain text is not found.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The peak memory that capture adds to a process: libraries, buffers, and blocks that malloc cannot join because of it.
-"""
+"""The peak memory that capture adds: libraries, buffers, and blocks that malloc cannot join because of it."""
 
 import re
 import sys

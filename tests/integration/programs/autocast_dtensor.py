@@ -1,5 +1,4 @@
-"""A step under autocast and on a DTensor, without capture and with it; prints whether the results have the same bits.
-"""
+"""A step under autocast and on a DTensor, without capture and with it; prints whether results have the same bits."""
 
 import sys
 
