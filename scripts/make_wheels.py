@@ -49,8 +49,7 @@ class Wheel:
     target: str = ""  # ninja's target of the program in it
 
     def files(self) -> Iterator[Path]:
-        """The inputs, and the shared objects that its program links: when one of them changes, the wheel is made anew.
-        """
+        """The inputs, and the shared objects that its program links: a change of one makes the wheel anew."""
         for pattern in (*COMMON_INPUTS, *self.inputs):
             for path in sorted(ROOT.glob(pattern)):
                 if path.is_file() and "__pycache__" not in path.parts and not GENERATED.search(path.name):

@@ -38,8 +38,7 @@ def entries(dump_path, step=0):
 
 
 def exported_steps(dump_path):
-    """Numbers of the steps with a rank's directory. That one appears whole; the step's own directory is there before.
-    """
+    """Numbers of the steps with a rank's directory. That one appears whole; the step's own comes before."""
     ranks = (path for path in pathlib.Path(dump_path).glob("step*/*") if path.name.startswith(("rank", "proc")))
     return sorted({int(path.parent.name[4:]) for path in ranks if path.parent.name[4:].isdigit()})
 
