@@ -6,7 +6,7 @@
 
 namespace msprobe::server {
 
-// Whether anybody asks anything: requests under way, and since when there is none. Any thread.
+// Counts the requests under way, and how long there has been none. Threads: any.
 class Activity {
  public:
   explicit Activity(absl::Time now) : since_(now) {}
@@ -31,7 +31,7 @@ class Activity {
     absl::MutexLock lock(&mu_);
     return ever_;
   }
-  // Nothing is under way.
+  // Waits until no request is under way; false: the timeout came first.
   bool AwaitQuiet(absl::Duration timeout) const {
     absl::MutexLock lock(&mu_);
     auto quiet = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return busy_ == 0; };

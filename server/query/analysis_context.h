@@ -12,7 +12,7 @@
 
 namespace msprobe::server {
 
-// What an analysis needs. Outlives the request.
+// Everything an analysis uses. Outlives the request.
 struct AnalysisContext {
   const Store* store = nullptr;
   Activity* activity = nullptr;

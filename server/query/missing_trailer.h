@@ -8,8 +8,8 @@
 
 namespace msprobe::server {
 
-// Puts what is missing into the trailing metadata of an answer. What was not found may be on a server that is missing,
-// so that NotFound becomes Unavailable.
+// Puts the missing shards into the trailing metadata of an answer. NotFound becomes Unavailable: a missing server may
+// have what was not found.
 inline absl::Status AnswerWith(const MissingShards& missing, absl::Status status, grpc::ServerContext* call) {
   if (missing.empty()) return status;
   call->AddTrailingMetadata(MissingShards::kTrailer, missing.message().SerializeAsString());

@@ -12,7 +12,7 @@
 
 namespace msprobe::server {
 
-// What a request needs. Outlives the request.
+// Everything a request uses. Outlives the request.
 struct QueryContext {
   Store* store = nullptr;
   Sessions* sessions = nullptr;
@@ -21,7 +21,7 @@ struct QueryContext {
   std::string spool_directory;  // uploads lie here while they are read
   Peers* peers = nullptr;       // null: this server is alone
   ExportFormats formats = ExportFormats::Standard();
-  // Of this request: where it is said who could not be asked. Not null where peers is not.
+  // Takes the servers that this request could not ask. Not null where peers is not.
   MissingShards* missing = nullptr;
 
   Shards shards() const { return {store, peers, missing}; }

@@ -14,19 +14,19 @@
 
 namespace msprobe::server {
 
-// Whom a request may ask: this server's store, and the others of its cluster. Outlived by all of it.
+// Whom a request may ask: this server's store, and the other servers of its cluster. All of them outlive it.
 struct Shards {
   const Store* store = nullptr;
   Peers* peers = nullptr;            // null: this server is alone
-  MissingShards* missing = nullptr;  // where it is said who could not be asked; null with peers null
+  MissingShards* missing = nullptr;  // takes the servers that could not be asked; null where peers is null
 };
 
-// A run over all of its shards. Of a rank that several of them have (it was restarted, and was a process without a rank
-// when its session began) the session that started last is shown; earlier_epochs are those of its own shard.
-// Threads: one while it is opened, any afterwards. What `Shards` names outlives it.
+// A run over all of its shards. Several shards have the same rank where it was restarted and was a process without a
+// rank when its session began: the session that began last is shown, with the earlier epochs of its own shard.
+// Threads: one while it is opened, any afterwards. Everything in `Shards` outlives it.
 class RunView {
  public:
-  // NotFound: no server has the run. Unavailable: none that answers has it, and others do not answer. Those are in
+  // NotFound: no server has the run. Unavailable: no server that answers has it, and some do not answer; these are in
   // shards.missing.
   static absl::StatusOr<RunView> Open(const Shards& shards, const std::string& run);
 

@@ -9,8 +9,8 @@
 
 namespace msprobe::server {
 
-// A step at rest as analysis sees it: what an export of it would say, with the extended statistics.
-// What `blocks` came from outlives the table. DataLoss: what is stored does not fit together.
+// The table of a stored step: the same values that its export has, with the extended statistics.
+// The store or connection behind `blocks` outlives the table. DataLoss: the stored parts do not fit together.
 absl::StatusOr<std::unique_ptr<TableSource>> ReadStoredTable(std::unique_ptr<BlockSource> blocks,
                                                              const DumpReading& reading, TableLayouts& layouts);
 

@@ -14,19 +14,18 @@
 
 namespace msprobe::server {
 
-// Tells passes that surely agree from those that perhaps do not, a tile of one side against that of the other, column
-// by column. Surely: JudgeRow would give no row of theirs a verdict that is a difference, given that the passes have
-// the same layout (storage::TileSetRow::Pass.layout) and that their sessions have the same settings. Contents are not
-// looked at.
+// Finds the passes that surely agree, by comparing tiles of the two sides column by column. Two passes surely agree
+// where JudgeRow would call none of their rows a difference. That needs passes of the same layout
+// (storage::TileSetRow::Pass.layout) and sessions of the same settings. Contents are not read.
 //
 // One thread at a time.
 class ColumnAgreement {
  public:
-  // Passes that are compared: numbers in the set of the target and in that of the golden side.
+  // A pair of passes, by their numbers in the target's and in the golden side's set.
   struct Pass {
     uint32_t target = 0;
     uint32_t golden = 0;
-    bool sure = true;  // so far
+    bool sure = true;  // no tile so far showed a difference
   };
 
   struct Settings {

@@ -12,14 +12,14 @@
 
 namespace msprobe::server {
 
-// How what went wrong on one rank gets to others.
+// How a wrong value gets from one rank to others.
 //
-// A channel is what two ranks or a group talk through: "0>1" is what rank 0 sends to rank 1, "[0, 1]" (the ranks of a
-// process group, or its name; "world" where none was given) are the collectives of a group. The n-th use of a channel
-// on one rank belongs to the n-th on the others. Ranks are those of the whole job; of what gives a rank of a group, or
-// takes from any rank, the channel is not known, and it has none.
+// Ranks talk through channels. "0>1" is the channel of what rank 0 sends to rank 1. The collectives of a process group
+// share a channel too: "[0, 1]" (the ranks of the group), the group's name, or "world" where no group was given. The
+// n-th use of a channel on one rank belongs to the n-th use on the others. Ranks are numbered in the whole job. A call
+// that names a rank within a group, or receives from any rank, has no channel: it is not known which one it uses.
 
-// Of one record; empty where it is none of communication. A record of several sends and receives has one for each.
+// The channels of one record. Empty: it does not communicate. A record of several sends and receives has one for each.
 std::vector<std::string> ChannelsOf(const StepTable& table, const Entry& entry, uint32_t rank);
 
 struct ChannelUse {
@@ -37,9 +37,9 @@ struct RankDivergence {
   std::vector<std::string> through;  // kCommunication: the channels of the record
 };
 
-// Which of them was first: one that is not explained by another rank that had diverged before it sent what came. Of
-// several the one with the fewest communication records before it, of these one that is not blamed on communication.
-// At least one.
+// The rank that diverged first: its divergence is not explained by another rank that had diverged before it sent what
+// this rank received. Where there are several, the one with the fewest communication records before it, and of these
+// one that is not blamed on communication. `found` is not empty.
 size_t FirstAcrossRanks(const std::vector<RankDivergence>& found);
 
 }  // namespace msprobe::server

@@ -17,7 +17,7 @@
 
 namespace msprobe::server {
 
-// What comparing one row came to; docs/analysis.md says by which rule. From best to worst.
+// The outcome of comparing one row, by the rules of docs/analysis.md. From best to worst.
 enum class Verdict : uint8_t {
   kEqual,       // the same bits, or the same statistics where nothing better is known
   kWithin,      // different, within the tolerance
@@ -34,10 +34,10 @@ enum class Verdict : uint8_t {
 constexpr size_t kVerdicts = 11;
 
 std::string_view VerdictName(Verdict verdict);
-// Whether it makes two runs different.
+// Whether a row with this verdict makes two runs different.
 bool IsDifference(Verdict verdict);
 
-// What a verdict was made of.
+// What a verdict rests on.
 enum class Basis : uint8_t { kNothing, kStatistics, kChecksum, kContent };
 
 struct ComparedRow {
@@ -46,9 +46,9 @@ struct ComparedRow {
   int32_t content = -1;  // StepComparison.contents
   Verdict verdict = Verdict::kUnknown;
   Basis basis = Basis::kNothing;
-  // How many times the tolerance the worst difference is; infinite where there is no number for it.
+  // The worst difference in multiples of the tolerance; infinite where there is no number for it.
   double excess = 0;
-  // Of statistics: the one of excess ("Max", "Min", "Mean", "Norm"), and its values.
+  // Basis kStatistics: the statistic of `excess` ("Max", "Min", "Mean", "Norm") and its values.
   std::string_view statistic;
   double target_value = 0;
   double golden_value = 0;
@@ -90,15 +90,15 @@ struct CompareOptions {
   ContentComparison content;
 };
 
-// Compares one step of one rank with another. Cancelled: options.content.cancelled said so.
+// Compares one step of one rank with another. Cancelled: options.content.cancelled returned true.
 absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
                                            const CompareOptions& options);
 
-// Judges one pair of rows (kNoRow: there is none). `content` may be null. `options` needs mode and tolerances only.
+// Judges one pair of rows; kNoRow where a side has none. `content` may be null. Of `options`, mode and tolerances count.
 ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const CompareOptions& options,
                      int32_t target_row, int32_t golden_row, const ContentResult* content);
 
-// Whether two steps of one layout have no difference by their statistics and checksums. False: perhaps they have.
+// Whether two steps of one layout surely have no difference by their statistics and checksums. False: perhaps they have.
 bool SurelyAgree(const StepTable& target, const StepTable& golden, const CompareOptions& options);
 
 }  // namespace msprobe::server

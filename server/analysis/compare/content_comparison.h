@@ -11,8 +11,6 @@
 
 namespace msprobe::server {
 
-// Compares the contents of every pair of rows, element by element, on `threads` threads. Gives one result a pair.
-// What cannot be read is a result, not an error. Cancelled: `cancelled` said so.
 struct ContentComparison {
   int threads = 2;
   const Tolerances* tolerances = nullptr;     // null: none
@@ -20,6 +18,8 @@ struct ContentComparison {
   std::function<void(size_t done)> progress;  // any thread; empty: nobody listens
 };
 
+// Compares the contents of every pair of rows, element by element, on `threads` threads. Gives one result a pair; a
+// content that cannot be read is a result, not an error. Cancelled: `cancelled` returned true.
 absl::StatusOr<std::vector<ContentResult>> CompareContents(const RowMatch& match, const TableSource& target,
                                                            const TableSource& golden, const ContentComparison& options);
 

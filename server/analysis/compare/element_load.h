@@ -6,13 +6,13 @@
 
 namespace msprobe::server {
 
-// Turns `count` elements as they lie in memory into numbers. Complex elements are two. 64-bit integers are rounded.
+// Reads `count` elements from memory as numbers. A complex element counts as two elements. 64-bit integers are rounded.
 using ElementLoad = void (*)(const char* from, size_t count, const TensorDescription& description, double* to);
 
-// Null: a dtype whose elements cannot be read one by one (float4_e2m1fn_x2, unknown ones).
+// Null: elements of this dtype cannot be read one by one (float4_e2m1fn_x2, unknown dtypes).
 ElementLoad LoadOf(v1::DType dtype);
 
-// Bytes of what LoadOf counts as one element: half a complex one.
+// Bytes of one element as ElementLoad counts: half of a complex element.
 size_t LoadedSize(v1::DType dtype);
 
 }  // namespace msprobe::server

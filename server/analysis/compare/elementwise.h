@@ -33,7 +33,7 @@ struct ElementwiseMetrics {
   uint64_t over_tolerance = 0;
   double worst_excess = 0;
 
-  // Elements that are NaN on one side only; infinite on one side only; infinite with different signs.
+  // Elements that are NaN on one side only; infinite on one side only; infinite on both with different signs.
   uint64_t nan_mismatches = 0;
   uint64_t inf_mismatches = 0;
   uint64_t inf_sign_mismatches = 0;
@@ -52,15 +52,15 @@ struct ElementwiseMetrics {
   static constexpr std::array<double, 4> kShares = {1e-2, 5e-3, 1e-3, 1e-4};
   std::array<double, 4> share_under = {1, 1, 1, 1};
 
-  double cosine = 1;     // 1 where both are all zero, 0 where one is
+  double cosine = 1;     // 1 where both sides are all zero, 0 where one side is
   double euclidean = 0;  // sqrt(sum d^2)
   double target_norm = 0;
   double golden_norm = 0;
 
-  // For floating dtypes that are equal on both sides.
+  // Only where both sides have the same floating dtype.
   std::optional<UlpMetrics> ulp;
 
-  // Of |d|: 50, 90, 99, 99.9 percent of the compared elements are at most this, to within 4 %.
+  // Percentiles of |d|: as many percent of the compared elements are at most this, to within 4 %.
   static constexpr std::array<double, 4> kPercentiles = {50, 90, 99, 99.9};
   std::array<double, 4> percentiles = {};
 
@@ -69,8 +69,8 @@ struct ElementwiseMetrics {
   double worst_target = 0;
   double worst_golden = 0;
 
-  // As mindstudio-probe counts: elements where both are infinite or both NaN are zeros on both sides; where b == 0
-  // both get the type's epsilon; float32 arithmetic unless a side is 64 bits wide or an integer.
+  // mindstudio-probe's sums. It takes elements that are infinite, or NaN, on both sides for zeros; adds the dtype's
+  // epsilon to both sides where b == 0; and computes in float32 unless a side is 64 bits wide or an integer.
   struct Mindstudio {
     bool masks_differ = false;  // infinite or NaN at different positions: it computes nothing
     double cosine_dot = 0;
@@ -90,14 +90,14 @@ class TensorSource {
  public:
   virtual ~TensorSource() = default;
   virtual const TensorDescription& description() const = 0;
-  // Contiguous little-endian elements in row-major order. Called once, perhaps on another thread than the others.
+  // Gives contiguous little-endian elements in row-major order. Called once, perhaps on a thread of its own.
   virtual absl::Status Read(ContentVisitor visit) = 0;
 };
 
 // Adds elements chunk by chunk: memory does not depend on the size of the tensors. One thread at a time.
 class ElementwiseComparison {
  public:
-  // Unimplemented: a dtype whose elements cannot be read one by one (float4_e2m1fn_x2, unknown ones).
+  // Unimplemented: elements of a dtype cannot be read one by one (float4_e2m1fn_x2, unknown dtypes).
   static absl::StatusOr<ElementwiseComparison> Start(const TensorDescription& target, const TensorDescription& golden,
                                                      Tolerance tolerance = {});
 
@@ -118,8 +118,8 @@ class ElementwiseComparison {
   std::unique_ptr<Sums> sums_;
 };
 
-// Reads both to the end, the golden one ahead on a thread of its own where they are large.
-// InvalidArgument: the numbers of elements differ. Otherwise the status of whichever could not be read.
+// Reads both to the end. Where they are large, a thread of its own reads the golden one ahead.
+// InvalidArgument: the numbers of elements differ. Other errors are those of the side that could not be read.
 absl::StatusOr<ElementwiseMetrics> CompareElements(TensorSource& target, TensorSource& golden,
                                                    Tolerance tolerance = {});
 

@@ -9,8 +9,8 @@
 
 namespace msprobe::server {
 
-// Shards of one tensor as one, joined along an axis in their order. They have the same dtype and the same sizes along
-// the other axes.
+// A tensor whose shards are joined along one axis, in their order. All shards have the same dtype, and the same sizes
+// along the other axes.
 class JoinedTensor : public TensorSource {
  public:
   JoinedTensor(std::vector<std::unique_ptr<TensorSource>> shards, size_t axis);

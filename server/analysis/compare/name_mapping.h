@@ -10,13 +10,12 @@
 
 namespace msprobe::server {
 
-// Names that are called otherwise on the golden side, as mindstudio-probe's mapping files say it. The rules are
-// those of mindstudio-probe 26.2.0; of rows, apis and cells one is used, in this order of precedence: apis, cells,
-// rows.
+// Names of the target and their counterparts on the golden side, as in mindstudio-probe's mapping files. The rules are
+// those of mindstudio-probe 26.2.0. One of them is used: apis before cells, cells before rows.
 struct NameMapping {
   using Names = std::vector<std::pair<std::string, std::string>>;  // target's, golden's
 
-  // What corresponds inside one API; the target's other values are left without a partner.
+  // Arguments and results of one API that correspond; the target's others are left without a partner.
   struct Api {
     std::string target;  // "Functional.conv2d"
     std::string golden;
@@ -41,8 +40,8 @@ struct NameMapping {
 
 RowMatch MatchByMapping(const StepTable& target, const StepTable& golden, const NameMapping& mapping);
 
-// Names of rows and their partners, where modules stand at corresponding places of their trees. Needs
-// Entry.parent and stacks of both sides. Rows without a partner are named with "N/A".
+// Names of rows and their partners, which stand at corresponding places in the two trees of modules. Needs Entry.parent
+// and stacks of both sides. The partner of a row that has none is "N/A".
 NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
                                 const std::vector<std::pair<std::string, NameMapping::Names>>& layers);
 

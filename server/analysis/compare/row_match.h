@@ -21,26 +21,24 @@ struct RowMatch {
   std::vector<int32_t> golden_only;
 };
 
-// Whether dtypes may be compared: equal ones, and 16-, 32- and 64-bit floats with one another.
+// Whether two dtypes may be compared: equal dtypes, and floats of 16, 32 and 64 bits with one another.
 bool DTypesMatch(std::string_view target, std::string_view golden);
 
-// The same between MindSpore and PyTorch: integers with one another, floats, bools and complex numbers.
+// As DTypesMatch, between MindSpore and PyTorch: all integers with one another, and so floats, bools, complex numbers.
 bool DTypesMatchAcrossFrameworks(std::string_view target, std::string_view golden);
 
-// Keyword arguments are named after their files where there are files ("kwargs.mask"), else after their place
-// ("input.mask"), as mindstudio-probe names them. Where one side has files and the other has not, that side gets
-// the names of places.
+// mindstudio-probe names keyword arguments after their files ("kwargs.mask") where a dump has files, else after their
+// place ("input.mask"). Where one side has files and the other does not, this renames the former by places.
 void NameAlike(StepTable& a, StepTable& b);
 
 // By full name, backward calls numbered anew in order of appearance, so that recomputation does not shift them.
 RowMatch MatchExactly(const StepTable& target, const StepTable& golden);
 
-// The same with other keys for the target's rows.
+// As MatchExactly, but the target's rows are looked up by these keys.
 RowMatch MatchKeys(const std::vector<std::string_view>& target_keys, const StepTable& golden);
 
-// By name without the call's number: each row with the earliest row of the other side that has not been passed over, as
-// mindstudio-probe's -fm walks the two tables, but in linear time, and without forgetting what follows the end of
-// the shorter one.
+// By name without the call's number. Each row is paired with the earliest row of the other side that was not passed over
+// yet, as mindstudio-probe's -fm pairs them; but in linear time, and rows after the end of the shorter table are kept.
 RowMatch MatchFuzzily(const StepTable& target, const StepTable& golden);
 
 }  // namespace msprobe::server

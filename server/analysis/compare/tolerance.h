@@ -15,8 +15,8 @@ struct Tolerance {
   double absolute = 0;
 };
 
-// How far apart numbers of a dtype may be. Without anything said, by the dtype of fewer digits of the two: what
-// torch.testing.assert_close allows for it, one step of the mantissa for 8-bit floats, nothing for integers and bools.
+// How far apart numbers may be, by dtype. Of two dtypes the one with fewer digits counts. The defaults are those of
+// torch.testing.assert_close, one step of the mantissa for 8-bit floats, and 0 for integers and bools.
 class Tolerances {
  public:
   Tolerances() = default;
@@ -25,11 +25,11 @@ class Tolerances {
     relative_ = relative;
     absolute_ = absolute;
   }
-  // For one, e.g. "bfloat16"; wins over both.
+  // For one dtype, e.g. "bfloat16"; wins over Override.
   void Set(std::string dtype, Tolerance tolerance) { by_dtype_[std::move(dtype)] = tolerance; }
 
-  // For rows whose full name a shell pattern takes, of one dtype (empty: every one); what is absent is as it would be
-  // without the rule. Wins over all of the above; the rule added last wins over the others.
+  // For rows whose full name matches a shell pattern, of one dtype (empty: of every dtype). An absent tolerance stays as
+  // it is without the rule. A rule wins over all of the above, and over rules that were added before it.
   void AddRule(std::string name_glob, std::string dtype, std::optional<double> relative,
                std::optional<double> absolute) {
     rules_.push_back({std::move(name_glob), std::move(dtype), relative, absolute});

@@ -9,15 +9,16 @@
 
 namespace msprobe::server {
 
-// A row of a training or of an inference step, with what rows of the two correspond by: direction and number of the
-// call, layer, module inside it as the inference engine calls it, and what follows the record's name.
+// A row of a training or an inference step. Rows with the same key correspond. The key is made of direction and number
+// of the call, layer, module inside the layer by the inference engine's name, and the part of the row's name behind the
+// record's.
 struct KeyedRow {
   uint32_t row = 0;
   uint32_t entry = 0;
   std::string key;
 };
 
-// Those that take part, in the step's order: rules 1 and 2 of train_infer.h.
+// The rows that take part, in the step's order, by rules 1 and 2 of train_infer.h.
 std::vector<KeyedRow> KeyedRows(const StepTable& table, TrainingBackend backend, bool training);
 
 }  // namespace msprobe::server

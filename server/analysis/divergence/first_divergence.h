@@ -40,16 +40,16 @@ struct DivergenceOptions {
   bool ignore_missing = false;
 };
 
-// Pairs of entries, in the target's order of execution, with the golden side's lonely ones where they were executed.
-// By full name; where the two sides have called an operation a different number of times, by the context of the calls
-// (module, operation before, operation after), so that one call more or less does not shift all that follow.
+// Pairs of entries in the target's order of execution; golden entries without a partner stand where they were executed.
+// Entries are paired by full name. Where the two sides called an operation a different number of times, its calls are
+// paired by their context (module, operation before, operation after), so that one call more does not shift the rest.
 std::vector<std::pair<int32_t, int32_t>> AlignEntries(const StepTable& target, const StepTable& golden);
 
-// Nothing: the steps agree. Cancelled: options.comparison.content.cancelled said so.
+// Nothing: the steps agree. Cancelled: options.comparison.content.cancelled returned true.
 absl::StatusOr<std::optional<Divergence>> FindFirstDivergence(const TableSource& target, const TableSource& golden,
                                                               const DivergenceOptions& options);
 
-// Whether a record is of communication between ranks.
+// Whether a record is a communication between ranks.
 bool IsCommunication(std::string_view entry_name);
 
 }  // namespace msprobe::server

@@ -20,23 +20,28 @@ enum class Origin : uint8_t {
 
 struct OverflowOrigin {
   uint32_t entry = 0;  // StepTable.entries
-  uint32_t row = 0;    // StepTable.rows: the first row of it that is not finite
+  uint32_t row = 0;    // StepTable.rows: the entry's first row that is not finite
   Origin origin = Origin::kComputation;
   bool nan = false;
   bool infinity = false;
   uint64_t collectives_before = 0;
 };
 
-// The origins of NaN and infinity in one step, in order of execution; what passes them on is none. Tells by Max and
-// Min, and by counts where a dump has them: the mean of an attention mask of -3.4e38 overflows, its elements do not. No
-// origins: operations that give uninitialised memory (empty and its kind) or what another rank sent; operations that
-// were given an infinite or NaN argument; modules around an operation that is one; gradients, where an operation of the
-// same step that is none was an origin before them; arguments that may be views of what was not finite before (a dump
-// without modules' parameters cannot tell a second weight from them, unless it is larger).
+// The records of one step in which NaN or infinity appears first, in order of execution. A record that only passes such
+// values on is no origin. Max and Min decide, and the counts where a dump has them; Mean does not: the mean of an
+// attention mask of -3.4e38 overflows although its elements are finite.
+//
+// These are no origins either:
+//   - operations that give uninitialised memory (empty and its kind), or memory that another rank sent;
+//   - operations with an argument that is a NaN or an infinity itself;
+//   - modules around an operation that is an origin;
+//   - gradients, once a record of the forward pass was an origin in the same step;
+//   - arguments that may be views of a tensor that was not finite before. A second weight looks like one in a dump
+//     without the parameters of modules, unless it is larger.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
-// Of one rank, the origins that are new, step by step in order: a weight is told of once; behind a step with an origin
-// the optimizer has spread it over the weights, and of those of a step the first stands for all.
+// The new origins of one rank, whose steps are given in order. Each weight is reported once. After a step with an origin
+// the optimizer has carried NaN into the weights: from then on a step reports the first of its new weights only.
 // Threads: one at a time.
 class NewOverflowOrigins {
  public:
@@ -44,7 +49,7 @@ class NewOverflowOrigins {
 
  private:
   std::optional<uint32_t> first_step_;  // with an origin
-  std::set<std::string> weights_;       // seen
+  std::set<std::string> weights_;       // that were seen
 };
 
 }  // namespace msprobe::server

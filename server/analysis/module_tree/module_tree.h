@@ -16,15 +16,15 @@ namespace msprobe::server {
 // One thread at a time.
 class ModuleTree {
  public:
-  // In order of ordinal, in which modules follow what they contain.
+  // Records come in order of ordinal: a module comes after what it contains.
   void Add(const v1::Record& record, uint64_t stack_id);
 
   struct Node {
     std::string full_name;
     std::string parent;  // empty: null
   };
-  // Nodes of construct.json in the order in which calls began (an API before those of its modules that it is the first
-  // in, as mindstudio-probe has it). A parent that is no record itself ("optimizer") is a node without parent.
+  // Nodes of construct.json in the order in which calls began. An API that is the first call in a module stands before
+  // that module, as mindstudio-probe has it. A parent that is no record itself ("optimizer") is a node without parent.
   absl::Status ForEachConstructed(absl::FunctionRef<absl::Status(const Node& node)> visit) const;
 
   struct StackGroup {

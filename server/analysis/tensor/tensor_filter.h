@@ -18,14 +18,14 @@ namespace msprobe::server {
 
 enum class Relation : uint8_t { kLess = 1, kLessOrEqual, kEqual, kNotEqual, kGreaterOrEqual, kGreater };
 
-// A statistic that was not captured fulfils what its bounds (BoundsOf) leave no doubt of, and nothing else.
+// A statistic that was not captured fulfils a predicate only where its bounds (BoundsOf) leave no doubt.
 struct StatisticPredicate {
   Statistic statistic = Statistic::kMax;
   Relation relation = Relation::kGreater;
   double value = 0;  // NaN equals NaN
 };
 
-// What is searched for: all that is given must hold. Empty: everything.
+// What is searched for. Every condition that is given must hold; an empty question takes everything.
 struct TensorQuestion {
   std::string name_glob;            // over full names of records, or of rows
   std::string name_regex;           // RE2, searched in full names of rows
@@ -47,7 +47,7 @@ class TensorFilter {
 
   // Whether rows of the record may fit; needs Entry.parent and stacks where module or stack_text are given.
   bool Takes(const StepTable& table, const Entry& entry) const;
-  // Of an entry that it takes.
+  // Whether a row fits. The entry is one that Takes took.
   bool Takes(const StepTable& table, const Entry& entry, const Row& row) const;
 
  private:

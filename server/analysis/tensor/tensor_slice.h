@@ -27,7 +27,7 @@ class SlicePlan {
 
   const std::vector<int64_t>& shape() const { return shape_; }  // of the part
 
-  // Runs of consecutive elements, in the part's row-major order, which is one of growing offsets.
+  // Gives the runs of consecutive elements in the part's row-major order; their offsets grow.
   absl::Status ForEachRun(absl::FunctionRef<absl::Status(uint64_t offset, uint64_t count)> visit) const;
 
  private:
@@ -36,7 +36,7 @@ class SlicePlan {
     uint64_t count = 0;
     uint64_t step = 1;
     uint64_t stride = 1;  // elements
-    uint64_t size = 0;    // of the whole
+    uint64_t size = 0;    // of the whole tensor
   };
 
   std::vector<Dimension> dimensions_;
