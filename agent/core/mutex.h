@@ -8,8 +8,9 @@
 
 namespace msprobe::core {
 
-// std::mutex with clang's thread-safety annotations. It is not absl::Mutex, because the distribution's Abseil is built
-// without ThreadSanitizer, which then does not know that absl::Mutex orders accesses.
+// std::mutex with clang's thread-safety annotations. Not absl::Mutex, for a forked child uses these locks: where the
+// parent's threads contended for an absl::Mutex held across fork(), the child's own threads hung on it within five
+// forks; std::mutex may be used again.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "agent/core/config/server_access.h"
 #include "agent/core/doorbell.h"
 #include "agent/core/mutex.h"
@@ -61,6 +63,9 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
   std::vector<v1::ServerMessage> messages_ ABSL_GUARDED_BY(mu_);
   std::optional<grpc::Status> ended_ ABSL_GUARDED_BY(mu_);
 };
+
+// Writes a message that brings so many bytes of content. False: the stream did not take it.
+using WriteContent = absl::FunctionRef<bool(grpc::ByteBuffer message, size_t content)>;
 
 // A serialized message.
 grpc::ByteBuffer OwnedMessage(std::string bytes);

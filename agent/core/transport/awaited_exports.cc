@@ -1,0 +1,52 @@
+#include "agent/core/transport/awaited_exports.h"
+
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+
+void AwaitedExports::Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry) {
+  // Nothing was captured of a step that is not open: no export of it will be reported.
+  if (!open_step.has_value()) return;
+  switch (marker.kind_case()) {
+    case v1::Marker::kStepEnd:
+      if (open_step == marker.step_end().step()) asked_[*open_step] = {.entry = entry, .complete = true};
+      break;
+    case v1::Marker::kSessionEnd:
+      if (marker.session_end().clean()) asked_[*open_step] = {.entry = entry, .complete = true};
+      break;
+    case v1::Marker::kExportOpenStep:
+      if (open_step == marker.export_open_step().step()) asked_.try_emplace(*open_step, Asked{.entry = entry});
+      break;
+    default:
+      break;
+  }
+}
+
+void AwaitedExports::Exported(const v1::StepExported& exported) {
+  const auto it = asked_.find(exported.step());
+  if (it == asked_.end()) return;  // reported twice
+  if (!exported.error().empty()) {
+    log_->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
+  } else {
+    log_->Info(Cat("dump.json is at ", exported.path(), ". "));
+  }
+  if (!exported.incomplete() || !it->second.complete) asked_.erase(it);
+}
+
+void AwaitedExports::AddTo(v1::Hello* hello) const {
+  hello->clear_awaited_exports();
+  for (const auto& [step, asked] : asked_) {
+    if (asked.complete) hello->add_awaited_exports(step);
+  }
+}
+
+std::vector<uint32_t> AwaitedExports::Missing(uint64_t entry) const {
+  std::vector<uint32_t> steps;
+  if (!server_exports_) return steps;
+  for (const auto& [step, asked] : asked_) {
+    if (asked.entry <= entry) steps.push_back(step);
+  }
+  return steps;
+}
+
+}  // namespace msprobe::core

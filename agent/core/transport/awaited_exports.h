@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "agent/core/log.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::core {
+
+// The steps of a session whose export was asked for and has not been reported yet.
+//
+// Threads: one.
+class AwaitedExports {
+ public:
+  explicit AwaitedExports(const Log* log) : log_(log) {}
+
+  // A marker was packed as entry `entry` of the queue while `open_step` was open. The end of a step asks for its
+  // export, and so do the end of the session and ExportOpenStep for the open step.
+  void Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry);
+  // Says where the files are, or why there are none.
+  void Exported(const v1::StepExported& exported);
+  // Whether the server exports at all, as its Welcome says.
+  void SetServerExports(bool server_exports) { server_exports_ = server_exports; }
+
+  // The steps that have ended: a server that has exported one already reports it again.
+  void AddTo(v1::Hello* hello) const;
+  // The steps asked for up to `entry`; none where the server does not export.
+  std::vector<uint32_t> Missing(uint64_t entry) const;
+
+ private:
+  struct Asked {
+    uint64_t entry = 0;     // of the queue: the marker that asked
+    bool complete = false;  // the step has ended; an export before that is not the last one
+  };
+
+  const Log* const log_;
+  bool server_exports_ = false;
+  std::map<uint32_t, Asked> asked_;  // by step
+};
+
+}  // namespace msprobe::core

@@ -1,0 +1,107 @@
+#include "agent/core/transport/awaited_exports.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace msprobe::core {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+v1::Marker StepEnd(uint32_t step) {
+  v1::Marker marker;
+  marker.mutable_step_end()->set_step(step);
+  return marker;
+}
+
+v1::Marker ExportOpenStep(uint32_t step) {
+  v1::Marker marker;
+  marker.mutable_export_open_step()->set_step(step);
+  return marker;
+}
+
+v1::StepExported At(uint32_t step, const std::string& path) {
+  v1::StepExported exported;
+  exported.set_step(step);
+  exported.set_path(path);
+  return exported;
+}
+
+class AwaitedExportsTest : public ::testing::Test {
+ protected:
+  AwaitedExportsTest() { exports_.SetServerExports(true); }
+
+  std::vector<uint32_t> InHello() const {
+    v1::Hello hello;
+    hello.add_awaited_exports(99);  // of an earlier stream
+    exports_.AddTo(&hello);
+    return {hello.awaited_exports().begin(), hello.awaited_exports().end()};
+  }
+
+  std::vector<std::string> lines_;
+  const Log log_{[this](Log::Severity, std::string_view text) { lines_.emplace_back(text); }};
+  AwaitedExports exports_{&log_};
+};
+
+TEST_F(AwaitedExportsTest, AStepThatEndedIsAwaitedUntilItsFilesAreReported) {
+  exports_.Packed(StepEnd(3), 3, 10);
+  exports_.Packed(StepEnd(4), 4, 20);
+  EXPECT_THAT(exports_.Missing(9), IsEmpty()) << "whoever waits for earlier entries does not wait for the step";
+  EXPECT_THAT(exports_.Missing(10), ElementsAre(3));
+  EXPECT_THAT(exports_.Missing(20), ElementsAre(3, 4));
+  EXPECT_THAT(InHello(), ElementsAre(3, 4));
+  exports_.Exported(At(3, "/dump/step3"));
+  exports_.Exported(At(3, "/dump/step3"));
+  EXPECT_THAT(exports_.Missing(20), ElementsAre(4));
+  EXPECT_THAT(lines_, ElementsAre("dump.json is at /dump/step3. "));
+}
+
+TEST_F(AwaitedExportsTest, AStepWithoutRecordsIsNotAwaited) {
+  exports_.Packed(StepEnd(3), std::nullopt, 10);
+  exports_.Packed(ExportOpenStep(4), 5, 11);
+  EXPECT_THAT(exports_.Missing(20), IsEmpty());
+}
+
+TEST_F(AwaitedExportsTest, ASessionThatEndsCleanlyEndsItsOpenStep) {
+  v1::Marker end;
+  end.mutable_session_end()->set_clean(false);
+  exports_.Packed(end, 3, 10);
+  EXPECT_THAT(exports_.Missing(10), IsEmpty());
+  end.mutable_session_end()->set_clean(true);
+  exports_.Packed(end, 3, 11);
+  EXPECT_THAT(exports_.Missing(11), ElementsAre(3));
+}
+
+TEST_F(AwaitedExportsTest, WhatAnOpenStepHoldsIsExportedWithoutEndingTheStep) {
+  exports_.Packed(ExportOpenStep(3), 3, 10);
+  EXPECT_THAT(InHello(), IsEmpty());
+  v1::StepExported part = At(3, "/dump/step3");
+  part.set_incomplete(true);
+  exports_.Packed(StepEnd(3), 3, 20);
+  exports_.Exported(part);
+  EXPECT_THAT(exports_.Missing(20), ElementsAre(3)) << "those files are from before the end of the step";
+  exports_.Exported(At(3, "/dump/step3"));
+  EXPECT_THAT(exports_.Missing(20), IsEmpty());
+}
+
+TEST_F(AwaitedExportsTest, AnExportThatFailedIsSaidAndNotAwaited) {
+  exports_.Packed(StepEnd(3), 3, 10);
+  v1::StepExported failed;
+  failed.set_step(3);
+  failed.set_error("the disk is full");
+  exports_.Exported(failed);
+  EXPECT_THAT(exports_.Missing(10), IsEmpty());
+  EXPECT_THAT(lines_, ElementsAre("msprobe: step 3 could not be exported: the disk is full"));
+}
+
+TEST_F(AwaitedExportsTest, NothingIsAwaitedOfAServerThatDoesNotExport) {
+  exports_.SetServerExports(false);
+  exports_.Packed(StepEnd(3), 3, 10);
+  EXPECT_THAT(exports_.Missing(10), IsEmpty());
+}
+
+}  // namespace
+}  // namespace msprobe::core

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "agent/core/doorbell.h"
+#include "agent/core/mutex.h"
+
+namespace msprobe::core {
+
+// Threads that wait until the sender has dealt with the entries of the queue up to one.
+//
+// Threads: Wait from any, Answer from the sender.
+class Waiters {
+ public:
+  using Clock = Doorbell::Clock;
+
+  // Rings `bell`, and waits for an answer that nothing up to `entry` is missing. DeadlineExceeded, at `deadline`: what
+  // the last answer named.
+  absl::Status Wait(uint64_t entry, Clock::time_point deadline, Doorbell* bell) ABSL_LOCKS_EXCLUDED(mu_);
+  // `missing` names what is missing up to an entry; empty: nothing.
+  void Answer(absl::FunctionRef<std::string(uint64_t entry)> missing) ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  struct Waiter {
+    explicit Waiter(uint64_t wanted) : entry(wanted) {}
+    const uint64_t entry;
+    bool done = false;
+    std::string missing;
+  };
+
+  Mutex mu_;
+  CondVar answered_;
+  std::list<Waiter> waiters_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace msprobe::core
