@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
+#include "server/analysis/series/step_columns.h"
 #include "server/format/storage/key.h"
-#include "server/query/step_columns.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {

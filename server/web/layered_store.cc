@@ -56,12 +56,12 @@ absl::Status Fill(const std::string& directory, uint32_t steps, uint32_t layers,
     }
     if (absl::Status status = PutBlocks(**store, {block}, key); !status.ok()) return status;
     if (step != nan_step) continue;
-    auto row = (*store)->Find<storage::StepRow>(key.Encode());
+    auto row = (*store)->database().Find<storage::StepRow>(key.Encode());
     if (!row.ok()) return row.status();
     (*row)->set_nan_tensors(1);
     ChangeSet changes;
     changes.PutMeta(key.Encode(), **row);
-    if (absl::Status status = (*store)->Write(changes); !status.ok()) return status;
+    if (absl::Status status = (*store)->database().Write(changes); !status.ok()) return status;
   }
   return Tiler(store->get()).RunOnce();
 }
