@@ -17,17 +17,18 @@ absl::Status StoredTiles::ForEachSet(
     const Session& session, absl::FunctionRef<absl::Status(uint32_t set, storage::TileSetRow row)> visit) const {
   std::string prefix = TileSetKey(session.run, session.rank, session.epoch, 0);
   prefix.resize(prefix.size() - sizeof(uint32_t));
-  return store_->database().ForEach(Family::kMeta, prefix, [&](std::string_view key, std::string_view value) -> absl::Status {
-    storage::TileSetRow row;
-    if (absl::Status status = DecodeValue(value, row); !status.ok()) return status;
-    return visit(ReadU32(key, prefix.size()), std::move(row));
-  });
+  return store_->database().ForEach(Family::kMeta, prefix,
+                                    [&](std::string_view key, std::string_view value) -> absl::Status {
+                                      storage::TileSetRow row;
+                                      if (absl::Status status = DecodeValue(value, row); !status.ok()) return status;
+                                      return visit(ReadU32(key, prefix.size()), std::move(row));
+                                    });
 }
 
 absl::Status StoredTiles::ForEachTile(const Session& session, uint32_t set,
                                       absl::FunctionRef<absl::Status(std::string_view tile)> visit) const {
   return store_->database().ForEach(Family::kTiles, TileKey::SetPrefix(session.run, session.rank, session.epoch, set),
-                         [&](std::string_view, std::string_view value) { return visit(value); });
+                                    [&](std::string_view, std::string_view value) { return visit(value); });
 }
 
 absl::StatusOr<std::string> StoredTiles::Tile(const TileKey& key) const {

@@ -94,11 +94,13 @@ struct CompareOptions {
 absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
                                            const CompareOptions& options);
 
-// Judges one pair of rows; kNoRow where a side has none. `content` may be null. Of `options`, mode and tolerances count.
+// Judges one pair of rows; kNoRow where a side has none. `content` may be null. Of `options`, mode and tolerances
+// count.
 ComparedRow JudgeRow(const StepTable& target, const StepTable& golden, const CompareOptions& options,
                      int32_t target_row, int32_t golden_row, const ContentResult* content);
 
-// Whether two steps of one layout surely have no difference by their statistics and checksums. False: perhaps they have.
+// Whether two steps of one layout surely have no difference by their statistics and checksums. False: perhaps they
+// have.
 bool SurelyAgree(const StepTable& target, const StepTable& golden, const CompareOptions& options);
 
 }  // namespace msprobe::server

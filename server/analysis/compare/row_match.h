@@ -37,8 +37,9 @@ RowMatch MatchExactly(const StepTable& target, const StepTable& golden);
 // As MatchExactly, but the target's rows are looked up by these keys.
 RowMatch MatchKeys(const std::vector<std::string_view>& target_keys, const StepTable& golden);
 
-// By name without the call's number. Each row is paired with the earliest row of the other side that was not passed over
-// yet, as mindstudio-probe's -fm pairs them; but in linear time, and rows after the end of the shorter table are kept.
+// By name without the call's number. Each row is paired with the earliest row of the other side that was not passed
+// over yet, as mindstudio-probe's -fm pairs them; but in linear time, and rows after the end of the shorter table are
+// kept.
 RowMatch MatchFuzzily(const StepTable& target, const StepTable& golden);
 
 }  // namespace msprobe::server

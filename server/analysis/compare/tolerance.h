@@ -28,8 +28,8 @@ class Tolerances {
   // For one dtype, e.g. "bfloat16"; wins over Override.
   void Set(std::string dtype, Tolerance tolerance) { by_dtype_[std::move(dtype)] = tolerance; }
 
-  // For rows whose full name matches a shell pattern, of one dtype (empty: of every dtype). An absent tolerance stays as
-  // it is without the rule. A rule wins over all of the above, and over rules that were added before it.
+  // For rows whose full name matches a shell pattern, of one dtype (empty: of every dtype). An absent tolerance stays
+  // as it is without the rule. A rule wins over all of the above, and over rules that were added before it.
   void AddRule(std::string name_glob, std::string dtype, std::optional<double> relative,
                std::optional<double> absolute) {
     rules_.push_back({std::move(name_glob), std::move(dtype), relative, absolute});

@@ -15,7 +15,8 @@ enum class TrainingBackend : uint8_t { kNone, kFsdp, kMegatron };
 // A training step beside an inference step of the same weights, row by row, as mindstudio-probe 26.2.0 pairs them:
 //   1. The records of the training step between the backward pass of its whole model and the next forward pass of its
 //      embedding are left out.
-//   2. Rows correspond by layer ("layers.N"), module inside the layer, direction and number of the call (counted anew on
+//   2. Rows correspond by layer ("layers.N"), module inside the layer, direction and number of the call (counted anew
+//   on
 //      the training side), and the part of the name behind the record's. Modules are translated: FSDP's q_proj, k_proj,
 //      v_proj to qkv_proj, its gate_proj and up_proj to gate_up_proj; Megatron's linear_fc1 to gate_up_proj, its
 //      linear_proj to o_proj, and so on.

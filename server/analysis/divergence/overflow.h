@@ -40,8 +40,8 @@ struct OverflowOrigin {
 //     without the parameters of modules, unless it is larger.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);
 
-// The new origins of one rank, whose steps are given in order. Each weight is reported once. After a step with an origin
-// the optimizer has carried NaN into the weights: from then on a step reports the first of its new weights only.
+// The new origins of one rank, whose steps are given in order. Each weight is reported once. After a step with an
+// origin the optimizer has carried NaN into the weights: from then on a step reports the first of its new weights only.
 // Threads: one at a time.
 class NewOverflowOrigins {
  public:
