@@ -8,9 +8,10 @@
 
 namespace msprobe::core {
 
-// std::mutex with clang's thread-safety annotations. Not absl::Mutex, for a forked child uses these locks: where the
-// parent's threads contended for an absl::Mutex held across fork(), the child's own threads hung on it within five
-// forks; std::mutex may be used again.
+// std::mutex with clang's thread-safety annotations. It is not absl::Mutex for two reasons. Some of these locks are
+// held across fork(), and a forked child's threads hung on an absl::Mutex for which the parent's threads contended. And
+// the distribution's absl::CondVar waits by the realtime clock, so a clock set back would lengthen a wait with a
+// deadline.
 class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mu_.lock(); }
