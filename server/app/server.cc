@@ -192,7 +192,7 @@ absl::Status Server::Listen() {
         context, [runs = run_control_.get()](auto&&... asked) { return runs->Ask(asked...); });
     context.peers = peers_.get();
   }
-  ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, std::move(ingest));
+  ingest_ = std::make_unique<IngestService>(sessions_.get(), &store_->database(), &metrics_, std::move(ingest));
   query_ = std::make_unique<QueryService>(context);
   analysis_ = std::make_unique<AnalysisService>(AnalysisContext{.store = store_.get(),
                                                                 .activity = &activity_,

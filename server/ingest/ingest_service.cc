@@ -24,10 +24,10 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
 }
 
-IngestService::IngestService(Sessions* sessions, Store* store, Metrics* metrics, IngestOptions options)
+IngestService::IngestService(Sessions* sessions, Database* database, Metrics* metrics, IngestOptions options)
     : options_(std::move(options)),
       sessions_(sessions),
-      store_(store),
+      database_(database),
       metrics_(metrics),
       tell_(1, 0),
       apply_(ApplyThreads(), kApplyNiceness) {}

@@ -37,7 +37,7 @@ class IngestServiceTest : public testing::Test {
     sessions.shared_directories = {directory_.path()};
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
-    service_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_, ingest_);
+    service_ = std::make_unique<IngestService>(sessions_.get(), &store_->database(), &metrics_, ingest_);
     grpc::ServerBuilder builder;
     builder.SetMaxReceiveMessageSize(16 << 20);
     builder.RegisterService(service_.get());
@@ -513,7 +513,8 @@ TEST_F(IngestServiceTest, ManySessionsAtOnceKeepTheirOrder) {
 }
 
 TEST_F(IngestServiceTest, OneStreamTooManyIsRefusedAndCounted) {
-  IngestService narrow(sessions_.get(), store_.get(), &metrics_, IngestOptions{.max_streams = 1, .server_of = {}});
+  IngestService narrow(sessions_.get(), &store_->database(), &metrics_,
+                       IngestOptions{.max_streams = 1, .server_of = {}});
   grpc::ServerBuilder builder;
   builder.RegisterService(&narrow);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

@@ -1,15 +1,13 @@
 #include "server/ingest/live_session.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "server/format/cat.h"
-#include "server/ingest/record_identity.h"
-#include "server/ingest/staged_batch.h"
+#include "server/ingest/batch_staging.h"
 #include "server/metrics/log.h"
-#include "server/store/stored_blocks.h"
 
 namespace msprobe::server {
 namespace {
@@ -20,146 +18,136 @@ absl::Status Replaced() { return absl::AbortedError("another stream of this sess
 
 absl::StatusOr<std::shared_ptr<LiveSession>> LiveSession::Load(const SessionContext& context, storage::SessionRow row,
                                                                bool reopen) {
-  std::shared_ptr<LiveSession> session(new LiveSession(context, std::move(row)));
+  auto state = SessionState::Load(*context.store, std::move(row), reopen);
+  if (!state.ok()) return state.status();
+  std::shared_ptr<LiveSession> session(new LiveSession(context, *std::move(state)));
   absl::MutexLock lock(&session->mu_);
-  session->durable_ = session->row_.watermark();
+  session->durable_ = session->state_.row.watermark();
   session->detached_since_ = context.store->Now();
-  absl::Status status = session->LoadSteps(reopen);
-  if (status.ok()) status = session->LoadPending();
-  if (!status.ok()) return status;
-  if (reopen && (session->row_.state() == storage::SessionRow::LOST || !session->steps_.empty())) {
-    if (session->row_.state() == storage::SessionRow::LOST) session->row_.set_state(storage::SessionRow::OPEN);
-    ChangeSet changes;
-    changes.PutMeta(SessionKey(session->row_.session()), session->row_);
-    for (const auto& [step, open] : session->steps_) changes.PutMeta(session->KeyOf(step).Encode(), open.row);
-    if (status = context.store->database().Write(changes); !status.ok()) return status;
-  }
   return session;
 }
 
-absl::StatusOr<std::vector<Steps::Step>> LiveSession::StepsToLoad() const {
-  if (!row_.knows_open_steps()) return context_.store->steps().Of(row_.run());
-  std::vector<Steps::Step> steps;
-  for (uint32_t step : row_.open_steps()) {
-    const StepKey key = KeyOf(step);
-    auto row = context_.store->database().Find<storage::StepRow>(key.Encode());
-    if (!row.ok()) return row.status();
-    if (row->has_value()) steps.emplace_back(key, **row);
+absl::Status LiveSession::CheckBatch(const v1::Batch& batch) const {
+  const storage::SessionRow& row = state_.row;
+  if (batch.session() != row.session()) {
+    return absl::InvalidArgumentError(
+        Cat("batch.session is ", Hex(batch.session()), ", the stream's session is ", Hex(row.session())));
   }
-  return steps;
-}
-
-absl::Status LiveSession::LoadSteps(bool reopen) {
-  auto steps = StepsToLoad();
-  if (!steps.ok()) return steps.status();
-  for (auto& [key, row] : *steps) {
-    if (key.epoch != row_.epoch()) continue;
-    const bool lost = row.state() == v1::StepSummary::INCOMPLETE;
-    // A step that had ended and lacked payloads only may still get them.
-    const bool back = reopen && lost && (row_.state() == storage::SessionRow::LOST || (row.ended() && row.clean()));
-    if (row.state() != v1::StepSummary::OPEN && !back) continue;
-    if (lost) {
-      row.set_state(v1::StepSummary::OPEN);
-      row.set_exported(false);
-    }
-    OpenStep& open = steps_[key.step];
-    open.row = std::move(row);
-    if (absl::Status status = CountStoredRecords(key.step, open); !status.ok()) return status;
+  if (batch.batch_sequence() <= row.watermark()) return absl::OkStatus();
+  if (absl::Status status = context_.store->database().Writable(); !status.ok()) return status;
+  if (context_.admit) {
+    if (absl::Status status = context_.admit(row.run()); !status.ok()) return status;
+  }
+  if (batch.batch_sequence() != row.watermark() + 1) {
+    return absl::OutOfRangeError(
+        Cat("batch_sequence is ", batch.batch_sequence(), ", the next one is ", row.watermark() + 1));
   }
   return absl::OkStatus();
-}
-
-absl::Status LiveSession::CountStoredRecords(uint32_t step, OpenStep& open) {
-  auto blocks = context_.store->steps().ReadBlocks(KeyOf(step));
-  if (!blocks.ok()) return blocks.status();
-  for (const auto& block : *blocks) {
-    for (int i = 0; i < block->structure_size(); ++i) {
-      if (block->fragment_flags(i) & v1::FRAGMENT_CONSTRUCT_ONLY) continue;
-      const StructureSummary* structure = Structure(block->structures(static_cast<int>(block->structure(i))));
-      if (structure != nullptr) open.records.insert(RecordIdentity(*structure, block->count(i)));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status LiveSession::LoadPending() {
-  const std::string prefix = MetaPrefix(MetaSpace::kPending, row_.session());
-  return context_.store->database().ForEach(
-      Family::kMeta, prefix, [&](std::string_view key, std::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        auto row = DecodeAs<storage::PendingRow>(value);
-        if (row.ok()) pending_[std::string(key.substr(prefix.size()))].row = *std::move(row);
-        return row.status();
-      });
-}
-
-StepKey LiveSession::KeyOf(uint32_t step) const {
-  return StepKey{row_.run(), RankCode(row_.hello().rank()), step, row_.epoch()};
-}
-
-const StructureSummary* LiveSession::Structure(uint64_t id) {
-  if (auto found = structures_.find(id); found != structures_.end()) return found->second.get();
-  auto definition = context_.store->definitions().Find(row_.run(), id);
-  if (!definition.ok() || definition->kind != DefinitionKind::kStructure) return nullptr;
-  v1::Structure structure;
-  if (!structure.ParseFromString(definition->bytes)) return nullptr;
-  auto summary = Summarize(structure);
-  if (!summary.ok()) return nullptr;
-  return structures_.emplace(id, std::make_unique<StructureSummary>(*std::move(summary))).first->second.get();
-}
-
-bool LiveSession::HasStack(uint64_t id) {
-  if (stacks_.contains(id)) return true;
-  auto definition = context_.store->definitions().Find(row_.run(), id);
-  if (!definition.ok() || definition->kind != DefinitionKind::kStack) return false;
-  stacks_.insert(id);
-  return true;
 }
 
 absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::Batch& batch) {
+  Store& store = *context_.store;
   v1::PayloadVerdict verdict;
   Durable durable;
   {
     absl::MutexLock lock(&mu_);
     if (absl::Status status = CheckUser(user); !status.ok()) return status;
-    if (batch.session() != row_.session()) {
-      return absl::InvalidArgumentError(
-          Cat("batch.session is ", Hex(batch.session()), ", the stream's session is ", Hex(row_.session())));
-    }
-    if (batch.batch_sequence() <= row_.watermark()) {
+    if (absl::Status status = CheckBatch(batch); !status.ok()) return status;
+    if (batch.batch_sequence() <= state_.row.watermark()) {
       context_.metrics->Add(Metric::kIngestDuplicates, 1);
       return verdict;
     }
-    if (absl::Status status = context_.store->database().Writable(); !status.ok()) return status;
-    if (context_.admit) {
-      if (absl::Status status = context_.admit(row_.run()); !status.ok()) return status;
-    }
-    if (batch.batch_sequence() != row_.watermark() + 1) {
-      return absl::OutOfRangeError(
-          Cat("batch_sequence is ", batch.batch_sequence(), ", the next one is ", row_.watermark() + 1));
-    }
-    absl::ReaderMutexLock deletion(&context_.store->payloads().deletion_mutex());
-    StagedBatch staged;
-    absl::Status status = Stage(batch, staged);
+    absl::ReaderMutexLock deletion(&store.payloads().deletion_mutex());
+    BatchStaging staging(&store, &state_);
+    absl::Status status = staging.Stage(batch);
     std::optional<absl::ReaderMutexLock> tiling;
-    if (!staged.discarded.empty() || RankCode(row_.hello().rank()) != RankCode(staged.session.hello().rank())) {
-      tiling.emplace(&context_.store->steps().tiling_mutex());
-    }
-    if (status.ok()) status = FinishStaging(staged);
-    if (status.ok()) status = context_.store->database().Write(staged.changes);
+    if (staging.moves_steps()) tiling.emplace(&store.steps().tiling_mutex());
+    if (status.ok()) status = staging.Finish();
+    if (status.ok()) status = store.database().Write(staging.staged().changes);
     if (!status.ok()) {
       return absl::Status(status.code(), Cat("batch ", batch.batch_sequence(), ": ", status.message()));
     }
-    for (std::string& hash : staged.wanted) verdict.add_wanted(hash);
-    for (std::string& hash : staged.stored) verdict.add_stored(hash);
+    const StagedBatch& staged = staging.staged();
+    verdict.mutable_wanted()->Assign(staged.wanted.begin(), staged.wanted.end());
+    verdict.mutable_stored()->Assign(staged.stored.begin(), staged.stored.end());
     durable.finished = staged.finished;
     durable.export_requests = staged.export_requests;
     if (staged.rank_change.has_value()) durable.rank_changes.push_back(*staged.rank_change);
-    Adopt(staged);
+    staging.Adopt();
+    staging.Count(*context_.metrics);
   }
   context_.metrics->Add(Metric::kIngestBatches, 1);
   context_.metrics->Add(Metric::kIngestBytes, static_cast<double>(batch.ByteSizeLong()), {"batch"});
   WhenDurable(batch.batch_sequence(), std::move(durable));
   return verdict;
+}
+
+absl::StatusOr<v1::PayloadVerdict> LiveSession::AddPayload(uint64_t user, const v1::PayloadChunk& chunk,
+                                                           std::string_view content) {
+  if (chunk.hash().size() != kIdBytes) {
+    return absl::InvalidArgumentError(Cat("payload_chunk.hash has ", chunk.hash().size(), " bytes, not ", kIdBytes));
+  }
+  if (content.size() > context_.max_chunk_bytes) {
+    return absl::InvalidArgumentError(
+        Cat("payload_chunk.content has ", content.size(), " bytes, at most ", context_.max_chunk_bytes));
+  }
+  v1::PayloadVerdict verdict;
+  absl::StatusOr<PayloadArrivals::Arrived> arrived;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    if (absl::Status status = CheckUser(user); !status.ok()) return status;
+    arrived = PayloadArrivals(&context_, &state_).AddChunk(chunk, content, verdict);
+    if (!arrived.ok()) return arrived.status();
+    through = state_.row.watermark();
+  }
+  for (const std::string& hash : arrived->hashes) verdict.add_stored(hash);
+  TellArrived(through, *std::move(arrived));
+  return verdict;
+}
+
+absl::StatusOr<size_t> LiveSession::AddWhole(uint64_t user, std::span<const Session::WholePayload> payloads,
+                                             v1::PayloadVerdict& verdict) {
+  size_t taken = 0;
+  absl::StatusOr<PayloadArrivals::Arrived> arrived;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    if (absl::Status status = CheckUser(user); !status.ok()) return status;
+    arrived = PayloadArrivals(&context_, &state_).AddWhole(payloads, verdict, taken);
+    if (!arrived.ok()) return arrived.status();
+    through = state_.row.watermark();
+  }
+  for (const std::string& hash : arrived->hashes) verdict.add_stored(hash);
+  TellArrived(through, *std::move(arrived));
+  return taken;
+}
+
+absl::Status LiveSession::ResolvePayload(const std::string& hash) {
+  Durable durable;
+  uint64_t through;
+  {
+    absl::MutexLock lock(&mu_);
+    auto arrived = PayloadArrivals(&context_, &state_).Resolve(hash);
+    if (!arrived.ok()) return arrived.status();
+    if (arrived->hashes.empty()) return absl::OkStatus();
+    durable.finished = std::move(arrived->finished);
+    durable.stored = std::move(arrived->hashes);
+    through = state_.row.watermark();
+  }
+  WhenDurable(through, std::move(durable));
+  return absl::OkStatus();
+}
+
+void LiveSession::TellArrived(uint64_t through, PayloadArrivals::Arrived arrived) {
+  // Where no step is finished, the sync that the answer waits for is enough.
+  if (!arrived.finished.empty()) {
+    Durable durable;
+    durable.finished = std::move(arrived.finished);
+    WhenDurable(through, std::move(durable));
+  }
+  if (!context_.payload_arrived) return;
+  for (const std::string& hash : arrived.hashes) context_.payload_arrived(hash);
 }
 
 void LiveSession::WhenDurable(uint64_t through, Durable durable) {
@@ -170,22 +158,25 @@ void LiveSession::WhenDurable(uint64_t through, Durable durable) {
           if (auto listener = self->listener(); listener != nullptr) listener->OnSyncFailed(status);
           return;
         }
-        self->NoteDurable(through);
         self->context_.metrics->Observe(Metric::kAckSeconds, absl::ToDoubleSeconds(absl::Now() - since));
-        const storage::SessionRow row = self->row();
-        const std::string& session = row.session();
-        SessionObserver* observer = self->context_.observer;
-        self->CountFinished(row, durable);
-        if (observer != nullptr) {
-          for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
-          for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
-          for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
-        }
-        if (auto listener = self->listener(); listener != nullptr) {
-          listener->OnDurable(self->durable_through());
-          if (!durable.stored.empty()) listener->OnStored(durable.stored);
-        }
+        self->TellDurable(through, durable);
       });
+}
+
+void LiveSession::TellDurable(uint64_t through, const Durable& durable) {
+  NoteDurable(through);
+  const storage::SessionRow now = row();
+  CountFinished(now, durable);
+  if (SessionObserver* const observer = context_.observer; observer != nullptr) {
+    const std::string& session = now.session();
+    for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
+    for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
+    for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
+  }
+  if (auto attached = listener(); attached != nullptr) {
+    attached->OnDurable(durable_through());
+    if (!durable.stored.empty()) attached->OnStored(durable.stored);
+  }
 }
 
 void LiveSession::CountFinished(const storage::SessionRow& row, const Durable& durable) {
@@ -208,7 +199,7 @@ void LiveSession::CountFinished(const storage::SessionRow& row, const Durable& d
 
 uint64_t LiveSession::received_through() const {
   absl::MutexLock lock(&mu_);
-  return row_.watermark();
+  return state_.row.watermark();
 }
 
 uint64_t LiveSession::durable_through() const {
@@ -218,7 +209,8 @@ uint64_t LiveSession::durable_through() const {
 
 LiveSession::Backlog LiveSession::backlog() const {
   absl::MutexLock lock(&mu_);
-  return {.batches = row_.watermark() - std::min<uint64_t>(row_.watermark(), durable_), .payloads = pending_.size()};
+  return {.batches = state_.row.watermark() - std::min<uint64_t>(state_.row.watermark(), durable_),
+          .payloads = state_.pending.size()};
 }
 
 absl::Status LiveSession::AwaitDurable(absl::Duration timeout) {
@@ -244,8 +236,8 @@ absl::StatusOr<LiveSession::User> LiveSession::Attach(std::weak_ptr<SessionListe
     listener_ = std::move(listener);
     ++users_;
     // What the former transport had sent of a payload is sent again from its first byte.
-    for (auto& [hash, pending] : pending_) pending.upload.reset();
-    uploads_ = 0;
+    for (auto& [hash, pending] : state_.pending) pending.upload.reset();
+    state_.uploads = 0;
   }
   if (replaced != nullptr) replaced->OnReplaced(Replaced());
   return user;
@@ -254,14 +246,14 @@ absl::StatusOr<LiveSession::User> LiveSession::Attach(std::weak_ptr<SessionListe
 v1::Welcome LiveSession::Welcome() const {
   v1::Welcome welcome;
   welcome.set_protocol(1);
-  welcome.set_durable_through(row_.watermark());
+  welcome.set_durable_through(state_.row.watermark());
   welcome.set_durability(context_.store->database().options().durability);
   welcome.set_max_batch_bytes(context_.max_batch_bytes);
   welcome.set_max_chunk_bytes(context_.max_chunk_bytes);
   welcome.set_server_id(context_.store->catalogue().server_id());
   welcome.set_server_version(context_.version);
   for (const std::string& capability : context_.capabilities) welcome.add_capabilities(capability);
-  for (const auto& [hash, pending] : pending_) welcome.add_missing_payloads(hash);
+  for (const auto& [hash, pending] : state_.pending) welcome.add_missing_payloads(hash);
   return welcome;
 }
 
@@ -284,12 +276,12 @@ absl::Time LiveSession::detached_since() const {
 
 storage::SessionRow LiveSession::row() const {
   absl::MutexLock lock(&mu_);
-  return row_;
+  return state_.row;
 }
 
 bool LiveSession::unfinished() const {
   absl::MutexLock lock(&mu_);
-  return row_.state() == storage::SessionRow::OPEN || !steps_.empty();
+  return state_.unfinished();
 }
 
 void LiveSession::Control(const v1::ControlCommand& command) const {
@@ -306,15 +298,15 @@ std::shared_ptr<SessionListener> LiveSession::listener() const {
 }
 
 absl::Status LiveSession::SkipTo(uint64_t freed_through) {
-  if (freed_through <= row_.watermark()) return absl::OkStatus();
-  LogWarning("session {} has freed {} batches, this server holds {}: what lies between is lost", Hex(row_.session()),
-             freed_through, row_.watermark());
-  storage::SessionRow row = row_;
+  if (freed_through <= state_.row.watermark()) return absl::OkStatus();
+  LogWarning("session {} has freed {} batches, this server holds {}: what lies between is lost",
+             Hex(state_.row.session()), freed_through, state_.row.watermark());
+  storage::SessionRow row = state_.row;
   row.set_watermark(freed_through);
   ChangeSet changes;
   changes.PutMeta(SessionKey(row.session()), row);
   if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
-  row_ = row;
+  state_.row = row;
   durable_ = freed_through;  // nothing of it is held: there is nothing to sync
   return absl::OkStatus();
 }
@@ -324,21 +316,21 @@ absl::Status LiveSession::Lose() {
   uint64_t through;
   {
     absl::MutexLock lock(&mu_);
-    storage::SessionRow row = row_;
+    storage::SessionRow row = state_.row;
     if (row.state() == storage::SessionRow::OPEN) row.set_state(storage::SessionRow::LOST);
     ChangeSet changes;
     changes.PutMeta(SessionKey(row.session()), row);
-    for (const auto& [step, open] : steps_) {
+    for (const auto& [step, open] : state_.steps) {
       storage::StepRow lost = open.row;
       lost.set_state(v1::StepSummary::INCOMPLETE);
-      changes.PutMeta(KeyOf(step).Encode(), lost);
-      changes.Put(Family::kMeta, KeyOf(step).Encode(MetaSpace::kUntiled), "");
+      changes.PutMeta(state_.KeyOf(step).Encode(), lost);
+      changes.Put(Family::kMeta, state_.KeyOf(step).Encode(MetaSpace::kUntiled), "");
       durable.finished.emplace_back(step, v1::StepSummary::INCOMPLETE);
     }
     if (absl::Status status = context_.store->database().Write(changes); !status.ok()) return status;
-    row_ = row;
-    steps_.clear();
-    through = row_.watermark();
+    state_.row = row;
+    state_.steps.clear();
+    through = state_.row.watermark();
   }
   context_.metrics->Add(Metric::kSessionsLost, 1);
   WhenDurable(through, std::move(durable));
@@ -350,8 +342,8 @@ absl::Status LiveSession::NoteExported(const v1::StepExported& exported, bool fi
   {
     absl::MutexLock lock(&mu_);
     listener = listener_.lock();
-    if (exported.error().empty() && finished && !steps_.contains(exported.step())) {
-      const std::string key = KeyOf(exported.step()).Encode();
+    if (exported.error().empty() && finished && !state_.steps.contains(exported.step())) {
+      const std::string key = state_.KeyOf(exported.step()).Encode();
       auto row = context_.store->database().Find<storage::StepRow>(key);
       if (!row.ok()) return row.status();
       if (row->has_value()) {

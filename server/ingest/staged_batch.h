@@ -16,7 +16,7 @@
 
 namespace msprobe::server {
 
-// What one batch would change, gathered while it is checked; nothing of it is real before the write succeeded.
+// What one batch would change. BatchStaging gathers it.
 struct StagedBatch {
   struct Row {
     uint32_t step = 0, token = 0, block = 0;

@@ -50,7 +50,7 @@ class PointReadTest : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
-    ingest_ = std::make_unique<IngestService>(sessions_.get(), store_.get(), &metrics_,
+    ingest_ = std::make_unique<IngestService>(sessions_.get(), &store_->database(), &metrics_,
                                               IngestOptions{.max_streams = kStreams, .server_of = {}});
     query_ = std::make_unique<QueryService>(
         QueryContext{store_.get(), sessions_.get(), &metrics_, &activity_, directory_ / "incoming"});
