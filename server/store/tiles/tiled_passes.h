@@ -22,7 +22,8 @@ using NumberedBlocks = std::vector<std::pair<uint32_t, std::shared_ptr<v1::Block
 // Adds the blocks of a step that are tiles, as they arrived.
 absl::Status ReadTiledBlocks(const Database& database, const StepKey& key, NumberedBlocks& blocks);
 
-// Adds what makes tiles forget the passes of a step: a mark in their sets; and whole sets of which nothing is left.
+// Adds what makes tiles forget the passes of a step: a mark in each set that holds some, and the deletion of sets in
+// which no other pass is left.
 absl::Status AddPassDeletion(const Database& database, const StepKey& key, ChangeSet& changes);
 
 // NotFound: the set was deleted meanwhile.

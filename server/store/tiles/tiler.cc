@@ -63,6 +63,8 @@ bool IsKnown(const v1::Block& block) {
   return true;
 }
 
+absl::Status Changed() { return absl::AbortedError("the rows of a set changed while it was made"); }
+
 }  // namespace
 
 Tiler::Tiler(Store* store, TilerOptions options) : store_(store), options_(options) {}
@@ -265,80 +267,21 @@ absl::Status Tiler::WriteSet(const Notes& notes) {
     deletions = store_->steps().deletions();
   }
   const StepKey& first = notes[0].step;
-  auto set = NextSet(first);
-  if (!set.ok()) return set.status();
-
-  ChangeSet changes;
-  storage::TileSetRow row;
-  std::vector<Rows> read;
-  std::vector<TilePass> passes;
-  const auto structure = [&](uint64_t id) { return Structure(first.run, id); };
-  std::map<std::string, storage::TiledRow> tiled;
-  uint64_t row_bytes = 0;
+  auto number = NextSet(first);
+  if (!number.ok()) return number.status();
+  Set set;
+  set.number = *number;
   for (const Note& note : notes) {
-    Rows rows;
-    std::string prefix = RowKey::StepPrefix(note.step.run, note.step.rank, note.step.step);
-    AppendU32(prefix, note.token);
-    absl::Status status = ForEachPass(note.step, prefix, [&](uint32_t, const Rows& found) { rows = found; });
-    if (!status.ok()) return status;
-    std::vector<const v1::Block*> blocks;
-    storage::TileSetRow::Pass& pass = *row.add_passes();
-    pass.set_step(note.step.step);
-    pass.set_token(note.token);
-    for (const Row& each : rows) {
-      blocks.push_back(each.block.get());
-      pass.add_blocks(each.key.block);
-      pass.add_fragments(static_cast<uint32_t>(each.block->structure_size()));
-      changes.Delete(Family::kRows, each.key.Encode());
-      row_bytes += each.bytes;
-    }
-    auto made = TilePass::Make(blocks, structure);
-    if (!made.ok()) return made.status();
-    if (made->signature() != note.signature) return Forget(notes);  // rows came or went
-    pass.set_layout(LayoutHash(blocks));
-    passes.push_back(*std::move(made));
-    read.push_back(std::move(rows));
-
-    const std::string tiled_key = note.step.Encode(MetaSpace::kTiled);
-    if (!tiled.contains(tiled_key)) {
-      auto known = store_->database().Find<storage::TiledRow>(tiled_key);
-      if (!known.ok()) return known.status();
-      tiled[tiled_key] = known->value_or(storage::TiledRow());
-    }
-    storage::TiledRow::Piece& piece = *tiled[tiled_key].add_pieces();
-    piece.set_set(*set);
-    piece.set_pass(static_cast<uint32_t>(row.passes_size() - 1));
+    if (absl::Status status = AddPass(note, set); !status.ok()) return Failed(notes, status);
   }
-
-  const auto fragments = static_cast<uint32_t>(passes[0].fragments());
-  for (uint32_t at = 0; at < fragments;) {
-    uint32_t count = 0;
-    for (uint32_t leaves = 0; at + count < fragments && count < 4 * TileKey::kEntries; ++count) {
-      leaves += structure(passes[0].structure(at + count))->leaves;
-      if (leaves > TileKey::kEntries && count > 0) break;
-    }
-    std::string tile = EncodeTile(passes, at, count, structure);
-    row.set_bytes(row.bytes() + tile.size());
-    row.add_tile_fragments(count);
-    const auto number = static_cast<uint32_t>(row.tile_fragments_size() - 1);
-    changes.Put(Family::kTiles, TileKey{first.run, first.rank, first.epoch, *set, number}.Encode(), std::move(tile));
-    at += count;
-    if (stopping()) return Forget(notes);
-  }
-  changes.PutMeta(TileSetKey(first.run, first.rank, first.epoch, *set), row);
-  for (const auto& [key, places] : tiled) changes.PutMeta(key, places);
-  for (const Note& note : notes) {
-    auto known = notes_.find(note.step.Encode());
-    if (known == notes_.end()) continue;
-    std::erase_if(known->second, [&](const Note& each) { return each.token == note.token; });
-    if (known->second.empty()) changes.Delete(Family::kMeta, note.step.Encode(MetaSpace::kUntiled));
-  }
+  if (absl::Status status = AddTiles(first, set); !status.ok()) return Failed(notes, status);
+  AddPlaces(notes, set);
   {
     absl::MutexLock lock(&store_->steps().tiling_mutex());
     // Some step was deleted or moved meanwhile, perhaps one of these.
-    if (store_->steps().deletions() != deletions) return Forget(notes);
-    if (absl::Status status = store_->database().Write(changes); !status.ok()) {
-      Forget(notes).IgnoreError();
+    if (store_->steps().deletions() != deletions) return Failed(notes, Changed());
+    if (absl::Status status = store_->database().Write(set.changes); !status.ok()) {
+      Forget(notes);
       return status;
     }
   }
@@ -346,14 +289,86 @@ absl::Status Tiler::WriteSet(const Notes& notes) {
   absl::MutexLock counting(&mu_);
   ++counters_.sets;
   counters_.passes += notes.size();
-  counters_.row_bytes += row_bytes;
-  counters_.tile_bytes += row.bytes();
+  counters_.row_bytes += set.row_bytes;
+  counters_.tile_bytes += set.row.bytes();
   return absl::OkStatus();
 }
 
-absl::Status Tiler::Forget(const Notes& notes) {
+absl::Status Tiler::AddPass(const Note& note, Set& set) {
+  Rows rows;
+  std::string prefix = RowKey::StepPrefix(note.step.run, note.step.rank, note.step.step);
+  AppendU32(prefix, note.token);
+  absl::Status status = ForEachPass(note.step, prefix, [&](uint32_t, const Rows& found) { rows = found; });
+  if (!status.ok()) return status;
+  std::vector<const v1::Block*> blocks;
+  storage::TileSetRow::Pass& pass = *set.row.add_passes();
+  pass.set_step(note.step.step);
+  pass.set_token(note.token);
+  for (const Row& each : rows) {
+    blocks.push_back(each.block.get());
+    pass.add_blocks(each.key.block);
+    pass.add_fragments(static_cast<uint32_t>(each.block->structure_size()));
+    set.changes.Delete(Family::kRows, each.key.Encode());
+    set.row_bytes += each.bytes;
+  }
+  auto made = TilePass::Make(blocks, [&](uint64_t id) { return Structure(note.step.run, id); });
+  if (!made.ok()) return made.status();
+  if (made->signature() != note.signature) return Changed();  // rows came or went
+  pass.set_layout(LayoutHash(blocks));
+  set.passes.push_back(*std::move(made));
+  set.read.push_back(std::move(rows));
+
+  const std::string tiled_key = note.step.Encode(MetaSpace::kTiled);
+  if (!set.tiled.contains(tiled_key)) {
+    auto known = store_->database().Find<storage::TiledRow>(tiled_key);
+    if (!known.ok()) return known.status();
+    set.tiled[tiled_key] = known->value_or(storage::TiledRow());
+  }
+  storage::TiledRow::Piece& piece = *set.tiled[tiled_key].add_pieces();
+  piece.set_set(set.number);
+  piece.set_pass(static_cast<uint32_t>(set.row.passes_size() - 1));
+  return absl::OkStatus();
+}
+
+absl::Status Tiler::AddTiles(const StepKey& session, Set& set) {
+  const auto structure = [&](uint64_t id) { return Structure(session.run, id); };
+  const auto fragments = static_cast<uint32_t>(set.passes[0].fragments());
+  for (uint32_t at = 0; at < fragments;) {
+    uint32_t count = 0;
+    for (uint32_t leaves = 0; at + count < fragments && count < 4 * TileKey::kEntries; ++count) {
+      leaves += structure(set.passes[0].structure(at + count))->leaves;
+      if (leaves > TileKey::kEntries && count > 0) break;
+    }
+    std::string tile = EncodeTile(set.passes, at, count, structure);
+    set.row.set_bytes(set.row.bytes() + tile.size());
+    set.row.add_tile_fragments(count);
+    const auto number = static_cast<uint32_t>(set.row.tile_fragments_size() - 1);
+    const TileKey key{session.run, session.rank, session.epoch, set.number, number};
+    set.changes.Put(Family::kTiles, key.Encode(), std::move(tile));
+    at += count;
+    if (stopping()) return Changed();
+  }
+  set.changes.PutMeta(TileSetKey(session.run, session.rank, session.epoch, set.number), set.row);
+  return absl::OkStatus();
+}
+
+void Tiler::AddPlaces(const Notes& notes, Set& set) {
+  for (const auto& [key, places] : set.tiled) set.changes.PutMeta(key, places);
+  for (const Note& note : notes) {
+    auto known = notes_.find(note.step.Encode());
+    if (known == notes_.end()) continue;
+    std::erase_if(known->second, [&](const Note& each) { return each.token == note.token; });
+    if (known->second.empty()) set.changes.Delete(Family::kMeta, note.step.Encode(MetaSpace::kUntiled));
+  }
+}
+
+absl::Status Tiler::Failed(const Notes& notes, const absl::Status& status) {
+  if (absl::IsAborted(status)) Forget(notes);
+  return status;
+}
+
+void Tiler::Forget(const Notes& notes) {
   for (const Note& note : notes) notes_.erase(note.step.Encode());
-  return absl::AbortedError("the rows of a set changed while it was made");
 }
 
 absl::Status Tiler::GiveUp(const std::vector<StepKey>& steps) {

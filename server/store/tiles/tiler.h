@@ -24,25 +24,26 @@ namespace msprobe::server {
 
 struct TilerOptions {
   absl::Duration period = absl::Seconds(1);  // between looks at what has finished
-  double duty = 0.5;                         // most of one core's time that it takes
+  double duty = 0.5;                         // the largest share of one core's time that it takes
   int niceness = 19;                         // of its thread: the lowest priority
   uint32_t passes = TileKey::kPasses;        // of a full set
-  // A set is full, too, when its rows reach this: bounds the memory of the tiler (about five times as much) and of one
-  // write.
+  // A set is also full when its rows have this many bytes. Bounds one write, and the tiler's memory (about five times
+  // as much).
   uint64_t set_bytes = uint64_t{24} << 20;
-  // Passes that must have the same calls to become a set where no more of them will come.
+  // The fewest passes with the same calls that become a set where no more of them will come.
   uint32_t fewest_passes = 8;
-  // Finished steps of one session that may wait for others like them; beyond, the oldest are given up (they stay rows).
+  // How many finished steps of one session may wait for others like them. Beyond that the oldest are given up: they
+  // stay rows.
   size_t max_waiting = 512;
 };
 
-// Rewrites finished steps, in the background: their rows become tiles, in one atomic write that deletes the rows.
+// Rewrites finished steps in the background: their rows become tiles, in one atomic write that deletes the rows.
 //
-// 1. Readers find every step whole at any time, as rows or as tiles; a crash leaves one or the other.
+// 1. Readers find every step whole at any time, as rows or as tiles. A crash leaves one or the other.
 // 2. Only steps that wait (MetaSpace::kUntiled) are looked at: the cost does not grow with the store.
-// 3. Passes become tiles as soon as there are enough with the same calls in the same session; a session that has ended
-//    waits for no more.
-// Threads: one of its own between Start and Stop; RunOnce only where there is none. Counters from any.
+// 3. Passes become tiles as soon as there are enough with the same calls in the same session. A session that has ended
+//    waits for no more of them.
+// Threads: it has one of its own between Start and Stop; call RunOnce only outside of that. Counters from any thread.
 class Tiler {
  public:
   // The store must outlive the tiler.
@@ -50,7 +51,7 @@ class Tiler {
   ~Tiler();
 
   void Start();
-  // Leaves a set that is being made unwritten.
+  // A set that is being made is given up.
   void Stop();
 
   // Everything there is to do now.
@@ -64,7 +65,7 @@ class Tiler {
   Counters counters() const;
 
  private:
-  // One pass of a step that waits.
+  // One pass of a step that waits for tiles.
   struct Note {
     StepKey step;
     uint32_t token = 0;
@@ -78,6 +79,16 @@ class Tiler {
     uint64_t bytes = 0;
   };
   using Rows = std::vector<Row>;  // of one pass, in order of arrival
+  // A set that is being made, and what it changes.
+  struct Set {
+    uint32_t number = 0;
+    storage::TileSetRow row;
+    std::vector<Rows> read;  // keeps the blocks that `passes` refer to
+    std::vector<TilePass> passes;
+    std::map<std::string, storage::TiledRow> tiled;  // by key: where the passes of each step lie
+    uint64_t row_bytes = 0;
+    ChangeSet changes;
+  };
 
   void Loop();
   bool stopping() const;
@@ -89,9 +100,17 @@ class Tiler {
                            absl::FunctionRef<void(uint32_t token, const Rows& rows)> visit) const;
   absl::StatusOr<uint32_t> NextSet(const StepKey& session);
   const StructureSummary* Structure(uint32_t run, uint64_t id);
-  // Aborted: what it saw has changed meanwhile, and nothing was written; the next look finds what is there now.
+  // Makes tiles of these passes and deletes their rows, with one write. Aborted: the rows have changed meanwhile, or
+  // the tiler is stopping; nothing was written, and the next look finds what is there then.
   absl::Status WriteSet(const Notes& notes);
-  absl::Status Forget(const Notes& notes);  // gives Aborted
+  absl::Status AddPass(const Note& note, Set& set);
+  absl::Status AddTiles(const StepKey& session, Set& set);
+  // Adds where the passes lie now, and that steps without rows wait no longer.
+  void AddPlaces(const Notes& notes, Set& set);
+  // Has the next look read these steps anew.
+  void Forget(const Notes& notes);
+  // Forgets the notes where the status is Aborted. Returns the status.
+  absl::Status Failed(const Notes& notes, const absl::Status& status);
   absl::Status GiveUp(const std::vector<StepKey>& steps);
   void Rest(absl::Duration worked);
 
