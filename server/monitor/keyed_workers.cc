@@ -4,21 +4,18 @@
 
 namespace msprobe::server {
 
-KeyedWorkers::KeyedWorkers(int threads) {
-  absl::MutexLock lock(&mu_);
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
-}
+KeyedWorkers::KeyedWorkers(int threads) : threads_(std::make_unique<TaskThreads>(threads, 0)) {}
 
 KeyedWorkers::~KeyedWorkers() { Stop(); }
 
 void KeyedWorkers::Stop() {
-  std::vector<std::thread> threads;
+  std::unique_ptr<TaskThreads> threads;
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
-    threads.swap(threads_);
+    threads = std::move(threads_);
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.reset();
 }
 
 void KeyedWorkers::Add(const std::string& key, Task task) {
@@ -26,7 +23,7 @@ void KeyedWorkers::Add(const std::string& key, Task task) {
   if (stopping_) return;
   auto [queue, inserted] = waiting_.try_emplace(key);
   queue->second.push_back(std::move(task));
-  if (inserted) ready_.push_back(key);
+  if (inserted) threads_->Run([this, key] { RunNext(key); });
 }
 
 bool KeyedWorkers::idle() const {
@@ -45,26 +42,22 @@ bool KeyedWorkers::AwaitIdle(absl::Duration timeout) const {
   return mu_.AwaitWithTimeout(absl::Condition(&idle), timeout);
 }
 
-void KeyedWorkers::Loop() {
-  absl::MutexLock lock(&mu_);
-  auto woken = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) { return stopping_ || !ready_.empty(); };
-  while (true) {
-    mu_.Await(absl::Condition(&woken));
+void KeyedWorkers::RunNext(const std::string& key) {
+  Task task;
+  {
+    absl::MutexLock lock(&mu_);
     if (stopping_) return;
-    const std::string key = std::move(ready_.front());
-    ready_.pop_front();
-    Task task = std::move(waiting_[key].front());
-    mu_.Unlock();
-    task();
-    task = nullptr;
-    mu_.Lock();
-    auto queue = waiting_.find(key);
-    queue->second.pop_front();
-    if (queue->second.empty()) {
-      waiting_.erase(queue);
-    } else {
-      ready_.push_back(key);
-    }
+    task = std::move(waiting_[key].front());
+  }
+  task();
+  task = nullptr;
+  absl::MutexLock lock(&mu_);
+  auto queue = waiting_.find(key);
+  queue->second.pop_front();
+  if (queue->second.empty()) {
+    waiting_.erase(queue);
+  } else if (!stopping_) {
+    threads_->Run([this, key] { RunNext(key); });
   }
 }
 

@@ -3,18 +3,18 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/ingest/task_threads.h"
 
 namespace msprobe::server {
 
-// Runs tasks on a few threads. Tasks with the same key run one at a time and in order; tasks with different keys run
-// side by side. The destructor calls Stop. Threads: any, also from a task.
+// Runs tasks on a pool of threads (TaskThreads). Tasks with the same key run one at a time and in order; tasks with
+// different keys run side by side. The destructor calls Stop. Threads: any, also from a task.
 class KeyedWorkers {
  public:
   using Task = std::function<void()>;
@@ -33,13 +33,13 @@ class KeyedWorkers {
   bool AwaitIdle(absl::Duration timeout) const;
 
  private:
-  void Loop();
+  // Runs the first waiting task of a key, by threads_.
+  void RunNext(const std::string& key) ABSL_LOCKS_EXCLUDED(mu_);
 
   mutable absl::Mutex mu_;
   std::map<std::string, std::deque<Task>> waiting_ ABSL_GUARDED_BY(mu_);  // has a key also while its task runs
-  std::deque<std::string> ready_ ABSL_GUARDED_BY(mu_);                    // keys whose next task may run
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<TaskThreads> threads_ ABSL_GUARDED_BY(mu_);  // null when stopping
 };
 
 }  // namespace msprobe::server

@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -45,6 +48,28 @@ TEST(KeyedWorkers, IsBusyWhileATaskRuns) {
   EXPECT_FALSE(workers.AwaitIdle(absl::Milliseconds(1)));
   go.Notify();
   EXPECT_TRUE(workers.AwaitIdle(absl::Seconds(30)));
+}
+
+TEST(KeyedWorkers, StoppingFinishesWhatRunsAndForgetsWhatWaits) {
+  KeyedWorkers workers(1);
+  absl::Notification started, go;
+  bool finished = false;
+  std::atomic<bool> forgotten = true;
+  workers.Add("a", [&] {
+    started.Notify();
+    go.WaitForNotification();
+    finished = true;
+  });
+  workers.Add("a", [&] { forgotten = false; });
+  workers.Add("b", [&] { forgotten = false; });
+  started.WaitForNotification();
+  std::thread stopping([&] { workers.Stop(); });
+  // A task that is added while the workers run is counted; from Stop on it is forgotten.
+  for (size_t added = 0; workers.busy_keys() == 2 + added; ++added) workers.Add("c" + std::to_string(added), [] {});
+  go.Notify();
+  stopping.join();
+  EXPECT_TRUE(finished);
+  EXPECT_TRUE(forgotten);
 }
 
 }  // namespace
