@@ -15,7 +15,7 @@ inline constexpr char kTokenName[] = "msprobe-token-name";
 inline constexpr char kSocketUser[] = "msprobe-socket-user";  // its number
 inline constexpr char kIsAdmin[] = "msprobe-is-admin";
 
-// Without peer, which is not in the context where nothing else tells who it is.
+// The caller as far as the context tells. `peer` stays empty where only the call's address tells who it is.
 inline Caller CallerOf(const grpc::AuthContext& context) {
   const auto property = [&](const char* name) {
     const auto values = context.FindPropertyValues(name);

@@ -10,25 +10,25 @@
 
 namespace msprobe::server {
 
-// A session towards the transport that is attached to it. Calls come from any thread, without the session's lock, and
-// must not block.
+// What a session tells the transport that is attached to it. Calls come from any thread, without the session's lock,
+// and must not block.
 class SessionListener {
  public:
   virtual ~SessionListener() = default;
   virtual void OnDurable(uint64_t durable_through) = 0;
-  // What was received is not durable and nobody knows when it will be; the agent sends it again.
+  // What was received is not durable, and nobody knows when it will be. The agent must send it again.
   virtual void OnSyncFailed(const absl::Status& status) = 0;
-  // Payloads that this session still owed came from another one.
+  // Payloads that this session still owed have come from another session.
   virtual void OnStored(const std::vector<std::string>& hashes) = 0;
   virtual void OnStepExported(const v1::StepExported& exported) = 0;
-  // Somebody asks something of the process.
+  // A command for the process.
   virtual void OnControl(const v1::ControlCommand&) {}
   virtual void OnDumpRoom(const v1::DumpRoom&) {}
-  // Another transport took the session over (Aborted, with the words for who is still listening).
+  // Another transport took the session over. The status is Aborted, with words for whoever still listens to this one.
   virtual void OnReplaced(const absl::Status& status) = 0;
 };
 
-// What sessions tell the rest of the server, once it is durable. Calls come from any thread, without locks.
+// What sessions tell the rest of the server once it is durable. Calls come from any thread, without locks.
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;
@@ -36,7 +36,7 @@ class SessionObserver {
   virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
   // Marker.ExportOpenStep.
   virtual void OnExportRequested(const std::string& session, uint32_t step) = 0;
-  // A stream opened, and its process still waits to hear that this step is exported.
+  // A stream has opened whose process still waits to hear that this step is exported.
   virtual void OnExportAwaited(const std::string& session, uint32_t step) = 0;
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
 };

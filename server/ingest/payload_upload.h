@@ -11,7 +11,7 @@ struct XXH3_state_s;
 
 namespace msprobe::server {
 
-// One payload on its way in: the order of its chunks and the hash of what has come. One thread at a time.
+// One payload on its way in: checks the order of its chunks and hashes what has come. Threads: one at a time.
 class PayloadUpload {
  public:
   explicit PayloadUpload(uint64_t size);
@@ -21,9 +21,9 @@ class PayloadUpload {
 
   uint64_t received() const { return received_; }
   uint32_t chunks() const { return chunks_; }
-  // Of every chunk but the last; 0: they differ.
+  // The size of every chunk but the last; 0: they differ.
   uint32_t chunk_bytes() const { return even_ ? chunk_bytes_ : 0; }
-  // XXH3-128, big-endian canonical form, of what has come.
+  // XXH3-128 of what has come, in the big-endian canonical form.
   std::string Hash() const;
 
  private:
@@ -38,7 +38,7 @@ class PayloadUpload {
   std::unique_ptr<XXH3_state_s, FreeState> state_;
 };
 
-// XXH3-64, seed 0: the id of a definition.
+// The id of a definition: XXH3-64 of its bytes, seed 0.
 uint64_t DefinitionId(std::string_view bytes);
 
 }  // namespace msprobe::server

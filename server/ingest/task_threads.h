@@ -10,14 +10,14 @@
 
 namespace msprobe::server {
 
-// Threads that run what they are given, at the priority of the thread that made them or below it.
+// A pool of threads that run tasks, at the priority of the thread that made it or below that.
 //
 // 1. Tasks begin in the order in which they came.
-// 2. Destruction runs what is waiting.
-// Threads: Run from any, tasks too.
+// 2. Destruction runs the tasks that wait, then ends.
+// Threads: Run from any thread, including the pool's own.
 class TaskThreads {
  public:
-  // `niceness`: of nice(2), added to that of this thread.
+  // `niceness` is added to that of the calling thread; see nice(2).
   TaskThreads(int threads, int niceness);
   ~TaskThreads();
 

@@ -5,11 +5,12 @@
 
 namespace msprobe::server {
 
-// How fast senders may send while memory is short: what is written fills memory faster than the disk takes it away.
-// Above three quarters of the memory that writing may take, all streams together may send 64 MiB/s, and half of it with
-// every further look that finds it so; below one half, twice as much with every look, and beyond 256 MiB/s as much as
-// they like. HTTP/2's flow control holds them, too, but only when the memory is used up.
-// Threads: one.
+// How fast agents may send while memory is short, because they send faster than the disk takes it away.
+//
+// When a look finds more than three quarters of the write memory in use, all streams together may send 64 MiB/s, and
+// half as much with every further look that finds it so. When a look finds less than half in use, they may send twice
+// as much, and beyond 256 MiB/s as much as they like. HTTP/2's flow control would hold them too, but only when no
+// memory is left. Threads: one.
 class Throttle {
  public:
   static constexpr uint64_t kFirst = uint64_t{64} << 20;

@@ -9,14 +9,14 @@
 
 namespace msprobe::server {
 
-// Which of two sessions that have the same step of the same rank began later, and so is shown.
+// Whether session `a` began later than `b`. Of sessions that have the same step of the same rank the latest is shown.
 //
-// Where both are of one boot of one machine: the later process. What a process leaves that is killed before a server
-// has heard of it is sent by the next process, and may be registered behind the session of that. Otherwise: the one
-// that was registered later; of two runs, the one that says so.
+// Within one boot of one machine the later process counts. (Where a process is killed before any server has heard of
+// it, the next process sends what it left, which may then be registered after that process's own session.) Otherwise
+// the session that was registered later counts, and between two runs the one whose agent gives the later time.
 bool BeganLater(const storage::SessionRow& a, const storage::SessionRow& b);
 
-// The same of epochs of a run. Reads each session once. Threads: one at a time.
+// The same for epochs of a run. Reads each session once. Threads: one at a time.
 class SessionOrder {
  public:
   // Borrowed.

@@ -11,12 +11,12 @@
 
 namespace msprobe::server {
 
-// The structures that were asked for last. One record needs those of its whole step, some hundreds, and finding and
-// decoding each anew was two thirds of what a question for one record cost.
+// The structures that were asked for last. A question for one record needs all structures of its step, some hundreds;
+// without this cache, finding and decoding them was two thirds of its cost.
 //
-// 1. A structure never changes, and numbers of runs are not used again: what is here is right for ever.
-// 2. Two generations: when the young one holds half of what may be kept it becomes the old one, and the old one goes;
-//    what is found in the old one joins the young.
+// 1. A structure never changes and a run's number is never used again, so an entry never becomes wrong.
+// 2. There are two generations. When the young one has reached half of `max_bytes` it becomes the old one, and the
+//    former old one goes. An entry that is found in the old generation moves to the young one.
 // Threads: any.
 class StructureCache {
  public:

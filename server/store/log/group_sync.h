@@ -12,12 +12,13 @@
 
 namespace msprobe::server {
 
-// Group commit without a timer: a group is what came while the last sync ran.
+// Group commit without a timer: everything that came while one sync ran waits for the next one.
 //
-// 1. A callback given to Await runs after a sync that began after Await was called (DURABILITY_SYNC), or without one
-//    (DURABILITY_INTERVAL, which syncs every `interval` of its own accord, and DURABILITY_OS, which never does).
-// 2. Callbacks run on the thread of this object, in order; they must not block for long and may call Await.
-// 3. Destruction runs what is waiting, after a last sync.
+// 1. With DURABILITY_SYNC a callback runs after a sync that began after Await was called. With DURABILITY_INTERVAL,
+// where
+//    a sync runs every `interval`, and with DURABILITY_OS, where none runs, callbacks do not wait for a sync.
+// 2. Callbacks run in order, on the thread of this object. They must not block for long. They may call Await.
+// 3. Destruction syncs once more and runs the callbacks that wait.
 class GroupSync {
  public:
   using Callback = std::function<void(absl::Status)>;
@@ -29,9 +30,9 @@ class GroupSync {
 
   struct Counters {
     uint64_t syncs = 0;
-    absl::Duration busy;   // in these
-    uint64_t waiting = 0;  // callbacks, those of the sync under way included
-    absl::Duration lag;    // how long the oldest of them has waited
+    absl::Duration busy;   // time that these syncs took
+    uint64_t waiting = 0;  // callbacks, including those of the sync under way
+    absl::Duration lag;    // how long the oldest callback has waited
   };
   Counters counters() const ABSL_LOCKS_EXCLUDED(mu_);
 

@@ -12,15 +12,15 @@
 
 namespace msprobe::server {
 
-// Under RocksDB: a log begins only where every earlier one is on the disk, whole.
+// A file system under RocksDB that begins a log only when every earlier log is whole on the disk.
 //
-// RocksDB begins a log where a memtable is full, and syncs the one before later (DBImpl::SwitchMemtable). After a power
-// failure in between, the new log may be there and the end of the old one not, since a system writes back what is not
-// synced in any order; recovery then goes on behind the hole, with a watermark that knows nothing of it.
-// Threads: every method from any thread.
+// When a memtable is full RocksDB begins a new log, and syncs the old one later (DBImpl::SwitchMemtable). A system
+// writes unsynced bytes back in any order, so a power failure in between may keep the new log and lose the end of the
+// old one. Recovery would then go on behind the hole, with a watermark that knows nothing of it. Threads: every method
+// from any thread.
 class OrderedLogs : public rocksdb::FileSystemWrapper {
  public:
-  // `on_lost`: called with the log's path where its sync failed; the new log is not made, then.
+  // `on_lost` is called with the path of a log whose sync failed. The new log is then not made.
   OrderedLogs(const std::shared_ptr<rocksdb::FileSystem>& base,
               std::function<void(const std::string& log, const rocksdb::IOStatus&)> on_lost)
       : rocksdb::FileSystemWrapper(base), on_lost_(std::move(on_lost)) {}

@@ -10,13 +10,13 @@
 
 namespace msprobe::server {
 
-// After a crash, where the log is replayed: stops at the first row of an extent whose bytes are not there.
+// Ends the replay of the log after a crash at the first extent whose bytes are not there.
 //
-// The log and the segments are synced one after the other, so a power failure may leave rows without their bytes. None
-// of these is durable, nor is anything behind it: what is replayed is a prefix, and holds all that was acknowledged.
-// Looked at are extents in segments that were open (SegmentDirectory, unproven), so that starting takes no longer than
-// to read these. A segment that is missing was taken away, which is no reason to give up what follows.
-// Threads: RocksDB's, one at a time.
+// Segments are synced before the log. A power failure in between may leave rows in the log whose bytes are lost. No
+// such row is durable, and nothing behind it is: so what is replayed is a prefix of the writes that holds everything
+// that was acknowledged. Only extents in segments that were open are looked at (SegmentDirectory, unproven), so that a
+// start takes no longer than reading those. Where a whole segment is missing somebody took it away, and the replay goes
+// on. Threads: RocksDB's, one at a time.
 class ExtentFilter : public rocksdb::WalFilter {
  public:
   // Borrows the directory.

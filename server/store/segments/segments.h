@@ -21,19 +21,19 @@ namespace msprobe::server {
 struct SegmentsOptions {
   std::string directory;
   rocksdb::Env* env = nullptr;  // borrowed
-  // A file with this many bytes gets no more. It bounds what is read at the start after a crash.
+  // A file that has reached this many bytes gets no more. This bounds how much is read at the start after a crash.
   uint64_t roll_bytes = uint64_t{64} << 20;
-  // Called, once, by the thread whose sync failed, before anybody is told that something is durable. May be empty.
+  // Called once, on the thread whose sync failed, before anybody is told that something is durable. May be empty.
   std::function<void(const absl::Status&)> on_lost;
 };
 
 // The bytes of payload chunks, each written once, past the page cache, into files beside RocksDB.
 //
-// 1. What Append returned can be read at once and outlives this process, and power loss once a Sync that began later
-//    has returned OK.
-// 2. A failed Append leaves no extent. Its file gets no more; the next one goes into a new file.
-// 3. A failed Sync is final: no later one returns OK, and nothing that was written before becomes sealed.
-// 4. A file is sealed when it is full and synced. So at most one file, and those of appends under way, are open.
+// 1. An appended extent can be read at once, and outlives this process. It outlives a power failure once a Sync that
+//    began after the Append has returned OK.
+// 2. A failed Append leaves no extent. Nothing more goes into its file; the next append begins a new one.
+// 3. A failed Sync is final: no later one returns OK, and no file that was written before it is ever sealed.
+// 4. A file is sealed when it is full and synced. So only one file is open, and those of appends under way.
 // 5. Memory: one buffer of 1 MiB for all appends, which follow one another, and the handles of SegmentDirectory.
 //
 // Threads: every method from any thread. Destruction seals what is open.
@@ -42,10 +42,10 @@ class Segments {
   static absl::StatusOr<std::unique_ptr<Segments>> Open(SegmentsOptions options);
   ~Segments();
 
-  // Without a copy where the content begins as a BlockBuffer does. ResourceExhausted: the disk is full.
+  // The content is not copied where it is aligned as a BlockBuffer is. ResourceExhausted: the disk is full.
   absl::StatusOr<Extent> Append(std::string_view content) ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
-  // All or none, one after the other in one file; with one write where each begins at the next multiple of a block
-  // behind the one before (what lies between is written as it is).
+  // Appends all of them or none, one after the other in one file. It takes one write where each content begins at the
+  // first multiple of a block behind the one before it; the bytes in between are then written as they are.
   absl::StatusOr<std::vector<Extent>> Append(std::span<const std::string_view> contents)
       ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
   absl::Status Sync() ABSL_LOCKS_EXCLUDED(append_mu_, sync_mu_);
