@@ -8,7 +8,7 @@
 #include "rapidjson/document.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
-#include "server/format/json/dump_rules.h"
+#include "server/format/dump/dump_rules.h"
 
 namespace msprobe::server {
 namespace {

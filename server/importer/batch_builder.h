@@ -22,17 +22,18 @@ class BatchBuilder {
   // Takes each full batch; its status ends the import.
   using Send = absl::AnyInvocable<absl::Status(const v1::Batch&)>;
 
-  // max_batch_bytes: 0, or what the session's Welcome says.
+  // max_batch_bytes: the limit in the session's Welcome; 0 means that there is none.
   BatchBuilder(std::string session, size_t max_batch_bytes, Send send);
 
-  // The id to name a stack by.
+  // Gives the id by which records name the stack.
   uint64_t DefineStack(const v1::Stack& stack);
 
-  // A whole record, ENTER and EXIT at once. stack_id 0: none. parent empty: null. `flags` besides these two.
+  // Adds a whole record, with both its ENTER and its EXIT. stack_id 0: it has no stack. An empty parent: null.
+  // flags: FragmentFlag bits other than these two.
   absl::Status AddRecord(uint32_t step, uint64_t ordinal, const RecordName& name, ImportedFields fields, uint32_t flags,
                          uint64_t stack_id, const std::string& parent);
   absl::Status AddMarker(v1::Marker marker);
-  // Sends what is left.
+  // Sends the rest.
   absl::Status Flush();
 
  private:
@@ -48,7 +49,7 @@ class BatchBuilder {
   size_t batch_bytes_ = 0;
   absl::flat_hash_set<uint64_t> defined_;
 
-  // The open block and its tables; null between blocks.
+  // The open block, null between blocks, and the tables of what it has already.
   v1::Block* block_ = nullptr;
   uint64_t last_ordinal_ = 0;
   absl::flat_hash_map<uint64_t, uint32_t> structures_;

@@ -17,7 +17,7 @@ namespace msprobe::server {
 
 struct DumpImportOptions {
   std::string run;  // not empty
-  // Step and rank of files that lie in no step or rank directory.
+  // Of files that lie in no step directory or no rank directory.
   uint32_t default_step = 0;
   v1::Rank default_rank;
   // How long one session may take to become durable.
@@ -26,11 +26,12 @@ struct DumpImportOptions {
 
 // Reads the directories of mindstudio-probe (and our own exports) and plays each rank of them as one session:
 //   [prefix/][step{N}/][rank{R}|proc{P}/]{dump,stack,construct,debug}.json and dump_tensor_data/*.{pt,npy}
-// so a dump root, one step or one rank directory may be given. Other files are left out with a warning.
+// so the root of a dump, one step or one rank directory may be given. Other files are left out with a warning.
 //
-// What an original does not say stays unsaid: variance and counts are absent, a null Mean stays null.
-// InvalidArgument names the file, the place in it, what stands there and what would be right. Everything of a rank
-// directory is read and checked before its session opens; payloads are streamed.
+// Nothing is made up: where a dump has no variance and no counts they stay absent, and a null Mean stays null.
+// All JSON files are read and checked before the first session opens, so a run is imported whole or not at all.
+// Contents of tensors are streamed. InvalidArgument names the file, the place in it, what stands there and what would
+// be right.
 absl::StatusOr<v1::ImportResponse> ImportDump(FileSource& files, const DumpImportOptions& options,
                                               SessionOpener& opener);
 

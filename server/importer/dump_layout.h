@@ -11,7 +11,7 @@
 
 namespace msprobe::server {
 
-// The files of one step of one rank; empty: there is none.
+// The files of one step of one rank. An empty path: the step has no such file.
 struct StepFiles {
   std::string directory;  // "run/step0/rank1", for messages; empty at the top
   std::string dump, stack, construct, debug;
@@ -22,9 +22,9 @@ struct StepFiles {
 // Steps of each rank, in order. A rank is (Rank.kind, Rank.number).
 using DumpLayout = std::map<std::pair<int, uint32_t>, std::map<uint32_t, StepFiles>>;
 
-// Finds the step and rank directories among paths. Adds a line to `warnings` for files that belong to none of the
-// forms. InvalidArgument: no dump.json and no debug.json at all; two directories for one step and rank; stack.json
-// without dump.json; an unsafe path.
+// Finds the step and rank directories among the paths of a dump. Every file that no dump has adds a line to `warnings`.
+// InvalidArgument: a step without dump.json and debug.json, or no such file at all; two directories for one step of one
+// rank; an unsafe path.
 absl::StatusOr<DumpLayout> FindSteps(const std::vector<std::string>& paths, uint32_t default_step,
                                      const v1::Rank& default_rank, std::vector<std::string>& warnings);
 

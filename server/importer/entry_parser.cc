@@ -5,33 +5,17 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
+#include "server/format/json/json_value.h"
 #include "server/format/json/json_writer.h"
 #include "server/format/tensor_file/widen.h"
-#include "server/importer/json_file.h"
 
 namespace msprobe::server {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr size_t kMaxRank = 64;
-
-const rapidjson::Value* Member(const rapidjson::Value& object, const char* name) {
-  auto it = object.FindMember(name);
-  return it == object.MemberEnd() ? nullptr : &it->value;
-}
-
-bool IsTyped(const rapidjson::Value& object) {
-  // Values of a user's dict are objects, lists or null, never a bare text.
-  const rapidjson::Value* type = Member(object, "type");
-  return type != nullptr && type->IsString();
-}
-
-bool IsTensor(const rapidjson::Value& object) {
-  return IsTyped(object) && object.HasMember("dtype") && object.HasMember("shape");
-}
 
 bool FitsFloat(double value) { return std::isnan(value) || static_cast<double>(static_cast<float>(value)) == value; }
 
@@ -84,13 +68,17 @@ void SetLowerBounds(double max, double min, ImportedLeaf& leaf) {
 
 }  // namespace
 
-absl::Status EntryParser::Expected(std::string_view field, std::string_view what, const rapidjson::Value& got) const {
+absl::Status EntryParser::Expected(std::string_view field, std::string_view what, const JsonText& got) const {
   return absl::InvalidArgumentError(
       Cat(file_, ": ", where_, field.empty() ? "" : ".", field, ": ", what, " is expected, not ", Describe(got)));
 }
 
-absl::StatusOr<ImportedFields> EntryParser::Parse(std::string_view full_name, const rapidjson::Value& entry,
-                                                  bool wrap) {
+absl::Status EntryParser::Malformed(const JsonCursor& json) const {
+  if (json.ok()) return absl::OkStatus();
+  return absl::InvalidArgumentError(Cat(file_, ": ", StdView(json.status().message())));
+}
+
+absl::StatusOr<ImportedFields> EntryParser::Parse(std::string_view full_name, JsonCursor& entry, bool wrap) {
   where_ = Cat("data.", full_name);
   ImportedFields fields;
   out_ = &fields;
@@ -99,14 +87,21 @@ absl::StatusOr<ImportedFields> EntryParser::Parse(std::string_view full_name, co
     v1::Node::Entry* only = fields.fields.mutable_dict()->add_entries();
     only->set_key("debug");
     status = Parse(entry, *only->mutable_value());
-  } else if (!entry.IsObject() || IsTyped(entry)) {
-    status = Expected("", "an object of fields (input_args, output, ...)", entry);
   } else {
-    status = Parse(entry, fields.fields);
+    status = ParseEntry(entry, fields.fields);
   }
   out_ = nullptr;
   if (!status.ok()) return status;
   return fields;
+}
+
+absl::Status EntryParser::ParseEntry(JsonCursor& json, v1::Node& node) {
+  const JsonCursor::Place begin = json.place();
+  const DumpKind kind = NextDumpValue(json, leaf_);
+  if (kind == DumpKind::kDict) return ParseDict(json, node);
+  if (kind == DumpKind::kError) return Malformed(json);
+  json.Return(begin);
+  return Expected("", "an object of fields (input_args, output, ...)", json.Take());
 }
 
 void EntryParser::PutText(v1::Node& node, v1::Node::Slot slot, std::string text) {
@@ -114,64 +109,85 @@ void EntryParser::PutText(v1::Node& node, v1::Node::Slot slot, std::string text)
   out_->strings.push_back(std::move(text));
 }
 
-void EntryParser::PutJson(v1::Node& node, const rapidjson::Value& value) {
+void EntryParser::PutJson(v1::Node& node, std::string_view text) {
   JsonWriter writer(false);
-  value.Accept(writer);
+  writer.Json(text);
   PutText(node, v1::Node::JSON, writer.Take());
 }
 
-absl::Status EntryParser::Parse(const rapidjson::Value& value, v1::Node& node) {
+absl::Status EntryParser::Parse(JsonCursor& json, v1::Node& node) {
   const size_t depth = where_.size();
-  if (value.IsNull()) {
-    node.set_slot(v1::Node::NONE);
-  } else if (value.IsArray()) {
-    node.mutable_list();
-    for (rapidjson::SizeType i = 0; i < value.Size(); ++i) {
-      where_ += Cat(".", i);
-      if (absl::Status status = Parse(value[i], *node.mutable_list()->add_items()); !status.ok()) return status;
-      where_.resize(depth);
-    }
-  } else if (!value.IsObject()) {
-    PutJson(node, value);
-  } else if (IsTensor(value)) {
-    return ParseTensor(value, *node.mutable_tensor());
-  } else if (IsTyped(value)) {
-    const std::string_view type = TextOf(*Member(value, "type"));
-    const rapidjson::Value* content = Member(value, "value");
-    const bool simple = content != nullptr && value.MemberCount() == 2;
-    if (simple && type == "bool" && content->IsBool()) {
-      node.set_slot(v1::Node::BOOLEAN);
-      out_->booleans.push_back(content->GetBool());
-    } else if (simple && type == "int" && content->IsInt64()) {
-      node.set_slot(v1::Node::INTEGER);
-      out_->integers.push_back(content->GetInt64());
-    } else if (simple && type == "float" && content->IsDouble()) {
-      node.set_slot(v1::Node::FLOAT);
-      out_->floats.push_back(content->GetDouble());
-    } else if (simple && type == "str" && content->IsString()) {
-      PutText(node, v1::Node::STRING, std::string(TextOf(*content)));
-    } else {
-      PutJson(node, value);
-    }
-  } else {
-    node.mutable_dict();
-    for (const auto& member : value.GetObject()) {
-      where_ += Cat(".", TextOf(member.name));
-      v1::Node::Entry* entry = node.mutable_dict()->add_entries();
-      entry->set_key(std::string(TextOf(member.name)));
-      if (absl::Status status = Parse(member.value, *entry->mutable_value()); !status.ok()) return status;
-      where_.resize(depth);
-    }
+  const JsonCursor::Place begin = json.place();
+  switch (NextDumpValue(json, leaf_)) {
+    case DumpKind::kNull:
+      node.set_slot(v1::Node::NONE);
+      break;
+    case DumpKind::kList:
+      node.mutable_list();
+      json.EnterArray();
+      for (int index = 0; json.NextItem(); ++index) {
+        where_ += Cat(".", index);
+        if (absl::Status status = Parse(json, *node.mutable_list()->add_items()); !status.ok()) return status;
+        where_.resize(depth);
+      }
+      break;
+    case DumpKind::kDict:
+      return ParseDict(json, node);
+    case DumpKind::kLeaf:
+      if (leaf_.dtype && leaf_.shape) return ParseTensor(leaf_, *node.mutable_tensor());
+      ParseScalar(leaf_, std::string_view(begin.at, static_cast<size_t>(json.place().at - begin.at)), node);
+      break;
+    case DumpKind::kBare:
+      PutJson(node, json.Take().text);
+      break;
+    case DumpKind::kError:
+      break;
   }
-  return absl::OkStatus();
+  return Malformed(json);
 }
 
-absl::Status EntryParser::ParseTensor(const rapidjson::Value& object, v1::Node::TensorSlot& slot) {
-  const rapidjson::Value& dtype_name = *Member(object, "dtype");
-  const rapidjson::Value& shape = *Member(object, "shape");
-  if (!dtype_name.IsString()) return Expected("dtype", "the name of a type", dtype_name);
-  slot.set_type(std::string(TextOf(*Member(object, "type"))));
-  const std::string dtype_text(TextOf(dtype_name));
+absl::Status EntryParser::ParseDict(JsonCursor& json, v1::Node& node) {
+  const size_t depth = where_.size();
+  node.mutable_dict();
+  json.EnterObject();
+  std::string_view key;
+  while (json.NextKey(key)) {
+    where_ += Cat(".", key);
+    v1::Node::Entry* entry = node.mutable_dict()->add_entries();
+    entry->set_key(std::string(key));
+    if (absl::Status status = Parse(json, *entry->mutable_value()); !status.ok()) return status;
+    where_.resize(depth);
+  }
+  return Malformed(json);
+}
+
+void EntryParser::ParseScalar(const DumpLeaf& leaf, std::string_view text, v1::Node& node) {
+  const std::string type = StringOf(leaf.type);
+  // With any other member the value is kept as it stands.
+  const bool plain = leaf.others.size() == 1 && !leaf.dtype && !leaf.shape && !leaf.max && !leaf.min && !leaf.mean &&
+                     !leaf.norm && !leaf.requires_grad && !leaf.md5 && !leaf.data_name && !leaf.extended;
+  const JsonText value = plain ? leaf.Other("value") : JsonText();
+  const std::optional<int64_t> whole = Int64Of(value);
+  if (type == "bool" && value.is_bool()) {
+    node.set_slot(v1::Node::BOOLEAN);
+    out_->booleans.push_back(value.type == JsonType::kTrue);
+  } else if (type == "int" && whole) {
+    node.set_slot(v1::Node::INTEGER);
+    out_->integers.push_back(*whole);
+  } else if (type == "float" && value.is_number() && std::holds_alternative<double>(NumberOf(value))) {
+    node.set_slot(v1::Node::FLOAT);
+    out_->floats.push_back(DoubleOf(value));
+  } else if (type == "str" && value.is_string()) {
+    PutText(node, v1::Node::STRING, StringOf(value));
+  } else {
+    PutJson(node, text);
+  }
+}
+
+absl::Status EntryParser::ParseTensor(const DumpLeaf& tensor, v1::Node::TensorSlot& slot) {
+  if (!tensor.dtype.is_string()) return Expected("dtype", "the name of a type", tensor.dtype);
+  slot.set_type(StringOf(tensor.type));
+  const std::string dtype_text = StringOf(tensor.dtype);
   const v1::DType dtype = DTypeOfName(dtype_text);
   // Where the type's own name prints otherwise (MindSpore's Float32), the name is kept as text.
   const std::string_view printed = TorchDTypeName(dtype);
@@ -181,121 +197,121 @@ absl::Status EntryParser::ParseTensor(const rapidjson::Value& object, v1::Node::
   if (!own_name) slot.set_dtype_name(dtype_text);
 
   ImportedLeaf leaf;
-  if (!shape.IsArray() || shape.Size() > kMaxRank) return Expected("shape", "a list of up to 64 sizes", shape);
-  for (const rapidjson::Value& dim : shape.GetArray()) {
-    if (!dim.IsInt64() || dim.GetInt64() < 0) return Expected("shape", "a size from 0", dim);
-    leaf.shape.push_back(dim.GetInt64());
+  if (absl::Status status = ParseShape(tensor.shape, leaf); !status.ok()) return status;
+  if (tensor.requires_grad) {
+    if (!tensor.requires_grad.is_bool()) return Expected("requires_grad", "true or false", tensor.requires_grad);
+    slot.set_requires_grad(tensor.requires_grad.type == JsonType::kTrue);
   }
-  if (const rapidjson::Value* grad = Member(object, "requires_grad")) {
-    if (!grad->IsBool()) return Expected("requires_grad", "true or false", *grad);
-    slot.set_requires_grad(grad->GetBool());
+  if (absl::Status status = ParseStatistics(tensor, dtype, leaf); !status.ok()) return status;
+  if (tensor.md5) {
+    if (absl::Status status = ParseChecksum(tensor.md5, dtype, leaf); !status.ok()) return status;
   }
-  if (absl::Status status = ParseStatistics(object, dtype, leaf); !status.ok()) return status;
-  if (const rapidjson::Value* md5 = Member(object, "md5")) {
-    if (absl::Status status = ParseChecksum(*md5, dtype, leaf); !status.ok()) return status;
+  if (tensor.extended) {
+    if (absl::Status status = ParseExtended(tensor, dtype, slot, leaf); !status.ok()) return status;
   }
-
-  rapidjson::Document attributes(rapidjson::kObjectType);
-  for (const auto& member : object.GetObject()) {
-    const std::string_view name = TextOf(member.name);
-    static constexpr std::string_view kKnown[] = {"type", "dtype", "shape",         "Max",       "Min",     "Mean",
-                                                  "Norm", "md5",   "requires_grad", "data_name", "extended"};
-    bool known = false;
-    for (std::string_view other : kKnown) known = known || name == other;
-    if (known) continue;
-    attributes.AddMember(rapidjson::Value(member.name, attributes.GetAllocator()),
-                         rapidjson::Value(member.value, attributes.GetAllocator()), attributes.GetAllocator());
-  }
-  if (const rapidjson::Value* extended = Member(object, "extended")) {
-    if (absl::Status status = ParseExtended(*extended, dtype, leaf); !status.ok()) return status;
-    if (const rapidjson::Value* device = extended->IsObject() ? Member(*extended, "device") : nullptr;
-        device != nullptr && device->IsString()) {
-      slot.set_device(std::string(TextOf(*device)));
-    }
-  }
-  if (const rapidjson::Value* data_name = Member(object, "data_name")) {
-    if (!data_name->IsString()) return Expected("data_name", "a file's name", *data_name);
-    if (find_payload_) {
-      absl::StatusOr<std::optional<ImportedPayload>> payload =
-          find_payload_(std::string(TextOf(*data_name)), dtype, leaf.shape);
-      if (!payload.ok()) return payload.status();
-      if (payload->has_value()) {
-        leaf.flags |= v1::LEAF_PAYLOAD;
-        leaf.payload = (*payload)->ref;
-        slot.set_device((*payload)->device);
-        if (IsQuantized(dtype) && !attributes.HasMember("q_scale")) {
-          attributes.AddMember("q_scale", (*payload)->scale, attributes.GetAllocator());
-          attributes.AddMember("q_zero_point", (*payload)->zero_point, attributes.GetAllocator());
-        }
-      }
-    }
-  }
-  if (attributes.MemberCount() != 0) {
-    JsonWriter writer(false);
-    attributes.Accept(writer);
-    slot.set_attributes_json(writer.Take());
-  }
+  if (absl::Status status = ParsePayload(tensor, dtype, slot, leaf); !status.ok()) return status;
   out_->leaves.push_back(std::move(leaf));
   return absl::OkStatus();
 }
 
-absl::Status EntryParser::ParseStatistics(const rapidjson::Value& object, v1::DType dtype, ImportedLeaf& leaf) {
-  static constexpr const char* kNames[] = {"Max", "Min", "Mean", "Norm"};
-  const rapidjson::Value* values[4];
-  for (int i = 0; i < 4; ++i) {
-    values[i] = Member(object, kNames[i]);
-    if (values[i] == nullptr) continue;
-    seen_.statistics = true;
-    const bool right = values[i]->IsNull() || values[i]->IsNumber() || (i < 2 && values[i]->IsBool());
-    if (!right) return Expected(kNames[i], i < 2 ? "a number, a bool or null" : "a number or null", *values[i]);
-    if (values[i]->IsNull()) values[i] = nullptr;
+absl::Status EntryParser::ParseShape(const JsonText& shape, ImportedLeaf& leaf) const {
+  if (!shape.is_array()) return Expected("shape", "a list of up to 64 sizes", shape);
+  JsonCursor sizes(shape.text);
+  sizes.EnterArray();
+  while (sizes.NextItem()) {
+    const JsonText size = sizes.Take();
+    if (leaf.shape.size() == kMaxRank) return Expected("shape", "a list of up to 64 sizes", shape);
+    const std::optional<int64_t> whole = Int64Of(size);
+    if (!whole || *whole < 0) return Expected("shape", "a size from 0", size);
+    leaf.shape.push_back(*whole);
   }
-  if (values[0] == nullptr || values[1] == nullptr) return absl::OkStatus();
-  leaf.flags |= v1::LEAF_STATISTICS | v1::LEAF_IMPORTED;
-  leaf.floating[2] = values[2] == nullptr ? kNan : values[2]->GetDouble();
-  leaf.floating[3] = values[3] == nullptr ? kNan : values[3]->GetDouble();
-  leaf.floating[4] = kNan;
-  const auto is_whole = [](const rapidjson::Value& value) {
-    return value.IsBool() || value.IsInt64() || value.IsUint64();
-  };
-  if (IsInteger(dtype) && is_whole(*values[0]) && is_whole(*values[1])) {
-    leaf.flags |= v1::LEAF_INTEGER;
-    for (int i = 0; i < 2; ++i) {
-      leaf.extremes[i] = values[i]->IsBool()    ? values[i]->GetBool()
-                         : values[i]->IsInt64() ? values[i]->GetInt64()
-                                                : static_cast<int64_t>(values[i]->GetUint64());
+  return absl::OkStatus();
+}
+
+absl::Status EntryParser::ParsePayload(const DumpLeaf& tensor, v1::DType dtype, v1::Node::TensorSlot& slot,
+                                       ImportedLeaf& leaf) {
+  std::optional<ImportedPayload> payload;
+  if (tensor.data_name) {
+    if (!tensor.data_name.is_string()) return Expected("data_name", "a file's name", tensor.data_name);
+    if (find_payload_) {
+      absl::StatusOr<std::optional<ImportedPayload>> found =
+          find_payload_(StringOf(tensor.data_name), dtype, leaf.shape);
+      if (!found.ok()) return found.status();
+      payload = *std::move(found);
     }
+  }
+  JsonWriter attributes(false);
+  attributes.StartObject();
+  for (const auto& [name, value] : tensor.others) {
+    attributes.Name(name);
+    attributes.Json(value.text);
+  }
+  bool any = !tensor.others.empty();
+  if (payload) {
+    leaf.flags |= v1::LEAF_PAYLOAD;
+    leaf.payload = payload->ref;
+    slot.set_device(payload->device);
+    if (IsQuantized(dtype) && !tensor.Other("q_scale")) {
+      attributes.Name("q_scale");
+      attributes.Double(payload->scale);
+      attributes.Name("q_zero_point");
+      attributes.Int64(payload->zero_point);
+      any = true;
+    }
+  }
+  attributes.EndObject();
+  if (any) slot.set_attributes_json(attributes.Take());
+  return absl::OkStatus();
+}
+
+absl::Status EntryParser::ParseStatistics(const DumpLeaf& from, v1::DType dtype, ImportedLeaf& leaf) {
+  static constexpr const char* kNames[] = {"Max", "Min", "Mean", "Norm"};
+  const JsonText values[] = {from.max, from.min, from.mean, from.norm};
+  for (int i = 0; i < 4; ++i) {
+    if (!values[i]) continue;
+    seen_.statistics = true;
+    const bool right = values[i].is_null() || values[i].is_number() || (i < 2 && values[i].is_bool());
+    if (!right) return Expected(kNames[i], i < 2 ? "a number, a bool or null" : "a number or null", values[i]);
+  }
+  const auto is_there = [](const JsonText& value) { return value && !value.is_null(); };
+  const auto real = [](const JsonText& value) {
+    return value.is_bool() ? (value.type == JsonType::kTrue ? 1.0 : 0.0) : DoubleOf(value);
+  };
+  if (!is_there(values[0]) || !is_there(values[1])) return absl::OkStatus();
+  leaf.flags |= v1::LEAF_STATISTICS | v1::LEAF_IMPORTED;
+  leaf.floating[2] = is_there(values[2]) ? DoubleOf(values[2]) : kNan;
+  leaf.floating[3] = is_there(values[3]) ? DoubleOf(values[3]) : kNan;
+  leaf.floating[4] = kNan;
+  const auto whole = [](const JsonText& value) -> std::optional<int64_t> {
+    if (value.is_bool()) return value.type == JsonType::kTrue ? 1 : 0;
+    if (const std::optional<int64_t> number = Int64Of(value)) return number;
+    if (const std::optional<uint64_t> number = Uint64Of(value)) return static_cast<int64_t>(*number);
+    return std::nullopt;
+  };
+  const std::optional<int64_t> extremes[] = {whole(values[0]), whole(values[1])};
+  if (IsInteger(dtype) && extremes[0] && extremes[1]) {
+    leaf.flags |= v1::LEAF_INTEGER;
+    for (int i = 0; i < 2; ++i) leaf.extremes[i] = *extremes[i];
     return absl::OkStatus();
   }
   bool wide = dtype == v1::DTYPE_FLOAT64;
-  for (int i = 0; i < 2; ++i) {
-    leaf.floating[i] = values[i]->IsBool() ? values[i]->GetBool() : values[i]->GetDouble();
-  }
+  for (int i = 0; i < 2; ++i) leaf.floating[i] = real(values[i]);
   for (int i = 0; i < 4; ++i) wide = wide || !FitsFloat(leaf.floating[i]);
   if (wide) leaf.flags |= v1::LEAF_WIDE;
   SetLowerBounds(leaf.floating[0], leaf.floating[1], leaf);
   return absl::OkStatus();
 }
 
-// What our own extended export adds; it knows all, so the leaf is no longer marked as imported.
-absl::Status EntryParser::ParseExtended(const rapidjson::Value& extended, v1::DType dtype, ImportedLeaf& leaf) {
-  if (!extended.IsObject()) return Expected("extended", "an object", extended);
-  const auto number = [&](const rapidjson::Value& object, const char* name) -> std::optional<double> {
-    const rapidjson::Value* value = Member(object, name);
-    if (value == nullptr || !value->IsNumber()) return std::nullopt;
-    return value->GetDouble();
-  };
-  const auto count = [&](const char* name) -> uint64_t {
-    const rapidjson::Value* value = Member(extended, name);
-    return value != nullptr && value->IsUint64() ? value->GetUint64() : 0;
-  };
+absl::Status EntryParser::ParseExtendedChecksums(const DumpLeaf& extended, ImportedLeaf& leaf) const {
   for (const char* name : {"crc32", "xor64"}) {
-    const rapidjson::Value* value = Member(extended, name);
-    if (value == nullptr) continue;
-    if (!value->IsString()) return Expected("extended", "hexadecimal digits as checksum", *value);
-    const bool wide = TextOf(*value).starts_with("0x");
-    const std::optional<uint64_t> word = Hex(TextOf(*value).substr(wide ? 2 : 0));
-    if (!word) return Expected("extended", "hexadecimal digits as checksum", *value);
+    const JsonText value = extended.Other(name);
+    if (!value) continue;
+    constexpr std::string_view kHexadecimal = "hexadecimal digits as checksum";
+    if (!value.is_string()) return Expected("extended", kHexadecimal, value);
+    const std::string text = StringOf(value);
+    const bool wide = text.starts_with("0x");
+    const std::optional<uint64_t> word = Hex(std::string_view(text).substr(wide ? 2 : 0));
+    if (!word) return Expected("extended", kHexadecimal, value);
     leaf.flags |= wide ? v1::LEAF_XOR : v1::LEAF_CRC32;
     if (wide) {
       leaf.xor64 = *word;
@@ -303,18 +319,36 @@ absl::Status EntryParser::ParseExtended(const rapidjson::Value& extended, v1::DT
       leaf.crc32 = static_cast<uint32_t>(*word);
     }
   }
-  const std::optional<double> variance = number(extended, "Variance");
+  return absl::OkStatus();
+}
+
+// Our own extended export knows everything, so its leaf is no longer marked as imported.
+absl::Status EntryParser::ParseExtended(const DumpLeaf& tensor, v1::DType dtype, v1::Node::TensorSlot& slot,
+                                        ImportedLeaf& leaf) {
+  if (!tensor.extended.is_object()) return Expected("extended", "an object", tensor.extended);
+  DumpLeaf extended;
+  JsonCursor members(tensor.extended.text);
+  ReadMembers(members, extended);
+  if (const JsonText device = extended.Other("device"); device.is_string()) slot.set_device(StringOf(device));
+  if (absl::Status status = ParseExtendedChecksums(extended, leaf); !status.ok()) return status;
+
+  const auto number = [](const JsonText& value) -> std::optional<double> {
+    if (!value.is_number()) return std::nullopt;
+    return DoubleOf(value);
+  };
+  const auto count = [&](const char* name) { return Uint64Of(extended.Other(name)).value_or(0); };
+  const std::optional<double> variance = number(extended.Other("Variance"));
   if (!variance) return absl::OkStatus();
   if ((leaf.flags & v1::LEAF_STATISTICS) == 0) {
-    // Left null by default (8-bit floats): only here.
+    // The export left them null (8-bit floats), so they stand only here.
     const SeenChecksums before = seen_;
     if (absl::Status status = ParseStatistics(extended, dtype, leaf); !status.ok()) return status;
     seen_ = before;
     if ((leaf.flags & v1::LEAF_STATISTICS) == 0) return absl::OkStatus();
   }
   leaf.flags &= ~static_cast<uint32_t>(v1::LEAF_IMPORTED);
-  leaf.floating[2] = number(extended, "Mean").value_or(leaf.floating[2]);
-  leaf.floating[3] = number(extended, "Norm").value_or(leaf.floating[3]);
+  leaf.floating[2] = number(extended.mean).value_or(leaf.floating[2]);
+  leaf.floating[3] = number(extended.norm).value_or(leaf.floating[3]);
   leaf.floating[4] = *variance;
   for (double value : leaf.floating) {
     if ((leaf.flags & v1::LEAF_INTEGER) == 0 && !FitsFloat(value)) leaf.flags |= v1::LEAF_WIDE;
@@ -326,29 +360,31 @@ absl::Status EntryParser::ParseExtended(const rapidjson::Value& extended, v1::DT
   counts.set_negative_inf_count(count("negative_inf_count"));
   leaf.non_finite.reset();
   if (counts.nan_count() + counts.positive_inf_count() + counts.negative_inf_count() == 0) return absl::OkStatus();
-  if (const rapidjson::Value* finite = Member(extended, "finite"); finite != nullptr && finite->IsObject()) {
-    if (const auto value = number(*finite, "Max")) counts.set_finite_max(*value);
-    if (const auto value = number(*finite, "Min")) counts.set_finite_min(*value);
-    if (const auto value = number(*finite, "Mean")) counts.set_finite_mean(*value);
-    if (const auto value = number(*finite, "Norm")) counts.set_finite_norm(*value);
+  if (const JsonText finite = extended.Other("finite"); finite.is_object()) {
+    JsonCursor cursor(finite.text);
+    ReadMembers(cursor, extended);
+    if (const auto value = number(extended.max)) counts.set_finite_max(*value);
+    if (const auto value = number(extended.min)) counts.set_finite_min(*value);
+    if (const auto value = number(extended.mean)) counts.set_finite_mean(*value);
+    if (const auto value = number(extended.norm)) counts.set_finite_norm(*value);
   }
   leaf.non_finite = counts;
   return absl::OkStatus();
 }
 
-absl::Status EntryParser::ParseChecksum(const rapidjson::Value& value, v1::DType dtype, ImportedLeaf& leaf) {
-  if (value.IsNull()) return absl::OkStatus();
-  if (value.IsNumber()) {
+absl::Status EntryParser::ParseChecksum(const JsonText& value, v1::DType dtype, ImportedLeaf& leaf) {
+  if (value.is_null()) return absl::OkStatus();
+  if (value.is_number()) {
     seen_.xor64 = true;
     leaf.flags |= v1::LEAF_XOR;
-    leaf.xor64 = BytesOf(dtype, value.GetDouble());
+    leaf.xor64 = BytesOf(dtype, DoubleOf(value));
     return absl::OkStatus();
   }
   constexpr std::string_view kWhat = "8 hexadecimal digits (md5), 0x and 16 (xor), or a 0-D tensor's value";
-  if (!value.IsString()) return Expected("md5", kWhat, value);
-  const std::string_view text = TextOf(value);
+  if (!value.is_string()) return Expected("md5", kWhat, value);
+  const std::string text = StringOf(value);
   const bool is_xor = text.starts_with("0x");
-  const std::optional<uint64_t> word = Hex(text.substr(is_xor ? 2 : 0));
+  const std::optional<uint64_t> word = Hex(std::string_view(text).substr(is_xor ? 2 : 0));
   if (!word || text.size() != (is_xor ? 18u : 8u)) return Expected("md5", kWhat, value);
   if (is_xor) {
     seen_.xor64 = true;

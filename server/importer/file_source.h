@@ -23,7 +23,7 @@ class FileSource {
   virtual absl::StatusOr<std::unique_ptr<ByteSource>> Open(std::string_view path) = 0;
 };
 
-// A directory of this machine, e.g. the one into which an upload was spooled. Does not follow symbolic links.
+// A directory of this machine, such as the one to which an upload was spooled. Symbolic links are passed over.
 class DirectoryFiles : public FileSource {
  public:
   // InvalidArgument: not a directory.
@@ -40,6 +40,7 @@ class DirectoryFiles : public FileSource {
   const std::vector<std::string> paths_;
 };
 
+// Files that a test or a fuzzer makes up.
 class MemoryFiles : public FileSource {
  public:
   void Add(std::string path, std::string content) { files_[std::move(path)] = std::move(content); }
@@ -51,7 +52,9 @@ class MemoryFiles : public FileSource {
   absl::btree_map<std::string, std::string> files_;
 };
 
-// Whether a path may be taken from a peer: relative, not empty, no part that is "", "." or "..", no NUL.
+// Whether a path that a peer names stays inside its directory: it is relative and not empty, no part of it is "", "."
+// or
+// "..", and it has no NUL.
 bool IsSafePath(std::string_view path);
 
 }  // namespace msprobe::server

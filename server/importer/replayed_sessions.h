@@ -13,8 +13,8 @@
 
 namespace msprobe::server {
 
-// A test double for the way from an import to an export: takes sessions as ingest does, keeps them in memory, and reads
-// their steps back as a store would. Wants every payload and checks the hash of what comes.
+// A test double for ingest and store: takes the sessions of an import, keeps them in memory, and gives their steps back
+// as a store would. It wants every payload and checks the hash of the bytes that come.
 class ReplayedSessions : public SessionOpener {
  public:
   struct Step {

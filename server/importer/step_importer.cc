@@ -14,14 +14,19 @@
 #include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
+#include "server/format/dump/dump_cursor.h"
+#include "server/format/dump/dump_text.h"
+#include "server/format/dump/stack_file.h"
+#include "server/format/json/json_value.h"
 #include "server/format/tensor_file/npy_file.h"
 #include "server/format/tensor_file/pt_file.h"
-#include "server/importer/json_file.h"
+#include "server/importer/record_name.h"
 
 namespace msprobe::server {
 namespace {
 
 constexpr size_t kMaxWarnings = 50;
+constexpr JsonLimits kLimits = {.max_depth = 64, .exact = true};
 
 struct HashState {
   HashState() : state(XXH3_createState()) { XXH3_128bits_reset(state); }
@@ -89,12 +94,12 @@ class StepImport {
   absl::StatusOr<ImportedStep> Run() {
     const std::string& path = debug_ ? step_files_.debug : step_files_.dump;
     if (!debug_ && !step_files_.debug.empty()) Warn(Cat(step_files_.debug, ": left out beside dump.json"));
-    absl::StatusOr<rapidjson::Document> dump = ReadJsonFile(files_, path);
-    if (!dump.ok()) return dump.status();
-    if (absl::Status status = ReadHeader(path, *dump); !status.ok()) return status;
+    absl::StatusOr<DumpText> text = ReadText(path);
+    if (!text.ok()) return text.status();
+    if (absl::Status status = ReadHeader(path, text->view()); !status.ok()) return status;
     if (absl::Status status = ReadConstruct(); !status.ok()) return status;
     if (absl::Status status = ReadStack(); !status.ok()) return status;
-    if (absl::Status status = ReadData(path, (*dump)["data"]); !status.ok()) return status;
+    if (absl::Status status = ReadData(path, text->view()); !status.ok()) return status;
     return std::move(result_);
   }
 
@@ -104,28 +109,42 @@ class StepImport {
     if (builder_ != nullptr && warnings_.size() < kMaxWarnings) warnings_.push_back(std::move(warning));
   }
 
-  absl::Status ReadHeader(const std::string& path, const rapidjson::Document& dump) {
+  static absl::Status At(const std::string& path, const absl::Status& status) {
+    return status.ok() ? status : absl::Status(status.code(), Cat(path, ": ", StdView(status.message())));
+  }
+
+  absl::StatusOr<DumpText> ReadText(const std::string& path) {
+    absl::StatusOr<std::unique_ptr<ByteSource>> source = files_.Open(path);
+    if (!source.ok()) return source.status();
+    absl::StatusOr<DumpText> text = DumpText::Read(**source);
+    if (!text.ok()) return At(path, text.status());
+    return text;
+  }
+
+  // Walks the whole text, so that what is not JSON is found before anything is done; keeps the names of its entries.
+  absl::Status ReadHeader(const std::string& path, std::string_view text) {
+    DumpCursor dump(text, kLimits);
+    for (std::string name; dump.NextEntry(name); names_.push_back(name)) dump.json().Skip();
+    if (!dump.status().ok()) return At(path, dump.status());
     v1::CaptureSettings& settings = result_.settings;
     settings.set_framework("pytorch");
     const struct {
       const char* key;
+      const JsonText& value;
       std::string* to;
-    } texts[] = {{"task", settings.mutable_task()},
-                 {"level", settings.mutable_level()},
-                 {"framework", settings.mutable_framework()}};
-    for (const auto& text : texts) {
-      auto it = dump.FindMember(text.key);
-      if (it == dump.MemberEnd()) continue;
-      if (it->value.IsNull()) continue;
-      if (!it->value.IsString()) {
-        return absl::InvalidArgumentError(Cat(path, ": ", text.key, ": a text is expected, not ", Describe(it->value)));
+    } texts[] = {{"task", dump.task(), settings.mutable_task()},
+                 {"level", dump.level(), settings.mutable_level()},
+                 {"framework", dump.framework(), settings.mutable_framework()}};
+    for (const auto& [key, value, to] : texts) {
+      if (!value || value.is_null()) continue;
+      if (!value.is_string()) {
+        return absl::InvalidArgumentError(Cat(path, ": ", key, ": a text is expected, not ", Describe(value)));
       }
-      *text.to = std::string(TextOf(it->value));
+      *to = StringOf(value);
     }
-    auto data = dump.FindMember("data");
-    if (data == dump.MemberEnd()) return absl::InvalidArgumentError(Cat(path, ": has no data"));
-    if (!data->value.IsObject()) {
-      return absl::InvalidArgumentError(Cat(path, ": data: an object is expected, not ", Describe(data->value)));
+    if (!dump.data()) return absl::InvalidArgumentError(Cat(path, ": has no data"));
+    if (!dump.data().is_object()) {
+      return absl::InvalidArgumentError(Cat(path, ": data: an object is expected, not ", Describe(dump.data())));
     }
     if (debug_) settings.set_level("debug");
     settings.set_stack_and_construct(!step_files_.stack.empty() || !step_files_.construct.empty());
@@ -135,84 +154,62 @@ class StepImport {
   absl::Status ReadConstruct() {
     if (step_files_.construct.empty()) return absl::OkStatus();
     const std::string& path = step_files_.construct;
-    absl::StatusOr<rapidjson::Document> construct = ReadJsonFile(files_, path);
-    if (!construct.ok()) return construct.status();
-    for (const auto& member : std::as_const(*construct).GetObject()) {
-      std::string name(TextOf(member.name));
+    absl::StatusOr<DumpText> text = ReadText(path);
+    if (!text.ok()) return text.status();
+    const auto add = [&](std::string_view name, const JsonText& parent, const JsonText& value) -> absl::Status {
       if (name == "megatron_micro_step_number") {
         Warn(Cat(path, ": micro steps are left out"));
-        continue;
+        return absl::OkStatus();
       }
-      // Megatron: [parent, micro step].
-      const rapidjson::Value* parent = &member.value;
-      if (parent->IsArray() && parent->Size() == 2) parent = &(*parent)[0];
-      if (!parent->IsNull() && !parent->IsString()) {
+      if (!parent.is_null() && !parent.is_string()) {
         return absl::InvalidArgumentError(
-            Cat(path, ": ", name, ": the name of a parent or null is expected, not ", Describe(member.value)));
+            Cat(name, ": the name of a parent or null is expected, not ", Describe(value)));
       }
-      std::string parent_name = parent->IsNull() ? std::string() : std::string(TextOf(*parent));
+      std::string parent_name = parent.is_null() ? std::string() : StringOf(parent);
       foreign_.insert(parent_name);
-      construct_order_.push_back(name);
-      parents_.emplace(std::move(name), std::move(parent_name));
-    }
-    return absl::OkStatus();
+      construct_order_.emplace_back(name);
+      parents_.emplace(name, std::move(parent_name));
+      return absl::OkStatus();
+    };
+    return At(path, ReadParents(text->view(), kLimits, add));
   }
 
-  absl::Status ReadFrames(const std::string& path, std::string_view key, const rapidjson::Value& lines,
-                          uint64_t& stack_id) {
+  absl::StatusOr<uint64_t> ReadFrames(const DumpStack& read) {
     v1::Stack stack;
-    for (const rapidjson::Value& line : lines.GetArray()) {
-      if (!line.IsString()) {
-        return absl::InvalidArgumentError(Cat(path, ": ", key, ": a frame as text is expected, not ", Describe(line)));
+    for (const JsonText& line : read.lines) {
+      if (!line.is_string()) {
+        return absl::InvalidArgumentError(Cat(read.key, ": a frame as text is expected, not ", Describe(line)));
       }
-      *stack.add_frames() = ParseFrame(TextOf(line));
+      *stack.add_frames() = ParseFrame(StringOf(line));
     }
-    stack_id = builder_ == nullptr || stack.frames_size() == 0 ? 0 : builder_->DefineStack(stack);
-    return absl::OkStatus();
+    return builder_ == nullptr || stack.frames_size() == 0 ? 0 : builder_->DefineStack(stack);
   }
 
   absl::Status ReadStack() {
     if (step_files_.stack.empty()) return absl::OkStatus();
-    const std::string& path = step_files_.stack;
-    absl::StatusOr<rapidjson::Document> stacks = ReadJsonFile(files_, path);
-    if (!stacks.ok()) return stacks.status();
-    for (const auto& member : std::as_const(*stacks).GetObject()) {
-      const std::string_view key = TextOf(member.name);
-      const rapidjson::Value& value = member.value;
-      if (!value.IsArray()) {
-        return absl::InvalidArgumentError(Cat(path, ": ", key, ": a list is expected, not ", Describe(value)));
-      }
-      uint64_t stack_id = 0;
-      const bool grouped = value.Size() == 2 && value[0].IsArray() && value[1].IsArray();
-      // The older form: {operation: [frames]}.
-      if (absl::Status status = ReadFrames(path, key, grouped ? value[1] : value, stack_id); !status.ok())
-        return status;
-      if (!grouped) {
-        stacks_[std::string(key)] = stack_id;
-        continue;
-      }
-      for (const rapidjson::Value& name : value[0].GetArray()) {
-        if (!name.IsString()) {
-          return absl::InvalidArgumentError(Cat(path, ": ", key, ": a name is expected, not ", Describe(name)));
+    absl::StatusOr<DumpText> text = ReadText(step_files_.stack);
+    if (!text.ok()) return text.status();
+    const auto add = [&](const DumpStack& read) -> absl::Status {
+      const absl::StatusOr<uint64_t> stack_id = ReadFrames(read);
+      if (!stack_id.ok()) return stack_id.status();
+      if (!read.grouped) stacks_[std::string(read.key)] = *stack_id;
+      for (const JsonText& name : read.names) {
+        if (!name.is_string()) {
+          return absl::InvalidArgumentError(Cat(read.key, ": a name is expected, not ", Describe(name)));
         }
-        stacks_[std::string(TextOf(name))] = stack_id;
+        stacks_[StringOf(name)] = *stack_id;
       }
-    }
-    return absl::OkStatus();
+      return absl::OkStatus();
+    };
+    return At(step_files_.stack, ReadStacks(text->view(), kLimits, add));
   }
 
-  absl::Status ReadData(const std::string& path, const rapidjson::Value& data) {
-    EntryParser parser(
-        path, builder_ == nullptr
-                  ? EntryParser::FindPayload()
-                  : [this](const std::string& data_name, v1::DType dtype, const std::vector<int64_t>& shape) {
-                      return FindPayload(data_name, dtype, shape);
-                    });
-    // Names that stand in construct.json alone keep their place after the API before them.
+  // Where in the order of entries those stand that construct.json alone names: behind the API before them. By the
+  // number of entries that come first.
+  std::vector<std::vector<const std::string*>> OnlyConstructed() const {
     absl::flat_hash_map<std::string_view, size_t> place;
-    size_t next = 0;
-    for (const auto& member : data.GetObject()) place.emplace(TextOf(member.name), next++);
-    std::vector<std::vector<const std::string*>> only_constructed(next + 1);
+    for (size_t i = 0; i < names_.size(); ++i) place.emplace(names_[i], i);
+    std::vector<std::vector<const std::string*>> only_constructed(names_.size() + 1);
     size_t anchor = 0;
     for (const std::string& name : construct_order_) {
       auto it = place.find(name);
@@ -222,19 +219,30 @@ class StepImport {
         anchor = std::max(anchor, it->second + 1);
       }
     }
+    return only_constructed;
+  }
+
+  absl::Status ReadData(const std::string& path, std::string_view text) {
+    EntryParser parser(
+        path, builder_ == nullptr
+                  ? EntryParser::FindPayload()
+                  : [this](const std::string& data_name, v1::DType dtype, const std::vector<int64_t>& shape) {
+                      return FindPayload(data_name, dtype, shape);
+                    });
+    const std::vector<std::vector<const std::string*>> only_constructed = OnlyConstructed();
     if (absl::Status status = AddConstructed(only_constructed[0]); !status.ok()) return status;
     size_t position = 0;
-    for (const auto& member : data.GetObject()) {
-      const std::string_view name = TextOf(member.name);
-      absl::StatusOr<ImportedFields> fields = parser.Parse(name, member.value, debug_);
+    DumpCursor dump(text, kLimits);
+    for (std::string name; dump.NextEntry(name);) {
+      absl::StatusOr<ImportedFields> fields = parser.Parse(name, dump.json(), debug_);
       if (!fields.ok()) return fields.status();
-      const uint32_t flags = parents_.contains(std::string(name)) ? 0u : uint32_t{v1::FRAGMENT_NO_CONSTRUCT};
+      const uint32_t flags = parents_.contains(name) ? 0u : uint32_t{v1::FRAGMENT_NO_CONSTRUCT};
       if (absl::Status status = Add(path, name, *std::move(fields), flags); !status.ok()) return status;
       if (absl::Status status = AddConstructed(only_constructed[++position]); !status.ok()) return status;
     }
     const SeenChecksums& seen = parser.seen();
     result_.settings.set_summary_mode(seen.xor64 && !seen.crc32 ? "xor" : seen.crc32 ? "md5" : "statistics");
-    return absl::OkStatus();
+    return At(path, dump.status());
   }
 
   absl::Status AddConstructed(const std::vector<const std::string*>& names) {
@@ -320,6 +328,7 @@ class StepImport {
   std::vector<std::string>& warnings_;
   const bool debug_;
   uint64_t ordinal_ = 0;
+  std::vector<std::string> names_;  // of the dump's entries, in order
   std::vector<std::string> construct_order_;
   absl::flat_hash_map<std::string, std::string> parents_;
   absl::flat_hash_set<std::string> foreign_;  // everything that is somebody's parent

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/ingest.pb.h"
-#include "rapidjson/document.h"
 #include "server/format/tensor_file/tensor_file.h"
 #include "server/importer/batch_builder.h"
 #include "server/importer/dump_layout.h"
@@ -34,8 +33,10 @@ struct ImportedStep {
   uint64_t records = 0;
 };
 
-// Reads the files of one step. With a builder its records go there and its tensor files are hashed into `payloads`;
-// without one they are only checked. Errors name the file and the place.
+// Reads the files of one step. With a builder the records go to it, and the tensor files are hashed into `payloads`.
+// Without one the JSON files are only checked.
+// InvalidArgument: "FILE: line 3, column 7: what is wrong"; "FILE: nested over 64 deep"; "FILE: N bytes; at most 4
+// GiB"; "FILE: data.NAME.output.0.Max: what is expected, not what stands there".
 absl::StatusOr<ImportedStep> ImportStep(FileSource& files, uint32_t step, const StepFiles& step_files,
                                         BatchBuilder* builder, PayloadFiles& payloads,
                                         std::vector<std::string>& warnings);

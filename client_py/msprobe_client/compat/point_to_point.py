@@ -1,4 +1,9 @@
-"""Sends and receives that arguments of torch.distributed.batch_isend_irecv describe, read from dump directories."""
+"""Sends and receives that arguments of torch.distributed.batch_isend_irecv describe, read from dump directories.
+
+The rest of a comparison is the server's, and so is reading dump.json. This is read here because no answer of the server
+has the messages of a rank: its table names tensors alone, and one old command (compare -da) shows them. Only a dump that
+has such an argument is parsed.
+"""
 
 from __future__ import annotations
 

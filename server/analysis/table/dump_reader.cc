@@ -1,45 +1,29 @@
 #include "server/analysis/table/dump_reader.h"
 
 #include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "server/format/dump/dump_cursor.h"
+#include "server/format/dump/stack_file.h"
+#include "server/format/json/json_value.h"
 
 namespace msprobe::server {
-namespace {
-
-using Type = JsonCursor::Type;
-
-}  // namespace
 
 absl::Status DumpReader::AddDump(std::string_view text) {
-  if (!IsUtf8(text)) return absl::InvalidArgumentError("the text is not UTF-8");
-  JsonCursor json(text);
-  std::string task;
-  bool has_data = false;
-  std::string_view key;
-  if (json.EnterObject()) {
-    while (json.NextKey(key)) {
-      if (key == "data") {
-        has_data = true;
-        if (json.Peek() == Type::kNull) {
-          json.Literal();
-        } else {
-          Entries(json);
-        }
-      } else if (key == "task" && json.Peek() == Type::kString) {
-        task = json.String();
-      } else if (key == "level" && json.Peek() == Type::kString) {
-        table_->level = json.String();
-      } else if (key == "framework" && json.Peek() == Type::kString) {
-        table_->framework = json.String();
-      } else {
-        json.Skip();
-      }
-    }
+  DumpCursor dump(text);
+  std::string name;
+  while (dump.NextEntry(name)) AddEntry(name, dump.json(), 0);
+  if (const JsonText& data = dump.data(); dump.status().ok() && data && !data.is_object() && !data.is_null()) {
+    dump.json().Fail("an object is expected", data.text.data());
   }
-  if (json.ok()) json.ExpectEnd();
-  if (!json.ok()) return json.status();
-  if (!has_data) return absl::InvalidArgumentError("it has no \"data\": not a dump.json");
-  table_->task = task;
-  table_->mode = task == "tensor"         ? StepTable::Mode::kTensor
+  if (absl::Status status = dump.status(); !status.ok()) return status;
+  if (!dump.data()) return absl::InvalidArgumentError("it has no \"data\": not a dump.json");
+  table_->task = dump.task().is_string() ? StringOf(dump.task()) : "";
+  if (dump.level().is_string()) table_->level = StringOf(dump.level());
+  if (dump.framework().is_string()) table_->framework = StringOf(dump.framework());
+  table_->mode = table_->task == "tensor" ? StepTable::Mode::kTensor
                  : values_.saw_checksum() ? StepTable::Mode::kChecksum
                                           : StepTable::Mode::kStatistics;
   return absl::OkStatus();
@@ -47,27 +31,17 @@ absl::Status DumpReader::AddDump(std::string_view text) {
 
 absl::Status DumpReader::AddEntry(std::string_view name, std::string_view json_text, uint32_t token) {
   JsonCursor json(json_text);
-  EntryOf(name, json, token);
+  AddEntry(name, json, token);
   return json.status();
 }
 
-void DumpReader::Entries(JsonCursor& json) {
-  if (!json.EnterObject()) return;
-  std::string_view key;
-  std::string name;
-  while (json.NextKey(key)) {
-    name = key;
-    EntryOf(name, json, 0);
-  }
-}
-
-void DumpReader::EntryOf(std::string_view name, JsonCursor& json, uint32_t token) {
+void DumpReader::AddEntry(std::string_view name, JsonCursor& json, uint32_t token) {
   rows_.Begin(name);
   if (rows_.is_whole()) {
     rows_.Open(RowBuilder::kWhole);
     values_.Read(json);
     rows_.Close();
-  } else if (json.Peek() != Type::kObject) {
+  } else if (json.Peek() != JsonType::kObject) {
     json.Skip();
   } else if (json.EnterObject()) {
     std::string_view key;
@@ -83,6 +57,47 @@ void DumpReader::EntryOf(std::string_view name, JsonCursor& json, uint32_t token
     }
   }
   rows_.Finish(token);
+}
+
+Entry* DumpReader::FindEntry(std::string_view name) {
+  if (entry_index_.empty()) {
+    entry_index_.reserve(table_->entries.size());
+    for (size_t i = 0; i < table_->entries.size(); ++i) {
+      entry_index_.emplace(table_->entries[i].name, static_cast<uint32_t>(i));
+    }
+  }
+  const auto found = entry_index_.find(name);
+  return found == entry_index_.end() ? nullptr : &table_->entries[found->second];
+}
+
+absl::Status DumpReader::AddStacks(std::string_view text) {
+  table_->has_stacks = true;
+  std::string scratch;
+  return ReadStacks(text, {}, [&](const DumpStack& stack) {
+    const auto number = static_cast<int32_t>(table_->stacks.size());
+    const auto give = [&](std::string_view name) {
+      if (Entry* const entry = FindEntry(name)) entry->stack = number;
+    };
+    if (!stack.grouped) give(stack.key);
+    for (const JsonText& name : stack.names) {
+      if (name.is_string()) give(StringOf(name, scratch));
+    }
+    std::vector<std::string>& lines = table_->stacks.emplace_back();
+    lines.reserve(stack.lines.size());
+    for (const JsonText& line : stack.lines) {
+      if (line.is_string()) lines.emplace_back(StringOf(line, scratch));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status DumpReader::AddConstruct(std::string_view text) {
+  std::string scratch;
+  return ReadParents(text, {}, [&](std::string_view name, const JsonText& parent, const JsonText&) {
+    Entry* const entry = parent.is_string() ? FindEntry(name) : nullptr;
+    if (entry != nullptr) entry->parent = table_->arena.Add(StringOf(parent, scratch));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace msprobe::server

@@ -1,20 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "server/analysis/table/dump_value_reader.h"
 #include "server/analysis/table/row_builder.h"
 #include "server/analysis/table/step_table.h"
-#include "server/format/json/json_cursor.h"
 
 namespace msprobe::server {
 
-// Fills a StepTable from the files of a dump, ours or mindstudio-probe's, without a document in between.
+// Fills a StepTable from the files of a dump, ours or mindstudio-probe's, which DumpCursor reads.
 // One thread at a time; the table is borrowed.
 class DumpReader {
  public:
@@ -26,21 +23,21 @@ class DumpReader {
   // One entry: its JSON value as dump.json has it.
   absl::Status AddEntry(std::string_view name, std::string_view json, uint32_t token);
 
-  // stack.json of either form: {"0": [[names], [lines]]} or {name: [lines]}. After AddDump.
+  // stack.json of either form. After AddDump. Names and lines that are no texts are passed over.
   absl::Status AddStacks(std::string_view text);
 
-  // construct.json: {name: parent, null or [parent, micro step]}. After AddDump.
+  // construct.json. After AddDump. Parents that are no texts are passed over.
   absl::Status AddConstruct(std::string_view text);
 
  private:
-  void Entries(JsonCursor& json);
-  void EntryOf(std::string_view name, JsonCursor& json, uint32_t token);
-  void AddLine(JsonCursor& json, std::vector<std::string>& lines);
+  void AddEntry(std::string_view name, JsonCursor& json, uint32_t token);
+  // Null: the dump has no such entry.
+  Entry* FindEntry(std::string_view name);
 
   StepTable* const table_;
   RowBuilder rows_;
   DumpValueReader values_;
-  absl::flat_hash_map<std::string_view, uint32_t> entry_index_;
+  absl::flat_hash_map<std::string_view, uint32_t> entry_index_;  // made when it is first needed
 };
 
 }  // namespace msprobe::server

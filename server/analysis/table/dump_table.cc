@@ -1,10 +1,10 @@
 #include <optional>
-#include <span>
 #include <utility>
 
 #include "server/analysis/table/dump_reader.h"
 #include "server/analysis/table/table_source.h"
 #include "server/format/cat.h"
+#include "server/format/dump/dump_text.h"
 #include "server/format/tensor_file/byte_source.h"
 #include "server/format/tensor_file/npy_file.h"
 #include "server/format/tensor_file/pt_file.h"
@@ -69,12 +69,11 @@ class DumpTable : public TableSource {
   StepTable table_;
 };
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
+absl::StatusOr<DumpText> ReadText(const std::string& path) {
   auto source = FileBytes::Open(path);
   if (!source.ok()) return source.status();
-  std::string text((*source)->size(), '\0');
-  absl::Status status = (*source)->ReadAt(0, std::span<char>(text.data(), text.size()));
-  if (!status.ok()) return absl::Status(status.code(), Cat(path, ": ", StdView(status.message())));
+  auto text = DumpText::Read(**source);
+  if (!text.ok()) return absl::Status(text.status().code(), Cat(path, ": ", StdView(text.status().message())));
   return text;
 }
 
@@ -87,7 +86,7 @@ absl::StatusOr<std::unique_ptr<TableSource>> ReadDumpTable(const DumpFiles& file
   const auto add = [&](const std::string& path, absl::Status (DumpReader::*into)(std::string_view)) {
     auto text = ReadText(path);
     if (!text.ok()) return text.status();
-    absl::Status status = (builder.*into)(*text);
+    absl::Status status = (builder.*into)(text->view());
     return status.ok() ? status : absl::Status(status.code(), Cat(path, ": ", StdView(status.message())));
   };
   if (absl::Status status = add(files.dump, &DumpReader::AddDump); !status.ok()) return status;

@@ -1,280 +1,213 @@
 #include "server/analysis/table/dump_value_reader.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "server/analysis/table/python_text.h"
-#include "server/format/cat.h"
+#include "server/format/json/json_value.h"
 
 namespace msprobe::server {
 namespace {
 
-using Type = JsonCursor::Type;
-
-constexpr int kMaxDepth = 400;  // as deep as mindstudio-probe reads
-
-double RealOf(std::string_view digits) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error == std::errc::result_out_of_range) {
-    // Underflow or overflow: what strtod says.
-    return std::strtod(std::string(digits).c_str(), nullptr);
-  }
-  return value;
-}
+bool IsWhole(std::string_view digits) { return digits.find_first_of(".eE") == std::string_view::npos; }
 
 }  // namespace
 
-void DumpValueReader::Value(JsonCursor& json, int depth) {
-  if (depth > kMaxDepth) return json.Fail(Cat(rows_.path(), " is nested over ", kMaxDepth, " deep"));
-  switch (json.Peek()) {
-    case Type::kNull:
-      json.Literal();
+void DumpValueReader::Read(JsonCursor& json) {
+  switch (NextDumpValue(json, leaf_)) {
+    case DumpKind::kNull:
       rows_.AddNull();
       return;
-    case Type::kArray:
+    case DumpKind::kLeaf:
+      Leaf(json, leaf_);
+      return;
+    case DumpKind::kList:
       if (!json.EnterArray()) return;
       for (int index = 0; json.NextItem(); ++index) {
         const size_t here = rows_.Enter(index);
-        Value(json, depth + 1);
+        Read(json);
         rows_.Leave(here);
       }
       return;
-    case Type::kObject: {
-      if (ObjectLeaf(json)) return;
+    case DumpKind::kDict: {
+      if (Message(json)) return json.Skip();
       if (!json.EnterObject()) return;
       std::string_view key;
       while (json.NextKey(key)) {
         const size_t here = rows_.Enter(key);
-        Value(json, depth + 1);
+        Read(json);
         rows_.Leave(here);
       }
       return;
     }
-    default:
-      json.Skip();  // a bare number or text in an argument's place is no row
+    case DumpKind::kBare:  // is no row
+      return json.Skip();
+    case DumpKind::kError:
+      return;
   }
 }
 
-bool DumpValueReader::ObjectLeaf(JsonCursor& json) {
-  // A leaf has a "type" that is a text, nearly always first.
-  const size_t start = json.offset();
-  if (!json.EnterObject()) return true;
-  std::string_view key;
-  bool leaf = false;
-  bool message = false;
-  bool tensor = false;
-  PointToPoint found;
-  while (!leaf && json.NextKey(key)) {
-    const Type kind = json.Peek();
-    if (key == "type" && kind == Type::kString && !message) {
-      leaf = true;
-    } else if (key == "class_type" && kind == Type::kString) {
-      message = json.String() == kPointToPoint || message;
-    } else if (message && key == "tensor" && kind == Type::kObject && !tensor) {
-      // A point to point operation is the row of its tensor.
-      tensor = true;
-      found.row = Leaf(json);
-    } else if (message && key == "op" && kind == Type::kString) {
-      found.op = table_.arena.Add(json.String());
-    } else if (message && key == "peer" && kind == Type::kNumber) {
-      const Cell peer = CellOf(json);
-      found.peer = peer.kind == Cell::Kind::kInteger ? peer.integer : -1;
-    } else {
-      json.Skip();
-    }
-  }
-  if (!json.ok()) return true;
-  if (message) {
-    if (!tensor) rows_.AddNull();
-    if (tensor && !found.op.empty()) rows_.AddMessage(found);
+bool DumpValueReader::Message(JsonCursor& json) {
+  const JsonText type = leaf_.Other("class_type");
+  if (!type.is_string() || StringOf(type) != kPointToPoint) return false;
+  const JsonText tensor = leaf_.Other("tensor");
+  if (!tensor.is_object()) {
+    rows_.AddNull();
     return true;
   }
-  json.Return(start);
-  if (!leaf) return false;
-  Leaf(json);
+  PointToPoint message;
+  if (const JsonText op = leaf_.Other("op"); op.is_string()) message.op = table_.arena.Add(StringOf(op));
+  if (const JsonText peer = leaf_.Other("peer"); peer.is_number()) message.peer = Int64Of(peer).value_or(-1);
+  JsonCursor inside(tensor.text);
+  if (NextDumpValue(inside, leaf_) != DumpKind::kLeaf) {
+    rows_.AddNull();
+    return true;
+  }
+  message.row = Leaf(json, leaf_);
+  if (!message.op.empty()) rows_.AddMessage(message);
   return true;
 }
 
-uint32_t DumpValueReader::Leaf(JsonCursor& json) {
+uint32_t DumpValueReader::Leaf(JsonCursor& json, const DumpLeaf& leaf) {
   Row row;
-  std::string type;
-  ScalarLeaf scalar;
-  std::optional<size_t> value;
-  if (!json.EnterObject()) return 0;
-  std::string_view key;
-  while (json.NextKey(key)) {
-    const Type kind = json.Peek();
-    if (key == "type" && kind == Type::kString) {
-      type = json.String();
-    } else if (key == "dtype" && kind == Type::kString) {
-      row.dtype = table_.Intern(json.String());
-    } else if (key == "shape" && kind == Type::kArray) {
-      row.shape = ShapeOf(json);
-    } else if (key == "Max") {
-      row.statistics[0] = CellOf(json);
-    } else if (key == "Min") {
-      row.statistics[1] = CellOf(json);
-    } else if (key == "Mean") {
-      row.statistics[2] = CellOf(json);
-    } else if (key == "Norm") {
-      row.statistics[3] = CellOf(json);
-    } else if (key == "requires_grad" && (kind == Type::kTrue || kind == Type::kFalse)) {
-      row.requires_grad = kind == Type::kTrue ? Row::Grad::kTrue : Row::Grad::kFalse;
-      json.Literal();
-    } else if (key == "md5") {
-      saw_checksum_ = true;
-      if (kind == Type::kNull || kind == Type::kArray || kind == Type::kObject) {
-        json.Skip();
-      } else {
-        row.checksum = table_.arena.Add(PythonText(json, false));
-      }
-    } else if (key == "data_name" && kind == Type::kString) {
-      row.data_name = table_.arena.Add(json.String());
-    } else if (key == "extended" && kind == Type::kObject) {
-      Extended(json, row);
-    } else if (key == "value") {
-      value = json.offset();
-      json.Skip();
-    } else if (key == "format" && kind == Type::kString) {  // torch.memory_format
-      scalar.format = PythonText(json, false);
-    } else if (key == "group_ranks") {
-      const Cell ranks = CellOf(json);
-      if (ranks.kind == Cell::Kind::kText) scalar.group_ranks = std::string(ranks.view());
-    } else {
-      json.Skip();
+  if (leaf.dtype.is_string()) row.dtype = table_.Intern(StringOf(leaf.dtype, scratch_));
+  if (row.dtype != 0 && leaf.shape.is_array()) row.shape = ShapeOf(json, leaf.shape);
+  row.statistics = {CellOf(leaf.max), CellOf(leaf.min), CellOf(leaf.mean), CellOf(leaf.norm)};
+  if (leaf.requires_grad.is_bool()) {
+    row.requires_grad = leaf.requires_grad.type == JsonType::kTrue ? Row::Grad::kTrue : Row::Grad::kFalse;
+  }
+  if (const JsonText& md5 = leaf.md5) {
+    saw_checksum_ = true;
+    if (md5.is_string()) {
+      row.checksum = table_.arena.Add(StringOf(md5, scratch_));
+    } else if (!md5.is_null() && !md5.is_array() && !md5.is_object()) {
+      row.checksum = table_.arena.Add(PythonText(md5));
     }
   }
+  if (leaf.data_name.is_string()) row.data_name = table_.arena.Add(StringOf(leaf.data_name, scratch_));
+  if (leaf.extended.is_object()) Extended(leaf.extended, row);
   if (row.dtype != 0) return rows_.AddTensor(row);
-  const size_t end = json.offset();
-  if (value && json.ok()) {
-    json.Return(*value);
-    scalar.value = ValueOf(json);
-    json.Return(end);
-  }
+
+  ScalarLeaf scalar;
+  const std::string type = leaf.type.is_string() ? StringOf(leaf.type) : std::string();
   scalar.type = type;
+  if (const JsonText value = leaf.Other("value")) scalar.value = ValueOf(value);
+  if (const JsonText format = leaf.Other("format"); format.is_string()) {  // torch.memory_format
+    scalar.format = StringOf(format);
+  }
+  if (const JsonText ranks = leaf.Other("group_ranks")) {
+    const Cell cell = CellOf(ranks);
+    if (cell.kind == Cell::Kind::kText) scalar.group_ranks = std::string(cell.view());
+  }
   scalar.checksum = row.checksum;
   return rows_.AddScalar(scalar, row);
 }
 
-ScalarLeaf::Value DumpValueReader::ValueOf(JsonCursor& json) {
-  const size_t start = json.offset();
-  const Type kind = json.Peek();
-  ScalarLeaf::Value value;
-  if (kind == Type::kArray && json.EnterArray()) {
+ScalarLeaf::Value DumpValueReader::ValueOf(const JsonText& value) {
+  ScalarLeaf::Value read;
+  if (value.is_array()) {
+    JsonCursor json(value.text);
     size_t items = 0;
-    for (; json.NextItem(); ++items) json.Skip();
-    value.items = items;
-    json.Return(start);
+    if (json.EnterArray()) {
+      for (; json.NextItem(); ++items) json.Skip();
+    }
+    read.items = items;
   }
-  value.cell = CellOf(json);
-  json.Return(start);
-  value.text = PythonText(json, false);
-  value.python = kind == Type::kString                         ? "str"
-                 : kind == Type::kTrue || kind == Type::kFalse ? "bool"
-                 : kind == Type::kNull                         ? "NoneType"
-                 : kind == Type::kArray                        ? "list"
-                 : kind == Type::kObject                       ? "dict"
-                 : value.cell.kind == Cell::Kind::kReal        ? "float"
-                                                               : "int";
-  return value;
+  read.cell = CellOf(value);
+  read.text = PythonText(value);
+  read.python = value.is_string()                     ? "str"
+                : value.is_bool()                     ? "bool"
+                : value.is_null()                     ? "NoneType"
+                : value.is_array()                    ? "list"
+                : value.is_object()                   ? "dict"
+                : read.cell.kind == Cell::Kind::kReal ? "float"
+                                                      : "int";
+  return read;
 }
 
-void DumpValueReader::Extended(JsonCursor& json, Row& row) {
+void DumpValueReader::Extended(const JsonText& extended, Row& row) {
   ExtendedStatistics found;
+  JsonCursor json(extended.text);
   if (!json.EnterObject()) return;
   std::string_view key;
   while (json.NextKey(key)) {
-    const Type kind = json.Peek();
-    if (kind == Type::kObject || kind == Type::kArray || kind == Type::kString || kind == Type::kNull) {
-      json.Skip();
-      continue;
-    }
     const std::string name(key);
-    const Cell cell = CellOf(json);
+    const JsonText value = json.Take();
+    if (!value.is_number()) continue;
     if (name == "Mean") {
-      found.mean = cell.number();
+      found.mean = DoubleOf(value);
       found.has_mean = true;
     } else if (name == "Norm") {
-      found.norm = cell.number();
+      found.norm = DoubleOf(value);
       found.has_norm = true;
     } else if (name == "Variance") {
-      found.variance = cell.number();
+      found.variance = DoubleOf(value);
       found.has_variance = true;
     } else if (name == "nan_count") {
-      found.nan_count = static_cast<uint64_t>(cell.number());
+      found.nan_count = Uint64Of(value).value_or(0);
       found.has_counts = true;
     } else if (name == "positive_inf_count") {
-      found.positive_inf_count = static_cast<uint64_t>(cell.number());
+      found.positive_inf_count = Uint64Of(value).value_or(0);
     } else if (name == "negative_inf_count") {
-      found.negative_inf_count = static_cast<uint64_t>(cell.number());
+      found.negative_inf_count = Uint64Of(value).value_or(0);
     } else if (name == "zero_count") {
-      found.zero_count = static_cast<uint64_t>(cell.number());
+      found.zero_count = Uint64Of(value).value_or(0);
     }
   }
   row.extended = static_cast<int32_t>(table_.extended.size());
   table_.extended.push_back(found);
 }
 
-Cell DumpValueReader::CellOf(JsonCursor& json) {
-  switch (json.Peek()) {
-    case Type::kNumber: {
-      const std::string_view digits = json.Number();
-      if (digits.find_first_of(".eE") == std::string_view::npos) {
-        int64_t value = 0;
-        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-        if (error == std::errc()) return Cell::Integer(value);
-        return Cell::Text(table_.arena.Add(digits));
-      }
-      return Cell::Real(RealOf(digits));
-    }
-    case Type::kTrue:
-      json.Literal();
-      return Cell::Boolean(true);
-    case Type::kFalse:
-      json.Literal();
-      return Cell::Boolean(false);
-    case Type::kNull:
-      json.Literal();
+Cell DumpValueReader::CellOf(const JsonText& value) {
+  switch (value.type) {
+    case JsonType::kNumber:
+      if (!IsWhole(value.text)) return Cell::Real(DoubleOf(value));
+      if (const std::optional<int64_t> whole = Int64Of(value)) return Cell::Integer(*whole);
+      return Cell::Text(table_.arena.Add(value.text));
+    case JsonType::kNaN:
+    case JsonType::kInfinity:
+    case JsonType::kMinusInfinity:
+      return Cell::Real(DoubleOf(value));
+    case JsonType::kTrue:
+    case JsonType::kFalse:
+      return Cell::Boolean(value.type == JsonType::kTrue);
+    case JsonType::kNull:
+    case JsonType::kEnd:
       return Cell();
-    case Type::kNaN:
-      json.Literal();
-      return Cell::Real(std::numeric_limits<double>::quiet_NaN());
-    case Type::kInfinity:
-      json.Literal();
-      return Cell::Real(std::numeric_limits<double>::infinity());
-    case Type::kMinusInfinity:
-      json.Literal();
-      return Cell::Real(-std::numeric_limits<double>::infinity());
-    case Type::kString:
-      return Cell::Text(table_.arena.Add(json.String()));
-    default: {
-      const size_t start = json.offset();
-      json.Skip();  // bounds the depth
-      if (!json.ok()) return Cell();
-      const size_t end = json.offset();
-      json.Return(start);
-      const Cell cell = Cell::Text(table_.arena.Add(PythonText(json, false)));
-      json.Return(end);
-      return cell;
-    }
+    case JsonType::kString:
+      return Cell::Text(table_.arena.Add(StringOf(value, scratch_)));
+    case JsonType::kArray:
+    case JsonType::kObject:
+      break;
   }
+  return Cell::Text(table_.arena.Add(PythonText(value)));
 }
 
-uint32_t DumpValueReader::ShapeOf(JsonCursor& json) {
+uint32_t DumpValueReader::ShapeOf(JsonCursor& json, const JsonText& shape) {
   shape_.assign(1, '[');
-  if (!json.EnterArray()) return 0;
-  while (json.NextItem()) {
+  JsonCursor sizes(shape.text);
+  if (!sizes.EnterArray()) return 0;
+  while (sizes.NextItem()) {
     if (shape_.size() > 1) shape_ += ", ";
-    shape_ += json.Number();
+    shape_ += sizes.Number();
+  }
+  if (!sizes.ok()) {
+    json.Fail("a number is expected", shape.text.data());
+    return 0;
   }
   shape_ += ']';
   return table_.Intern(shape_);
 }
 
+std::string DumpValueReader::PythonText(const JsonText& value) {
+  JsonCursor json(value.text);
+  return PythonText(json, false);
+}
+
 std::string DumpValueReader::PythonText(JsonCursor& json, bool repr) {
+  using Type = JsonType;
   switch (json.Peek()) {
     case Type::kString: {
       if (!repr) return std::string(json.String());
@@ -315,9 +248,8 @@ std::string DumpValueReader::PythonText(JsonCursor& json, bool repr) {
       json.Literal();
       return "None";
     case Type::kNumber: {
-      const std::string_view digits = json.Number();
-      if (digits.find_first_of(".eE") == std::string_view::npos) return std::string(digits);
-      return PythonNumber(RealOf(digits));
+      const JsonText number = json.Take();
+      return IsWhole(number.text) ? std::string(number.text) : PythonNumber(DoubleOf(number));
     }
     case Type::kNaN:
       json.Literal();

@@ -14,7 +14,7 @@
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/record.pb.h"
 #include "server/analysis/table/step_table.h"
-#include "server/format/json/dump_rules.h"
+#include "server/format/dump/dump_rules.h"
 #include "server/format/storage/structure_summary.h"
 #include "server/format/tensor_file/tensor_file.h"
 

@@ -1,14 +1,15 @@
 #include "server/format/json/json_cursor.h"
 
 #include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
 #include <cstring>
 
 #include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
-
-constexpr int kMaxDepth = 400;  // as deep as mindstudio-probe reads
 
 void AppendUtf8(uint32_t code, std::string& out) {
   if (code < 0x80) {
@@ -28,7 +29,7 @@ void AppendUtf8(uint32_t code, std::string& out) {
   }
 }
 
-bool IsNumberByte(char c) { return (c >= '0' && c <= '9') || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'; }
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 // Four hexadecimal digits, or -1.
 int Hex4(const char* at, const char* end) {
@@ -46,6 +47,33 @@ int Hex4(const char* at, const char* end) {
   return code;
 }
 
+// The first quote, backslash or control character, or the end. Eight bytes at a time.
+const char* EndOfPlain(const char* at, const char* end) {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr uint64_t kEach = 0x0101010101010101;
+  constexpr uint64_t kHigh = kEach * 0x80;
+  for (; end - at >= 8; at += 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    const uint64_t quote = word ^ kEach * '"';
+    const uint64_t backslash = word ^ kEach * '\\';
+    // A borrow marks bytes behind the first hit alone.
+    const uint64_t hits =
+        (((quote - kEach) & ~quote) | ((backslash - kEach) & ~backslash) | ((word - kEach * 0x20) & ~word)) & kHigh;
+    if (hits != 0) return at + (std::countr_zero(hits) >> 3);
+  }
+  while (at != end && *at != '"' && *at != '\\' && static_cast<unsigned char>(*at) >= 0x20) ++at;
+  return at;
+}
+
+bool IsBeyondDouble(std::string_view digits) {
+  double value = 0;
+  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (result.ec != std::errc::result_out_of_range) return false;
+  // Too large or too small: strtod tells which.
+  return std::isinf(std::strtod(std::string(digits).c_str(), nullptr));
+}
+
 }  // namespace
 
 absl::Status JsonCursor::status() const {
@@ -57,14 +85,14 @@ absl::Status JsonCursor::status() const {
   return absl::InvalidArgumentError(Cat("line ", line, ", column ", column, ": ", error_));
 }
 
-void JsonCursor::Fail(std::string_view what) {
+void JsonCursor::Fail(std::string_view what, const char* where) {
   if (!ok()) return;
   error_ = what;
-  error_offset_ = offset();
+  error_offset_ = static_cast<size_t>(where - begin_);
   at_ = end_;
 }
 
-JsonCursor::Type JsonCursor::Peek() {
+JsonType JsonCursor::Peek() {
   SkipSpace();
   if (at_ == end_) return Type::kEnd;
   switch (*at_) {
@@ -87,30 +115,33 @@ JsonCursor::Type JsonCursor::Peek() {
     case '-':
       return at_ + 1 != end_ && at_[1] == 'I' ? Type::kMinusInfinity : Type::kNumber;
     default:
-      if (*at_ >= '0' && *at_ <= '9') return Type::kNumber;
+      if (IsDigit(*at_)) return Type::kNumber;
       Fail("a value is expected");
       return Type::kEnd;
   }
 }
 
-bool JsonCursor::EnterObject() {
-  if (Peek() != Type::kObject) {
-    Fail("an object is expected");
+bool JsonCursor::Enter() {
+  if (depth_ > limits_.max_depth) {
+    Fail(Cat("nested over ", limits_.max_depth, " deep"));
     return false;
   }
+  ++depth_;
   ++at_;
   first_ = true;
   return true;
 }
 
+bool JsonCursor::EnterObject() {
+  if (Peek() == Type::kObject) return Enter();
+  Fail("an object is expected");
+  return false;
+}
+
 bool JsonCursor::EnterArray() {
-  if (Peek() != Type::kArray) {
-    Fail("a list is expected");
-    return false;
-  }
-  ++at_;
-  first_ = true;
-  return true;
+  if (Peek() == Type::kArray) return Enter();
+  Fail("a list is expected");
+  return false;
 }
 
 bool JsonCursor::Separator(char close) {
@@ -121,6 +152,7 @@ bool JsonCursor::Separator(char close) {
   }
   if (*at_ == close) {
     ++at_;
+    --depth_;
     first_ = false;
     return false;
   }
@@ -155,25 +187,18 @@ std::string_view JsonCursor::String() {
     Fail("a text is expected");
     return {};
   }
-  const char* start = ++at_;
-  const void* quote = std::memchr(start, '"', static_cast<size_t>(end_ - start));
-  if (quote == nullptr) {
-    Fail("a text without its closing quote");
-    return {};
-  }
-  const size_t size = static_cast<size_t>(static_cast<const char*>(quote) - start);
-  if (size != 0 && std::memchr(start, '\\', size) != nullptr) return EscapedString(start);
-  at_ = start + size + 1;
-  return {start, size};
+  const char* const start = ++at_;
+  at_ = EndOfPlain(start, end_);
+  if (at_ != end_ && *at_ == '"') return {start, static_cast<size_t>(at_++ - start)};
+  return EscapedString(start);
 }
 
 std::string_view JsonCursor::EscapedString(const char* start) {
-  scratch_.clear();
-  at_ = start;
+  scratch_.assign(start, at_);
   while (at_ != end_ && *at_ != '"') {
     if (*at_ != '\\') {
-      scratch_ += *at_++;
-      continue;
+      Fail("a control character in a text");
+      return {};
     }
     if (++at_ == end_) break;
     const char kind = *at_++;
@@ -181,23 +206,14 @@ std::string_view JsonCursor::EscapedString(const char* start) {
     constexpr std::string_view kTo = "\"\\/\b\f\n\r\t";
     if (const size_t index = kFrom.find(kind); index != std::string_view::npos) {
       scratch_ += kTo[index];
-      continue;
+    } else if (kind == 'u') {
+      AppendUtf8(EscapedPoint(), scratch_);
+    } else {
+      Fail("an escape that JSON does not have", at_ - 2);
     }
-    int code = kind == 'u' ? Hex4(at_, end_) : -1;
-    if (code < 0) {
-      Fail("an escape that JSON does not have");
-      return {};
-    }
-    at_ += 4;
-    uint32_t point = static_cast<uint32_t>(code);
-    if (point >= 0xD800 && point < 0xDC00 && end_ - at_ >= 6 && at_[0] == '\\' && at_[1] == 'u') {
-      const int low = Hex4(at_ + 2, end_);
-      if (low >= 0xDC00 && low < 0xE000) {
-        point = 0x10000 + ((point - 0xD800) << 10) + (static_cast<uint32_t>(low) - 0xDC00);
-        at_ += 6;
-      }
-    }
-    AppendUtf8(point >= 0xD800 && point < 0xE000 ? 0xFFFD : point, scratch_);
+    const char* const plain = at_;
+    at_ = EndOfPlain(plain, end_);
+    scratch_.append(plain, at_);
   }
   if (at_ == end_) {
     Fail("a text without its closing quote");
@@ -207,14 +223,66 @@ std::string_view JsonCursor::EscapedString(const char* start) {
   return scratch_;
 }
 
+// Of the digits behind \u, and of a second escape where the first is half of a pair.
+uint32_t JsonCursor::EscapedPoint() {
+  const char* const escape = at_ - 2;
+  const int code = Hex4(at_, end_);
+  if (code < 0) {
+    Fail("an escape that JSON does not have", escape);
+    return 0;
+  }
+  at_ += 4;
+  const auto point = static_cast<uint32_t>(code);
+  if (point < 0xD800 || point >= 0xE000) return point;
+  if (point < 0xDC00 && end_ - at_ >= 6 && at_[0] == '\\' && at_[1] == 'u') {
+    const int low = Hex4(at_ + 2, end_);
+    if (low >= 0xDC00 && low < 0xE000) {
+      at_ += 6;
+      return 0x10000 + ((point - 0xD800) << 10) + (static_cast<uint32_t>(low) - 0xDC00);
+    }
+  }
+  if (limits_.exact) Fail("half of a surrogate pair", escape);
+  return 0xFFFD;
+}
+
 std::string_view JsonCursor::Number() {
   if (Peek() != Type::kNumber) {
     Fail("a number is expected");
     return {};
   }
-  const char* start = at_;
-  while (at_ != end_ && IsNumberByte(*at_)) ++at_;
-  return {start, static_cast<size_t>(at_ - start)};
+  const char* const start = at_;
+  const char* at = start;
+  const auto digits = [&] {
+    const char* const first = at;
+    while (at != end_ && IsDigit(*at)) ++at;
+    return at != first;
+  };
+  if (*at == '-') ++at;
+  const bool zero = at != end_ && *at == '0';
+  const char* const whole = at;
+  bool good = digits() && (!zero || at == whole + 1);
+  if (at != end_ && *at == '.') {
+    ++at;
+    good = digits() && good;
+  }
+  const bool exponent = at != end_ && (*at == 'e' || *at == 'E');
+  if (exponent) {
+    ++at;
+    if (at != end_ && (*at == '+' || *at == '-')) ++at;
+    good = digits() && good;
+  }
+  const std::string_view number(start, static_cast<size_t>(at - start));
+  if (!good) {
+    Fail("a number is expected");
+    return {};
+  }
+  constexpr size_t kSurelyFits = 300;  // digits without an exponent
+  if (limits_.exact && (exponent || number.size() > kSurelyFits) && IsBeyondDouble(number)) {
+    Fail("a number beyond the largest double");
+    return {};
+  }
+  at_ = at;
+  return number;
 }
 
 void JsonCursor::TakeWord(std::string_view word) {
@@ -245,40 +313,52 @@ void JsonCursor::Literal() {
 }
 
 void JsonCursor::Skip() {
+  switch (Peek()) {
+    case Type::kObject:
+    case Type::kArray:
+      return SkipNested();
+    case Type::kString:
+      String();
+      return;
+    case Type::kNumber:
+      Number();
+      return;
+    case Type::kEnd:
+      return Fail("the text ends where a value is expected");
+    default:
+      Literal();
+  }
+}
+
+void JsonCursor::SkipNested() {
   // Brackets that are open; recursion would let a text choose the depth of the stack.
   std::string open;
-  do {
+  const auto enter = [&](Type type) {
+    if (type == Type::kObject ? EnterObject() : EnterArray()) open += type == Type::kObject ? '{' : '[';
+  };
+  enter(Peek());
+  while (ok() && !open.empty()) {
     std::string_view key;
-    if (!open.empty()) {
-      const bool more = open.back() == '{' ? NextKey(key) : NextItem();
-      if (!ok()) return;
-      if (!more) {
-        open.pop_back();
-        continue;
-      }
+    if (!(open.back() == '{' ? NextKey(key) : NextItem())) {
+      open.pop_back();
+      continue;
     }
-    switch (Peek()) {
-      case Type::kObject:
-        EnterObject();
-        open += '{';
-        break;
-      case Type::kArray:
-        EnterArray();
-        open += '[';
-        break;
-      case Type::kString:
-        String();
-        break;
-      case Type::kNumber:
-        Number();
-        break;
-      case Type::kEnd:
-        return Fail("the text ends where a value is expected");
-      default:
-        Literal();
+    if (const Type type = Peek(); type == Type::kObject || type == Type::kArray) {
+      enter(type);
+    } else {
+      Skip();
     }
-    if (open.size() > kMaxDepth) return Fail("nested too deep");
-  } while (ok() && !open.empty());
+  }
+}
+
+JsonText JsonCursor::Take() {
+  JsonText value;
+  value.type = Peek();
+  const char* const start = at_;
+  Skip();
+  if (!ok()) return {};
+  value.text = {start, static_cast<size_t>(at_ - start)};
+  return value;
 }
 
 void JsonCursor::ExpectEnd() {
@@ -286,9 +366,10 @@ void JsonCursor::ExpectEnd() {
   if (at_ != end_) Fail("something follows the value");
 }
 
-bool IsUtf8(std::string_view text) {
+size_t Utf8Prefix(std::string_view text) {
   const auto* at = reinterpret_cast<const unsigned char*>(text.data());
-  const auto* end = at + text.size();
+  const auto* const begin = at;
+  const auto* const end = at + text.size();
   while (at != end) {
     if (end - at >= 8) {
       uint64_t word;
@@ -307,19 +388,20 @@ bool IsUtf8(std::string_view text) {
                      : lead >= 0xE0 && lead < 0xF0 ? 2
                      : lead >= 0xF0 && lead < 0xF5 ? 3
                                                    : 0;
-    if (more == 0 || end - at <= more) return false;
+    const auto here = static_cast<size_t>(at - begin);
+    if (more == 0 || end - at <= more) return here;
     uint32_t code = lead & (0x3Fu >> more);
     for (int i = 1; i <= more; ++i) {
-      if ((at[i] & 0xC0) != 0x80) return false;
+      if ((at[i] & 0xC0) != 0x80) return here;
       code = code << 6 | (at[i] & 0x3Fu);
     }
     if ((more == 2 && (code < 0x800 || (code >= 0xD800 && code < 0xE000))) ||
         (more == 3 && (code < 0x10000 || code > 0x10FFFF))) {
-      return false;
+      return here;
     }
     at += more + 1;
   }
-  return true;
+  return text.size();
 }
 
 }  // namespace msprobe::server

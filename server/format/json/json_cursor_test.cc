@@ -10,8 +10,10 @@ namespace {
 
 using Type = JsonCursor::Type;
 
-std::string Error(std::string_view text) {
-  JsonCursor json(text);
+constexpr JsonLimits kExact = {.exact = true};
+
+std::string Error(std::string_view text, JsonLimits limits = {}) {
+  JsonCursor json(text, limits);
   json.Skip();
   if (json.ok()) json.ExpectEnd();
   return std::string(json.status().message());
@@ -48,7 +50,7 @@ TEST(JsonCursorTest, GoesBackToAValue) {
   JsonCursor json(R"([{"a": 1}, 2])");
   json.EnterArray();
   ASSERT_TRUE(json.NextItem());
-  const size_t place = json.offset();
+  const JsonCursor::Place place = json.place();
   json.Skip();
   json.Return(place);
   ASSERT_TRUE(json.EnterObject());
@@ -72,7 +74,67 @@ TEST(JsonCursorTest, SaysWhereTheTextIsWrong) {
   EXPECT_THAT(Error("[1, 2"), testing::HasSubstr("ends inside"));
   EXPECT_THAT(Error(""), testing::HasSubstr("ends where a value is expected"));
   EXPECT_THAT(Error("{} {}"), testing::HasSubstr("something follows"));
-  EXPECT_THAT(Error(std::string(100000, '[')), testing::HasSubstr("nested too deep"));
+  EXPECT_THAT(Error(std::string(100000, '[')), testing::HasSubstr("nested over 400 deep"));
+}
+
+TEST(JsonCursorTest, RefusesWhatPythonRefuses) {
+  for (std::string_view text :
+       {"01",  "-",    "1.",  ".5",   "+1",   "1e",         "1e+",   "1-2",      "--1",       "0x1", "Inf",  "-NaN",
+        "nan", "True", "'a'", "[1,]", "[,1]", "{\"a\":1,}", "{a:1}", "\"a\tb\"", "\"\\u12\"", "\"a", "nulls"}) {
+    EXPECT_NE(Error(text), "") << text;
+  }
+  EXPECT_EQ(Error(std::string_view("\"a\0b\"", 5)), "line 1, column 3: a control character in a text");
+  EXPECT_EQ(Error("[\"longer than eight\nbytes\"]"), "line 1, column 20: a control character in a text");
+  for (std::string_view text :
+       {"0", "-0", "-0.5e-7", "1E5", "10", "\"\x7f \xC3\xA9 and more than eight\"", "[]", "{}"}) {
+    EXPECT_EQ(Error(text), "") << text;
+    EXPECT_EQ(Error(text, kExact), "") << text;
+  }
+}
+
+TEST(JsonCursorTest, KnowsItsDepthBehindValuesThatWereLeft) {
+  const JsonLimits limits = {.max_depth = 2};
+  EXPECT_EQ(Error("[[[1]], [[2]], {\"a\": {}}]", limits), "");
+  EXPECT_EQ(Error("[[[1]], [[[2]]]]", limits), "line 1, column 11: nested over 2 deep");
+  JsonCursor json("[[[1]], [[2]]]", limits);
+  json.EnterArray();
+  json.NextItem();
+  const JsonCursor::Place place = json.place();
+  json.EnterArray();
+  json.NextItem();
+  json.EnterArray();
+  json.Return(place);
+  json.Skip();
+  ASSERT_TRUE(json.NextItem());
+  json.Skip();
+  EXPECT_FALSE(json.NextItem());
+  EXPECT_TRUE(json.ok()) << json.status();
+}
+
+TEST(JsonCursorTest, ExactlyRefusesWhatNoValueHolds) {
+  for (std::string_view text :
+       {"1e309", "-1e309", "[1, 12345e400]", "\"\\ud83d\"", "\"\\ude00\"", "\"\\ud83d\\u0041\""}) {
+    EXPECT_EQ(Error(text), "") << text;
+    EXPECT_NE(Error(text, kExact), "") << text;
+  }
+  EXPECT_EQ(Error("[1e309]", kExact), "line 1, column 2: a number beyond the largest double");
+  EXPECT_NE(Error(std::string(400, '9'), kExact), "");
+  for (std::string_view text : {"1e308", "0e400", "1e-400", "\"\\ud83d\\ude00\""})
+    EXPECT_EQ(Error(text, kExact), "") << text;
+}
+
+TEST(JsonCursorTest, TakesValuesAsTheyStand) {
+  JsonCursor json(R"([ {"a": [1, "x"]} , "b\n",NaN, -Infinity , true])");
+  json.EnterArray();
+  std::string seen;
+  while (json.NextItem()) seen += std::string(json.Take().text) + "|";
+  EXPECT_EQ(seen, R"({"a": [1, "x"]}|"b\n"|NaN|-Infinity|true|)");
+  JsonCursor cut("[1");
+  cut.EnterArray();
+  cut.NextItem();
+  EXPECT_TRUE(cut.Take());
+  EXPECT_FALSE(cut.NextItem());
+  EXPECT_FALSE(cut.Take());
 }
 
 TEST(JsonCursorTest, JoinsSurrogatesAndReplacesLonelyOnes) {
@@ -89,6 +151,7 @@ TEST(IsUtf8Test, KnowsWhatIsWellFormed) {
   for (std::string_view bad : {"\xC0\x80", "\xED\xA0\x80", "\xF5\x80\x80\x80", "\xE2\x82", "\x80", "\xC3("}) {
     EXPECT_FALSE(IsUtf8(bad));
   }
+  EXPECT_EQ(Utf8Prefix("plain text \xC3\xBC, then \xFF and more"), 20u);
 }
 
 }  // namespace

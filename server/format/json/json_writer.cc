@@ -2,16 +2,62 @@
 
 #include <charconv>
 #include <cmath>
+#include <type_traits>
+#include <variant>
 
-#include "rapidjson/error/en.h"
-#include "rapidjson/memorystream.h"
-#include "rapidjson/reader.h"
+#include "server/format/json/json_cursor.h"
+#include "server/format/json/json_value.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr unsigned kJsonFlags =
-    rapidjson::kParseNanAndInfFlag | rapidjson::kParseFullPrecisionFlag | rapidjson::kParseIterativeFlag;
+// Only what a text and a number can hold is written.
+constexpr JsonLimits kExact = {.exact = true};
+
+void Copy(JsonCursor& json, JsonWriter& writer) {
+  switch (json.Peek()) {
+    case JsonType::kObject: {
+      writer.StartObject();
+      json.EnterObject();
+      std::string_view key;
+      while (json.NextKey(key)) {
+        writer.Name(key);
+        Copy(json, writer);
+      }
+      writer.EndObject();
+      return;
+    }
+    case JsonType::kArray:
+      writer.StartArray();
+      json.EnterArray();
+      while (json.NextItem()) Copy(json, writer);
+      writer.EndArray();
+      return;
+    case JsonType::kString:
+      writer.Text(json.String());
+      return;
+    case JsonType::kTrue:
+    case JsonType::kFalse:
+      writer.Bool(json.Take().type == JsonType::kTrue);
+      return;
+    case JsonType::kNull:
+      json.Literal();
+      writer.Null();
+      return;
+    default:
+      std::visit(
+          [&writer](auto number) {
+            if constexpr (std::is_same_v<decltype(number), double>) {
+              writer.Double(number);
+            } else if constexpr (std::is_same_v<decltype(number), int64_t>) {
+              writer.Int64(number);
+            } else {
+              writer.Uint64(number);
+            }
+          },
+          NumberOf(json.Take()));
+  }
+}
 
 }  // namespace
 
@@ -37,15 +83,15 @@ bool JsonWriter::Double(double value) {
 
 void JsonWriter::Json(std::string_view text) {
   // Checked first: half a value cannot be taken back.
-  rapidjson::BaseReaderHandler<> nothing;
-  rapidjson::Reader reader;
-  rapidjson::MemoryStream check(text.data(), text.size());
-  if (reader.Parse<kJsonFlags>(check, nothing).IsError()) {
+  JsonCursor check(text, kExact);
+  check.Skip();
+  check.ExpectEnd();
+  if (!check.ok() || !IsUtf8(text)) {
     Null();
     return;
   }
-  rapidjson::MemoryStream stream(text.data(), text.size());
-  reader.Parse<kJsonFlags>(stream, *this);
+  JsonCursor json(text, kExact);
+  Copy(json, *this);
 }
 
 std::string JsonWriter::Take() {

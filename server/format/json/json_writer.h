@@ -12,19 +12,19 @@ namespace msprobe::server {
 // Infinity, -Infinity.
 std::string JsonNumber(double value);
 
-// RapidJSON's writer with JsonNumber for doubles and ASCII escapes, as json.dump writes. A RapidJSON handler.
+// RapidJSON's writer with JsonNumber for doubles and ASCII escapes, as json.dump writes.
 class JsonWriter : public rapidjson::Writer<rapidjson::StringBuffer, rapidjson::UTF8<>, rapidjson::ASCII<>> {
  public:
-  // strict: null for what JSON has no number for.
+  // strict: NaN and the infinities, for which JSON has no number, become null.
   explicit JsonWriter(bool strict) : Writer(buffer_), strict_(strict) {}
 
   bool Double(double value);
   bool Text(std::string_view text) { return String(text.data(), static_cast<rapidjson::SizeType>(text.size())); }
   bool Name(std::string_view key) { return Writer::Key(key.data(), static_cast<rapidjson::SizeType>(key.size())); }
-  // JSON text (with bare NaN and Infinity allowed), written anew; null if it is malformed.
+  // JSON text (with bare NaN and Infinity allowed), written anew; null if JsonCursor refuses it.
   void Json(std::string_view text);
 
-  // What was written since the last Take.
+  // The text since the last Take.
   std::string Take();
 
  private:

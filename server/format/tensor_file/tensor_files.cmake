@@ -9,11 +9,15 @@ msprobe_library(msprobe_tensor_files
   DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
        absl::str_format ZLIB::ZLIB PkgConfig::ISAL PkgConfig::XXHASH)
 
-# JSON as Python's json module writes it (RapidJSON is header-only), and what dump.json shows of a tensor.
+# JSON as Python's json module reads and writes it, and the files of a dump.
 msprobe_library(msprobe_json
-  SOURCES json/dump_rules.cc json/json_cursor.cc json/json_writer.cc
-  DEPS msprobe_tensor_files absl::status absl::strings)
-msprobe_test(json_test SOURCES json/dump_rules_test.cc json/json_cursor_test.cc DEPS msprobe_json)
+  SOURCES dump/dump_cursor.cc dump/dump_rules.cc dump/dump_text.cc dump/dump_value.cc dump/stack_file.cc
+          json/json_cursor.cc json/json_value.cc json/json_writer.cc
+  DEPS msprobe_tensor_files absl::function_ref absl::status absl::statusor absl::strings)
+msprobe_test(json_test
+  SOURCES dump/dump_cursor_test.cc dump/dump_rules_test.cc dump/dump_value_test.cc dump/stack_file_test.cc
+          json/json_cursor_test.cc json/json_value_test.cc json/json_writer_test.cc
+  DEPS msprobe_json)
 
 if(MSPROBE_BUILD_TESTS)
   add_executable(pt_file_tool tensor_file/pt_file_tool.cc)

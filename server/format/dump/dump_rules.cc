@@ -1,4 +1,4 @@
-#include "server/format/json/dump_rules.h"
+#include "server/format/dump/dump_rules.h"
 
 #include <bit>
 #include <optional>

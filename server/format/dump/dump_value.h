@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "server/format/json/json_cursor.h"
+
+namespace msprobe::server {
+
+// An object with a "type": a tensor, or an argument of another kind. Members are as they stand in the text, which is
+// borrowed; whoever reads a leaf judges them. Where a key stands twice, its last value counts, as in Python.
+struct DumpLeaf {
+  JsonText type, dtype, shape;
+  JsonText max, min, mean, norm;
+  JsonText requires_grad, md5, data_name, extended;
+  // All other members in their order, such as the "value" of a scalar.
+  std::vector<std::pair<std::string, JsonText>> others;
+
+  // No value: there is no such member among the others.
+  JsonText Other(std::string_view key) const;
+};
+
+enum class DumpKind : uint8_t {
+  kNull,
+  kList,
+  kDict,
+  kLeaf,
+  kBare,   // a string, number or bool in the place of an argument
+  kError,  // the cursor says which
+};
+
+// Looks at the next value of an entry. A null and a leaf are taken, the latter into `leaf`; a list, a dict and a bare
+// value are left for the cursor to enter or take. After a dict `leaf` has its members.
+DumpKind NextDumpValue(JsonCursor& json, DumpLeaf& leaf);
+
+// Reads the members of an object, whether it has a "type" or not.
+void ReadMembers(JsonCursor& json, DumpLeaf& leaf);
+
+}  // namespace msprobe::server

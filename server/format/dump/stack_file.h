@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "server/format/json/json_cursor.h"
+
+namespace msprobe::server {
+
+// One member of a stack.json.
+struct DumpStack {
+  std::string_view key;
+  bool grouped = false;
+  std::vector<JsonText> names;  // of the entries that have the stack, if they are grouped
+  std::vector<JsonText> lines;  // innermost first
+};
+
+// Reads a stack.json of either form: grouped, {"0": [[names], [lines]]}, or {name: [lines]}, where the key is the name
+// of the only entry. Names and lines are texts in a good file; the visitor judges them. A status that is not OK ends
+// the reading and is given back.
+// InvalidArgument: "line 3, column 7: what is wrong", "KEY: a list is expected, not the number 3".
+using StackVisitor = absl::FunctionRef<absl::Status(const DumpStack&)>;
+absl::Status ReadStacks(std::string_view text, JsonLimits limits, StackVisitor visit);
+
+// Reads a construct.json: {name: parent}, where the parent is a text or null in a good file. Megatron's form
+// {name: [parent, micro step]} comes as its parent; `value` is the whole.
+using ParentVisitor =
+    absl::FunctionRef<absl::Status(std::string_view name, const JsonText& parent, const JsonText& value)>;
+absl::Status ReadParents(std::string_view text, JsonLimits limits, ParentVisitor visit);
+
+}  // namespace msprobe::server
