@@ -7,23 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
+#include "agent/capture/tensor_reading.h"
 #include "agent/core/record.h"
 
 namespace msprobe::capture {
-
-// What was read of one tensor: everything a leaf needs, owned, so that it may be emitted later than it was read.
-struct TensorReading {
-  core::Leaf leaf;  // leaf.shape is set when it is emitted
-  absl::InlinedVector<int64_t, 6> shape;
-  std::string_view type = "torch.Tensor";  // static storage
-  uint8_t dtype = 0;                       // msprobe.v1.DType
-  std::string dtype_name;                  // only for DTYPE_OTHER
-  std::string device;
-  bool requires_grad = false;
-  bool is_sparse = false;
-  std::string attributes_json;
-};
 
 // Builds one fragment: its structure as a signature (the bytes below), its leaves and scalars as columns. The fields
 // of a fragment are entries of a dict, so the first call is Key. Reusable: Start keeps the capacity of what it clears,

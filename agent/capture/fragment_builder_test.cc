@@ -8,6 +8,7 @@ namespace {
 TensorReading Reading(const std::vector<int64_t>& shape, double max) {
   TensorReading reading;
   reading.shape.assign(shape.begin(), shape.end());
+  reading.type = "torch.Tensor";
   reading.dtype = 2;
   reading.device = "cpu";
   reading.leaf.has_statistics = true;

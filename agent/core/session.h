@@ -32,7 +32,7 @@ struct RankLabel {
 };
 
 struct CaptureSettings {
-  std::string task, level, summary_mode, framework = "pytorch", dump_path, config_json;
+  std::string task, level, summary_mode, framework, dump_path, config_json;
   bool stack_and_construct = true;
   bool high_precision = false;
 };

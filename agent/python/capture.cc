@@ -9,6 +9,8 @@
 #include "agent/python/value_walker.h"
 #include "agent/torch/autograd/exact_backward.h"
 #include "agent/torch/autograd/weight_gradient.h"
+#include "agent/torch/tensor/model_positions.h"
+#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
 namespace {
@@ -87,7 +89,7 @@ void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> argumen
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(record, builder);
     if (recorder_->WantsInput(core::Direction::kForward)) {
-      ValueWalker walker(recorder_->reader(), builder, callbacks_.describe.get(), record.save);
+      ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
       builder.Key("input_args");
       walker.WalkArguments(arguments, api == nullptr ? std::span<const int>() : api->ignored_inputs);
       builder.Key("input_kwargs");
@@ -109,7 +111,7 @@ void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject*
     FragmentBuilder& builder = ThreadState::Get().builder;
     Recorder::StartFragment(record, builder);
     if (record.wanted && recorder_->WantsOutput(core::Direction::kForward)) {
-      ValueWalker walker(recorder_->reader(), builder, callbacks_.describe.get(), record.save);
+      ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
       const std::span<const int> ignored = api == nullptr ? std::span<const int>() : api->ignored_outputs;
       builder.Key("output");
       if (api != nullptr && api->is_distributed) {
@@ -255,8 +257,9 @@ bool Capture::BeginPass(PyObject* keywords) {
   const uint32_t token = recorder_->BeginToken();
   if (!serving_ || !recorder_->capturing()) return true;
   PyObject* positions = keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, "positions");
-  const bool is_tensor = positions != nullptr && THPVariable_Check(positions);
-  batch_.NotePass(recorder_->session(), recorder_->step(), token, is_tensor ? &THPVariable_Unpack(positions) : nullptr);
+  std::optional<Positions> placed;
+  if (positions != nullptr && THPVariable_Check(positions)) placed = PositionsOf(THPVariable_Unpack(positions));
+  batch_.NotePass(recorder_->session(), recorder_->step(), token, placed.has_value() ? &*placed : nullptr);
   return true;
 }
 
@@ -355,7 +358,7 @@ void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
   recorder_->Contain(record, [&] {
     FragmentBuilder builder;
     Recorder::StartFragment(record, builder);
-    ValueWalker walker(recorder_->reader(), builder, callbacks_.describe.get(), record.save);
+    ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
     builder.Key("value");
     walker.Walk(value);
     recorder_->Emit(record, builder, core::kEnter | core::kExit);
@@ -364,7 +367,7 @@ void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
 
 ObjectReference Capture::Read(PyObject* tensor) {
   auto reading = std::make_unique<TensorReading>(
-      recorder_->reader().Read(THPVariable_Unpack(tensor), recorder_->config().task == core::Task::kTensor));
+      recorder_->Read(RefTo(THPVariable_Unpack(tensor)), recorder_->config().task == core::Task::kTensor));
   return ObjectReference::Steal(PyCapsule_New(reading.release(), kReadingName, [](PyObject* capsule) {
     delete static_cast<TensorReading*>(PyCapsule_GetPointer(capsule, kReadingName));
   }));

@@ -8,13 +8,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "agent/capture/recorder.h"
+#include "agent/capture/served_batch.h"
 #include "agent/python/call_stack.h"
 #include "agent/python/module_inputs.h"
 #include "agent/python/object_reference.h"
 #include "agent/torch/autograd/module_call.h"
 #include "agent/torch/autograd/parameter_gradients.h"
-#include "agent/torch/recorder.h"
-#include "agent/torch/served_batch.h"
 
 namespace msprobe::capture {
 

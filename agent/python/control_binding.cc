@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/capture/recorder.h"
 #include "agent/core/transport/control.h"
-#include "agent/torch/recorder.h"
 
 namespace py = pybind11;
 

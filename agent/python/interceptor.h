@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "agent/torch/recorder.h"
+#include "agent/capture/recorder.h"
 
 namespace msprobe::capture {
 

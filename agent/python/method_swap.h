@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/torch/recorder.h"
+#include "agent/capture/recorder.h"
 
 namespace msprobe::capture {
 

@@ -19,6 +19,7 @@
 #include "agent/python/method_swap.h"
 #include "agent/python/untraced.h"
 #include "agent/torch/device/device_reader.h"
+#include "agent/torch/torch_source.h"
 
 namespace py = pybind11;
 
@@ -30,8 +31,9 @@ using core::LoadConfig;
 
 [[noreturn]] void Refuse(const absl::Status& status) { throw py::value_error(std::string(status.message())); }
 
-core::CaptureSettings SettingsOf(const Config& config) {
+core::CaptureSettings SettingsOf(const Config& config, const TensorSource& source) {
   core::CaptureSettings settings;
+  settings.framework = source.framework();
   settings.task = core::ToString(config.task);
   settings.level = core::ToString(config.level);
   settings.summary_mode = core::ToString(config.summary_mode);
@@ -79,7 +81,8 @@ class Agent {
     core::SessionOptions options;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
-    options.settings = SettingsOf(config);
+    auto source = std::make_unique<TorchSource>(config.reuse);
+    options.settings = SettingsOf(config, *source);
     options.server = config.server;
     options.server_binary = server_binary;
     options.framework_version = framework_version;
@@ -95,7 +98,7 @@ class Agent {
     absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
     if (!session.ok()) Refuse(session.status());
     session_ = *std::move(session);
-    MakeCapture(config);
+    MakeCapture(config, std::move(source));
   }
 
   ~Agent() {
@@ -119,17 +122,18 @@ class Agent {
   void Reconfigure(const Config& config) {
     recorder_->Stop();
     if (Capture::active() == capture_.get()) Capture::SetActive(nullptr);
-    session_->SetSettings(SettingsOf(config));
+    auto source = std::make_unique<TorchSource>(config.reuse);
+    session_->SetSettings(SettingsOf(config, *source));
     retired_.push_back(std::move(capture_));
-    MakeCapture(config);
+    MakeCapture(config, std::move(source));
   }
 
   // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.
   void SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows) {
     if (rows) {
-      recorder_->request_rows().Select(std::get<0>(*rows), std::get<1>(*rows), std::get<2>(*rows));
+      recorder_->memory().rows().Select(std::get<0>(*rows), std::get<1>(*rows), std::get<2>(*rows));
     } else {
-      recorder_->request_rows().Clear();
+      recorder_->memory().rows().Clear();
     }
   }
 
@@ -242,16 +246,16 @@ class Agent {
     shown["bytes_spooled"] = counters.bytes_spooled;
     shown["connected"] = counters.connected;
     shown["dump_full"] = counters.dump_full;
-    const RememberedStatistics::Counts remembered = recorder_->reader().remembered();
+    const TensorSource::Counts remembered = recorder_->source().counts();
     shown["statistics_recalled"] = remembered.recalled;
     shown["statistics_wrong"] = remembered.wrong;
-    shown["tensor_bytes_read"] = recorder_->reader().bytes_read();
+    shown["tensor_bytes_read"] = recorder_->memory().bytes_read();
     return shown;
   }
 
  private:
-  void MakeCapture(const Config& config) {
-    recorder_ = std::make_shared<Recorder>(config, session_);
+  void MakeCapture(const Config& config, std::unique_ptr<TensorSource> source) {
+    recorder_ = std::make_shared<Recorder>(config, session_, std::move(source));
     const auto borrow = [](const py::object& callback) { return ObjectReference::Borrow(callback.ptr()); };
     capture_ = std::make_unique<Capture>(
         recorder_, own_directory_,

@@ -15,6 +15,7 @@
 
 #include "agent/python/untraced.h"
 #include "agent/stats/tensor_view.h"
+#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
 namespace {
@@ -241,7 +242,7 @@ void ValueWalker::WalkTensor(PyObject* value) {
   if (!THPVariable_CheckExact(value) && describe_ != nullptr && ComesFrom(Py_TYPE(value), "torch.distributed")) {
     return Describe(value);
   }
-  builder_.Tensor(reader_.Read(THPVariable_Unpack(value), save_));
+  builder_.Tensor(recorder_.Read(RefTo(THPVariable_Unpack(value)), save_));
 }
 
 bool ValueWalker::WalkTorchObject(PyObject* value) {
@@ -348,7 +349,7 @@ bool ValueWalker::WalkNumpy(PyObject* value) {
       whole = whole && buffer.itemsize != 0 && buffer.strides[i] % buffer.itemsize == 0;
     }
     if (whole && wire != static_cast<uint8_t>(DType::kOther)) {
-      reader_.ReadArray(buffer.buf, wire, reading.shape, strides, save_, reading);
+      recorder_.memory().ReadArray(buffer.buf, wire, reading.shape, strides, save_, reading);
     } else {
       reading.dtype = wire;
     }
@@ -414,13 +415,13 @@ void ValueWalker::Describe(PyObject* value) {
   if (PyDict_Check(described.get())) return WalkDescription(described.get());
   if (PyTuple_Check(described.get()) && PyTuple_GET_SIZE(described.get()) == 2 &&
       THPVariable_Check(PyTuple_GET_ITEM(described.get(), 0))) {
-    TensorReading reading = reader_.Read(THPVariable_Unpack(PyTuple_GET_ITEM(described.get(), 0)), save_);
+    TensorReading reading = recorder_.Read(RefTo(THPVariable_Unpack(PyTuple_GET_ITEM(described.get(), 0))), save_);
     reading.type = "torch.distributed.tensor.DTensor";
     reading.requires_grad = THPVariable_Check(value) && THPVariable_Unpack(value).requires_grad();
     reading.attributes_json = Utf8(PyTuple_GET_ITEM(described.get(), 1));
     return builder_.Tensor(reading);
   }
-  if (THPVariable_Check(value)) return builder_.Tensor(reader_.Read(THPVariable_Unpack(value), save_));
+  if (THPVariable_Check(value)) return builder_.Tensor(recorder_.Read(RefTo(THPVariable_Unpack(value)), save_));
   builder_.None();
 }
 

@@ -2,13 +2,15 @@
 
 #include <Python.h>
 
+#include <ATen/core/Tensor.h>
+
 #include <span>
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
 #include "agent/capture/fragment_builder.h"
+#include "agent/capture/recorder.h"
 #include "agent/python/object_reference.h"
-#include "agent/torch/tensor/tensor_reader.h"
 
 namespace msprobe::capture {
 
@@ -26,8 +28,8 @@ class ValueWalker {
 
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):
   // it gives None, JSON text, a dict whose texts are JSON, or a tuple (tensor, JSON attributes).
-  ValueWalker(const TensorReader& reader, FragmentBuilder& builder, PyObject* describe, bool save)
-      : reader_(reader), builder_(builder), describe_(describe), save_(save) {}
+  ValueWalker(const Recorder& recorder, FragmentBuilder& builder, PyObject* describe, bool save)
+      : recorder_(recorder), builder_(builder), describe_(describe), save_(save) {}
 
   // One value; `key` is the dict key or keyword it stands under, empty in lists: device and dtype are shown under their
   // keywords only.
@@ -52,7 +54,7 @@ class ValueWalker {
   void WalkDescription(PyObject* dict);
   void Describe(PyObject* value);
 
-  const TensorReader& reader_;
+  const Recorder& recorder_;
   FragmentBuilder& builder_;
   PyObject* const describe_;
   const bool save_;

@@ -6,50 +6,26 @@
 
 #include "agent/torch/autograd/autograd_hooks.h"
 #include "agent/torch/autograd/module_call.h"
+#include "agent/torch/autograd/open_backward.h"
+#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
+
 GradientEdge EdgeOf(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.requires_grad()) return {};
   torch::autograd::Edge edge = torch::autograd::impl::gradient_edge(tensor);
   return {std::move(edge.function), edge.input_nr};
 }
 
-GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients) {
+GradientReadings ReadGradients(const Recorder& recorder, bool save, const std::vector<at::Tensor>& gradients) {
   GradientReadings readings(gradients.size());
   for (size_t i = 0; i < gradients.size(); ++i) {
-    if (gradients[i].defined()) readings[i] = reader.Read(gradients[i], save);
+    if (gradients[i].defined()) readings[i] = recorder.Read(RefTo(gradients[i]), save);
   }
   return readings;
 }
 
-void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder) {
-  builder.BeginList();
-  for (const std::optional<TensorReading>& gradient : gradients) {
-    if (gradient) {
-      builder.Tensor(*gradient);
-    } else {
-      builder.None();
-    }
-  }
-  builder.End();
-}
-
 namespace {
-
-void EmitFields(Recorder& recorder, OpenRecord& record, const GradientReadings& arriving,
-                const GradientReadings& leaving) {
-  FragmentBuilder& builder = ThreadState::Get().builder;
-  Recorder::StartFragment(record, builder);
-  if (recorder.WantsInput(core::Direction::kBackward)) {
-    builder.Key("input");
-    AddGradients(arriving, builder);
-  }
-  if (recorder.WantsOutput(core::Direction::kBackward)) {
-    builder.Key("output");
-    AddGradients(leaving, builder);
-  }
-  recorder.Emit(record, builder, core::kEnter | core::kExit);
-}
 
 void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward,
                    const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
@@ -57,23 +33,14 @@ void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward
   recorder.Contain(record, [&] {
     if (!record.wanted) return recorder.EmitConstructOnly(record);
     const auto read = [&](bool wanted, const std::vector<at::Tensor>& gradients) {
-      return wanted ? ReadGradients(recorder.reader(), record.save, gradients) : GradientReadings();
+      return wanted ? ReadGradients(recorder, record.save, gradients) : GradientReadings();
     };
-    EmitFields(recorder, record, read(recorder.WantsInput(core::Direction::kBackward), arriving),
-               read(recorder.WantsOutput(core::Direction::kBackward), leaving));
+    EmitGradients(recorder, record, read(recorder.WantsInput(core::Direction::kBackward), arriving),
+                  read(recorder.WantsOutput(core::Direction::kBackward), leaving));
   });
 }
 
 }  // namespace
-
-void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
-                  const GradientReadings& leaving) {
-  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
-  recorder.Contain(record, [&] {
-    if (!record.wanted) return recorder.EmitConstructOnly(record);
-    EmitFields(recorder, record, arriving, leaving);
-  });
-}
 
 void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& forward,
                      const at::Tensor& output, ThreadState& thread) {
@@ -82,7 +49,7 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, 
   if (edge.node == nullptr) return;
   forward.passes = core::MakePooled<PassCount>();
   for (size_t i = thread.modules.size(); i-- > 0;) {
-    const std::shared_ptr<ModuleCall>& call = thread.modules[i].call;
+    auto* const call = static_cast<ModuleCall*>(thread.modules[i].call.get());
     if (call != nullptr && call->HasInput(edge)) return call->AddInputAlias(api, forward);
   }
   if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(api, forward);

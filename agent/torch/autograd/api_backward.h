@@ -4,11 +4,10 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
-#include <optional>
 #include <vector>
 
-#include "absl/container/inlined_vector.h"
-#include "agent/torch/recorder.h"
+#include "agent/capture/gradient_readings.h"
+#include "agent/capture/recorder.h"
 
 namespace msprobe::capture {
 
@@ -32,16 +31,6 @@ GradientEdge EdgeOf(const at::Tensor& tensor);
 void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& forward,
                      const at::Tensor& output, ThreadState& thread);
 
-// Gradients as read; nothing where a gradient is undefined.
-using GradientReadings = absl::InlinedVector<std::optional<TensorReading>, 1>;
-
-GradientReadings ReadGradients(const TensorReader& reader, bool save, const std::vector<at::Tensor>& gradients);
-
-// Puts readings into `builder` as a list, null for nothing.
-void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder);
-
-// Emits a whole backward record: gradients that arrived, gradients that leave.
-void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
-                  const GradientReadings& leaving);
+GradientReadings ReadGradients(const Recorder& recorder, bool save, const std::vector<at::Tensor>& gradients);
 
 }  // namespace msprobe::capture

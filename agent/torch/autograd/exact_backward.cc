@@ -74,7 +74,7 @@ void ExactBackward::Arrived(const std::vector<at::Tensor>& gradients) {
       Recorder::StartFragment(backward_, thread.builder);
       if (recorder_->WantsInput(core::Direction::kBackward)) {
         thread.builder.Key("input");
-        AddGradients(ReadGradients(recorder_->reader(), backward_.save, gradients), thread.builder);
+        AddGradients(ReadGradients(*recorder_, backward_.save, gradients), thread.builder);
       }
       recorder_->Emit(backward_, thread.builder, core::kEnter);
     }
@@ -89,7 +89,7 @@ void ExactBackward::Left(const std::vector<at::Tensor>& gradients) {
   const std::lock_guard lock(mu_);
   recorder_->Contain(forward_, [&] {
     if (!open_) return;  // flows to the input without passing the outputs
-    Complete(backward_.wanted ? ReadGradients(recorder_->reader(), backward_.save, gradients) : GradientReadings());
+    Complete(backward_.wanted ? ReadGradients(*recorder_, backward_.save, gradients) : GradientReadings());
   });
 }
 

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <vector>
 
+#include "agent/capture/recorder.h"
 #include "agent/torch/autograd/api_backward.h"
 #include "agent/torch/autograd/open_backward.h"
-#include "agent/torch/recorder.h"
 
 namespace msprobe::capture {
 

@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "agent/torch/autograd/autograd_hooks.h"
+#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
 namespace {
@@ -211,7 +212,7 @@ void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
     if (done_) Restart();
     if (!started_) Start();
     if (gradient.defined() && Reads(output_aliases_)) {
-      arriving_[output] = recorder_->reader().Read(gradient, backward_.save);
+      arriving_[output] = recorder_->Read(RefTo(gradient), backward_.save);
     }
     if (!has_arrived_[output] && !handed_through_[output]) --awaited_;
     has_arrived_[output] = true;
@@ -254,7 +255,7 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
     const bool last = leaving.seen >= leaving.expected;
     if (gradient.defined() && Reads(input_aliases_)) {
       if (leaving.expected == 1) {
-        left_[input] = recorder_->reader().Read(gradient, backward_.save);
+        left_[input] = recorder_->Read(RefTo(gradient), backward_.save);
       } else {
         // The engine may add to this memory next, so the sum is in our own. It adds in this order too.
         const Unseen unseen;
@@ -262,7 +263,7 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
       }
     }
     if (!last) return;
-    if (leaving.sum.defined()) left_[input] = recorder_->reader().Read(leaving.sum, backward_.save);
+    if (leaving.sum.defined()) left_[input] = recorder_->Read(RefTo(leaving.sum), backward_.save);
     leaving.sum.reset();
     if (AllLeft()) WaitForEnd();
   });
@@ -314,7 +315,7 @@ void ModuleCall::Finish() {
   if (done_ || !started_) return;
   recorder_->Contain(forward_, [&] {
     for (size_t i = 0; i < leaving_.size(); ++i) {
-      if (leaving_[i].sum.defined()) left_[i] = recorder_->reader().Read(leaving_[i].sum, backward_.save);
+      if (leaving_[i].sum.defined()) left_[i] = recorder_->Read(RefTo(leaving_[i].sum), backward_.save);
       leaving_[i].sum.reset();
     }
     Begin();

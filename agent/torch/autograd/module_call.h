@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
+#include "agent/capture/recorder.h"
 #include "agent/torch/autograd/api_backward.h"
 #include "agent/torch/autograd/open_backward.h"
-#include "agent/torch/recorder.h"
 
 namespace msprobe::capture {
 

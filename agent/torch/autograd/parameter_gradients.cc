@@ -8,6 +8,7 @@
 
 #include "agent/torch/autograd/autograd_hooks.h"
 #include "agent/torch/autograd/open_backward.h"
+#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
 namespace {
@@ -23,7 +24,7 @@ void RecordGradient(Recorder& recorder, const std::shared_ptr<const std::string>
     builder.Key(name);
     builder.BeginList();
     if (gradient.defined()) {
-      builder.Tensor(recorder.reader().Read(gradient, record.save));
+      builder.Tensor(recorder.Read(RefTo(gradient), record.save));
     } else {
       builder.None();
     }

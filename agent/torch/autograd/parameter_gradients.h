@@ -11,9 +11,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "agent/capture/recorder.h"
 #include "agent/core/pool.h"
 #include "agent/torch/autograd/module_call.h"
-#include "agent/torch/recorder.h"
 
 namespace msprobe::capture {
 

@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "agent/torch/autograd/api_backward.h"
 #include "agent/torch/autograd/autograd_hooks.h"
+#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
 
@@ -38,7 +39,7 @@ void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const Api& ap
                 Recorder::StartFragment(record, builder);
                 builder.Key("weight_grad");
                 builder.BeginList();
-                builder.Tensor(recorder->reader().Read(leaving[i], record.save));
+                builder.Tensor(recorder->Read(RefTo(leaving[i]), record.save));
                 builder.End();
                 recorder->Emit(record, builder, core::kExit);
               });

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "agent/torch/recorder.h"
+#include "agent/capture/recorder.h"
 
 namespace msprobe::capture {
 

@@ -193,6 +193,7 @@ ProbeTable::Found DeviceProbeTable::Take(int64_t probe) {
   found.runs = static_cast<uint64_t>(runs_[index] - runs_before_[index]);
   if (found.runs == 0) return {};
   const int64_t number = static_cast<const int64_t*>(host_.const_data_ptr())[SlotOf(probe) + 1];
+  found.reading.type = kTensorType;
   if (number < 1 || number > static_cast<int64_t>(forms_.size())) return found;
   found.reading = Read(forms_[static_cast<size_t>(number) - 1]);
   return found;
@@ -200,6 +201,7 @@ ProbeTable::Found DeviceProbeTable::Take(int64_t probe) {
 
 TensorReading DeviceProbeTable::Read(const Form& form) {
   TensorReading reading;
+  reading.type = kTensorType;
   reading.dtype = WireDType(form.type);
   if (reading.dtype == static_cast<uint8_t>(stats::DType::kOther)) {
     reading.dtype_name = "torch." + std::string(c10::toString(form.type));

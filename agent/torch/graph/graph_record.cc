@@ -1,4 +1,5 @@
 #include "agent/torch/graph/graph_record.h"
+#include "agent/torch/torch_source.h"
 
 #include <algorithm>
 #include <string>
@@ -47,7 +48,7 @@ std::optional<uint64_t> GraphStep::Fill(const std::vector<Field>& fields, bool s
         builder.String(field.text);
         break;
       case Field::Kind::kTensor:
-        builder.Tensor(recorder_->reader().Read(field.tensor, save));
+        builder.Tensor(recorder_->Read(RefTo(field.tensor), save));
         break;
       case Field::Kind::kProbe: {
         const ProbeTable::Found& found = Of(field.table, field.number);

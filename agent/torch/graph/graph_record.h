@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/capture/recorder.h"
 #include "agent/core/record.h"
-#include "agent/torch/recorder.h"
 #include "agent/torch/tensor/probe_table.h"
 
 namespace msprobe::capture {

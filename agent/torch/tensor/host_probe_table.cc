@@ -17,19 +17,17 @@ void HostProbeTable::Run(const at::Tensor& x, const at::Tensor& slots, int64_t p
     auto* const cells = static_cast<int64_t*>(slots.unsafeGetTensorImpl()->mutable_data());
     if (!InRange(probe) || cells[0] == 0) return;
     bool keep = false;
-    std::shared_ptr<const TensorReader> reader;
+    std::shared_ptr<const Reader> reader;
     {
       absl::MutexLock lock(&mu_);
       if (read_for_ != &recorder()) {
-        core::Config config = recorder().config();
-        config.reuse = core::Reuse::kOff;
-        reader_ = std::make_shared<const TensorReader>(config, &recorder().session());
+        reader_ = std::make_shared<const Reader>(recorder());
         read_for_ = &recorder();
       }
       reader = reader_;
       keep = probes_[static_cast<size_t>(probe)].keep;
     }
-    TensorReading reading = reader->Read(x, keep);
+    TensorReading reading = reader->tensors.Read(x, keep, reader->memory);
     absl::MutexLock lock(&mu_);
     ++cells[SlotOf(probe)];
     probes_[static_cast<size_t>(probe)].reading = std::move(reading);

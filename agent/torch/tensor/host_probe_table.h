@@ -35,7 +35,13 @@ class HostProbeTable : public ProbeTable {
 
   absl::Mutex mu_;
   std::vector<Probe> probes_ ABSL_GUARDED_BY(mu_);
-  std::shared_ptr<const TensorReader> reader_ ABSL_GUARDED_BY(mu_);
+  // Reads for the recorder of this configuration, and remembers nothing.
+  struct Reader {
+    explicit Reader(Recorder& recorder) : tensors(core::Reuse::kOff), memory(recorder.config(), &recorder.session()) {}
+    const TensorReader tensors;
+    const MemoryReader memory;
+  };
+  std::shared_ptr<const Reader> reader_ ABSL_GUARDED_BY(mu_);
   const Recorder* read_for_ ABSL_GUARDED_BY(mu_) = nullptr;  // the recorder that reader_ was made for
 };
 

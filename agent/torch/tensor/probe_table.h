@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "agent/capture/fragment_builder.h"
-#include "agent/torch/recorder.h"
+#include "agent/capture/recorder.h"
 
 namespace msprobe::capture {
 

@@ -6,12 +6,8 @@
 
 #include <algorithm>
 
-#include "agent/capture/leaf_numbers.h"
-#include "agent/core/content_hash.h"
 #include "agent/core/log.h"
 #include "agent/core/str_cat.h"
-#include "agent/stats/checksum.h"
-#include "agent/stats/statistics.h"
 #include "agent/torch/device/device_reader.h"
 
 namespace msprobe::capture {
@@ -52,21 +48,29 @@ bool FitsStorage(const c10::TensorImpl* impl, std::span<const int64_t> sizes, st
   return low >= 0 && (high + 1) * item <= static_cast<int64_t>(impl->storage().nbytes());
 }
 
-bool IsWide(uint8_t dtype) {
-  switch (static_cast<DType>(dtype)) {
-    case DType::kFloat64:
-    case DType::kInt64:
-    case DType::kUInt64:
-    case DType::kComplex128:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::string DeviceName(const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return "cpu";
   return tensor.device().str();
+}
+
+void ReadDevice(const at::Tensor& tensor, bool save, const MemoryReader& memory, TensorReading& reading) {
+  const std::span<const int64_t> sizes(tensor.sizes().data(), tensor.sizes().size());
+  const std::span<const int64_t> strides(tensor.strides().data(), tensor.strides().size());
+  const int64_t offset = memory.Cut(sizes, strides, reading.shape);
+  if (std::find(reading.shape.begin(), reading.shape.end(), 0) != reading.shape.end()) {
+    return memory.MeasureNothing(reading.leaf);
+  }
+  if (tensor.is_quantized() || !FitsStorage(tensor.unsafeGetTensorImpl(), sizes, strides)) return;
+  DeviceReader& reader = DeviceReader::Get();
+  reader.Read({.tensor = tensor,
+               .dtype = static_cast<DType>(reading.dtype),
+               .sizes = reading.shape,
+               .offset = offset,
+               .mode = memory.mode(),
+               .save = save,
+               .session = &memory.session()},
+              reading.leaf);
+  if (memory.waits()) reader.Await(reading.leaf);
 }
 
 }  // namespace
@@ -108,18 +112,13 @@ uint8_t WireDType(c10::ScalarType type) {
   return static_cast<uint8_t>(DType::kOther);
 }
 
-TensorReader::TensorReader(const core::Config& config, core::Session* session, const RequestRows* rows)
-    : summary_mode_(config.summary_mode),
-      slice_(config.slice),
-      high_precision_(config.precision_high),
-      waits_(!config.bench_path.empty()),
-      rows_(rows),
-      session_(session),
-      remembered_(std::make_unique<RememberedStatistics>(
-          config.reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
+TensorReader::TensorReader(core::Reuse reuse)
+    : remembered_(
+          std::make_unique<RememberedStatistics>(reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
 
-TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
+TensorReading TensorReader::Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const {
   TensorReading reading;
+  reading.type = kTensorType;
   reading.dtype = WireDType(tensor.scalar_type());
   if (reading.dtype == static_cast<uint8_t>(DType::kOther)) {
     reading.dtype_name = "torch." + std::string(c10::toString(tensor.scalar_type()));
@@ -127,7 +126,7 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
   reading.device = DeviceName(tensor);
   reading.requires_grad = tensor.requires_grad();
   reading.is_sparse = tensor.layout() != c10::kStrided;
-  reading.leaf.is_wide = high_precision_ || IsWide(reading.dtype);
+  reading.leaf.is_wide = memory.KeepsDoubles(reading.dtype);
   if (tensor.is_nested()) return reading;  // tensors of several shapes: there is no one shape to ask for
   if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     reading.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
@@ -137,37 +136,19 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save) const {
     return reading;
   }
   if (tensor.device().is_cpu()) {
-    ReadHost(tensor, save, reading);
+    ReadHost(tensor, save, memory, reading);
   } else {
-    ReadDevice(tensor, save, reading);
+    ReadDevice(tensor, save, memory, reading);
   }
   return reading;
 }
 
-int64_t TensorReader::Select(const at::Tensor& tensor, TensorReading& reading) const {
-  int64_t offset = 0;
-  const auto cut = [&](const core::SliceRule& rule) {
-    if (rule.dim >= static_cast<int64_t>(reading.shape.size())) return;
-    int64_t& size = reading.shape[rule.dim];
-    if (rule.size && *rule.size != tensor.sizes()[rule.dim]) return;
-    // As Python slices: negative bounds count from the end, all are clamped.
-    const auto clamp = [size](int64_t bound) { return std::clamp<int64_t>(bound < 0 ? bound + size : bound, 0, size); };
-    const int64_t begin = clamp(rule.begin);
-    const int64_t end = std::max(begin, rule.end ? clamp(*rule.end) : size);
-    offset += begin * tensor.strides()[rule.dim];
-    size = end - begin;
-  };
-  for (const core::SliceRule& rule : slice_) cut(rule);
-  if (rows_ != nullptr) {
-    if (const std::optional<core::SliceRule> rule = rows_->rule()) cut(*rule);
-  }
-  return offset;
-}
-
-void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& reading) const {
+void TensorReader::ReadHost(const at::Tensor& tensor, bool save, const MemoryReader& memory,
+                            TensorReading& reading) const {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const std::span<const int64_t> sizes(tensor.sizes().data(), tensor.sizes().size());
   const std::span<const int64_t> strides(tensor.strides().data(), tensor.strides().size());
-  const int64_t offset = Select(tensor, reading);
+  const int64_t offset = memory.Cut(sizes, strides, reading.shape);
 
   stats::TensorView view;
   view.dtype = static_cast<DType>(reading.dtype);
@@ -175,15 +156,15 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
   view.strides = strides;
   view.conjugate = tensor.is_conj();
   view.negative = tensor.is_neg();
-  const auto* memory = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
+  const auto* storage = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
   if (view.element_count() == 0) {
-    if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
-    // No bytes, but a part of some memory: mindstudio-probe saves such, and not those that never had memory.
-    if (save && memory != nullptr) reading.leaf.payload = session_->AllocatePayload(0);
+    memory.MeasureNothing(reading.leaf);
+    // No bytes, but a part of some memory: mindstudio-probe saves such a tensor, and none that never had memory.
+    if (save && storage != nullptr) reading.leaf.payload = memory.CopyBytes(view);
     return;
   }
-  if (memory == nullptr || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()}, strides)) return;
-  view.data = memory + (impl->storage_offset() + offset) * static_cast<int64_t>(impl->itemsize());
+  if (storage == nullptr || !FitsStorage(impl, sizes, strides)) return;
+  view.data = storage + (impl->storage_offset() + offset) * static_cast<int64_t>(impl->itemsize());
 
   if (tensor.is_quantized()) {
     const auto& quantizer = static_cast<at::QTensorImpl*>(tensor.unsafeGetTensorImpl())->quantizer();
@@ -197,24 +178,22 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, TensorReading& 
     }
   }
 
-  const RememberedStatistics::Place place = SetLeaf(tensor, view, reading.leaf);
-  if (save) reading.leaf.payload = KeepBytes(place, view);
+  const RememberedStatistics::Place place = SetLeaf(tensor, view, memory, reading.leaf);
+  if (save) reading.leaf.payload = KeepBytes(place, view, memory);
 }
 
 RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
-                                                  core::Leaf& leaf) const {
+                                                  const MemoryReader& memory, core::Leaf& leaf) const {
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
   if (place.known && !place.verify) return place;
-  bytes_read_.fetch_add(static_cast<uint64_t>(view.element_count()) * stats::ElementSize(view.dtype),
-                        std::memory_order_relaxed);
   core::Leaf read;
   read.is_wide = leaf.is_wide;
-  ReadNumbers(view, summary_mode_, view.sizes.empty(), read);
+  memory.Measure(view, read);
   if (place.known && !remembered_->Verify(place, view, leaf, read)) {
     constexpr char kWrong[] =
         "remembered statistics differed from those read again, though nothing had written the memory: from now on "
         "every tensor is read at every call, and numbers of this run that are marked as reused may be wrong";
-    session_->ReportFault(0, "reuse", kWrong);
+    memory.session().ReportFault(0, "reuse", kWrong);
     core::Log().Warning(core::Cat("msprobe: ", kWrong, "; set \"reuse\" to \"off\" and report it."));
   }
   remembered_->Remember(place, view, read);
@@ -223,53 +202,12 @@ RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, cons
 }
 
 std::shared_ptr<core::Payload> TensorReader::KeepBytes(const RememberedStatistics::Place& place,
-                                                       const stats::TensorView& view) const {
+                                                       const stats::TensorView& view,
+                                                       const MemoryReader& memory) const {
   if (std::shared_ptr<core::Payload> payload = remembered_->RecallBytes(place, view)) return payload;
-  std::shared_ptr<core::Payload> payload = CopyBytes(view);
+  std::shared_ptr<core::Payload> payload = memory.CopyBytes(view);
   if (payload != nullptr) remembered_->NameBytes(place, view, payload->name());
   return payload;
-}
-
-std::shared_ptr<core::Payload> TensorReader::CopyBytes(const stats::TensorView& view) const {
-  std::shared_ptr<core::Payload> payload =
-      session_->AllocatePayload(static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype));
-  if (payload == nullptr) return nullptr;
-  stats::CopyContiguous(view, payload->bytes().data());
-  // Here the copy is still in this core's cache; the sender would fetch it from memory.
-  payload->name()->Set(core::PayloadHash(payload->bytes()));
-  return payload;
-}
-
-void TensorReader::ReadDevice(const at::Tensor& tensor, bool save, TensorReading& reading) const {
-  const int64_t offset = Select(tensor, reading);
-  if (std::find(reading.shape.begin(), reading.shape.end(), 0) != reading.shape.end()) {
-    if (summary_mode_ == core::SummaryMode::kMd5) reading.leaf.crc32 = 0;
-    return;
-  }
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (tensor.is_quantized() || !FitsStorage(impl, {tensor.sizes().data(), tensor.sizes().size()},
-                                            {tensor.strides().data(), tensor.strides().size()})) {
-    return;
-  }
-  DeviceReader& reader = DeviceReader::Get();
-  reader.Read({.tensor = tensor,
-               .dtype = static_cast<DType>(reading.dtype),
-               .sizes = reading.shape,
-               .offset = offset,
-               .mode = summary_mode_,
-               .save = save,
-               .session = session_},
-              reading.leaf);
-  if (waits_) reader.Await(reading.leaf);
-}
-
-void TensorReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,
-                             std::span<const int64_t> strides, bool save, TensorReading& reading) const {
-  reading.dtype = dtype;
-  reading.leaf.is_wide = IsWide(dtype);
-  stats::TensorView view{.data = data, .dtype = static_cast<DType>(dtype), .sizes = shape, .strides = strides};
-  if (view.element_count() > 0) SetNumbers(stats::ComputeStatistics(view), reading.leaf);
-  if (save) reading.leaf.payload = view.element_count() > 0 ? CopyBytes(view) : session_->AllocatePayload(0);
 }
 
 }  // namespace msprobe::capture

@@ -1,14 +1,8 @@
-#include "agent/torch/recorder.h"
-
-#include <torch/csrc/autograd/function.h>
+#include "agent/capture/recorder.h"
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "agent/core/str_cat.h"
-#include "agent/torch/autograd/open_backward.h"
-#include "agent/torch/autograd/recompute.h"
-#include "agent/torch/device/device_reader.h"
 
 namespace msprobe::capture {
 namespace {
@@ -18,12 +12,9 @@ uint32_t NextGeneration() {
   return next.fetch_add(1);
 }
 
-constexpr uint32_t kThreadStride = 1'000'000;
-
-// The forward pass that a thread has begun: of several threads that run one each (microbatches), each records into its
-// own. Of the step that lanes_epoch() is the number of.
+// The forward pass that a thread has begun. Several threads may run one each (microbatches); each records into its own.
 struct ThreadPass {
-  uint32_t epoch = 0;
+  uint32_t epoch = 0;  // the lanes_epoch() of its step
   uint32_t token = 0;
 };
 thread_local ThreadPass thread_pass;
@@ -44,62 +35,15 @@ bool AtLeast(core::RiskLevel risk, core::RiskLevel asked) {
   return true;
 }
 
-constexpr absl::string_view DirectionName(core::Direction direction) {
-  return direction == core::Direction::kForward ? "forward" : "backward";
-}
-
-// What is called inside a node of a backward pass has that pass's place: behind all that began after the node. True: it
-// belongs to a second forward.
-bool BeginsInBackward(bool is_module) {
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr) return false;
-  OpenBackward::EndBehind(node->sequence_nr());
-  return IsRecompute(*node, is_module);
-}
-
-// The value under a text, which is copied only where there is none.
-template <typename Value>
-Value& Entry(core::PooledTextMap<Value>& map, const std::string& text) {
-  const auto found = map.find(text);
-  return found != map.end() ? found->second : map.emplace(text, Value()).first->second;
-}
-
 }  // namespace
 
-std::string OpenRecord::FullName() const {
-  std::string text;
-  AppendFullName(&text);
-  return text;
-}
-
-void OpenRecord::AppendFullName(std::string* text) const {
-  const absl::string_view way = DirectionName(direction);
-  switch (kind) {
-    case core::RecordKind::kApi:
-      absl::StrAppend(text, *name, ".", count, ".", way);
-      break;
-    case core::RecordKind::kModule:
-      absl::StrAppend(text, *name, ".", way, ".", count);
-      break;
-    case core::RecordKind::kParametersGrad:
-      return absl::StrAppend(text, *name, ".parameters_grad.", count);
-    case core::RecordKind::kDebug:
-      return absl::StrAppend(text, *name, ".", count, ".debug");
-  }
-  if (pass > 0) absl::StrAppend(text, ".", pass);
-}
-
-ThreadState& ThreadState::Get() {
-  static std::atomic<uint32_t> next_number{0};
-  thread_local ThreadState state(next_number.fetch_add(1));
-  return state;
-}
-
-Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session)
+Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source)
     : config_(std::move(config)),
       session_(std::move(session)),
-      reader_(config_, session_.get(), config_.request_id.empty() ? nullptr : &request_rows_),
+      memory_(config_, session_.get()),
+      source_(std::move(source)),
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
+      structures_(session_.get()),
       generation_(NextGeneration()),
       lanes_epoch_(NextGeneration()),
       filter_(config_) {}
@@ -121,11 +65,11 @@ void Recorder::GoOn(uint32_t step) {
 
 void Recorder::Stop() {
   watching_.store(false, std::memory_order_release);
-  DeviceReader::FlushAll();
+  source_->Flush();
 }
 
 Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
-  DeviceReader::FlushAll();
+  source_->Flush();
   if (keep) {
     session_->EndStep(step);
   } else {
@@ -133,19 +77,15 @@ Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
   }
   step_.store(step + 1, std::memory_order_relaxed);
   if (diff_check_ != nullptr) diff_check_->EndStep();
-  reader_.EndStep();
+  source_->EndStep();
   absl::MutexLock lock(&mu_);
-  const StepContents contents{token_seen_, next_ordinal_ > 0, has_records_.exchange(false)};
+  const StepContents contents{token_seen_, numbers_.has_ordinals(), has_records_.exchange(false)};
   filter_.Reset();
-  next_ordinal_ = 0;
+  numbers_.EndStep();
   token_ = 0;
   token_seen_ = false;
   lanes_epoch_.store(NextGeneration(), std::memory_order_relaxed);
-  for (auto& lane : counts_) {
-    for (auto& [name, count] : lane) count = 0;
-  }
   modules_with_backward_.clear();
-  debug_ordinals_.clear();
   return contents;
 }
 
@@ -196,10 +136,8 @@ bool Recorder::Saves(const OpenRecord& record) const {
 }
 
 uint32_t Recorder::NextCount(const std::string& name, const ThreadState& thread, bool recompute) {
-  // What is computed again counts on where the first forward was, whichever thread runs the backward pass.
-  const uint32_t lane = recompute ? 0 : thread.lane;
-  if (lane >= counts_.size()) counts_.resize(lane + 1);
-  return lane * kThreadStride + Entry(counts_[lane], name)++;
+  // A second forward counts on where the first one was, whichever thread runs the backward pass.
+  return numbers_.NextCount(name, recompute ? 0 : thread.lane);
 }
 
 OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
@@ -207,7 +145,7 @@ OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
   record.kind = core::RecordKind::kApi;
   record.step = step();
   record.thread = thread.number;
-  record.recompute = BeginsInBackward(false);
+  record.recompute = source_->BeginCall(record.kind);
   {
     absl::MutexLock lock(&mu_);
     std::shared_ptr<const std::string>& name = api_names_[&api];
@@ -215,7 +153,7 @@ OpenRecord Recorder::BeginApi(const Api& api, ThreadState& thread) {
     record.name = name;
     record.count = NextCount(api.name, thread, record.recompute);
     record.token = TokenOfThread(lanes_epoch(), token_);
-    record.ordinal = next_ordinal_++;
+    record.ordinal = numbers_.NextOrdinal();
     record.parent = phase_ != 0 ? phase_ : ParentOf(thread);
     record.in_construct = config_.level == core::Level::kMix;
     Judge(record, true, api.risk);
@@ -229,13 +167,13 @@ OpenRecord Recorder::BeginModule(const std::shared_ptr<const std::string>& name,
   record.kind = core::RecordKind::kModule;
   record.step = step();
   record.thread = thread.number;
-  record.recompute = BeginsInBackward(true);
+  record.recompute = source_->BeginCall(record.kind);
   record.name = name;
   {
     absl::MutexLock lock(&mu_);
     record.count = NextCount(*name, thread, record.recompute);
     record.token = TokenOfThread(lanes_epoch(), token_);
-    record.ordinal = next_ordinal_++;
+    record.ordinal = numbers_.NextOrdinal();
     record.parent = ParentOf(thread);
     record.in_construct = config_.level != core::Level::kL1;
     if (filter_.active()) filter_.BeginModule(record.FullName());
@@ -256,7 +194,7 @@ OpenRecord Recorder::BeginBackward(const OpenRecord& forward, bool apply_risk, c
   record.entered = false;
   {
     absl::MutexLock lock(&mu_);
-    record.ordinal = next_ordinal_++;
+    record.ordinal = numbers_.NextOrdinal();
     record.parent = record.kind == core::RecordKind::kApi && phase_ != 0 ? phase_ : ParentOf(thread);
     if (record.kind == core::RecordKind::kModule && filter_.active()) filter_.BeginModule(record.FullName());
     Judge(record, apply_risk, risk);
@@ -292,16 +230,10 @@ OpenRecord Recorder::BeginParameterGradient(const std::shared_ptr<const std::str
   record.name = module;
   {
     absl::MutexLock lock(&mu_);
-    GradientCount& counted = Entry(gradient_counts_, *module);
-    if (counted.epoch != lanes_epoch()) {
-      counted = {.epoch = lanes_epoch(), .first_parameter = parameter, .count = 0, .token = token_};
-    } else if (counted.first_parameter == parameter) {
-      ++counted.count;
-      counted.token = token_;
-    }
-    record.count = counted.count;
-    record.token = counted.token;
-    record.ordinal = next_ordinal_++;
+    const StepNumbers::Gradient gradient = numbers_.NextGradient(*module, parameter, token_);
+    record.count = gradient.count;
+    record.token = gradient.token;
+    record.ordinal = numbers_.NextOrdinal();
     record.wanted = !filter_.active() || modules_with_backward_.contains(*module) || filter_.Check(*module);
   }
   record.save = record.wanted && Saves(record);
@@ -318,9 +250,7 @@ OpenRecord Recorder::BeginDebug(std::string_view name, uint32_t count) {
   record.wanted = true;
   record.save = config_.task == core::Task::kTensor;
   absl::MutexLock lock(&mu_);
-  const auto [ordinal, is_new] = debug_ordinals_.try_emplace(record.FullName(), next_ordinal_);
-  if (is_new) ++next_ordinal_;
-  record.ordinal = ordinal->second;
+  record.ordinal = numbers_.DebugOrdinal(record.FullName());
   return record;
 }
 
@@ -333,7 +263,7 @@ void Recorder::Recheck(OpenRecord& record, bool apply_risk, core::RiskLevel risk
   record.save = record.wanted && Saves(record);
 }
 
-void Recorder::PushModule(ThreadState& thread, std::shared_ptr<ModuleCall> call, OpenRecord& record) {
+void Recorder::PushModule(ThreadState& thread, std::shared_ptr<void> call, OpenRecord& record) {
   if (thread.generation != generation_) {
     thread.modules.clear();
     thread.generation = generation_;
@@ -360,15 +290,6 @@ void Recorder::SetPhase(std::string_view phase) {
   phase_ = name;
 }
 
-core::StructureId Recorder::StructureOf(const FragmentBuilder& builder) {
-  absl::MutexLock lock(&structures_mu_);
-  const auto found = structures_.find(absl::string_view(builder.signature().data(), builder.signature().size()));
-  if (found != structures_.end()) return found->second;
-  const core::StructureId id = session_->DefineStructure(builder.BuildStructure());
-  structures_.emplace(builder.signature(), id);
-  return id;
-}
-
 void Recorder::StartFragment(const OpenRecord& record, FragmentBuilder& builder) {
   builder.Start(*record.name, record.kind, record.direction, record.pass);
 }
@@ -382,7 +303,7 @@ void Recorder::Emit(OpenRecord& record, FragmentBuilder& builder, uint32_t flags
                                     : record.kind != core::RecordKind::kApi || !record.entered);
   if (moves) {
     absl::MutexLock lock(&mu_);
-    record.ordinal = next_ordinal_++;
+    record.ordinal = numbers_.NextOrdinal();
     if (!whole) flags |= core::kUpdate;
   }
   if ((flags & core::kEnter) != 0 && !builder.empty()) record.entered = true;
@@ -405,7 +326,7 @@ void Recorder::EmitFragment(const OpenRecord& record, FragmentBuilder& builder, 
   core::Fragment fragment;
   fragment.step = record.step;
   fragment.token = record.token;
-  fragment.structure = StructureOf(builder);
+  fragment.structure = structures_.Of(builder);
   fragment.count = record.count;
   fragment.ordinal = record.ordinal;
   fragment.flags = flags;

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+#include "agent/core/record.h"
+
+namespace msprobe::capture {
+
+// What was read of one tensor: everything that a leaf needs. It owns what it holds, so it may be emitted later than it
+// was read.
+struct TensorReading {
+  core::Leaf leaf;  // leaf.shape is set when it is emitted
+  absl::InlinedVector<int64_t, 6> shape;
+  std::string_view type;   // as dump.json shows it: "torch.Tensor"; static storage
+  uint8_t dtype = 0;       // msprobe.v1.DType
+  std::string dtype_name;  // only for DTYPE_OTHER
+  std::string device;
+  bool requires_grad = false;
+  bool is_sparse = false;
+  std::string attributes_json;
+};
+
+}  // namespace msprobe::capture

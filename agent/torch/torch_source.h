@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "agent/capture/tensor_source.h"
+#include "agent/core/config/config.h"
+#include "agent/torch/tensor/tensor_reader.h"
+
+namespace msprobe::capture {
+
+inline TensorRef RefTo(const at::Tensor& tensor) { return {&tensor}; }
+
+// torch as capture sees it: a TensorRef points at an at::Tensor.
+//
+// Threads: any; needs no GIL.
+class TorchSource final : public TensorSource {
+ public:
+  explicit TorchSource(core::Reuse reuse) : reader_(reuse) {}
+
+  std::string_view framework() const override { return "pytorch"; }
+  TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  bool BeginCall(core::RecordKind kind) override;
+  void Flush() override;
+  void EndStep() override { reader_.EndStep(); }
+  Counts counts() const override;
+
+ private:
+  const TensorReader reader_;
+};
+
+}  // namespace msprobe::capture
