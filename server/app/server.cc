@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
         given.data_dir, closed);
   }
   server->tiler_ = std::make_unique<Tiler>(server->store_.get());
-  server->store_meters_ = std::make_unique<StoreMeters>(server->store_.get(), &server->metrics_);
+  server->store_meters_ = std::make_unique<StoreMeters>(&server->store_->database(), &server->metrics_);
 
   RemoveLeftBackups(Cat(given.data_dir, "/backups"));
   server->retention_ = std::make_unique<Retention>(server->store_.get(), &server->metrics_, given.retention);
@@ -181,7 +181,7 @@ absl::Status Server::Listen() {
                        .metrics = &metrics_,
                        .activity = &activity_,
                        .spool_directory = Cat(options_.data_dir, "/incoming")};
-  run_control_ = std::make_unique<RunControl>(sessions_.get(), store_.get());
+  run_control_ = std::make_unique<RunControl>(sessions_.get(), &store_->catalogue());
   if (!options_.cluster.shards.empty()) {
     peers_ = std::make_unique<Peers>(options_.cluster);
     placement_ = std::make_unique<Placement>(store_.get(), peers_.get());

@@ -26,7 +26,7 @@ void StoreMeters::Publish() {
   const absl::Time at = absl::Now();
   if (at < next_) return;
   next_ = at + kPeriod;
-  const Database::Meters now = store_->database().meters();
+  const Database::Meters now = database_->meters();
   metrics_->Add(Metric::kSyncs, static_cast<double>(now.syncs - published_.syncs));
   metrics_->Add(Metric::kSyncSeconds, absl::ToDoubleSeconds(now.sync_time - published_.sync_time));
   metrics_->Set(Metric::kSyncsWaiting, static_cast<double>(now.syncs_waiting));
@@ -38,7 +38,7 @@ void StoreMeters::Publish() {
   metrics_->Set(Metric::kBlockCacheBytes, static_cast<double>(now.block_cache_bytes));
   for (const auto& [family, name] : {std::pair(Family::kMeta, "meta"), std::pair(Family::kRows, "rows"),
                                      std::pair(Family::kTiles, "tiles"), std::pair(Family::kPayloads, "payloads")}) {
-    metrics_->Set(Metric::kStoreBytes, static_cast<double>(store_->database().FileBytes(family)), {name});
+    metrics_->Set(Metric::kStoreBytes, static_cast<double>(database_->FileBytes(family)), {name});
   }
   published_ = now;
   PublishProcess();

@@ -2,7 +2,7 @@
 
 #include "absl/time/time.h"
 #include "server/metrics/metrics.h"
-#include "server/store/store.h"
+#include "server/store/database.h"
 
 namespace msprobe::server {
 
@@ -11,7 +11,7 @@ namespace msprobe::server {
 class StoreMeters {
  public:
   // Both outlive this.
-  StoreMeters(const Store* store, Metrics* metrics) : store_(store), metrics_(metrics) {}
+  StoreMeters(const Database* database, Metrics* metrics) : database_(database), metrics_(metrics) {}
 
   // Call as often as you like: it looks once a second.
   void Publish();
@@ -19,7 +19,7 @@ class StoreMeters {
  private:
   void PublishProcess();
 
-  const Store* const store_;
+  const Database* const database_;
   Metrics* const metrics_;
   absl::Time next_ = absl::InfinitePast();
   Database::Meters published_;

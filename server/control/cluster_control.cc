@@ -17,10 +17,11 @@ std::pair<bool, uint32_t> Place(const Process& process) {
 
 }  // namespace
 
-absl::Status AskCluster(RunControl& here, const Store& store, Peers& peers, const v1::ControlRunRequest& request,
-                        const std::string& asked_by, const std::function<bool()>& cancelled, MissingShards& missing,
+absl::Status AskCluster(RunControl& here, const Catalogue& catalogue, Peers& peers,
+                        const v1::ControlRunRequest& request, const std::string& asked_by,
+                        const std::function<bool()>& cancelled, MissingShards& missing,
                         v1::ControlRunResponse* response) {
-  auto run = store.catalogue().LookUpRun(request.run());
+  auto run = catalogue.LookUpRun(request.run());
   if (!run.ok()) return run.status();
   ShardList shards = peers.shards();
   if (run->has_value() && (*run)->shards_size() > 0) shards.assign((*run)->shards().begin(), (*run)->shards().end());

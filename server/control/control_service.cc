@@ -9,13 +9,13 @@
 
 namespace msprobe::server {
 
-absl::Status PinRun(Store& store, Peers* peers, const std::string& run, bool pinned) {
-  if (peers == nullptr) return store.catalogue().SetPinned(run, pinned);
-  auto row = store.catalogue().LookUpRun(run);
+absl::Status PinRun(Catalogue& catalogue, Peers* peers, const std::string& run, bool pinned) {
+  if (peers == nullptr) return catalogue.SetPinned(run, pinned);
+  auto row = catalogue.LookUpRun(run);
   if (!row.ok()) return row.status();
   ShardList shards = peers->shards();
   if (row->has_value()) {
-    if (absl::Status status = store.catalogue().SetPinned(run, pinned); !status.ok()) return status;
+    if (absl::Status status = catalogue.SetPinned(run, pinned); !status.ok()) return status;
     if ((*row)->shards_size() > 0) shards.assign((*row)->shards().begin(), (*row)->shards().end());
   }
   bool any = row->has_value();
@@ -56,7 +56,8 @@ grpc::Status ControlService::ControlRun(grpc::ServerContext* context, const v1::
   const auto cancelled = [context] { return context->IsCancelled(); };
   if (peers_ == nullptr) return ToGrpc(runs_->Ask(*request, asked_by, cancelled, response));
   MissingShards missing;
-  const absl::Status status = AskCluster(*runs_, *store_, *peers_, *request, asked_by, cancelled, missing, response);
+  const absl::Status status =
+      AskCluster(*runs_, store_->catalogue(), *peers_, *request, asked_by, cancelled, missing, response);
   return ToGrpc(AnswerWith(missing, status, context));
 }
 

@@ -17,7 +17,7 @@ namespace msprobe::server {
 
 // Pins or unpins the run on all servers that have it. NotFound: none has it. Unavailable: some servers could not be
 // told; the call may be repeated.
-absl::Status PinRun(Store& store, Peers* peers, const std::string& run, bool pinned);
+absl::Status PinRun(Catalogue& catalogue, Peers* peers, const std::string& run, bool pinned);
 // Adds the state of the cluster's servers to `info`. Adds nothing if this server is alone.
 void DescribeShards(Peers* peers, v1::ServerInfo& info);
 
@@ -45,7 +45,7 @@ class ControlService final : public v1::Control::Service {
     return grpc::Status::OK;
   }
   grpc::Status PinRun(grpc::ServerContext*, const v1::PinRunRequest* request, v1::PinRunResponse*) override {
-    return ToGrpc(server::PinRun(*store_, peers_, request->run(), request->pinned()));
+    return ToGrpc(server::PinRun(store_->catalogue(), peers_, request->run(), request->pinned()));
   }
   grpc::Status Backup(grpc::ServerContext*, const v1::BackupRequest*,
                       grpc::ServerWriter<v1::BackupChunk>* writer) override {

@@ -88,7 +88,7 @@ absl::Status RunControl::Check(const v1::ControlRunRequest& request) const {
 absl::Status RunControl::Ask(const v1::ControlRunRequest& request, const std::string& asked_by,
                              const std::function<bool()>& cancelled, v1::ControlRunResponse* response) {
   if (absl::Status status = Check(request); !status.ok()) return status;
-  auto run = store_->catalogue().FindRun(request.run());
+  auto run = catalogue_->FindRun(request.run());
   if (!run.ok()) return run.status();
 
   std::map<std::string, Answer> asked;
@@ -153,8 +153,7 @@ absl::Status RunControl::Ask(const v1::ControlRunRequest& request, const std::st
            std::make_pair(!IsRank(other.rank()), other.rank().number());
   });
   for (Answer& process : ordered) *response->add_processes() = std::move(process);
-  if (auto now = store_->catalogue().FindRun(request.run()); now.ok())
-    *response->mutable_notes() = now->control_notes();
+  if (auto now = catalogue_->FindRun(request.run()); now.ok()) *response->mutable_notes() = now->control_notes();
   return absl::OkStatus();
 }
 
@@ -173,7 +172,7 @@ absl::Status RunControl::Note(const v1::ControlRunRequest& request, const std::s
   note.set_asked_by(asked_by);
   note.set_asked(Shown(request));
   LogInfo("control: {} asks of run {}: {}", asked_by, request.run(), note.asked());
-  return store_->catalogue().NoteControl(request.run(), note);
+  return catalogue_->NoteControl(request.run(), note);
 }
 
 void RunControl::Report(const std::string& session, const v1::ControlReport& report) {

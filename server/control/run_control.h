@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "msprobe/v1/control.pb.h"
 #include "server/ingest/sessions.h"
-#include "server/store/store.h"
+#include "server/store/catalogue.h"
 
 namespace msprobe::server {
 
@@ -23,7 +23,7 @@ namespace msprobe::server {
 // Threads: any. Borrowed objects outlive it.
 class RunControl {
  public:
-  RunControl(Sessions* sessions, Store* store) : sessions_(sessions), store_(store) {}
+  RunControl(Sessions* sessions, Catalogue* catalogue) : sessions_(sessions), catalogue_(catalogue) {}
 
   // Sends the command, waits for the answers (or until `cancelled`), and logs who asked. Commands other than a status
   // are also noted with the run. Errors: see Control.ControlRun.
@@ -43,7 +43,7 @@ class RunControl {
   absl::Status Note(const v1::ControlRunRequest& request, const std::string& asked_by);
 
   Sessions* const sessions_;
-  Store* const store_;
+  Catalogue* const catalogue_;
   absl::Mutex mu_;
   absl::CondVar reported_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
