@@ -16,13 +16,13 @@ namespace msprobe::capture {
 // Immutable after Load, and thread-safe.
 class BenchDump {
  public:
-  // Of a record's field (input_args, output, the gradient of one parameter), a tensor each in depth-first order;
-  // nullopt where the dump has none.
+  // One field of a record (input_args, output, the gradient of one parameter) with a checksum for each tensor, in
+  // depth-first order; nullopt where the dump has none.
   struct Field {
     std::string key;
     std::vector<std::optional<uint32_t>> checksums;
   };
-  // Of one record. Parameters are left out.
+  // The fields of one record. Parameters are left out.
   struct Fields : std::vector<Field> {
     const Field* Find(std::string_view key) const;  // null: there is none
   };

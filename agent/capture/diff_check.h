@@ -14,12 +14,12 @@
 
 namespace msprobe::capture {
 
-// bench_path: compares the checksums of records with those of an earlier dump as they are made.
+// bench_path: compares each record's checksums with an earlier dump's while the program runs.
 //
-// A record differs where its inputs equal the other dump's and one of its outputs does not; a record that the other
-// dump has not, or whose inputs differ already, does not count. Tensors of every record are copied when they are read,
-// and kept only where it differs: fragments lose their payloads until the record has ended, and a differing record is
-// emitted again with them. After diff_nums differing records nothing is compared or copied any more.
+// A record differs where its inputs equal the other dump's and one of its outputs does not. A record that the other
+// dump does not have, or whose inputs differ already, does not count. The tensors of every record are copied when they
+// are read, and kept only where the record differs: its fragments lose their payloads until it has ended, and a record
+// that differs is emitted again with them. After diff_nums such records nothing is compared or copied any more.
 //
 // Thread-safe.
 class DiffCheck {
@@ -35,7 +35,7 @@ class DiffCheck {
   bool done() const;
 
   // A fragment of record `full_name` is about to be emitted. Takes its payloads away, unless it ends a record that
-  // differs: then its payloads stay, and what was held of the record's begin, to be emitted again, is given.
+  // differs. Then its payloads stay, and the verdict holds the record's first fragment, to be emitted again.
   struct Verdict {
     bool differs = false;
     std::unique_ptr<FragmentBuilder> held;  // null: nothing was held
@@ -43,7 +43,7 @@ class DiffCheck {
   };
   Verdict Check(const std::string& full_name, bool enters, bool exits, FragmentBuilder& builder);
 
-  // Forgets what is held of records that never ended.
+  // Forgets the fragments of records that never ended.
   void EndStep();
 
  private:

@@ -12,9 +12,9 @@
 
 namespace msprobe::capture {
 
-// Builds one fragment: its structure as a signature (the bytes below), its leaves and scalars as columns. The fields
-// of a fragment are entries of a dict, so the first call is Key. Reusable: Start keeps the capacity of what it clears,
-// so a steady state allocates nothing but what the readings own.
+// Builds one fragment: its structure as a signature (the bytes below), its leaves and scalars as columns. A fragment's
+// fields are the entries of a dict, so the first call is Key. Reusable: Start clears and keeps the capacity, so in a
+// steady state nothing is allocated but what the readings own.
 //
 // The signature is the identity of a structure: equal signatures mean equal structures, so a cache from signature to
 // StructureId saves building core::Structure on every call but the first.
@@ -44,7 +44,7 @@ class FragmentBuilder {
   std::span<const core::Leaf> leaves() const { return leaves_; }
   void DropPayloads();
 
-  // Sets the columns of `fragment` to what was built; they are borrowed until the next Start.
+  // Sets the columns of `fragment`, which borrows them until the next Start.
   void Fill(core::Fragment& fragment);
 
  private:

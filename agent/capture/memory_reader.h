@@ -28,7 +28,7 @@ class MemoryReader {
 
   core::SummaryMode mode() const { return mode_; }
   core::Session& session() const { return *session_; }
-  // Numbers are compared while the program runs (bench_path), so those of a device are waited for.
+  // Numbers are compared while the program runs (bench_path), so a device's numbers are waited for.
   bool waits() const { return waits_; }
   // The rows of a tensor to read. Looked at only with request_id in the configuration.
   RequestRows& rows() { return rows_; }
@@ -39,7 +39,7 @@ class MemoryReader {
   // of the first element that is left, in elements from the tensor's first. `strides` are the tensor's, in elements.
   int64_t Cut(std::span<const int64_t> sizes, std::span<const int64_t> strides,
               absl::InlinedVector<int64_t, 6>& shape) const;
-  // Sets the numbers and the checksum of elements in host memory, of which there is at least one.
+  // Sets the numbers and the checksum of host memory that holds at least one element.
   void Measure(const stats::TensorView& view, core::Leaf& leaf) const;
   // A tensor without elements: its checksum is known, and it has no numbers.
   void MeasureNothing(core::Leaf& leaf) const;

@@ -41,6 +41,7 @@ struct OpenRecord {
   bool in_construct = false;  // stands in construct.json
   bool entered = false;       // its ENTER was emitted with fields
   bool save = false;          // keep the tensors' bytes
+  bool touched = false;       // a stage of the chain takes part in the call (CallStage)
   bool recompute = false;     // belongs to the second forward of activation checkpointing
 
   // "Functional.linear.0.forward"

@@ -323,6 +323,7 @@ void Recorder::CompareBeforeEmit(OpenRecord& record, FragmentBuilder& builder, u
 void Recorder::EmitFragment(const OpenRecord& record, FragmentBuilder& builder, uint32_t flags, core::StackId stack) {
   if (!record.in_construct) flags |= core::kNoConstruct;
   if (record.recompute) flags |= core::kRecompute;
+  if (record.touched) flags |= core::kTouched;
   core::Fragment fragment;
   fragment.step = record.step;
   fragment.token = record.token;

@@ -14,7 +14,7 @@ namespace msprobe::capture {
 // Thread-safe.
 class RequestRows {
  public:
-  // A batch of `total` tokens of which the request has [begin, end).
+  // The request has the rows [begin, end) of a batch of `total` tokens.
   void Select(int64_t total, int64_t begin, int64_t end) {
     absl::MutexLock lock(&mu_);
     rule_ = core::SliceRule{.dim = 0, .size = total, .begin = begin, .end = end};

@@ -137,6 +137,7 @@ enum FragmentFlag : uint32_t {
   kFault = 32,
   kRecompute = 64,
   kUpdate = 128,
+  kTouched = 256,
 };
 
 // One tensor leaf of a fragment.

@@ -35,6 +35,22 @@ ObjectReference ParametersOf(PyObject* module) {
   return {};
 }
 
+std::span<PyObject* const> ItemsOf(PyObject* tuple) {
+  return {reinterpret_cast<PyTupleObject*>(tuple)->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(tuple))};
+}
+
+// A tuple of the items, behind `first` if there is one. Empty with an error set: there is no memory.
+ObjectReference TupleOf(std::span<PyObject* const> items, PyObject* first = nullptr) {
+  const Py_ssize_t before = first == nullptr ? 0 : 1;
+  ObjectReference tuple = ObjectReference::Steal(PyTuple_New(before + static_cast<Py_ssize_t>(items.size())));
+  if (!tuple) return tuple;
+  if (first != nullptr) PyTuple_SET_ITEM(tuple.get(), 0, ObjectReference::Borrow(first).release());
+  for (size_t i = 0; i < items.size(); ++i) {
+    PyTuple_SET_ITEM(tuple.get(), before + static_cast<Py_ssize_t>(i), ObjectReference::Borrow(items[i]).release());
+  }
+  return tuple;
+}
+
 class Depth {
  public:
   explicit Depth(int& depth) : depth_(depth) { ++depth_; }
@@ -152,13 +168,27 @@ void Capture::Raised(OpenRecord& record) {
   });
 }
 
-PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords,
+PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords, PyObject* callable,
                            Original original) {
   // The capture may be replaced while the call runs; the recorder stays until its own records are finished.
   const std::shared_ptr<Recorder> recorder = recorder_;
   ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
   OpenRecord record = recorder->BeginApi(api, thread);
+  if (!stages_.Touches(record)) return ObserveApi(recorder, api, record, arguments, keywords, original);
+  record.touched = true;
+  const ObjectReference given = TupleOf(arguments);
+  if (!given) return nullptr;
+  return stages_.Run(
+      record, given.get(), keywords,
+      [&](PyObject* positional, PyObject* named, RestOfCall rest) {
+        return ObserveApi(recorder, api, record, ItemsOf(positional), named, [&] { return rest(positional, named); });
+      },
+      [&](PyObject* positional, PyObject* named) { return PyObject_Call(callable, positional, named); });
+}
+
+PyObject* Capture::ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
+                              std::span<PyObject* const> arguments, PyObject* keywords, Original original) {
   EnterFields(record, arguments, keywords, &api, nullptr);
   const uint64_t first_sequence = at::sequence_number::peek();
   PyObject* result = original();
@@ -168,7 +198,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
     return nullptr;
   }
   if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
-    recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), thread); });
+    recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), ThreadState::Get()); });
   }
   if (recorder->config().linear_weight_grad && api.name == "Functional.linear") {
     PyObject* weight = arguments.size() > 1  ? arguments[1]
@@ -274,29 +304,50 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     return PyObject_Call(original, arguments, keywords);
   }
   const std::shared_ptr<Recorder> recorder = recorder_;
-  const bool is_root = found->second.is_root;
-  const ObjectReference module = found->second.object;
-  const std::shared_ptr<const std::string> name = found->second.name;
-  if (is_root) {
+  const Module module = found->second;
+  if (module.is_root) {
     if (!BeginPass(keywords)) return PyObject_Call(original, arguments, keywords);
-    if (name->empty()) return EndPass(PyObject_Call(original, arguments, keywords));
+    if (module.name->empty()) return EndPass(PyObject_Call(original, arguments, keywords));
   }
   if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
   ThreadState& thread = Thread();
-  const auto call = core::MakePooled<ModuleCall>(recorder, recorder->BeginModule(name, thread));
+  const auto call = core::MakePooled<ModuleCall>(recorder, recorder->BeginModule(module.name, thread));
   OpenRecord& record = call->forward();
-  ModuleInputs::Call loaded;
-  if (module_inputs_ != nullptr) {
-    const Depth unrecorded(thread.suppressed);
-    if (module_inputs_->Replace(record.FullName(), arguments, keywords, &loaded)) {
-      arguments = loaded.arguments.get();
-      keywords = loaded.keywords.get();
+  const ModuleFrame frame{recorder, call, module, entered_code};
+  PyObject* result = nullptr;
+  if (!stages_.Touches(record)) {
+    const std::span<PyObject* const> inputs = ItemsOf(arguments).subspan(1);
+    EnterFields(record, inputs, keywords, nullptr, entered_code);
+    recorder->PushModule(thread, call, record);
+    result = ObserveModule(frame, arguments, inputs, keywords, [&](PyObject* positional, PyObject* named) {
+      return PyObject_Call(original, positional, named);
+    });
+  } else {
+    record.touched = true;
+    recorder->PushModule(thread, call, record);
+    const ObjectReference inputs = TupleOf(ItemsOf(arguments).subspan(1));
+    if (inputs) {
+      result = stages_.Run(
+          record, inputs.get(), keywords,
+          [&](PyObject* positional, PyObject* named, RestOfCall rest) {
+            EnterFields(record, ItemsOf(positional), named, nullptr, entered_code);
+            return ObserveModule(frame, positional, ItemsOf(positional), named, rest);
+          },
+          [&](PyObject* positional, PyObject* named) -> PyObject* {
+            const ObjectReference whole = TupleOf(ItemsOf(positional), module.object.get());
+            return whole ? PyObject_Call(original, whole.get(), named) : nullptr;
+          });
     }
   }
-  auto* items = reinterpret_cast<PyTupleObject*>(arguments);
-  const std::span<PyObject* const> inputs(items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1));
-  EnterFields(record, inputs, keywords, nullptr, entered_code);
-  recorder->PushModule(thread, call, record);
+  if (result == nullptr && module.is_root) EndPass(nullptr);
+  recorder->PopModule(thread, record);
+  return result;
+}
+
+PyObject* Capture::ObserveModule(const ModuleFrame& frame, PyObject* arguments, std::span<PyObject* const> inputs,
+                                 PyObject* keywords, RestOfCall rest) {
+  const std::shared_ptr<Recorder>& recorder = frame.recorder;
+  OpenRecord& record = frame.call->forward();
   std::shared_ptr<ExactBackward> exact;
   ObjectReference passed;
   if (recorder->config().exact_backward && at::GradMode::is_enabled()) {
@@ -307,41 +358,41 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     recorder->Contain(record, [&] {
       Tensors tensors;
       for (PyObject* input : inputs) CollectGradientTensors(input, tensors);
-      call->Enter(tensors);
+      frame.call->Enter(tensors);
     });
   }
-  PyObject* result = PyObject_Call(original, arguments, keywords);
+  PyObject* result = rest(arguments, keywords);
+  if (active_ != this) return result;
   if (result == nullptr) {
-    if (is_root) EndPass(nullptr);
-    if (active_ == this) Raised(record);
-    recorder->PopModule(thread, record);
+    Raised(record);
     return nullptr;
   }
-  if (active_ == this) {
-    const ObjectReference parameters = ParametersOf(module.get());
-    ExitFields(record, nullptr, inputs, keywords, result, parameters.get(), entered_code);
-    recorder->Contain(record, [&] {
-      PyObject *key, *parameter;
-      Py_ssize_t position = 0;
-      const bool has_parameters = parameters && PyDict_Size(parameters.get()) > 0;
-      while (has_parameters && PyDict_Next(parameters.get(), &position, &key, &parameter)) {
-        if (THPVariable_Check(parameter) && PyUnicode_Check(key)) {
-          parameter_gradients_.Watch(name, PyUnicode_AsUTF8(key), THPVariable_Unpack(parameter));
-        }
-      }
-      PyErr_Clear();
-      if (exact != nullptr) return;
-      Tensors tensors;
-      CollectGradientTensors(result, tensors);
-      parameter_gradients_.NoteUses(call->Exit(tensors, has_parameters));
-    });
-    if (exact != nullptr) {
-      const ObjectReference plain = ObjectReference::Steal(result);
-      result = Behind(record, result, [&](const auto& tensors) { return exact->PassOutputs(tensors); }).release();
-    }
+  const ObjectReference parameters = ParametersOf(frame.module.object.get());
+  ExitFields(record, nullptr, inputs, keywords, result, parameters.get(), frame.entered_code);
+  EndModule(frame, result, parameters.get(), exact != nullptr);
+  if (exact != nullptr) {
+    const ObjectReference plain = ObjectReference::Steal(result);
+    result = Behind(record, result, [&](const auto& tensors) { return exact->PassOutputs(tensors); }).release();
   }
-  recorder->PopModule(thread, record);
   return result;
+}
+
+void Capture::EndModule(const ModuleFrame& frame, PyObject* result, PyObject* parameters, bool is_exact) {
+  frame.recorder->Contain(frame.call->forward(), [&] {
+    PyObject *key, *parameter;
+    Py_ssize_t position = 0;
+    const bool has_parameters = parameters != nullptr && PyDict_Size(parameters) > 0;
+    while (has_parameters && PyDict_Next(parameters, &position, &key, &parameter)) {
+      if (THPVariable_Check(parameter) && PyUnicode_Check(key)) {
+        parameter_gradients_.Watch(frame.module.name, PyUnicode_AsUTF8(key), THPVariable_Unpack(parameter));
+      }
+    }
+    PyErr_Clear();
+    if (is_exact) return;
+    Tensors tensors;
+    CollectGradientTensors(result, tensors);
+    parameter_gradients_.NoteUses(frame.call->Exit(tensors, has_parameters));
+  });
 }
 
 void Capture::AddModule(PyObject* module, const std::string& name, bool is_root) {

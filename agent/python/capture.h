@@ -10,24 +10,25 @@
 #include "absl/functional/function_ref.h"
 #include "agent/capture/recorder.h"
 #include "agent/capture/served_batch.h"
+#include "agent/capture/stage_chain.h"
 #include "agent/python/call_stack.h"
-#include "agent/python/module_inputs.h"
 #include "agent/python/object_reference.h"
 #include "agent/torch/autograd/module_call.h"
 #include "agent/torch/autograd/parameter_gradients.h"
 
 namespace msprobe::capture {
 
-// Turns intercepted Python calls into records. One is active at a time; the GIL guards everything here.
+// Turns intercepted Python calls into records: it is the observer of the chain of stages that each call passes through
+// (StageChain), and by default the only one in it. One is active at a time; the GIL guards everything here.
 //
 // A call always goes through: whatever fails on our side is contained, and what the callee raised reaches the caller
 // unchanged.
 class Capture {
  public:
-  // describe: encodes the rare values of a call (_describe.py). thread_lane(epoch): the calling thread's place among
-  // those that record in a step (_thread_lanes.py).
+  // describe(value): encodes the rare values of a call (pytorch/_describe.py).
+  // thread_lane(epoch): the calling thread's place among the threads that record in a step (_common/thread_lanes.py).
+  // with_tensors(value, tensors): `value` with its tensors that require grad replaced (pytorch/_with_tensors.py).
   // pass_failed(): a forward pass of a served batch raised, and another begins though nobody ended the step.
-  // with_tensors(value, tensors): `value` with its tensors that require grad replaced (_with_tensors.py).
   struct Callbacks {
     ObjectReference describe;
     ObjectReference thread_lane;
@@ -47,8 +48,10 @@ class Capture {
   static bool Wants();
 
   using Original = absl::FunctionRef<PyObject*()>;
-  // Runs `original` as a call of `api`. keywords: a dict or null. Gives what `original` gave.
-  PyObject* CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords, Original original);
+  // Runs `original` as a call of `api`. keywords: a dict or null. Gives what `original` gave. callable: the same
+  // function for stages that call it with other arguments; calls inside this one are not recorded.
+  PyObject* CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords, PyObject* callable,
+                    Original original);
 
   // Runs a module's call: arguments are the module and its positional arguments.
   PyObject* CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords);
@@ -61,14 +64,14 @@ class Capture {
   void AddModule(PyObject* module, const std::string& name, bool is_root);
   void RemoveModule(PyObject* module);
   void ForgetModules();
-  // The requests whose tokens the forward passes hold from now on; none: nobody says.
+  // The requests whose tokens the forward passes hold from now on; empty: they are not known.
   void SetBatch(std::vector<ServedBatch::Request> requests) {
     serving_ = !requests.empty();
     root_raised_ = false;
     batch_.Set(std::move(requests));
   }
-  // load: what replaces the arguments of modules from now on; null: nothing does.
-  void SetModuleInputs(std::unique_ptr<ModuleInputs> inputs) { module_inputs_ = std::move(inputs); }
+  // The stages that calls pass through besides this observer.
+  StageChain& stages() { return stages_; }
 
   // PrecisionDebugger.save: `value` as the record {name}.{count}.debug; given again, it replaces the value before.
   void Save(const std::string& name, uint32_t count, PyObject* value);
@@ -82,6 +85,14 @@ class Capture {
     bool is_root = false;
   };
 
+  // One captured call of a module.
+  struct ModuleFrame {
+    const std::shared_ptr<Recorder>& recorder;
+    const std::shared_ptr<ModuleCall>& call;
+    const Module& module;
+    PyObject* entered_code;
+  };
+
   // A collective whose result is not there yet.
   struct Wait {
     OpenRecord record;
@@ -92,14 +103,22 @@ class Capture {
     Py_ssize_t left = 0;     // Works not waited for
   };
 
-  // Whether `result` is a Work or a list of them. Then the record is completed by Waited.
+  // Whether `result` is a Work or a list of Works. Then Waited completes the record.
   bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
                       PyObject* keywords, PyObject* result);
-  // The root is called: the next forward pass begins. False: nothing is captured any more.
+  // Records a call around `original`, whose fields have not been entered.
+  PyObject* ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
+                       std::span<PyObject* const> arguments, PyObject* keywords, Original original);
+  // Records a module's call around `rest`, which is given these arguments. inputs: those that are recorded.
+  PyObject* ObserveModule(const ModuleFrame& frame, PyObject* arguments, std::span<PyObject* const> inputs,
+                          PyObject* keywords, RestOfCall rest);
+  // Arranges for the backward of a call that gave `result`. parameters: a dict of the module's own, or null.
+  void EndModule(const ModuleFrame& frame, PyObject* result, PyObject* parameters, bool is_exact);
+  // The root is called: the next forward pass begins. False: capturing has ended.
   bool BeginPass(PyObject* keywords);
-  // What calling a root gave.
+  // The call of a root has given `result`; null: it raised. Gives `result`.
   PyObject* EndPass(PyObject* result);
-  // The calling thread, placed among those of the step.
+  // The calling thread's state, with its place among the threads of the step.
   ThreadState& Thread();
   core::StackId Stack(PyObject* entered);
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
@@ -120,7 +139,7 @@ class Capture {
   ServedBatch batch_;
   bool serving_ = false;      // batch_ has requests
   bool root_raised_ = false;  // the last pass of a served batch did
-  std::unique_ptr<ModuleInputs> module_inputs_;
+  StageChain stages_;
   absl::flat_hash_map<PyObject*, std::shared_ptr<Wait>> waits_;  // by Work
   absl::flat_hash_map<PyObject*, Module> modules_;
 };

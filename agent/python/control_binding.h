@@ -4,7 +4,7 @@
 
 namespace msprobe::capture {
 
-// Adds to the module what a debugger obeys and answers commands by (core::ControlMailbox).
+// Adds the functions to the module with which a debugger obeys and answers commands (core::ControlMailbox).
 void BindControl(pybind11::module_& module);
 
 }  // namespace msprobe::capture

@@ -4,7 +4,7 @@
 
 namespace msprobe::capture {
 
-// Adds to the module what AclGraphDumper is made of: ProbeTable, GraphRecord and emit_graph.
+// Adds the parts of AclGraphDumper to the module: ProbeTable, GraphRecord and emit_graph.
 void BindGraphs(pybind11::module_& module);
 
 }  // namespace msprobe::capture

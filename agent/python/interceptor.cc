@@ -48,7 +48,7 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
       auto* items = reinterpret_cast<PyTupleObject*>(arguments);
       const ObjectReference held = ObjectReference::Borrow(object);
       return capture->CallApi(**self->api, {items->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(arguments))}, keywords,
-                              [&] { return CallOriginal(self, arguments, keywords); });
+                              self->original, [&] { return CallOriginal(self, arguments, keywords); });
     }
     case Interception::kOperator: {
       if (!Capture::Wants() || PyTuple_GET_SIZE(arguments) == 0) break;
@@ -57,7 +57,8 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
       if (api == nullptr) break;
       auto* items = reinterpret_cast<PyTupleObject*>(arguments);
       return capture->CallApi(*api, {items->ob_item + 1, static_cast<size_t>(PyTuple_GET_SIZE(arguments) - 1)},
-                              keywords, [&] { return CallOriginal(self, arguments, keywords); });
+                              keywords, PyTuple_GET_ITEM(arguments, 0),
+                              [&] { return CallOriginal(self, arguments, keywords); });
     }
     case Interception::kModule:
       return capture->CallModule(self->original,

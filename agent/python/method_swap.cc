@@ -13,7 +13,7 @@ namespace {
 
 struct Slot {
   std::shared_ptr<const Api> api;
-  PyObject* function = nullptr;   // held
+  PyObject* function = nullptr;   // held; of a stand-in the function that it stands for
   PyMethodDef** place = nullptr;  // where the function keeps its definition; null: entered by its vectorcall
   PyMethodDef* original = nullptr;
   PyMethodDef copy{};
@@ -44,7 +44,7 @@ class Arguments {
   if (!Capture::Wants()) return original(self, arguments, keywords);
   const Arguments all(slot, self, reinterpret_cast<PyTupleObject*>(arguments)->ob_item,
                       static_cast<size_t>(PyTuple_GET_SIZE(arguments)));
-  return Capture::active()->CallApi(*slot.api, all.all(), keywords,
+  return Capture::active()->CallApi(*slot.api, all.all(), keywords, slot.function,
                                     [&] { return original(self, arguments, keywords); });
 }
 
@@ -61,7 +61,7 @@ class Arguments {
     count = static_cast<size_t>(PyTuple_GET_SIZE(arguments));
   }
   const Arguments all(slot, self, items, count);
-  return Capture::active()->CallApi(*slot.api, all.all(), nullptr,
+  return Capture::active()->CallApi(*slot.api, all.all(), nullptr, slot.function,
                                     [&] { return slot.original->ml_meth(self, arguments); });
 }
 
@@ -77,7 +77,7 @@ class Arguments {
       PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(names, i), arguments[count + i]);
     }
   }
-  return Capture::active()->CallApi(*slot.api, all.all(), keywords.get(),
+  return Capture::active()->CallApi(*slot.api, all.all(), keywords.get(), slot.function,
                                     [&] { return original(self, arguments, count, names); });
 }
 
@@ -234,6 +234,7 @@ PyObject* MethodSwap::StandIn(PyObject* function, std::shared_ptr<const Api> api
   auto* builtin = reinterpret_cast<PyCFunctionObject*>(function);
   Slot* slot = MakeSlot(builtin->m_ml, std::move(api));
   if (slot == nullptr) return nullptr;
+  slot->function = ObjectReference::Borrow(function).release();
   return PyCFunction_NewEx(&slot->copy, builtin->m_self, builtin->m_module);
 }
 

@@ -18,15 +18,15 @@ namespace msprobe::capture {
 class MethodSwap {
  public:
   // Prepares `function` (a builtin function or a method descriptor) to be recorded as `api`. False: it is neither, its
-  // calling convention is not known, or the slots of that convention are used up.
+  // calling convention is not known, or no slot is left for that convention.
   static bool Prepare(PyObject* function, std::shared_ptr<const Api> api);
 
   // A new builtin that does what `function` does and is recorded as `api`; for one object under two names. Null if not
   // possible.
   static PyObject* StandIn(PyObject* function, std::shared_ptr<const Api> api);
 
-  // A new descriptor of the same method that is never recorded, for a name of it that is not to be. Null if it is no
-  // method descriptor.
+  // A new descriptor of the same method whose calls are never recorded, for one of the method's names. Null if
+  // `descriptor` is no method descriptor.
   static PyObject* PlainMethod(PyObject* descriptor);
 
   // Puts the trampolines in, or the original definitions back. Idempotent.

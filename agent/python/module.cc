@@ -17,6 +17,7 @@
 #include "agent/python/graph_binding.h"
 #include "agent/python/interceptor.h"
 #include "agent/python/method_swap.h"
+#include "agent/python/python_stage.h"
 #include "agent/python/untraced.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/torch_source.h"
@@ -154,13 +155,19 @@ class Agent {
   }
   bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
 
-  void LoadModuleInputs(const std::vector<std::string>& names, py::object replace) {
-    std::unique_ptr<ModuleInputs> inputs;
-    if (!replace.is_none()) {
-      inputs = std::make_unique<ModuleInputs>(absl::flat_hash_set<std::string>(names.begin(), names.end()),
-                                              ObjectReference::Steal(replace.release().ptr()));
+  // A stage of the chain that calls pass through: stage(call) -> result; None takes the one of this name out. records:
+  // full names of the records that it touches; empty: all.
+  void SetStage(const std::string& name, py::object stage, const std::vector<std::string>& records,
+                bool behind_observer) {
+    std::shared_ptr<CallStage> made;
+    if (!stage.is_none()) {
+      made = std::make_shared<PythonStage>(recorder_, name,
+                                           absl::flat_hash_set<std::string>(records.begin(), records.end()),
+                                           ObjectReference::Steal(stage.release().ptr()));
     }
-    capture_->SetModuleInputs(std::move(inputs));
+    capture_->stages().Set(name,
+                           behind_observer ? StageChain::Place::kBehindObserver : StageChain::Place::kBeforeObserver,
+                           std::move(made));
   }
   void Stop() { recorder_->Stop(); }
   // Whether the step had forward passes of the root, calls of what is captured, and records.
@@ -429,7 +436,8 @@ PYBIND11_MODULE(_agent, module) {
       .def("set_batch", &Agent::SetBatch)
       .def("set_bench", &Agent::SetBench)
       .def("diff_check_done", &Agent::DiffCheckDone)
-      .def("load_module_inputs", &Agent::LoadModuleInputs, py::arg("names"), py::arg("replace"))
+      .def("set_stage", &Agent::SetStage, py::arg("name"), py::arg("stage"),
+           py::arg("records") = std::vector<std::string>(), py::arg("behind_observer") = false)
       .def("stop", &Agent::Stop)
       .def("end_step", &Agent::EndStep, py::arg("step"), py::arg("keep"))
       .def("export_open_step", &Agent::ExportOpenStep)
@@ -484,5 +492,6 @@ PYBIND11_MODULE(_agent, module) {
       py::arg("original"), py::arg("kind"), py::arg("api") = nullptr, py::arg("phase") = "",
       py::arg("operator_api") = py::none());
   BindGraphs(module);
+  BindStages(module);
   module.def("hide_code", [](const py::object& code) { CallStack::HideCode(code.ptr()); });
 }

@@ -23,7 +23,7 @@ inline constexpr char kReadingName[] = "msprobe.TensorReading";
 // walk never fails. Depth is bounded (kMaxDepth), so objects that contain themselves end.
 class ValueWalker {
  public:
-  // A dict is three messages a level on the wire, of which protobuf decodes 100.
+  // A dict is three messages a level on the wire, and protobuf decodes 100 levels.
   static constexpr int kMaxDepth = 24;
 
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):

@@ -185,6 +185,7 @@ def record(message: record_pb2.Record) -> model.Record:
         raised=bool(flags & record_pb2.FRAGMENT_RAISED),
         fault=bool(flags & record_pb2.FRAGMENT_FAULT),
         recompute=bool(flags & record_pb2.FRAGMENT_RECOMPUTE),
+        touched=bool(flags & record_pb2.FRAGMENT_TOUCHED),
         fields=fields,
         parent=message.parent or None,
         stack=tuple(model.Frame(item.path, item.line, item.function, item.source) for item in message.stack),

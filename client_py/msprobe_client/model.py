@@ -234,6 +234,7 @@ class Record:
     fields: Mapping[str, FieldValue]
     parent: str | None
     stack: tuple[Frame, ...] = ()
+    touched: bool = False  # by a stage that is not an observer (load): its values may not be the program's own
 
     def tensors(self) -> Iterator[tuple[str, TensorStats]]:
         """Every tensor with the name of its file: Functional.linear.0.forward.input.1"""

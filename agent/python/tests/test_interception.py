@@ -7,7 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from msprobe import _agent
-from msprobe.pytorch.interception import CodeSwap, Interception, read_names
+from msprobe._common.swaps import CodeSwap, read_names
+from msprobe.pytorch.interception import Interception
 from torch import add as early_bound_add
 
 

@@ -32,8 +32,8 @@ struct ParameterUse {
 // An output is handed through if it is an input as it is, or if the module goes on to use it for another of its
 // outputs. What the module's own use adds to such a gradient cannot be told from what arrives from outside, so the
 // module waits only for its other outputs, and the gradient is recorded only if it comes before those: then it came
-// from outside alone. Of a module all of whose outputs are handed through, the gradients are those of the tensors, from
-// all consumers.
+// from outside alone. Where every output of a module is handed through, its gradients are the whole gradients of those
+// tensors, from all consumers.
 //
 // Threads: Enter and Exit on the calling thread; the hooks on autograd's threads.
 class ModuleCall final : public OpenBackward {

@@ -5,26 +5,26 @@
 
 namespace msprobe::capture {
 
-// A module's backward that has begun and is not complete. Until it ends it is the parent of what is recorded.
+// A module's backward that has begun and is not complete. Until it ends it is the parent of the records that begin.
 //
-// Of the nodes that are ready on a device, autograd runs the latest first. So when a node runs that is older than the
-// module's call, those of the module that run on this thread have run: the module has ended, also where no gradient
-// will ever come to its inputs. What else a node of another device may bring is waited for until the pass has ended.
+// Autograd runs the latest of the nodes that are ready on a device first. So when a node runs that is older than the
+// module's call, the module's own nodes on this thread have run: the module has ended, even if no gradient will ever
+// come to its inputs. Nodes of another device may still bring gradients, which are waited for until the pass has ended.
 //
 // Threads: each on the thread on which its backward began, or on which its last gradient left.
 class OpenBackward : public std::enable_shared_from_this<OpenBackward> {
  public:
   virtual ~OpenBackward() = default;
 
-  // The node of this sequence number runs on this thread, or is about to: ends what began after it, the latest first.
-  // Called before what the node shows is recorded.
+  // The node of this sequence number runs on this thread, or is about to: ends the modules that began after it, the
+  // latest first. Called before anything about the node is recorded.
   static void EndBehind(uint64_t sequence);
-  // The same where two modules share a tensor, so that no node lies between: what began after this place in the order
-  // of calls.
+  // The same where two modules share a tensor, so that no node lies between them: ends the modules that began after
+  // this place in the order of calls.
   static void EndAfter(uint64_t order);
 
  protected:
-  // sequence: the least that a node of the call can have. Known when the call is entered.
+  // sequence: the least number that a node of the call can have. Known when the call is entered.
   void Entered(uint64_t sequence) { first_sequence_ = sequence; }
 
   // Its backward begins, on this thread and in this pass.
@@ -35,7 +35,7 @@ class OpenBackward : public std::enable_shared_from_this<OpenBackward> {
   // The order of calls, for those that began at the same sequence number.
   static uint64_t NextOrder();
 
-  // Whether there is something to do at its end, or at that of the pass.
+  // Whether there is something to do when it ends, or when the pass does.
   virtual bool CanEnd(bool pass_ended) = 0;
   // Does it. True: it is complete.
   virtual bool End(bool pass_ended) = 0;
@@ -46,7 +46,7 @@ class OpenBackward : public std::enable_shared_from_this<OpenBackward> {
 
   uint64_t first_sequence_ = 0;
   const uint64_t order_ = NextOrder();
-  int pass_ = -1;  // autograd's number of it
+  int pass_ = -1;  // autograd's number of the pass
 };
 
 }  // namespace msprobe::capture

@@ -21,13 +21,13 @@ class CudaKernels {
  public:
   // Whether this build has kernels: it was made with a clang that compiles for CUDA.
   static bool Built();
-  // For the device of that ordinal among the visible ones. The driver is borrowed. An error says what the driver
-  // answered to what. Compiles, which may take a second, and creates the device's primary context if nobody has.
+  // Loads the kernels for a device, by its ordinal among the visible ones. The driver is borrowed. Compiling may take a
+  // second, and the device's primary context is created if nobody has. An error names the call and the driver's answer.
   static absl::StatusOr<std::unique_ptr<CudaKernels>> Load(const CudaDriver& driver, int ordinal);
 
-  // Types that there is a kernel for: those of ReducesOnDevice.
+  // Whether there is a kernel for the type: the types of ReducesOnDevice.
   static bool Takes(stats::DType dtype);
-  // How many elements each row of a tensor of so many is about; at most 2^20 each, as DeviceRow has it.
+  // The elements behind each row of a tensor of so many elements; at most 2^20 a row, as DeviceRow has it.
   static std::vector<int64_t> PiecesOf(int64_t elements);
 
   // data: on the device, `elements` (at least 1) of them one after another, aligned as their type is. rows: on the

@@ -4,7 +4,7 @@
 
 #include "agent/torch/device/device_row.h"
 
-// The statistics of a tensor in one pass, by blocks of threads of which each reads one chunk and leaves a DeviceRow.
+// The statistics of a tensor in one pass: each block of threads reads one chunk and leaves a DeviceRow.
 //
 // Compiled for CUDA by clang (cuda_kernels.cu) and for the host by the tests, which run a block's threads as
 // threads; `Block` is what differs: thread(), chunk(), shared(), Synchronize().
@@ -39,7 +39,7 @@ struct Bool {
   uint8_t byte;
 };
 
-// What one or several threads have found.
+// The findings of one thread, or of several together.
 struct Partial {
   float max = -__FLT_MAX__;  // of the finite elements of a floating type
   float min = __FLT_MAX__;
@@ -108,7 +108,7 @@ MSPROBE_DEVICE inline void Merge(const Partial& other, Partial& found) {
   found.zeros += other.zeros;
 }
 
-// What lies in DeviceRow, from what all threads of a block have found in `elements` elements.
+// The DeviceRow of a block whose threads have found this in `elements` elements.
 MSPROBE_DEVICE inline DeviceRow RowOf(const Partial& found, int64_t elements, double shift, DeviceRowKind kind) {
   DeviceRow row;
   double max = found.max, min = found.min;

@@ -12,15 +12,16 @@ namespace msprobe::capture {
 // this one (CudaTrial). Threads: any.
 const CudaKernels* CudaKernelsOf(c10::Device device);
 
-// Goes on towards that: loads the kernels and launches their trial on a stream of its own, or sees whether it has come
-// back. To be called over and over by one thread, which neither has something to do in time nor captures graphs; under
-// QuietDispatch. Nothing for other devices than CUDA's, and with MSPROBE_CUDA_KERNELS=off.
+// The next step towards that: loads the kernels and launches their trial on a stream of its own, or looks whether the
+// trial has come back. One thread calls it again and again, a thread that is never in a hurry and captures no graphs;
+// under QuietDispatch. Does nothing for devices that are not CUDA's, or with MSPROBE_CUDA_KERNELS=off.
 void TryCudaKernels(c10::Device device) noexcept;
 
-// They are not used again; why is logged once. Threads: any.
+// The kernels are not used again. The reason is logged once. Threads: any.
 void RefuseCudaKernels(c10::Device device, const absl::Status& why);
 
-// Whether the kernels can read it where it lies: a type that they have, dense in any order of its dimensions, aligned.
+// Whether the kernels can read the tensor where it lies: it has one of their types, is dense in any order of its
+// dimensions, and aligned.
 bool CudaKernelsTake(const at::Tensor& tensor);
 
 }  // namespace msprobe::capture

@@ -11,9 +11,9 @@
 
 namespace msprobe::capture {
 
-// What a device's kernels have to get right before their numbers are believed: for every type, elements over several
+// A device's kernels must pass this trial before their numbers are believed: for every type, elements over several
 // blocks, one element, and the strange ones (NaN, infinities, both zeros, the smallest and the largest), all at
-// addresses that no vector begins at. The expected numbers are those of the host's own pass over the same bytes.
+// addresses where no vector begins. The host's own pass over the same bytes gives the expected numbers.
 //
 // Fill host memory; copy it to the device; Launch; copy it back; Judge.
 //

@@ -22,15 +22,15 @@
 
 namespace msprobe::capture {
 
-// What is to be read of a device's tensor, and how its elements will lie in host memory.
+// One tensor of a device that is to be read, and how its elements will lie in host memory.
 struct DeviceRequest {
   at::Tensor tensor;  // the elements, each once: dimensions that were expanded have size 1
   stats::DType dtype = stats::DType::kOther;
   core::SummaryMode mode = core::SummaryMode::kStatistics;
   bool conjugate = false, negative = false;  // lazy bits that `tensor` no longer has
-  std::vector<int64_t> sizes;                // in truth
+  std::vector<int64_t> sizes;                // the tensor's own
   std::vector<int64_t> strides;              // of the copy on the host
-  int64_t repeats = 1;                       // elements in truth for each of `tensor`
+  int64_t repeats = 1;                       // elements of the tensor itself for each one of `tensor`
   std::shared_ptr<core::Payload> payload;    // to be filled; may be null
   std::shared_ptr<core::Payload> memory;     // for ReadInto: the copy's; may be the payload itself
 };
@@ -42,7 +42,7 @@ class DeviceBatch {
 
   // Asks the device; throws what libtorch throws.
   bool Arrived() const { return slab_.Arrived(); }
-  void Settle();  // what arrived: computes what is left to compute and tells the readings
+  void Settle();  // it has arrived: computes the rest of the numbers and gives them to the readings
   void Lose();    // the readings go without numbers
   void Reset();
 
@@ -62,8 +62,8 @@ class DeviceBatch {
   std::chrono::steady_clock::time_point opened_;
 };
 
-// The readings of one stream of a device. What they launch goes on that stream, at the place in its order where the
-// reading was asked for, so that nobody waits and what happens to the tensor later does no harm.
+// The readings of one stream of a device. Each is launched on that stream at the place in its order where the reading
+// was asked for. So nobody waits, and the tensor may change later.
 //
 // Invariants:
 // 1. One copy to the host for each batch, and one for each tensor whose bytes do not fit a slab.
@@ -93,12 +93,12 @@ class DeviceLane {
   bool reduces() const;
   c10::Device device() const { return stream_.device(); }
 
-  // Submits what is open, if it was opened before `before`. True: something is open still.
+  // Submits the open batch, if it was opened before `before`. True: a batch is still open.
   bool Close(Clock::time_point before) noexcept;
   void Recycle(std::unique_ptr<DeviceBatch> batch);
 
  private:
-  // Room in the open batch, which is submitted first where it has too little.
+  // Room in the open batch. A batch that has too little is submitted first.
   size_t Reserve(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Submit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Null, with the request as it was: not by a kernel of our own.

@@ -13,13 +13,13 @@
 
 namespace msprobe::capture {
 
-// Probes of one device's tensors. Each run launches what reads the tensor on the current stream, by out= operators into
-// memory of the table, which is allocated here and never again: legal while a stream is captured into a graph, and
-// replayed with it. Nobody waits before Gather, which waits for the device and copies the used part of the memory once.
+// Probes of one device's tensors. Each run reads the tensor on the current stream, by out= operators into the table's
+// memory. That memory is allocated once, so a run is legal while a stream is captured into a graph, and is replayed
+// with it. Only Gather waits for the device; it copies the used part of the memory once.
 //
-// A form is one shape and type that a probe's tensor has had, with its place in the memory. Forms that a captured graph
-// writes to stay as long as the table; the places of those behind them are used again after Forget. Without room for a
-// form its probe runs without numbers, which is counted as a fault.
+// A form is one shape and type that a probe's tensor has had, with its place in the memory. A form that a captured
+// graph writes to stays as long as the table; the places of forms behind it are used again after Forget. Where there is
+// no room for a form, its probe runs without numbers, which is counted as a fault.
 //
 // How a tensor is read: up to 64 KiB, or to keep its bytes, or where the device cannot reduce its type: its bytes are
 // copied into the table, and the host computes the numbers and checksums. Else DeviceStatistics reduces it; then there

@@ -36,14 +36,14 @@ namespace msprobe::capture {
 //   everything else: a checksum, the        an asynchronous copy of its own into pinned memory under the ceiling; the
 //     tensor task, other types              host's numbers and checksums
 //
-// While a stream is being captured into a graph nothing is read of it: a graph is launched again without us.
+// While a stream is being captured into a graph, none of its tensors is read: the graph is launched again without us.
 //
 // One for the process. Threads: any.
 class DeviceReader {
  public:
   static DeviceReader& Get();  // in a forked child another one than the parent's
-  static void FlushAll();      // submits what is open; nothing where there is no reader
-  static void StopAll();       // ends the thread; what has not arrived is lost. It starts again when something is read
+  static void FlushAll();      // submits the open batches, if there is a reader
+  static void StopAll();       // ends the thread; readings under way are lost. The next reading starts it again
 
   struct Request {
     const at::Tensor& tensor;  // strided, not quantized, inside its storage
@@ -73,7 +73,7 @@ class DeviceReader {
   void Stop();
   void StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
-  // Settles what has arrived.
+  // Settles the batches that have arrived.
   void Look(std::deque<Submitted>& under_way);
 
   const core::Log log_{};

@@ -7,11 +7,12 @@
 
 namespace msprobe::capture {
 
-// What a device finds in one piece of a tensor, as it lies in a slab. Everything is a 32-bit float, since that is what
-// every accelerator reduces in, but for the extremes of 32- and 64-bit integers, which floats cannot hold.
+// The findings of a device in one piece of a tensor, as they lie in a slab. Everything is a 32-bit float, the type in
+// which every accelerator reduces; only the extremes of 32- and 64-bit integers are not, as floats cannot hold them.
 //
-// The sums do not overflow, whatever finite values a piece has: they are of elements divided by a power of two, that of
-// the largest absolute value among them, so that nothing is rounded. NaN and infinite elements count as 0 in them.
+// The sums do not overflow, whatever finite values a piece has. Elements are divided before they are added, by the
+// power of two of the largest absolute value among them, so that nothing is rounded. NaN and infinite elements count as
+// 0.
 struct DeviceRow {
   float max = 0;  // of the finite elements; meaningless when there is none
   float min = 0;
@@ -22,7 +23,7 @@ struct DeviceRow {
   float positive_inf_count = 0;
   float negative_inf_count = 0;
   float zero_count = 0;
-  float sum_rest = 0;  // what sum lacks, where a device knows it: else pieces of one large mean seem to differ in it
+  float sum_rest = 0;  // what rounding took from sum, where a device knows it. Pieces of one large mean need it
   int64_t integer_max = 0;
   int64_t integer_min = 0;
 };
@@ -42,9 +43,9 @@ struct DevicePiece {
   int64_t elements = 0;
 };
 
-// The statistics of a tensor from its pieces, which together have each element `repeats` times in truth (expanded
-// dimensions are read once). Summed in doubles: relative errors of mean, norm and variance are those of float sums
-// over one piece.
+// The statistics of a tensor from its pieces. Each element that was read stands for `repeats` elements of the tensor,
+// as expanded dimensions are read once. Summed in doubles: mean, norm and variance have the relative error of float
+// sums over one piece.
 stats::Statistics CombinePieces(std::span<const DevicePiece> pieces, DeviceRowKind kind, bool is_bool, int64_t repeats);
 
 }  // namespace msprobe::capture

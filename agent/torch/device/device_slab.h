@@ -11,11 +11,11 @@
 
 namespace msprobe::capture {
 
-// The next offset in memory of a device at which every type may stand.
+// The next offset in a device's memory that is aligned for every type.
 constexpr size_t Aligned(size_t offset) { return (offset + 63) / 64 * 64; }
 
-// Memory on a device that results are gathered in, and as much on the host (pinned, where the backend has such) that
-// it is copied to: once, when it is submitted, without anybody waiting.
+// Memory on a device that gathers results, and as much memory on the host (pinned, where the backend can). The results
+// are copied to the host once, when the slab is submitted, and nobody waits.
 //
 // Reserve and write on the device; Submit; ask Arrived until it says so; read host(); Reset and start over.
 //
@@ -31,7 +31,7 @@ class DeviceSlab {
   // A contiguous tensor on the device at an offset (of any type that divides it).
   at::Tensor View(size_t offset, c10::ScalarType type, c10::IntArrayRef sizes) const;
 
-  // Copies what is reserved to the host behind all that the stream has been given so far, and marks the place.
+  // Copies the reserved part to the host, behind everything that the stream has been given so far, and marks the place.
   void Submit();
   bool Arrived() const { return event_.query(); }
   std::span<const std::byte> host() const { return {static_cast<const std::byte*>(host_.const_data_ptr()), used_}; }

@@ -19,7 +19,7 @@ bool ReducesOnDevice(c10::ScalarType type);
 //
 // One DeviceStatistics serves one stream, whose order keeps its scratch memory from being overwritten too early.
 //
-// Not thread-safe. Under QuietDispatch; throws what libtorch throws, for an operator that a backend lacks for example.
+// Not thread-safe. Under QuietDispatch. Throws what libtorch throws, such as for an operator that a backend lacks.
 class DeviceStatistics {
  public:
   // Flags are counted in floats, which are exact up to 2^24.

@@ -22,19 +22,19 @@
 
 namespace msprobe::capture {
 
-// What was read of host memory and is surely the same still, so that it need not be read again: the statistics and
-// checksums of parameters, step after step.
+// Statistics and checksums of host memory that has not changed since it was read, so that parameters need not be read
+// again step after step.
 //
-// Surely means that the kernel watches the memory (stats::WriteWatch): no address, version counter or list of operators
-// is trusted, because fused optimizers, collectives, custom operators, .data, numpy and DLPack all write without moving
-// a version. Where the kernel cannot watch, nothing is remembered. Only memory of torch's own allocator is watched:
-// what is mapped from files or shared with other processes can change without a write of this process.
+// The kernel watches the memory for writes (stats::WriteWatch). No address, version counter or list of operators is
+// trusted, because fused optimizers, collectives, custom operators, .data, numpy and DLPack all write without moving a
+// version. Where the kernel cannot watch, nothing is remembered. Only memory of torch's own allocator is watched:
+// memory that is mapped from files or shared with other processes can change without a write of this process.
 //
 // What is remembered:
 // 1. Tensors whose storage has at least WriteWatch::kSmallest bytes and has outlived a step, and leaves that require
-//    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write. What
-//    requires grad in grad mode is not even noted: a training step's activations do not outlive it.
-// 2. Of each, several views: an entry is for one data pointer, dtype, shape, strides and lazy bit.
+//    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write. A
+//    tensor that requires grad in grad mode is not even noted: a training step's activations do not outlive it.
+// 2. Several views of each: an entry is for one data pointer, dtype, shape, strides and lazy bit.
 // 3. Memory that was written is read again; it is armed again after kPatience steps, twice as many each time.
 // 4. One answer in kVerifyEvery is read again whole. If that differs while the kernel says that nothing was written,
 //    Verify says so and nothing is remembered any more.
@@ -57,8 +57,8 @@ class RememberedStatistics {
     bool verify = false;  // read it all the same, and give what was found to Verify
   };
 
-  // Looks `view`, the memory of `tensor`, up; if it is known, sets the numbers of `leaf`. Call before reading it: where
-  // it is to be remembered its memory is armed here. `storage` is that of the tensor.
+  // Looks up `view`, the memory of `tensor`; where it is known, sets the numbers of `leaf`. Call this before reading
+  // the memory: if it is to be remembered, it is armed here.
   Place Recall(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf* leaf);
   // Keeps what was read after Recall had given `place`.
   void Remember(const Place& place, const stats::TensorView& view, const core::Leaf& leaf);
@@ -67,7 +67,7 @@ class RememberedStatistics {
 
   // Bytes that were sent before and are the same still, in place of a copy; null: copy them, and tell NameBytes.
   std::shared_ptr<core::Payload> RecallBytes(const Place& place, const stats::TensorView& view);
-  // `name` is that of these bytes; they are recalled from when the sender has announced them.
+  // `name` names these bytes. They are recalled once the sender has announced them.
   void NameBytes(const Place& place, const stats::TensorView& view, const std::shared_ptr<core::PayloadName>& name);
 
   void EndStep();

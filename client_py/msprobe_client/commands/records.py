@@ -178,6 +178,7 @@ def _note(record: Record) -> str:
     notes = [] if record.complete else ["never ended"]
     notes += ["fault"] if record.fault else []
     notes += ["recompute"] if record.recompute else []
+    notes += ["touched"] if record.touched else []
     return ", ".join(notes)
 
 
@@ -194,6 +195,7 @@ def _record_row(record: Record) -> Iterator[dict[str, Any]]:
         "raised": record.raised,
         "fault": record.fault,
         "recompute": record.recompute,
+        "touched": record.touched,
         "parent": record.parent,
         "fields": record.fields,
     }

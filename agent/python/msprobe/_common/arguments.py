@@ -4,10 +4,9 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from msprobe._common.errors import MsprobeError
 
+_TENSORS = ("torch.Tensor", "mindspore.Tensor")  # package and class
 Rows = tuple[int, int, int]  # tokens of the batch, and the request's first and behind its last
 
 
@@ -19,7 +18,12 @@ def is_integer(value: Any) -> bool:
         operator.index(value)
     except TypeError:
         return False
-    return not isinstance(value, torch.Tensor)
+    return not _is_tensor(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    """Of a framework, which need not be imported for this."""
+    return any(f"{kind.__module__.partition('.')[0]}.{kind.__name__}" in _TENSORS for kind in type(value).__mro__)
 
 
 def text(value: Any, name: str) -> str | None:
@@ -95,12 +99,12 @@ def request_rows(request: str, scheduled: Mapping[str, int]) -> Rows | None:
     return sum(scheduled.values()), begin, begin + scheduled[request]
 
 
-def models(value: Any) -> list[Any]:
-    """A list that holds the model, or the list of models as one."""
+def models(value: Any, kind: type, shown: str) -> list[Any]:
+    """A list that holds the model, or the list of models as one. kind: the framework's class of modules, shown so."""
     if value is None:
         return []
     several = isinstance(value, (list, tuple))
     for each in value if several else [value]:
-        if not isinstance(each, torch.nn.Module):
-            raise MsprobeError(f"model is a {type(each).__name__}; it should be a torch.nn.Module or a list of them")
+        if not isinstance(each, kind):
+            raise MsprobeError(f"model is a {type(each).__name__}; it should be a {shown} or a list of them")
     return [list(value)] if several else [value]

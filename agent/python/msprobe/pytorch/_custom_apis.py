@@ -5,7 +5,8 @@ from typing import Any
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
-from msprobe.pytorch.interception import Interception, Swap, make_api, read_names, stand_in
+from msprobe._common.swaps import Swap, read_names, stand_in
+from msprobe.pytorch.interception import Interception, make_api
 
 _NAMES = Path(__file__).parent / "api_names.txt"
 

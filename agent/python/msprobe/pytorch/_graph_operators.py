@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from msprobe._common import log
+from msprobe._common.swaps import read_names
 from msprobe.pytorch._graph_plan import Call, GraphPlan, frames_of, module_path
-from msprobe.pytorch.interception import Interception, read_names
+from msprobe.pytorch.interception import Interception
 
 _followers: "weakref.WeakSet[GraphOperators]" = weakref.WeakSet()
 

@@ -12,7 +12,7 @@ import torch
 
 from msprobe import _agent
 from msprobe._common import log
-from msprobe.pytorch._open_agent import PACKAGE
+from msprobe._common.opening import PACKAGE
 
 Field = tuple[Any, ...]
 _NOT_USERS = (str(PACKAGE), str(Path(__file__).parent.parent))  # ours, linked or not

@@ -73,6 +73,11 @@ class ModuleInputs:
         if missed:
             log.warning(f"load: not called while capturing, so not replaced: {', '.join(missed)}")
 
+    def __call__(self, call: Any) -> Any:
+        """A stage of the chain that calls pass through: the call goes on with the other dump's inputs."""
+        args, kwargs = self.replace(call.name, call.args, call.kwargs) or (call.args, call.kwargs)
+        return call(*args, **kwargs)
+
     def replace(
         self, full_name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:

@@ -19,13 +19,14 @@ from msprobe._common.errors import MsprobeError, end_with_message
 from msprobe._common.followed_config import FollowedConfig
 from msprobe._common.leaving import leave
 from msprobe._common.live_control import LiveControl
+from msprobe._common.service import Service
 from msprobe._common.step_bounds import StepBounds
 from msprobe.pytorch._custom_apis import CustomApis
 from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
-from msprobe.pytorch._open_agent import Service, distributed_rank, open_agent
+from msprobe.pytorch._open_agent import distributed_rank, open_agent
 from msprobe.pytorch._saving import Saver
 from msprobe.pytorch.interception import Interception
 
@@ -141,7 +142,7 @@ class PrecisionDebugger:
         request each forward pass holds is recorded, so that a token of a request can be asked for.
         """
         cls._the()._start(
-            arguments.models(model),
+            arguments.models(model, torch.nn.Module, "torch.nn.Module"),
             arguments.token_range(token_range),
             arguments.rank_id(rank_id),
             arguments.scheduled_tokens(scheduled_tokens),
@@ -447,7 +448,7 @@ class PrecisionDebugger:
             if active:
                 self._loaded.hook(self._submodules())
         else:
-            self._agent.load_module_inputs(self._loaded.names, self._loaded.replace if active else None)
+            self._agent.set_stage("load", self._loaded if active else None, records=self._loaded.names)
 
     def _find_bench(self) -> None:
         step = self.service.current_iter

@@ -14,10 +14,11 @@ from msprobe._common.errors import MsprobeError, end_with_message
 from msprobe._common.followed_config import FollowedConfig
 from msprobe._common.leaving import leave
 from msprobe._common.live_control import LiveControl
+from msprobe._common.service import Service
 from msprobe._common.step_bounds import StepBounds
 from msprobe.pytorch._graph_forward import ProbedModules
 from msprobe.pytorch._graph_plan import GraphPlan
-from msprobe.pytorch._open_agent import Service, distributed_rank, open_agent
+from msprobe.pytorch._open_agent import distributed_rank, open_agent
 from msprobe.pytorch.acl_save import flush_saves
 
 _LEVELS = ("L0", "L1", "mix")

@@ -1,19 +1,15 @@
-"""Which functions are intercepted, and putting that in and back.
+"""Which of torch's functions are intercepted, and putting that in and back.
 
-C functions and methods are swapped in C++ (method_swap.h). A Python function keeps its identity too: it is given other
-code, whose one constant is our callable; that callable runs a twin which has the old code. Objects that go by two names
-get a stand-in at one.
+C functions and methods are swapped in C++ (method_swap.h), Python functions by their code (msprobe._common.swaps).
+Objects that go by two names get a stand-in at one.
 """
 
 import contextlib
 import functools
 import importlib
-import inspect
-import re
 import sys
 import threading
 import types
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,8 @@ from typing import Any
 import torch
 
 from msprobe import _agent
+from msprobe._common import swaps
+from msprobe._common.swaps import AttributeSwap, CodeSwap, Swap, copied, read_names, recorded
 from msprobe.pytorch import _seen_by_compiler
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
@@ -34,115 +32,7 @@ _RECEIVERS: dict[str, list[int]] = {
     ).split()
 } | {"gather": [1]}
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", SyntaxWarning)
-    _SHIM = compile("def shim(*args, **kwargs): return 'callable'(*args, **kwargs)", "<msprobe>", "exec").co_consts[0]
-
-
-def read_names(text: str) -> dict[str, list[str]]:
-    """The sections of api_names.txt: heading -> names."""
-    sections: dict[str, list[str]] = {}
-    heading = ""
-    for line in text.splitlines():
-        if match := re.fullmatch(r"\[(.+)\]", line):
-            heading = match[1]
-            sections[heading] = []
-        elif line and not line.startswith("#"):
-            sections[heading] += line.split()
-    return sections
-
-
-def copied(function: types.FunctionType) -> types.FunctionType:
-    """Another function of the same code."""
-    twin = types.FunctionType(
-        function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-    )
-    twin.__kwdefaults__, twin.__annotations__ = function.__kwdefaults__, function.__annotations__
-    twin.__qualname__, twin.__doc__ = function.__qualname__, function.__doc__
-    twin.__dict__.update(function.__dict__)
-    return twin
-
-
-class CodeSwap:
-    """Other code for one Python function, which calls what intercept(twin) gives."""
-
-    def __init__(self, function: types.FunctionType, intercept: Callable[[types.FunctionType], Any]) -> None:
-        self.function = function
-        self.original = function.__code__
-        interceptor = intercept(copied(function))
-        consts = tuple(interceptor if const == "callable" else const for const in _SHIM.co_consts)
-        self.shim = _SHIM.replace(
-            co_consts=consts,
-            co_freevars=function.__code__.co_freevars,
-            co_name=function.__code__.co_name,
-            co_filename=function.__code__.co_filename,  # inspect.getsource shows the function's own
-            co_firstlineno=function.__code__.co_firstlineno,
-        )
-        _agent.hide_code(self.shim)
-        _seen_by_compiler.note_replacement(self.original, self.shim)
-
-        try:
-            self.signature: inspect.Signature | None = inspect.signature(function)
-        except (TypeError, ValueError):
-            self.signature = None
-
-    def install(self) -> None:
-        self.function.__code__ = self.shim
-        if self.signature is not None:
-            self.function.__signature__ = self.signature  # type: ignore[attr-defined]
-
-    def restore(self) -> None:
-        self.function.__code__ = self.original
-        self.function.__dict__.pop("__signature__", None)
-
-
-class AttributeSwap:
-    """Another object at one attribute, where the object itself cannot carry the interception."""
-
-    def __init__(self, owner: Any, name: str, replacement: Any) -> None:
-        self.owner, self.name = owner, name
-        # As it stands there: a class holds functions that what is got from it no longer binds. None: it is inherited.
-        self.original, self.replacement = self._standing(), replacement
-        got = replacement.__func__ if isinstance(replacement, staticmethod) else replacement
-        _seen_by_compiler.note_replacement(getattr(owner, name), got)
-
-    def install(self) -> None:
-        if self._standing() is self.original:
-            setattr(self.owner, self.name, self.replacement)
-
-    def restore(self) -> None:
-        if self._standing() is not self.replacement:  # somebody else's
-            return
-        if self.original is None:
-            delattr(self.owner, self.name)
-        else:
-            setattr(self.owner, self.name, self.original)
-
-    def _standing(self) -> Any:
-        return getattr(self.owner, "__dict__", {}).get(self.name)
-
-
-Swap = CodeSwap | AttributeSwap
-
-
-def recorded(function: types.FunctionType, kind: str, **options: Any) -> CodeSwap:
-    """kind and options as _agent.intercept has them."""
-    return CodeSwap(function, lambda twin: _agent.intercept(twin, kind, **options))
-
-
-def stand_in(owner: Any, name: str, api: Any) -> list[Swap]:
-    """Swaps by which calls of owner.name are recorded, and calls of the same function by other names are not."""
-    original = getattr(owner, name)
-    replacement: Any
-    if isinstance(original, types.FunctionType):
-        replacement = copied(original)
-        swaps: list[Swap] = [recorded(replacement, "api", api=api)]
-    else:
-        replacement = _agent.intercept(original, "api", api=api)
-        swaps = []
-    if isinstance(inspect.getattr_static(owner, name, None), staticmethod | classmethod):
-        replacement = staticmethod(replacement)  # what was got is bound already
-    return [*swaps, AttributeSwap(owner, name, replacement)]
+swaps.on_replacement.append(_seen_by_compiler.note_replacement)
 
 
 class Interception:
