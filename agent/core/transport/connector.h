@@ -18,36 +18,41 @@ namespace msprobe::core {
 // How a session reaches its server.
 struct Route {
   std::vector<std::string> targets;        // of ParseServerAddresses; none with an embedded server
-  std::optional<EmbeddedServer> embedded;  // which asks for nothing
+  std::optional<EmbeddedServer> embedded;  // needs no access
   ServerAccess access;
-  std::string settled;  // of several targets the one that has welcomed the session; empty: none yet
+  std::string settled;  // the one of several targets that has welcomed the session; empty: none yet
 };
 
-// As the process of that session would have reached it: `settled` as above, `binary` as EmbeddedServer::Prepare.
+// The route that the session's own process would have taken. `settled` as in Route, `binary` as in
+// EmbeddedServer::Prepare.
 absl::StatusOr<Route> RouteOf(const SessionOrigin& origin, const std::string& settled, const std::string& binary);
 
-// Decides when to try to reach which server, and starts the embedded one where nobody answers. Says once that the
-// server cannot be reached, and once that it can again.
+// Decides when to try which server, and starts the embedded one where no server answers. Tells the user once that the
+// server cannot be reached, and once that it can be again.
 //
-// Of several servers of a cluster one after the other is asked until one welcomes the session, or says where it
-// belongs. From then on it is that server's: it alone knows how far it has come. Threads: one.
+// The servers of a cluster are asked one after the other, until one welcomes the session or says which server it
+// belongs to. From then on the session stays with that server, which alone knows how far it has come.
+//
+// Threads: one.
 class Connector {
  public:
   using Clock = Doorbell::Clock;
 
   Connector(Route route, std::shared_ptr<Doorbell> bell, const Log* log);
 
-  // A stream that has just been started; null before next_attempt() and where there is no address yet.
+  // Starts a stream. Null: it is not yet next_attempt(), or there is no address yet.
   std::unique_ptr<IngestStream> TryStart(Clock::time_point now);
   Clock::time_point next_attempt() const { return next_attempt_; }
-  // What the last attempt failed of; empty: it did not, or there was none.
+  // Why the last attempt failed; empty: it did not, or there was none.
   const std::string& trouble() const { return trouble_; }
   // Where the last stream was started.
   const std::string& target() const { return target_; }
 
-  void Succeeded(const std::string& server_version);  // a handshake
+  // The server has welcomed the session.
+  void Succeeded(const std::string& server_version);
+  // The stream has ended, or could not be started.
   void Failed(Clock::time_point now, const grpc::Status& status);
-  // Instead of Failed, where the server said that the session belongs to another one.
+  // Instead of Failed: the server said that the session belongs to the one at `address`.
   void Redirected(Clock::time_point now, const std::string& address);
 
  private:
@@ -60,9 +65,9 @@ class Connector {
   const Log* const log_;
 
   std::string target_;   // of the last attempt
-  std::string settled_;  // that has welcomed the session; empty: none yet
+  std::string settled_;  // the server that has welcomed the session; empty: none yet
   std::string trouble_;
-  std::string told_;  // where it was redirected to; empty: nowhere
+  std::string told_;  // where the session was redirected to; empty: nowhere
   size_t next_target_ = 0;
   int redirects_ = 0;  // since the last server that welcomed or failed
   bool target_failed_ = false;

@@ -12,13 +12,13 @@
 
 namespace msprobe::core {
 
-// What somebody asks of a running process, through its server. Numbered as msprobe.v1.ControlCommand.Action.
+// A command from a user to a running process, through its server. Numbered as msprobe.v1.ControlCommand.Action.
 struct ControlCommand {
   enum class Action : uint8_t { kStatus = 0, kStart = 1, kStop = 2, kSet = 3, kNext = 4, kRequest = 5 };
   uint64_t id = 0;
   Action action = Action::kStatus;
   std::string settings_json;  // kSet: fields of the configuration, an object
-  uint32_t steps = 0;         // kNext, kRequest: so many, then stop; 0: no end
+  uint32_t steps = 0;         // kNext, kRequest: capture so many steps, then stop; 0: no end
   std::string request;        // kRequest
   std::string asked_by;
 };
@@ -29,7 +29,7 @@ struct ControlAnswer {
   bool refused = false;
 };
 
-// What the program says of itself.
+// The state that the program reports.
 struct ControlState {
   bool enabled = false;    // the next step that begins is captured (as far as step, rank and request allow)
   bool capturing = false;  // between start() and stop()
@@ -40,21 +40,23 @@ struct ControlState {
   int64_t steps_left = -1;  // of kNext; -1: no end
 };
 
-// Between the sender, which hears the server, and the program, which obeys where a step begins or ends.
+// Hands commands from the sender, which hears the server, to the program, which obeys where a step begins or ends, and
+// hands the program's answers back.
 //
 // Threads: any.
 class ControlMailbox {
  public:
-  // `ring` wakes the sender: there is an answer.
+  // `ring` wakes the sender, since there is an answer.
   explicit ControlMailbox(std::function<void()> ring) : ring_(std::move(ring)) {}
 
-  // The sender: a command came.
+  // Called by the sender: a command came.
   void Put(ControlCommand command);
-  // The program: cheap where nothing waits.
+
+  // Called by the program: whether there are commands to Take. Cheap.
   bool waiting() const { return waiting_.load(std::memory_order_acquire); }
   std::vector<ControlCommand> Take();
-  // The program has done (or refused) a command. The answer goes out with the state that SetState tells next: nobody
-  // hears that it was done together with how things stood before.
+  // The program has obeyed or refused a command. The answer goes out with the next SetState, so that nobody hears of
+  // the command together with the state before it.
   void Answer(uint64_t command, std::string said, bool refused);
   void SetState(ControlState state);
 
@@ -75,12 +77,12 @@ class ControlMailbox {
   Report report_ ABSL_GUARDED_BY(mu_);
 };
 
-// A session that a server can reach the program through.
+// A session through which a server can reach the program.
 class Controlled {
  public:
   virtual ~Controlled() = default;
   virtual ControlMailbox& control() = 0;
-  // Connects now, and again whenever the connection is lost, whether or not there is something to send.
+  // Connects now, and again whenever the connection is lost, even while there is nothing to send.
   virtual void StayConnected() = 0;
 };
 

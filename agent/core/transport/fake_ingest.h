@@ -13,8 +13,9 @@
 
 namespace msprobe::core {
 
-// An Ingest service in this process that keeps what it is sent in memory and holds the sender to the protocol: a
-// sequence gap, a definition that is missing, or a payload chunk nobody asked for is noted in violations().
+// An Ingest service in this process. It keeps in memory what it is sent, and notes in violations() where the sender
+// breaks the protocol: a gap in the sequence, a missing definition, a payload chunk that nobody asked for.
+//
 // Threads: any.
 class FakeIngest final : public v1::Ingest::Service {
  public:
@@ -22,27 +23,27 @@ class FakeIngest final : public v1::Ingest::Service {
     int end_stream_after = 0;           // batches and chunks of one stream; 0: never
     bool acknowledge = true;            // false: takes batches but never makes them durable
     bool exports = false;               // capability "export", answered at once
-    bool want_payloads = true;          // false: says that it has them all
+    bool want_payloads = true;          // false: it says that it has them all
     std::string refuse_structure = {};  // INVALID_ARGUMENT for a batch that defines a structure of this name
     uint64_t bytes_per_second = 0;
     std::string redirect_to = {};  // every stream is sent there
     bool takes_chunks = false;     // capability "payload_chunks"
     bool reads_memory = false;     // capabilities "payload_chunks" and "shared_memory"
-    bool misreads_memory = false;  // finds other bytes there than the agent had
-    uint64_t overtaken = 0;        // batches of a former stream that it takes behind the first one of this stream
+    bool misreads_memory = false;  // it finds other bytes there than the agent had
+    uint64_t overtaken = 0;        // batches of a former stream that come behind the first one of this stream
   };
 
   explicit FakeIngest(std::string socket_path) : socket_path_(std::move(socket_path)) {}
   ~FakeIngest() override { Stop(); }
 
   void Start();
-  void Stop();    // what was made durable stays; the rest is forgotten
-  void Forget();  // everything, as if the data were gone
+  void Stop();    // what was made durable stays, and the rest is forgotten
+  void Forget();  // everything is gone, also what was durable
 
   std::string address() const { return "unix:" + socket_path_; }
   void Set(const Behavior& behavior);
 
-  // Durable, in order.
+  // The durable ones, in order.
   std::vector<v1::Batch> batches() const;
   std::map<std::string, std::string> payloads() const;
   std::vector<v1::Hello> hellos() const;
@@ -60,7 +61,7 @@ class FakeIngest final : public v1::Ingest::Service {
   using Replies = std::vector<v1::ServerMessage>;
 
   grpc::Status TakeBatch(const v1::Batch& batch, Replies* replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Gives a chunk its content where that lies in the agent's memory.
+  // Reads a chunk's content from the agent's memory, where the chunk names a place there.
   void ReadMemory(v1::PayloadChunk* chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeChunk(const v1::PayloadChunk& chunk, Replies* replies) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void CheckBlock(const v1::Block& block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

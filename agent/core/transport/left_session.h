@@ -17,38 +17,39 @@
 
 namespace msprobe::core {
 
-// What a session whose process is gone left in its memory and in its spool, taken over: nobody else can, until this
-// object goes.
+// What a session left in its memory and in its spool when its process was gone. While this object lives, nobody else
+// can take it over.
 //
 // Threads: one.
 class LeftSession {
  public:
-  // Names (an id in 32 hexadecimal digits) of the sessions of which memory or spool is in `directory`: that of a spool
-  // or SharedFile::kDirectory. Of living processes too.
+  // The sessions whose memory or spool lies in `directory`, which is a spool's or SharedFile::kDirectory. Their
+  // processes may be alive. A name is the session's id in 32 hexadecimal digits.
   static std::vector<std::string> Names(const std::string& directory);
-  // Whether Names has it.
+  // Whether Names gives `name`.
   static bool IsThere(const std::string& directory, const std::string& name);
-  // Whose it is, without taking it over. As TakeOver.
+  // Whose session it is. Takes nothing over. Errors as TakeOver.
   static absl::StatusOr<SessionOrigin> Origin(const std::string& directory, const std::string& name);
 
-  // Unavailable: its process lives, or somebody else has taken it over. NotFound: nothing is there any more. DataLoss,
-  // PermissionDenied: it cannot be used, and why; it stays as it is.
+  // Unavailable: its process is alive, or somebody else has taken it over. NotFound: nothing is there any more.
+  // DataLoss, PermissionDenied: it cannot be used, and stays as it is; the message says why.
   static absl::StatusOr<std::unique_ptr<LeftSession>> TakeOver(const std::string& directory, const std::string& name);
   ~LeftSession();
 
   const SessionOrigin& origin() const { return origin_; }
-  // Of several servers the one that had welcomed it; empty: none.
+  // The one of several servers that had welcomed the session; empty: none had.
   const std::string& server() const { return server_; }
-  // About, of what is to be sent.
+  // About how many bytes there are to send.
   uint64_t bytes() const { return bytes_; }
 
   struct Sent {
     uint64_t records = 0;  // fragments that had not been packed yet
     uint64_t batches = 0, payloads = 0;
   };
-  // Sends it as its process would have, under its id, so that the server takes what it has not and nothing twice. When
-  // all is durable, and its steps exported where the server does that, its files go. Unavailable: nothing moved for
-  // `patience`, or `go_on`, asked some ten times a second whether to, was false; then it stays for the next one.
+  // Sends it as its process would have done, under the session's id, so that the server takes what it lacks and nothing
+  // twice. Deletes the session's files when all is durable and, where the server exports, its steps are exported.
+  // Unavailable: nothing moved for `patience`, or `go_on`, which is asked about ten times a second, said no; then it
+  // stays for the next process.
   using GoOn = std::function<bool(bool connected)>;
   absl::StatusOr<Sent> Send(Route route, absl::Duration patience, const GoOn& go_on, const Log* log);
 

@@ -15,29 +15,29 @@
 
 namespace msprobe::core {
 
-// Sends, on a thread of its own, what sessions before this one left with a spool directory (LeftSession). What belongs
-// to a process that lives is left to it, and what cannot be sent now is tried again.
+// Sends, on a thread of its own, what earlier sessions with the same spool directory left (LeftSession). Sessions of
+// living processes are left alone; a session that cannot be sent now is tried again.
 //
 // Threads: Start, Await and Stop from one.
 class LeftSessions {
  public:
-  // How a session is sent whose origin does not say it: an earlier version's.
+  // The route for a session whose origin does not name one, because an earlier version wrote it.
   using MakeRoute = std::function<Route()>;
 
-  // log outlives this. `server_binary` as EmbeddedServer::Prepare.
+  // `log` outlives this. `server_binary` as in EmbeddedServer::Prepare.
   LeftSessions(std::string directory, std::string server_binary, MakeRoute own_route, const Log* log);
   ~LeftSessions() { Stop(); }
 
-  // Starts the thread if there is anything of another session than `own`, a name as LeftSession's.
+  // Starts the thread if a session other than `own` (a name as in LeftSession) left something.
   void Start(const std::string& own);
-  // Whether nothing is left to be sent, or no server can be reached for it; waits for that.
+  // Waits until everything is sent or no server can be reached. False: neither came within `timeout`.
   bool Await(absl::Duration timeout);
   // Leaves the rest. Idempotent.
   void Stop();
 
  private:
   void Run(const std::string& own);
-  // Whether it has to be tried again.
+  // Sends one session. True: it has to be tried again.
   bool Try(const std::string& name, bool first);
   absl::StatusOr<Route> RouteOfSession(const LeftSession& left) const;
 
@@ -46,7 +46,7 @@ class LeftSessions {
   const MakeRoute own_route_;
   const Log* const log_;
   std::thread thread_;
-  absl::Time connected_by_ = absl::InfiniteFuture();  // else nobody waits on
+  absl::Time connected_by_ = absl::InfiniteFuture();  // Await ends where no server is connected then
   std::atomic<bool> stop_{false};
   std::atomic<bool> done_{false};
   std::atomic<bool> connected_{false};

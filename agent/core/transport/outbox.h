@@ -18,32 +18,33 @@
 
 namespace msprobe::core {
 
-// Batches and payloads that the server has not yet made durable, in memory or spooled.
+// Holds batches and payloads, in memory or in the spool, until the server has made them durable.
 //
 // Invariants:
 // 1. Batches have consecutive sequences: freed_through() + 1 to last_sequence().
 // 2. A payload is held once, however often it is announced, from its announcement until Stored.
-// 3. What is in memory is charged to the budget; what is spooled is not.
+// 3. What lies in memory is charged to the budget; what lies in the spool is not.
 // 4. A payload that is lent stays where it is, in memory, until it is stored or dropped or lending ends.
-// 5. Once Append has returned, the session's memory lists the batch and what it announced first, until they are
-//    durable, stored or spooled.
+// 5. Once Append has returned, the session's memory lists the batch and the payloads that it announced first, until
+//    they are durable, stored or spooled.
 //
-// Threads: one (the sender). The shared bytes given out may outlive the entry, on any thread.
+// Threads: one (the sender). Bytes that were given out stay valid as long as their owner, on any thread.
 class Outbox {
  public:
   Outbox(MemoryBudget* budget, Spool* spool, std::shared_ptr<SessionMemory> memory = SessionMemory::Private());
   ~Outbox();
 
   void Append(PackedBatch batch);
-  // What a dead process held.
+  // What a process held when it died.
   struct Left {
     std::vector<Spool::Found> spooled = {};  // in the order of the spool
     std::vector<SessionMemory::Left::Piece> batches = {}, payloads = {};
-    std::optional<uint64_t> freed_through = {};  // absent: all before the first that is there
-    uint64_t cut_through = 0;                    // batches up to here there were
-    uint64_t last_entry = 0;                     // of the queue, in batches
+    std::optional<uint64_t> freed_through = {};  // absent: all batches before the first one that is there
+    uint64_t cut_through = 0;                    // the last batch that was made
+    uint64_t last_entry = 0;                     // the last entry of the queue that is in a batch
   };
-  // Holds it. A batch that is missing has no bytes. Only while nothing is held. DataLoss: it cannot be true.
+  // Holds it from now on. Only while nothing is held. A batch that is missing has no bytes. DataLoss: what `left` says
+  // contradicts itself.
   absl::Status Restore(Left left);
   void Acknowledge(uint64_t durable_through);
 
@@ -53,13 +54,14 @@ class Outbox {
   // The queue's entries that durable batches cover.
   uint64_t durable_entry() const { return durable_entry_; }
 
-  // The bytes of a held batch as a serialized AgentMessage. Not OK: the spool could not give it back, or it is missing.
+  // The bytes of a held batch, a serialized AgentMessage. An error: the spool could not give them back, or the batch is
+  // missing.
   struct Bytes {
     std::shared_ptr<const void> owner;
     std::string_view view;
   };
   absl::StatusOr<Bytes> BatchBytes(uint64_t sequence) const;
-  // Puts other bytes in the place of a held batch's.
+  // Gives a held batch other bytes.
   void ReplaceBatch(uint64_t sequence, std::string_view bytes);
   struct BatchSummary {
     uint32_t first_step = 0;
@@ -69,10 +71,10 @@ class Outbox {
 
   void Stored(const std::string& hash);
   bool Holds(const std::string& hash) const { return payloads_.contains(hash); }
-  // After a reconnection: what durable batches announced and the server does not miss is stored.
+  // After a reconnection: the server has every payload that a durable batch announced, but the `missing` ones.
   void StoredUnlessMissing(uint64_t durable_through, const std::vector<std::string>& missing);
-  // Up to `size` bytes from `offset` on; what is spooled is read piece by piece, and verified with the first. NotFound:
-  // not held. Otherwise as BatchBytes; the bytes stay alive as long as their owner.
+  // Up to `size` bytes from `offset` on. A spooled payload is read piece by piece, and verified at its first one.
+  // NotFound: it is not held. Other errors as BatchBytes.
   struct PayloadPart {
     std::shared_ptr<const void> owner;
     std::string_view bytes;
@@ -80,32 +82,32 @@ class Outbox {
     std::optional<uint64_t> shared_offset;  // of the bytes in the session's SharedFile
   };
   absl::StatusOr<PayloadPart> ReadPayload(const std::string& hash, uint64_t offset, size_t size) const;
-  // Whether what ReadPayload gave is still what was captured.
+  // Whether the bytes that ReadPayload gives are still those that were captured.
   bool Intact(const std::string& hash) const;
   void DropPayload(const std::string& hash) { Stored(hash); }
 
   // The server may read the payload's memory from now on.
   void Lend(const std::string& hash);
-  // Of one payload, which is then no longer shared; of all, which are.
+  // The server reads it no longer: this payload, which is not lent again; all payloads, which may be.
   void EndLending(const std::string& hash);
   void EndLending();
   bool IsLent(const std::string& hash) const;
   size_t lent_bytes() const { return lent_bytes_; }
 
-  // Payloads held that batches up to `sequence` announced first.
+  // How many payloads are held that batches up to `sequence` announced first.
   uint64_t PayloadsThrough(uint64_t sequence) const;
   uint64_t payloads() const { return payloads_.size(); }
-  // The sequence of the last batch with an entry up to `entry`; what is durable counts as freed_through().
+  // The sequence of the last batch with an entry up to `entry`; freed_through() where that batch is durable.
   uint64_t SequenceOfEntry(uint64_t entry) const;
 
-  // Moves the oldest batch that is in memory, and what it announced first, to the spool. False: nothing moved, because
-  // nothing is left in memory or the spool took no more.
+  // Moves the oldest batch in memory, with the payloads that it announced first, to the spool. False: no batch is in
+  // memory, or the spool takes no more.
   bool SpillOldest();
-  // Moves everything, what is not a copy too, as the program that owns it ends. False: the spool took only a part, from
-  // the oldest on.
+  // Moves everything, also the payloads that are the program's own memory, since the program ends. False: the spool
+  // took only a part, the oldest first.
   bool SpillAll();
   bool spool_full() const { return spool_full_; }
-  // What lies in memory alone, that which outlives the process or that which does not.
+  // How much lies in memory alone: in memory that outlives the process, or in memory that does not.
   struct Counts {
     uint64_t batches = 0, payloads = 0;
   };
@@ -113,7 +115,7 @@ class Outbox {
 
  private:
   struct Batch {
-    std::shared_ptr<const MappedMemory> memory;  // perhaps of several
+    std::shared_ptr<const MappedMemory> memory;  // several small batches may share it
     std::string_view bytes;                      // in memory
     Listing listing;
     std::optional<Spool::Place> place;  // with null memory
@@ -131,7 +133,7 @@ class Outbox {
   };
 
   const Batch& Get(uint64_t sequence) const { return batches_[sequence - freed_through_ - 1]; }
-  // Puts the bytes into memory that outlives the process, where there is room.
+  // Copies the bytes into memory that outlives the process, where that has room.
   void Keep(uint64_t sequence, std::string_view bytes, Batch& batch);
   char* Reserve(size_t size, std::shared_ptr<const MappedMemory>& memory);
   void Forget(Batch& batch);
@@ -141,7 +143,7 @@ class Outbox {
   MemoryBudget* const budget_;
   Spool* const spool_;
   const std::shared_ptr<SessionMemory> memory_;
-  std::shared_ptr<const MappedMemory> block_;  // of small batches, one behind the other
+  std::shared_ptr<const MappedMemory> block_;  // small batches lie in it one behind the other
   size_t block_used_ = 0;
   std::deque<Batch> batches_;
   uint64_t freed_through_ = 0;

@@ -26,45 +26,50 @@ struct AnnouncedPayload {
 struct PackedBatch {
   uint64_t sequence = 0;
   std::string bytes;        // a serialized v1::AgentMessage with the batch
-  uint64_t last_entry = 0;  // the queue's entries up to this one are in this batch or an earlier one
+  uint64_t last_entry = 0;  // entries of the queue up to this one are in this batch or in an earlier one
   uint32_t first_step = 0;
   uint64_t fragments = 0;
   std::vector<AnnouncedPayload> payloads;
 };
 
-// Turns fragments into batches of columns. Every batch defines the structures and stacks that it is the first to use,
-// so the batches of a session in order are complete at every prefix.
+// Turns fragments into batches of columns. A batch defines the structures and stacks that it is the first to use, so
+// whoever has the first batches of a session, however many, can read them all.
 //
-// Hashes payloads that have no name yet and reads source lines: it runs in the sender. Threads: one.
+// It also hashes payloads that have no name yet, and reads source lines: work for the sender, not for a capturing
+// thread.
+//
+// Threads: one.
 class Packer {
  public:
   static constexpr size_t kMaxFragments = 4096;
   static constexpr size_t kMaxBytes = size_t{1} << 20;
-  // A fragment larger than this would not fit a message; it becomes a gap.
+  // A larger fragment would not fit into a message; it becomes a gap.
   static constexpr size_t kLargestFragment = size_t{3} << 20;
 
   Packer(std::string session, const Dictionary* dictionary);
 
-  // Moves the payloads out of `leaves`, which are those of `fragment`. False: the fragment does not fit its structure
-  // (or is too large, or has changed) and a gap stands in its place.
+  // `leaves` are those of `fragment`; their payloads move out of them. False: the fragment does not fit its structure,
+  // is too large, or has changed since it was captured; a gap takes its place.
   bool Add(const Fragment& fragment, std::vector<Leaf>& leaves);
   void AddMarker(const v1::Marker& marker);
 
-  // What is added comes from a file: each fragment's digest is taken again, and one that has changed becomes a gap.
+  // What is added from now on comes from a file. Each fragment's digest is computed again, and a fragment that has
+  // changed becomes a gap.
   void Verify() { verifies_ = true; }
 
-  // The next batch has this sequence. Only while nothing was cut.
+  // The first batch gets this sequence. Only before the first Cut.
   void ContinueAt(uint64_t sequence) { next_sequence_ = sequence; }
 
   bool empty() const { return batch_->items_size() == 0; }
   bool full() const { return packed_.fragments >= kMaxFragments || bytes_ >= kMaxBytes; }
 
-  // What has been added since the last cut, under the next sequence. Not when empty.
+  // Makes a batch, with the next sequence, of what has been added since the last Cut. Not while empty.
   PackedBatch Cut(uint64_t last_entry);
 
-  // Everything that the session has interned, for a server that has lost it.
+  // All the definitions of the session so far, for a server that has lost them.
   void CopyDefinitions(v1::Batch* batch);
-  void RestateDefinitions() { CopyDefinitions(batch_); }  // in the batch that is open
+  // The same, in the batch that is being made.
+  void RestateDefinitions() { CopyDefinitions(batch_); }
 
  private:
   void OpenBlock(uint32_t step, uint32_t token);

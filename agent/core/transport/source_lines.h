@@ -10,12 +10,13 @@
 
 namespace msprobe::core {
 
-// Lines of source files, each file read once. Reads the disk: not for a capturing thread.
+// Lines of source files. Each file is read once, from the disk, so this is not for a capturing thread.
+//
 // Threads: one.
 class SourceLines {
  public:
-  // Line `line` (from 1) of the file without surrounding white space, as UTF-8. Empty: there is none, or no such file,
-  // or the file is larger than 16 MiB.
+  // Line `line` (from 1) of the file, without surrounding white space, as UTF-8. Empty: there is no such line or no
+  // such file, or the file is larger than 16 MiB.
   std::string Line(const std::string& path, uint32_t line);
 
  private:

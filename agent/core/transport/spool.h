@@ -15,14 +15,15 @@
 
 namespace msprobe::core {
 
-// Files that hold what memory cannot: batches and payloads, appended, read back by place, released in any order.
+// Files for the batches and payloads that memory has no room for. Entries are appended, read back by their place, and
+// released in any order.
 //
-// On disk a segment is entries one behind the other, each
+// A file, called a segment, holds entries one behind the other, each
 //   magic "MSPL" | crc32 of everything after this field | length u64 | key length u64 | key | content   (little-endian)
-// An entry is whole or, at the end of what a crash left, recognisably not: ReadSegment stops there. The first entry of
-// each segment, under the key "origin", says whose it is (a serialized SessionOrigin; earlier versions wrote its Hello,
-// under the key "session"). A segment is locked (flock) while its process lives, and deleted when everything in it is
-// released; the quota is over what the segments hold together.
+// A crash may leave an entry that is not whole at the end; ReadSegment recognises it and stops there. The first entry
+// of each segment, under the key "origin", says whose it is (a serialized SessionOrigin; earlier versions wrote its
+// Hello, under the key "session"). A segment is locked (flock) while its process lives, and deleted when all its
+// entries are released. The quota bounds the size of all segments together.
 //
 // Threads: one.
 class Spool {
@@ -39,15 +40,15 @@ class Spool {
   // Nothing is made before the first Append. Segments are `directory`/`name`-N.spool.
   Spool(std::string directory, std::string name, uint64_t quota_bytes, std::string origin = {});
   Spool(Spool&& other) noexcept;
-  ~Spool();  // deletes the segments, but for Keep
+  ~Spool();  // deletes the segments, unless Keep was called
 
-  // ResourceExhausted: the quota, or the disk, is full; the spool is as before. Of the disk a tenth is left free, 64
-  // MiB at most.
+  // ResourceExhausted: the quota or the disk is full, and the spool is as before. A tenth of the disk is left free, but
+  // no more than 64 MiB.
   absl::StatusOr<Place> Append(std::string_view key, std::string_view content);
   absl::StatusOr<Entry> Read(const Place& place) const;
-  // Reads an entry of any size a piece at a time. DataLoss: it is not what was appended.
+  // Reads the whole entry, a piece at a time, against its checksum. DataLoss: it is not what was appended.
   absl::Status Verify(const Place& place) const;
-  // Up to `size` bytes of its content from `from` on; only Verify looks at its checksum.
+  // Up to `size` bytes of the entry's content from `from` on. Does not look at the checksum.
   struct Part {
     std::string bytes;
     bool last = false;
@@ -55,7 +56,7 @@ class Spool {
   absl::StatusOr<Part> ReadPart(const Place& place, uint64_t from, size_t size) const;
   void Release(const Place& place);
 
-  // What is not released stays on disk for TakeOver by a later process.
+  // From now on entries that are not released stay on disk, for a later process to take over.
   void Keep() { keep_ = true; }
 
   // An entry that was found on disk.
@@ -64,18 +65,18 @@ class Spool {
     Place place;
   };
   struct Left;
-  // Names of the spools in `directory` of which segments are left, of living processes too.
+  // The spools that have segments in `directory`. Their processes may be alive.
   static std::vector<std::string> Names(const std::string& directory);
-  // The spool that a process which is gone left. Unavailable: it is in use. PermissionDenied: it is
-  // another user's. DataLoss: it does not say whose it is.
+  // The spool of a process that is gone. Unavailable: it is in use. PermissionDenied: it is another user's. DataLoss:
+  // it does not say whose it is.
   static absl::StatusOr<Left> TakeOver(const std::string& directory, const std::string& name);
-  // Whose it is, of living processes too. NotFound, DataLoss: it does not say.
+  // Whose spool it is, also while its process is alive. NotFound, DataLoss: it does not say.
   static absl::StatusOr<SessionOrigin> ReadOrigin(const std::string& directory, const std::string& name);
 
   uint64_t held_bytes() const { return held_bytes_; }
   const std::string& directory() const { return directory_; }
 
-  // The entries of a segment from its start to its end or to the first that is damaged.
+  // The entries of a segment up to its end, or up to the first damaged one.
   static absl::StatusOr<std::vector<Entry>> ReadSegment(const std::string& path);
 
  private:
@@ -87,14 +88,14 @@ class Spool {
   };
 
   absl::Status OpenSegment();
-  // Takes over the segment at `path`, and adds what is whole in it.
+  // Takes over the segment at `path`, and adds its whole entries.
   absl::Status Adopt(uint32_t number, const std::string& path, Left* left);
   void Remove(std::map<uint32_t, Segment>::iterator segment);
 
   const std::string directory_;
   const std::string name_;
   const uint64_t quota_;
-  const uint64_t segment_bytes_;  // a segment is left for a new one beyond this
+  const uint64_t segment_bytes_;  // a segment of this size is followed by a new one
   const std::string origin_;
   bool keep_ = false;
   std::map<uint32_t, Segment> segments_;
