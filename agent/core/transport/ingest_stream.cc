@@ -62,7 +62,7 @@ IngestStream::IngestStream(const std::string& target, const ServerAccess::Opened
 
 bool IngestStream::Write(grpc::ByteBuffer message) {
   MutexLock lock(&mu_);
-  if (!open_ || writing_ || finished_writing_) return false;
+  if (state_ != State::kOpen || writing_) return false;
   writing_ = true;
   outgoing_ = std::move(message);
   StartWrite(&outgoing_);
@@ -71,7 +71,7 @@ bool IngestStream::Write(grpc::ByteBuffer message) {
 
 bool IngestStream::writable() const {
   MutexLock lock(&mu_);
-  return open_ && !writing_ && !finished_writing_;
+  return state_ == State::kOpen && !writing_;
 }
 
 std::vector<v1::ServerMessage> IngestStream::TakeMessages() {
@@ -86,8 +86,8 @@ std::optional<grpc::Status> IngestStream::ended() const {
 
 void IngestStream::FinishWriting() {
   MutexLock lock(&mu_);
-  if (!open_ || finished_writing_) return;
-  finished_writing_ = true;
+  if (state_ != State::kOpen) return;
+  state_ = State::kFinishing;
   StartWritesDone();
 }
 
@@ -97,7 +97,7 @@ void IngestStream::OnReadDone(bool ok) {
     if (ok) {
       messages_.push_back(std::move(incoming_));
     } else {
-      open_ = false;
+      state_ = State::kOver;
     }
   }
   if (ok) {
@@ -123,7 +123,7 @@ void IngestStream::OnDone(const grpc::Status& status) {
   const std::shared_ptr<Doorbell> bell = bell_;
   {
     MutexLock lock(&mu_);
-    open_ = false;
+    state_ = State::kOver;
     ended_ = status;
   }
   bell->Ring();

@@ -21,10 +21,14 @@
 
 namespace msprobe::core {
 
-// One life of Ingest.Stream over a channel of its own. gRPC's threads fill it and ring the bell; the sender empties it.
+// One call of Ingest.Stream, over a channel of its own. gRPC's threads put messages into it and ring the bell; the
+// sender takes them out.
 //
-// It must stay alive until ended(), and must not die on a gRPC thread: the last channel of a process to go joins the
-// threads that serve callbacks. So the sender owns it, also after Cancel, and lets go when it has ended.
+//   kOpen -> kFinishing      FinishWriting: messages still come, but none goes out
+//   either -> kOver          a read failed, or the call is done: ended() follows, or is there
+//
+// It must live until ended(), and must not be destroyed on a gRPC thread: a process's last channel joins the threads
+// that serve callbacks when it goes. So the sender owns it, also after Cancel, and destroys it when it has ended.
 //
 // Threads: any.
 class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ServerMessage> {
@@ -32,18 +36,21 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
   static std::unique_ptr<IngestStream> Start(const std::string& target, const ServerAccess::Opened& access,
                                              std::shared_ptr<Doorbell> bell);
 
-  // One write at a time: false while one is under way or the stream is over. The bell rings when it is done.
+  // Begins to write a message; the bell rings when that is done. False: another write is under way, or it is not kOpen.
   bool Write(grpc::ByteBuffer message);
   bool writable() const;
 
   std::vector<v1::ServerMessage> TakeMessages();
-  // How the call ended; nothing while it goes on.
+  // How the call ended; absent while it goes on.
   std::optional<grpc::Status> ended() const;
 
-  void FinishWriting();  // the server sees the end; it may still answer
+  // The server sees the end of the stream. It may still answer.
+  void FinishWriting();
   void Cancel() { context_.TryCancel(); }
 
  private:
+  enum class State : uint8_t { kOpen, kFinishing, kOver };
+
   IngestStream(const std::string& target, const ServerAccess::Opened& access, std::shared_ptr<Doorbell> bell);
 
   void OnReadDone(bool ok) override;
@@ -57,9 +64,8 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
   grpc::ByteBuffer outgoing_;   // of the write under way
 
   mutable Mutex mu_;
-  bool open_ ABSL_GUARDED_BY(mu_) = true;  // reads go on; new operations may start
-  bool writing_ ABSL_GUARDED_BY(mu_) = false;
-  bool finished_writing_ ABSL_GUARDED_BY(mu_) = false;
+  State state_ ABSL_GUARDED_BY(mu_) = State::kOpen;
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // a write is under way
   std::vector<v1::ServerMessage> messages_ ABSL_GUARDED_BY(mu_);
   std::optional<grpc::Status> ended_ ABSL_GUARDED_BY(mu_);
 };
@@ -67,9 +73,9 @@ class IngestStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Serve
 // Writes a message that brings so many bytes of content. False: the stream did not take it.
 using WriteContent = absl::FunctionRef<bool(grpc::ByteBuffer message, size_t content)>;
 
-// A serialized message.
+// A message of its own bytes.
 grpc::ByteBuffer OwnedMessage(std::string bytes);
-// The same, borrowed from `owner`.
+// A message of bytes that are borrowed from `owner`.
 grpc::ByteBuffer BorrowedMessage(std::string_view bytes, std::shared_ptr<const void> owner);
 // A PayloadChunk whose content is borrowed from `owner`.
 grpc::ByteBuffer ChunkMessage(const std::string& hash, uint64_t offset, std::string_view content, bool last,
