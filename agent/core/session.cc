@@ -423,9 +423,8 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(SessionOptions options) {
     if (!parsed.ok()) return parsed.status();
     route.targets = *std::move(parsed);
     // Only the paths of secrets are left, never their content.
-    absl::StatusOr<ServerAccess> read = ReadServerAccess(options.settings.config_json, route.targets);
-    if (!read.ok()) return read.status();
-    route.access = *std::move(read);
+    if (absl::Status status = options.access.Check(route.targets); !status.ok()) return status;
+    route.access = options.access;
   } else {
     if (options.settings.dump_path.empty()) {
       return absl::InvalidArgumentError("without a server the session needs a dump_path for the embedded one");

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/core/config/server_access.h"
 #include "agent/core/record.h"
 
 namespace msprobe::core {
@@ -37,24 +38,29 @@ struct CaptureSettings {
   bool high_precision = false;
 };
 
-struct SessionOptions {
-  std::string run;  // not empty
-  RankLabel rank;
-  CaptureSettings settings;
+// Where records go and what the session may use, as a configuration says.
+struct SessionConfig {
   std::string server;  // "host:port" or "unix:/path"; empty: finds or starts the embedded server of settings.dump_path
-  std::string server_binary;  // program of the embedded server; empty: see EmbeddedServer::FindBinary
-  std::string framework_version, program;
+  ServerAccess access;
   LossPolicy loss_policy = LossPolicy::kSpool;
-  size_t memory_ceiling_bytes = size_t{256} << 20;
+  uint64_t memory_ceiling_bytes = uint64_t{256} << 20;
   uint64_t spool_quota_bytes = uint64_t{4} << 30;
+  absl::Duration stall_bound = absl::Seconds(30);
   // Allows a server on this machine to read tensors from the session's memory.
   bool shared_memory = true;
   // The directory of the session's memory, or "off"; empty: see MakeSessionMemory.
   std::string session_memory;
   // The disk space that the embedded server lets the dump take; 0: a share of the free space.
   uint64_t dump_quota_bytes = 0;
+};
+
+struct SessionOptions : SessionConfig {
+  std::string run;  // not empty
+  RankLabel rank;
+  CaptureSettings settings;
+  std::string server_binary;  // program of the embedded server; empty: see EmbeddedServer::FindBinary
+  std::string framework_version, program;
   std::string spool_directory;  // empty: in dump_path/.msprobe, else in the temporary directory
-  absl::Duration stall_bound = absl::Seconds(30);
   // How long a record waits for numbers of a tensor from a device before it is sent without them.
   absl::Duration reading_bound = absl::Seconds(30);
   // A caller that stalls calls this on its own thread ten times a second. True ends the stall, as the bound does. Null:

@@ -126,7 +126,7 @@ void BindGraphs(py::module_& module) {
   module.def(
       "make_probe_table",
       [](std::shared_ptr<Recorder> recorder, const std::string& device, int64_t probes) {
-        const size_t bytes = recorder->config().memory_ceiling_bytes;
+        const size_t bytes = recorder->config().session.memory_ceiling_bytes;
         return ProbeTable::Make(std::move(recorder), c10::Device(device), probes, bytes);
       },
       py::arg("recorder"), py::arg("device"), py::arg("probes"), py::return_value_policy::reference);

@@ -1,4 +1,4 @@
-// The Python module msprobe._agent: configuration, the capture, and the interception of functions. Thin: it translates.
+// The Python module msprobe._agent: the capture and the interception of functions. Thin: it translates.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -14,6 +14,7 @@
 #include "agent/core/session.h"
 #include "agent/python/call_stack.h"
 #include "agent/python/capture.h"
+#include "agent/python/config_binding.h"
 #include "agent/python/graph_binding.h"
 #include "agent/python/interceptor.h"
 #include "agent/python/method_swap.h"
@@ -28,22 +29,8 @@ namespace msprobe::capture {
 namespace {
 
 using core::Config;
-using core::LoadConfig;
 
 [[noreturn]] void Refuse(const absl::Status& status) { throw py::value_error(std::string(status.message())); }
-
-core::CaptureSettings SettingsOf(const Config& config, const TensorSource& source) {
-  core::CaptureSettings settings;
-  settings.framework = source.framework();
-  settings.task = core::ToString(config.task);
-  settings.level = core::ToString(config.level);
-  settings.summary_mode = core::ToString(config.summary_mode);
-  settings.dump_path = config.dump_path;
-  settings.config_json = config.json;
-  settings.stack_and_construct = config.extra_info;
-  settings.high_precision = config.precision_high;
-  return settings;
-}
 
 core::RiskLevel RiskFrom(const std::string& name) {
   if (name == "CORE") return core::RiskLevel::kCore;
@@ -80,22 +67,15 @@ class Agent {
         with_tensors_(std::move(with_tensors)),
         pass_failed_(std::move(pass_failed)) {
     core::SessionOptions options;
+    static_cast<core::SessionConfig&>(options) = config.session;
     options.run = run;
     options.rank = rank ? core::RankLabel{true, *rank} : core::RankLabel{false, process_id};
     auto source = std::make_unique<TorchSource>(config.reuse);
-    options.settings = SettingsOf(config, *source);
-    options.server = config.server;
+    options.settings = core::SettingsOf(config, source->framework());
     options.server_binary = server_binary;
     options.framework_version = framework_version;
     options.program = program;
-    options.loss_policy = config.loss_policy;
-    options.memory_ceiling_bytes = config.memory_ceiling_bytes;
-    options.spool_quota_bytes = config.spool_quota_bytes;
-    options.stall_bound = absl::Seconds(config.stall_bound_seconds);
-    options.shared_memory = config.shared_memory;
-    options.dump_quota_bytes = config.dump_quota_bytes;
     options.interrupted = &InterruptWaits;
-    options.session_memory = config.session_memory;
     absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
     if (!session.ok()) Refuse(session.status());
     session_ = *std::move(session);
@@ -124,7 +104,7 @@ class Agent {
     recorder_->Stop();
     if (Capture::active() == capture_.get()) Capture::SetActive(nullptr);
     auto source = std::make_unique<TorchSource>(config.reuse);
-    session_->SetSettings(SettingsOf(config, *source));
+    session_->SetSettings(core::SettingsOf(config, source->framework()));
     retired_.push_back(std::move(capture_));
     MakeCapture(config, std::move(source));
   }
@@ -280,64 +260,6 @@ class Agent {
   std::vector<std::unique_ptr<Capture>> retired_;  // calls of other threads may still be inside
 };
 
-Config Parse(const std::string& json, const std::optional<std::string>& task,
-             const std::optional<std::string>& dump_path, const std::optional<std::string>& level,
-             const std::optional<std::vector<std::string>>& step) {
-  core::ConfigOverrides overrides;
-  overrides.task = task;
-  overrides.dump_path = dump_path;
-  overrides.level = level;
-  overrides.step = step;
-  absl::StatusOr<Config> config = core::ParseConfig(json, overrides);
-  if (!config.ok()) Refuse(config.status());
-  return *std::move(config);
-}
-
-// Every value, as a test compares two configurations.
-py::dict ValuesOf(const Config& config) {
-  py::dict values;
-  values["task"] = std::string(core::ToString(config.task));
-  values["level"] = std::string(core::ToString(config.level));
-  values["dump_path"] = config.dump_path;
-  values["rank"] = config.rank;
-  values["step"] = config.step;
-  values["dump_enable"] = config.dump_enable;
-  values["extra_info"] = config.extra_info;
-  values["precision_high"] = config.precision_high;
-  values["risk_level"] = static_cast<int>(config.risk_level);
-  values["custom_op_namespaces"] = config.custom_op_namespaces;
-  values["scope"] = config.scope;
-  values["list"] = config.list;
-  values["tensor_list"] = config.tensor_list;
-  values["data_mode"] = py::make_tuple(config.forward, config.backward, config.input, config.output);
-  values["summary_mode"] = std::string(core::ToString(config.summary_mode));
-  py::list slices;
-  for (const core::SliceRule& rule : config.slice)
-    slices.append(py::make_tuple(rule.dim, rule.size, rule.begin, rule.end));
-  values["slice"] = slices;
-  values["request_id"] = config.request_id;
-  values["bench_path"] = config.bench_path;
-  values["diff_nums"] = config.diff_nums;
-  values["load"] = config.load ? py::object(py::make_tuple(config.load->path, config.load->modules, config.load->step,
-                                                           config.load->rank, config.load->dump_after_load))
-                               : py::none();
-  values["server"] = config.server;
-  values["run"] = config.run;
-  values["loss_policy"] = static_cast<int>(config.loss_policy);
-  values["memory_ceiling_bytes"] = config.memory_ceiling_bytes;
-  values["spool_quota_bytes"] = config.spool_quota_bytes;
-  values["stall_bound_seconds"] = config.stall_bound_seconds;
-  values["shared_memory"] = config.shared_memory;
-  values["session_memory"] = config.session_memory;
-  values["max_steps"] = config.max_steps;
-  values["dump_quota_bytes"] = config.dump_quota_bytes;
-  values["capture_all"] = config.capture_all;
-  values["reuse"] = static_cast<int>(config.reuse);
-  values["exact_backward"] = config.exact_backward;
-  values["linear_weight_grad"] = config.linear_weight_grad;
-  return values;
-}
-
 std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout,
                                    bool is_distributed, std::vector<int> ignored_inputs,
                                    std::vector<int> ignored_outputs, std::string ignored_keyword) {
@@ -383,45 +305,7 @@ PYBIND11_MODULE(_agent, module) {
   module.attr("TORCH_VERSION") = MSPROBE_TORCH_VERSION;
   Untraced::Prepare();
 
-  py::class_<LoadConfig>(module, "LoadConfig")
-      .def_readonly("path", &LoadConfig::path)
-      .def_readonly("modules", &LoadConfig::modules)
-      .def_readonly("step", &LoadConfig::step)
-      .def_readonly("rank", &LoadConfig::rank)
-      .def_readonly("dump_after_load", &LoadConfig::dump_after_load);
-  py::class_<Config>(module, "Config")
-      .def_property_readonly("task", [](const Config& c) { return std::string(msprobe::core::ToString(c.task)); })
-      .def_property_readonly("level", [](const Config& c) { return std::string(msprobe::core::ToString(c.level)); })
-      .def_property_readonly("summary_mode",
-                             [](const Config& c) { return std::string(msprobe::core::ToString(c.summary_mode)); })
-      .def_readonly("dump_path", &Config::dump_path)
-      .def_readonly("rank", &Config::rank)
-      .def_readonly("step", &Config::step)
-      .def_readonly("run", &Config::run)
-      .def_readonly("server", &Config::server)
-      .def_readonly("stall_bound_seconds", &Config::stall_bound_seconds)
-      .def_readonly("max_steps", &Config::max_steps)
-      .def_readonly("capture_all", &Config::capture_all)
-      .def_readonly("json", &Config::json)
-      .def("values", &ValuesOf)
-      .def_readonly("dump_enable", &Config::dump_enable)
-      .def_readonly("extra_info", &Config::extra_info)
-      .def_readonly("scope", &Config::scope)
-      .def_readonly("list", &Config::list)
-      .def_readonly("tensor_list", &Config::tensor_list)
-      .def_readonly("request_id", &Config::request_id)
-      .def_readonly("bench_path", &Config::bench_path)
-      .def_readonly("diff_nums", &Config::diff_nums)
-      .def_readonly("custom_op_namespaces", &Config::custom_op_namespaces)
-      .def_readonly("load", &Config::load)
-      .def_property_readonly("precision", [](const Config& c) { return c.precision_high ? "high" : "low"; })
-      .def_readonly("warnings", &Config::warnings);
-  module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"),
-             py::arg("step"));
-  module.def("config_fields", &msprobe::core::ConfigFields);
-  module.def("why_fixed", &msprobe::core::WhyFixed, py::arg("field"));
-  module.def("choose_run_name", [](const std::string& program) { return msprobe::core::ChooseRunName(program); });
-
+  BindConfig(module);
   py::class_<Agent>(module, "Agent")
       .def(py::init<const Config&, const std::string&, std::optional<uint32_t>, uint32_t, const std::string&,
                     const std::string&, const std::string&, std::string, py::object, py::object, py::object,

@@ -9,6 +9,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "agent/core/config/config.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/payload/session_place.h"
 #include "agent/core/transport/left_session.h"
@@ -63,11 +64,10 @@ absl::StatusOr<core::Route> RouteFor(const core::LeftSession& left, const Recove
   if (options.to.empty()) return core::RouteOf(left.origin(), left.server(), options.server_binary);
   auto targets = core::ParseServerAddresses(options.to);
   if (!targets.ok()) return targets.status();
-  auto access = core::ReadServerAccess("{}", *targets);
-  if (!access.ok()) return access.status();
   core::Route route;
   route.targets = *std::move(targets);
-  route.access = *std::move(access);
+  route.access = core::AccessOfEnvironment();
+  if (absl::Status status = route.access.Check(route.targets); !status.ok()) return status;
   return route;
 }
 

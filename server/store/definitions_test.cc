@@ -12,6 +12,7 @@ class DefinitionsTest : public StoreTest {
   void SetUp() override {
     StoreTest::SetUp();
     v1::Structure structure;
+    structure.set_kind(v1::RECORD_API);
     structure.set_name("Torch.add");
     v1::Stack stack;
     stack.add_frames()->set_path("inner.py");

@@ -14,6 +14,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "agent/core/config/config.h"
 #include "tests/bench/latency.h"
 #include "tests/bench/point_reads.h"
 #include "tests/bench/simulated_rank.h"
@@ -66,6 +67,7 @@ core::SessionOptions Options(uint32_t rank) {
   options.settings.level = "mix";
   options.settings.summary_mode = "md5";
   options.server = absl::GetFlag(FLAGS_server);
+  options.access = core::AccessOfEnvironment();
   options.program = "load_generator";
   options.memory_ceiling_bytes = absl::GetFlag(FLAGS_memory_mb) << 20;
   options.spool_directory = absl::GetFlag(FLAGS_spool);

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 
+import jsonschema
 import pytest
 import torch  # noqa: F401  (msprobe._agent needs its libraries in the process)
 from harness.dumps import entries, exported_steps, rank_directory, read_dump
@@ -23,8 +24,8 @@ def rows():
     found = []
     for line in DOCUMENT.read_text().splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip("|"))]
-        if len(cells) == 4 and re.fullmatch(r"`[a-z_.*]+`", cells[0]):
-            found.append((cells[0].strip("`"), cells[1].strip("`"), cells[3].strip("`")))
+        if len(cells) == 6 and re.fullmatch(r"`[a-z_.*$]+`", cells[0]):
+            found.append((cells[0].strip("`"), cells[1].strip("`"), cells[5].strip("`")))
     return found
 
 
@@ -74,6 +75,124 @@ def test_a_row_of_the_document_is_what_the_parser_does(field, default, refused, 
         (absent.get("load") or absent.get(absent.get("task")) or absent).pop(field.rpartition(".")[2])
         assert given.values() == parse(absent).values()
         assert not given.warnings, "a field of the table is known"
+
+
+# config.schema.json, and the parser.
+
+
+SCHEMA = json.loads((REPOSITORY / "agent" / "python" / "msprobe" / "config.schema.json").read_text())
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+LOAD = {"path": "/tmp", "modules": ["Module.a.Linear.forward.0"]}
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize(("field", "default", "refused"), ROWS, ids=[row[0] for row in ROWS])
+def test_the_schema_has_the_default_and_refuses_what_the_document_does(field, default, refused, tmp_path):
+    if default not in ("required", "absent"):
+        assert VALIDATOR.is_valid(with_field(field, json.loads(default), tmp_path))
+    wrong = with_field(field, json.loads(refused), tmp_path)
+    if refused == '"/nowhere"':  # a schema does not look for directories
+        assert VALIDATOR.is_valid(wrong)
+    else:
+        assert not VALIDATOR.is_valid(wrong)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"$schema": "./config.schema.json", "task": None, "level": None, "rank": None, "statistics": None, "load": None},
+        {"task": "statistics", "level": "mix", "rank": [0, "1-3"], "step": ["5"], "dump_enable": False},
+        {"statistics": {"scope": ["Module.a.Linear.forward.0", "Module.b.Linear.backward.1"]}, "level": "L0"},
+        {"statistics": {"list": ["relu", r"name-regex(^Torch\.)"], "tensor_list": ["relu"], "data_mode": ["output"]}},
+        {"task": "tensor", "tensor": {"slice": [{"dim": 1, "size": 8, "begin": -2, "end": None}, {}]}},
+        {"task": "tensor", "tensor": {"bench_path": "/tmp", "summary_mode": "md5", "diff_nums": -1}},
+        {"task": "diff_check", "diff_check": {"bench_path": "/tmp", "data_mode": []}},
+        {"task": "nan_check", "nan_check": {"tensor_list": ["mul"], "bench_path": "/tmp", "diff_nums": 0}},
+        {"task": "structure", "level": "L0", "tensor": 3, "acc_check": {"white_list": []}},
+        {"risk_level": ""},
+        {"risk_level": None},
+        {"load": {**LOAD, "step": [1], "rank": ["0-7"], "dump_after_load": True}},
+        {"server": "host:50051"},
+        {"server": "unix:/run/a, [::1]:1,10.0.0.1:65535", "run": "night", "server_ca": "system"},
+        {"loss_policy": "stall", "memory_ceiling_mb": 1.5, "stall_bound_s": 0, "max_steps": 0},
+        {"dump_quota_mb": 64, "session_memory": "off", "capture": "all", "backward": "exact", "reuse": "off"},
+    ],
+    ids=str,
+)
+def test_a_right_configuration_is_accepted_by_schema_and_parser(config, tmp_path):
+    config = {"dump_path": str(tmp_path / "dump"), **config}
+    VALIDATOR.validate(config)
+    parse(config)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"task": "overflow_check"},
+        {"level": "L2"},
+        {"step": ["1,2"]},
+        {"rank": [1_000_001]},
+        {"rank": [1.5]},
+        {"rank": 0},
+        {"statistics": []},
+        {"statistics": {"scope": ["Functional.relu.0.forward"]}},
+        {"statistics": {"data_mode": ["all", "input"]}},
+        {"statistics": {"data_mode": ["input", "input", "input", "input", "input"]}},
+        {"statistics": {"list": ["name-regex(a"]}},
+        {"statistics": {"slice": [{"dims": 1}]}},
+        {"statistics": {"slice": {"dim": 1}}},
+        {"task": "tensor", "tensor": {"tensor_list": 3}},
+        {"task": "tensor", "tensor": {"diff_nums": 0}},
+        {"task": "diff_check"},
+        {"task": "diff_check", "diff_check": {}},
+        {"load": []},
+        {"load": {"modules": LOAD["modules"]}},
+        {"load": {**LOAD, "modules": []}},
+        {"load": {**LOAD, "modules": ["Module.a.L.backward.0"]}},
+        {"server": "nowhere"},
+        {"server": "host:9,"},
+        {"session_memory": "relative"},
+        {"memory_ceiling_mb": 0},
+        {"dump_quota_mb": 63},
+        {"stall_bound_s": "1"},
+        {"max_steps": 1.5},
+    ],
+    ids=str,
+)
+def test_a_wrong_configuration_is_refused_by_schema_and_parser(config, tmp_path):
+    config = {"dump_path": str(tmp_path / "dump"), **config}
+    assert not VALIDATOR.is_valid(config)
+    with pytest.raises(ValueError):
+        parse(config)
+
+
+def test_the_schema_marks_unknown_names_of_which_the_parser_warns(tmp_path):
+    for config in ({"levle": "L0"}, {"list": ["relu"]}, {"statistics": {"lst": []}}):
+        config["dump_path"] = str(tmp_path / "dump")
+        assert not VALIDATOR.is_valid(config)
+        assert len(parse(config).warnings) == 1
+
+
+def test_the_values_of_a_configuration_have_the_names_and_forms_of_the_file(tmp_path):
+    given = {
+        "level": "mix",
+        "step": [1, 2],
+        "precision": "high",
+        "stall_bound_s": 0.5,
+        "reuse": "off",
+        "backward": "exact",
+        "server_ca": "system",
+        "load.dump_after_load": True,
+    }
+    config = {"dump_path": str(tmp_path), **given, "load": {**LOAD, "dump_after_load": True}}
+    parsed = parse({name: value for name, value in config.items() if "." not in name})
+    assert parsed.values() | given == parsed.values()
+    assert (parsed.level, parsed.reuse, parsed.load.dump_after_load) == ("mix", "off", True)
+    assert set(parsed.values()) | {"$schema"} == {field.removeprefix("*.") for field, _, _ in ROWS}
 
 
 def test_an_unknown_field_is_named_with_the_nearest(tmp_path):

@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <set>
 
 #include "agent/core/config/config.h"
 #include "agent/core/str_cat.h"
@@ -154,30 +153,6 @@ TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
   EXPECT_THAT(Parse(R"("task": "tensor", "tensor": {"tensor_list": []},)")->warnings, IsEmpty());
   EXPECT_EQ(Parse(R"("statistics": {"request_id": "r"},)")->request_id, "r");
   ExpectRefused(R"("statistics": {"request_id": 3},)", {"request_id is invalid", "string", "3"});
-}
-
-TEST_F(ConfigRulesTest, EveryFieldIsListedOnce) {
-  const std::vector<std::string> fields = ConfigFields();
-  EXPECT_THAT(fields, Contains("task"));
-  EXPECT_THAT(fields, Contains("load.modules"));
-  EXPECT_THAT(fields, Contains("*.data_mode"));
-  EXPECT_EQ(std::set<std::string>(fields.begin(), fields.end()).size(), fields.size());
-}
-
-TEST_F(ConfigRulesTest, WhatIsSettledOrUnknownCannotBeChangedWhileTheProgramRuns) {
-  for (const char* live : {"level", "task", "list", "data_mode", "summary_mode", "step", "reuse"}) {
-    EXPECT_EQ(WhyFixed(live), "") << live;
-  }
-  for (const char* fixed :
-       {"dump_path", "server", "run", "server_ca", "server_cert", "server_key", "server_token_file", "loss_policy",
-        "memory_ceiling_mb", "spool_quota_mb", "stall_bound_s", "shared_memory", "async_dump", "load"}) {
-    EXPECT_EQ(WhyFixed(fixed), std::string(fixed) + " cannot be changed while the program runs");
-  }
-  EXPECT_THAT(WhyFixed("dump_enable"), HasSubstr("start and stop"));
-  EXPECT_THAT(WhyFixed("statistics"), HasSubstr("is a section"));
-  EXPECT_EQ(WhyFixed("levle"), "\"levle\" is no field of the configuration; did you mean \"level\"?");
-  EXPECT_EQ(WhyFixed("spool_dir"), "\"spool_dir\" is no field of the configuration");
-  EXPECT_THAT(WhyFixed(""), HasSubstr("is no field"));
 }
 
 }  // namespace

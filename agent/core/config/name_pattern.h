@@ -12,8 +12,8 @@ class RE2;
 
 namespace msprobe::core {
 
-// One element of `list`: a substring of full names, or name-regex(...), whose regular expression (RE2 syntax) is looked
-// for anywhere in the name; ^ and $ bind it to the ends.
+// One element of `list`. It is a substring of full names, or name-regex(EXPRESSION): a regular expression in RE2 syntax
+// that may match anywhere in the name; ^ and $ bind it to the ends.
 //
 // Immutable, and thread-safe.
 class NamePattern {

@@ -1,6 +1,5 @@
 #include "agent/core/config/server_access.h"
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,9 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "agent/core/config/config_field.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/str_cat.h"
+#include "grpcpp/security/credentials.h"
 
 namespace msprobe::core {
 namespace {
@@ -82,40 +81,20 @@ ServerAccess ServerAccess::Absolute() const {
           .token_file = absolute(token_file)};
 }
 
-absl::StatusOr<ServerAccess> ReadAccessPaths(const rapidjson::Value& config) {
-  ServerAccess access;
-  for (const auto& [field, variable, out] : {std::tuple("server_ca", "MSPROBE_SERVER_CA", &access.ca),
-                                             {"server_cert", "MSPROBE_SERVER_CERT", &access.cert},
-                                             {"server_key", "MSPROBE_SERVER_KEY", &access.key},
-                                             {"server_token_file", "MSPROBE_SERVER_TOKEN_FILE", &access.token_file}}) {
-    const rapidjson::Value* value = nullptr;
-    if (config.IsObject() && config.HasMember(field)) value = &config[field];
-    if (absl::Status status = ReadString(value, field, out); !status.ok()) return status;
-    const char* const environment = std::getenv(variable);
-    if (out->empty() && environment != nullptr) *out = environment;
-  }
-  return access;
-}
-
-absl::StatusOr<ServerAccess> ReadServerAccess(std::string_view config_json, std::span<const std::string> targets) {
-  rapidjson::Document document;
-  document.Parse(config_json.data(), config_json.size());
-  if (document.HasParseError()) document.SetObject();
-  absl::StatusOr<ServerAccess> access = ReadAccessPaths(document);
-  if (!access.ok()) return access.status();
-  if (access->cert.empty() != access->key.empty()) {
+absl::Status ServerAccess::Check(std::span<const std::string> targets) const {
+  if (cert.empty() != key.empty()) {
     return absl::InvalidArgumentError("server_cert and server_key go together: give both or neither");
   }
-  if (access->ca.empty() && !access->cert.empty()) {
+  if (ca.empty() && !cert.empty()) {
     return absl::InvalidArgumentError(
-        Cat("server_cert is invalid: \"", access->cert, "\" needs server_ca, the file with the server's authority"));
+        Cat("server_cert is invalid: \"", cert, "\" needs server_ca, the file with the server's authority"));
   }
   for (const std::string& target : targets) {
-    if (const absl::Status status = access->Open(target).status(); !status.ok()) {
+    if (const absl::Status status = Open(target).status(); !status.ok()) {
       return absl::InvalidArgumentError(status.message());
     }
   }
-  return access;
+  return absl::OkStatus();
 }
 
 }  // namespace msprobe::core

@@ -7,38 +7,33 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "grpcpp/security/credentials.h"
-#include "rapidjson/document.h"
+
+namespace grpc {
+class ChannelCredentials;
+}  // namespace grpc
 
 namespace msprobe::core {
 
-// How a process shows a server that it may stream to it, and knows that it is the right one: paths of files, which are
-// read at every connection, so that what they hold can be replaced while the program runs.
+// How a process shows a server that it may stream to it, and how it knows that it is the right server. The members are
+// paths of files. They are read at every connection, so the files can be replaced while the program runs.
 struct ServerAccess {
-  std::string ca;          // PEM; "system": the roots of this machine. Empty: no TLS
-  std::string cert, key;   // PEM; both or neither, with ca
-  std::string token_file;  // whose first word is the token
+  std::string ca = {};                // PEM; "system": the roots of this machine. Empty: no TLS
+  std::string cert = {}, key = {};    // PEM; both or neither, with ca
+  std::string token_file = {};        // the first word of the file is the token
 
   struct Opened {
     std::shared_ptr<grpc::ChannelCredentials> credentials;
     std::string token;  // empty: none
   };
-  // InvalidArgument: the token would go to another machine readable by all on the way.
+  // InvalidArgument: the token would go to another machine, readable by all on the way.
   absl::Status CheckTarget(std::string_view target) const;
-  // For a target. NotFound, InvalidArgument: a file and what is wrong with it; or as CheckTarget.
+  // Reads the files for a connection. NotFound, InvalidArgument: a file and what is wrong with it; or as CheckTarget.
   absl::StatusOr<Opened> Open(std::string_view target) const;
+  // InvalidArgument: the files do not go together, one cannot be read now, or Open refuses one of the targets.
+  absl::Status Check(std::span<const std::string> targets) const;
 
   // The same files for a process with another working directory.
   ServerAccess Absolute() const;
 };
-
-// Of a configuration, an object or not: its fields server_ca, server_cert, server_key and server_token_file, else the
-// environment's MSPROBE_SERVER_CA, MSPROBE_SERVER_CERT, MSPROBE_SERVER_KEY and MSPROBE_SERVER_TOKEN_FILE; an empty one
-// is none. InvalidArgument: a field that is no text. No file is looked at.
-absl::StatusOr<ServerAccess> ReadAccessPaths(const rapidjson::Value& config);
-
-// The same of a configuration's text (empty: none). InvalidArgument names the field, the value and what is allowed,
-// also where a file cannot be read now, or a token would go to one of `targets` in a way that Open refuses.
-absl::StatusOr<ServerAccess> ReadServerAccess(std::string_view config_json, std::span<const std::string> targets);
 
 }  // namespace msprobe::core

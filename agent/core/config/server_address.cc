@@ -68,9 +68,9 @@ absl::StatusOr<std::string> ParseServerAddress(std::string_view address) {
   return std::string(address);
 }
 
-bool IsOfThisMachine(std::string_view address) {
-  if (address.starts_with("unix:")) return true;
-  std::string host(address.substr(0, address.rfind(':')));
+bool IsOfThisMachine(std::string_view target) {
+  if (target.starts_with("unix:")) return true;
+  std::string host(target.substr(0, target.rfind(':')));
   if (absl::EqualsIgnoreCase(host, "localhost")) return true;
   if (host.starts_with('[')) {
     const std::optional<in6_addr> ip = Ipv6(std::string_view(host).substr(1, host.size() - 2));

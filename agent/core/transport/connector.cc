@@ -5,6 +5,7 @@
 
 #include "agent/core/config/server_address.h"
 #include "agent/core/str_cat.h"
+#include "grpcpp/security/credentials.h"
 
 namespace msprobe::core {
 namespace {

@@ -19,7 +19,7 @@ _SAID_EVERY_SECONDS = 15.0
 def leave(agent: Any, config: Any) -> None:
     """Ends the session of a program that has ended. Never raises."""
     with _interruption() as interrupted, contextlib.suppress(Exception):
-        wait = _Wait(agent, config.stall_bound_seconds, interrupted)
+        wait = _Wait(agent, config.stall_bound_s, interrupted)
         missing = agent.close(clean=not _broke_off(), seconds=wait.longest, goes_on=wait.goes_on)
         if missing:
             why = "Ctrl-C" if interrupted.is_set() else f"after {time.monotonic() - wait.began:.0f} s"

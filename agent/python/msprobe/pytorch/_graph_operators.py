@@ -26,7 +26,7 @@ class GraphOperators:
 
     def __init__(self, plan: GraphPlan, config: Any, module_names: dict[str, str], inputs: bool, outputs: bool) -> None:
         self._plan, self._inputs, self._outputs = plan, inputs, outputs
-        self._everything = config.capture_all
+        self._everything = config.capture == "all"
         self._namespaces = frozenset(config.custom_op_namespaces)
         self._modules = module_names  # path -> name without count
         self._in_modules = config.level == "mix"

@@ -293,7 +293,7 @@ class PrecisionDebugger:
         if with_apis:
             self._listed_apis.register()
         self._interception.install(
-            with_apis=with_apis, namespaces=self.config.custom_op_namespaces, everything=self.config.capture_all
+            with_apis=with_apis, namespaces=self.config.custom_op_namespaces, everything=self.config.capture == "all"
         )
 
     def recapture(self) -> None:
@@ -509,7 +509,7 @@ class PrecisionDebugger:
                 self._agent.add_module(module, name=name, is_root=False)
         for model in self._models:
             root = model[0] if isinstance(model, list) else model
-            recorded = self.config.capture_all and self.config.level in ("L0", "mix")
+            recorded = self.config.capture == "all" and self.config.level in ("L0", "mix")
             prefix = "Module.0" if isinstance(model, list) else "Module"
             name = f"{prefix}.{type(root).__name__}" if recorded else ""
             self._agent.add_module(root, name=name, is_root=True)

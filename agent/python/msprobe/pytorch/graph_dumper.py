@@ -54,7 +54,7 @@ class AclGraphDumper:
         self._pid = os.getpid()
         for text in self.config.warnings:
             log.warning(text)
-        if self.config.request_id or self.config.values()["slice"]:
+        if self.config.request_id or self.config.slice:
             log.warning("request_id and slice have no effect in graph mode: tensors are read whole")
         atexit.register(self._at_exit)
 
@@ -222,8 +222,8 @@ class AclGraphDumper:
             torch.ops.msprobe.probe(parameter.detach(), table.slots, index, table.id)
 
     def _wants(self, direction: str) -> bool:
-        forward, _, inputs, outputs = self.config.values()["data_mode"]
-        return bool(forward and (inputs if direction == "input" else outputs))
+        mode = self.config.data_mode
+        return mode == ["all"] or ("forward" in mode and direction in mode)
 
     def _keeps_bytes(self, full_name: str) -> bool:
         return self.config.task == "tensor" or any(part in full_name for part in self.config.tensor_list)

@@ -1,0 +1,521 @@
+#include "agent/core/config/fields.h"
+
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <utility>
+
+#include "agent/core/config/field_access.h"
+#include "agent/core/config/field_readers.h"
+#include "agent/core/str_cat.h"
+
+namespace msprobe::core {
+namespace {
+
+using Kind = FieldForm::Kind;
+using Section = Field::Section;
+
+constexpr std::array<std::string_view, 5> kTasks = {"statistics", "tensor", "structure", "diff_check", "nan_check"};
+constexpr std::array<std::string_view, 4> kLevels = {"L0", "L1", "mix", "debug"};
+constexpr std::array<std::string_view, 3> kSummaryModes = {"statistics", "md5", "xor"};
+constexpr std::array<std::string_view, 3> kRiskLevels = {"CORE", "FOCUS", "ALL"};
+constexpr std::array<std::string_view, 2> kPrecisions = {"low", "high"};
+constexpr std::array<std::string_view, 3> kLossPolicies = {"spool", "stall", "drop"};
+constexpr std::array<std::string_view, 2> kCaptures = {"listed", "all"};
+constexpr std::array<std::string_view, 2> kBackwards = {"observed", "exact"};
+constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
+
+constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
+    {"acc_check", "runs recorded API calls again after the run, which is no capture"},
+    {"multi_acc_check", "runs recorded API calls again after the run, which is no capture"},
+    {"run_ut", "runs recorded API calls again after the run, which is no capture"},
+    {"exception_dump", "exists for MindSpore only; nan_check finds NaN and Inf here"},
+    {"overflow_check", "has become nan_check, which needs no register of the device"},
+    {"free_benchmark", "perturbs operators, which is no capture"},
+    {"grad_probe", "is a monitor of gradients; level L0 or mix records parameters_grad"},
+};
+// Sections that the files of other tasks have; they are known and not looked at.
+constexpr std::array<std::string_view, 2> kOtherSections = {"acc_check", "exception_dump"};
+
+// Values of Field.fixed.
+constexpr std::string_view kSettled = "cannot be changed while the program runs";
+constexpr std::string_view kSwitched = "is switched by start and stop";
+constexpr std::string_view kIsSection = "is a section, whose fields are set by their own names";
+
+constexpr FieldForm kBool = {.kind = Kind::kBool};
+constexpr FieldForm kText = {.kind = Kind::kText};
+constexpr FieldForm kDirectoryForm = {.kind = Kind::kText, .shown = "a directory that exists"};
+constexpr FieldForm kTextList = {.kind = Kind::kTextList};
+constexpr FieldForm kRanksOrSteps = {.kind = Kind::kRanksOrSteps};
+
+constexpr FieldForm OneOf(std::span<const std::string_view> choices) {
+  return {.kind = Kind::kChoice, .choices = choices};
+}
+constexpr FieldForm NumberOf(double low, double high, std::string_view unit) {
+  return {.kind = Kind::kNumber, .low = low, .high = high, .unit = unit};
+}
+
+constexpr uint8_t In(std::initializer_list<Task> tasks) {
+  uint8_t bits = 0;
+  for (Task task : tasks) bits |= static_cast<uint8_t>(1 << static_cast<int>(task));
+  return bits;
+}
+
+constexpr auto kSession = &Config::session;
+constexpr auto kAccess = &SessionConfig::access;
+
+constexpr Field kFields[] = {
+    // The whole, as mindstudio-probe has it.
+    {.name = "task",
+     .form = OneOf(kTasks),
+     .access = {.read = &ReadTask, .give = &GiveChoice<&Config::task>},
+     .description =
+         "What is captured: `statistics`, numbers of every tensor; `tensor`, its content too; `structure`, "
+         "names and nesting alone; `diff_check`, checksums compared with an earlier dump; `nan_check`, which "
+         "record gave NaN or Inf.",
+     .wrong = R"("xx")",
+     .tell = [](const Config& config, CaptureSettings* settings) { settings->task = ToString(config.task); }},
+    {.name = "dump_path",
+     .form = {.kind = Kind::kText, .more = R"("minLength": 1)", .shown = "a directory"},
+     .access = kPlain<&Config::dump_path>,
+     .description = "Where the dump goes; the directory is made if it is absent.",
+     .wrong = "1",
+     .required = true,
+     .fixed = kSettled,
+     .tell = [](const Config& config, CaptureSettings* settings) { settings->dump_path = config.dump_path; }},
+    {.name = "level",
+     .form = OneOf(kLevels),
+     .access = {.read = &ReadLevel, .give = &GiveChoice<&Config::level>},
+     .description = "What a record is about: `L0`, modules; `L1`, API calls; `mix`, both; `debug`, the arguments of "
+                    "`save`.",
+     .wrong = R"("L9")",
+     .tell = [](const Config& config, CaptureSettings* settings) { settings->level = ToString(config.level); }},
+    {.name = "rank",
+     .form = kRanksOrSteps,
+     .access = kPlain<&Config::rank>,
+     .description = "The ranks to capture; empty means all.",
+     .wrong = "[-1]"},
+    {.name = "step",
+     .form = kRanksOrSteps,
+     .access = kPlain<&Config::step>,
+     .description = "The steps to capture; empty means all, and capturing ends behind the last one.",
+     .wrong = R"(["1,2"])"},
+    {.name = "dump_enable",
+     .form = kBool,
+     .access = kPlain<&Config::dump_enable>,
+     .description = "If present, the file is read again when it has changed, and `false` captures nothing.",
+     .wrong = "1",
+     .fixed = kSwitched},
+    {.name = "extra_info",
+     .form = kBool,
+     .access = kPlain<&Config::extra_info>,
+     .description = "`false` leaves out stack.json and construct.json.",
+     .wrong = "1",
+     .tell = [](const Config& config,
+                CaptureSettings* settings) { settings->stack_and_construct = config.extra_info; }},
+    {.name = "async_dump",
+     .form = kBool,
+     .access = kPlain<&Config::async_dump>,
+     .description = "Accepted without effect, as capture is always asynchronous.",
+     .wrong = R"("true")",
+     .fixed = kSettled},
+    {.name = "precision",
+     .form = OneOf(kPrecisions),
+     .access = kChoice<&Config::precision_high>,
+     .description = "`high` computes all statistics in float64, and Mean and Norm of every dtype.",
+     .wrong = R"("mid")",
+     .tell = [](const Config& config, CaptureSettings* settings) { settings->high_precision = config.precision_high; }},
+    {.name = "risk_level",
+     .form = {.kind = Kind::kChoice,
+              .choices = kRiskLevels,
+              .more = R"("enum": ["CORE", "FOCUS", "ALL", "", null])",
+              .shown = R"(`"CORE"`, `"FOCUS"`, `"ALL"`, `""`, null)"},
+     .access = {.read = &ReadRiskLevel, .give = &GiveChoice<&Config::risk_level>},
+     .description =
+         "Which APIs are recorded where neither `scope` nor `list` is given: `CORE`, matrix products, "
+         "convolutions, norms, attention and linear; `FOCUS`, all but views and casts; `ALL`, `\"\"` or null, "
+         "every listed API.",
+     .wrong = R"("low")",
+     .takes_null = true},
+    {.name = "custom_op_namespaces",
+     .form = kTextList,
+     .access = kPlain<&Config::custom_op_namespaces>,
+     .description = "The namespaces of `torch.ops` whose operators are recorded as APIs.",
+     .wrong = R"("a")"},
+
+    // `load`.
+    {.name = "load.path",
+     .section = Section::kLoad,
+     .form = kDirectoryForm,
+     .access = kDirectory<&LoadConfig::path>,
+     .description = "The `dump_path` of an earlier dump with task tensor, of this tool or `mindstudio-probe`.",
+     .wrong = R"("/nowhere")",
+     .required = true,
+     .fixed = kSettled},
+    {.name = "load.modules",
+     .section = Section::kLoad,
+     .form = {.kind = Kind::kTextList,
+              .more = R"("minItems": 1, "items": {"type": "string",
+                         "pattern": "^(Module|Cell)\\.[^.]+(\\..*)?\\.forward\\.[0-9]+$"})",
+              .shown = "list of names like `\"Module.layers.0.Linear.forward.0\"`"},
+     .access = {.read = &ReadLoadModules, .give = &GivePlain<&LoadConfig::modules>},
+     .description = "The full names of the module calls whose forward inputs are replaced by the dump's.",
+     .wrong = R"(["a"])",
+     .required = true,
+     .fixed = kSettled},
+    {.name = "load.step",
+     .section = Section::kLoad,
+     .form = kRanksOrSteps,
+     .access = kPlain<&LoadConfig::step>,
+     .description = "The steps whose inputs are replaced, each by those of the same step of the earlier dump; empty "
+                    "means all.",
+     .wrong = R"(["x"])",
+     .fixed = kSettled},
+    {.name = "load.rank",
+     .section = Section::kLoad,
+     .form = kRanksOrSteps,
+     .access = kPlain<&LoadConfig::rank>,
+     .description = "The ranks whose inputs are replaced; empty means all.",
+     .wrong = "[-1]",
+     .fixed = kSettled},
+    {.name = "load.dump_after_load",
+     .section = Section::kLoad,
+     .form = kBool,
+     .access = kPlain<&LoadConfig::dump_after_load>,
+     .description =
+         "`true` captures the run with the replaced inputs; `false` captures nothing, and `dump_path` may be "
+         "absent.",
+     .wrong = "1",
+     .fixed = kSettled},
+
+    // The section of a task.
+    {.name = "scope",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kTextList,
+              .more = R"("anyOf": [{"maxItems": 0}, {"minItems": 2, "maxItems": 2}])",
+              .shown = "empty, or two full names"},
+     .access = {.read = &ReadScope, .give = &GivePlain<&Config::scope>},
+     .description = "The first and the last record, by full name: of modules at level L0, of APIs at L1, of either at "
+                    "mix. A module twice stands for all that runs inside it.",
+     .wrong = R"(["a"])",
+     .at_debug = false},
+    {.name = "list",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kTextList,
+              .more = R"("items": {"type": "string", "pattern": "^(?!name-regex\\()|\\)$"})",
+              .shown = "list of strings or `\"name-regex(EXPRESSION)\"`"},
+     .access = {.read = &ReadList, .give = &GivePlain<&Config::list>},
+     .description = "Only records whose name contains one of these strings, or in whose name the regular expression "
+                    "(RE2) is found; at level mix also all inside a module that is listed.",
+     .wrong = R"(["name-regex(a"])",
+     .at_debug = false},
+    {.name = "tensor_list",
+     .section = Section::kTask,
+     .form = kTextList,
+     .access = kPlain<&Config::tensor_list>,
+     .description = "The tensors of records whose name contains one of these strings are kept beside the numbers.",
+     .wrong = "3",
+     .tasks = In({Task::kStatistics, Task::kNanCheck}),
+     .at_debug = false},
+    {.name = "data_mode",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kTextList,
+              .more = R"("anyOf": [{"items": {"const": "all"}, "maxItems": 1},
+                         {"items": {"enum": ["input", "output", "forward", "backward"]}, "maxItems": 4}])",
+              .shown = "`[\"all\"]`, or some of `\"input\"`, `\"output\"`, `\"forward\"`, `\"backward\"`"},
+     .access = {.read = &ReadDataMode, .give = &GiveDataMode},
+     .description = "Which sides and directions of a record are captured; naming neither of a pair leaves both.",
+     .wrong = R"(["x"])"},
+    {.name = "summary_mode",
+     .section = Section::kTask,
+     .form = OneOf(kSummaryModes),
+     .access = {.read = &ReadSummaryMode, .give = &GiveChoice<&Config::summary_mode>},
+     .description = "`md5` adds a CRC-32 of the bytes to the numbers; `xor` puts the XOR of the 64-bit words in their "
+                    "place.",
+     .wrong = R"("crc")",
+     .tasks = In({Task::kStatistics, Task::kTensor, Task::kDiffCheck}),
+     .tell = [](const Config& config,
+                CaptureSettings* settings) { settings->summary_mode = ToString(config.summary_mode); }},
+    {.name = "slice",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kObjectList,
+              .more = R"("items": {"type": "object", "additionalProperties": false, "properties": {
+                         "dim": {"type": ["integer", "null"], "minimum": 0},
+                         "size": {"type": ["integer", "null"], "minimum": 0},
+                         "begin": {"type": ["integer", "null"]}, "end": {"type": ["integer", "null"]}}})",
+              .shown = "list of `{\"dim\": 0, \"size\": N, \"begin\": 0, \"end\": N}`"},
+     .access = {.read = &ReadSlice, .give = &GivePlain<&Config::slice>},
+     .description = "The part of each tensor that is read: `[begin:end]` of dimension `dim`, as Python slices; with "
+                    "`size`, only of tensors whose dimension has that size.",
+     .wrong = R"([{"dim": -1}])",
+     .tasks = In({Task::kStatistics, Task::kTensor}),
+     .at_debug = false},
+    {.name = "request_id",
+     .section = Section::kTask,
+     .form = kText,
+     .access = kPlain<&Config::request_id>,
+     .description =
+         "With `start(scheduled_tokens=)`: of tensors whose first dimension is the whole batch, only the rows "
+         "of this request are read, and steps without it are skipped.",
+     .wrong = "3",
+     .tasks = In({Task::kStatistics, Task::kTensor}),
+     .at_debug = false},
+    {.name = "bench_path",
+     .section = Section::kTask,
+     .form = kDirectoryForm,
+     .access = kDirectory<&Config::bench_path>,
+     .description = "The `dump_path` of an earlier dump with `summary_mode` md5; task diff_check needs it.",
+     .wrong = R"("/nowhere")",
+     .tasks = In({Task::kTensor, Task::kDiffCheck}),
+     .checked_without_effect = false},
+    {.name = "diff_nums",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kWholeNumber,
+              .unit = "records",
+              .more = R"("minimum": -1, "not": {"const": 0})",
+              .shown = "-1, or 1 and more"},
+     .access = {.read = &ReadDiffNums,
+                .give = [](const Config& config, const Field&) { return FieldValue(config.diff_nums); }},
+     .description = "So many records that differ from `bench_path` keep their tensors, then comparing ends with the "
+                    "step; -1 means for ever.",
+     .wrong = "0",
+     .tasks = In({Task::kTensor, Task::kDiffCheck}),
+     .checked_without_effect = false},
+
+    // The whole, ours.
+    {.name = "server",
+     .ours = true,
+     .form = {.kind = Kind::kText,
+              .more = R"("pattern": "^$|^( *(unix:/[^,]+|(\\[[^\\],]+\\]|[A-Za-z0-9._-]+):[0-9]{1,5}) *(,(?=.)|$))+$")",
+              .shown = "`host:port` or `unix:/path`, or several with commas between"},
+     .access = {.read = &ReadServer, .give = &GivePlain<kSession, &SessionConfig::server>},
+     .description = "The msprobe-server that records go to, or several of one cluster; empty means that one is started "
+                    "for `dump_path` and leaves by itself.",
+     .wrong = R"("nowhere")",
+     .fixed = kSettled,
+     .environment = "MSPROBE_SERVER"},
+    {.name = "server_ca",
+     .ours = true,
+     .form = {.kind = Kind::kText, .shown = "a PEM file, or `system`"},
+     .access = kPlain<kSession, kAccess, &ServerAccess::ca>,
+     .description =
+         "The authority of the server's certificate, which makes the connection TLS; `system` means the roots "
+         "of this machine.",
+     .wrong = "3",
+     .fixed = kSettled,
+     .environment = "MSPROBE_SERVER_CA"},
+    {.name = "server_cert",
+     .ours = true,
+     .form = {.kind = Kind::kText, .shown = "a PEM file"},
+     .access = kPlain<kSession, kAccess, &ServerAccess::cert>,
+     .description = "This program's certificate, where the server wants one; needs `server_ca` and `server_key`.",
+     .wrong = "3",
+     .fixed = kSettled,
+     .environment = "MSPROBE_SERVER_CERT"},
+    {.name = "server_key",
+     .ours = true,
+     .form = {.kind = Kind::kText, .shown = "a PEM file"},
+     .access = kPlain<kSession, kAccess, &ServerAccess::key>,
+     .description = "The private key of `server_cert`.",
+     .wrong = "3",
+     .fixed = kSettled,
+     .environment = "MSPROBE_SERVER_KEY"},
+    {.name = "server_token_file",
+     .ours = true,
+     .form = {.kind = Kind::kText, .shown = "a file"},
+     .access = kPlain<kSession, kAccess, &ServerAccess::token_file>,
+     .description = "The file whose first word is the token of role `write`, where the server wants one.",
+     .wrong = "3",
+     .fixed = kSettled,
+     .environment = "MSPROBE_SERVER_TOKEN_FILE"},
+    {.name = "run",
+     .ours = true,
+     .form = kText,
+     .access = kPlain<&Config::run>,
+     .description =
+         "The name of the run, which its ranks share; empty means that the launcher's variables give it, else "
+         "program and time.",
+     .wrong = "3",
+     .fixed = kSettled,
+     .environment = "MSPROBE_RUN"},
+    {.name = "loss_policy",
+     .ours = true,
+     .form = OneOf(kLossPolicies),
+     .access = kChoice<kSession, &SessionConfig::loss_policy>,
+     .description = "What happens when memory is full because the server is slow or gone: `spool` writes to disk, then "
+                    "stalls; `stall` waits, then drops; `drop` leaves records out and counts them.",
+     .wrong = R"("lose")",
+     .fixed = kSettled},
+    {.name = "memory_ceiling_mb",
+     .ours = true,
+     .form = NumberOf(1, 1 << 20, "MiB"),
+     .access = kMebibytes<kSession, &SessionConfig::memory_ceiling_bytes>,
+     .description = "The memory that the agent holds at most.",
+     .wrong = "0",
+     .fixed = kSettled},
+    {.name = "spool_quota_mb",
+     .ours = true,
+     .form = NumberOf(0, 1 << 24, "MiB"),
+     .access = kMebibytes<kSession, &SessionConfig::spool_quota_bytes>,
+     .description = "The disk that `spool` uses at most.",
+     .wrong = "-1",
+     .fixed = kSettled},
+    {.name = "stall_bound_s",
+     .ours = true,
+     .form = NumberOf(0, 86400, "seconds"),
+     .access = kSeconds<kSession, &SessionConfig::stall_bound>,
+     .description = "How long a shortage stalls a step in all before records are dropped.",
+     .wrong = R"("1")",
+     .fixed = kSettled},
+    {.name = "max_steps",
+     .ours = true,
+     .form = {.kind = Kind::kWholeNumber, .unit = "steps"},
+     .access = kPlain<&Config::max_steps>,
+     .description = "So many steps are captured, then capturing ends and the program goes on; 0 means no end.",
+     .wrong = "-1",
+     .fixed = kSettled},
+    {.name = "dump_quota_mb",
+     .ours = true,
+     .form = {.kind = Kind::kNumber,
+              .high = 1 << 30,
+              .unit = "MiB",
+              .more = R"("anyOf": [{"const": 0}, {"minimum": 64}, {"type": "null"}])",
+              .shown = "0, or 64 to 1073741824 MiB"},
+     .access = {.read = &ReadDumpQuota, .give = kMebibytes<kSession, &SessionConfig::dump_quota_bytes>.give},
+     .description =
+         "The disk that a dump without a named server takes at most; 0 means half of the space that was free "
+         "at first, and never the last tenth of the disk.",
+     .wrong = "-1",
+     .fixed = kSettled},
+    {.name = "session_memory",
+     .ours = true,
+     .form = {.kind = Kind::kText,
+              .more = R"("pattern": "^$|^off$|^/")",
+              .shown = "the absolute path of a directory, `off` or empty"},
+     .access = {.read = &ReadSessionMemory, .give = &GivePlain<kSession, &SessionConfig::session_memory>},
+     .description =
+         "Where the file lies that outlives a killed process, with all records that no server has yet; empty "
+         "means `/dev/shm`, or beside the spool in a container; `off` means no such file.",
+     .wrong = R"("here")",
+     .fixed = kSettled},
+    {.name = "shared_memory",
+     .ours = true,
+     .form = kBool,
+     .access = kPlain<kSession, &SessionConfig::shared_memory>,
+     .description = "With task tensor, a server of the same machine and user reads tensors from the session's memory; "
+                    "`false` sends them through the connection.",
+     .wrong = R"("yes")",
+     .fixed = kSettled},
+    {.name = "capture",
+     .ours = true,
+     .form = OneOf(kCaptures),
+     .access = kChoice<&Config::capture_all>,
+     .description = "`all` also records `x[i]`, `torch.ops` and the root module, which `mindstudio-probe` does not.",
+     .wrong = R"("some")"},
+    {.name = "backward",
+     .ours = true,
+     .form = OneOf(kBackwards),
+     .access = kChoice<&Config::exact_backward>,
+     .description =
+         "How the gradients of a module are found: `observed` reads them in the graph as it is; `exact` puts "
+         "autograd nodes around each module.",
+     .wrong = R"("full")"},
+    {.name = "linear_weight_grad",
+     .ours = true,
+     .form = kBool,
+     .access = kPlain<&Config::linear_weight_grad>,
+     .description = "`true` adds the gradient of the weight, as `weight_grad`, to the backward record of a "
+                    "`Functional.linear`.",
+     .wrong = "1"},
+    {.name = "reuse",
+     .ours = true,
+     .form = OneOf(kReuses),
+     .access = kChoice<&Config::reuse>,
+     .description =
+         "Which tensors need not be read again: `off`, none; `parameters`, those of host memory that outlive "
+         "a step, while the kernel says that nobody wrote them; `all` is taken as `parameters`.",
+     .wrong = R"("some")"},
+    {.name = "$schema",
+     .ours = true,
+     .form = kText,
+     .access = {.read = &ReadUnused},
+     .description = "Where an editor finds the JSON schema of this file; it has no other effect.",
+     .wrong = "3",
+     .fixed = kSettled},
+};
+
+bool Contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+const Field* Find(std::string_view name) {
+  const auto* const found =
+      std::find_if(std::begin(kFields), std::end(kFields), [&](const Field& field) { return field.name == name; });
+  return found == std::end(kFields) ? nullptr : found;
+}
+
+// The keys of the fields that can be changed while the program runs.
+std::vector<std::string_view> LiveNames(Section section) {
+  std::vector<std::string_view> names;
+  for (const Field* field : FieldsOf(section)) {
+    if (field->fixed.empty()) names.push_back(field->key());
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const Field> Fields() { return kFields; }
+
+std::vector<const Field*> FieldsOf(Section section) {
+  std::vector<const Field*> fields;
+  for (const Field& field : kFields) {
+    if (field.section == section) fields.push_back(&field);
+  }
+  return fields;
+}
+
+std::vector<std::string_view> NamesOf(Section section) {
+  std::vector<std::string_view> names;
+  for (const Field* field : FieldsOf(section)) names.push_back(field->key());
+  if (section == Section::kTop) {
+    names.emplace_back("load");
+    names.insert(names.end(), kTasks.begin(), kTasks.end());
+    names.insert(names.end(), kOtherSections.begin(), kOtherSections.end());
+  }
+  return names;
+}
+
+std::vector<std::string> ConfigFields() {
+  std::vector<std::string> fields;
+  for (const Field& field : kFields) fields.push_back(Cat(field.section == Section::kTask ? "*." : "", field.name));
+  return fields;
+}
+
+std::string WhyFixed(std::string_view name) {
+  if (const Field* const field = Find(name); field != nullptr && field->section != Section::kLoad) {
+    return field->fixed.empty() ? std::string() : Cat(name, " ", field->fixed);
+  }
+  if (name == "load") return Cat(name, " ", kSettled);
+  if (Contains(kTasks, name) || Contains(kOtherSections, name)) return Cat(name, " ", kIsSection);
+  std::string_view nearest = Nearest(name, LiveNames(Section::kTop));
+  if (nearest.empty()) nearest = Nearest(name, LiveNames(Section::kTask));
+  return Cat("\"", name, "\" is no field of the configuration",
+             nearest.empty() ? std::string() : Cat("; did you mean \"", nearest, "\"?"));
+}
+
+std::span<const std::string_view> TaskNames() { return kTasks; }
+
+std::string_view OtherTask(std::string_view task) {
+  for (const auto& [name, what] : kOtherTasks) {
+    if (name == task) return what;
+  }
+  return {};
+}
+
+std::string_view ToString(Task task) { return kTasks[static_cast<size_t>(task)]; }
+std::string_view ToString(Level level) { return kLevels[static_cast<size_t>(level)]; }
+std::string_view ToString(SummaryMode mode) { return kSummaryModes[static_cast<size_t>(mode)]; }
+std::string_view ToString(LossPolicy policy) { return kLossPolicies[static_cast<size_t>(policy)]; }
+
+}  // namespace msprobe::core

@@ -1,0 +1,95 @@
+#include "agent/python/config_binding.h"
+
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/core/config/config.h"
+#include "agent/core/config/fields.h"
+
+namespace py = pybind11;
+
+namespace msprobe::capture {
+namespace {
+
+using core::Config;
+
+py::object ToPython(const std::vector<core::SliceRule>& rules) {
+  py::list shown;
+  for (const core::SliceRule& rule : rules) {
+    py::dict element;
+    element["dim"] = rule.dim;
+    element["size"] = rule.size;
+    element["begin"] = rule.begin;
+    element["end"] = rule.end;
+    shown.append(element);
+  }
+  return shown;
+}
+
+template <typename Type>
+py::object ToPython(const Type& value) {
+  return py::cast(value);
+}
+py::object ToPython(std::monostate) { return py::none(); }
+
+// The value of a field as json.loads would give it.
+py::object Given(const Config& config, const core::Field& field) {
+  return std::visit([](const auto& value) -> py::object { return ToPython(value); }, field.access.give(config, field));
+}
+
+// The section `load` with a member for each of its fields; None where it is absent.
+py::object Load(const Config& config) {
+  if (!config.load.has_value()) return py::none();
+  py::dict members;
+  for (const core::Field* field : core::FieldsOf(core::Field::Section::kLoad)) {
+    members[py::str(std::string(field->key()))] = Given(config, *field);
+  }
+  return py::module_::import("types").attr("SimpleNamespace")(**members);
+}
+
+// Name -> value of every field that has one.
+py::dict Values(const Config& config) {
+  py::dict values;
+  for (const core::Field& field : core::Fields()) {
+    if (field.access.give != nullptr) values[py::str(std::string(field.name))] = Given(config, field);
+  }
+  return values;
+}
+
+Config Parse(const std::string& json, const std::optional<std::string>& task,
+             const std::optional<std::string>& dump_path, const std::optional<std::string>& level,
+             const std::optional<std::vector<std::string>>& step) {
+  core::ConfigOverrides overrides;
+  overrides.task = task;
+  overrides.dump_path = dump_path;
+  overrides.level = level;
+  overrides.step = step;
+  absl::StatusOr<Config> config = core::ParseConfig(json, overrides);
+  if (!config.ok()) throw py::value_error(std::string(config.status().message()));
+  return *std::move(config);
+}
+
+}  // namespace
+
+void BindConfig(py::module_& module) {
+  py::class_<Config> config(module, "Config");
+  for (const core::Field& field : core::Fields()) {
+    if (field.section == core::Field::Section::kLoad || field.access.give == nullptr) continue;
+    config.def_property_readonly(std::string(field.name).c_str(),
+                                 [&field](const Config& self) { return Given(self, field); });
+  }
+  config.def_property_readonly("load", &Load)
+      .def_readonly("json", &Config::json)
+      .def_readonly("warnings", &Config::warnings)
+      .def("values", &Values);
+  module.def("parse_config", &Parse, py::arg("json"), py::arg("task"), py::arg("dump_path"), py::arg("level"),
+             py::arg("step"));
+  module.def("config_fields", &core::ConfigFields);
+  module.def("why_fixed", &core::WhyFixed, py::arg("field"));
+  module.def("choose_run_name", [](const std::string& program) { return core::ChooseRunName(program); });
+}
+
+}  // namespace msprobe::capture
