@@ -22,7 +22,7 @@
 #include "absl/synchronization/mutex.h"
 #include "server/adoption/recover.h"
 #include "server/app/cluster_options.h"
-#include "server/app/probe.h"
+#include "server/app/health.h"
 #include "server/app/server.h"
 #include "server/app/service_notify.h"
 #include "server/app/settings.h"
@@ -122,7 +122,7 @@ ABSL_FLAG(std::string, log_level, "info", "debug, info, warning, error or off.")
 namespace msprobe::server {
 namespace {
 
-// Each line of the examples runs as it stands, its paths and files given: tests/operate/test_help.py.
+// tests/operate/test_help.py runs each line of the examples, with existing paths and files.
 constexpr char kUsage[] =
     R"(Stores what capturing processes stream, and answers questions about it.
 
@@ -140,6 +140,134 @@ absl::Status BadFlag(std::string_view flag, std::string_view value, std::string_
   return absl::InvalidArgumentError(Cat("--", flag, "=", value, " is not valid; ", allowed));
 }
 
+// The functions below read the flags of one subject into the options. Errors name the flag.
+
+absl::Status ReadSecurity(SecurityOptions& security) {
+  security = {.tls_cert = absl::GetFlag(FLAGS_tls_cert),
+              .tls_key = absl::GetFlag(FLAGS_tls_key),
+              .tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca),
+              .tls_reload_seconds = absl::GetFlag(FLAGS_tls_reload_seconds),
+              .tokens = absl::GetFlag(FLAGS_tokens),
+              .insecure = absl::GetFlag(FLAGS_insecure),
+              .metrics_open = absl::GetFlag(FLAGS_metrics_open)};
+  const std::string mode = absl::GetFlag(FLAGS_socket_mode);
+  const auto [end, error] = std::from_chars(mode.data(), mode.data() + mode.size(), security.socket_mode, 8);
+  if (error != std::errc() || end != mode.data() + mode.size() || security.socket_mode < 0 ||
+      security.socket_mode > 0777) {
+    return BadFlag("socket_mode", mode, "it is an octal number from 0 to 777, for example 660");
+  }
+  if (security.tls_reload_seconds < 1 || security.tls_reload_seconds > 86400) {
+    return BadFlag("tls_reload_seconds", Cat(security.tls_reload_seconds), "allowed are 1 to 86400");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadEmbedded(EmbeddedOptions& embedded) {
+  embedded.enabled = absl::GetFlag(FLAGS_embedded);
+  embedded.dump_path = absl::GetFlag(FLAGS_dump_path);
+  embedded.advertise = absl::GetFlag(FLAGS_advertise);
+  embedded.idle_exit = absl::Seconds(absl::GetFlag(FLAGS_idle_exit_seconds));
+  embedded.export_threads = absl::GetFlag(FLAGS_export_threads);
+  const int64_t quota = absl::GetFlag(FLAGS_dump_quota_mib);
+  if (quota < 0) return BadFlag("dump_quota_mib", Cat(quota), "it must be 0 or more");
+  embedded.dump_quota_bytes = static_cast<uint64_t>(quota) << 20;
+  if (embedded.export_threads < 1 || embedded.export_threads > 64) {
+    return BadFlag("export_threads", Cat(embedded.export_threads), "allowed are 1 to 64");
+  }
+  if (!(embedded.idle_exit >= absl::ZeroDuration())) {
+    return BadFlag("idle_exit_seconds", Cat(absl::GetFlag(FLAGS_idle_exit_seconds)), "it must be 0 or more");
+  }
+  for (const auto& [flag, value] : {std::pair("dump_path", embedded.dump_path), {"advertise", embedded.advertise}}) {
+    if (!embedded.enabled && !value.empty()) return BadFlag(flag, value, "it is for --embedded only");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadDurability(v1::Durability& durability) {
+  const std::string name = absl::GetFlag(FLAGS_durability);
+  if (name == "sync") {
+    durability = v1::DURABILITY_SYNC;
+  } else if (name == "interval") {
+    durability = v1::DURABILITY_INTERVAL;
+  } else if (name == "os") {
+    durability = v1::DURABILITY_OS;
+  } else {
+    return BadFlag("durability", name, "allowed are sync, interval and os");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadMemoryLimit(size_t& limit) {
+  const std::string memory = absl::GetFlag(FLAGS_memory_limit);
+  uint64_t mebibytes = 0;
+  std::string_view number = memory;
+  const bool gibibytes = memory.ends_with("GiB");
+  if (gibibytes || memory.ends_with("MiB")) number.remove_suffix(3);
+  if (number.size() == memory.size() || !absl::SimpleAtoi(AbslView(number), &mebibytes) || mebibytes > (1u << 24) ||
+      (gibibytes ? mebibytes * 1024 : mebibytes) < 256) {
+    return BadFlag("memory_limit", memory, "allowed are numbers with MiB or GiB from 256MiB on, e.g. 1GiB");
+  }
+  limit = (gibibytes ? mebibytes * 1024 : mebibytes) << 20;
+  return absl::OkStatus();
+}
+
+absl::Status ReadLimits(ServerOptions& options) {
+  const int sessions = absl::GetFlag(FLAGS_max_sessions);
+  if (sessions < 1 || sessions > 1000000) return BadFlag("max_sessions", Cat(sessions), "allowed are 1 to 1000000");
+  options.max_sessions = static_cast<size_t>(sessions);
+  for (const auto& [flag, value, out] :
+       {std::tuple("max_streams_per_peer", absl::GetFlag(FLAGS_max_streams_per_peer), &options.max_streams_per_peer),
+        {"max_ranks", absl::GetFlag(FLAGS_max_ranks), &options.max_ranks}}) {
+    if (value < 0 || value > 1000000) return BadFlag(flag, Cat(value), "allowed are 0 to 1000000");
+    *out = static_cast<size_t>(value);
+  }
+  const int64_t reserve = absl::GetFlag(FLAGS_reserve_disk_mib);
+  if (reserve < 0 || reserve > (int64_t{1} << 30))
+    return BadFlag("reserve_disk_mib", Cat(reserve), "it must be 0 or more");
+  options.reserve_bytes = static_cast<uint64_t>(reserve) << 20;
+  return ReadMemoryLimit(options.memory_limit);
+}
+
+absl::Status ReadCluster(ServerOptions& options) {
+  ClusterFlags cluster{.shards = absl::GetFlag(FLAGS_shards),
+                       .this_shard = absl::GetFlag(FLAGS_this_shard),
+                       .shard_ca = absl::GetFlag(FLAGS_shard_ca),
+                       .shard_token_file = absl::GetFlag(FLAGS_shard_token_file)};
+  // The environment of a traced program is not meant for the embedded server that it starts.
+  if (!options.embedded.enabled) AddEnvironment(cluster);
+  char host_name[256] = {};
+  gethostname(host_name, sizeof(host_name) - 1);
+  auto made = ClusterOf(cluster, options.security, options.embedded.enabled, host_name);
+  if (!made.ok()) return made.status();
+  options.cluster = *std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status ReadRetention(RetentionOptions& retention) {
+  const double days = absl::GetFlag(FLAGS_retain_days);
+  if (!(days >= 0)) return BadFlag("retain_days", Cat(days), "it must be 0 or more");
+  if (days > 0) retention.age = absl::Hours(24) * days;
+  for (const auto& [flag, value] : {std::pair("retain_mib", absl::GetFlag(FLAGS_retain_mib)),
+                                    std::pair("retain_runs", absl::GetFlag(FLAGS_retain_runs)),
+                                    std::pair("run_quota_mib", absl::GetFlag(FLAGS_run_quota_mib))}) {
+    if (value < 0 || value > (int64_t{1} << 31)) return BadFlag(flag, Cat(value), "allowed are 0 to 2147483648");
+  }
+  retention.bytes = static_cast<uint64_t>(absl::GetFlag(FLAGS_retain_mib)) << 20;
+  retention.runs = static_cast<uint32_t>(absl::GetFlag(FLAGS_retain_runs));
+  retention.run_quota = static_cast<uint64_t>(absl::GetFlag(FLAGS_run_quota_mib)) << 20;
+  return absl::OkStatus();
+}
+
+absl::Status ReadWatched(ServerOptions& options) {
+  auto watched = ParseWatched(absl::GetFlag(FLAGS_watch));
+  if (!watched.ok()) return watched.status();
+  options.watched = *std::move(watched);
+  if (!options.watched.empty() && options.metrics_listen.empty()) {
+    return BadFlag("watch", absl::GetFlag(FLAGS_watch), "it needs --metrics_listen, where its values are served");
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ServerOptions> OptionsOfFlags() {
   ServerOptions options;
   options.version = MSPROBE_VERSION;
@@ -147,106 +275,15 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   options.data_dir = absl::GetFlag(FLAGS_data_dir);
   options.metrics_listen = absl::GetFlag(FLAGS_metrics_listen);
   options.web_listen = absl::GetFlag(FLAGS_web_listen);
-  options.security = {.tls_cert = absl::GetFlag(FLAGS_tls_cert),
-                      .tls_key = absl::GetFlag(FLAGS_tls_key),
-                      .tls_client_ca = absl::GetFlag(FLAGS_tls_client_ca),
-                      .tls_reload_seconds = absl::GetFlag(FLAGS_tls_reload_seconds),
-                      .tokens = absl::GetFlag(FLAGS_tokens),
-                      .insecure = absl::GetFlag(FLAGS_insecure),
-                      .metrics_open = absl::GetFlag(FLAGS_metrics_open)};
-  const std::string mode = absl::GetFlag(FLAGS_socket_mode);
-  const auto [end, error] = std::from_chars(mode.data(), mode.data() + mode.size(), options.security.socket_mode, 8);
-  if (error != std::errc() || end != mode.data() + mode.size() || options.security.socket_mode < 0 ||
-      options.security.socket_mode > 0777) {
-    return BadFlag("socket_mode", mode, "it is an octal number from 0 to 777, for example 660");
-  }
-  if (options.security.tls_reload_seconds < 1 || options.security.tls_reload_seconds > 86400) {
-    return BadFlag("tls_reload_seconds", Cat(options.security.tls_reload_seconds), "allowed are 1 to 86400");
-  }
-  options.embedded = absl::GetFlag(FLAGS_embedded);
-  options.dump_path = absl::GetFlag(FLAGS_dump_path);
-  const int64_t quota = absl::GetFlag(FLAGS_dump_quota_mib);
-  if (quota < 0) return BadFlag("dump_quota_mib", Cat(quota), "it must be 0 or more");
-  options.dump_quota_bytes = static_cast<uint64_t>(quota) << 20;
-  options.advertise = absl::GetFlag(FLAGS_advertise);
-  options.idle_exit = absl::Seconds(absl::GetFlag(FLAGS_idle_exit_seconds));
-  options.export_threads = absl::GetFlag(FLAGS_export_threads);
-  const std::string durability = absl::GetFlag(FLAGS_durability);
-  if (durability == "sync") {
-    options.durability = v1::DURABILITY_SYNC;
-  } else if (durability == "interval") {
-    options.durability = v1::DURABILITY_INTERVAL;
-  } else if (durability == "os") {
-    options.durability = v1::DURABILITY_OS;
-  } else {
-    return BadFlag("durability", durability, "allowed are sync, interval and os");
-  }
-  if (absl::GetFlag(FLAGS_max_sessions) < 1 || absl::GetFlag(FLAGS_max_sessions) > 1000000) {
-    return BadFlag("max_sessions", Cat(absl::GetFlag(FLAGS_max_sessions)), "allowed are 1 to 1000000");
-  }
-  options.max_sessions = static_cast<size_t>(absl::GetFlag(FLAGS_max_sessions));
-  for (const auto& [flag, value, out] :
-       {std::tuple("max_streams_per_peer", absl::GetFlag(FLAGS_max_streams_per_peer), &options.max_streams_per_peer),
-        {"max_ranks", absl::GetFlag(FLAGS_max_ranks), &options.max_ranks}}) {
-    if (value < 0 || value > 1000000) return BadFlag(flag, Cat(value), "allowed are 0 to 1000000");
-    *out = static_cast<size_t>(value);
-  }
-  ClusterFlags cluster{.shards = absl::GetFlag(FLAGS_shards),
-                       .this_shard = absl::GetFlag(FLAGS_this_shard),
-                       .shard_ca = absl::GetFlag(FLAGS_shard_ca),
-                       .shard_token_file = absl::GetFlag(FLAGS_shard_token_file)};
-  // An embedded server is started by a process whose environment is not for it.
-  if (!options.embedded) AddEnvironment(cluster);
-  char host_name[256] = {};
-  gethostname(host_name, sizeof(host_name) - 1);
-  auto made = ClusterOf(cluster, options.security, options.embedded, host_name);
-  if (!made.ok()) return made.status();
-  options.cluster = *std::move(made);
+  absl::Status status = ReadSecurity(options.security);
+  if (status.ok()) status = ReadEmbedded(options.embedded);
+  if (status.ok()) status = ReadDurability(options.durability);
+  if (status.ok()) status = ReadLimits(options);
+  if (status.ok()) status = ReadCluster(options);
+  if (status.ok()) status = ReadRetention(options.retention);
+  if (status.ok()) status = ReadWatched(options);
+  if (!status.ok()) return status;
   if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
-  const int64_t reserve = absl::GetFlag(FLAGS_reserve_disk_mib);
-  if (reserve < 0 || reserve > (int64_t{1} << 30))
-    return BadFlag("reserve_disk_mib", Cat(reserve), "it must be 0 or more");
-  const double days = absl::GetFlag(FLAGS_retain_days);
-  if (!(days >= 0)) return BadFlag("retain_days", Cat(days), "it must be 0 or more");
-  if (days > 0) options.retention.age = absl::Hours(24) * days;
-  for (const auto& [flag, value] : {std::pair("retain_mib", absl::GetFlag(FLAGS_retain_mib)),
-                                    std::pair("retain_runs", absl::GetFlag(FLAGS_retain_runs)),
-                                    std::pair("run_quota_mib", absl::GetFlag(FLAGS_run_quota_mib))}) {
-    if (value < 0 || value > (int64_t{1} << 31)) return BadFlag(flag, Cat(value), "allowed are 0 to 2147483648");
-  }
-  options.retention.bytes = static_cast<uint64_t>(absl::GetFlag(FLAGS_retain_mib)) << 20;
-  options.retention.runs = static_cast<uint32_t>(absl::GetFlag(FLAGS_retain_runs));
-  options.retention.run_quota = static_cast<uint64_t>(absl::GetFlag(FLAGS_run_quota_mib)) << 20;
-  options.reserve_bytes = static_cast<uint64_t>(reserve) << 20;
-  if (options.export_threads < 1 || options.export_threads > 64) {
-    return BadFlag("export_threads", Cat(options.export_threads), "allowed are 1 to 64");
-  }
-  if (!(options.idle_exit >= absl::ZeroDuration())) {
-    return BadFlag("idle_exit_seconds", Cat(absl::GetFlag(FLAGS_idle_exit_seconds)), "it must be 0 or more");
-  }
-  const std::string memory = absl::GetFlag(FLAGS_memory_limit);
-  uint64_t mebibytes = 0;
-  std::string_view number = memory;
-  const bool gibibytes = memory.ends_with("GiB");
-  if (gibibytes || memory.ends_with("MiB")) number.remove_suffix(3);
-  if (number.size() == memory.size() ||
-      !absl::SimpleAtoi(absl::string_view(number.data(), number.size()), &mebibytes) || mebibytes > (1u << 24) ||
-      (gibibytes ? mebibytes * 1024 : mebibytes) < 256) {
-    return BadFlag("memory_limit", memory, "allowed are numbers with MiB or GiB from 256MiB on, e.g. 1GiB");
-  }
-  options.memory_limit = (gibibytes ? mebibytes * 1024 : mebibytes) << 20;
-  auto watched = ParseWatched(absl::GetFlag(FLAGS_watch));
-  if (!watched.ok()) return watched.status();
-  options.watched = *std::move(watched);
-  if (!options.watched.empty() && options.metrics_listen.empty()) {
-    return BadFlag("watch", absl::GetFlag(FLAGS_watch), "it needs --metrics_listen, where its values are served");
-  }
-  if (!options.embedded && !options.dump_path.empty()) {
-    return BadFlag("dump_path", options.dump_path, "it is for --embedded only");
-  }
-  if (!options.embedded && !options.advertise.empty()) {
-    return BadFlag("advertise", options.advertise, "it is for --embedded only");
-  }
   return options;
 }
 
@@ -258,7 +295,7 @@ absl::Status CheckLogLevel(const std::string& level) {
 }
 
 int Check(const ServerOptions& server) {
-  // Opening a store replays its log, up to where it is damaged, and removes it.
+  // Check the logs first: opening a store replays its log up to the damage, and removes it.
   const absl::StatusOr<std::vector<std::string>> logs = CheckLogs(server.data_dir);
   if (logs.ok() && !logs->empty()) {
     for (const std::string& line : *logs) std::printf("%s\n", Visible(line).c_str());
@@ -286,7 +323,7 @@ int Check(const ServerOptions& server) {
   return report->damages.empty() ? 0 : 1;
 }
 
-// What the system still holds of unsynced bytes is unknown; what was acknowledged is on the disk.
+// Bytes that were not synced may be lost, but everything acknowledged is on the disk.
 [[noreturn]] void EndForDisk(const absl::Status& status) {
   LogError("the disk of the data directory failed, this server ends: {}", status.ToString());
   _exit(1);
@@ -313,7 +350,7 @@ int RecoverSessions() {
 }
 
 int Probe(const std::string& address) {
-  const absl::Status status = ProbeHealth(address, absl::Seconds(2));
+  const absl::Status status = AskHealth(address, absl::Seconds(2));
   if (!status.ok()) std::fprintf(stderr, "msprobe-server: %s\n", std::string(status.message()).c_str());
   return status.ok() ? 0 : 1;
 }
@@ -341,7 +378,7 @@ int Main(Settings& settings) {
     StartLog("warning");
     return RecoverSessions();
   }
-  // The environment of a traced program is not meant for the server that its agent starts.
+  // The environment of a traced program is not meant for the embedded server that it starts.
   absl::Status loaded;
   if (!absl::GetFlag(FLAGS_embedded)) loaded = settings.Load(absl::GetFlag(FLAGS_config));
   absl::StatusOr<ServerOptions> options = loaded.ok() ? OptionsOfFlags() : loaded;
@@ -359,8 +396,8 @@ int Main(Settings& settings) {
     return 2;
   }
   StartLog(absl::GetFlag(FLAGS_log_level));
-  // What the server makes is for nobody else, but for what it exports.
-  options->export_umask = umask(077);
+  // Files are for this user alone, except for exports.
+  options->embedded.export_umask = umask(077);
 #ifdef MSPROBE_CRASH_DISK
   const char* seed = std::getenv("MSPROBE_CRASH_SEED");
   CrashDisk disk(options->data_dir, seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10));
@@ -371,7 +408,7 @@ int Main(Settings& settings) {
 
   if (absl::GetFlag(FLAGS_check)) return Check(*options);
 
-  // Before any thread is started: signals wait for the loop below.
+  // Before any thread is started, so that the loop below gets all signals.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
@@ -380,13 +417,13 @@ int Main(Settings& settings) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
 
-  // Never given back: the last shutdown of gRPC 1.51 can wait 10 s for a poller that has nothing left to poll.
+  // There is no grpc_shutdown: in gRPC 1.51 the last one can wait 10 s for a poller that has nothing left to poll.
   grpc_init();
   options->on_log_lost = EndForDisk;
-  const bool embedded = options->embedded;
+  const bool embedded = options->embedded.enabled;
   auto server = Server::Start(*std::move(options));
   if (!server.ok()) {
-    // Ranks of one job each start an embedded server; the first takes the lock.
+    // Each rank of a job starts an embedded server; only the first gets the lock.
     if (embedded && absl::IsAlreadyExists(server.status())) return 0;
     std::fprintf(stderr, "msprobe-server: %s\n", std::string(server.status().message()).c_str());
     return absl::IsInvalidArgument(server.status()) ? 2 : 1;
@@ -400,7 +437,7 @@ int Main(Settings& settings) {
     }
     if (absl::Status status = (*server)->broken(); !status.ok()) EndForDisk(status);
     const int signal = sigtimedwait(&signals, nullptr, &period);
-    // Without a file it is what it always was: the terminal is gone.
+    // Without a file SIGHUP has its usual meaning: the terminal is gone.
     const bool reload = signal == SIGHUP && !absl::GetFlag(FLAGS_config).empty();
     if (reload) Reload(settings, **server);
     if (signal > 0 && !reload) break;
@@ -414,8 +451,8 @@ int Main(Settings& settings) {
 }  // namespace msprobe::server
 
 int main(int argc, char** argv) {
-  // Debian builds abseil for debugging: each lock of a Mutex, gRPC's too, takes one lock of the whole process, to look
-  // for cycles of locks. Whoever is kept from a processor while it has that one keeps every thread waiting.
+  // Debian builds Abseil for debugging: each lock of an absl::Mutex, also in gRPC, takes one lock for the whole process
+  // to search for cycles of locks. A thread that loses its processor while it has that lock keeps all threads waiting.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   absl::SetProgramUsageMessage(msprobe::server::kUsage);
   absl::FlagsUsageConfig usage;

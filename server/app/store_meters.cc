@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <iterator>
+#include <string>
 #include <system_error>
 
 #include "absl/time/clock.h"
@@ -23,16 +25,41 @@ double Seconds(const timeval& time) {
 }  // namespace
 
 void StoreMeters::Publish() {
-  const absl::Time at = absl::Now();
-  if (at < next_) return;
-  next_ = at + kPeriod;
+  PublishTiler();
+  metrics_->Set(Metric::kWriteBufferBytes, static_cast<double>(database_->write_buffer_usage()));
+  metrics_->Set(Metric::kDiskFreeBytes, static_cast<double>(database_->free_bytes()));
+  metrics_->Set(Metric::kStoreRefusing, database_->Writable().ok() ? 0 : 1);
+  const absl::Time now = absl::Now();
+  if (now < next_) return;
+  next_ = now + kPeriod;
+  PublishStore();
+  PublishProcess();
+}
+
+void StoreMeters::PublishTiler() {
+  const Tiler::Counters now = tiler_->counters();
+  const Tiler::Counters& before = published_tiler_;
+  const auto add = [&](Metric metric, uint64_t value, uint64_t last, std::initializer_list<std::string> labels = {}) {
+    if (value > last) metrics_->Add(metric, static_cast<double>(value - last), labels);
+  };
+  add(Metric::kTileSets, now.sets, before.sets);
+  add(Metric::kTiledPasses, now.passes, before.passes);
+  add(Metric::kTilingBytes, now.row_bytes, before.row_bytes, {"rows"});
+  add(Metric::kTilingBytes, now.tile_bytes, before.tile_bytes, {"tiles"});
+  add(Metric::kTilingFailures, now.failures, before.failures);
+  metrics_->Add(Metric::kTilingSeconds, absl::ToDoubleSeconds(now.busy - before.busy));
+  metrics_->Set(Metric::kStepsWaiting, static_cast<double>(now.waiting));
+  published_tiler_ = now;
+}
+
+void StoreMeters::PublishStore() {
   const Database::Meters now = database_->meters();
-  metrics_->Add(Metric::kSyncs, static_cast<double>(now.syncs - published_.syncs));
-  metrics_->Add(Metric::kSyncSeconds, absl::ToDoubleSeconds(now.sync_time - published_.sync_time));
+  metrics_->Add(Metric::kSyncs, static_cast<double>(now.syncs - published_store_.syncs));
+  metrics_->Add(Metric::kSyncSeconds, absl::ToDoubleSeconds(now.sync_time - published_store_.sync_time));
   metrics_->Set(Metric::kSyncsWaiting, static_cast<double>(now.syncs_waiting));
   metrics_->Set(Metric::kSyncLag, absl::ToDoubleSeconds(now.sync_lag));
-  metrics_->Add(Metric::kWrittenBytes, static_cast<double>(now.written_bytes - published_.written_bytes));
-  metrics_->Add(Metric::kWriteSeconds, absl::ToDoubleSeconds(now.write_time - published_.write_time));
+  metrics_->Add(Metric::kWrittenBytes, static_cast<double>(now.written_bytes - published_store_.written_bytes));
+  metrics_->Add(Metric::kWriteSeconds, absl::ToDoubleSeconds(now.write_time - published_store_.write_time));
   metrics_->Set(Metric::kWriteStall, now.write_stall);
   metrics_->Set(Metric::kCompactionBytes, static_cast<double>(now.pending_compaction_bytes));
   metrics_->Set(Metric::kBlockCacheBytes, static_cast<double>(now.block_cache_bytes));
@@ -40,8 +67,7 @@ void StoreMeters::Publish() {
                                      std::pair(Family::kTiles, "tiles"), std::pair(Family::kPayloads, "payloads")}) {
     metrics_->Set(Metric::kStoreBytes, static_cast<double>(database_->FileBytes(family)), {name});
   }
-  published_ = now;
-  PublishProcess();
+  published_store_ = now;
 }
 
 void StoreMeters::PublishProcess() {

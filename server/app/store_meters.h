@@ -3,26 +3,32 @@
 #include "absl/time/time.h"
 #include "server/metrics/metrics.h"
 #include "server/store/database.h"
+#include "server/store/tiles/tiler.h"
 
 namespace msprobe::server {
 
-// Puts what the store and the process are doing into metrics.
+// Shows in the metrics what the store, the tiler and the process are doing.
 // Threads: one.
 class StoreMeters {
  public:
-  // Both outlive this.
-  StoreMeters(const Database* database, Metrics* metrics) : database_(database), metrics_(metrics) {}
+  // All outlive this.
+  StoreMeters(const Database* database, const Tiler* tiler, Metrics* metrics)
+      : database_(database), tiler_(tiler), metrics_(metrics) {}
 
-  // Call as often as you like: it looks once a second.
+  // May be called often: meters that are expensive to read are read once a second.
   void Publish();
 
  private:
+  void PublishTiler();
+  void PublishStore();
   void PublishProcess();
 
   const Database* const database_;
+  const Tiler* const tiler_;
   Metrics* const metrics_;
   absl::Time next_ = absl::InfinitePast();
-  Database::Meters published_;
+  Tiler::Counters published_tiler_;
+  Database::Meters published_store_;
   double cpu_seconds_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "server/app/probe.h"
+#include "server/app/health.h"
 
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -12,19 +12,19 @@
 namespace msprobe::server {
 namespace {
 
-// HealthCheckResponse{status: SERVING}, field 1 as a varint.
+// The bytes of HealthCheckResponse{status: SERVING}: field 1 as a varint.
 constexpr std::string_view kServing("\x08\x01", 2);
 
 }  // namespace
 
-absl::Status ProbeHealth(const std::string& address, absl::Duration timeout) {
+absl::Status AskHealth(const std::string& address, absl::Duration timeout) {
   auto channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   grpc::GenericStub stub(channel);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   context.set_wait_for_ready(true);
   grpc::CompletionQueue queue;
-  const grpc::Slice empty;  // HealthCheckRequest of the whole server
+  const grpc::Slice empty;  // HealthCheckRequest for the whole server
   grpc::ByteBuffer request(&empty, 1), response;
   grpc::Status status;
   auto call = stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
