@@ -12,6 +12,8 @@
 namespace msprobe::server {
 
 absl::Status DumpReader::AddDump(std::string_view text) {
+  constexpr size_t kBytesOfARow = 250;  // about as many as the JSON of a tensor's statistics takes without white space
+  table_->rows.reserve(text.size() / kBytesOfARow);
   DumpCursor dump(text);
   std::string name;
   while (dump.NextEntry(name)) AddEntry(name, dump.json(), 0);

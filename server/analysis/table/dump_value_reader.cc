@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/analysis/table/python_text.h"
+#include "server/format/cat.h"
 #include "server/format/json/json_value.h"
 
 namespace msprobe::server {
@@ -186,6 +187,7 @@ Cell DumpValueReader::CellOf(const JsonText& value) {
 }
 
 uint32_t DumpValueReader::ShapeOf(JsonCursor& json, const JsonText& shape) {
+  if (const auto known = shapes_.find(AbslView(shape.text)); known != shapes_.end()) return known->second;
   shape_.assign(1, '[');
   JsonCursor sizes(shape.text);
   if (!sizes.EnterArray()) return 0;
@@ -198,7 +200,7 @@ uint32_t DumpValueReader::ShapeOf(JsonCursor& json, const JsonText& shape) {
     return 0;
   }
   shape_ += ']';
-  return table_.Intern(shape_);
+  return shapes_[std::string(shape.text)] = table_.Intern(shape_);
 }
 
 std::string DumpValueReader::PythonText(const JsonText& value) {
@@ -239,26 +241,26 @@ std::string DumpValueReader::PythonText(JsonCursor& json, bool repr) {
       return text;
     }
     case Type::kTrue:
-      json.Literal();
+      json.Skip();
       return "True";
     case Type::kFalse:
-      json.Literal();
+      json.Skip();
       return "False";
     case Type::kNull:
-      json.Literal();
+      json.Skip();
       return "None";
     case Type::kNumber: {
       const JsonText number = json.Take();
       return IsWhole(number.text) ? std::string(number.text) : PythonNumber(DoubleOf(number));
     }
     case Type::kNaN:
-      json.Literal();
+      json.Skip();
       return "nan";
     case Type::kInfinity:
-      json.Literal();
+      json.Skip();
       return "inf";
     case Type::kMinusInfinity:
-      json.Literal();
+      json.Skip();
       return "-inf";
     default:
       json.Fail("a value is expected");

@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/container/flat_hash_map.h"
 #include "server/analysis/table/row_builder.h"
 #include "server/analysis/table/step_table.h"
 #include "server/format/dump/dump_value.h"
@@ -38,6 +39,7 @@ class DumpValueReader {
   RowBuilder& rows_;
   StepTable& table_;
   bool saw_checksum_ = false;
+  absl::flat_hash_map<std::string, uint32_t> shapes_;  // by their JSON: a model has few, and each stands in many rows
   // Of the value at hand, kept to be used again.
   DumpLeaf leaf_;
   std::string shape_;

@@ -52,7 +52,7 @@ void ReadMembers(JsonCursor& json, DumpLeaf& leaf) {
 DumpKind NextDumpValue(JsonCursor& json, DumpLeaf& leaf) {
   switch (json.Peek()) {
     case JsonType::kNull:
-      json.Literal();
+      json.Skip();
       return json.ok() ? DumpKind::kNull : DumpKind::kError;
     case JsonType::kArray:
       return DumpKind::kList;

@@ -246,10 +246,12 @@ uint32_t JsonCursor::EscapedPoint() {
 }
 
 std::string_view JsonCursor::Number() {
-  if (Peek() != Type::kNumber) {
-    Fail("a number is expected");
-    return {};
-  }
+  if (Peek() == Type::kNumber) return Digits();
+  Fail("a number is expected");
+  return {};
+}
+
+std::string_view JsonCursor::Digits() {
   const char* const start = at_;
   const char* at = start;
   const auto digits = [&] {
@@ -293,8 +295,19 @@ void JsonCursor::TakeWord(std::string_view word) {
   at_ += word.size();
 }
 
-void JsonCursor::Literal() {
-  switch (Peek()) {
+void JsonCursor::Skip(Type type) {
+  switch (type) {
+    case Type::kObject:
+    case Type::kArray:
+      return SkipNested(type);
+    case Type::kString:
+      String();
+      return;
+    case Type::kNumber:
+      Digits();
+      return;
+    case Type::kEnd:
+      return Fail("the text ends where a value is expected");
     case Type::kTrue:
       return TakeWord("true");
     case Type::kFalse:
@@ -307,36 +320,16 @@ void JsonCursor::Literal() {
       return TakeWord("Infinity");
     case Type::kMinusInfinity:
       return TakeWord("-Infinity");
-    default:
-      Fail("a value is expected");
   }
 }
 
-void JsonCursor::Skip() {
-  switch (Peek()) {
-    case Type::kObject:
-    case Type::kArray:
-      return SkipNested();
-    case Type::kString:
-      String();
-      return;
-    case Type::kNumber:
-      Number();
-      return;
-    case Type::kEnd:
-      return Fail("the text ends where a value is expected");
-    default:
-      Literal();
-  }
-}
-
-void JsonCursor::SkipNested() {
+void JsonCursor::SkipNested(Type outermost) {
   // Brackets that are open; recursion would let a text choose the depth of the stack.
   std::string open;
   const auto enter = [&](Type type) {
     if (type == Type::kObject ? EnterObject() : EnterArray()) open += type == Type::kObject ? '{' : '[';
   };
-  enter(Peek());
+  enter(outermost);
   while (ok() && !open.empty()) {
     std::string_view key;
     if (!(open.back() == '{' ? NextKey(key) : NextItem())) {
@@ -346,7 +339,7 @@ void JsonCursor::SkipNested() {
     if (const Type type = Peek(); type == Type::kObject || type == Type::kArray) {
       enter(type);
     } else {
-      Skip();
+      Skip(type);
     }
   }
 }
@@ -355,7 +348,7 @@ JsonText JsonCursor::Take() {
   JsonText value;
   value.type = Peek();
   const char* const start = at_;
-  Skip();
+  Skip(value.type);
   if (!ok()) return {};
   value.text = {start, static_cast<size_t>(at_ - start)};
   return value;

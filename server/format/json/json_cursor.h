@@ -79,10 +79,8 @@ class JsonCursor {
   std::string_view String();
   // The digits as they stand.
   std::string_view Number();
-  // Takes true, false, null, NaN, Infinity or -Infinity.
-  void Literal();
   // Takes whatever comes next.
-  void Skip();
+  void Skip() { Skip(Peek()); }
   // The same, and gives it. No value after an error.
   JsonText Take();
 
@@ -117,7 +115,10 @@ class JsonCursor {
   std::string_view EscapedString(const char* start);
   uint32_t EscapedPoint();
   void TakeWord(std::string_view word);
-  void SkipNested();
+  std::string_view Digits();
+  // Takes the value that was peeked at.
+  void Skip(Type type);
+  void SkipNested(Type outermost);
 
   const JsonLimits limits_;
   const char* const begin_;

@@ -41,7 +41,7 @@ void Copy(JsonCursor& json, JsonWriter& writer) {
       writer.Bool(json.Take().type == JsonType::kTrue);
       return;
     case JsonType::kNull:
-      json.Literal();
+      json.Skip();
       writer.Null();
       return;
     default:
