@@ -1,6 +1,7 @@
 """make test cannot pass by not running: the suites' runner over suites that do not run, each in its own way."""
 
 import importlib
+import re
 
 import pytest
 from harness.processes import REPOSITORY, run
@@ -147,3 +148,19 @@ def test_every_suite_has_its_minimum_and_each_skip_a_reason_that_is_known(suites
     for name, each in expected.items():
         assert each.minimum > 1, name
         assert set(each.skips.values()) <= set(suites.LACKS), name
+
+
+def test_every_test_that_starts_threads_runs_under_tsan_or_says_why_not(suites):
+    starts = re.compile(r"std::j?thread|BackgroundThread|TaskThreads")
+    programs = {
+        found["program"]
+        for found in re.finditer(
+            r"^build (?P<room>\S+)/CMakeFiles/(?P<program>\w+)\.dir/(?P<source>\S+_test\.cc)\.o:",
+            (REPOSITORY / "build" / "build.ninja").read_text(),
+            re.MULTILINE,
+        )
+        if starts.search((REPOSITORY / found["room"] / found["source"]).read_text())
+    }
+    assert programs, "no program starts a thread: the build has no tests"
+    assert programs <= {*suites.TSAN_TESTS, *suites.NOT_UNDER_TSAN}
+    assert not {*suites.TSAN_TESTS} & {*suites.NOT_UNDER_TSAN}
