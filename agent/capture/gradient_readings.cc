@@ -19,23 +19,23 @@ void AddGradients(const GradientReadings& gradients, FragmentBuilder& builder) {
 void EmitGradients(Recorder& recorder, OpenRecord& record, const GradientReadings& arriving,
                    const GradientReadings& leaving) {
   FragmentBuilder& builder = ThreadState::Get().builder;
-  Recorder::StartFragment(record, builder);
-  if (recorder.WantsInput(core::Direction::kBackward)) {
+  FragmentEmitter::Start(record, builder);
+  if (recorder.rules().WantsInput(core::Direction::kBackward)) {
     builder.Key("input");
     AddGradients(arriving, builder);
   }
-  if (recorder.WantsOutput(core::Direction::kBackward)) {
+  if (recorder.rules().WantsOutput(core::Direction::kBackward)) {
     builder.Key("output");
     AddGradients(leaving, builder);
   }
-  recorder.Emit(record, builder, core::kEnter | core::kExit);
+  recorder.emitter().Emit(record, builder, core::kEnter | core::kExit);
 }
 
-void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
+void EmitBackward(Recorder& recorder, const OpenRecord& forward, const GradientReadings& arriving,
                   const GradientReadings& leaving) {
-  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
-  recorder.Contain(record, [&] {
-    if (!record.wanted) return recorder.EmitConstructOnly(record);
+  OpenRecord record = recorder.opener().BeginBackward(forward, ThreadState::Get());
+  recorder.faults().Contain(record, [&] {
+    if (!record.wanted) return recorder.emitter().EmitConstructOnly(record);
     EmitGradients(recorder, record, arriving, leaving);
   });
 }

@@ -21,7 +21,7 @@ void EmitGradients(Recorder& recorder, OpenRecord& record, const GradientReading
                    const GradientReadings& leaving);
 
 // Begins the backward record of an API call and emits it whole.
-void EmitBackward(Recorder& recorder, const Api& api, const OpenRecord& forward, const GradientReadings& arriving,
+void EmitBackward(Recorder& recorder, const OpenRecord& forward, const GradientReadings& arriving,
                   const GradientReadings& leaving);
 
 }  // namespace msprobe::capture

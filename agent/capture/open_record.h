@@ -27,6 +27,7 @@ struct OpenRecord {
   std::shared_ptr<const std::string> name;  // without count and direction
   core::RecordKind kind = core::RecordKind::kApi;
   core::Direction direction = core::Direction::kForward;
+  core::RiskLevel risk = core::RiskLevel::kAll;  // of an API
   uint32_t step = 0;
   uint32_t token = 0;
   uint32_t count = 0;

@@ -1,181 +1,14 @@
-// The recorder over a framework that is not torch: arrays of floats, with a source and a call of their own.
+// The recorder over a framework that is not torch.
 #include "agent/capture/recorder.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include <map>
-#include <numeric>
-#include <stdexcept>
-
-#include "agent/capture/gradient_readings.h"
-#include "agent/core/session_fixture.h"
+#include "agent/capture/recorder_fixture.h"
 
 namespace msprobe::capture {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::Key;
-using ::testing::Not;
-
-// The framework: arrays of one dimension, which may be broken.
-struct Array {
-  std::vector<float> values;
-  bool is_broken = false;
-};
-
-class ArraySource final : public TensorSource {
- public:
-  struct Log {
-    int flushes = 0;
-    int steps = 0;
-    bool is_recompute = false;  // what BeginCall answers
-    std::vector<core::RecordKind> calls;
-  };
-  explicit ArraySource(Log* log) : log_(log) {}
-
-  std::string_view framework() const override { return "arrays"; }
-  TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override {
-    const auto& array = *static_cast<const Array*>(tensor.tensor);
-    if (array.is_broken) throw std::runtime_error("the array is broken");
-    TensorReading reading;
-    reading.type = "arrays.Array";
-    reading.device = "cpu";
-    reading.dtype = static_cast<uint8_t>(stats::DType::kFloat32);
-    const auto size = static_cast<int64_t>(array.values.size());
-    const int64_t stride = 1;
-    memory.Read({.data = array.values.data(),
-                 .dtype = stats::DType::kFloat32,
-                 .sizes = std::span(&size, 1),
-                 .strides = std::span(&stride, 1)},
-                save, reading);
-    return reading;
-  }
-  bool BeginCall(core::RecordKind kind) override {
-    log_->calls.push_back(kind);
-    return log_->is_recompute;
-  }
-  void Flush() override { ++log_->flushes; }
-  void EndStep() override { ++log_->steps; }
-  Counts counts() const override { return {}; }
-
- private:
-  Log* const log_;
-};
-
-// A record as the server was told of it: its fragments joined.
-struct Told {
-  uint32_t flags = 0;
-  uint64_t ordinal = 0;  // the last one
-  std::string parent;
-  std::string fields;  // "input_args[arrays.Array(3) max 3] output[...]"
-};
-
-class RecorderTest : public core::SessionTest {
- protected:
-  void Open(core::Config config = {}) {
-    fake_.Start();
-    options_.settings.framework = "arrays";
-    core::SessionTest::Open();
-    config.level = config.level == core::Level::kL1 ? core::Level::kMix : config.level;
-    recorder_ = std::make_shared<Recorder>(std::move(config),
-                                           std::shared_ptr<core::Session>(std::shared_ptr<void>(), session_.get()),
-                                           std::make_unique<ArraySource>(&log_));
-    recorder_->Start(0);
-  }
-  ~RecorderTest() override { recorder_.reset(); }
-
-  // One captured call: the sum of its arrays.
-  OpenRecord Sum(const std::vector<const Array*>& arguments) {
-    ThreadState& thread = ThreadState::Get();
-    OpenRecord record = recorder_->BeginApi(sum_, thread);
-    EmitFields(record, core::kEnter, "input_args", arguments);
-    Array result;
-    for (const Array* each : arguments) {
-      result.values.push_back(std::accumulate(each->values.begin(), each->values.end(), 0.0F));
-    }
-    recorder_->Recheck(record, true, sum_.risk);
-    EmitFields(record, core::kExit, "output", {&result});
-    return record;
-  }
-
-  void EmitFields(OpenRecord& record, uint32_t flags, std::string_view key, const std::vector<const Array*>& arrays) {
-    if (!record.wanted) return recorder_->EmitConstructOnly(record);
-    recorder_->Contain(record, [&] {
-      FragmentBuilder& builder = ThreadState::Get().builder;
-      Recorder::StartFragment(record, builder);
-      builder.Key(key);
-      builder.BeginList();
-      for (const Array* array : arrays) builder.Tensor(recorder_->Read(TensorRef{array}, record.save));
-      builder.End();
-      recorder_->Emit(record, builder, flags);
-    });
-  }
-
-  // Ends the step and gives what the server has of it, by full name.
-  std::map<std::string, Told> Records() {
-    recorder_->EndStep(recorder_->step(), true);
-    EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
-    std::map<uint64_t, v1::Structure> structures;
-    std::map<std::string, Told> records;
-    for (const v1::Batch& batch : fake_.batches()) {
-      for (const v1::Definition& definition : batch.definitions()) {
-        if (definition.has_structure()) structures[definition.id()].ParseFromString(definition.structure());
-      }
-      for (const v1::Item& item : batch.items()) Join(item.block(), structures, &records);
-    }
-    return records;
-  }
-
-  static void Join(const v1::Block& block, const std::map<uint64_t, v1::Structure>& structures,
-                   std::map<std::string, Told>* records) {
-    uint64_t ordinal = 0;
-    int leaf = 0;
-    for (int i = 0; i < block.count_size(); ++i) {
-      ordinal += static_cast<uint64_t>(block.ordinal_delta(i));
-      const v1::Structure& structure = structures.at(block.structures(static_cast<int>(block.structure(i))));
-      OpenRecord record;
-      std::string name = structure.name();
-      if (const size_t mark = name.find('#'); mark != std::string::npos) {
-        record.pass = static_cast<uint32_t>(std::stoi(name.substr(mark + 1)));
-        name.resize(mark);
-      }
-      record.name = std::make_shared<const std::string>(name);
-      record.kind = static_cast<core::RecordKind>(structure.kind());
-      record.direction = static_cast<core::Direction>(structure.direction());
-      record.count = block.count(i);
-      Told& told = (*records)[record.FullName()];
-      told.flags |= block.fragment_flags(i);
-      told.ordinal = ordinal;
-      told.parent = block.parent(i) == 0 ? "" : block.parents(static_cast<int>(block.parent(i)) - 1);
-      for (const v1::Node::Entry& field : structure.fields().dict().entries()) {
-        told.fields += field.key() + "[";
-        for (const v1::Node& node : field.value().list().items()) {
-          if (!node.has_tensor()) {
-            told.fields += "null;";
-            continue;
-          }
-          const v1::Shape& shape = block.shapes(static_cast<int>(block.shape(leaf)));
-          told.fields += core::Cat(node.tensor().type(), "(", shape.dims(0), ") max ", block.narrow(leaf * 5), ";");
-          ++leaf;
-        }
-        told.fields += "]";
-      }
-    }
-  }
-
-  ArraySource::Log log_;
-  std::shared_ptr<Recorder> recorder_;
-  const Api sum_ = [] {
-    Api api;
-    api.name = "Array.sum";
-    return api;
-  }();
-  const Array ones_{.values = {1, 1, 1}};
-  const Array twos_{.values = {2, 2}};
-};
 
 TEST_F(RecorderTest, RecordsTheTensorsOfACall) {
   Open();
@@ -186,15 +19,6 @@ TEST_F(RecorderTest, RecordsTheTensorsOfACall) {
   EXPECT_EQ(sum.fields, "input_args[arrays.Array(3) max 1;arrays.Array(2) max 2;]output[arrays.Array(2) max 4;]");
   EXPECT_EQ(sum.flags, uint32_t{core::kEnter | core::kExit});
   EXPECT_EQ(fake_.hellos().back().settings().framework(), "arrays");
-}
-
-TEST_F(RecorderTest, CountsCallsAndBeginsAgainInTheNextStep) {
-  Open();
-  Sum({&ones_});
-  Sum({&ones_});
-  EXPECT_THAT(Records(), ElementsAre(Key("Array.sum.0.forward"), Key("Array.sum.1.forward")));
-  recorder_->GoOn(1);
-  EXPECT_EQ(Sum({&ones_}).FullName(), "Array.sum.0.forward");
 }
 
 TEST_F(RecorderTest, KeepsTheBytesOfATensorTask) {
@@ -209,69 +33,6 @@ TEST_F(RecorderTest, KeepsTheBytesOfATensorTask) {
   EXPECT_THAT(kept, Contains(bytes));
 }
 
-TEST_F(RecorderTest, AModuleIsTheParentOfItsCallsAndStandsBehindThem) {
-  Open();
-  ThreadState& thread = ThreadState::Get();
-  OpenRecord module = recorder_->BeginModule(std::make_shared<const std::string>("Module.net"), thread);
-  EmitFields(module, core::kEnter, "input_args", {&ones_});
-  recorder_->PushModule(thread, nullptr, module);
-  Sum({&ones_});
-  EmitFields(module, core::kExit, "output", {&twos_});
-  recorder_->PopModule(thread, module);
-  Sum({&twos_});
-  const std::map<std::string, Told> records = Records();
-  EXPECT_EQ(records.at("Array.sum.0.forward").parent, "Module.net.forward.0");
-  EXPECT_EQ(records.at("Array.sum.1.forward").parent, "");
-  EXPECT_GT(records.at("Module.net.forward.0").ordinal, records.at("Array.sum.0.forward").ordinal);
-}
-
-TEST_F(RecorderTest, NumbersThePassesBackwardOverOneCall) {
-  Open();
-  OpenRecord forward = Sum({&ones_});
-  forward.passes = std::make_shared<PassCount>();
-  GradientReadings arriving(1), leaving(2);
-  arriving[0] = recorder_->Read(TensorRef{&twos_}, false);
-  EmitBackward(*recorder_, sum_, forward, arriving, leaving);
-  EmitBackward(*recorder_, sum_, forward, arriving, leaving);
-  const std::map<std::string, Told> records = Records();
-  constexpr char kFields[] = "input[arrays.Array(2) max 2;]output[null;null;]";
-  EXPECT_EQ(records.at("Array.sum.0.backward").fields, kFields);
-  EXPECT_EQ(records.at("Array.sum.0.backward.1").fields, kFields);
-}
-
-TEST_F(RecorderTest, LeavesOutWhatTheListDoesNotName) {
-  core::Config config;
-  config.list = {"Array.mean"};
-  Open(config);
-  Sum({&ones_});
-  EXPECT_EQ(Records().at("Array.sum.0.forward").flags & core::kConstructOnly, uint32_t{core::kConstructOnly});
-}
-
-TEST_F(RecorderTest, AsksTheSourceWhetherACallIsASecondForward) {
-  Open();
-  Sum({&ones_});
-  log_.is_recompute = true;
-  Sum({&ones_});
-  EXPECT_THAT(log_.calls, ElementsAre(core::RecordKind::kApi, core::RecordKind::kApi));
-  const std::map<std::string, Told> records = Records();
-  EXPECT_EQ(records.at("Array.sum.0.forward").flags & core::kRecompute, 0u);
-  EXPECT_EQ(records.at("Array.sum.1.forward").flags & core::kRecompute, uint32_t{core::kRecompute});
-}
-
-TEST_F(RecorderTest, CountsWhatTheSourceThrowsAsAFaultOfTheRecord) {
-  Open();
-  const Array broken{.values = {1}, .is_broken = true};
-  Sum({&broken});
-  Sum({&ones_});
-  EXPECT_EQ(Records().at("Array.sum.1.forward").fields,
-            "input_args[arrays.Array(3) max 1;]output[arrays.Array(1) max 3;]");
-  std::vector<std::string> faults;
-  for (const v1::Marker& marker : core::Markers(fake_.batches())) {
-    if (marker.has_fault()) faults.push_back(marker.fault().where() + ": " + marker.fault().message());
-  }
-  EXPECT_THAT(faults, ElementsAre("Array.sum.0.forward: the array is broken"));
-}
-
 TEST_F(RecorderTest, TellsTheSourceOfStepsAndFlushesWhatIsUnderWay) {
   Open();
   recorder_->Stop();
@@ -282,17 +43,19 @@ TEST_F(RecorderTest, TellsTheSourceOfStepsAndFlushesWhatIsUnderWay) {
   EXPECT_EQ(log_.steps, 1);
 }
 
-TEST_F(RecorderTest, CapturesOnlyTheForwardPassesThatAreAskedFor) {
-  Open();
-  recorder_->Start(0, TokenWindow::Range{1, 1});
-  EXPECT_FALSE(recorder_->capturing());
-  recorder_->BeginToken();
-  EXPECT_FALSE(recorder_->capturing());
-  EXPECT_EQ(recorder_->BeginToken(), 1u);
-  EXPECT_TRUE(recorder_->capturing());
-  recorder_->BeginToken();
-  EXPECT_FALSE(recorder_->capturing());
-  EXPECT_TRUE(recorder_->watching());
+TEST_F(RecorderTest, TellsWhatAStepHad) {
+  core::Config config;
+  config.list = {"Array.mean"};
+  Open(config);
+  recorder_->step().BeginToken();
+  Sum({&ones_});  // not in the list: a call, but no record
+  Recorder::StepContents had = recorder_->EndStep(0, true);
+  EXPECT_TRUE(had.passes);
+  EXPECT_TRUE(had.calls);
+  EXPECT_FALSE(had.records);
+  had = recorder_->EndStep(1, true);
+  EXPECT_FALSE(had.passes);
+  EXPECT_FALSE(had.calls);
 }
 
 }  // namespace

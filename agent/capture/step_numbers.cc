@@ -12,9 +12,9 @@ Value& Entry(core::PooledTextMap<Value>& map, const std::string& text) {
 
 }  // namespace
 
-uint32_t StepNumbers::NextCount(const std::string& name, uint32_t lane) {
-  if (lane >= counts_.size()) counts_.resize(lane + 1);
-  return lane * kThreadStride + Entry(counts_[lane], name)++;
+uint32_t StepNumbers::NextCount(const std::string& name, uint32_t slot) {
+  if (slot >= counts_.size()) counts_.resize(slot + 1);
+  return slot * kThreadStride + Entry(counts_[slot], name)++;
 }
 
 StepNumbers::Gradient StepNumbers::NextGradient(const std::string& module, const std::string& parameter,
@@ -37,8 +37,8 @@ uint64_t StepNumbers::DebugOrdinal(const std::string& full_name) {
 void StepNumbers::EndStep() {
   ++step_;
   next_ordinal_ = 0;
-  for (auto& lane : counts_) {
-    for (auto& [name, count] : lane) count = 0;
+  for (auto& slot : counts_) {
+    for (auto& [name, count] : slot) count = 0;
   }
   debug_ordinals_.clear();
 }

@@ -15,11 +15,11 @@ namespace msprobe::capture {
 // Not thread-safe: the recorder guards it.
 class StepNumbers {
  public:
-  // Calls of one thread are counted by themselves, from lane * kThreadStride, so that counts do not depend on how
+  // Calls of one thread are counted by themselves, from slot * kThreadStride, so that counts do not depend on how
   // threads interleave.
   static constexpr uint32_t kThreadStride = 1'000'000;
 
-  uint32_t NextCount(const std::string& name, uint32_t lane);
+  uint32_t NextCount(const std::string& name, uint32_t slot);
 
   uint64_t NextOrdinal() { return next_ordinal_++; }
   bool has_ordinals() const { return next_ordinal_ > 0; }
@@ -46,7 +46,7 @@ class StepNumbers {
 
   uint32_t step_ = 1;  // counts the steps that ended; no GradientRecord begins with its number
   uint64_t next_ordinal_ = 0;
-  std::vector<core::PooledTextMap<uint32_t>> counts_;  // by lane; names of earlier steps stay, with 0
+  std::vector<core::PooledTextMap<uint32_t>> counts_;  // by slot; names of earlier steps stay, with 0
   core::PooledTextMap<GradientRecord> gradients_;      // by module
   absl::flat_hash_map<std::string, uint64_t> debug_ordinals_;
 };

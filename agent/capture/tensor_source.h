@@ -14,11 +14,11 @@ struct TensorRef {
   const void* tensor = nullptr;
 };
 
-// What capture needs of a framework. Each framework's room implements it once (agent/torch/torch_source.h), and a
-// Recorder owns one.
+// The part of a framework that capture needs. Each framework's room implements it once (agent/torch/torch_source.h),
+// and a Recorder owns one.
 //
 // Threads: every method from any thread. Methods may throw what the framework throws for a broken device; callers
-// contain it (Recorder::Contain).
+// contain it (Faults::Contain).
 class TensorSource {
  public:
   virtual ~TensorSource() = default;

@@ -15,16 +15,16 @@ struct ThreadState {
   explicit ThreadState(uint32_t thread_number) : number(thread_number) {}
 
   struct OpenModule {
-    // What the framework keeps of the call; only the room that pushed it looks inside. Null for a backward.
+    // The framework's state of the call. Only the room that pushed it looks inside. Null for a backward.
     std::shared_ptr<void> call;
     core::ParentId name = 0;
   };
   const uint32_t number;            // small, from 0, in order of first use
-  uint32_t generation = 0;          // of the recorder whose modules are listed
-  uint32_t lane = 0;                // its place among the threads that record in the step
-  uint32_t lane_epoch = 0;          // the Recorder::lanes_epoch() that `lane` belongs to
-  int api_depth = 0;                // inside a recorded API: what it calls is its own business
-  int suppressed = 0;               // inside something that is never recorded (printing a tensor)
+  uint32_t parents = 0;             // the Parents whose modules are listed, by its number
+  uint32_t slot = 0;                // the thread's slot among the threads that record in the step
+  uint32_t slot_step = 0;           // the step that `slot` belongs to (StepState::id)
+  int api_depth = 0;                // above 0 inside a recorded API, whose inner calls are not recorded
+  int suppressed = 0;               // above 0 where nothing is recorded (printing a tensor)
   std::vector<OpenModule> modules;  // forward and backward, innermost last
   FragmentBuilder builder;
   std::string text;  // scratch; keeps its memory from call to call

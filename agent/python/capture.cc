@@ -69,7 +69,7 @@ Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, 
       parameter_gradients_(recorder_) {}
 
 bool Capture::Wants() {
-  if (active_ == nullptr || !active_->recorder_->capturing()) return false;
+  if (active_ == nullptr || !active_->recorder_->step().capturing()) return false;
   const ThreadState& thread = ThreadState::Get();
   if (thread.api_depth > 0 || thread.suppressed > 0) return false;
   using c10::impl::TorchDispatchModeKey;
@@ -81,16 +81,16 @@ bool Capture::Wants() {
 
 ThreadState& Capture::Thread() {
   ThreadState& thread = ThreadState::Get();
-  const uint32_t epoch = recorder_->lanes_epoch();
-  if (thread.lane_epoch == epoch) return thread;
+  const uint32_t step = recorder_->step().id();
+  if (thread.slot_step == step) return thread;
   const KeptError error;
   const Depth unrecorded(thread.suppressed);
   const Untraced untraced;
-  const ObjectReference lane = ObjectReference::Steal(PyObject_CallFunction(callbacks_.thread_lane.get(), "I", epoch));
-  const long number = lane ? PyLong_AsLong(lane.get()) : -1;
+  const ObjectReference slot = ObjectReference::Steal(PyObject_CallFunction(callbacks_.thread_slot.get(), "I", step));
+  const long number = slot ? PyLong_AsLong(slot.get()) : -1;
   PyErr_Clear();
-  thread.lane = number < 0 ? 0 : static_cast<uint32_t>(number);
-  thread.lane_epoch = epoch;
+  thread.slot = number < 0 ? 0 : static_cast<uint32_t>(number);
+  thread.slot_step = step;
   return thread;
 }
 
@@ -101,17 +101,17 @@ core::StackId Capture::Stack(PyObject* entered) {
 void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
                           PyObject* entered) {
   if (!record.wanted) return;
-  recorder_->Contain(record, [&] {
+  recorder_->faults().Contain(record, [&] {
     FragmentBuilder& builder = ThreadState::Get().builder;
-    Recorder::StartFragment(record, builder);
-    if (recorder_->WantsInput(core::Direction::kForward)) {
+    FragmentEmitter::Start(record, builder);
+    if (recorder_->rules().WantsInput(core::Direction::kForward)) {
       ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
       builder.Key("input_args");
       walker.WalkArguments(arguments, api == nullptr ? std::span<const int>() : api->ignored_inputs);
       builder.Key("input_kwargs");
       walker.WalkKeywords(keywords, api == nullptr ? std::string_view() : api->ignored_keyword);
     }
-    recorder_->Emit(record, builder, core::kEnter, Stack(entered));
+    recorder_->emitter().Emit(record, builder, core::kEnter, Stack(entered));
   });
 }
 
@@ -119,14 +119,14 @@ void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject*
                          PyObject* result, PyObject* parameters, PyObject* entered) {
   const bool was_wanted = record.wanted;
   const bool was_selected = record.selected;
-  recorder_->Recheck(record, api != nullptr, api == nullptr ? core::RiskLevel::kAll : api->risk);
-  recorder_->Contain(record, [&] {
+  recorder_->opener().Recheck(record);
+  recorder_->faults().Contain(record, [&] {
     if (!record.wanted && !was_wanted) {
-      return recorder_->EmitConstructOnly(record, was_selected || record.selected ? Stack(entered) : 0);
+      return recorder_->emitter().EmitConstructOnly(record, was_selected || record.selected ? Stack(entered) : 0);
     }
     FragmentBuilder& builder = ThreadState::Get().builder;
-    Recorder::StartFragment(record, builder);
-    if (record.wanted && recorder_->WantsOutput(core::Direction::kForward)) {
+    FragmentEmitter::Start(record, builder);
+    if (record.wanted && recorder_->rules().WantsOutput(core::Direction::kForward)) {
       ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
       const std::span<const int> ignored = api == nullptr ? std::span<const int>() : api->ignored_outputs;
       builder.Key("output");
@@ -154,17 +154,17 @@ void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject*
         PyErr_Clear();
       }
     }
-    recorder_->Emit(record, builder, was_wanted ? core::kExit : core::kEnter | core::kExit);
+    recorder_->emitter().Emit(record, builder, was_wanted ? core::kExit : core::kEnter | core::kExit);
   });
 }
 
 void Capture::Raised(OpenRecord& record) {
   const KeptError error;
   if (!record.wanted) return;
-  recorder_->Contain(record, [&] {
+  recorder_->faults().Contain(record, [&] {
     FragmentBuilder& builder = ThreadState::Get().builder;
-    Recorder::StartFragment(record, builder);
-    recorder_->Emit(record, builder, core::kExit | core::kRaised);
+    FragmentEmitter::Start(record, builder);
+    recorder_->emitter().Emit(record, builder, core::kExit | core::kRaised);
   });
 }
 
@@ -174,7 +174,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   const std::shared_ptr<Recorder> recorder = recorder_;
   ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
-  OpenRecord record = recorder->BeginApi(api, thread);
+  OpenRecord record = recorder->opener().BeginApi(api, thread);
   if (!stages_.Touches(record)) return ObserveApi(recorder, api, record, arguments, keywords, original);
   record.touched = true;
   const ObjectReference given = TupleOf(arguments);
@@ -198,15 +198,16 @@ PyObject* Capture::ObserveApi(const std::shared_ptr<Recorder>& recorder, const A
     return nullptr;
   }
   if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
-    recorder->Contain(record, [&] { HookApiBackward(recorder, api, record, FirstTensor(result), ThreadState::Get()); });
+    recorder->faults().Contain(record,
+                               [&] { HookApiBackward(recorder, record, FirstTensor(result), ThreadState::Get()); });
   }
   if (recorder->config().linear_weight_grad && api.name == "Functional.linear") {
     PyObject* weight = arguments.size() > 1  ? arguments[1]
                        : keywords == nullptr ? nullptr
                                              : PyDict_GetItemString(keywords, "weight");
-    recorder->Contain(record, [&] {
+    recorder->faults().Contain(record, [&] {
       if (weight == nullptr || !THPVariable_Check(weight)) return;
-      HookWeightGradient(recorder, api, record, THPVariable_Unpack(weight), FirstTensor(result), first_sequence);
+      HookWeightGradient(recorder, record, THPVariable_Unpack(weight), FirstTensor(result), first_sequence);
     });
   }
   if (api.is_distributed && CompletesLater(api, record, arguments, keywords, result)) return result;
@@ -258,7 +259,7 @@ void Capture::Waited(PyObject* work) {
 ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass pass) {
   const KeptError error;
   ObjectReference passed;
-  recorder_->Contain(record, [&] {
+  recorder_->faults().Contain(record, [&] {
     Tensors tensors;
     CollectGradientTensors(value, tensors);
     const std::vector<at::Tensor> behind = pass({tensors.begin(), tensors.end()});
@@ -271,7 +272,8 @@ ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass 
     const Untraced untraced;
     passed =
         ObjectReference::Steal(PyObject_CallFunctionObjArgs(callbacks_.with_tensors.get(), value, list.get(), nullptr));
-    if (!passed) recorder_->Fault(record, "the module's tensors cannot be replaced: its backward is not recorded");
+    if (!passed)
+      recorder_->faults().Report(record, "the module's tensors cannot be replaced: its backward is not recorded");
   });
   PyErr_Clear();
   return passed ? std::move(passed) : ObjectReference::Borrow(value);
@@ -282,14 +284,14 @@ bool Capture::BeginPass(PyObject* keywords) {
     const Untraced untraced;
     const ObjectReference done = ObjectReference::Steal(PyObject_CallNoArgs(callbacks_.pass_failed.get()));
     PyErr_Clear();
-    if (active_ != this || !recorder_->watching()) return false;
+    if (active_ != this || !recorder_->step().watching()) return false;
   }
-  const uint32_t token = recorder_->BeginToken();
-  if (!serving_ || !recorder_->capturing()) return true;
+  const uint32_t token = recorder_->step().BeginToken();
+  if (!serving_ || !recorder_->step().capturing()) return true;
   PyObject* positions = keywords == nullptr ? nullptr : PyDict_GetItemString(keywords, "positions");
   std::optional<Positions> placed;
   if (positions != nullptr && THPVariable_Check(positions)) placed = PositionsOf(THPVariable_Unpack(positions));
-  batch_.NotePass(recorder_->session(), recorder_->step(), token, placed.has_value() ? &*placed : nullptr);
+  batch_.NotePass(recorder_->session(), recorder_->step().number(), token, placed.has_value() ? &*placed : nullptr);
   return true;
 }
 
@@ -300,7 +302,7 @@ PyObject* Capture::EndPass(PyObject* result) {
 
 PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
   const auto found = PyTuple_GET_SIZE(arguments) > 0 ? modules_.find(PyTuple_GET_ITEM(arguments, 0)) : modules_.end();
-  if (found == modules_.end() || !recorder_->watching() || ThreadState::Get().suppressed > 0) {
+  if (found == modules_.end() || !recorder_->step().watching() || ThreadState::Get().suppressed > 0) {
     return PyObject_Call(original, arguments, keywords);
   }
   const std::shared_ptr<Recorder> recorder = recorder_;
@@ -309,22 +311,22 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     if (!BeginPass(keywords)) return PyObject_Call(original, arguments, keywords);
     if (module.name->empty()) return EndPass(PyObject_Call(original, arguments, keywords));
   }
-  if (!recorder->capturing()) return PyObject_Call(original, arguments, keywords);
+  if (!recorder->step().capturing()) return PyObject_Call(original, arguments, keywords);
   ThreadState& thread = Thread();
-  const auto call = core::MakePooled<ModuleCall>(recorder, recorder->BeginModule(module.name, thread));
+  const auto call = core::MakePooled<ModuleCall>(recorder, recorder->opener().BeginModule(module.name, thread));
   OpenRecord& record = call->forward();
   const ModuleFrame frame{recorder, call, module, entered_code};
   PyObject* result = nullptr;
   if (!stages_.Touches(record)) {
     const std::span<PyObject* const> inputs = ItemsOf(arguments).subspan(1);
     EnterFields(record, inputs, keywords, nullptr, entered_code);
-    recorder->PushModule(thread, call, record);
+    recorder->opener().PushModule(thread, call, record);
     result = ObserveModule(frame, arguments, inputs, keywords, [&](PyObject* positional, PyObject* named) {
       return PyObject_Call(original, positional, named);
     });
   } else {
     record.touched = true;
-    recorder->PushModule(thread, call, record);
+    recorder->opener().PushModule(thread, call, record);
     const ObjectReference inputs = TupleOf(ItemsOf(arguments).subspan(1));
     if (inputs) {
       result = stages_.Run(
@@ -340,7 +342,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
     }
   }
   if (result == nullptr && module.is_root) EndPass(nullptr);
-  recorder->PopModule(thread, record);
+  recorder->opener().PopModule(thread, record);
   return result;
 }
 
@@ -355,7 +357,7 @@ PyObject* Capture::ObserveModule(const ModuleFrame& frame, PyObject* arguments, 
     passed = Behind(record, arguments, [&](const auto& tensors) { return exact->PassInputs(tensors); });
     arguments = passed.get();
   } else {
-    recorder->Contain(record, [&] {
+    recorder->faults().Contain(record, [&] {
       Tensors tensors;
       for (PyObject* input : inputs) CollectGradientTensors(input, tensors);
       frame.call->Enter(tensors);
@@ -378,7 +380,7 @@ PyObject* Capture::ObserveModule(const ModuleFrame& frame, PyObject* arguments, 
 }
 
 void Capture::EndModule(const ModuleFrame& frame, PyObject* result, PyObject* parameters, bool is_exact) {
-  frame.recorder->Contain(frame.call->forward(), [&] {
+  frame.recorder->faults().Contain(frame.call->forward(), [&] {
     PyObject *key, *parameter;
     Py_ssize_t position = 0;
     const bool has_parameters = parameters != nullptr && PyDict_Size(parameters) > 0;
@@ -405,14 +407,14 @@ void Capture::RemoveModule(PyObject* module) { modules_.erase(module); }
 void Capture::ForgetModules() { modules_.clear(); }
 
 void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
-  OpenRecord record = recorder_->BeginDebug(name, count);
-  recorder_->Contain(record, [&] {
+  OpenRecord record = recorder_->opener().BeginDebug(name, count);
+  recorder_->faults().Contain(record, [&] {
     FragmentBuilder builder;
-    Recorder::StartFragment(record, builder);
+    FragmentEmitter::Start(record, builder);
     ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
     builder.Key("value");
     walker.Walk(value);
-    recorder_->Emit(record, builder, core::kEnter | core::kExit);
+    recorder_->emitter().Emit(record, builder, core::kEnter | core::kExit);
   });
 }
 

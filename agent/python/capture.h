@@ -26,12 +26,12 @@ namespace msprobe::capture {
 class Capture {
  public:
   // describe(value): encodes the rare values of a call (pytorch/_describe.py).
-  // thread_lane(epoch): the calling thread's place among the threads that record in a step (_common/thread_lanes.py).
+  // thread_slot(step): the calling thread's slot among the threads that record in a step (_common/thread_slots.py).
   // with_tensors(value, tensors): `value` with its tensors that require grad replaced (pytorch/_with_tensors.py).
   // pass_failed(): a forward pass of a served batch raised, and another begins though nobody ended the step.
   struct Callbacks {
     ObjectReference describe;
-    ObjectReference thread_lane;
+    ObjectReference thread_slot;
     ObjectReference with_tensors;
     ObjectReference pass_failed;
   };
@@ -118,7 +118,7 @@ class Capture {
   bool BeginPass(PyObject* keywords);
   // The call of a root has given `result`; null: it raised. Gives `result`.
   PyObject* EndPass(PyObject* result);
-  // The calling thread's state, with its place among the threads of the step.
+  // The calling thread's state, with its slot of the step.
   ThreadState& Thread();
   core::StackId Stack(PyObject* entered);
   void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,

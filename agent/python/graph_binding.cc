@@ -91,8 +91,8 @@ std::shared_ptr<GraphRecord> MakeRecord(const std::string& name, bool is_module,
 // events: (record, whether it begins); an API stands with both, one after the other. Gives how many did not run.
 uint64_t EmitGraph(const std::shared_ptr<Recorder>& recorder, uint32_t step, const std::vector<ProbeTable*>& tables,
                    const std::vector<std::pair<std::shared_ptr<GraphRecord>, bool>>& events) {
-  recorder->Start(step);
-  recorder->BeginToken();
+  recorder->step().Start(step);
+  recorder->step().BeginToken();
   GraphStep graph(recorder);
   for (const auto& [record, begins] : events) {
     if (begins) {

@@ -38,8 +38,8 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
   auto* self = reinterpret_cast<InterceptorObject*>(object);
   Capture* capture = Capture::active();
   // Outside of token_range only modules are looked at: a call of the root may open it.
-  if (capture == nullptr || !(self->interception == Interception::kModule ? capture->recorder().watching()
-                                                                          : capture->recorder().capturing())) {
+  if (capture == nullptr || !(self->interception == Interception::kModule ? capture->recorder().step().watching()
+                                                                          : capture->recorder().step().capturing())) {
     return CallOriginal(self, arguments, keywords);
   }
   switch (self->interception) {
@@ -66,9 +66,9 @@ PyObject* Call(PyObject* object, PyObject* arguments, PyObject* keywords) {
                                  arguments, keywords);
     case Interception::kPhase: {
       const std::shared_ptr<Recorder> recorder = capture->recorder().shared_from_this();
-      recorder->SetPhase(*self->phase);
+      recorder->opener().SetPhase(*self->phase);
       PyObject* result = CallOriginal(self, arguments, keywords);
-      recorder->SetPhase("");
+      recorder->opener().SetPhase("");
       return result;
     }
     case Interception::kWait: {

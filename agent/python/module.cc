@@ -59,11 +59,11 @@ class Agent {
  public:
   Agent(const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
         const std::string& server_binary, const std::string& framework_version, const std::string& program,
-        std::string own_directory, py::object describe, py::object thread_lane, py::object with_tensors,
+        std::string own_directory, py::object describe, py::object thread_slot, py::object with_tensors,
         py::object pass_failed)
       : own_directory_(std::move(own_directory)),
         describe_(std::move(describe)),
-        thread_lane_(std::move(thread_lane)),
+        thread_slot_(std::move(thread_slot)),
         with_tensors_(std::move(with_tensors)),
         pass_failed_(std::move(pass_failed)) {
     core::SessionOptions options;
@@ -91,12 +91,12 @@ class Agent {
     std::optional<TokenWindow::Range> range;
     if (tokens) range = TokenWindow::Range{tokens->first, tokens->second};
     Capture::SetActive(capture_.get());
-    recorder_->Start(step, range);
+    recorder_->step().Start(step, range);
   }
 
   void GoOn(uint32_t step) {
     Capture::SetActive(capture_.get());
-    recorder_->GoOn(step);
+    recorder_->step().GoOn(step);
   }
 
   // Captures by another configuration from now on; between two steps. The session stays.
@@ -164,10 +164,10 @@ class Agent {
   }
   void RemoveModule(const py::object& module) { capture_->RemoveModule(module.ptr()); }
   void SetPhase(const std::string& phase) {
-    if (recorder_->capturing()) recorder_->SetPhase(phase);
+    if (recorder_->step().capturing()) recorder_->opener().SetPhase(phase);
   }
   void Save(const std::string& name, uint32_t count, uint32_t step, const py::object& value) {
-    recorder_->Start(step);
+    recorder_->step().Start(step);
     capture_->Save(name, count, value.ptr());
     recorder_->Stop();
   }
@@ -246,12 +246,12 @@ class Agent {
     const auto borrow = [](const py::object& callback) { return ObjectReference::Borrow(callback.ptr()); };
     capture_ = std::make_unique<Capture>(
         recorder_, own_directory_,
-        Capture::Callbacks{borrow(describe_), borrow(thread_lane_), borrow(with_tensors_), borrow(pass_failed_)});
+        Capture::Callbacks{borrow(describe_), borrow(thread_slot_), borrow(with_tensors_), borrow(pass_failed_)});
   }
 
   const std::string own_directory_;
   const py::object describe_;
-  const py::object thread_lane_;
+  const py::object thread_slot_;
   const py::object with_tensors_;
   const py::object pass_failed_;
   std::shared_ptr<core::Session> session_;
@@ -312,7 +312,7 @@ PYBIND11_MODULE(_agent, module) {
                     py::object>(),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
            py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"),
-           py::arg("thread_lane"), py::arg("with_tensors"), py::arg("pass_failed"))
+           py::arg("thread_slot"), py::arg("with_tensors"), py::arg("pass_failed"))
       .def("start", &Agent::Start, py::arg("step"), py::arg("tokens") = py::none())
       .def("go_on", &Agent::GoOn, py::arg("step"))
       .def("reconfigure", &Agent::Reconfigure)

@@ -111,7 +111,7 @@ PyObject* PythonStage::Run(const OpenRecord& record, PyObject* arguments, PyObje
   }
   if (result) return result.release();
   if (raised || PyErr_ExceptionMatches(PyExc_Exception) == 0) return nullptr;
-  recorder_->Fault(record, core::Cat("stage ", name_, ": ", TakeError()));
+  recorder_->faults().Report(record, core::Cat("stage ", name_, ": ", TakeError()));
   return last ? last.release().ptr() : rest(arguments, keywords);
 }
 

@@ -28,7 +28,7 @@ class ValueWalker {
 
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see msprobe/_describe.py):
   // it gives None, JSON text, a dict whose texts are JSON, or a tuple (tensor, JSON attributes).
-  ValueWalker(const Recorder& recorder, FragmentBuilder& builder, PyObject* describe, bool save)
+  ValueWalker(Recorder& recorder, FragmentBuilder& builder, PyObject* describe, bool save)
       : recorder_(recorder), builder_(builder), describe_(describe), save_(save) {}
 
   // One value; `key` is the dict key or keyword it stands under, empty in lists: device and dtype are shown under their
@@ -54,7 +54,7 @@ class ValueWalker {
   void WalkDescription(PyObject* dict);
   void Describe(PyObject* value);
 
-  const Recorder& recorder_;
+  Recorder& recorder_;
   FragmentBuilder& builder_;
   PyObject* const describe_;
   const bool save_;

@@ -63,14 +63,14 @@ struct Simd {
     }
     void Finish(uint16_t (&out)[3]) const {
       // With these bits flipped, unsigned integers have the reverse order of signed integers.
-      out[0] = LeastAfter(0x7fff, signed_max_);
-      out[1] = LeastAfter(0xffff, unsigned_max_);
-      out[2] = LeastAfter(0, unsigned_min_);
+      out[0] = MinAfter(0x7fff, signed_max_);
+      out[1] = MinAfter(0xffff, unsigned_max_);
+      out[2] = MinAfter(0, unsigned_min_);
     }
 
    private:
     // The element that is the smallest unsigned integer after these bits are flipped.
-    static uint16_t LeastAfter(uint16_t flipped, __m512i x) {
+    static uint16_t MinAfter(uint16_t flipped, __m512i x) {
       const __m512i y = _mm512_xor_si512(x, _mm512_set1_epi16(static_cast<int16_t>(flipped)));
       const __m256i half = _mm256_min_epu16(_mm512_castsi512_si256(y), _mm512_extracti64x4_epi64(y, 1));
       const __m128i least = _mm_min_epu16(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));

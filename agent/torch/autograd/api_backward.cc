@@ -27,40 +27,39 @@ GradientReadings ReadGradients(const Recorder& recorder, bool save, const std::v
 
 namespace {
 
-void RecordPassing(Recorder& recorder, const Api& api, const OpenRecord& forward,
-                   const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
-  OpenRecord record = recorder.BeginBackward(forward, true, api.risk, ThreadState::Get());
-  recorder.Contain(record, [&] {
-    if (!record.wanted) return recorder.EmitConstructOnly(record);
+void RecordPassing(Recorder& recorder, const OpenRecord& forward, const std::vector<at::Tensor>& arriving,
+                   const std::vector<at::Tensor>& leaving) {
+  OpenRecord record = recorder.opener().BeginBackward(forward, ThreadState::Get());
+  recorder.faults().Contain(record, [&] {
+    if (!record.wanted) return recorder.emitter().EmitConstructOnly(record);
     const auto read = [&](bool wanted, const std::vector<at::Tensor>& gradients) {
       return wanted ? ReadGradients(recorder, record.save, gradients) : GradientReadings();
     };
-    EmitGradients(recorder, record, read(recorder.WantsInput(core::Direction::kBackward), arriving),
-                  read(recorder.WantsOutput(core::Direction::kBackward), leaving));
+    EmitGradients(recorder, record, read(recorder.rules().WantsInput(core::Direction::kBackward), arriving),
+                  read(recorder.rules().WantsOutput(core::Direction::kBackward), leaving));
   });
 }
 
 }  // namespace
 
-void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& forward,
-                     const at::Tensor& output, ThreadState& thread) {
+void HookApiBackward(const std::shared_ptr<Recorder>& recorder, OpenRecord& forward, const at::Tensor& output,
+                     ThreadState& thread) {
   if (!at::GradMode::is_enabled() || !output.defined() || !output.requires_grad() || output.is_leaf()) return;
   const GradientEdge edge = EdgeOf(output);
   if (edge.node == nullptr) return;
   forward.passes = core::MakePooled<PassCount>();
   for (size_t i = thread.modules.size(); i-- > 0;) {
     auto* const call = static_cast<ModuleCall*>(thread.modules[i].call.get());
-    if (call != nullptr && call->HasInput(edge)) return call->AddInputAlias(api, forward);
+    if (call != nullptr && call->HasInput(edge)) return call->AddInputAlias(forward);
   }
-  if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(api, forward);
+  if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(forward);
   const uint64_t sequence = edge.node->sequence_nr();
-  edge.node->add_post_hook(
-      MakePostHook([recorder, &api, forward, sequence](const torch::autograd::variable_list& leaving,
-                                                       const torch::autograd::variable_list& arriving) {
-        if (!recorder->capturing() && recorder->step() != forward.step) return;
-        OpenBackward::EndBehind(sequence);
-        RecordPassing(*recorder, api, forward, arriving, leaving);
-      }));
+  edge.node->add_post_hook(MakePostHook([recorder, forward, sequence](const torch::autograd::variable_list& leaving,
+                                                                      const torch::autograd::variable_list& arriving) {
+    if (!recorder->step().capturing() && recorder->step().number() != forward.step) return;
+    OpenBackward::EndBehind(sequence);
+    RecordPassing(*recorder, forward, arriving, leaving);
+  }));
 }
 
 }  // namespace msprobe::capture

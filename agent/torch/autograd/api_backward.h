@@ -11,7 +11,7 @@
 
 namespace msprobe::capture {
 
-// Where a gradient flows to: input number `index` of `node`.
+// The target of a gradient: input number `index` of `node`.
 struct GradientEdge {
   decltype(torch::autograd::Edge::function) node;
   uint32_t index = 0;
@@ -28,8 +28,8 @@ GradientEdge EdgeOf(const at::Tensor& tensor);
 // a module, belongs to the module's boundary: the module call emits it.
 //
 // Does nothing without grad mode or when the output requires no gradient.
-void HookApiBackward(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& forward,
-                     const at::Tensor& output, ThreadState& thread);
+void HookApiBackward(const std::shared_ptr<Recorder>& recorder, OpenRecord& forward, const at::Tensor& output,
+                     ThreadState& thread);
 
 GradientReadings ReadGradients(const Recorder& recorder, bool save, const std::vector<at::Tensor>& gradients);
 

@@ -62,21 +62,21 @@ std::vector<at::Tensor> ExactBackward::PassOutputs(const std::vector<at::Tensor>
 }
 
 void ExactBackward::Arrived(const std::vector<at::Tensor>& gradients) {
-  if (!recorder_->capturing()) return;
+  if (!recorder_->step().capturing()) return;
   const std::lock_guard lock(mu_);
-  recorder_->Contain(forward_, [&] {
+  recorder_->faults().Contain(forward_, [&] {
     ThreadState& thread = ThreadState::Get();
-    backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
-    recorder_->PushModule(thread, nullptr, backward_);
+    backward_ = recorder_->opener().BeginBackward(forward_, thread);
+    recorder_->opener().PushModule(thread, nullptr, backward_);
     open_ = true;
     closed_ = false;
     if (backward_.wanted) {
-      Recorder::StartFragment(backward_, thread.builder);
-      if (recorder_->WantsInput(core::Direction::kBackward)) {
+      FragmentEmitter::Start(backward_, thread.builder);
+      if (recorder_->rules().WantsInput(core::Direction::kBackward)) {
         thread.builder.Key("input");
         AddGradients(ReadGradients(*recorder_, backward_.save, gradients), thread.builder);
       }
-      recorder_->Emit(backward_, thread.builder, core::kEnter);
+      recorder_->emitter().Emit(backward_, thread.builder, core::kEnter);
     }
     if (inputs_ == 0) return Complete({});
     // What needs no gradient of the inputs (autograd.grad of parameters alone) never comes to them.
@@ -85,9 +85,9 @@ void ExactBackward::Arrived(const std::vector<at::Tensor>& gradients) {
 }
 
 void ExactBackward::Left(const std::vector<at::Tensor>& gradients) {
-  if (!recorder_->capturing()) return;
+  if (!recorder_->step().capturing()) return;
   const std::lock_guard lock(mu_);
-  recorder_->Contain(forward_, [&] {
+  recorder_->faults().Contain(forward_, [&] {
     if (!open_) return;  // flows to the input without passing the outputs
     Complete(backward_.wanted ? ReadGradients(*recorder_, backward_.save, gradients) : GradientReadings());
   });
@@ -97,14 +97,14 @@ void ExactBackward::Complete(const GradientReadings& left) {
   open_ = false;
   ThreadState& thread = ThreadState::Get();
   if (backward_.wanted) {
-    Recorder::StartFragment(backward_, thread.builder);
-    if (recorder_->WantsOutput(core::Direction::kBackward)) {
+    FragmentEmitter::Start(backward_, thread.builder);
+    if (recorder_->rules().WantsOutput(core::Direction::kBackward)) {
       thread.builder.Key("output");
       AddGradients(left, thread.builder);
     }
-    recorder_->Emit(backward_, thread.builder, core::kExit);
+    recorder_->emitter().Emit(backward_, thread.builder, core::kExit);
   } else {
-    recorder_->EmitConstructOnly(backward_);
+    recorder_->emitter().EmitConstructOnly(backward_);
   }
   Close();
 }
@@ -112,7 +112,7 @@ void ExactBackward::Complete(const GradientReadings& left) {
 void ExactBackward::Close() {
   if (closed_) return;
   closed_ = true;
-  recorder_->PopModule(ThreadState::Get(), backward_);
+  recorder_->opener().PopModule(ThreadState::Get(), backward_);
 }
 
 bool ExactBackward::CanEnd(bool pass_ended) {
@@ -123,7 +123,7 @@ bool ExactBackward::CanEnd(bool pass_ended) {
 bool ExactBackward::End(bool pass_ended) {
   const std::lock_guard lock(mu_);
   if (pass_ended) {
-    recorder_->Contain(forward_, [&] { Complete(GradientReadings(inputs_)); });
+    recorder_->faults().Contain(forward_, [&] { Complete(GradientReadings(inputs_)); });
   } else {
     Close();
   }

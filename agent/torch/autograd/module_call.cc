@@ -89,14 +89,14 @@ bool ModuleCall::HasInput(const GradientEdge& edge) const {
   return std::find(inputs_.begin(), inputs_.end(), edge) != inputs_.end();
 }
 
-void ModuleCall::AddInputAlias(const Api& api, const OpenRecord& forward) {
+void ModuleCall::AddInputAlias(const OpenRecord& forward) {
   const std::lock_guard lock(mu_);
-  input_aliases_.push_back({&api, forward});
+  input_aliases_.push_back(forward);
 }
 
-void ModuleCall::AddOutputAlias(const Api& api, const OpenRecord& forward) {
+void ModuleCall::AddOutputAlias(const OpenRecord& forward) {
   const std::lock_guard lock(mu_);
-  output_aliases_.push_back({&api, forward});
+  output_aliases_.push_back(forward);
 }
 
 std::vector<ParameterUse> ModuleCall::Exit(std::span<const at::Tensor> outputs, bool has_parameters) {
@@ -201,13 +201,13 @@ void ModuleCall::Restart() {
   }
 }
 
-bool ModuleCall::Reads(const std::vector<Alias>& aliases) const { return backward_.wanted || !aliases.empty(); }
+bool ModuleCall::Reads(const std::vector<OpenRecord>& aliases) const { return backward_.wanted || !aliases.empty(); }
 
 void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
-  if (!recorder_->capturing()) return;
+  if (!recorder_->step().capturing()) return;
   EndAfter(exit_order_);
   const std::lock_guard lock(mu_);
-  recorder_->Contain(forward_, [&] {
+  recorder_->faults().Contain(forward_, [&] {
     if (handed_through_[output] && begun_) return;
     if (done_) Restart();
     if (!started_) Start();
@@ -224,8 +224,8 @@ void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
 void ModuleCall::Start() {
   started_ = true;
   ThreadState& thread = ThreadState::Get();
-  backward_ = recorder_->BeginBackward(forward_, false, core::RiskLevel::kAll, thread);
-  recorder_->PushModule(thread, nullptr, backward_);
+  backward_ = recorder_->opener().BeginBackward(forward_, thread);
+  recorder_->opener().PushModule(thread, nullptr, backward_);
   Open();
 }
 
@@ -234,21 +234,21 @@ void ModuleCall::Begin() {
   begun_ = true;
   if (backward_.wanted) {
     FragmentBuilder& builder = ThreadState::Get().builder;
-    Recorder::StartFragment(backward_, builder);
-    if (recorder_->WantsInput(core::Direction::kBackward)) {
+    FragmentEmitter::Start(backward_, builder);
+    if (recorder_->rules().WantsInput(core::Direction::kBackward)) {
       builder.Key("input");
       AddGradients(arriving_, builder);
     }
-    recorder_->Emit(backward_, builder, core::kEnter);
+    recorder_->emitter().Emit(backward_, builder, core::kEnter);
   }
   if (leaving_.empty()) Complete();
-  for (const Alias& alias : output_aliases_) EmitBackward(*recorder_, *alias.api, alias.forward, arriving_, arriving_);
+  for (const OpenRecord& alias : output_aliases_) EmitBackward(*recorder_, alias, arriving_, arriving_);
 }
 
 void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
-  if (!recorder_->capturing()) return;
+  if (!recorder_->step().capturing()) return;
   const std::lock_guard lock(mu_);
-  recorder_->Contain(forward_, [&] {
+  recorder_->faults().Contain(forward_, [&] {
     if (done_ || !started_) return;  // flows to the input without passing the outputs
     Leaving& leaving = leaving_[input];
     ++leaving.seen;
@@ -291,29 +291,29 @@ bool ModuleCall::End(bool pass_ended) {
 void ModuleCall::Close() {
   if (closed_) return;
   closed_ = true;
-  recorder_->PopModule(ThreadState::Get(), backward_);
+  recorder_->opener().PopModule(ThreadState::Get(), backward_);
 }
 
 void ModuleCall::Complete() {
   done_ = true;
   if (backward_.wanted) {
     FragmentBuilder& builder = ThreadState::Get().builder;
-    Recorder::StartFragment(backward_, builder);
-    if (recorder_->WantsOutput(core::Direction::kBackward)) {
+    FragmentEmitter::Start(backward_, builder);
+    if (recorder_->rules().WantsOutput(core::Direction::kBackward)) {
       builder.Key("output");
       AddGradients(left_, builder);
     }
-    recorder_->Emit(backward_, builder, core::kExit);
+    recorder_->emitter().Emit(backward_, builder, core::kExit);
   } else {
-    recorder_->EmitConstructOnly(backward_);
+    recorder_->emitter().EmitConstructOnly(backward_);
   }
   Close();
-  for (const Alias& alias : input_aliases_) EmitBackward(*recorder_, *alias.api, alias.forward, left_, left_);
+  for (const OpenRecord& alias : input_aliases_) EmitBackward(*recorder_, alias, left_, left_);
 }
 
 void ModuleCall::Finish() {
   if (done_ || !started_) return;
-  recorder_->Contain(forward_, [&] {
+  recorder_->faults().Contain(forward_, [&] {
     for (size_t i = 0; i < leaving_.size(); ++i) {
       if (leaving_[i].sum.defined()) left_[i] = recorder_->Read(RefTo(leaving_[i].sum), backward_.save);
       leaving_[i].sum.reset();

@@ -53,9 +53,9 @@ class ModuleCall final : public OpenBackward {
   bool HasInput(const GradientEdge& edge) const;
 
   // An API call inside that handed an input back as it is: its gradients are those that leave the module.
-  void AddInputAlias(const Api& api, const OpenRecord& forward);
+  void AddInputAlias(const OpenRecord& forward);
   // An API call outside that handed an output back as it is: its gradients are those that arrive.
-  void AddOutputAlias(const Api& api, const OpenRecord& forward);
+  void AddOutputAlias(const OpenRecord& forward);
 
   // Called by the hooks. GradientArrived first completes what began after this module had ended.
   void GradientArrived(size_t output, const at::Tensor& gradient);
@@ -63,10 +63,6 @@ class ModuleCall final : public OpenBackward {
 
  private:
   using GradientEdges = absl::InlinedVector<GradientEdge, 2>;
-  struct Alias {
-    const Api* api;
-    OpenRecord forward;
-  };
   struct Leaving {
     size_t expected = 0;
     size_t seen = 0;
@@ -86,7 +82,7 @@ class ModuleCall final : public OpenBackward {
   // parameters' gradients included, before anything older. Others only stop being parents.
   bool CanEnd(bool pass_ended) override;
   bool End(bool pass_ended) override;
-  bool Reads(const std::vector<Alias>& aliases) const;
+  bool Reads(const std::vector<OpenRecord>& aliases) const;
 
   const std::shared_ptr<Recorder> recorder_;
   OpenRecord forward_;
@@ -107,8 +103,8 @@ class ModuleCall final : public OpenBackward {
   absl::InlinedVector<Leaving, 1> leaving_;  // an input each
   GradientReadings left_;
   absl::InlinedVector<absl::InlinedVector<size_t, 1>, 1> direct_;  // output -> inputs it is
-  std::vector<Alias> input_aliases_;
-  std::vector<Alias> output_aliases_;
+  std::vector<OpenRecord> input_aliases_;
+  std::vector<OpenRecord> output_aliases_;
 };
 
 // The module call that last returned the tensor of this edge as an output; null if none did.

@@ -16,11 +16,11 @@ namespace {
 void RecordGradient(Recorder& recorder, const std::shared_ptr<const std::string>& module, const std::string& name,
                     const at::Tensor& gradient) {
   ThreadState& thread = ThreadState::Get();
-  OpenRecord record = recorder.BeginParameterGradient(module, name, thread);
+  OpenRecord record = recorder.opener().BeginParameterGradient(module, name, thread);
   if (!record.wanted) return;
-  recorder.Contain(record, [&] {
+  recorder.faults().Contain(record, [&] {
     FragmentBuilder& builder = thread.builder;
-    Recorder::StartFragment(record, builder);
+    FragmentEmitter::Start(record, builder);
     builder.Key(name);
     builder.BeginList();
     if (gradient.defined()) {
@@ -29,7 +29,7 @@ void RecordGradient(Recorder& recorder, const std::shared_ptr<const std::string>
       builder.None();
     }
     builder.End();
-    recorder.Emit(record, builder, core::kEnter | core::kExit | core::kUpdate);
+    recorder.emitter().Emit(record, builder, core::kEnter | core::kExit | core::kUpdate);
   });
 }
 
@@ -63,7 +63,7 @@ void ParameterGradients::Watch(const std::shared_ptr<const std::string>& module,
                                                                      const torch::autograd::variable_list&) {
         const std::shared_ptr<Recorder> recorder = weak.lock();
         const uint64_t sequence = first_use->exchange(kUnused);
-        if (recorder == nullptr || !recorder->capturing()) return;
+        if (recorder == nullptr || !recorder->step().capturing()) return;
         if (sequence != kUnused) OpenBackward::EndBehind(sequence);
         RecordGradient(*recorder, module, name, node->variable.grad());
       }));

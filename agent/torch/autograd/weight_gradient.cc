@@ -15,8 +15,8 @@ namespace msprobe::capture {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const Api& api, const OpenRecord& forward,
-                        const at::Tensor& weight, const at::Tensor& output, uint64_t first_sequence) {
+void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const OpenRecord& forward, const at::Tensor& weight,
+                        const at::Tensor& output, uint64_t first_sequence) {
   if (!at::GradMode::is_enabled() || output.is_leaf()) return;
   const GradientEdge target = EdgeOf(weight), start = EdgeOf(output);
   if (target.node == nullptr || start.node == nullptr) return;
@@ -29,21 +29,20 @@ void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const Api& ap
       const torch::autograd::Edge& next = node->next_edge(i);
       if (next.function == nullptr) continue;
       if (target == GradientEdge{next.function, next.input_nr}) {
-        node->add_post_hook(
-            MakePostHook([recorder, &api, forward, i](const variable_list& leaving, const variable_list&) {
-              if (!recorder->capturing() && recorder->step() != forward.step) return;
-              OpenRecord record = recorder->BackwardOf(forward, true, api.risk);
-              if (!record.wanted || !leaving[i].defined()) return;
-              recorder->Contain(record, [&] {
-                FragmentBuilder& builder = ThreadState::Get().builder;
-                Recorder::StartFragment(record, builder);
-                builder.Key("weight_grad");
-                builder.BeginList();
-                builder.Tensor(recorder->Read(RefTo(leaving[i]), record.save));
-                builder.End();
-                recorder->Emit(record, builder, core::kExit);
-              });
-            }));
+        node->add_post_hook(MakePostHook([recorder, forward, i](const variable_list& leaving, const variable_list&) {
+          if (!recorder->step().capturing() && recorder->step().number() != forward.step) return;
+          OpenRecord record = recorder->opener().BackwardOf(forward);
+          if (!record.wanted || !leaving[i].defined()) return;
+          recorder->faults().Contain(record, [&] {
+            FragmentBuilder& builder = ThreadState::Get().builder;
+            FragmentEmitter::Start(record, builder);
+            builder.Key("weight_grad");
+            builder.BeginList();
+            builder.Tensor(recorder->Read(RefTo(leaving[i]), record.save));
+            builder.End();
+            recorder->emitter().Emit(record, builder, core::kExit);
+          });
+        }));
       } else if (next.function->num_outputs() > 0 && next.function->sequence_nr() >= first_sequence &&
                  seen.insert(next.function.get()).second) {
         open.push_back(next.function.get());

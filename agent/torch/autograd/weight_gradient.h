@@ -15,7 +15,7 @@ namespace msprobe::capture {
 // The gradient flows to the weight's edge from the nodes that the call made: the nodes that are reachable from `output`
 // and have a sequence number of at least `first_sequence`, taken before the call. One call makes one such part. Called
 // where HookApiBackward is, on the calling thread.
-void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const Api& api, const OpenRecord& forward,
-                        const at::Tensor& weight, const at::Tensor& output, uint64_t first_sequence);
+void HookWeightGradient(const std::shared_ptr<Recorder>& recorder, const OpenRecord& forward, const at::Tensor& weight,
+                        const at::Tensor& output, uint64_t first_sequence);
 
 }  // namespace msprobe::capture

@@ -33,13 +33,13 @@ constexpr std::array<std::pair<stats::DType, const char*>, 9> kNames{{
 // Elements a block reads. As many blocks as keep a large device busy, of not so few elements that the last merge of
 // their threads shows, and not so many that a row's float could not count them.
 constexpr int64_t kBlocks = 512;
-constexpr int64_t kLeastChunk = int64_t{1} << 14;
+constexpr int64_t kMinChunk = int64_t{1} << 14;
 constexpr int64_t kMaxChunk = int64_t{1} << 20;
 
 int64_t ChunkOf(int64_t elements) {
   const int64_t even = (elements + kBlocks - 1) / kBlocks;
-  const int64_t rounded = (even + kLeastChunk - 1) / kLeastChunk * kLeastChunk;
-  return std::clamp(rounded, kLeastChunk, kMaxChunk);
+  const int64_t rounded = (even + kMinChunk - 1) / kMinChunk * kMinChunk;
+  return std::clamp(rounded, kMinChunk, kMaxChunk);
 }
 
 int64_t BlocksOf(int64_t elements, int64_t chunk) { return (elements + chunk - 1) / chunk; }

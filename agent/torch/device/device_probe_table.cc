@@ -10,9 +10,9 @@
 
 #include "agent/capture/leaf_numbers.h"
 #include "agent/stats/checksum.h"
-#include "agent/torch/device/device_lane.h"
 #include "agent/torch/device/device_pieces.h"
 #include "agent/torch/device/device_slab.h"
+#include "agent/torch/device/stream_reader.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
 
 namespace msprobe::capture {
@@ -107,7 +107,7 @@ void DeviceProbeTable::Place(const at::Tensor& x, Form& form) {
   const auto size = static_cast<size_t>(memory_.numel());
   size_t bytes = static_cast<size_t>(x.numel()) * x.element_size();
   const bool reducible = ReducesOnDevice(form.type) && !form.negative;
-  const bool raw = form.keep || !reducible || (bytes <= DeviceLane::kLargestRaw && used_ + bytes <= size / 2) ||
+  const bool raw = form.keep || !reducible || (bytes <= StreamReader::kLargestRaw && used_ + bytes <= size / 2) ||
                    recorder().config().summary_mode != core::SummaryMode::kStatistics;
   if (!raw || (reducible && used_ + bytes > size)) {
     DeviceStatistics::ForEachPiece(x, [&](const at::Tensor& piece) { form.piece_elements.push_back(piece.numel()); });

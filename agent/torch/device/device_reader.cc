@@ -128,20 +128,20 @@ void DeviceReader::Read(const Request& asked, core::Leaf& leaf) {
   const c10::impl::VirtualGuardImpl backend(device.type());
   const c10::Stream stream = backend.getStream(device);
   if (backend.isStreamCapturing(stream)) return;
-  DeviceLane& lane = LaneOf(stream);
+  StreamReader& reader = ReaderOf(stream);
 
   DeviceRequest request = Describe(asked);
   const size_t bytes = request.tensor.nbytes();
   const size_t bytes_in_truth = bytes * static_cast<size_t>(request.repeats);
-  if (bytes <= DeviceLane::kLargestRaw) {
+  if (bytes <= StreamReader::kLargestRaw) {
     if (asked.save) leaf.payload = request.payload = asked.session->AllocatePayload(bytes_in_truth);
     request.tensor = AsCommonType(request.tensor);
-    leaf.pending = lane.ReadRaw(std::move(request));
+    leaf.pending = reader.ReadRaw(std::move(request));
     return;
   }
   const bool reducible = ReducesOnDevice(request.tensor.scalar_type()) && !request.negative;
   const bool bytes_wanted = asked.save || asked.mode != core::SummaryMode::kStatistics;
-  if (reducible && !bytes_wanted) leaf.pending = lane.ReadRows(request);
+  if (reducible && !bytes_wanted) leaf.pending = reader.ReadRows(request);
   if (leaf.pending != nullptr) return;
 
   const bool as_it_lies = request.repeats == 1 && !request.conjugate && !request.negative;
@@ -152,9 +152,9 @@ void DeviceReader::Read(const Request& asked, core::Leaf& leaf) {
   }
   if (request.memory != nullptr) {
     request.tensor = AsCommonType(request.tensor);
-    leaf.pending = lane.ReadInto(std::move(request));
+    leaf.pending = reader.ReadInto(std::move(request));
   } else if (reducible && asked.mode == core::SummaryMode::kStatistics) {
-    leaf.pending = lane.ReadRows(std::move(request));
+    leaf.pending = reader.ReadRows(std::move(request));
   }
 }
 
@@ -172,16 +172,16 @@ void DeviceReader::Await(core::Leaf& leaf) {
   }
 }
 
-DeviceLane& DeviceReader::LaneOf(const c10::Stream& stream) {
+StreamReader& DeviceReader::ReaderOf(const c10::Stream& stream) {
   core::MutexLock lock(&mu_);
   if (!running_) StartThread();
-  std::unique_ptr<DeviceLane>& lane = lanes_[KeyOf(stream)];
-  if (lane == nullptr) {
-    lane = std::make_unique<DeviceLane>(
+  std::unique_ptr<StreamReader>& reader = readers_[KeyOf(stream)];
+  if (reader == nullptr) {
+    reader = std::make_unique<StreamReader>(
         stream,
         [this, stream](std::unique_ptr<DeviceBatch> batch) {
           core::MutexLock inner(&mu_);
-          submitted_.push_back({lanes_.find(KeyOf(stream))->second.get(), std::move(batch)});
+          submitted_.push_back({readers_.find(KeyOf(stream))->second.get(), std::move(batch)});
           changed_.SignalAll();
         },
         [this] {
@@ -190,19 +190,19 @@ DeviceLane& DeviceReader::LaneOf(const c10::Stream& stream) {
           changed_.SignalAll();
         });
   }
-  return *lane;
+  return *reader;
 }
 
-std::vector<DeviceLane*> DeviceReader::lanes() {
+std::vector<StreamReader*> DeviceReader::readers() {
   core::MutexLock lock(&mu_);
-  std::vector<DeviceLane*> found;
-  for (const auto& [key, lane] : lanes_) found.push_back(lane.get());
+  std::vector<StreamReader*> found;
+  for (const auto& [key, reader] : readers_) found.push_back(reader.get());
   return found;
 }
 
 void DeviceReader::Flush() {
   const QuietDispatch quiet;
-  for (DeviceLane* lane : lanes()) lane->Close(Clock::time_point::max());
+  for (StreamReader* reader : readers()) reader->Close(Clock::time_point::max());
 }
 
 void DeviceReader::StartThread() {
@@ -250,9 +250,9 @@ void DeviceReader::Run() {
       }
     }
     open = false;
-    for (DeviceLane* lane : lanes()) open = lane->Close(Clock::now() - kLinger) || open;
+    for (StreamReader* reader : readers()) open = reader->Close(Clock::now() - kLinger) || open;
     Look(under_way);
-    for (DeviceLane* lane : lanes()) TryCudaKernels(lane->device());
+    for (StreamReader* reader : readers()) TryCudaKernels(reader->device());
   }
   // The device may still be writing: its batches stay.
   for (Submitted& submitted : under_way) static_cast<void>(submitted.batch.release());
@@ -263,7 +263,7 @@ void DeviceReader::Look(std::deque<Submitted>& under_way) {
     try {
       if (!submitted.batch->Arrived()) return false;
       submitted.batch->Settle();
-      submitted.lane->Recycle(std::move(submitted.batch));
+      submitted.reader->Recycle(std::move(submitted.batch));
     } catch (const std::exception& error) {
       log_.Warning(core::Cat("msprobe: a device failed; records go without its numbers: ", error.what()));
       submitted.batch->Lose();

@@ -20,7 +20,7 @@
 #include "agent/core/record.h"
 #include "agent/core/session.h"
 #include "agent/stats/tensor_view.h"
-#include "agent/torch/device/device_lane.h"
+#include "agent/torch/device/stream_reader.h"
 
 namespace msprobe::capture {
 
@@ -62,13 +62,13 @@ class DeviceReader {
  private:
   using Clock = std::chrono::steady_clock;
   struct Submitted {
-    DeviceLane* lane;
+    StreamReader* reader;
     std::unique_ptr<DeviceBatch> batch;
   };
 
   DeviceReader() = default;
-  DeviceLane& LaneOf(const c10::Stream& stream);
-  std::vector<DeviceLane*> lanes();
+  StreamReader& ReaderOf(const c10::Stream& stream);
+  std::vector<StreamReader*> readers();
   void Flush();
   void Stop();
   void StartThread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -84,10 +84,12 @@ class DeviceReader {
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   bool something_open_ ABSL_GUARDED_BY(mu_) = false;
   std::deque<Submitted> submitted_ ABSL_GUARDED_BY(mu_);
-  // By device type, device index and stream. Lanes live as long as the reader.
-  using LaneKey = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::StreamId>;
-  static LaneKey KeyOf(const c10::Stream& stream) { return {stream.device_type(), stream.device_index(), stream.id()}; }
-  std::map<LaneKey, std::unique_ptr<DeviceLane>> lanes_ ABSL_GUARDED_BY(mu_);
+  // By device type, device index and stream. Readers live as long as the reader.
+  using StreamKey = std::tuple<c10::DeviceType, c10::DeviceIndex, c10::StreamId>;
+  static StreamKey KeyOf(const c10::Stream& stream) {
+    return {stream.device_type(), stream.device_index(), stream.id()};
+  }
+  std::map<StreamKey, std::unique_ptr<StreamReader>> readers_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace msprobe::capture

@@ -85,19 +85,20 @@ void GraphStep::Begin(const GraphRecord& record) {
   Open& open = open_[&record];
   const core::ParentId parent = record.parent.empty() ? 0 : recorder_->session().DefineParent(record.parent);
   if (record.is_module) {
-    open.record = recorder_->BeginModule(std::make_shared<const std::string>(record.api.name), thread);
+    open.record = recorder_->opener().BeginModule(std::make_shared<const std::string>(record.api.name), thread);
   } else {
-    open.record = recorder_->BeginApi(record.api, thread);
+    open.record = recorder_->opener().BeginApi(record.api, thread);
   }
   open.record.count = record.count;
   open.record.parent = parent;
   open.was_wanted = open.record.wanted;
   if (!open.record.wanted) return;
-  recorder_->Contain(open.record, [&] {
-    Recorder::StartFragment(open.record, builder_);
-    if (recorder_->WantsInput(core::Direction::kForward)) open.runs = Fill(record.enter, open.record.save, builder_);
+  recorder_->faults().Contain(open.record, [&] {
+    FragmentEmitter::Start(open.record, builder_);
+    if (recorder_->rules().WantsInput(core::Direction::kForward))
+      open.runs = Fill(record.enter, open.record.save, builder_);
     const core::StackId stack = record.frames.empty() ? 0 : recorder_->session().DefineStack(record.frames);
-    recorder_->Emit(open.record, builder_, core::kEnter, stack);
+    recorder_->emitter().Emit(open.record, builder_, core::kEnter, stack);
   });
 }
 
@@ -105,11 +106,11 @@ void GraphStep::End(const GraphRecord& record) {
   const auto found = open_.find(&record);
   if (found == open_.end()) return;
   Open& open = found->second;
-  recorder_->Recheck(open.record, !record.is_module, record.api.risk);
-  recorder_->Contain(open.record, [&] {
-    if (!open.record.wanted && !open.was_wanted) return recorder_->EmitConstructOnly(open.record);
-    Recorder::StartFragment(open.record, builder_);
-    if (open.record.wanted && recorder_->WantsOutput(core::Direction::kForward)) {
+  recorder_->opener().Recheck(open.record);
+  recorder_->faults().Contain(open.record, [&] {
+    if (!open.record.wanted && !open.was_wanted) return recorder_->emitter().EmitConstructOnly(open.record);
+    FragmentEmitter::Start(open.record, builder_);
+    if (open.record.wanted && recorder_->rules().WantsOutput(core::Direction::kForward)) {
       const std::optional<uint64_t> runs = Fill(record.exit, open.record.save, builder_);
       if (runs) open.runs = std::max(open.runs.value_or(0), *runs);
     }
@@ -120,9 +121,9 @@ void GraphStep::End(const GraphRecord& record) {
       builder_.Json(std::to_string(*open.runs));
       if (*open.runs == 0) ++missed_;
     }
-    recorder_->Emit(open.record, builder_, open.was_wanted ? core::kExit : core::kEnter | core::kExit);
+    recorder_->emitter().Emit(open.record, builder_, open.was_wanted ? core::kExit : core::kEnter | core::kExit);
   });
-  if (record.is_module) recorder_->PopModule(ThreadState::Get(), open.record);
+  if (record.is_module) recorder_->opener().PopModule(ThreadState::Get(), open.record);
   open_.erase(found);
 }
 

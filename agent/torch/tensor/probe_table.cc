@@ -55,7 +55,7 @@ ProbeTable* ProbeTable::Find(int64_t id) {
 
 void ProbeTable::Fault(int64_t probe, const char* message) noexcept {
   try {
-    recorder_->session().ReportFault(recorder_->step(), core::Cat("probe ", probe), message);
+    recorder_->session().ReportFault(recorder_->step().number(), core::Cat("probe ", probe), message);
   } catch (...) {
     // Nothing more can be done for it; its record goes without numbers.
   }

@@ -8,7 +8,7 @@ from typing import Any
 
 from msprobe import _agent
 from msprobe._common.errors import MsprobeError
-from msprobe._common.thread_lanes import ThreadLanes
+from msprobe._common.thread_slots import ThreadSlots
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -28,7 +28,7 @@ def open_agent(config: Any, rank: int | None, **of_framework: Any) -> Any:
             server_binary=_server_binary(),
             program=program,
             own_directory=str(PACKAGE),
-            thread_lane=ThreadLanes().current,
+            thread_slot=ThreadSlots().current,
             **of_framework,
         )
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The place of a thread among those that record in a step: the same in every step and every run."""
+"""The slot of a thread among those that record in a step: the same in every step and every run."""
 
 import functools
 import itertools
@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 
-class ThreadLanes:
+class ThreadSlots:
     """Numbers threads from 0, anew in each step.
 
     Which of several threads calls first is chance, in which order they were started is not. So when one records for the
@@ -16,15 +16,15 @@ class ThreadLanes:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._epoch = -1
-        self._lanes: dict[int, tuple[Any, int]] = {}  # id -> (what keeps the id, lane)
+        self._step = -1
+        self._slots: dict[int, tuple[Any, int]] = {}  # id -> (what keeps the id, slot)
         self._next = itertools.count()
 
-    def current(self, epoch: int) -> int:
-        """The lane of the calling thread. A greater epoch than before: another step."""
+    def current(self, step: int) -> int:
+        """The slot of the calling thread. `step` is a greater number than before when another step has begun."""
         with self._lock:
-            if epoch > self._epoch:
-                self._epoch, self._lanes, self._next = epoch, {}, itertools.count()
+            if step > self._step:
+                self._step, self._slots, self._next = step, {}, itertools.count()
             # Not current_thread(), which would make an entry for a thread that is none of Python's.
             living = threading.enumerate()
             own = next((thread for thread in living if thread.ident == threading.get_ident()), None)
@@ -32,9 +32,9 @@ class ThreadLanes:
                 return next(self._next)
             alike = _started_for(own)
             for thread in living:
-                if id(thread) not in self._lanes and _started_for(thread) == alike:
-                    self._lanes[id(thread)] = (thread, next(self._next))
-            return self._lanes[id(own)][1]
+                if id(thread) not in self._slots and _started_for(thread) == alike:
+                    self._slots[id(thread)] = (thread, next(self._next))
+            return self._slots[id(own)][1]
 
 
 def _started_for(thread: threading.Thread) -> tuple[type, object]:

@@ -47,7 +47,7 @@ class DeviceBatch {
   void Reset();
 
  private:
-  friend class DeviceLane;
+  friend class StreamReader;
 
   struct Entry {
     std::shared_ptr<DeviceReading> reading;
@@ -71,10 +71,10 @@ class DeviceBatch {
 // 3. No operator launched here takes the GIL, which other threads may hold while they wait for mu_.
 //
 // Threads: any. The stream must be the caller's current one for the Read methods. Under QuietDispatch.
-class DeviceLane {
+class StreamReader {
  public:
   using Clock = std::chrono::steady_clock;
-  // Takes a batch that has been submitted; called under the lane's lock.
+  // Takes a batch that has been submitted; called under the reader's lock.
   using Submitted = std::function<void(std::unique_ptr<DeviceBatch>)>;
 
   // A tensor of at most so many bytes is copied into the slab whole: one launch instead of eighteen, and the numbers
@@ -83,8 +83,8 @@ class DeviceLane {
   // Bytes copied outside of the slab after which a batch is submitted.
   static constexpr size_t kOwnBytes = size_t{16} << 20;
 
-  // `opened` is called, under the lane's lock, when a batch is begun.
-  DeviceLane(const c10::Stream& stream, Submitted submitted, std::function<void()> opened);
+  // `opened` is called, under the reader's lock, when a batch is begun.
+  StreamReader(const c10::Stream& stream, Submitted submitted, std::function<void()> opened);
 
   std::shared_ptr<DeviceReading> ReadRaw(DeviceRequest request);
   // Reduces on the device. Null: this backend lacks an operator; it is not asked again.

@@ -1,4 +1,4 @@
-#include "agent/torch/device/device_lane.h"
+#include "agent/torch/device/stream_reader.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
@@ -55,10 +55,10 @@ void DeviceBatch::Reset() {
   own_bytes_ = 0;
 }
 
-DeviceLane::DeviceLane(const c10::Stream& stream, Submitted submitted, std::function<void()> opened)
+StreamReader::StreamReader(const c10::Stream& stream, Submitted submitted, std::function<void()> opened)
     : stream_(stream), submitted_(std::move(submitted)), opened_(std::move(opened)) {}
 
-size_t DeviceLane::Reserve(size_t bytes) {
+size_t StreamReader::Reserve(size_t bytes) {
   if (open_ != nullptr) {
     if (const std::optional<size_t> offset = open_->slab_.Reserve(bytes)) return *offset;
     Submit();
@@ -74,15 +74,15 @@ size_t DeviceLane::Reserve(size_t bytes) {
   return *open_->slab_.Reserve(bytes);
 }
 
-std::shared_ptr<DeviceReading> DeviceLane::Add(DeviceRequest request, size_t offset,
-                                               std::vector<int64_t> piece_elements) {
+std::shared_ptr<DeviceReading> StreamReader::Add(DeviceRequest request, size_t offset,
+                                                 std::vector<int64_t> piece_elements) {
   auto reading = std::make_shared<DeviceReading>();
   request.tensor = at::Tensor();
   open_->entries_.push_back({reading, std::move(request), offset, std::move(piece_elements)});
   return reading;
 }
 
-std::shared_ptr<DeviceReading> DeviceLane::ReadRaw(DeviceRequest request) {
+std::shared_ptr<DeviceReading> StreamReader::ReadRaw(DeviceRequest request) {
   core::MutexLock lock(&mu_);
   const at::Tensor& tensor = request.tensor;
   const size_t offset = Reserve(tensor.nbytes());
@@ -90,7 +90,7 @@ std::shared_ptr<DeviceReading> DeviceLane::ReadRaw(DeviceRequest request) {
   return Add(std::move(request), offset, {});
 }
 
-std::shared_ptr<DeviceReading> DeviceLane::ReadRows(DeviceRequest request) {
+std::shared_ptr<DeviceReading> StreamReader::ReadRows(DeviceRequest request) {
   core::MutexLock lock(&mu_);
   if (std::shared_ptr<DeviceReading> reading = ReduceByKernel(request)) return reading;
   if (!reduces_) return nullptr;
@@ -115,7 +115,7 @@ std::shared_ptr<DeviceReading> DeviceLane::ReadRows(DeviceRequest request) {
   }
 }
 
-std::shared_ptr<DeviceReading> DeviceLane::ReduceByKernel(DeviceRequest& request) {
+std::shared_ptr<DeviceReading> StreamReader::ReduceByKernel(DeviceRequest& request) {
   const CudaKernels* const kernels = CudaKernelsOf(stream_.device());
   if (kernels == nullptr || !CudaKernelsTake(request.tensor)) return nullptr;
   const int64_t elements = request.tensor.numel();
@@ -130,7 +130,7 @@ std::shared_ptr<DeviceReading> DeviceLane::ReduceByKernel(DeviceRequest& request
   return nullptr;
 }
 
-std::shared_ptr<DeviceReading> DeviceLane::ReadInto(DeviceRequest request) {
+std::shared_ptr<DeviceReading> StreamReader::ReadInto(DeviceRequest request) {
   core::MutexLock lock(&mu_);
   const at::Tensor& tensor = request.tensor;
   Reserve(0);
@@ -144,12 +144,12 @@ std::shared_ptr<DeviceReading> DeviceLane::ReadInto(DeviceRequest request) {
   return reading;
 }
 
-bool DeviceLane::reduces() const {
+bool StreamReader::reduces() const {
   core::MutexLock lock(&mu_);
   return reduces_;
 }
 
-void DeviceLane::Submit() {
+void StreamReader::Submit() {
   try {
     const c10::StreamGuard on_stream(stream_);
     open_->slab_.Submit();
@@ -162,7 +162,7 @@ void DeviceLane::Submit() {
   open_.reset();
 }
 
-bool DeviceLane::Close(Clock::time_point before) noexcept {
+bool StreamReader::Close(Clock::time_point before) noexcept {
   core::MutexLock lock(&mu_);
   // What is launched while a stream is captured goes into the graph.
   const bool captured = c10::impl::VirtualGuardImpl(stream_.device_type()).isStreamCapturing(stream_);
@@ -170,7 +170,7 @@ bool DeviceLane::Close(Clock::time_point before) noexcept {
   return open_ != nullptr;
 }
 
-void DeviceLane::Recycle(std::unique_ptr<DeviceBatch> batch) {
+void StreamReader::Recycle(std::unique_ptr<DeviceBatch> batch) {
   batch->Reset();
   core::MutexLock lock(&mu_);
   if (spare_.size() < kSpareBatches) spare_.push_back(std::move(batch));
