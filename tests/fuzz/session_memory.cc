@@ -94,7 +94,8 @@ void Read(SessionMemory::Left left) {
   dictionary.Restore(Of(PieceKind::kDictionary, left));
   queue.Restore(Of(PieceKind::kQueue, left), left.cut_entry, left.losses_after, left.losses);
   if (outbox.Restore(std::move(held)).ok()) {
-    for (uint64_t i = outbox.freed_through() + 1; i <= outbox.last_sequence(); ++i) (void)outbox.BatchBytes(i).ok();
+    const HeldBatches& batches = outbox.batches();
+    for (uint64_t i = batches.freed_through() + 1; i <= batches.last_sequence(); ++i) (void)batches.Read(i).ok();
   }
   Packer packer("session", &dictionary);
   for (Chunk& chunk : queue.Take()) {

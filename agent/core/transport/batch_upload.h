@@ -3,14 +3,14 @@
 #include <cstdint>
 #include <string>
 
+#include "agent/core/transport/held_batches.h"
 #include "agent/core/transport/ingest_stream.h"
-#include "agent/core/transport/outbox.h"
 #include "agent/core/transport/packer.h"
 #include "agent/core/transport/sender_parts.h"
 
 namespace msprobe::core {
 
-// Sends the batches of the outbox in order, on every stream from the first one that is not durable.
+// Sends the held batches in order, on every stream from the first one that is not durable.
 //
 // A server that finds a batch malformed ends the stream without saying which batch it was. From then on they go one at
 // a time, each when the one before is durable, until the malformed one is the only one on its way: a gap takes its
@@ -19,17 +19,17 @@ namespace msprobe::core {
 // Threads: one.
 class BatchUpload {
  public:
-  // `parts`, `outbox` and `packer` outlive this. `session`: its id.
-  BatchUpload(const SenderParts* parts, std::string session, Outbox* outbox, Packer* packer);
+  // `parts`, `held` and `packer` outlive this. `session`: its id.
+  BatchUpload(const SenderParts* parts, std::string session, HeldBatches* held, Packer* packer);
 
-  // A stream begins, or the outbox has been restored: what follows the durable batches comes next.
+  // A stream begins, or the batches have been restored: what follows the durable batches comes next.
   void Begin();
-  // The outbox has taken note of an Ack.
+  // The held batches have taken note of an Ack.
   void Acknowledged();
   // The stream ended because a batch was malformed.
   void Refused();
   // The server no longer has batches that it had made durable: the next batch says so, with all the definitions that
-  // it then lacks. Only while the outbox holds a batch.
+  // it then lacks. Only while a batch is held.
   void ReportServerLoss();
 
   // False: there is no batch to send now, or `write` did not take it.
@@ -40,7 +40,7 @@ class BatchUpload {
 
   const SenderParts& parts_;
   const std::string session_;
-  Outbox* const outbox_;
+  HeldBatches* const held_;
   Packer* const packer_;
   uint64_t next_ = 1;           // the batch to send
   bool one_at_a_time_ = false;  // looking for the malformed one

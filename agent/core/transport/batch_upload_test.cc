@@ -26,12 +26,12 @@ class BatchUploadTest : public SenderPartsTest {
   }
 
   void Acknowledge(uint64_t durable_through) {
-    outbox_.Acknowledge(durable_through);
+    outbox_.batches().Acknowledge(durable_through);
     batches_.Acknowledged();
   }
 
   std::vector<v1::Batch> sent_;
-  BatchUpload batches_{&parts_, "0123456789abcdef", &outbox_, &packer_};
+  BatchUpload batches_{&parts_, "0123456789abcdef", &outbox_.batches(), &packer_};
 };
 
 TEST_F(BatchUploadTest, EveryStreamBeginsBehindWhatIsDurable) {

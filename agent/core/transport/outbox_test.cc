@@ -50,32 +50,18 @@ class OutboxTest : public ::testing::Test {
   Outbox outbox_;
 };
 
-TEST_F(OutboxTest, HoldsUntilDurable) {
-  for (uint64_t sequence = 1; sequence <= 3; ++sequence) Append(sequence);
-  EXPECT_EQ(outbox_.last_sequence(), 3);
-  outbox_.Acknowledge(2);
-  EXPECT_EQ(outbox_.freed_through(), 2);
-  EXPECT_EQ(outbox_.durable_entry(), 20);
-  EXPECT_EQ(outbox_.BatchBytes(3)->view, "bytes of 3");
-  outbox_.Acknowledge(1);
-  EXPECT_EQ(outbox_.freed_through(), 2);
-  outbox_.Acknowledge(99);
-  EXPECT_EQ(outbox_.freed_through(), 3);
-  EXPECT_EQ(budget_.used(), 0);
-}
-
 TEST_F(OutboxTest, EqualContentIsHeldOnceUntilStored) {
   Append(1, {"content"});
   const size_t used = budget_.used();
   Append(2, {"content"});
   EXPECT_LT(budget_.used(), used + std::string("content").size() + 20);
-  EXPECT_EQ(outbox_.payloads(), 1);
-  EXPECT_EQ(outbox_.PayloadsThrough(1), 1);
-  outbox_.Acknowledge(2);
-  EXPECT_EQ(outbox_.ReadPayload("hash of content", 0, 1 << 20)->bytes, "content");
-  outbox_.Stored("hash of content");
+  EXPECT_EQ(outbox_.payloads().count(), 1);
+  EXPECT_EQ(outbox_.payloads().CountThrough(1), 1);
+  outbox_.batches().Acknowledge(2);
+  EXPECT_EQ(outbox_.payloads().Read("hash of content", 0, 1 << 20)->bytes, "content");
+  outbox_.payloads().Release("hash of content");
   EXPECT_EQ(budget_.used(), 0);
-  EXPECT_EQ(outbox_.ReadPayload("hash of content", 0, 1 << 20).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(outbox_.payloads().Read("hash of content", 0, 1 << 20).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(OutboxTest, SpilledOnesAreOutOfMemoryAndComeBackAsTheyWere) {
@@ -85,20 +71,20 @@ TEST_F(OutboxTest, SpilledOnesAreOutOfMemoryAndComeBackAsTheyWere) {
   EXPECT_TRUE(outbox_.SpillOldest());
   EXPECT_FALSE(outbox_.SpillOldest());
   EXPECT_EQ(budget_.used(), 0);
-  EXPECT_EQ(outbox_.BatchBytes(1)->view, "bytes of 1");
-  EXPECT_EQ(outbox_.BatchBytes(2)->view, "bytes of 2");
-  EXPECT_EQ(outbox_.ReadPayload("hash of two", 0, 1 << 20)->bytes, "two");
-  EXPECT_EQ(outbox_.ReadPayload("hash of two", 0, 2)->bytes, "tw");
-  EXPECT_FALSE(outbox_.ReadPayload("hash of two", 0, 2)->last);
-  EXPECT_EQ(outbox_.ReadPayload("hash of two", 2, 2)->bytes, "o");
-  EXPECT_TRUE(outbox_.ReadPayload("hash of two", 2, 2)->last);
+  EXPECT_EQ(outbox_.batches().Read(1)->view, "bytes of 1");
+  EXPECT_EQ(outbox_.batches().Read(2)->view, "bytes of 2");
+  EXPECT_EQ(outbox_.payloads().Read("hash of two", 0, 1 << 20)->bytes, "two");
+  EXPECT_EQ(outbox_.payloads().Read("hash of two", 0, 2)->bytes, "tw");
+  EXPECT_FALSE(outbox_.payloads().Read("hash of two", 0, 2)->last);
+  EXPECT_EQ(outbox_.payloads().Read("hash of two", 2, 2)->bytes, "o");
+  EXPECT_TRUE(outbox_.payloads().Read("hash of two", 2, 2)->last);
   Append(3);
-  EXPECT_EQ(outbox_.BatchBytes(3)->view, "bytes of 3");
-  outbox_.Acknowledge(3);
-  outbox_.StoredUnlessMissing(3, {"hash of two"});
-  EXPECT_FALSE(outbox_.Holds("hash of one"));
-  EXPECT_TRUE(outbox_.Holds("hash of two"));
-  outbox_.Stored("hash of two");
+  EXPECT_EQ(outbox_.batches().Read(3)->view, "bytes of 3");
+  outbox_.batches().Acknowledge(3);
+  outbox_.payloads().ReleaseUnlessMissing(3, {"hash of two"});
+  EXPECT_FALSE(outbox_.payloads().Holds("hash of one"));
+  EXPECT_TRUE(outbox_.payloads().Holds("hash of two"));
+  outbox_.payloads().Release("hash of two");
   EXPECT_EQ(spool_.held_bytes(), 0);
 }
 
@@ -107,32 +93,12 @@ TEST_F(OutboxTest, AFullSpoolKeepsTheRestInMemory) {
   Append(2, {std::string(40'000, 'b')});
   EXPECT_TRUE(outbox_.SpillOldest());
   EXPECT_FALSE(outbox_.SpillOldest());
-  EXPECT_TRUE(outbox_.spool_full());
-  EXPECT_EQ(outbox_.ReadPayload("hash of " + std::string(10, 'b'), 0, 1 << 20)->bytes.size(), 40'000);
-  outbox_.Acknowledge(1);
-  outbox_.Stored("hash of " + std::string(10, 'a'));
-  EXPECT_FALSE(outbox_.spool_full());
+  EXPECT_TRUE(spool_.full());
+  EXPECT_EQ(outbox_.payloads().Read("hash of " + std::string(10, 'b'), 0, 1 << 20)->bytes.size(), 40'000);
+  outbox_.batches().Acknowledge(1);
+  outbox_.payloads().Release("hash of " + std::string(10, 'a'));
+  EXPECT_FALSE(spool_.full());
   EXPECT_TRUE(outbox_.SpillOldest());
-}
-
-TEST_F(OutboxTest, ABatchMayBeReplaced) {
-  Append(1);
-  outbox_.SpillOldest();
-  outbox_.ReplaceBatch(1, "other");
-  EXPECT_EQ(outbox_.BatchBytes(1)->view, "other");
-  outbox_.Acknowledge(1);
-  EXPECT_EQ(budget_.used(), 0);
-  EXPECT_EQ(spool_.held_bytes(), 0);
-}
-
-TEST_F(OutboxTest, EntriesMapToTheBatchThatHoldsThem) {
-  for (uint64_t sequence = 1; sequence <= 3; ++sequence) Append(sequence);
-  EXPECT_EQ(outbox_.SequenceOfEntry(0), 0);
-  EXPECT_EQ(outbox_.SequenceOfEntry(10), 1);
-  EXPECT_EQ(outbox_.SequenceOfEntry(11), 2);
-  outbox_.Acknowledge(2);
-  EXPECT_EQ(outbox_.SequenceOfEntry(5), 2);
-  EXPECT_EQ(outbox_.SequenceOfEntry(30), 3);
 }
 
 TEST_F(OutboxTest, WhatIsRestoredIsDurableWithItsLastBatch) {
@@ -143,41 +109,41 @@ TEST_F(OutboxTest, WhatIsRestoredIsDurableWithItsLastBatch) {
     }
   }
   ASSERT_TRUE(outbox_.Restore({.spooled = found, .last_entry = 1}).ok());
-  EXPECT_EQ(outbox_.last_sequence(), 6);
-  EXPECT_EQ(outbox_.SequenceOfEntry(1), 6);
-  outbox_.Acknowledge(4);
-  EXPECT_EQ(outbox_.SequenceOfEntry(1), 6) << "two more are to be sent";
-  EXPECT_EQ(outbox_.PayloadsThrough(6), 3);
+  EXPECT_EQ(outbox_.batches().last_sequence(), 6);
+  EXPECT_EQ(outbox_.batches().SequenceOfEntry(1), 6);
+  outbox_.batches().Acknowledge(4);
+  EXPECT_EQ(outbox_.batches().SequenceOfEntry(1), 6) << "two more are to be sent";
+  EXPECT_EQ(outbox_.payloads().CountThrough(6), 3);
 }
 
 TEST_F(OutboxTest, WhatIsLentStaysInMemoryUntilItIsStoredOrLendingEnds) {
   Append(1, {"first", "second"});
-  outbox_.Lend("hash of first");
-  outbox_.Lend("hash of first");
-  EXPECT_EQ(outbox_.lent_bytes(), 5u);
+  outbox_.payloads().Lend("hash of first");
+  outbox_.payloads().Lend("hash of first");
+  EXPECT_EQ(outbox_.payloads().lent_bytes(), 5u);
   EXPECT_TRUE(outbox_.SpillOldest());
   EXPECT_EQ(budget_.used(), 5u) << "the second and the batch are on disk";
-  EXPECT_EQ(outbox_.ReadPayload("hash of first", 0, 10)->bytes, "first");
-  outbox_.Stored("hash of first");
-  EXPECT_EQ(outbox_.lent_bytes(), 0u);
+  EXPECT_EQ(outbox_.payloads().Read("hash of first", 0, 10)->bytes, "first");
+  outbox_.payloads().Release("hash of first");
+  EXPECT_EQ(outbox_.payloads().lent_bytes(), 0u);
   EXPECT_EQ(budget_.used(), 0u);
 
   Append(2, {"third"});
-  outbox_.Lend("hash of third");
-  EXPECT_TRUE(outbox_.IsLent("hash of third"));
-  outbox_.EndLending();
-  EXPECT_EQ(outbox_.lent_bytes(), 0u);
-  EXPECT_FALSE(outbox_.IsLent("hash of third"));
+  outbox_.payloads().Lend("hash of third");
+  EXPECT_TRUE(outbox_.payloads().IsLent("hash of third"));
+  outbox_.payloads().EndLending();
+  EXPECT_EQ(outbox_.payloads().lent_bytes(), 0u);
+  EXPECT_FALSE(outbox_.payloads().IsLent("hash of third"));
   EXPECT_TRUE(outbox_.SpillAll());
   EXPECT_EQ(budget_.used(), 0u);
 }
 
 TEST_F(OutboxTest, AtTheEndWhatIsLentIsSpilledToo) {
   Append(1, {"first"});
-  outbox_.Lend("hash of first");
+  outbox_.payloads().Lend("hash of first");
   EXPECT_TRUE(outbox_.SpillAll());
   EXPECT_EQ(budget_.used(), 0u);
-  EXPECT_EQ(outbox_.ReadPayload("hash of first", 0, 10)->bytes, "first");
+  EXPECT_EQ(outbox_.payloads().Read("hash of first", 0, 10)->bytes, "first");
 }
 
 }  // namespace

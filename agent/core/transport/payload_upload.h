@@ -7,15 +7,15 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "agent/core/transport/connection.h"
+#include "agent/core/transport/held_payloads.h"
 #include "agent/core/transport/ingest_stream.h"
-#include "agent/core/transport/outbox.h"
 #include "agent/core/transport/sender_parts.h"
 #include "msprobe/v1/ingest.pb.h"
 
 namespace msprobe::core {
 
 // Sends the payloads that the server wants, in the order in which it asked for them, chunk by chunk: as bytes, or, to a
-// server that reads the session's memory, as places there. Such a payload is lent (Outbox::Lend).
+// server that reads the session's memory, as places there. Such a payload is lent (HeldPayloads::Lend).
 //
 // Small chunks, and chunks that are places, go several in a message where the server takes that: a message costs both
 // sides more than a copy of 64 KiB.
@@ -24,9 +24,9 @@ namespace msprobe::core {
 class PayloadUpload {
  public:
   // Both outlive this.
-  PayloadUpload(const SenderParts* parts, Outbox* outbox) : parts_(*parts), outbox_(outbox) {}
+  PayloadUpload(const SenderParts* parts, HeldPayloads* held) : parts_(*parts), held_(held) {}
 
-  // What the server says that it has stored and what it wants.
+  // The server says which payloads it has stored, and which it wants.
   void Take(const v1::PayloadVerdict& verdict);
   // False: no payload can be sent now, or `write` did not take the message.
   bool SendNext(const ServerOffers& offers, WriteContent write);
@@ -41,17 +41,17 @@ class PayloadUpload {
 
   // The next payload that is wanted and held becomes the current one. False: there is none, or it has to wait.
   bool Begin();
-  // What comes next of the current payload. Nothing: as Begin says.
-  std::optional<Outbox::PayloadPart> NextPart(size_t size);
+  // The next part of the current payload. Nothing: as Begin says.
+  std::optional<HeldPayloads::Part> NextPart(size_t size);
   // The part is on its way: the current payload goes on behind it, or is done.
-  void Passed(const Outbox::PayloadPart& part);
+  void Passed(const HeldPayloads::Part& part);
   // Sends `part` and those that follow it in one message.
-  bool SendTogether(Outbox::PayloadPart part, const ServerOffers& offers, WriteContent write);
-  // What cannot be sent any more.
+  bool SendTogether(HeldPayloads::Part part, const ServerOffers& offers, WriteContent write);
+  // The current payload cannot be sent any more.
   void DropCurrent();
 
   const SenderParts& parts_;
-  Outbox* const outbox_;
+  HeldPayloads* const held_;
   std::deque<std::string> wanted_;           // hashes
   absl::flat_hash_set<std::string> queued_;  // wanted on this stream and not stored yet
   std::optional<Current> current_;

@@ -26,7 +26,7 @@ class PayloadUploadTest : public SenderPartsTest {
     payload->shared_offset_ = shared_offset;
     payloads_by_hash_.push_back(payload);
     PackedBatch batch;
-    batch.sequence = outbox_.last_sequence() + 1;
+    batch.sequence = outbox_.batches().last_sequence() + 1;
     batch.bytes = "a batch";
     batch.payloads.push_back({content.substr(0, 1), payload});
     outbox_.Append(std::move(batch));
@@ -64,7 +64,7 @@ class PayloadUploadTest : public SenderPartsTest {
   }
 
   std::vector<std::shared_ptr<TextPayload>> payloads_by_hash_;
-  PayloadUpload upload_{&parts_, &outbox_};
+  PayloadUpload upload_{&parts_, &outbox_.payloads()};
 };
 
 TEST_F(PayloadUploadTest, SendsWhatIsWantedInTheOrderOfAskingChunkByChunk) {
@@ -76,9 +76,9 @@ TEST_F(PayloadUploadTest, SendsWhatIsWantedInTheOrderOfAskingChunkByChunk) {
   EXPECT_THAT(Next(kOneByOne), ElementsAre("a 0 a234567890"));
   EXPECT_THAT(Next(kOneByOne), ElementsAre("a 10 bc."));
   EXPECT_THAT(Next(kOneByOne), IsEmpty());
-  EXPECT_TRUE(outbox_.Holds("a")) << "until the server has stored it";
+  EXPECT_TRUE(outbox_.payloads().Holds("a")) << "until the server has stored it";
   Stored("a");
-  EXPECT_FALSE(outbox_.Holds("a"));
+  EXPECT_FALSE(outbox_.payloads().Holds("a"));
 }
 
 TEST_F(PayloadUploadTest, SmallChunksGoTogetherWhereTheServerTakesThat) {
@@ -116,17 +116,17 @@ TEST_F(PayloadUploadTest, WhatCannotBeGivenIsCounted) {
   Want({"a"});
   EXPECT_THAT(Next(kTogether), IsEmpty());
   EXPECT_EQ(counters_.payloads_dropped, 2);
-  EXPECT_FALSE(outbox_.Holds("a"));
+  EXPECT_FALSE(outbox_.payloads().Holds("a"));
 }
 
 TEST_F(PayloadUploadTest, APayloadInSharedMemoryIsNamedAndLent) {
   Hold(std::string(PayloadPool::kSmallestShared, 'a'), 4096);
   Want({"a"});
   EXPECT_THAT(Next(kMemory), ElementsAre("a 0 shared 4096."));
-  EXPECT_TRUE(outbox_.IsLent("a"));
+  EXPECT_TRUE(outbox_.payloads().IsLent("a"));
   // Asked for again: the server read something else there.
   Want({"a"});
-  EXPECT_FALSE(outbox_.IsLent("a"));
+  EXPECT_FALSE(outbox_.payloads().IsLent("a"));
   EXPECT_THAT(Next(kMemory), ElementsAre(Cat("a 0 ", std::string(PayloadPool::kSmallestShared, 'a'), ".")));
 }
 
@@ -140,7 +140,7 @@ TEST_F(PayloadUploadTest, WhatIsLentStaysAPartOfTheCeiling) {
   Stored("a");
   EXPECT_THAT(Next(kMemory), ElementsAre("b 0 shared 1048576."));
   upload_.Forget();
-  EXPECT_EQ(outbox_.lent_bytes(), 0);
+  EXPECT_EQ(outbox_.payloads().lent_bytes(), 0);
 }
 
 }  // namespace

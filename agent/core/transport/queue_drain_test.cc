@@ -47,9 +47,9 @@ class QueueDrainTest : public SenderPartsTest {
   // All records in the outbox, and whether they are marked as faults.
   std::vector<std::pair<uint32_t, bool>> Packed() {
     std::vector<std::pair<uint32_t, bool>> found;
-    for (uint64_t sequence = 1; sequence <= outbox_.last_sequence(); ++sequence) {
+    for (uint64_t sequence = 1; sequence <= outbox_.batches().last_sequence(); ++sequence) {
       v1::AgentMessage message;
-      const absl::StatusOr<Outbox::Bytes> bytes = outbox_.BatchBytes(sequence);
+      const absl::StatusOr<HeldBatches::Bytes> bytes = outbox_.batches().Read(sequence);
       EXPECT_TRUE(bytes.ok() && message.ParseFromArray(bytes->view.data(), static_cast<int>(bytes->view.size())));
       for (const v1::Item& item : message.batch().items()) {
         for (int i = 0; i < item.block().count_size(); ++i) {
@@ -70,7 +70,7 @@ class QueueDrainTest : public SenderPartsTest {
                       told_.push_back(Cat("marker ", static_cast<int>(marker.kind_case()), " of open step ",
                                           drain_.open_step().value_or(99), " at ", drain_.packed_entries()));
                     },
-                    [this] { told_.push_back(Cat("batch ", outbox_.last_sequence())); }};
+                    [this] { told_.push_back(Cat("batch ", outbox_.batches().last_sequence())); }};
 };
 
 TEST_F(QueueDrainTest, WhatCameALittleWhileAgoWaitsForOthersToJoinItsBatch) {
@@ -104,7 +104,7 @@ TEST_F(QueueDrainTest, MemoryOfTheQueueIsGivenBackOnceItIsInABatch) {
   EXPECT_GE(budget_->used(), charged) << "the chunk still holds a record that is in no batch";
   reading->state_ = PendingReading::State::kCame;
   drain_.Drain(now_, kLinger);
-  outbox_.Acknowledge(outbox_.last_sequence());
+  outbox_.batches().Acknowledge(outbox_.batches().last_sequence());
   EXPECT_EQ(budget_->used(), 0);
 }
 

@@ -69,8 +69,8 @@ Sender::Sender(const SenderParts& parts, v1::Hello hello, Connector connector, S
             Pump();
           }),
       connection_(std::move(connector), parts.bell),
-      batches_(&parts_, hello_.session(), &outbox_, &packer_),
-      payloads_(&parts_, &outbox_),
+      batches_(&parts_, hello_.session(), &outbox_.batches(), &packer_),
+      payloads_(&parts_, &outbox_.payloads()),
       exports_(parts.log) {}
 
 Sender::~Sender() { Stop(absl::ZeroDuration()); }
@@ -78,7 +78,7 @@ Sender::~Sender() { Stop(absl::ZeroDuration()); }
 absl::Status Sender::Restore(Outbox::Left left) {
   drain_.ContinueAt(left.last_entry);
   if (absl::Status status = outbox_.Restore(std::move(left)); !status.ok()) return status;
-  packer_.ContinueAt(outbox_.last_sequence() + 1);
+  packer_.ContinueAt(outbox_.batches().last_sequence() + 1);
   packer_.Verify();
   batches_.Begin();
   return absl::OkStatus();
@@ -148,18 +148,18 @@ void Sender::Packed(const v1::Marker& marker) {
 void Sender::Spill() {
   // Half: what comes while the disk is written to still has room.
   if (!may_spill_ || parts_.budget->used() <= parts_.budget->ceiling() / 2) return;
-  while (parts_.budget->used() > parts_.budget->ceiling() / 8 * 3 && !outbox_.spool_full() && outbox_.SpillOldest()) {
+  while (parts_.budget->used() > parts_.budget->ceiling() / 8 * 3 && !spool_.full() && outbox_.SpillOldest()) {
   }
-  parts_.counters->spool_full = outbox_.spool_full();
+  parts_.counters->spool_full = spool_.full();
 }
 
 Sender::Clock::time_point Sender::Connect(Clock::time_point now) {
   Clock::time_point next_attempt = Clock::time_point::max();
-  const bool has_cause = stays_connected_ || !outbox_.empty() || outbox_.payloads() != 0;
+  const bool has_cause = stays_connected_ || !outbox_.empty();
   if (connection_.state() == Connection::State::kClosed && has_cause) next_attempt = connection_.Open(now);
   if (connection_.state() == Connection::State::kOpen) {
     const bool shares = parts_.shares_memory && hello_.settings().task() == kTaskWithPayloads;
-    hello_.set_freed_through(outbox_.freed_through());
+    hello_.set_freed_through(outbox_.batches().freed_through());
     hello_.set_shared_file(shares ? parts_.memory->name() : "");
     exports_.AddTo(&hello_);
     connection_.Greet(hello_);
@@ -208,19 +208,20 @@ void Sender::HandleWelcome(const v1::Welcome& welcome) {
   connection_.Welcomed(welcome);
   parts_.memory->NoteServer(connection_.target());
   exports_.SetServerExports(connection_.offers().exports);
-  outbox_.Acknowledge(welcome.durable_through());
-  if (welcome.durable_through() < outbox_.freed_through()) ReportServerLoss();
+  outbox_.batches().Acknowledge(welcome.durable_through());
+  if (welcome.durable_through() < outbox_.batches().freed_through()) ReportServerLoss();
   batches_.Begin();
   v1::PayloadVerdict missing;
   *missing.mutable_wanted() = welcome.missing_payloads();
-  outbox_.StoredUnlessMissing(welcome.durable_through(), {missing.wanted().begin(), missing.wanted().end()});
+  outbox_.payloads().ReleaseUnlessMissing(welcome.durable_through(),
+                                          {missing.wanted().begin(), missing.wanted().end()});
   payloads_.Take(missing);
 }
 
 void Sender::HandleAck(const v1::Ack& ack) {
   std::atomic<uint64_t>& received_through = parts_.counters->received_through;
   received_through = std::max<uint64_t>(received_through, ack.received_through());
-  outbox_.Acknowledge(ack.durable_through());
+  outbox_.batches().Acknowledge(ack.durable_through());
   batches_.Acknowledged();
 }
 
@@ -253,8 +254,8 @@ void Sender::HandleDumpRoom(const v1::DumpRoom& room) {
 
 void Sender::ReportServerLoss() {
   parts_.log->Warning(Cat("msprobe: the server no longer has records that it had acknowledged (up to batch ",
-                          outbox_.freed_through(), "); the run has a gap."));
-  if (!outbox_.empty()) return batches_.ReportServerLoss();
+                          outbox_.batches().freed_through(), "); the run has a gap."));
+  if (!outbox_.batches().empty()) return batches_.ReportServerLoss();
   v1::Marker marker;
   marker.mutable_gap()->set_reason(v1::Marker::Gap::SERVER_LOST);
   marker.mutable_gap()->set_step(drain_.open_step().value_or(0));
@@ -293,15 +294,15 @@ void Sender::Pump() {
 
 std::string Sender::Missing(uint64_t entry) const {
   std::vector<std::string> missing;
-  const uint64_t sequence = outbox_.SequenceOfEntry(entry);
+  const uint64_t sequence = outbox_.batches().SequenceOfEntry(entry);
   if (drain_.packed_entries() < entry) {
     missing.push_back(drain_.waits_for_reading() ? "numbers are on their way from the device"
                                                  : "records are still being packed");
   }
-  if (sequence > outbox_.freed_through()) {
-    missing.push_back(Cat(sequence - outbox_.freed_through(), " batches are not durable"));
+  if (sequence > outbox_.batches().freed_through()) {
+    missing.push_back(Cat(sequence - outbox_.batches().freed_through(), " batches are not durable"));
   }
-  if (const uint64_t payloads = outbox_.PayloadsThrough(sequence); payloads > 0) {
+  if (const uint64_t payloads = outbox_.payloads().CountThrough(sequence); payloads > 0) {
     missing.push_back(Cat(payloads, " tensors are not stored"));
   }
   if (const std::vector<uint32_t> steps = exports_.Missing(entry); !steps.empty()) {
@@ -321,11 +322,11 @@ void Sender::Publish() {
             " has no room left that it may take; what had none there dies with this process if it is killed."));
   }
   AtomicCounters& counters = *parts_.counters;
-  counters.received_through = std::max<uint64_t>(counters.received_through, outbox_.freed_through());
-  counters.durable_through = outbox_.freed_through();
+  counters.received_through = std::max<uint64_t>(counters.received_through, outbox_.batches().freed_through());
+  counters.durable_through = outbox_.batches().freed_through();
   counters.bytes_spooled = spool_.held_bytes();
   counters.connected = connection_.welcomed();
-  counters.spool_full = outbox_.spool_full();
+  counters.spool_full = spool_.full();
 }
 
 std::string Sender::NoteLoss(const Outbox::Counts& lost) const {
@@ -343,7 +344,7 @@ std::string Sender::NoteLoss(const Outbox::Counts& lost) const {
 void Sender::LeaveOrRemove() {
   parts_.queue->Close();
   const bool unpacked = !drain_.empty() || !parts_.queue->fill().empty;
-  if (outbox_.empty() && outbox_.payloads() == 0 && !unpacked) return parts_.memory->Remove();
+  if (outbox_.empty() && !unpacked) return parts_.memory->Remove();
   if (may_spill_) {
     outbox_.SpillAll();
     spool_.Keep();
@@ -367,9 +368,9 @@ void Sender::LeaveOrRemove() {
                        " for the next program with this dump_path"));
   }
   if (!whole) rest.push_back(NoteLoss(lost));
-  parts_.log->Warning(Cat("msprobe: the session ends with ", outbox_.last_sequence() - outbox_.freed_through(),
-                          " batches and ", outbox_.payloads(), " tensors that no server has. ",
-                          absl::StrJoin(rest, "; "), "."));
+  parts_.log->Warning(Cat("msprobe: the session ends with ",
+                          outbox_.batches().last_sequence() - outbox_.batches().freed_through(), " batches and ",
+                          outbox_.payloads().count(), " tensors that no server has. ", absl::StrJoin(rest, "; "), "."));
 }
 
 }  // namespace msprobe::core

@@ -47,7 +47,7 @@ class Sender {
   absl::Status Restore(Outbox::Left left);
 
   void Start();
-  // What has not been sent by then stays for the next process: in the spool, where that may be used and has room, else
+  // The rest that has not been sent stays for the next process: in the spool, where that may be used and has room, else
   // in the session's memory. `timeout` bounds the wait for the server to end the stream. Idempotent.
   void Stop(absl::Duration timeout);
 

@@ -1,4 +1,4 @@
-// What the tests of a sender's classes share: a session's parts without its threads.
+// Shared by the tests of a sender's classes: a session's parts without its threads.
 #pragma once
 
 #include <unistd.h>

@@ -21,7 +21,7 @@ struct AtomicCounters {
   std::atomic<bool> connected{false}, spool_full{false}, dump_full{false};
 };
 
-// What a sender shares with the session that owns it. All of it outlives the sender.
+// The objects that a sender shares with the session that owns it. All of them outlive the sender.
 struct SenderParts {
   FragmentQueue* queue;
   const Dictionary* dictionary;

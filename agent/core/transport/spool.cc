@@ -182,6 +182,7 @@ Spool::Spool(Spool&& other) noexcept
       segment_bytes_(other.segment_bytes_),
       origin_(other.origin_),
       keep_(other.keep_),
+      full_(other.full_),
       segments_(std::exchange(other.segments_, {})),
       next_segment_(other.next_segment_),
       held_bytes_(std::exchange(other.held_bytes_, 0)) {}
@@ -216,6 +217,7 @@ absl::Status Spool::OpenSegment() {
 }
 
 absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_view content) {
+  full_ = true;  // until it has succeeded
   const uint64_t size = sizeof(Header) + key.size() + content.size();
   if (held_bytes_ + size > quota_) {
     return absl::ResourceExhaustedError(Cat("the spool in ", directory_, " is full: ", quota_, " bytes"));
@@ -239,6 +241,7 @@ absl::StatusOr<Spool::Place> Spool::Append(std::string_view key, std::string_vie
   segment.size += size;
   ++segment.live;
   held_bytes_ += size;
+  full_ = false;
   return place;
 }
 
@@ -285,6 +288,7 @@ absl::StatusOr<Spool::Part> Spool::ReadPart(const Place& place, uint64_t from, s
 }
 
 void Spool::Release(const Place& place) {
+  full_ = false;
   const auto it = segments_.find(place.segment);
   if (it != segments_.end() && --it->second.live == 0) Remove(it);
 }

@@ -55,6 +55,8 @@ class Spool {
   };
   absl::StatusOr<Part> ReadPart(const Place& place, uint64_t from, size_t size) const;
   void Release(const Place& place);
+  // The last Append failed, and nothing has been released since.
+  bool full() const { return full_; }
 
   // From now on entries that are not released stay on disk, for a later process to take over.
   void Keep() { keep_ = true; }
@@ -68,9 +70,9 @@ class Spool {
   // The spools that have segments in `directory`. Their processes may be alive.
   static std::vector<std::string> Names(const std::string& directory);
   // The spool of a process that is gone. Unavailable: it is in use. PermissionDenied: it is another user's. DataLoss:
-  // it does not say whose it is.
+  // the spool does not name its process.
   static absl::StatusOr<Left> TakeOver(const std::string& directory, const std::string& name);
-  // Whose spool it is, also while its process is alive. NotFound, DataLoss: it does not say.
+  // The process that the spool belongs to, also while it is alive. NotFound, DataLoss: the spool does not say.
   static absl::StatusOr<SessionOrigin> ReadOrigin(const std::string& directory, const std::string& name);
 
   uint64_t held_bytes() const { return held_bytes_; }
@@ -98,6 +100,7 @@ class Spool {
   const uint64_t segment_bytes_;  // a segment of this size is followed by a new one
   const std::string origin_;
   bool keep_ = false;
+  bool full_ = false;
   std::map<uint32_t, Segment> segments_;
   uint32_t next_segment_ = 0;
   uint64_t held_bytes_ = 0;
