@@ -9,7 +9,7 @@
 
 namespace msprobe::capture {
 
-// What was read of one tensor: everything that a leaf needs. It owns what it holds, so it may be emitted later than it
+// The reading of one tensor: everything that a leaf needs. It owns its parts, so it may be emitted later than it
 // was read.
 struct TensorReading {
   core::Leaf leaf;  // leaf.shape is set when it is emitted

@@ -10,7 +10,7 @@
 
 namespace msprobe::capture {
 
-// What an intercepted Python function does while capturing.
+// The treatment of an intercepted Python function while capturing.
 enum class Interception {
   kApi,       // a call of it is a record
   kOperator,  // it is the __call__ of torch.ops' operators: a call is a record of the operator, its first argument

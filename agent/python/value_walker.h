@@ -39,7 +39,7 @@ class ValueWalker {
   void WalkArguments(std::span<PyObject* const> arguments, std::span<const int> ignored);
   // Keyword arguments as a dict, from a dict (may be null).
   void WalkKeywords(PyObject* keywords, std::string_view ignored);
-  // What a call returned: the items of a tuple are the list itself, a named tuple is its dict, anything else a list of
+  // The result of a call: the items of a tuple are the list itself, a named tuple is its dict, anything else a list of
   // one.
   void WalkResult(PyObject* result, std::span<const int> ignored);
 

@@ -10,7 +10,7 @@ namespace msprobe::capture {
 
 inline TensorRef RefTo(const at::Tensor& tensor) { return {&tensor}; }
 
-// torch as capture sees it: a TensorRef points at an at::Tensor.
+// The TensorSource over torch. A TensorRef points at an at::Tensor.
 //
 // Threads: any; needs no GIL.
 class TorchSource final : public TensorSource {

@@ -88,7 +88,7 @@ struct ConfigOverrides {
 // InvalidArgument names the field, the value and what is allowed.
 absl::StatusOr<Config> ParseConfig(std::string_view json, const ConfigOverrides& overrides);
 
-// What the server is told of a configuration, and of the framework that it is captured from.
+// The facts about a configuration that the server is told, with the framework that is captured.
 CaptureSettings SettingsOf(const Config& config, std::string_view framework);
 
 // The files that variables of the environment name: MSPROBE_SERVER_CA and its like.

@@ -79,9 +79,7 @@ class Listing {
 // table are in pieces of their own. The memory survives the death of the process, not that of the machine: nothing is
 // written to a disk on purpose. The process may die at any moment, because of the order of stores:
 //
-// 1. An entry counts while its kind is not 0. The kind is set last, and is cleared before the piece is used for
-// anything
-//    else.
+// 1. An entry counts while its kind is not 0. The kind is set last, and is cleared before the piece is used again.
 // 2. The first `used` bytes of a piece count. `used` grows only when the new bytes are complete.
 // 3. A queue's chunk is listed until a batch with its last entry is listed. Entries up to the last batch's last_entry
 //    are in batches. So a sequence never changes its bytes, and the server's watermark makes sure that each counts

@@ -16,7 +16,7 @@
 
 namespace msprobe::core {
 
-// What a server takes, and what it does, as its Welcome says.
+// The abilities of a server, as its Welcome says.
 struct ServerOffers {
   size_t chunk_bytes = 0;  // of content in one chunk, at most
   bool chunks = false;     // several chunks in one message
@@ -32,8 +32,8 @@ struct ServerOffers {
 //   kGreeted -> kWelcomed    Welcomed: the server takes batches and payloads from now on
 //   any state -> kClosed     End, after Tend has seen the stream's end or no Welcome in time; or Close
 //
-// What either side has said on a stream is forgotten with it. A stream that was cancelled is kept until it has ended,
-// as IngestStream asks.
+// Everything said on a stream is forgotten with it. A stream that was cancelled is kept until it has ended, as
+// IngestStream asks.
 //
 // Threads: one.
 class Connection {
@@ -57,7 +57,7 @@ class Connection {
   std::optional<grpc::Status> Tend(Clock::time_point now, absl::FunctionRef<void(const v1::ServerMessage&)> handle);
   void End(Clock::time_point now, const grpc::Status& status);
 
-  // What the server said.
+  // These three came from the server: its Welcome, another address, and a bound on bytes.
   void Welcomed(const v1::Welcome& welcome);
   void Redirected(const std::string& address) { stream_.redirect = address; }
   void Throttled(uint64_t bytes_per_second) { stream_.throttle.SetRate(bytes_per_second); }

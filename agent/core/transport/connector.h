@@ -45,7 +45,7 @@ class Connector {
   Clock::time_point next_attempt() const { return next_attempt_; }
   // Why the last attempt failed; empty: it did not, or there was none.
   const std::string& trouble() const { return trouble_; }
-  // Where the last stream was started.
+  // The address of the last stream.
   const std::string& target() const { return target_; }
 
   // The server has welcomed the session.

@@ -17,7 +17,7 @@
 
 namespace msprobe::core {
 
-// What a session left in its memory and in its spool when its process was gone. While this object lives, nobody else
+// The memory and the spool that a session left when its process was gone. While this object lives, nobody else
 // can take it over.
 //
 // Threads: one.
@@ -28,7 +28,7 @@ class LeftSession {
   static std::vector<std::string> Names(const std::string& directory);
   // Whether Names gives `name`.
   static bool IsThere(const std::string& directory, const std::string& name);
-  // Whose session it is. Takes nothing over. Errors as TakeOver.
+  // The process that the session belongs to. Takes nothing over. Errors as TakeOver.
   static absl::StatusOr<SessionOrigin> Origin(const std::string& directory, const std::string& name);
 
   // Unavailable: its process is alive, or somebody else has taken it over. NotFound: nothing is there any more.
@@ -37,7 +37,7 @@ class LeftSession {
   ~LeftSession();
 
   const SessionOrigin& origin() const { return origin_; }
-  // The one of several servers that had welcomed the session; empty: none had.
+  // The one of several servers that had welcomed the session; empty if none had.
   const std::string& server() const { return server_; }
   // About how many bytes there are to send.
   uint64_t bytes() const { return bytes_; }

@@ -53,7 +53,7 @@ class Packer {
   bool Add(const Fragment& fragment, std::vector<Leaf>& leaves);
   void AddMarker(const v1::Marker& marker);
 
-  // What is added from now on comes from a file. Each fragment's digest is computed again, and a fragment that has
+  // From now on fragments come from a file. Each fragment's digest is computed again, and a fragment that has
   // changed becomes a gap.
   void Verify() { verifies_ = true; }
 

@@ -7,7 +7,7 @@ namespace msprobe::capture {
 struct CudaDriver {
   using Result = int;  // 0: done
 
-  // libcuda.so.1's; null where this machine has none. Threads: any.
+  // libcuda.so.1's; null on a machine without it. Threads: any.
   static const CudaDriver* Find();
 
   Result (*init)(unsigned flags) = nullptr;

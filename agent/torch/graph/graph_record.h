@@ -55,7 +55,7 @@ class GraphStep {
   uint64_t missed() const { return missed_; }  // records whose graph did not run
 
  private:
-  // Puts the fields into the builder; gives how often what is probed there ran, nullopt without a probe.
+  // Puts the fields into the builder. Returns how often the probed operators ran; nullopt without a probe.
   std::optional<uint64_t> Fill(const std::vector<GraphRecord::Field>& fields, bool save, FragmentBuilder& builder);
   const ProbeTable::Found& Of(ProbeTable* table, int64_t probe);
 

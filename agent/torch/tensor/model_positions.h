@@ -8,7 +8,7 @@
 
 namespace msprobe::capture {
 
-// Where the positions of a forward pass lie. Nothing: `positions` has no dimension. Runs no operator of torch.
+// The place of a forward pass's positions in memory. Absent if `positions` has no dimension. Runs no operator of torch.
 std::optional<Positions> PositionsOf(const at::Tensor& positions);
 
 }  // namespace msprobe::capture

@@ -8,7 +8,7 @@ namespace msprobe::capture {
 //
 // Its schema says that it writes `slots`, so that no compiler leaves it out, moves it or gives its result for another
 // tensor (docs/vllm.md). index: the probe; table: ProbeTable::id(), or a number that no table has, and nothing happens.
-// Kernels: CPU, CUDA and PrivateUse1, none of which allocates on a device or waits; Meta, which does nothing.
+// Kernels: CPU, CUDA and PrivateUse1, which neither allocate on a device nor wait; Meta, which does nothing.
 //
 // Registered when the extension is loaded; calling this keeps the registration linked in.
 void EnsureProbeOperator();

@@ -11,9 +11,9 @@
 
 namespace msprobe::capture {
 
-// Where the probes of a compiled or captured graph leave what they read of tensors on one device. A probe is a number,
-// given out before the graph is traced and constant in it; the operator msprobe::probe (probe_operator.h) runs it each
-// time that the graph does, and once a step, after replay, Gather brings everything to the host.
+// The memory in which the probes of a compiled or captured graph leave their readings of one device's tensors. A probe
+// is a number, given out before the graph is traced and constant in it; the operator msprobe::probe (probe_operator.h)
+// runs it each time that the graph does, and once a step, after replay, Gather brings everything to the host.
 //
 // Slots are the part that the operator's schema names: int64, [kSlot0 + kSlotsEach * probes].
 //   slots[0]                    the switch: 0 turns every probe off, with no new capture

@@ -30,7 +30,7 @@ namespace msprobe::capture {
 // version. Where the kernel cannot watch, nothing is remembered. Only memory of torch's own allocator is watched:
 // memory that is mapped from files or shared with other processes can change without a write of this process.
 //
-// What is remembered:
+// Remembered are:
 // 1. Tensors whose storage has at least WriteWatch::kSmallest bytes and has outlived a step, and leaves that require
 //    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write. A
 //    tensor that requires grad in grad mode is not even noted: a training step's activations do not outlive it.
@@ -49,7 +49,7 @@ class RememberedStatistics {
   explicit RememberedStatistics(std::shared_ptr<const stats::WriteWatch> watch) : watch_(std::move(watch)) {}
   ~RememberedStatistics();
 
-  // What to do with the numbers of one tensor, as Recall says.
+  // Recall's answer for the numbers of one tensor.
   struct Place {
     c10::StorageImpl* storage = nullptr;  // null: neither known nor to be remembered
     uint64_t generation = 0;
