@@ -4,8 +4,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "agent/capture/open_record.h"
+#include "agent/capture/reading/tensor_reading.h"
 #include "agent/capture/recorder.h"
-#include "agent/capture/tensor_reading.h"
 
 namespace msprobe::capture {
 

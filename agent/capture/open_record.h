@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/capture/pass_count.h"
+#include "agent/capture/steps/pass_count.h"
 #include "agent/core/config/config.h"
 #include "agent/core/record.h"
 

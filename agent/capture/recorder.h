@@ -4,14 +4,14 @@
 #include <memory>
 #include <optional>
 
-#include "agent/capture/capture_rules.h"
-#include "agent/capture/diff_check.h"
+#include "agent/capture/compare/diff_check.h"
 #include "agent/capture/faults.h"
-#include "agent/capture/fragment_emitter.h"
-#include "agent/capture/memory_reader.h"
+#include "agent/capture/filter/capture_rules.h"
+#include "agent/capture/fragments/fragment_emitter.h"
+#include "agent/capture/reading/memory_reader.h"
+#include "agent/capture/reading/tensor_source.h"
 #include "agent/capture/record_opener.h"
-#include "agent/capture/step_state.h"
-#include "agent/capture/tensor_source.h"
+#include "agent/capture/steps/step_state.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/capture/fragment_builder.h"
+#include "agent/capture/fragments/fragment_builder.h"
 #include "agent/core/record.h"
 
 namespace msprobe::capture {

@@ -26,7 +26,7 @@
 #include "agent/core/queue/fragment_digest.h"
 #include "agent/core/queue/fragment_queue.h"
 #include "agent/core/str_cat.h"
-#include "agent/core/transport/left_sessions.h"
+#include "agent/core/transport/left/left_sessions.h"
 #include "agent/core/transport/sender.h"
 #include "agent/core/utf8.h"
 

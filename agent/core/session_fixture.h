@@ -17,7 +17,7 @@
 #include "absl/time/clock.h"
 #include "agent/core/session.h"
 #include "agent/core/str_cat.h"
-#include "agent/core/transport/fake_ingest.h"
+#include "agent/core/transport/stream/fake_ingest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

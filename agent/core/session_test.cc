@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "agent/core/doorbell.h"
 #include "agent/core/session_fixture.h"
-#include "agent/core/transport/spool.h"
+#include "agent/core/transport/outbox/spool.h"
 
 namespace msprobe::core {
 namespace {

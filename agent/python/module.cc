@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "agent/capture/bench_dump.h"
+#include "agent/capture/compare/bench_dump.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
 #include "agent/python/call_stack.h"

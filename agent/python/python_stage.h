@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
-#include "agent/capture/call_stage.h"
 #include "agent/capture/recorder.h"
+#include "agent/capture/stages/call_stage.h"
 #include "agent/python/object_reference.h"
 
 namespace msprobe::capture {

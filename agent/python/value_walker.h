@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
-#include "agent/capture/fragment_builder.h"
+#include "agent/capture/fragments/fragment_builder.h"
 #include "agent/capture/recorder.h"
 #include "agent/python/object_reference.h"
 

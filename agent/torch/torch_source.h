@@ -2,7 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "agent/capture/tensor_source.h"
+#include "agent/capture/reading/tensor_source.h"
 #include "agent/core/config/config.h"
 #include "agent/torch/tensor/tensor_reader.h"
 

@@ -11,7 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "agent/core/log.h"
-#include "agent/core/transport/left_session.h"
+#include "agent/core/transport/left/left_session.h"
 
 namespace msprobe::server {
 

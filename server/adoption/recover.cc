@@ -12,7 +12,7 @@
 #include "agent/core/config/config.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/payload/session_place.h"
-#include "agent/core/transport/left_session.h"
+#include "agent/core/transport/left/left_session.h"
 #include "rapidjson/stringbuffer.h"
 #include "rapidjson/writer.h"
 #include "server/format/cat.h"

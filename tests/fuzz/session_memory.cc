@@ -20,8 +20,8 @@
 #include "agent/core/payload/session_memory.h"
 #include "agent/core/queue/dictionary.h"
 #include "agent/core/queue/fragment_queue.h"
-#include "agent/core/transport/outbox.h"
-#include "agent/core/transport/packer.h"
+#include "agent/core/transport/outbox/outbox.h"
+#include "agent/core/transport/packing/packer.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace msprobe::core {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "agent/core/transport/spool.h"
+#include "agent/core/transport/outbox/spool.h"
 #include "tests/fuzz/fuzz_target.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -19,7 +19,7 @@
 #include "agent/core/process_identity.h"
 #include "agent/core/session.h"
 #include "agent/core/str_cat.h"
-#include "agent/core/transport/fake_ingest.h"
+#include "agent/core/transport/stream/fake_ingest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "agent/core/str_cat.h"
-#include "agent/core/transport/outbox.h"
-#include "agent/core/transport/packer.h"
+#include "agent/core/transport/outbox/outbox.h"
+#include "agent/core/transport/packing/packer.h"
 #include "agent/core/transport/sender_parts.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"

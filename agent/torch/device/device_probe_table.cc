@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "agent/capture/leaf_numbers.h"
+#include "agent/capture/reading/leaf_numbers.h"
 #include "agent/stats/checksum.h"
 #include "agent/torch/device/device_pieces.h"
 #include "agent/torch/device/device_slab.h"

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "agent/capture/leaf_numbers.h"
+#include "agent/capture/reading/leaf_numbers.h"
 #include "agent/core/str_cat.h"
 #include "agent/stats/checksum.h"
 #include "agent/stats/statistics.h"

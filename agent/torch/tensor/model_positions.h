@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "agent/capture/served_batch.h"
+#include "agent/capture/steps/served_batch.h"
 
 namespace msprobe::capture {
 

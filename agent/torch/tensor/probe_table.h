@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "agent/capture/fragment_builder.h"
+#include "agent/capture/fragments/fragment_builder.h"
 #include "agent/capture/recorder.h"
 
 namespace msprobe::capture {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string_view>
 
-#include "agent/capture/memory_reader.h"
-#include "agent/capture/tensor_reading.h"
+#include "agent/capture/reading/memory_reader.h"
+#include "agent/capture/reading/tensor_reading.h"
 #include "agent/core/config/config.h"
 #include "agent/torch/tensor/remembered_statistics.h"
 

@@ -12,7 +12,7 @@
 #include "agent/core/queue/dictionary.h"
 #include "agent/core/queue/fragment_digest.h"
 #include "agent/core/queue/fragment_queue.h"
-#include "agent/core/transport/packer.h"
+#include "agent/core/transport/packing/packer.h"
 #include "server/format/tiles/tile_reader.h"
 #include "server/format/tiles/tile_writer.h"
 

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "agent/capture/reading/request_rows.h"
+#include "agent/capture/reading/tensor_reading.h"
+#include "agent/core/config/config.h"
+#include "agent/core/record.h"
+#include "agent/core/session.h"
+#include "agent/stats/tensor_view.h"
+
+namespace msprobe::capture {
+
+// Reads memory as the configuration says: which part of a tensor, which numbers, and a copy of its bytes.
+//
+// A TensorSource finds where the elements of a framework's tensor lie and leaves the reading to this. Read does
+// everything; the steps stand apart for sources that remember numbers or read a device.
+//
+// Thread-safe. Throws nothing.
+class MemoryReader {
+ public:
+  // `session` gives room for bytes and outlives the reader.
+  MemoryReader(const core::Config& config, core::Session* session);
+
+  core::SummaryMode mode() const { return mode_; }
+  core::Session& session() const { return *session_; }
+  // Numbers are compared while the program runs (bench_path), so a device's numbers are waited for.
+  bool waits() const { return waits_; }
+  // The rows of a tensor to read. Looked at only with request_id in the configuration.
+  RequestRows& rows() { return rows_; }
+
+  // Whether the numbers of this msprobe.v1.DType are kept as doubles.
+  bool KeepsDoubles(uint8_t dtype) const;
+  // Cuts `shape`, which comes as the tensor's own `sizes`, to the rows and slices that are asked for. Gives the place
+  // of the first element that is left, in elements from the tensor's first. `strides` are the tensor's, in elements.
+  int64_t Cut(std::span<const int64_t> sizes, std::span<const int64_t> strides,
+              absl::InlinedVector<int64_t, 6>& shape) const;
+  // Sets the numbers and the checksum of host memory that holds at least one element.
+  void Measure(const stats::TensorView& view, core::Leaf& leaf) const;
+  // A tensor without elements: its checksum is known, and it has no numbers.
+  void MeasureNothing(core::Leaf& leaf) const;
+  // Null: there is no room for them (counted by the session).
+  std::shared_ptr<core::Payload> CopyBytes(const stats::TensorView& view) const;
+
+  // All of this for a tensor in host memory: sets reading.shape, which is otherwise ignored, and reading.leaf. The
+  // caller has set reading.dtype to view.dtype. save: also copy the bytes.
+  void Read(const stats::TensorView& view, bool save, TensorReading& reading) const;
+
+  // Memory that is no tensor of the framework (a numpy array, of `shape` and `strides`): read whole, statistics only.
+  void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape, std::span<const int64_t> strides,
+                 bool save, TensorReading& reading) const;
+
+  // Bytes of tensors that Measure read, since the beginning.
+  uint64_t bytes_read() const { return bytes_read_.load(std::memory_order_relaxed); }
+
+ private:
+  const core::SummaryMode mode_;
+  const std::vector<core::SliceRule> slice_;
+  const bool high_precision_;  // doubles for every dtype
+  const bool waits_;
+  const bool has_rows_;  // request_id is configured
+  core::Session* const session_;
+  RequestRows rows_;
+  mutable std::atomic<uint64_t> bytes_read_{0};
+};
+
+}  // namespace msprobe::capture

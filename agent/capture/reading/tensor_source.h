@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "agent/capture/reading/memory_reader.h"
+#include "agent/capture/reading/tensor_reading.h"
+#include "agent/core/record.h"
+
+namespace msprobe::capture {
+
+// A framework's tensor, borrowed for the length of a call. Only the TensorSource knows the type behind the pointer.
+struct TensorRef {
+  const void* tensor = nullptr;
+};
+
+// The part of a framework that capture needs. Each framework's room implements it once (agent/torch/torch_source.h),
+// and a Recorder owns one.
+//
+// Threads: every method from any thread. Methods may throw what the framework throws for a broken device; callers
+// contain it (Faults::Contain).
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+
+  // The framework's name in the header of dump.json: "pytorch".
+  virtual std::string_view framework() const = 0;
+
+  // Reads one tensor, whose memory may change as soon as this returns. No operator of the framework runs, nothing waits
+  // for a device, and the program's random state stays as it is. A tensor whose memory cannot be read so gives a
+  // reading without numbers. What comes from a device gives a leaf that is pending. save: also keep the bytes. memory:
+  // which part to read, and how.
+  virtual TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) = 0;
+
+  // A call is about to begin on this thread, and its record with it. Records of the backward pass that end before the
+  // call are completed here, so that they stand before it. True: the call belongs to the second forward of activation
+  // checkpointing.
+  virtual bool BeginCall(core::RecordKind kind) = 0;
+
+  // Submits what is gathered for a device, so that pending readings come.
+  virtual void Flush() = 0;
+
+  // The step has ended. From now on the source may remember what outlived it.
+  virtual void EndStep() = 0;
+
+  // How often a tensor's numbers were remembered instead of read, and how often they proved wrong, since the beginning.
+  struct Counts {
+    uint64_t recalled = 0;
+    uint64_t wrong = 0;
+  };
+  virtual Counts counts() const = 0;
+};
+
+}  // namespace msprobe::capture

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "agent/core/queue/dictionary.h"
+#include "agent/core/record.h"
+#include "agent/core/transport/packing/source_lines.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::core {
+
+// A payload that a batch announces.
+struct AnnouncedPayload {
+  std::string hash;
+  std::shared_ptr<Payload> payload;
+};
+
+struct PackedBatch {
+  uint64_t sequence = 0;
+  std::string bytes;        // a serialized v1::AgentMessage with the batch
+  uint64_t last_entry = 0;  // entries of the queue up to this one are in this batch or in an earlier one
+  uint32_t first_step = 0;
+  uint64_t fragments = 0;
+  std::vector<AnnouncedPayload> payloads;
+};
+
+// Turns fragments into batches of columns. A batch defines the structures and stacks that it is the first to use, so
+// whoever has the first batches of a session, however many, can read them all.
+//
+// It also hashes payloads that have no name yet, and reads source lines: work for the sender, not for a capturing
+// thread.
+//
+// Threads: one.
+class Packer {
+ public:
+  static constexpr size_t kMaxFragments = 4096;
+  static constexpr size_t kMaxBytes = size_t{1} << 20;
+  // A larger fragment would not fit into a message; it becomes a gap.
+  static constexpr size_t kLargestFragment = size_t{3} << 20;
+
+  Packer(std::string session, const Dictionary* dictionary);
+
+  // `leaves` are those of `fragment`; their payloads move out of them. False: the fragment does not fit its structure,
+  // is too large, or has changed since it was captured; a gap takes its place.
+  bool Add(const Fragment& fragment, std::vector<Leaf>& leaves);
+  void AddMarker(const v1::Marker& marker);
+
+  // From now on fragments come from a file. Each fragment's digest is computed again, and a fragment that has
+  // changed becomes a gap.
+  void Verify() { verifies_ = true; }
+
+  // The first batch gets this sequence. Only before the first Cut.
+  void ContinueAt(uint64_t sequence) { next_sequence_ = sequence; }
+
+  bool empty() const { return batch_->items_size() == 0; }
+  bool full() const { return packed_.fragments >= kMaxFragments || bytes_ >= kMaxBytes; }
+
+  // Makes a batch, with the next sequence, of what has been added since the last Cut. Not while empty.
+  PackedBatch Cut(uint64_t last_entry);
+
+  // All the definitions of the session so far, for a server that has lost them.
+  void CopyDefinitions(v1::Batch* batch);
+  // The same, in the batch that is being made.
+  void RestateDefinitions() { CopyDefinitions(batch_); }
+
+ private:
+  void OpenBlock(uint32_t step, uint32_t token);
+  void AddLeaf(Leaf& leaf);
+  uint32_t StructureIndex(StructureId id, const Dictionary::StructureEntry& entry);
+  uint32_t StackIndex(StackId id);
+  uint32_t ParentIndex(ParentId id, std::string_view name);
+  uint32_t ShapeIndex(std::span<const int64_t> shape);
+  void Define(const v1::Definition& definition);
+  v1::Definition ResolvedStack(std::string_view serialized);
+  void AddGap(uint32_t step, uint64_t payloads);
+
+  const std::string session_;
+  const Dictionary* const dictionary_;
+  SourceLines source_lines_;
+
+  v1::AgentMessage message_;
+  v1::Batch* batch_;
+  v1::Block* block_ = nullptr;  // of batch_; null after a marker or a cut
+  uint64_t last_ordinal_ = 0;   // in block_
+  PackedBatch packed_;
+  size_t bytes_ = 0;  // an estimate
+  bool has_first_step_ = false;
+  uint64_t next_sequence_ = 1;
+  bool verifies_ = false;
+
+  absl::flat_hash_map<uint64_t, v1::Definition> defined_;  // by hash
+  absl::flat_hash_map<StackId, uint64_t> stack_hashes_;
+
+  // Indices into the tables of block_.
+  absl::flat_hash_map<uint32_t, uint32_t> structure_index_, stack_index_, parent_index_;
+  absl::flat_hash_map<absl::InlinedVector<int64_t, 6>, uint32_t> shape_index_;
+};
+
+// The bytes of a batch for a server that does not know Block.digest.
+std::string WithoutDigests(std::string_view batch);
+
+}  // namespace msprobe::core

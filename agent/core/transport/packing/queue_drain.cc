@@ -1,0 +1,132 @@
+#include "agent/core/transport/packing/queue_drain.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace msprobe::core {
+
+QueueDrain::QueueDrain(const SenderParts* parts, Packer* packer, Outbox* outbox, absl::Duration reading_bound,
+                       std::function<void(const v1::Marker&)> on_marker, std::function<void()> on_batch)
+    : parts_(*parts),
+      packer_(packer),
+      outbox_(outbox),
+      reading_bound_(absl::ToChronoNanoseconds(std::clamp(reading_bound, absl::ZeroDuration(), absl::Hours(24)))),
+      on_marker_(std::move(on_marker)),
+      on_batch_(std::move(on_batch)) {}
+
+QueueDrain::Clock::time_point QueueDrain::Drain(Clock::time_point now, Clock::duration linger) {
+  Clock::time_point wake = now + std::chrono::hours(1);
+  const FragmentQueue::Fill fill = parts_.queue->fill();
+  if (!fill.empty && !fill.urgent && now < fill.oldest + linger) {
+    wake = fill.oldest + linger;
+  } else if (!fill.empty) {
+    for (Chunk& chunk : parts_.queue->Take()) taken_.push_back(std::move(chunk));
+  }
+  wake = std::min(wake, PackTaken(now));
+  if (!packer_->empty()) Cut();
+  GiveBackChunks();
+  return wake;
+}
+
+QueueDrain::Clock::time_point QueueDrain::PackTaken(Clock::time_point now) {
+  while (!taken_.empty()) {
+    if (!PackFront(now)) return std::min(*waiting_since_ + reading_bound_, readings_end_.load());
+    packed_.push_back(std::move(taken_.front()));
+    taken_.pop_front();
+  }
+  return Clock::time_point::max();
+}
+
+bool QueueDrain::PackFront(Clock::time_point now) {
+  if (!reader_.has_value()) {
+    reader_.emplace(&taken_.front());
+    if (taken_.front().before > packed_entries_) PackGapBefore(taken_.front());
+  }
+  while (waiting_since_.has_value() || reader_->Next()) {
+    if (!reader_->is_marker() && !CompleteReadings(now)) return false;
+    ++packed_entries_;
+    if (reader_->is_marker()) {
+      PackMarker(reader_->marker());
+    } else {
+      open_step_ = reader_->fragment().step;
+      if (!packer_->Add(reader_->fragment(), reader_->leaves())) {
+        ++parts_.counters->faults;
+        ++parts_.counters->fragments_dropped;
+      }
+    }
+    if (packer_->full()) Cut();
+  }
+  reader_.reset();
+  return true;
+}
+
+void QueueDrain::PackGapBefore(const Chunk& chunk) {
+  // A chunk that had no room in the session's memory died with its process.
+  v1::Marker marker;
+  marker.mutable_gap()->set_step(open_step_.value_or(0));
+  marker.mutable_gap()->set_fragments(chunk.before - packed_entries_);
+  marker.mutable_gap()->set_reason(v1::Marker::Gap::FAULT);
+  packer_->AddMarker(marker);
+  packed_entries_ = chunk.before;
+}
+
+void QueueDrain::PackMarker(std::string_view serialized) {
+  v1::Marker marker;
+  marker.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()));
+  packer_->AddMarker(marker);
+  on_marker_(marker);
+  if (marker.has_step_end() || marker.has_step_discarded()) open_step_.reset();
+}
+
+bool QueueDrain::CompleteReadings(Clock::time_point now) {
+  bool lost = false;
+  for (Leaf& leaf : reader_->leaves()) {
+    if (leaf.pending == nullptr) continue;
+    PendingReading::State state = leaf.pending->state();
+    if (state == PendingReading::State::kUnderWay) {
+      const bool began = !waiting_since_.has_value();
+      if (began) waiting_since_ = now;
+      if (!gave_up_ && now < *waiting_since_ + reading_bound_ && now < readings_end_.load()) {
+        if (began) leaf.pending->RingWhenDone(parts_.bell);
+        return false;
+      }
+      if (!std::exchange(gave_up_, true)) {
+        parts_.log->Warning("msprobe: a device does not give numbers back in time; records go without them.");
+      }
+      state = PendingReading::State::kLost;
+    } else {
+      gave_up_ = false;
+      waiting_since_.reset();
+    }
+    if (state == PendingReading::State::kCame) {
+      leaf.pending->Complete(leaf);
+    } else {
+      lost = true;
+      if (leaf.payload != nullptr) ++parts_.counters->payloads_dropped;
+      leaf.payload.reset();
+    }
+    leaf.pending.reset();
+  }
+  waiting_since_.reset();
+  if (lost) {
+    ++parts_.counters->faults;
+    reader_->AddFlags(kFault);
+  }
+  return true;
+}
+
+void QueueDrain::Cut() {
+  outbox_->Append(packer_->Cut(packed_entries_));
+  GiveBackChunks();
+  on_batch_();
+}
+
+void QueueDrain::GiveBackChunks() {
+  for (Chunk& chunk : packed_) {
+    parts_.budget->Release(chunk.charged);
+    parts_.queue->Recycle(std::move(chunk));
+  }
+  packed_.clear();
+}
+
+}  // namespace msprobe::core

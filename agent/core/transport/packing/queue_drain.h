@@ -1,0 +1,88 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "absl/time/time.h"
+#include "agent/core/doorbell.h"
+#include "agent/core/queue/fragment_queue.h"
+#include "agent/core/transport/outbox/outbox.h"
+#include "agent/core/transport/packing/packer.h"
+#include "agent/core/transport/sender_parts.h"
+#include "msprobe/v1/ingest.pb.h"
+
+namespace msprobe::core {
+
+// Takes the entries of the queue, in their order, and puts them into the outbox as batches.
+//
+// Invariants:
+// 1. A fragment whose reading is still on its way from a device (Leaf::pending) keeps its place. What stands before it
+//    goes into a batch; what stands behind it waits.
+// 2. A reading is given up when it takes longer than the bound, and when it has not come by ExpectReadingsUntil. Its
+//    record goes without numbers and bytes, marked kFault. After that no reading is waited for until one comes.
+// 3. A chunk goes back to the queue once the outbox has the batch with its last entry. The session's memory then lists
+//    that batch, so whoever takes the memory over when the process has died goes on exactly there.
+//
+// Threads: one, but ExpectReadingsUntil any.
+class QueueDrain {
+ public:
+  using Clock = Doorbell::Clock;
+
+  // `parts`, `packer` and `outbox` outlive this. Both functions are called from within Drain and Cut: `on_marker` when
+  // a marker has been packed, with open_step() as it was before the marker; `on_batch` when the outbox has a new batch.
+  QueueDrain(const SenderParts* parts, Packer* packer, Outbox* outbox, absl::Duration reading_bound,
+             std::function<void(const v1::Marker&)> on_marker, std::function<void()> on_batch);
+
+  // The entries of the queue up to this one are in batches already. Only before the first Drain.
+  void ContinueAt(uint64_t entry) { packed_entries_ = entry; }
+
+  // Packs what the queue holds, once it is urgent or its oldest entry has lain there for `linger`. Gives the time at
+  // which to call it again, unless the bell rings before.
+  Clock::time_point Drain(Clock::time_point now, Clock::duration linger);
+
+  // Makes a batch of what the packer holds, which must be something.
+  void Cut();
+
+  // No reading is waited for after `end`. Threads: any.
+  void ExpectReadingsUntil(Clock::time_point end) { readings_end_ = end; }
+
+  uint64_t packed_entries() const { return packed_entries_; }
+  // The step of the last fragment, unless its end has been packed since.
+  std::optional<uint32_t> open_step() const { return open_step_; }
+  bool waits_for_reading() const { return waiting_since_.has_value(); }
+  // Whether everything that was taken from the queue has been packed.
+  bool empty() const { return taken_.empty(); }
+
+ private:
+  Clock::time_point PackTaken(Clock::time_point now);
+  // False: a reading is under way.
+  bool PackFront(Clock::time_point now);
+  // Says that a dead process had entries which are not there any more.
+  void PackGapBefore(const Chunk& chunk);
+  void PackMarker(std::string_view serialized);
+  // Completes the leaves of reader_'s fragment. False: a reading is under way.
+  bool CompleteReadings(Clock::time_point now);
+  void GiveBackChunks();
+
+  const SenderParts& parts_;
+  Packer* const packer_;
+  Outbox* const outbox_;
+  const Clock::duration reading_bound_;
+  const std::function<void(const v1::Marker&)> on_marker_;
+  const std::function<void()> on_batch_;
+  std::atomic<Clock::time_point> readings_end_{Clock::time_point::max()};
+
+  uint64_t packed_entries_ = 0;
+  std::optional<uint32_t> open_step_;
+  std::deque<Chunk> packed_;           // their last entries are not in a batch yet
+  std::deque<Chunk> taken_;            // between two calls of Drain: not empty only behind a reading that is under way
+  std::optional<ChunkReader> reader_;  // of taken_.front()
+  std::optional<Clock::time_point> waiting_since_;  // for a reading of reader_'s fragment
+  bool gave_up_ = false;                            // on a reading, and none has come since
+};
+
+}  // namespace msprobe::core
