@@ -3,25 +3,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
 #include "agent/core/queue/dictionary.h"
 #include "agent/core/record.h"
-#include "agent/core/transport/packing/source_lines.h"
+#include "agent/core/transport/packing/block_writer.h"
+#include "agent/core/transport/packing/definitions.h"
 #include "msprobe/v1/ingest.pb.h"
 
 namespace msprobe::core {
-
-// A payload that a batch announces.
-struct AnnouncedPayload {
-  std::string hash;
-  std::shared_ptr<Payload> payload;
-};
 
 struct PackedBatch {
   uint64_t sequence = 0;
@@ -67,41 +59,25 @@ class Packer {
   PackedBatch Cut(uint64_t last_entry);
 
   // All the definitions of the session so far, for a server that has lost them.
-  void CopyDefinitions(v1::Batch* batch);
+  void CopyDefinitions(v1::Batch* batch) { definitions_.CopyAll(batch); }
   // The same, in the batch that is being made.
   void RestateDefinitions() { CopyDefinitions(batch_); }
 
  private:
-  void OpenBlock(uint32_t step, uint32_t token);
-  void AddLeaf(Leaf& leaf);
-  uint32_t StructureIndex(StructureId id, const Dictionary::StructureEntry& entry);
-  uint32_t StackIndex(StackId id);
-  uint32_t ParentIndex(ParentId id, std::string_view name);
-  uint32_t ShapeIndex(std::span<const int64_t> shape);
-  void Define(const v1::Definition& definition);
-  v1::Definition ResolvedStack(std::string_view serialized);
   void AddGap(uint32_t step, uint64_t payloads);
 
   const std::string session_;
   const Dictionary* const dictionary_;
-  SourceLines source_lines_;
+  Definitions definitions_;
+  BlockWriter block_;
 
   v1::AgentMessage message_;
   v1::Batch* batch_;
-  v1::Block* block_ = nullptr;  // of batch_; null after a marker or a cut
-  uint64_t last_ordinal_ = 0;   // in block_
   PackedBatch packed_;
   size_t bytes_ = 0;  // an estimate
   bool has_first_step_ = false;
   uint64_t next_sequence_ = 1;
   bool verifies_ = false;
-
-  absl::flat_hash_map<uint64_t, v1::Definition> defined_;  // by hash
-  absl::flat_hash_map<StackId, uint64_t> stack_hashes_;
-
-  // Indices into the tables of block_.
-  absl::flat_hash_map<uint32_t, uint32_t> structure_index_, stack_index_, parent_index_;
-  absl::flat_hash_map<absl::InlinedVector<int64_t, 6>, uint32_t> shape_index_;
 };
 
 // The bytes of a batch for a server that does not know Block.digest.
