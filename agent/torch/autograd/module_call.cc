@@ -111,30 +111,30 @@ std::vector<ParameterUse> ModuleCall::Exit(std::span<const at::Tensor> outputs, 
     return {};
   }
   exit_order_ = NextOrder();
-  has_arrived_.resize(edges.size());
-  handed_through_.resize(edges.size());
+  outputs_.resize(edges.size());
   arriving_.resize(edges.size());
   leaving_.resize(inputs_.size());
   left_.resize(inputs_.size());
-  direct_.resize(edges.size());
   for (size_t i = 0; i < edges.size(); ++i) {
     for (size_t j = 0; j < inputs_.size(); ++j) {
       if (!(edges[i] == inputs_[j])) continue;
-      direct_[i].push_back(j);
-      handed_through_[i] = true;
+      outputs_[i].direct.push_back(j);
+      outputs_[i].handed_through = true;
     }
   }
   std::vector<ParameterUse> uses;
   if (!inputs_.empty() || edges.size() > 1 || has_parameters) uses = HookInside(edges);
-  if (std::find(handed_through_.begin(), handed_through_.end(), false) == handed_through_.end()) {
-    handed_through_.assign(edges.size(), false);
-    for (const auto& inputs : direct_) {
-      for (size_t input : inputs) ++leaving_[input].expected;
+  const bool all_handed_through =
+      std::all_of(outputs_.begin(), outputs_.end(), [](const Output& output) { return output.handed_through; });
+  for (Output& output : outputs_) {
+    if (all_handed_through) {
+      output.handed_through = false;
+      for (size_t input : output.direct) ++leaving_[input].expected;
+    } else {
+      output.direct.clear();
     }
-  } else {
-    for (auto& inputs : direct_) inputs.clear();
   }
-  awaited_ = static_cast<size_t>(std::count(handed_through_.begin(), handed_through_.end(), false));
+  Await();
   const auto self = std::static_pointer_cast<ModuleCall>(shared_from_this());
   for (size_t i = 0; i < edges.size(); ++i) {
     ReturnedTensorHook* hook = FindHook(edges[i]);
@@ -168,7 +168,7 @@ std::vector<ParameterUse> ModuleCall::HookInside(const GradientEdges& outputs) {
       if (next.function == nullptr) continue;
       if (next.function->num_outputs() == 0) uses.push_back({next.function.get(), node->sequence_nr()});
       for (size_t k = 0; k < outputs.size(); ++k) {
-        if (outputs[k] == GradientEdge{next.function, next.input_nr}) handed_through_[k] = true;
+        if (outputs[k] == GradientEdge{next.function, next.input_nr}) outputs_[k].handed_through = true;
       }
       const auto found = std::find(inputs_.begin(), inputs_.end(), GradientEdge{next.function, next.input_nr});
       if (found == inputs_.end()) {
@@ -189,10 +189,14 @@ std::vector<ParameterUse> ModuleCall::HookInside(const GradientEdges& outputs) {
   return uses;
 }
 
-void ModuleCall::Restart() {
-  done_ = closed_ = begun_ = started_ = false;
-  awaited_ = static_cast<size_t>(std::count(handed_through_.begin(), handed_through_.end(), false));
-  std::fill(has_arrived_.begin(), has_arrived_.end(), false);
+void ModuleCall::Await() {
+  state_ = State::kWaiting;
+  closed_ = false;
+  awaited_ = 0;
+  for (Output& output : outputs_) {
+    output.has_arrived = false;
+    if (!output.handed_through) ++awaited_;
+  }
   std::fill(arriving_.begin(), arriving_.end(), std::nullopt);
   std::fill(left_.begin(), left_.end(), std::nullopt);
   for (Leaving& each : leaving_) {
@@ -208,21 +212,22 @@ void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
   EndAfter(exit_order_);
   const std::lock_guard lock(mu_);
   recorder_->faults().Contain(forward_, [&] {
-    if (handed_through_[output] && begun_) return;
-    if (done_) Restart();
-    if (!started_) Start();
+    Output& arrived = outputs_[output];
+    if (arrived.handed_through && state_ >= State::kBegun) return;
+    if (state_ == State::kDone) Await();
+    if (state_ == State::kWaiting) Start();
     if (gradient.defined() && Reads(output_aliases_)) {
       arriving_[output] = recorder_->Read(RefTo(gradient), backward_.save);
     }
-    if (!has_arrived_[output] && !handed_through_[output]) --awaited_;
-    has_arrived_[output] = true;
+    if (!arrived.has_arrived && !arrived.handed_through) --awaited_;
+    arrived.has_arrived = true;
     if (awaited_ == 0) Begin();
-    for (size_t input : direct_[output]) GradientLeaves(input, gradient);
+    for (size_t input : arrived.direct) GradientLeaves(input, gradient);
   });
 }
 
 void ModuleCall::Start() {
-  started_ = true;
+  state_ = State::kStarted;
   ThreadState& thread = ThreadState::Get();
   backward_ = recorder_->opener().BeginBackward(forward_, thread);
   recorder_->opener().PushModule(thread, nullptr, backward_);
@@ -230,8 +235,8 @@ void ModuleCall::Start() {
 }
 
 void ModuleCall::Begin() {
-  if (begun_) return;
-  begun_ = true;
+  if (state_ >= State::kBegun) return;
+  state_ = State::kBegun;
   if (backward_.wanted) {
     FragmentBuilder& builder = ThreadState::Get().builder;
     FragmentEmitter::Start(backward_, builder);
@@ -249,7 +254,7 @@ void ModuleCall::GradientLeaves(size_t input, const at::Tensor& gradient) {
   if (!recorder_->step().capturing()) return;
   const std::lock_guard lock(mu_);
   recorder_->faults().Contain(forward_, [&] {
-    if (done_ || !started_) return;  // flows to the input without passing the outputs
+    if (state_ == State::kWaiting || state_ == State::kDone) return;  // flows to the input without passing the outputs
     Leaving& leaving = leaving_[input];
     ++leaving.seen;
     const bool last = leaving.seen >= leaving.expected;
@@ -275,7 +280,7 @@ bool ModuleCall::AllLeft() const {
 
 bool ModuleCall::CanEnd(bool pass_ended) {
   const std::lock_guard lock(mu_);
-  return started_ && !done_ && (pass_ended || !closed_ || AllLeft());
+  return state_ != State::kWaiting && state_ != State::kDone && (pass_ended || !closed_ || AllLeft());
 }
 
 bool ModuleCall::End(bool pass_ended) {
@@ -295,7 +300,7 @@ void ModuleCall::Close() {
 }
 
 void ModuleCall::Complete() {
-  done_ = true;
+  state_ = State::kDone;
   if (backward_.wanted) {
     FragmentBuilder& builder = ThreadState::Get().builder;
     FragmentEmitter::Start(backward_, builder);
@@ -312,14 +317,14 @@ void ModuleCall::Complete() {
 }
 
 void ModuleCall::Finish() {
-  if (done_ || !started_) return;
+  if (state_ == State::kWaiting || state_ == State::kDone) return;
   recorder_->faults().Contain(forward_, [&] {
     for (size_t i = 0; i < leaving_.size(); ++i) {
       if (leaving_[i].sum.defined()) left_[i] = recorder_->Read(RefTo(leaving_[i].sum), backward_.save);
       leaving_[i].sum.reset();
     }
     Begin();
-    if (!done_) Complete();
+    if (state_ != State::kDone) Complete();
   });
 }
 

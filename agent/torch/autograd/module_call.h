@@ -63,6 +63,18 @@ class ModuleCall final : public OpenBackward {
 
  private:
   using GradientEdges = absl::InlinedVector<GradientEdge, 2>;
+  // Where the backward of the module is. Another backward over a retained graph begins at kWaiting again.
+  enum class State : uint8_t {
+    kWaiting,  // for the first gradient
+    kStarted,  // it is here: the record is begun, and is the parent of others
+    kBegun,    // all the gradients that are awaited have arrived: ENTER is emitted
+    kDone,     // EXIT is emitted
+  };
+  struct Output {
+    bool handed_through = false;
+    bool has_arrived = false;
+    absl::InlinedVector<size_t, 1> direct;  // the inputs that it is, where their gradients are its own
+  };
   struct Leaving {
     size_t expected = 0;
     size_t seen = 0;
@@ -70,11 +82,11 @@ class ModuleCall final : public OpenBackward {
   };
 
   std::vector<ParameterUse> HookInside(const GradientEdges& outputs);
-  void Start();     // the first gradient of a backward pass is here
-  void Restart();   // another backward over a retained graph
-  void Begin();     // emits ENTER with the gradients that arrived
-  void Complete();  // emits EXIT with the gradients that left
-  void Finish();    // the same with what has left so far
+  void Await();     // kWaiting, with no gradient arrived
+  void Start();     // to kStarted
+  void Begin();     // to kBegun: emits ENTER with the gradients that arrived
+  void Complete();  // to kDone: emits EXIT with the gradients that left
+  void Finish();    // to kDone, with the gradients that have left so far
   void Close();     // is no parent any more
   bool AllLeft() const;
   // All of the module has run where gradients have left to all its inputs, or to none ever can. That is where the
@@ -92,17 +104,13 @@ class ModuleCall final : public OpenBackward {
 
   std::recursive_mutex mu_;  // guards what follows; the hooks of one backward may run on several device threads
   OpenRecord backward_;
-  bool started_ = false;
-  bool begun_ = false;
+  State state_ = State::kWaiting;
   bool closed_ = false;
-  bool done_ = false;
-  absl::InlinedVector<bool, 8> handed_through_;  // an output each
-  absl::InlinedVector<bool, 8> has_arrived_;     // an output each
-  size_t awaited_ = 0;                           // outputs that did not arrive, of those not handed through
-  GradientReadings arriving_;
+  absl::InlinedVector<Output, 1> outputs_;
+  size_t awaited_ = 0;                       // outputs that did not arrive, of those not handed through
+  GradientReadings arriving_;                // an output each
   absl::InlinedVector<Leaving, 1> leaving_;  // an input each
-  GradientReadings left_;
-  absl::InlinedVector<absl::InlinedVector<size_t, 1>, 1> direct_;  // output -> inputs it is
+  GradientReadings left_;                    // an input each
   std::vector<OpenRecord> input_aliases_;
   std::vector<OpenRecord> output_aliases_;
 };
