@@ -7,19 +7,9 @@ from typing import Annotated, Optional
 
 import typer
 
-from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.commands.options import Connection, Ranks, Selection, Steps
 from msprobe_client.commands.sides import SourceOf, connected
-from msprobe_client.commands.tensor_filters import (
-    Dtypes,
-    Module,
-    Regex,
-    Shape,
-    StackText,
-    Where,
-    found_columns,
-    found_row,
-    predicate,
-)
+from msprobe_client.commands.tensor_filters import TensorFilters, found_columns, found_row
 
 EXAMPLES = (
     "msprobe-client find tuesday --where 'max > 1e4' --dtype float32",
@@ -30,16 +20,12 @@ EXAMPLES = (
 def run(
     context: typer.Context,
     source: SourceOf,
+    *,
     name: Annotated[
         Optional[str],  # noqa: UP045
         typer.Option("--name", metavar="GLOB", help="Shell pattern over full names of tensors or of their records"),
     ] = None,
-    regex: Regex = None,
-    dtype: Dtypes = None,
-    shape: Shape = None,
-    where: Where = None,
-    module: Module = None,
-    stack_text: StackText = None,
+    filters: TensorFilters,
     step: Steps = None,
     rank: Ranks = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Tensors; 0: all")] = 0,
@@ -47,14 +33,12 @@ def run(
         Optional[Path],  # noqa: UP045
         typer.Option("--output", "-o", metavar="FILE", help="A file instead of stdout"),
     ] = None,
-    server: Server = None,
-    data_dir: DataDir = None,
-    output_format: OutputFormat = None,
+    connection: Connection,
 ) -> None:
     """Find tensors by name, dtype, shape, module, stack and what their statistics say."""
-    options = common(context, server, data_dir, output_format)
+    options = connection.common(context)
     selection = Selection(step, rank)
-    predicates = [predicate(text) for text in where or []]
+    given = filters.given()
     with connected(options, source) as client:
         from msprobe_client.output import Format, progress, write
 
@@ -62,12 +46,7 @@ def run(
             found = client.find(
                 source,
                 name=name,
-                regex=regex,
-                dtypes=dtype or [],
-                shape=shape,
-                where=predicates,
-                module=module,
-                stack=stack_text,
+                **given,
                 steps=selection.ranges,
                 ranks=selection.ranks,
                 limit=limit,

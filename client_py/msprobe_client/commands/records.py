@@ -9,28 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.options import (
-    DataDir,
-    OutputFormat,
-    Ranks,
-    Request,
-    Selection,
-    Server,
-    Steps,
-    common,
-)
+from msprobe_client.commands.options import Common, Connection, Ranks, Request, Selection, Steps
 from msprobe_client.commands.sides import SourceOf, connected
-from msprobe_client.commands.tensor_filters import (
-    Dtypes,
-    Module,
-    Regex,
-    Shape,
-    StackText,
-    Where,
-    found_columns,
-    found_row,
-    predicate,
-)
+from msprobe_client.commands.tensor_filters import TensorFilters, found_columns, found_row
 from msprobe_client.errors import NotFound
 
 if TYPE_CHECKING:
@@ -47,6 +28,7 @@ EXAMPLES = (
 def run(
     context: typer.Context,
     source: SourceOf,
+    *,
     step: Steps = None,
     rank: Ranks = None,
     name: Annotated[
@@ -58,45 +40,53 @@ def run(
         typer.Option("--token", min=0, help="Only this forward pass of the step; with --request, this token of it"),
     ] = None,
     request: Request = None,
-    regex: Regex = None,
-    dtype: Dtypes = None,
-    shape: Shape = None,
-    where: Where = None,
-    module: Module = None,
-    stack_text: StackText = None,
+    filters: TensorFilters,
     stack: Annotated[bool, typer.Option("--stack", help="Add call stacks (json)")] = False,
-    server: Server = None,
-    data_dir: DataDir = None,
-    output_format: OutputFormat = None,
+    connection: Connection,
 ) -> None:
     """Show records: table and csv one tensor to a line, json one record to a row. Filters of tensors: these alone."""
-    options = common(context, server, data_dir, output_format)
+    options = connection.common(context)
     selection = Selection(step, rank)
-    from msprobe_client.output import Column, Format, show, write
-
-    filters: dict[str, Any] = {
-        "regex": regex,
-        "dtypes": dtype,
-        "shape": shape,
-        "where": [predicate(text) for text in where or []],
-        "module": module,
-        "stack": stack_text,
-    }
-    given = {key: value for key, value in filters.items() if value}
-    if given and request is not None:
-        raise typer.BadParameter("cannot be combined with filters of tensors; use --name", param_hint="--request")
-    if given:
-        if stack:
-            raise typer.BadParameter(
-                "with filters of tensors there are no stacks to show; leave it out", param_hint="--stack"
-            )
-        with connected(options, source) as client:
-            tensors = client.find(source, name=name, steps=selection.ranges, ranks=selection.ranks, **given)
-            rows = (found_row(item) for item in tensors if token is None or item.token == token)
-            write(options.format or Format.table, found_columns(), rows)
+    if given := filters.given():
+        _refuse_beside_filters(request, stack)
+        _show_tensors(options, source, selection, name, token, given)
         return
+    from msprobe_client.output import Format, write
 
-    columns = (
+    chosen = options.format or Format.table
+    rows_of = _record_row if chosen == Format.json else _tensor_rows
+    with connected(options, source) as client, _as_run(client, source) as run:
+        if request is None:
+            found = _records(client, source, run, selection, name, token, stack)
+        else:
+            found = _records_of_request(client, source, run, selection, name, request, token, stack)
+        write(chosen, _columns(), (row for record in found for row in rows_of(record)))
+
+
+def _refuse_beside_filters(request: str | None, stack: bool) -> None:
+    if request is not None:
+        raise typer.BadParameter("cannot be combined with filters of tensors; use --name", param_hint="--request")
+    if stack:
+        raise typer.BadParameter(
+            "with filters of tensors there are no stacks to show; leave it out", param_hint="--stack"
+        )
+
+
+def _show_tensors(
+    options: Common, source: str, selection: Selection, name: str | None, token: int | None, filters: dict[str, Any]
+) -> None:
+    from msprobe_client.output import Format, write
+
+    with connected(options, source) as client:
+        tensors = client.find(source, name=name, steps=selection.ranges, ranks=selection.ranks, **filters)
+        rows = (found_row(item) for item in tensors if token is None or item.token == token)
+        write(options.format or Format.table, found_columns(), rows)
+
+
+def _columns() -> Any:
+    from msprobe_client.output import Column, show
+
+    return (
         Column("name", "NAME"),
         Column("step", "", in_table=False),
         Column("rank", "", in_table=False),
@@ -119,14 +109,6 @@ def run(
         Column("payload", "", in_table=False),
         Column("note", "NOTE"),
     )
-    chosen = options.format or Format.table
-    rows_of = _record_row if chosen == Format.json else _tensor_rows
-    with connected(options, source) as client, _as_run(client, source) as run:
-        if request is None:
-            found = _records(client, source, run, selection, name, token, stack)
-        else:
-            found = _records_of_request(client, source, run, selection, name, request, token, stack)
-        write(chosen, columns, (row for record in found for row in rows_of(record)))
 
 
 @contextmanager

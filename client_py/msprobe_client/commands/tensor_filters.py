@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from msprobe_client.commands.mixins import mixin
+
 if TYPE_CHECKING:
     from msprobe_client.tensors import FoundTensor, Predicate
 
@@ -31,30 +33,45 @@ class StatisticName(str, Enum):
     range = "range"
 
 
-Regex = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--regex", help="Searched in full names of tensors", show_default=False),
-]
-Dtypes = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--dtype", help="float32, bfloat16, ...; several times", show_default=False),
-]
-Shape = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--shape", help="'[2, *, 16]': * is any size, ... any number of dimensions", show_default=False),
-]
-Where = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Option("--where", help="'max > 1e4', 'nan > 0'; several times: all must hold", show_default=False),
-]
-Module = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--module", help="This module or one below it: model.layers.0", show_default=False),
-]
-StackText = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--stack-text", help="A text in a line of the call's stack", show_default=False),
-]
+@mixin
+class TensorFilters:
+    regex: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--regex", help="Searched in full names of tensors", show_default=False),
+    ] = None
+    dtype: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--dtype", help="float32, bfloat16, ...; several times", show_default=False),
+    ] = None
+    shape: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--shape", help="'[2, *, 16]': * is any size, ... any number of dimensions", show_default=False),
+    ] = None
+    where: Annotated[
+        Optional[list[str]],  # noqa: UP045
+        typer.Option("--where", help="'max > 1e4', 'nan > 0'; several times: all must hold", show_default=False),
+    ] = None
+    module: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--module", help="This module or one below it: model.layers.0", show_default=False),
+    ] = None
+    stack_text: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--stack-text", help="A text in a line of the call's stack", show_default=False),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """Client.find's arguments for the filters that were given. Empty: none was."""
+        filters = {
+            "regex": self.regex,
+            "dtypes": self.dtype,
+            "shape": self.shape,
+            "where": [predicate(text) for text in self.where or []],
+            "module": self.module,
+            "stack": self.stack_text,
+        }
+        return {name: value for name, value in filters.items() if value}
+
 
 _PREDICATE = re.compile(r"\s*(?P<statistic>[a-z_]+)\s*(?P<comparison><=|>=|==|!=|=|<|>)\s*(?P<value>\S+)\s*")
 
