@@ -33,7 +33,7 @@ GAP = "…"
 
 # Not installed.
 _TOOLS = re.compile(
-    r"_(test|benchmark)\.|for_test|/tests/|_pb2|fake_|/bench_rank|pt_file_tool|(golden|layered)_store|/proto/"
+    r"_(test|benchmark)\.|for_test|/tests/|_pb2|fake_|/bench_rank|pt_file_tool|(reference|layered)_store|/proto/"
 )
 
 

@@ -116,9 +116,9 @@ def _reachable(address: str) -> Finding:
     began = time.monotonic()
     try:
         if path:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(_CONNECT_SECONDS)
-                probe.connect(path)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(_CONNECT_SECONDS)
+                connection.connect(path)
         else:
             host, _, port = target.rpartition(":")
             with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS):

@@ -153,9 +153,9 @@ def _runtime_directory() -> Path:
 
 
 def _accepts(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            probe.connect(str(path))
+            connection.connect(str(path))
         except OSError:
             return False
     return True

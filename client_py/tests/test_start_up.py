@@ -12,9 +12,9 @@ from msprobe_client.commands import COMMANDS
 HEAVY = ("grpc", "google.protobuf", "rich", "pydantic", "asyncio")
 # Modules beyond a bare Python's, the cause of what help costs: 140 are usual. A subcommand takes 250, as typer
 # loads pydantic to read its options. What they cost in time is measured by tests/operate/test_help.py.
-MOST = 180
-MOST_OF_SUBCOMMAND = 300
-MOST_MIB = 60
+MAX_MODULES = 180
+MAX_MODULES_OF_SUBCOMMAND = 300
+MAX_MIB = 60
 
 
 # A forked process counts its parent's memory into its own peak, so the parent is small.
@@ -46,15 +46,15 @@ def test_help_imports_little_and_is_small(bare: int, subcommand: str | None) -> 
     words = [] if subcommand is None else [subcommand]
     modules, peak = cost("-m", "msprobe_client", *words, "--help")
     print(f"{' '.join(words)} --help: {modules - bare} modules, {peak:.0f} MiB")
-    assert modules - bare < (MOST if subcommand is None else MOST_OF_SUBCOMMAND)
-    assert peak < MOST_MIB
+    assert modules - bare < (MAX_MODULES if subcommand is None else MAX_MODULES_OF_SUBCOMMAND)
+    assert peak < MAX_MIB
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["compare", "-h"], ["-f", "pytorch", "compare", "-h"]])
 def test_help_of_the_old_command_imports_little_and_is_small(bare: int, arguments: list[str]) -> None:
     modules, peak = cost("-c", f"from msprobe_client.compat.legacy import main; main({arguments!r})")
-    assert modules - bare < MOST
-    assert peak < MOST_MIB
+    assert modules - bare < MAX_MODULES
+    assert peak < MAX_MIB
 
 
 @pytest.mark.parametrize("module", ["commands", "compat.legacy"])

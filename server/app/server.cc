@@ -97,7 +97,7 @@ absl::Status Server::OpenSessions() {
   sessions.version = options_.version;
   sessions.max_open = options_.max_sessions;
   sessions.max_ranks = options_.max_ranks;
-  sessions.probe = [this](const v1::Hello& hello) { return StateOf(hello); };
+  sessions.check_process = [this](const v1::Hello& hello) { return StateOf(hello); };
   if (embedded.exports()) {
     dump_room_ = std::make_unique<DumpRoom>(DumpRoom::Options{.dump_path = embedded.dump_path,
                                                               .data_directory = options_.data_dir,
@@ -197,7 +197,7 @@ bool Server::Tick() {
 }
 
 ProcessState Server::StateOf(const v1::Hello& hello) const {
-  const ProcessState state = options_.embedded.enabled ? ProbeProcess(hello) : ProcessState::kUnknown;
+  const ProcessState state = options_.embedded.enabled ? CheckProcess(hello) : ProcessState::kUnknown;
   if (state == ProcessState::kAlive || adoptions_ == nullptr) return state;
   return adoptions_->Awaits(hello.session()) ? ProcessState::kAlive : state;
 }

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "server/format/cat.h"
-#include "server/ingest/process_probe.h"
+#include "server/ingest/process_check.h"
 
 namespace msprobe::server {
 namespace {

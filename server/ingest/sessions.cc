@@ -229,7 +229,7 @@ void Sessions::Tick() {
     backlog.payloads += mine.payloads;
     open += row.state() == storage::SessionRow::OPEN;
     if (session->users() > 0 || !session->unfinished()) continue;
-    const ProcessState state = options_.probe ? options_.probe(row.hello()) : ProcessState::kUnknown;
+    const ProcessState state = options_.check_process ? options_.check_process(row.hello()) : ProcessState::kUnknown;
     const bool late = context_.store->Now() - session->detached_since() >= options_.grace;
     if (state == ProcessState::kGone || (state == ProcessState::kUnknown && late)) {
       LogWarning("session {} of run {} ({}) is lost", Hex(row.session()), row.hello().run(),

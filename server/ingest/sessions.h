@@ -11,7 +11,7 @@
 #include "server/access/caller.h"
 #include "server/ingest/agent_memory.h"
 #include "server/ingest/live_session.h"
-#include "server/ingest/process_probe.h"
+#include "server/ingest/process_check.h"
 
 namespace msprobe::server {
 
@@ -27,7 +27,7 @@ struct SessionsOptions {
   // Whether a run may take more. Empty: always. Called often: it must be cheap.
   std::function<absl::Status(uint32_t run)> admit;
   // Empty: nothing is known of any process.
-  ProcessProbe probe;
+  ProcessCheck check_process;
   // Where agents of this machine may keep the files that they share.
   std::vector<std::string> shared_directories = {AgentMemory::kDirectory};
 };

@@ -55,7 +55,7 @@ class SessionsTest : public testing::Test {
     ASSERT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
     SessionsOptions sessions;
-    sessions.probe = [this](const v1::Hello&) { return process_; };
+    sessions.check_process = [this](const v1::Hello&) { return process_; };
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, &observed_, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
   }

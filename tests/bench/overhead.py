@@ -355,7 +355,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
             pairs = options.pairs * (3 if case.tensors else 1) if ours else options.real_pairs
             asked = ["--pairs", str(pairs)]
             if ours:
-                asked += ["--most-pairs", str(options.most_pairs), "--aim", str(case.limit)]
+                asked += ["--max-pairs", str(options.max_pairs), "--aim", str(case.limit)]
             result = row_of(case, work(ours, (*case.arguments, *asked), case.own_server))
             if ours and case.first_limit is not None:
                 result |= first_steps(case, options.first_processes)
@@ -537,7 +537,7 @@ def write(found: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--most-pairs", type=int, default=120, help="where --pairs do not tell whether a limit is met")
+    parser.add_argument("--max-pairs", type=int, default=120, help="where --pairs do not tell whether a limit is met")
     parser.add_argument("--real-pairs", type=int, default=6, help="of mindstudio-probe")
     parser.add_argument("--first-processes", type=int, default=5, help="whose first steps are measured, a row")
     parser.add_argument("--peak-processes", type=int, default=3, help="whose memory is measured, a row")
@@ -550,7 +550,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write docs/overhead.md and build/overhead.json")
     options = parser.parse_args()
     if options.quick:
-        options.pairs, options.most_pairs, options.real_pairs = 12, 12, 2
+        options.pairs, options.max_pairs, options.real_pairs = 12, 12, 2
         options.first_processes, options.peak_processes, options.stopped_processes = 3, 1, 3
     console = Console(width=160)
     found = measure(options, console)

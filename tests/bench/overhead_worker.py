@@ -219,7 +219,7 @@ def steps(options: argparse.Namespace) -> dict[str, Any]:
     whole = Clocks(marks)
     read = debugger._agent.counters()["tensor_bytes_read"] if ours else 0
     while len(times["plain"]) < options.pairs or (
-        len(times["plain"]) < options.most_pairs and not is_told(times, options)
+        len(times["plain"]) < options.max_pairs and not is_told(times, options)
     ):
         for kind in ("plain", "captured", "captured", "plain"):
             times[kind].append(timed(captured if kind == "captured" else plain, kind == "captured"))
@@ -347,7 +347,7 @@ if __name__ == "__main__":
     parser.add_argument("--hidden", type=int, default=896)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--pairs", type=int, default=40)
-    parser.add_argument("--most-pairs", type=int, default=0, help="where --pairs do not tell whether --aim is met")
+    parser.add_argument("--max-pairs", type=int, default=0, help="where --pairs do not tell whether --aim is met")
     parser.add_argument("--aim", type=float, default=0, help="a ratio")
     parser.add_argument("--blocks", type=int, default=40)
     chosen = parser.parse_args()

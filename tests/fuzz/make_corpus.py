@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the first files of corpus/: small ones of each kind. What a fuzzer found is added by hand.
 
-storage_value/tile is a zero byte and what `golden_store --tiles DIRECTORY` prints.
+storage_value/tile is a zero byte and what `reference_store --tiles DIRECTORY` prints.
 """
 
 from __future__ import annotations

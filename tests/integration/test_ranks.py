@@ -12,7 +12,7 @@ from harness.processes import PROGRAMS, Background, free_port, servers_of, wait_
 def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
     config = write_config(tmp_path / "config.json", dump_path, level="mix")
     port = free_port()
-    most_servers = 0
+    max_servers = 0
 
     def launch(rank):
         return Background(
@@ -28,15 +28,15 @@ def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
     with launch(0) as first, launch(1) as second:
 
         def both_ended():
-            nonlocal most_servers
-            most_servers = max(most_servers, len(servers_of(dump_path)))
+            nonlocal max_servers
+            max_servers = max(max_servers, len(servers_of(dump_path)))
             return not first.alive() and not second.alive()
 
         wait_until(both_ended, 120, "both ranks end")
         first.finish()
         second.finish()
     # A loser of the race for the data directory may live for a moment; the exported data shows that all had one server.
-    assert most_servers >= 1
+    assert max_servers >= 1
     assert sorted(str(path.relative_to(dump_path)) for path in dump_path.glob("step*/*")) == [
         "step0/rank0",
         "step0/rank1",

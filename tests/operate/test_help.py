@@ -29,8 +29,8 @@ ENDS = {
 }
 # Processor time of --help in times of a bare Python's start: 9 is usual. A subcommand's takes 18, since typer loads
 # pydantic to read its options.
-MOST = 15
-MOST_OF_SUBCOMMAND = 30
+MAX_TIMES = 15
+MAX_TIMES_OF_SUBCOMMAND = 30
 PAIRS = 10
 SUBCOMMANDS = [name for _, name in COMMANDS if name != "server"]
 SERVER_COMMANDS = ("info", "pin", "unpin", "backup", "restore")
@@ -284,9 +284,9 @@ def processor_seconds(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "most"),
     [
-        (["-m", "msprobe_client", "--help"], MOST),
-        (["-m", "msprobe_client", "compare", "--help"], MOST_OF_SUBCOMMAND),
-        (["-c", "from msprobe_client.compat.legacy import main; main(['compare', '-h'])"], MOST),
+        (["-m", "msprobe_client", "--help"], MAX_TIMES),
+        (["-m", "msprobe_client", "compare", "--help"], MAX_TIMES_OF_SUBCOMMAND),
+        (["-c", "from msprobe_client.compat.legacy import main; main(['compare', '-h'])"], MAX_TIMES),
     ],
 )
 def test_help_costs_little_beside_pythons_own_start(arguments, most):

@@ -19,7 +19,7 @@ namespace {
 
 using rapidjson::Value;
 
-constexpr int kMinDumpQuota = 64;  // MiB
+constexpr int kMinDumpQuotaMib = 64;
 
 std::string_view TextOf(const Value& value) { return {value.GetString(), value.GetStringLength()}; }
 
@@ -259,8 +259,8 @@ absl::Status ReadDumpQuota(const Value& value, const Field& field, Config* confi
   if (absl::Status status = ReadNumber(value, field.name, field.form.low, field.form.high, &mebibytes); !status.ok()) {
     return status;
   }
-  if (mebibytes > 0 && mebibytes < kMinDumpQuota) {
-    return absl::InvalidArgumentError(Cat("dump_quota_mb is invalid, it should be 0 or at least ", kMinDumpQuota,
+  if (mebibytes > 0 && mebibytes < kMinDumpQuotaMib) {
+    return absl::InvalidArgumentError(Cat("dump_quota_mb is invalid, it should be 0 or at least ", kMinDumpQuotaMib,
                                           ", as an empty store takes about 40, currently it is ", mebibytes, "."));
   }
   config->session.dump_quota_bytes = static_cast<uint64_t>(std::ceil(mebibytes)) << 20;

@@ -25,8 +25,8 @@ _STATISTICS = (*NPU_STATISTICS, *BENCH_STATISTICS)
 
 # In 1.0.4 a row has a warning if a statistic differs by more than half of the larger one.
 _MAGNITUDE = 0.5
-_COSINE, _COSINE_LEAST, _COSINE_SAME = 0.99, 0.9, 0.99999
-_MAX_ABS, _MAX_ABS_MOST = 0.001, 1
+_COSINE, _COSINE_MIN, _COSINE_SAME = 0.99, 0.9, 0.99999
+_MAX_ABS, _MAX_ABS_LIMIT = 0.001, 1
 _FAR_APART = 1e10
 
 _ADVICE = {
@@ -192,7 +192,7 @@ def _accuracy(cosine: Cell, max_abs: Cell) -> str:
         return "No"
     if not isinstance(cosine, int | float) or not isinstance(max_abs, int | float):
         return "None"
-    far = (cosine < _COSINE and max_abs > _MAX_ABS) or cosine < _COSINE_LEAST or max_abs > _MAX_ABS_MOST
+    far = (cosine < _COSINE and max_abs > _MAX_ABS) or cosine < _COSINE_MIN or max_abs > _MAX_ABS_LIMIT
     return "No" if far else "Yes"
 
 

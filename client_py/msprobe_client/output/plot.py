@@ -14,7 +14,7 @@ from msprobe_client.output.whole_file import whole_file
 from msprobe_client.tensors import COUNTS, TrendSeries
 
 # Lines that can still be told apart.
-_MOST_LINES = 12
+_MAX_LINES = 12
 _HEIGHT = 24
 _TICKS = 10
 _GOLDEN = " golden"
@@ -28,7 +28,7 @@ def show(series: Sequence[TrendSeries], to: TextIO) -> None:
     plotext.theme("clear" if to.isatty() and "NO_COLOR" not in os.environ else "colorless")
     left_out = 0
     for number, (label, x, y) in enumerate(_lines(series)):
-        if number >= _MOST_LINES:
+        if number >= _MAX_LINES:
             left_out += 1
         elif y:
             plotext.plot(x, y, label=label, marker="braille" if len(x) > 1 else "dot")

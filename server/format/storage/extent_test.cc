@@ -7,7 +7,7 @@
 namespace msprobe::server {
 namespace {
 
-TEST(Extent, GoldenBytes) {
+TEST(Extent, ReferenceBytes) {
   const Extent extent{12, 8192, 5000, 0xdeadbeef};
   EXPECT_EQ(Hex(extent.Encode()), "0000000c0000200000001388deadbeef");
   EXPECT_EQ(*Extent::Decode(extent.Encode()), extent);

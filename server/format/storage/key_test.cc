@@ -27,7 +27,7 @@ TEST(RankCode, KeepsKindAndNumberApart) {
   EXPECT_FALSE(RankFits(Rank(v1::Rank::RANK, 0x80000000u)));
 }
 
-TEST(RowKey, GoldenBytes) {
+TEST(RowKey, ReferenceBytes) {
   const RowKey key{1, 0x80001092u, 3, 4, 5, 6};
   EXPECT_EQ(Hex(key.Encode()), "000000018000109200000003000000040000000500000006");
   EXPECT_EQ(*RowKey::Decode(key.Encode()), key);
@@ -43,7 +43,7 @@ TEST(RowKey, OrderOfBytesIsOrderOfNumbers) {
                              [](const RowKey& a, const RowKey& b) { return a.Encode() < b.Encode(); }));
 }
 
-TEST(TileKey, GoldenBytes) {
+TEST(TileKey, ReferenceBytes) {
   const TileKey key{1, 2, 3, 4, 5};
   EXPECT_EQ(Hex(key.Encode()), "0000000100000002000000030000000400000005");
   EXPECT_EQ(key.Encode().substr(0, 16), TileKey::SetPrefix(1, 2, 3, 4));
@@ -53,20 +53,20 @@ TEST(TileKey, GoldenBytes) {
   EXPECT_EQ(MetaKeyToString(StepKey{1, 2, 3, 4}.Encode(MetaSpace::kTiled)), "tiled run=1 rank=rank2 step=3 epoch=4");
 }
 
-TEST(ChunkKey, GoldenBytes) {
+TEST(ChunkKey, ReferenceBytes) {
   const ChunkKey key{kHash, 1, 2, 3};
   EXPECT_EQ(Hex(key.Encode()), "abababababababababababababababab000000010000000200000003");
   EXPECT_EQ(*ChunkKey::Decode(key.Encode()), key);
   EXPECT_EQ(key.Encode().substr(0, 24), ChunkKey::Prefix(kHash, 1, 2));
 }
 
-TEST(StepKey, GoldenBytes) {
+TEST(StepKey, ReferenceBytes) {
   const StepKey key{1, 2, 3, 4};
   EXPECT_EQ(Hex(key.Encode()), "0600000001000000020000000300000004");
   EXPECT_EQ(*StepKey::Decode(key.Encode()), key);
 }
 
-TEST(MetaKeys, GoldenBytesAndWords) {
+TEST(MetaKeys, ReferenceBytesAndWords) {
   struct Case {
     std::string key, hex, words;
   };

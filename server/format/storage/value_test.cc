@@ -7,7 +7,7 @@
 namespace msprobe::server {
 namespace {
 
-TEST(Value, GoldenBytesOfEachMetaRow) {
+TEST(Value, ReferenceBytesOfEachMetaRow) {
   storage::ServerRow server;
   server.set_format_version(1);
   server.set_server_id("ab");

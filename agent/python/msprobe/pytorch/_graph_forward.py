@@ -9,7 +9,7 @@ import torch
 from msprobe.pytorch import _graph_plan as plans
 from msprobe.pytorch._graph_plan import GraphPlan
 
-_MOST_DEEP = 4  # nesting of what is walked, as for eager calls
+_MAX_DEPTH = 4  # nesting of what is walked, as for eager calls
 
 
 def _walk(plan: int, slots: Any, call: str, part: str, value: Any, depth: int) -> None:
@@ -21,7 +21,7 @@ def _walk(plan: int, slots: Any, call: str, part: str, value: Any, depth: int) -
         if index >= 0:
             held = slots[value.device]
             torch.ops.msprobe.probe(value, held[0], index, held[1])
-    elif value is None or depth > _MOST_DEEP:
+    elif value is None or depth > _MAX_DEPTH:
         plans.field(plan, call, part, "none")
     elif isinstance(value, bool):
         plans.field(plan, call, part, "boolean", value)
@@ -83,10 +83,10 @@ def _touch(plan: int, slots: Any, value: Any, depth: int) -> None:
         if plans.touch(plan, str(value.device)):
             held = slots[value.device]
             torch.ops.msprobe.probe(value, held[0], -1, held[1])
-    elif isinstance(value, (list, tuple)) and depth < _MOST_DEEP:
+    elif isinstance(value, (list, tuple)) and depth < _MAX_DEPTH:
         for item in value:
             _touch(plan, slots, item, depth + 1)
-    elif isinstance(value, dict) and depth < _MOST_DEEP:
+    elif isinstance(value, dict) and depth < _MAX_DEPTH:
         for item in value.values():
             _touch(plan, slots, item, depth + 1)
 

@@ -7,16 +7,17 @@
 
 namespace msprobe::server {
 
-// What the server can tell about a capturing process without asking it.
+// The state of a capturing process, as far as the server can tell without asking it.
 enum class ProcessState { kUnknown, kAlive, kGone };
-using ProcessProbe = std::function<ProcessState(const v1::Hello&)>;
+// Tells it of the process that sent the hello.
+using ProcessCheck = std::function<ProcessState(const v1::Hello&)>;
 
 // Whether the hello comes from this boot of this machine.
 bool IsThisBoot(const v1::Hello& hello);
 
 // Looks into /proc: kGone or kAlive for a process of this boot of this machine, kUnknown for any other. A process id
 // that is used again is told by its start ticks.
-ProcessState ProbeProcess(const v1::Hello& hello);
+ProcessState CheckProcess(const v1::Hello& hello);
 
 // Whether this is a session of the importer: no process captured it, and none waits for its files.
 inline bool IsImport(const storage::SessionRow& session) {

@@ -1,13 +1,13 @@
-// Writes the data directories that golden_store_test reads. Run it once when a format is released:
-//   golden_store DIRECTORY              becomes server/ingest/golden/format_N.tar.gz
-//   golden_store --tiles DIRECTORY      becomes server/ingest/golden/format_N_tiles.tar.gz
+// Writes the data directories that reference_store_test reads. Run it once when a format is released:
+//   reference_store DIRECTORY              becomes server/ingest/reference/format_N.tar.gz
+//   reference_store --tiles DIRECTORY      becomes server/ingest/reference/format_N_tiles.tar.gz
 // With --tiles, the first tile goes to stdout: a seed of the storage value fuzzer.
 
 #include <cstdio>
 #include <string_view>
 #include <utility>
 
-#include "server/ingest/golden_store.h"
+#include "server/ingest/reference_store.h"
 #include "server/ingest/sessions.h"
 #include "server/store/tiles/tiler.h"
 
@@ -21,15 +21,15 @@ absl::Status WriteTiles(const std::string& directory) {
   if (!store.ok()) return store.status();
   Metrics metrics;
   Sessions sessions(store->get(), &metrics, nullptr, SessionsOptions());
-  ScriptedAgent agent("golden tiles", kGoldenTilesRun, 0);
+  ScriptedAgent agent("golden tiles", kReferenceTilesRun, 0);
   auto session = sessions.OpenSession(agent.hello());
   if (!session.ok()) return session.status();
-  for (uint32_t step = 0; step < kGoldenSteps; ++step) {
-    for (uint32_t call = 0; call < kGoldenCalls; ++call) {
-      agent.Call(step, "op", static_cast<float>(GoldenValue(step, call)), call);
+  for (uint32_t step = 0; step < kReferenceSteps; ++step) {
+    for (uint32_t call = 0; call < kReferenceCalls; ++call) {
+      agent.Call(step, "op", static_cast<float>(ReferenceValue(step, call)), call);
     }
     agent.StepEnd(step);
-    if (step + 1 == kGoldenSteps) agent.End();
+    if (step + 1 == kReferenceSteps) agent.End();
     if (auto verdict = (*session)->Apply(agent.Take()); !verdict.ok()) return verdict.status();
   }
   if (absl::Status status = (*store)->AwaitDurable(absl::Seconds(30)); !status.ok()) return status;
@@ -51,10 +51,10 @@ absl::Status Write(const std::string& directory) {
   if (!store.ok()) return store.status();
   Metrics metrics;
   Sessions sessions(store->get(), &metrics, nullptr, SessionsOptions());
-  for (ScriptedLoad& load : GoldenLoads()) {
+  for (ScriptedLoad& load : ReferenceLoads()) {
     auto session = sessions.OpenSession(load.hello());
     if (!session.ok()) return session.status();
-    for (uint64_t sequence = 1; sequence <= kGoldenBatches; ++sequence) {
+    for (uint64_t sequence = 1; sequence <= kReferenceBatches; ++sequence) {
       auto verdict = (*session)->Apply(load.Batch(sequence));
       if (!verdict.ok()) return verdict.status();
       for (const std::string& hash : verdict->wanted()) {
@@ -72,7 +72,7 @@ absl::Status Write(const std::string& directory) {
 int main(int argc, char** argv) {
   const bool tiles = argc == 3 && std::string_view(argv[1]) == "--tiles";
   if (argc != 2 && !tiles) {
-    std::fprintf(stderr, "usage: golden_store [--tiles] DIRECTORY\n");
+    std::fprintf(stderr, "usage: reference_store [--tiles] DIRECTORY\n");
     return 2;
   }
   absl::Status status = tiles ? msprobe::server::WriteTiles(argv[2]) : msprobe::server::Write(argv[1]);

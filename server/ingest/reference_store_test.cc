@@ -1,6 +1,6 @@
 // Data directories of every released format, read by this server.
 
-#include "server/ingest/golden_store.h"
+#include "server/ingest/reference_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,11 +17,12 @@ namespace {
 
 using testing::IsEmpty;
 
-class GoldenStoreTest : public testing::TestWithParam<uint32_t> {
+class ReferenceStoreTest : public testing::TestWithParam<uint32_t> {
  protected:
   // The data directory of the parameter's format, and of this kind: "" or "_tiles".
   std::unique_ptr<Store> Unpack(const std::string& kind) {
-    const std::string archive = Cat(MSPROBE_SOURCE_DIR, "/server/ingest/golden/format_", GetParam(), kind, ".tar.gz");
+    const std::string archive =
+        Cat(MSPROBE_SOURCE_DIR, "/server/ingest/reference/format_", GetParam(), kind, ".tar.gz");
     const std::string unpack = Cat("tar -xzf '", archive, "' -C '", directory_.path(), "'");
     EXPECT_EQ(std::system(unpack.c_str()), 0) << unpack;
     StoreOptions options;
@@ -34,7 +35,7 @@ class GoldenStoreTest : public testing::TestWithParam<uint32_t> {
   ScratchDirectory directory_;
 };
 
-TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
+TEST_P(ReferenceStoreTest, IsReadWholeAndGoesOn) {
   const std::unique_ptr<Store> store = Unpack("");
   ASSERT_NE(store, nullptr);
   uint64_t extents = 0, payloads = 0;
@@ -48,11 +49,11 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
   ASSERT_TRUE(count(Family::kPayloads, payloads).ok());
   EXPECT_GT(payloads, 0u);
   EXPECT_EQ(extents > 0, GetParam() >= 2) << "segments came with format 2";
-  std::vector<ScriptedLoad> loads = GoldenLoads();
+  std::vector<ScriptedLoad> loads = ReferenceLoads();
   for (ScriptedLoad& load : loads) {
-    load.Batch(kGoldenBatches);  // the load knows its payloads once it has made them
-    EXPECT_THAT(load.Check(*store, kGoldenBatches, load.hashes()), IsEmpty());
-    EXPECT_EQ(load.watermark(*store), kGoldenBatches);
+    load.Batch(kReferenceBatches);  // the load knows its payloads once it has made them
+    EXPECT_THAT(load.Check(*store, kReferenceBatches, load.hashes()), IsEmpty());
+    EXPECT_EQ(load.watermark(*store), kReferenceBatches);
   }
 
   // What was stored then and what is stored now belong together: the open step is ended, and read as one.
@@ -60,7 +61,7 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
   Sessions sessions(store.get(), &metrics, nullptr, SessionsOptions());
   auto session = sessions.OpenSession(loads[0].hello());
   ASSERT_TRUE(session.ok()) << session.status();
-  for (uint64_t sequence = kGoldenBatches + 1; sequence <= kGoldenBatches + 2; ++sequence) {
+  for (uint64_t sequence = kReferenceBatches + 1; sequence <= kReferenceBatches + 2; ++sequence) {
     auto verdict = (*session)->Apply(loads[0].Batch(sequence));
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     for (const std::string& hash : verdict->wanted()) {
@@ -68,23 +69,23 @@ TEST_P(GoldenStoreTest, IsReadWholeAndGoesOn) {
     }
   }
   ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
-  EXPECT_THAT(loads[0].Check(*store, kGoldenBatches + 2, loads[0].hashes()), IsEmpty());
+  EXPECT_THAT(loads[0].Check(*store, kReferenceBatches + 2, loads[0].hashes()), IsEmpty());
   EXPECT_EQ((*store->database().Find<storage::ServerRow>(ServerKey()))->format_version(), kStorageFormat)
       << "what this server has written on is of its format";
 }
 
-TEST_P(GoldenStoreTest, TilesAreReadToTheLastRecord) {
+TEST_P(ReferenceStoreTest, TilesAreReadToTheLastRecord) {
   const std::unique_ptr<Store> store = Unpack("_tiles");
   ASSERT_NE(store, nullptr);
   v1::Rank rank;
   rank.set_kind(v1::Rank::RANK);
-  for (uint32_t step = 0; step < kGoldenSteps; ++step) {
-    auto reader = store->steps().Open(kGoldenTilesRun, step, rank);
+  for (uint32_t step = 0; step < kReferenceSteps; ++step) {
+    auto reader = store->steps().Open(kReferenceTilesRun, step, rank);
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ((*reader)->state(), v1::StepSummary::COMPLETE);
     std::vector<std::string> expected;
-    for (uint32_t call = 0; call < kGoldenCalls; ++call) {
-      expected.push_back(Cat("Torch.op.", call, ".forward=", GoldenValue(step, call)));
+    for (uint32_t call = 0; call < kReferenceCalls; ++call) {
+      expected.push_back(Cat("Torch.op.", call, ".forward=", ReferenceValue(step, call)));
     }
     EXPECT_EQ(RecordsOf(**reader), expected) << "step " << step;
   }
@@ -107,7 +108,7 @@ std::vector<uint32_t> Formats() {
   return formats;
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryFormat, GoldenStoreTest, testing::ValuesIn(Formats()));
+INSTANTIATE_TEST_SUITE_P(EveryFormat, ReferenceStoreTest, testing::ValuesIn(Formats()));
 
 }  // namespace
 }  // namespace msprobe::server

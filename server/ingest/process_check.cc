@@ -1,4 +1,4 @@
-#include "server/ingest/process_probe.h"
+#include "server/ingest/process_check.h"
 
 #include <fstream>
 #include <sstream>
@@ -27,7 +27,7 @@ bool IsThisBoot(const v1::Hello& hello) {
   return !hello.boot_id().empty() && hello.boot_id() == boot_id;
 }
 
-ProcessState ProbeProcess(const v1::Hello& hello) {
+ProcessState CheckProcess(const v1::Hello& hello) {
   if (!IsThisBoot(hello) || hello.process_id() == 0) return ProcessState::kUnknown;
   const std::string stat = FirstLine(Cat("/proc/", hello.process_id(), "/stat"));
   // The second field is the program's name in brackets, which may hold spaces and brackets itself.
