@@ -221,7 +221,25 @@ class Interpreter {
     return absl::OkStatus();
   }
 
+  // action(number), where the number is the next `bytes` bytes.
+  template <typename Action>
+  absl::Status WithNumber(size_t bytes, Action action) {
+    absl::StatusOr<uint64_t> number = TakeNumber(bytes);
+    if (!number.ok()) return number.status();
+    return action(*number);
+  }
+
   absl::Status Step(char opcode);
+  // Each for a group of opcodes.
+  absl::Status StepMemo(unsigned char opcode);
+  absl::Status StepTuple(unsigned char opcode);
+  absl::Status StepNumber(unsigned char opcode);
+  absl::Status StepDict(unsigned char opcode);
+
+  absl::Status PushGlobalOfLines();
+  absl::Status PushGlobalOfStack();
+  absl::Status PushLong();
+  absl::Status PushFloat();
   absl::Status PushStorage();
   absl::Status Reduce();
   absl::Status Rebuild(const std::string& function, const std::vector<Index>& arguments);
@@ -238,111 +256,151 @@ class Interpreter {
 };
 
 absl::Status Interpreter::Step(char opcode) {
-  auto with_number = [&](size_t bytes, auto action) -> absl::Status {
-    absl::StatusOr<uint64_t> number = TakeNumber(bytes);
-    if (!number.ok()) return number.status();
-    return action(*number);
-  };
-  switch (static_cast<unsigned char>(opcode)) {
+  const auto byte = static_cast<unsigned char>(opcode);
+  switch (byte) {
     case 0x80:  // PROTO
-      return with_number(1, [](uint64_t protocol) {
+      return WithNumber(1, [](uint64_t protocol) {
         return protocol >= 2 && protocol <= 5 ? absl::OkStatus() : Refuse(Cat("has protocol ", protocol));
       });
     case 0x95:  // FRAME
-      return with_number(8, [](uint64_t) { return absl::OkStatus(); });
-    case 'c': {
-      absl::StatusOr<std::string_view> module = TakeLine();
-      if (!module.ok()) return module.status();
-      absl::StatusOr<std::string_view> name = TakeLine();
-      if (!name.ok()) return name.status();
-      return PushGlobal(*module, *name);
-    }
-    case 0x93: {  // STACK_GLOBAL
-      absl::StatusOr<Index> name = Pop();
-      if (!name.ok()) return name.status();
-      absl::StatusOr<Index> module = Pop();
-      if (!module.ok()) return module.status();
-      if (values_[*name].kind != Kind::kString || values_[*module].kind != Kind::kString)
-        return Refuse("has a name that is no text");
-      return PushGlobal(std::string(values_[*module].text), std::string(values_[*name].text));
-    }
+      return WithNumber(8, [](uint64_t) { return absl::OkStatus(); });
+    case 'c':
+      return PushGlobalOfLines();
+    case 0x93:  // STACK_GLOBAL
+      return PushGlobalOfStack();
     case 'X':
       return PushString(4);
     case 0x8c:  // SHORT_BINUNICODE
       return PushString(1);
-    case 0x94:  // MEMOIZE
-      return Memoize(memo_.size());
+    case 0x94:
     case 'q':
-      return with_number(1, [&](uint64_t slot) { return Memoize(slot); });
     case 'r':
-      return with_number(4, [&](uint64_t slot) { return Memoize(slot); });
     case 'h':
-      return with_number(1, [&](uint64_t slot) { return Recall(slot); });
     case 'j':
-      return with_number(4, [&](uint64_t slot) { return Recall(slot); });
+      return StepMemo(byte);
     case '(':
       return Push({.kind = Kind::kMark});
     case ')':
-      return PushTuple({});
-    case 't': {
-      absl::StatusOr<std::vector<Index>> items = PopToMark();
-      if (!items.ok()) return items.status();
-      return PushTuple(*std::move(items));
-    }
+    case 't':
     case 0x85:
     case 0x86:
     case 0x87:
-      return PushTupleOf(static_cast<unsigned char>(opcode) - 0x84);
+      return StepTuple(byte);
     case 'N':
       return Push({.kind = Kind::kNone});
     case 0x88:
-      return Push({.kind = Kind::kBool, .integer = 1});
     case 0x89:
-      return Push({.kind = Kind::kBool, .integer = 0});
+      return Push({.kind = Kind::kBool, .integer = byte == 0x88});
     case 'J':
-      return with_number(4, [&](uint64_t n) { return PushInt(static_cast<int32_t>(static_cast<uint32_t>(n))); });
     case 'K':
-      return with_number(1, [&](uint64_t n) { return PushInt(static_cast<int64_t>(n)); });
     case 'M':
-      return with_number(2, [&](uint64_t n) { return PushInt(static_cast<int64_t>(n)); });
-    case 0x8a: {  // LONG1: two's complement, little-endian
-      absl::StatusOr<uint64_t> length = TakeNumber(1);
-      if (!length.ok()) return length.status();
-      if (*length > 8) return Refuse("has an integer of more than 64 bits");
-      return with_number(*length, [&](uint64_t n) {
-        const unsigned shift = 64 - 8 * static_cast<unsigned>(*length);
-        return PushInt(*length == 0 ? 0 : static_cast<int64_t>(n << shift) >> shift);
-      });
-    }
-    case 'G': {
-      absl::StatusOr<std::string_view> bytes = Take(8);
-      if (!bytes.ok()) return bytes.status();
-      uint64_t bits = 0;
-      for (char c : *bytes) bits = bits << 8 | static_cast<unsigned char>(c);
-      return Push({.kind = Kind::kFloat, .real = std::bit_cast<double>(bits)});
-    }
+    case 0x8a:
+    case 'G':
+      return StepNumber(byte);
     case 'Q':
       return PushStorage();
     case 'R':
       return Reduce();
     case '}':
-      return Push({.kind = Kind::kDict});
-    case 's': {
-      absl::StatusOr<Index> value = Pop();
-      if (!value.ok()) return value.status();
-      absl::StatusOr<Index> key = Pop();
-      if (!key.ok()) return key.status();
-      return SetItems({*key, *value});
-    }
-    case 'u': {
-      absl::StatusOr<std::vector<Index>> items = PopToMark();
-      if (!items.ok()) return items.status();
-      return SetItems(*items);
-    }
+    case 's':
+    case 'u':
+      return StepDict(byte);
     default:
-      return Refuse(Cat("has the opcode 0x", absl::Hex(static_cast<unsigned char>(opcode), absl::kZeroPad2),
-                        ", which a saved tensor does not need"));
+      return Refuse(Cat("has the opcode 0x", absl::Hex(byte, absl::kZeroPad2), ", which a saved tensor does not need"));
   }
+}
+
+absl::Status Interpreter::PushGlobalOfLines() {
+  absl::StatusOr<std::string_view> module = TakeLine();
+  if (!module.ok()) return module.status();
+  absl::StatusOr<std::string_view> name = TakeLine();
+  if (!name.ok()) return name.status();
+  return PushGlobal(*module, *name);
+}
+
+absl::Status Interpreter::PushGlobalOfStack() {
+  absl::StatusOr<Index> name = Pop();
+  if (!name.ok()) return name.status();
+  absl::StatusOr<Index> module = Pop();
+  if (!module.ok()) return module.status();
+  if (values_[*name].kind != Kind::kString || values_[*module].kind != Kind::kString)
+    return Refuse("has a name that is no text");
+  return PushGlobal(std::string(values_[*module].text), std::string(values_[*name].text));
+}
+
+absl::Status Interpreter::StepMemo(unsigned char opcode) {
+  const auto memoize = [this](uint64_t slot) { return Memoize(slot); };
+  const auto recall = [this](uint64_t slot) { return Recall(slot); };
+  switch (opcode) {
+    case 'q':
+      return WithNumber(1, memoize);
+    case 'r':
+      return WithNumber(4, memoize);
+    case 'h':
+      return WithNumber(1, recall);
+    case 'j':
+      return WithNumber(4, recall);
+    default:  // MEMOIZE
+      return Memoize(memo_.size());
+  }
+}
+
+absl::Status Interpreter::StepTuple(unsigned char opcode) {
+  if (opcode == ')') return PushTuple({});
+  if (opcode != 't') return PushTupleOf(opcode - 0x84u);
+  absl::StatusOr<std::vector<Index>> items = PopToMark();
+  if (!items.ok()) return items.status();
+  return PushTuple(*std::move(items));
+}
+
+absl::Status Interpreter::StepNumber(unsigned char opcode) {
+  const auto push = [this](uint64_t n) { return PushInt(static_cast<int64_t>(n)); };
+  switch (opcode) {
+    case 'J':
+      return WithNumber(4, [&](uint64_t n) { return PushInt(static_cast<int32_t>(static_cast<uint32_t>(n))); });
+    case 'K':
+      return WithNumber(1, push);
+    case 'M':
+      return WithNumber(2, push);
+    case 'G':
+      return PushFloat();
+    default:
+      return PushLong();
+  }
+}
+
+// LONG1: two's complement, little-endian.
+absl::Status Interpreter::PushLong() {
+  absl::StatusOr<uint64_t> length = TakeNumber(1);
+  if (!length.ok()) return length.status();
+  if (*length > 8) return Refuse("has an integer of more than 64 bits");
+  return WithNumber(*length, [&](uint64_t n) {
+    const unsigned shift = 64 - 8 * static_cast<unsigned>(*length);
+    return PushInt(*length == 0 ? 0 : static_cast<int64_t>(n << shift) >> shift);
+  });
+}
+
+// Big-endian, unlike every other number.
+absl::Status Interpreter::PushFloat() {
+  absl::StatusOr<std::string_view> bytes = Take(8);
+  if (!bytes.ok()) return bytes.status();
+  uint64_t bits = 0;
+  for (char c : *bytes) bits = bits << 8 | static_cast<unsigned char>(c);
+  return Push({.kind = Kind::kFloat, .real = std::bit_cast<double>(bits)});
+}
+
+absl::Status Interpreter::StepDict(unsigned char opcode) {
+  if (opcode == '}') return Push({.kind = Kind::kDict});
+  if (opcode == 'u') {
+    absl::StatusOr<std::vector<Index>> items = PopToMark();
+    if (!items.ok()) return items.status();
+    return SetItems(*items);
+  }
+  absl::StatusOr<Index> value = Pop();
+  if (!value.ok()) return value.status();
+  absl::StatusOr<Index> key = Pop();
+  if (!key.ok()) return key.status();
+  return SetItems({*key, *value});
 }
 
 absl::Status Interpreter::PushStorage() {
