@@ -11,7 +11,7 @@
 
 #include "server/access/refusal_log.h"
 #include "server/access/tokens.h"
-#include "server/ingest/caller_of.h"
+#include "server/ingest/stream/caller_of.h"
 #include "server/metrics/metrics.h"
 
 namespace msprobe::server {

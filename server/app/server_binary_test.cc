@@ -19,7 +19,7 @@
 #include "msprobe/v1/control.grpc.pb.h"
 #include "msprobe/v1/ingest.grpc.pb.h"
 #include "msprobe/v1/query.grpc.pb.h"
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 
 extern char** environ;

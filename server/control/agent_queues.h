@@ -8,7 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "msprobe/v1/ingest.pb.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 
 namespace msprobe::server {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/store.h"
 

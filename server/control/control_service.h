@@ -9,7 +9,7 @@
 
 #include "msprobe/v1/control.grpc.pb.h"
 #include "server/control/run_control.h"
-#include "server/ingest/ingest_service.h"
+#include "server/ingest/stream/ingest_service.h"
 #include "server/maintenance/backup.h"
 #include "server/shards/peers.h"
 

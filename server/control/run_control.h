@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "msprobe/v1/control.pb.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/session/sessions.h"
 #include "server/store/catalogue.h"
 
 namespace msprobe::server {

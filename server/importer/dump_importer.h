@@ -11,7 +11,7 @@
 #include "msprobe/v1/query.pb.h"
 #include "server/format/tensor_file/byte_source.h"
 #include "server/importer/file_source.h"
-#include "server/ingest/session.h"
+#include "server/ingest/session/session.h"
 
 namespace msprobe::server {
 

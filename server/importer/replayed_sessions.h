@@ -8,7 +8,7 @@
 
 #include "msprobe/v1/ingest.pb.h"
 #include "server/format/storage/record_assembler.h"
-#include "server/ingest/session.h"
+#include "server/ingest/session/session.h"
 #include "server/store/record_source.h"
 
 namespace msprobe::server {

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "server/format/cat.h"
-#include "server/ingest/scripted_load.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/scripted/scripted_load.h"
+#include "server/ingest/session/sessions.h"
 #include "server/maintenance/backup.h"
 #include "server/store/disk/scratch_directory.h"
 

@@ -10,8 +10,8 @@
 #include <fstream>
 #include <set>
 
-#include "server/ingest/scripted_load.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/scripted/scripted_load.h"
+#include "server/ingest/session/sessions.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/log/log_check.h"
 

@@ -9,7 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "server/ingest/task_threads.h"
+#include "server/ingest/stream/task_threads.h"
 
 namespace msprobe::server {
 

@@ -7,7 +7,7 @@
 #include "server/exporter/file_sink.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
-#include "server/ingest/process_check.h"
+#include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
 #include "server/store/session_order.h"
 

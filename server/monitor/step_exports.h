@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "server/ingest/events.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/session/events.h"
+#include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/dump_room.h"
 #include "server/monitor/keyed_workers.h"

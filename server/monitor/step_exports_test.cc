@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {

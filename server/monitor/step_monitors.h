@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "server/ingest/events.h"
+#include "server/ingest/session/events.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/watched_tensor.h"
 #include "server/store/store.h"

@@ -9,7 +9,7 @@
 #include "server/analysis/divergence/overflow.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/storage/key.h"
-#include "server/ingest/process_check.h"
+#include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
 #include "server/query/stored_table.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 
 #include "server/format/cat.h"
-#include "server/ingest/scripted_agent.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/scripted/scripted_agent.h"
+#include "server/ingest/session/sessions.h"
 #include "server/store/disk/scratch_directory.h"
 
 namespace msprobe::server {

@@ -1,6 +1,6 @@
 #include "server/query/analysis_service.h"
 
-#include "server/ingest/ingest_service.h"
+#include "server/ingest/stream/ingest_service.h"
 #include "server/query/missing_trailer.h"
 
 namespace msprobe::server {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "server/ingest/ingest_service.h"
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
+#include "server/ingest/stream/ingest_service.h"
 #include "server/query/query_service.h"
 #include "server/store/disk/crash_disk.h"
 #include "server/store/disk/scratch_directory.h"

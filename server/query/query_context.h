@@ -4,7 +4,7 @@
 #include <string>
 
 #include "server/exporter/export_formats.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/query/activity.h"
 #include "server/query/run_view.h"

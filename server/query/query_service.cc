@@ -3,8 +3,8 @@
 #include <memory>
 #include <utility>
 
-#include "server/ingest/caller_of.h"
-#include "server/ingest/ingest_service.h"
+#include "server/ingest/stream/caller_of.h"
+#include "server/ingest/stream/ingest_service.h"
 #include "server/query/missing_trailer.h"
 
 namespace msprobe::server {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "absl/time/clock.h"
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
 #include "server/query/query_context.h"
 #include "server/store/disk/scratch_directory.h"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/web/assets.h"
 

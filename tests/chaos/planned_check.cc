@@ -3,7 +3,7 @@
 #include <map>
 
 #include "server/format/cat.h"
-#include "server/ingest/scripted_agent.h"
+#include "server/ingest/scripted/scripted_agent.h"
 #include "tests/chaos/planned_rank.h"
 
 namespace msprobe::server {

@@ -10,7 +10,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "msprobe/v1/ingest.grpc.pb.h"
-#include "server/ingest/scripted_load.h"
+#include "server/ingest/scripted/scripted_load.h"
 
 namespace msprobe::server {
 

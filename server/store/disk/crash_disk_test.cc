@@ -10,8 +10,8 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "server/ingest/scripted_load.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/scripted/scripted_load.h"
+#include "server/ingest/session/sessions.h"
 #include "server/metrics/log.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/tiles/tiler.h"

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "absl/time/clock.h"
-#include "server/ingest/scripted_load.h"
-#include "server/ingest/sessions.h"
+#include "server/ingest/scripted/scripted_load.h"
+#include "server/ingest/session/sessions.h"
 #include "server/store/disk/crash_disk.h"
 #include "server/store/disk/scratch_directory.h"
 
