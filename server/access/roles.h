@@ -7,7 +7,7 @@
 
 namespace msprobe::server {
 
-// What the bearer of a token may do. No role includes another, except that kAdmin includes all.
+// The rights of the bearer of a token. No role includes another, except that kAdmin includes all.
 enum class Role : uint8_t {
   kWrite,    // stream records in, import
   kRead,     // ask every question, export

@@ -39,7 +39,7 @@ struct ImportedFields {
   std::vector<std::string> strings;
 };
 
-// What a tensor's own file says. It is found by its data_name.
+// The facts that a tensor's own file gives. It is found by its data_name.
 struct ImportedPayload {
   v1::PayloadRef ref;
   std::string device;
@@ -47,7 +47,7 @@ struct ImportedPayload {
   int64_t zero_point = 0;
 };
 
-// What a file has shown so far; its summary_mode follows from that.
+// The kinds of numbers that a file has shown so far; its summary_mode follows from them.
 struct SeenChecksums {
   bool statistics = false;
   bool crc32 = false;

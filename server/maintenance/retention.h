@@ -23,7 +23,7 @@ struct RetentionOptions {
   absl::Duration period = absl::Seconds(10);  // time between two looks
 };
 
-// What retention knows of a run.
+// The facts about a run that retention decides by.
 struct KeptRun {
   std::string name;
   uint32_t number = 0;

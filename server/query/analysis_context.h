@@ -42,7 +42,7 @@ absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response);
 
-// What the web page asks besides.
+// A question that only the web page asks.
 struct LayerMapRequest : LayerMapQuestion {
   std::string run;
   std::string golden;  // empty: values of the run; else its differences from this run

@@ -9,7 +9,7 @@
 
 namespace msprobe::server {
 
-// What requests ask for, in the terms of the analyses.
+// Translates requests into the terms of the analyses.
 
 // Steps and ranks; not the name.
 PlaceScope ScopeOf(const v1::Scope& message);

@@ -9,7 +9,7 @@
 
 namespace msprobe::server {
 
-// What this server has of each of its runs, steps summed up: with summary, latest_opened_unix_us and step_numbers.
+// This server's part of each of its runs, steps summed up, with summary, latest_opened_unix_us and step_numbers.
 absl::StatusOr<std::vector<shards::RunPart>> RunPartsHere(const Store& store);
 
 }  // namespace msprobe::server

@@ -19,8 +19,7 @@ namespace msprobe::server {
 //    run's name makes it (ShardsByWeight), and every shard keeps the list. A server that sees a run for the first time
 //    asks all other servers before. In the first ten seconds after its own start it waits for those that do not answer.
 // 2. A session that this server knows stays here, and so does a session whose agent cannot be redirected. Questions
-// find
-//    its records where they are.
+//    find its records where they are.
 // 3. A run that a server made while it was alone stays on that server whole.
 // Threads: any. The first session of a run may wait some seconds for servers that do not answer.
 class Placement {

@@ -13,7 +13,7 @@ namespace msprobe::server {
 // The addresses of the servers of a cluster: sorted, each once.
 using ShardList = std::vector<std::string>;
 
-// What is fixed when a run is made.
+// The facts that are fixed when a run is made.
 struct PlacedRun {
   ShardList shards;   // empty: a server that was alone made the run
   std::string owner;  // Caller::identity; empty: everybody may send to the run

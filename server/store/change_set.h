@@ -13,7 +13,7 @@ namespace msprobe::server {
 // Column families of the store.
 enum class Family : uint8_t { kMeta, kRows, kTiles, kPayloads, kExtents };
 
-// What one atomic write changes, in order. A plain value: nothing happens before Database::Write.
+// The changes of one atomic write, in order. A plain value: nothing happens before Database::Write.
 class ChangeSet {
  public:
   enum class Kind : uint8_t { kPut, kDelete, kDeletePrefix, kPutChunk, kDeleteChunks };

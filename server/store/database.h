@@ -79,7 +79,7 @@ class Database {
   // Moves everything into files and merges them. For measurements and maintenance: it takes as long as it takes.
   absl::Status Compact();
 
-  // What the database is doing, for metrics. About 50 us.
+  // The state of the database, for metrics. Takes about 50 us.
   struct Meters {
     uint64_t syncs = 0, syncs_waiting = 0;
     absl::Duration sync_time, sync_lag;

@@ -16,7 +16,7 @@
 
 namespace msprobe::server {
 
-// What is done with a whole store rather than with one thing in it: deleting runs, getting disk space back, copies.
+// Work on a whole store rather than on one thing in it: deleting runs, getting disk space back, copies.
 //
 // Threads: every method from any thread. Reading and writing go on meanwhile.
 class Maintenance {

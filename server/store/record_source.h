@@ -30,7 +30,7 @@ class RecordSource {
   // Number of the session within its run; grows in order of registration.
   virtual uint32_t epoch() const = 0;
   virtual State state() const = 0;
-  // What the step was captured with, whatever the session was told since.
+  // The settings that the step was captured with, whatever the session was told since.
   virtual const v1::CaptureSettings& settings() const = 0;
   // Framework version, program and host as the session said hello.
   virtual const v1::Hello& hello() const = 0;

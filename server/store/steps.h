@@ -39,7 +39,7 @@ class Steps {
   using Step = std::pair<StepKey, storage::StepRow>;
   // All steps of a run, in order of rank, step, epoch.
   absl::StatusOr<std::vector<Step>> Of(uint32_t run) const;
-  // What each session of a rank left of one step, in order of epoch.
+  // The parts of one step that the sessions of a rank left, in order of epoch.
   absl::StatusOr<std::vector<Step>> Of(uint32_t run, const v1::Rank& rank, uint32_t step) const;
 
   // The records of a step. Without an epoch: of the session that began last among those that have the step. NotFound

@@ -19,7 +19,7 @@ namespace msprobe::server {
 // How a store is opened. Fixed while it is open.
 struct StoreOptions {
   std::string directory;  // the data directory
-  // What "durable" means to agents; see GroupSync.
+  // The meaning of "durable" to agents; see GroupSync.
   v1::Durability durability = v1::DURABILITY_SYNC;
   absl::Duration sync_interval = absl::Seconds(1);  // DURABILITY_INTERVAL only
   size_t block_cache_bytes = size_t{64} << 20;

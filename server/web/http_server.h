@@ -64,8 +64,8 @@ struct HttpOptions {
 //    client has HttpOptions::request to bring a whole request, with a header of at most kLongestHeader bytes, and
 //    HttpOptions::longest for everything, however busy its connection is.
 // 5. There are kConnections places, at most kOfAPeer for one peer. A connection that finds no free place takes the
-// place
-//    of the one that has waited longest for its own client: one of the same peer, or else of the peer with the most.
+//    place of the one that has waited longest for its own client: one of the same peer, or else of the peer with the
+//    most.
 // Threads: the handler is called on the thread of (4) and must be quick. HttpResponse::stream runs on a worker. Stop
 // and the destructor tell running streams that the client is gone, and wait for them.
 class HttpServer {

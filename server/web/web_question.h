@@ -17,7 +17,7 @@
 
 namespace msprobe::server {
 
-// What the answer to a question may use: the handlers of the RPCs, never the store itself.
+// The parts of the server that an answer may use: the handlers of the RPCs, never the store itself.
 struct WebContext {
   QueryContext query;
   AnalysisContext analysis;

@@ -9,8 +9,8 @@
 
 namespace msprobe::bench {
 
-// The fragments of one step as a dump directory of mindstudio-probe has them: names, nesting, dtypes, shapes,
-// scalars, stacks and parents are of the dump, numbers are whoever replays it to choose.
+// The fragments of one step of a dump directory of mindstudio-probe. Names, nesting, dtypes, shapes, scalars, stacks
+// and parents come from the dump; whoever replays the step chooses the numbers of its tensors.
 //
 // Immutable after Load. Threads: any.
 class RecordedStep {
@@ -34,8 +34,8 @@ class RecordedStep {
     std::vector<std::string> strings;
   };
 
-  // `directory` holds dump.json, and stack.json and construct.json where the dump has them. Errors: NotFound,
-  // InvalidArgument for what is no dump.json.
+  // `directory` holds dump.json, and stack.json and construct.json where the dump has them. Errors: NotFound;
+  // InvalidArgument: the file is no dump.json.
   static absl::StatusOr<RecordedStep> Load(const std::string& directory);
 
   const std::vector<Fragment>& fragments() const { return fragments_; }

@@ -37,7 +37,7 @@ std::string_view VerdictName(Verdict verdict);
 // Whether a row with this verdict makes two runs different.
 bool IsDifference(Verdict verdict);
 
-// What a verdict rests on.
+// The numbers that a verdict rests on.
 enum class Basis : uint8_t { kNothing, kStatistics, kChecksum, kContent };
 
 struct ComparedRow {

@@ -21,7 +21,7 @@ struct UlpMetrics {
   double share_over = 0;  // over 32 (float32, float64) or 1 (16-bit floats) steps
 };
 
-// What comparing two tensors element by element gives. Definitions, for target a and golden b, d = a - b (exact for
+// The figures of comparing two tensors element by element. Definitions, for target a and golden b, d = a - b (exact for
 // integers), over the elements that are finite on both sides unless said otherwise; docs/analysis.md has them in full.
 struct ElementwiseMetrics {
   uint64_t elements = 0;   // of one side

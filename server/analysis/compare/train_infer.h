@@ -8,8 +8,8 @@
 
 namespace msprobe::server {
 
-// What ran the training side of a reinforcement learning step (verl); the other side is an inference engine with vLLM's
-// module names.
+// The backend of the training side of a reinforcement learning step (verl). The other side is an inference engine with
+// vLLM's module names.
 enum class TrainingBackend : uint8_t { kNone, kFsdp, kMegatron };
 
 // A training step beside an inference step of the same weights, row by row, as mindstudio-probe 26.2.0 pairs them:

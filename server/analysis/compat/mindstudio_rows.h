@@ -44,7 +44,7 @@ struct TableRow {
   std::vector<std::string_view> messages;
 };
 
-// What the rows of a table stand for. Borrows both tables.
+// The tensors behind the rows of a table. Borrows both tables.
 class MindstudioRows {
  public:
   MindstudioRows(const StepTable& target, const StepTable& golden) : target_(target), golden_(golden) {}
@@ -66,7 +66,8 @@ class MindstudioRows {
   }
   static std::string_view Checksum(const Row& row) {
     if (row.is_null) return kNotAvailable;
-    // What Python takes for false (the xor of a 0-D tensor that is 0) counts as none, and none as that of no text.
+    // A checksum that Python takes for false counts as missing: the xor of a 0-D tensor may be 0. The table shows the
+    // CRC-32 of an empty text for a missing checksum.
     const bool none = row.checksum.empty() || row.checksum == "0" || row.checksum == "0.0" || row.checksum == "-0.0";
     return none ? "00000000" : row.checksum;
   }

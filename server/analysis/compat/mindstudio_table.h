@@ -15,7 +15,7 @@
 
 namespace msprobe::server {
 
-// What comparing the contents of one pair of rows came to.
+// The outcome of comparing the contents of one pair of rows.
 struct ContentResult {
   enum class Kind : uint8_t {
     kNoFile,       // a side has no file

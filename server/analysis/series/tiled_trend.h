@@ -64,7 +64,7 @@ class TiledTrend {
     size_t integer = 0, integers = 0;
     size_t real = 0, reals = 0;
   };
-  // What is read from every pass with one layout: tensors, or arguments that are numbers.
+  // The values to read from every pass with one layout: tensors, or arguments that are numbers.
   struct Choice {
     std::shared_ptr<const TableLayout> layout;
     std::vector<size_t> rows;           // of the layout

@@ -8,7 +8,7 @@
 
 namespace msprobe::server {
 
-// What is said of a tensor in numbers; as the wire numbers them.
+// The numbers about a tensor, numbered as on the wire.
 enum class Statistic : uint8_t {
   kMax = 1,
   kMin,

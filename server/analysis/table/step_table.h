@@ -58,7 +58,7 @@ struct Cell {
   double number() const { return kind == Kind::kReal ? real : static_cast<double>(integer); }
 };
 
-// What dumps with "extended" statistics say besides.
+// The statistics that only dumps with "extended" statistics have.
 struct ExtendedStatistics {
   double mean = 0;
   double norm = 0;

@@ -25,7 +25,7 @@ struct StatisticPredicate {
   double value = 0;  // NaN equals NaN
 };
 
-// What is searched for. Every condition that is given must hold; an empty question takes everything.
+// A search for tensors. Every condition that is given must hold; an empty question takes everything.
 struct TensorQuestion {
   std::string name_glob;            // over full names of records, or of rows
   std::string name_regex;           // RE2, searched in full names of rows

@@ -11,7 +11,8 @@
 
 namespace msprobe::server {
 
-// What a tensor holds. Statistics are over its finite elements; complex elements count by their absolute value.
+// A summary of a tensor's elements. Statistics are over its finite elements; complex elements count by their absolute
+// value.
 struct TensorPreview {
   struct Element {
     uint64_t index = 0;  // row-major

@@ -41,13 +41,13 @@ struct JsonText {
   }
 };
 
-// What a text may hold besides being JSON.
+// Limits of a text beyond the rules of JSON.
 struct JsonLimits {
   // How many lists and objects may lie inside the outermost one, each within the other. The default is about as deep
   // as mindstudio-probe reads.
   int max_depth = 400;
-  // Refuses what no text and no double can hold: half of a surrogate pair, a number beyond the largest double. Without
-  // it the first is read as U+FFFD, and the second stays the reader's business, as in Python.
+  // Refuses values that no text and no double can hold: half of a surrogate pair, a number beyond the largest double.
+  // Without it the first is read as U+FFFD, and the second stays the reader's business, as in Python.
   bool exact = false;
 };
 
@@ -65,7 +65,7 @@ class JsonCursor {
   explicit JsonCursor(std::string_view text, JsonLimits limits = {})
       : limits_(limits), begin_(text.data()), at_(begin_), end_(begin_ + text.size()) {}
 
-  // What comes next, without taking it. kEnd: the end of the text, or an error.
+  // The type of the next value, which is not taken. kEnd: the end of the text, or an error.
   Type Peek();
 
   // Take the opening bracket; then Next... until it says that there is no more.

@@ -10,7 +10,7 @@
 
 namespace msprobe::server {
 
-// What single values of a text say. Every value was taken by a JsonCursor, so it is well-formed.
+// The meaning of single values of a text. A JsonCursor has taken each of them, so it is well-formed.
 
 // The characters of a string, escapes undone; valid as long as the text and `scratch`, which holds them if there are
 // escapes.

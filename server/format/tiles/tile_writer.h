@@ -12,7 +12,7 @@
 
 namespace msprobe::server {
 
-// One pass on its way into tiles: the checked blocks of one (step, token) of one session, in order of arrival.
+// The checked blocks of one pass, which is one (step, token) of one session, in order of arrival. Input of TileWriter.
 class TilePass {
  public:
   // Borrows the blocks. InvalidArgument: see CheckBlock. DataLoss: see CheckDigests.

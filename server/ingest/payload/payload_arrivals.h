@@ -26,7 +26,7 @@ class PayloadArrivals {
   // Both are borrowed.
   PayloadArrivals(const SessionContext* context, SessionState* state) : context_(*context), state_(*state) {}
 
-  // What a call has completed.
+  // The payloads and steps that a call has completed.
   struct Arrived {
     std::vector<std::string> hashes;                                    // of payloads
     std::vector<std::pair<uint32_t, v1::StepSummary::State>> finished;  // steps that lacked nothing else
@@ -45,7 +45,7 @@ class PayloadArrivals {
   storage::PayloadRow RowOf(const PayloadUpload& upload) const;
   // Adds what whole payloads change, and writes it.
   absl::StatusOr<Arrived> Finish(std::vector<std::string> hashes, ChangeSet changes);
-  // What came of a payload with another hash goes. Returns DataLoss.
+  // Removes the content of a payload that turned out to have another hash. Returns DataLoss.
   absl::Status Undo(const std::string& hash, const PayloadUpload& upload, uint64_t size);
 
   const SessionContext& context_;

@@ -11,7 +11,7 @@
 
 namespace msprobe::server {
 
-// For tests: what one rank sends, decided by its seed alone, and the check of what a store has of it.
+// For tests: the batches of one rank, made from its seed alone, and a check that a store holds them.
 //
 // Batch n (from 1) holds a few calls of step (n - 1) / batches_a_step; the last batch of a step ends it; some calls
 // carry a payload, of content that other ranks may carry, too.
@@ -41,7 +41,7 @@ class ScriptedLoad {
   // Of every payload announced so far.
   std::set<std::string> hashes() const;
 
-  // What is wrong with the store's view of this rank, a line each; empty: nothing. Checked: the records are those of
+  // The faults of the store's view of this rank, a line each; empty: there are none. Checked: the records are those of
   // batches 1 to the session's watermark, each once, in order; the watermark is at least `durable_through`; every
   // payload that is there has its bytes, and those in `stored` are there; a step is COMPLETE only where it is.
   std::vector<std::string> Check(const Store& store, uint64_t durable_through, const std::set<std::string>& stored);

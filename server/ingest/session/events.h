@@ -10,13 +10,13 @@
 
 namespace msprobe::server {
 
-// What a session tells the transport that is attached to it. Calls come from any thread, without the session's lock,
+// Hears from a session: the transport that is attached to it. Calls come from any thread, without the session's lock,
 // and must not block.
 class SessionListener {
  public:
   virtual ~SessionListener() = default;
   virtual void OnDurable(uint64_t durable_through) = 0;
-  // What was received is not durable, and nobody knows when it will be. The agent must send it again.
+  // Received batches are not durable, and nobody knows when they will be. The agent must send them again.
   virtual void OnSyncFailed(const absl::Status& status) = 0;
   // Payloads that this session still owed have come from another session.
   virtual void OnStored(const std::vector<std::string>& hashes) = 0;
@@ -28,7 +28,7 @@ class SessionListener {
   virtual void OnReplaced(const absl::Status& status) = 0;
 };
 
-// What sessions tell the rest of the server once it is durable. Calls come from any thread, without locks.
+// Hears from all sessions, once the news is durable: the rest of the server. Calls come from any thread, without locks.
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;

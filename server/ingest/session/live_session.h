@@ -83,7 +83,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
   absl::Status NoteExported(const v1::StepExported& exported, bool finished);
 
  private:
-  // What is told once it is durable.
+  // News for the observer and the listener, who hear of it once it is durable.
   struct Durable {
     std::vector<std::pair<uint32_t, v1::StepSummary::State>> finished;
     std::vector<uint32_t> export_requests;

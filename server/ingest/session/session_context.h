@@ -13,7 +13,7 @@
 
 namespace msprobe::server {
 
-// What every session of this server shares. Outlives them.
+// The parts that all sessions of this server share. Outlives them.
 struct SessionContext {
   Store* store = nullptr;
   Metrics* metrics = nullptr;

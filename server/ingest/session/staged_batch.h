@@ -16,7 +16,7 @@
 
 namespace msprobe::server {
 
-// What one batch would change. BatchStaging gathers it.
+// The changes that one batch would make. BatchStaging gathers them.
 struct StagedBatch {
   struct Row {
     uint32_t step = 0, token = 0, block = 0;

@@ -8,7 +8,7 @@
 
 namespace msprobe::server {
 
-// What a stream still has to say to its agent, in the order in which it says it.
+// The messages that a stream still has for its agent, in their order.
 //
 // 1. Nothing goes out before the first word, a Welcome or a Redirect. Whatever was added earlier follows it.
 // 2. An acknowledgement goes out when no message waits, and says how far the session is at that moment. So one

@@ -1,4 +1,4 @@
-// What the messages of a stream do, one function a kind of message.
+// Handles the messages of a stream, one function for each kind.
 
 #include <utility>
 

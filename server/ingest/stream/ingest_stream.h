@@ -108,7 +108,7 @@ class IngestStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mu_);  // from the hello on
   Answers answers_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer outgoing_ ABSL_GUARDED_BY(mu_);
-  // What is under way, in any state.
+  // The work under way, in any state.
   bool applying_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool pumping_ ABSL_GUARDED_BY(mu_) = false;  // Advance is about to be called

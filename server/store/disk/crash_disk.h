@@ -17,9 +17,8 @@ namespace msprobe::server {
 //    chance some survive, since an operating system may have written them back: a prefix of the bytes, which may end
 //    within a record.
 // 2. A new file is only safe once its directory has been synced. After a crash an unsafe file is gone; or it is there
-// by
-//    chance, and then all files made before it are there too. Crash removes such files at once. After a kill -9 the
-//    next CrashDisk of that directory removes them.
+//    by chance, and then all files made before it are there too. Crash removes such files at once. After a kill -9
+//    the next CrashDisk of that directory removes them.
 // 3. A sync that fails loses its bytes for good. Zeros stand in their place, even if a later sync succeeds.
 // 4. Destruction without Crash is a clean end of the machine: everything is written.
 // 5. A rename or deletion takes effect at once, and a rename also makes safe the files that were made in that directory

@@ -15,8 +15,7 @@ namespace msprobe::server {
 // Group commit without a timer: everything that came while one sync ran waits for the next one.
 //
 // 1. With DURABILITY_SYNC a callback runs after a sync that began after Await was called. With DURABILITY_INTERVAL,
-// where
-//    a sync runs every `interval`, and with DURABILITY_OS, where none runs, callbacks do not wait for a sync.
+//    where a sync runs every `interval`, and with DURABILITY_OS, where none runs, callbacks do not wait for a sync.
 // 2. Callbacks run in order, on the thread of this object. They must not block for long. They may call Await.
 // 3. Destruction syncs once more and runs the callbacks that wait.
 class GroupSync {

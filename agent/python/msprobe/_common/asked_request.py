@@ -1,13 +1,13 @@
-"""Which request of a served batch the configuration's request_id means."""
+"""Finds the request of a served batch that the configuration's request_id means."""
 
 import re
 
 
 def as_asked(asked: str, scheduled: dict[str, int] | None) -> dict[str, int] | None:
-    """The batch with the request that `asked` means under that name.
+    """The batch, in which the request that `asked` means has that name.
 
-    Of none that is called so it means the one that vLLM made of it: ``cmpl-ID-0-1a2b3c4d`` of the ID that a client
-    sends as X-Request-Id.
+    If no request has the name, it means the request that vLLM named after it: a client sends ID as X-Request-Id, and
+    vLLM calls the request ``cmpl-ID-0-1a2b3c4d``.
     """
     if not asked or scheduled is None or asked in scheduled:
         return scheduled

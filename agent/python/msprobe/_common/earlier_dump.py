@@ -4,7 +4,8 @@ from pathlib import Path
 
 
 def rank_directory(dump: str | Path, step: int, rank: int | None) -> Path | None:
-    """``{dump}/step{N}/rank{R}``; without a rank the step's only directory, or its only ``proc``. None: none is."""
+    """``{dump}/step{N}/rank{R}``; without a rank the step's only directory, or its only ``proc``. None: the dump has no
+    such directory."""
     parent = Path(dump) / f"step{step}"
     if rank is not None and (parent / f"rank{rank}").is_dir():
         return parent / f"rank{rank}"

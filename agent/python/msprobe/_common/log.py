@@ -6,15 +6,15 @@ import re
 import sys
 import time
 
-# What would begin another line, move a terminal's cursor or turn the direction of writing. Others say some of what is
-# printed: who asks through a server, the server.
+# Characters that would begin another line, move a terminal's cursor or turn the direction of writing. Some of the
+# printed text comes from others: from the server, and from users who ask through it.
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _LEVELS = {"DEBUG": 0, "INFO": 1, "WARNING": 2, "ERROR": 3}
 _rank: int | None = None
 
 
 def set_rank(rank: int | None) -> None:
-    """The rank shown in each line; None: none is."""
+    """Sets the rank that each line shows. None: lines show no rank."""
     global _rank
     _rank = rank
 

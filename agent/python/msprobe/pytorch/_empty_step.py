@@ -1,4 +1,4 @@
-"""Why a step that was captured has no record, and what to try."""
+"""Explains why a captured step has no record, and what to try."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,9 +17,10 @@ def why_empty(
     passes: bool,
     calls: bool,
 ) -> str:
-    """asked: fields of the configuration, those of the task's section too.
+    """The reason, as part of a sentence.
 
-    passes: of the model, ran. calls: of what the level captures were made, whether or not a filter wants them.
+    asked: fields of the configuration and of the task's section. passes: whether the model ran a forward pass. calls:
+    whether the program made calls that the level captures, whether or not a filter wants them.
     """
     roots = [root for model in models for root in (model if isinstance(model, list) else [model])]
     if calls:
