@@ -30,11 +30,11 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kLastStep, "msprobe_last_complete_step", MetricType::kGauge, "steps", "run,rank",
      "Number of the rank's step that was completed last, while its session is open."},
     {Metric::kLastStepTime, "msprobe_last_step_timestamp_seconds", MetricType::kGauge, "seconds", "run,rank",
-     "When that was, as Unix time: time() less this is how far a rank lags. Labels as for the step."},
+     "When the rank's last complete step ended, as Unix time: time() less this is how far a rank lags, while "
+     "its session is open."},
     {Metric::kAgentQueueBytes, "msprobe_agent_queue_bytes", MetricType::kGauge, "bytes", "run,rank",
-     "Captured and not durable yet, in the memory and the spool of the rank's process, as its agent says when it is "
-     "asked: "
-     "every ten seconds, while it is connected. Labels as for the step."},
+     "Bytes captured and not durable yet, in the memory and the spool of the rank's process. Its agent is asked "
+     "every ten seconds while it is connected."},
     {Metric::kNanTensors, "msprobe_nan_tensors_total", MetricType::kCounter, "tensors", "run,rank",
      "Tensors with at least one NaN."},
     {Metric::kInfTensors, "msprobe_inf_tensors_total", MetricType::kCounter, "tensors", "run,rank",
@@ -42,19 +42,18 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kOverflowProducers, "msprobe_overflow_producers_total", MetricType::kCounter, "tensors",
      "run,rank,module_group,kind",
      "Tensors in which a NaN or infinity began (`msprobe-client overflow` lists them), by the module's first four "
-     "names "
-     "with numbers as *; kind is nan or inf. Of each run at most 64 groups, the others are \"other\". Of steps that "
-     "have "
-     "ended, since this server began; not of imports.",
+     "names with numbers as *; kind is nan or inf. Each run has at most 64 groups; the others count as \"other\". "
+     "Counts steps that have ended since this server began, without imports.",
      10000},
     {Metric::kOverflowFirstStep, "msprobe_overflow_first_step", MetricType::kGauge, "steps",
      "run,rank,module_group,kind,origin",
-     "Number of the rank's first step with such a tensor, and its first one; origin is computation, weight or input."},
+     "Number of the rank's first step in which a NaN or infinity began. The other labels are those of the first such "
+     "tensor; origin is computation, weight or input."},
     {Metric::kWatched, "msprobe_watched_value", MetricType::kGauge, "", "run,rank,watch",
      "Statistic of a tensor that --watch names, in the rank's last step that has it.", 10000},
     {Metric::kWatchedSteps, "msprobe_watched_steps_total", MetricType::kCounter, "steps", "result",
-     "Ended steps that were looked at for the last three; result is read, unread (none was needed), skipped (256 were "
-     "waiting) or error."},
+     "Ended steps that were looked at for overflow producers and watched values; result is read, unread (no number was "
+     "needed), skipped (256 were waiting) or error."},
     {Metric::kPayloadBytes, "msprobe_payload_stored_bytes_total", MetricType::kCounter, "bytes", "",
      "Bytes of payloads that became whole."},
     {Metric::kSharedBytes, "msprobe_payload_shared_bytes_total", MetricType::kCounter, "bytes", "",
@@ -68,9 +67,10 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Step directories written or streamed; result is ok or error."},
     {Metric::kTileSets, "msprobe_tile_sets_total", MetricType::kCounter, "sets", "",
      "Sets of passes that were rewritten from rows as tiles."},
-    {Metric::kTiledPasses, "msprobe_tiled_passes_total", MetricType::kCounter, "passes", "", "Passes in these sets."},
+    {Metric::kTiledPasses, "msprobe_tiled_passes_total", MetricType::kCounter, "passes", "",
+     "Passes that were rewritten from rows as tiles."},
     {Metric::kTilingBytes, "msprobe_tiling_bytes_total", MetricType::kCounter, "bytes", "kind",
-     "Bytes of these sets; kind is rows (before) or tiles (after)."},
+     "Bytes of the passes that were rewritten; kind is rows (before) or tiles (after)."},
     {Metric::kTilingSeconds, "msprobe_tiling_seconds_total", MetricType::kCounter, "seconds", "",
      "Time at work on tiles, at the lowest priority; at most half of one core's."},
     {Metric::kTilingFailures, "msprobe_tiling_failures_total", MetricType::kCounter, "rounds", "",
@@ -78,39 +78,40 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kStepsWaiting, "msprobe_tiling_waiting_steps", MetricType::kGauge, "steps", "",
      "Finished steps that are rows and may become tiles; up to 47 of each session in good order."},
     {Metric::kWriteBufferBytes, "msprobe_write_buffer_bytes", MetricType::kGauge, "bytes", "",
-     "Written and not yet in files. At a quarter of --memory_limit, writers wait."},
+     "Bytes written and not yet in files. At a quarter of --memory_limit, writers wait."},
     {Metric::kRunsRemoved, "msprobe_runs_removed_total", MetricType::kCounter, "runs", "",
      "Runs that retention removed; what users delete is not counted."},
     {Metric::kDiskFreeBytes, "msprobe_disk_free_bytes", MetricType::kGauge, "bytes", "",
-     "Free on the disk of the data directory."},
+     "Bytes free on the disk of the data directory."},
     {Metric::kStoreRefusing, "msprobe_store_refusing", MetricType::kGauge, "", "",
      "1 while new content is refused because the disk is full or failed, else 0."},
     {Metric::kStreams, "msprobe_ingest_streams", MetricType::kGauge, "streams", "", "Streams of agents under way."},
     {Metric::kWaitingBatches, "msprobe_ingest_waiting_batches", MetricType::kGauge, "batches", "",
-     "Received and not yet durable, of all sessions: how far the two watermarks lie apart."},
+     "Batches of all sessions that are received and not yet durable: how far the two watermarks lie apart."},
     {Metric::kDurableBatches, "msprobe_ingest_durable_batches_total", MetricType::kCounter, "batches", "",
      "Batches that became durable: what agents may free."},
     {Metric::kPayloadsWaiting, "msprobe_payloads_waiting", MetricType::kGauge, "payloads", "",
      "Payloads announced by sessions in use and not yet whole."},
     {Metric::kSyncs, "msprobe_syncs_total", MetricType::kCounter, "syncs", "",
      "Syncs of the log: each makes a group of batches durable."},
-    {Metric::kSyncSeconds, "msprobe_sync_seconds_total", MetricType::kCounter, "seconds", "", "Time they took."},
+    {Metric::kSyncSeconds, "msprobe_sync_seconds_total", MetricType::kCounter, "seconds", "",
+     "Time that syncs of the log took."},
     {Metric::kSyncsWaiting, "msprobe_sync_waiting", MetricType::kGauge, "writes", "",
-     "Writes that wait for the sync under way or the next."},
+     "Writes that wait for the sync of the log under way or the next one."},
     {Metric::kSyncLag, "msprobe_sync_lag_seconds", MetricType::kGauge, "seconds", "",
-     "How long the oldest of them has waited; 0 where none does."},
+     "How long the oldest write has waited for a sync of the log; 0: no write waits."},
     {Metric::kWrittenBytes, "msprobe_store_written_bytes_total", MetricType::kCounter, "bytes", "",
      "Keys and values written, before any compression; rewriting as tiles counts again."},
     {Metric::kWriteSeconds, "msprobe_store_write_seconds_total", MetricType::kCounter, "seconds", "",
-     "Time that writers spent in it, their waits for memory and for RocksDB included."},
+     "Time that writes of keys and values took, with waits for memory and for RocksDB."},
     {Metric::kWriteStall, "msprobe_store_write_stall", MetricType::kGauge, "", "",
-     "RocksDB holds writers back: 0 not, 1 it slows them, 2 it stops them."},
+     "Whether RocksDB holds writers back: 0 no, 1 it slows them, 2 it stops them."},
     {Metric::kStoreBytes, "msprobe_store_bytes", MetricType::kGauge, "bytes", "family",
-     "Files of the data directory; family is meta, rows, tiles or payloads."},
+     "Bytes of files in the data directory; family is meta, rows, tiles or payloads."},
     {Metric::kCompactionBytes, "msprobe_store_pending_compaction_bytes", MetricType::kGauge, "bytes", "",
-     "What RocksDB means to rewrite."},
+     "Bytes that RocksDB means to rewrite."},
     {Metric::kBlockCacheBytes, "msprobe_store_block_cache_bytes", MetricType::kGauge, "bytes", "",
-     "Used of the cache: at most an eighth of --memory_limit."},
+     "Bytes that the cache of blocks holds: at most an eighth of --memory_limit."},
     {Metric::kExportsWaiting, "msprobe_exports_waiting", MetricType::kGauge, "exports", "",
      "Sessions with a step that is to be exported or is being exported."},
     {Metric::kProcessBytes, "msprobe_process_resident_bytes", MetricType::kGauge, "bytes", "",
@@ -120,7 +121,7 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kProcessOpenFiles, "msprobe_process_open_files", MetricType::kGauge, "files", "",
      "Descriptors that the server's process has open: files, sockets and connections."},
     {Metric::kProcessMaxFiles, "msprobe_process_max_files", MetricType::kGauge, "files", "",
-     "How many it may have (RLIMIT_NOFILE)."},
+     "How many descriptors the server's process may have open (RLIMIT_NOFILE)."},
     {Metric::kProcessStart, "msprobe_process_start_time_seconds", MetricType::kGauge, "seconds", "",
      "When this server began, as Unix time."},
     {Metric::kAnalyses, "msprobe_analyses_total", MetricType::kCounter, "requests", "kind,result",
@@ -178,8 +179,8 @@ std::string MetricsDocument() {
       "Served at `http://<metrics_listen>/metrics`. This file is generated from `server/metrics/catalogue.cc`; "
       "`metrics_test` checks that it is current and, with `MSPROBE_UPDATE_DOCS=1`, writes it.\n\n"
       "A metric with labels has at most 1,000 series at once, those of overflow producers and watched values 10,000: a "
-      "new "
-      "one takes the place of the one that was changed longest ago. Those of a run go with the run.\n\n"
+      "new one takes the place of the one that was changed longest ago. A run takes its series with it when it is "
+      "deleted.\n\n"
       "| name | type | unit | labels | meaning |\n|---|---|---|---|---|\n";
   for (const MetricRow& row : kRows) {
     auto cell = [](std::string_view value) { return value.empty() ? std::string("-") : std::string(value); };
