@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "server/control/cluster_control.h"
 #include "server/format/cat.h"
-#include "server/query/missing_trailer.h"
+#include "server/shards/missing_trailer.h"
 
 namespace msprobe::server {
 

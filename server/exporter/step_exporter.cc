@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "rapidjson/document.h"
-#include "server/analysis/module_tree/module_tree.h"
+#include "server/exporter/call_order.h"
 #include "server/exporter/record_json.h"
 #include "server/format/cat.h"
-#include "server/format/dtype_name.h"
+#include "server/format/dump/frame_text.h"
 #include "server/format/json/json_writer.h"
+#include "server/format/tensor_file/describe_tensor.h"
 #include "server/format/tensor_file/npy_file.h"
 #include "server/format/tensor_file/pt_file.h"
 #include "server/format/tensor_file/tensor_file_name.h"
@@ -82,7 +82,7 @@ class Export {
   // The first reading collects names, parents and stacks, and which tensors have files.
   absl::Status Survey() {
     absl::Status status = reader_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
-      if (!debug_ && settings_.stack_and_construct()) structure_.Add(record, stack_id);
+      if (!debug_ && settings_.stack_and_construct()) calls_.Add(record, stack_id);
       if (InDump(record)) ++summary_.records;
       return absl::OkStatus();
     });
@@ -179,7 +179,7 @@ class Export {
   absl::Status WriteStack() {
     if (absl::Status status = sink_.Begin("stack.json"); !status.ok()) return status;
     uint64_t number = 0;
-    for (const ModuleTree::StackGroup& group : structure_.StackGroups()) {
+    for (const CallOrder::StackGroup& group : calls_.StackGroups()) {
       absl::StatusOr<std::vector<v1::Frame>> frames = reader_.Stack(group.stack_id);
       if (!frames.ok()) {
         Warn(Cat("stack of ", group.names[0], ": ", StdView(frames.status().message())));
@@ -205,10 +205,10 @@ class Export {
   absl::Status WriteConstruct() {
     if (absl::Status status = sink_.Begin("construct.json"); !status.ok()) return status;
     bool first = true;
-    absl::Status status = structure_.ForEachConstructed([&](const ModuleTree::Node& node) {
+    absl::Status status = calls_.ForEachConstructed([&](const CallOrder::Call& call) {
       const std::string_view separator = std::exchange(first, false) ? "{\n" : ",\n";
       return sink_.Write(
-          Cat(separator, Quoted(node.full_name), ": ", node.parent.empty() ? "null" : Quoted(node.parent)));
+          Cat(separator, Quoted(call.full_name), ": ", call.parent.empty() ? "null" : Quoted(call.parent)));
     });
     if (!status.ok()) return status;
     if (status = sink_.Write(first ? "{}\n" : "\n}\n"); !status.ok()) return status;
@@ -253,38 +253,13 @@ class Export {
   const v1::CaptureSettings settings_;
   std::string suffix_;
   bool debug_ = false;
-  ModuleTree structure_;
+  CallOrder calls_;
   std::vector<TensorJob> jobs_;
   absl::flat_hash_set<std::string> missing_;  // files that could not be written because the payload is missing
   StepExportSummary summary_;
 };
 
 }  // namespace
-
-TensorDescription DescribeTensor(const v1::TensorLeaf& leaf) {
-  TensorDescription description;
-  description.dtype = DTypeOfName(leaf.dtype());
-  description.shape.assign(leaf.shape().begin(), leaf.shape().end());
-  if (!leaf.device().empty()) description.device = leaf.device();
-  rapidjson::Document attributes;
-  attributes.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(leaf.attributes_json().data(),
-                                                                                    leaf.attributes_json().size());
-  if (!attributes.HasParseError() && attributes.IsObject()) {
-    if (auto it = attributes.FindMember("q_scale"); it != attributes.MemberEnd() && it->value.IsNumber()) {
-      description.scale = it->value.GetDouble();
-    }
-    if (auto it = attributes.FindMember("q_zero_point"); it != attributes.MemberEnd() && it->value.IsInt64()) {
-      description.zero_point = it->value.GetInt64();
-    }
-  }
-  return description;
-}
-
-std::string FrameText(const v1::Frame& frame) {
-  // An import puts a frame that it cannot parse into the path, whole.
-  if (frame.line() == 0 && frame.function().empty()) return frame.path();
-  return Cat("File ", frame.path(), ", line ", frame.line(), ", in ", frame.function(), ", \n ", frame.source());
-}
 
 std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
   return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());

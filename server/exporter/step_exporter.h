@@ -7,7 +7,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/exporter/file_sink.h"
-#include "server/format/tensor_file/tensor_file.h"
 #include "server/store/record_source.h"
 
 namespace msprobe::server {
@@ -32,14 +31,8 @@ struct StepExportSummary {
   std::vector<std::string> warnings;  // one for each payload that never arrived or does not fit its tensor
 };
 
-// The line of stack.json for a frame.
-std::string FrameText(const v1::Frame& frame);
-
 // "step3/rank0" or "step3/proc4711".
 std::string StepDirectory(uint32_t step, const v1::Rank& rank);
-
-// The description in the file of a leaf's tensor. The scale of a quantized tensor comes from attributes_json.
-TensorDescription DescribeTensor(const v1::TensorLeaf& leaf);
 
 // Writes one step of one rank in the layout of mindstudio-probe:
 //   dump.json and dump_tensor_data/*; stack.json and construct.json only if settings.stack_and_construct;

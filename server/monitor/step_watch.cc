@@ -11,7 +11,7 @@
 #include "server/format/storage/key.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
-#include "server/query/stored_table.h"
+#include "server/stored/stored_table.h"
 
 namespace msprobe::server {
 namespace {

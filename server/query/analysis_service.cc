@@ -1,7 +1,7 @@
 #include "server/query/analysis_service.h"
 
 #include "server/ingest/stream/ingest_service.h"
-#include "server/query/missing_trailer.h"
+#include "server/shards/missing_trailer.h"
 
 namespace msprobe::server {
 

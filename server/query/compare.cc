@@ -66,11 +66,7 @@ class StepAnswer {
       if (request_.rows() == v1::CompareRequest::ALL || IsDifference(comparison_.rows[i].verdict)) order.push_back(i);
     }
     if (request_.order() == v1::CompareRequest::SIGNIFICANCE) {
-      std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-        const ComparedRow& x = comparison_.rows[a];
-        const ComparedRow& y = comparison_.rows[b];
-        return x.verdict != y.verdict ? x.verdict > y.verdict : x.excess > y.excess;
-      });
+      SortBySignificance(comparison_.rows, order);
     }
     if (request_.limit() != 0 && order.size() > request_.limit()) order.resize(request_.limit());
     IndexEntries();

@@ -13,20 +13,20 @@ void FillMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
   out.set_compared(metrics.compared);
   out.set_different(metrics.different);
   out.set_over_tolerance(metrics.over_tolerance);
-  out.set_nan_mismatches(metrics.nan_mismatches);
-  out.set_inf_mismatches(metrics.inf_mismatches);
-  out.set_inf_sign_mismatches(metrics.inf_sign_mismatches);
-  if (metrics.first_non_finite_mismatch) out.set_first_non_finite_mismatch(*metrics.first_non_finite_mismatch);
-  out.set_max_abs(metrics.max_abs);
-  out.set_mean_abs(metrics.mean_abs);
-  out.set_rms_abs(metrics.rms_abs);
-  out.set_max_rel(metrics.max_rel);
-  out.set_mean_rel(metrics.mean_rel);
-  out.set_rms_rel(metrics.rms_rel);
-  out.set_share_under_1e2(metrics.share_under[0]);
-  out.set_share_under_5e3(metrics.share_under[1]);
-  out.set_share_under_1e3(metrics.share_under[2]);
-  out.set_share_under_1e4(metrics.share_under[3]);
+  out.set_nan_mismatches(metrics.non_finite.nan);
+  out.set_inf_mismatches(metrics.non_finite.inf);
+  out.set_inf_sign_mismatches(metrics.non_finite.inf_sign);
+  if (metrics.non_finite.first_mismatch) out.set_first_non_finite_mismatch(*metrics.non_finite.first_mismatch);
+  out.set_max_abs(metrics.absolute.max);
+  out.set_mean_abs(metrics.absolute.mean);
+  out.set_rms_abs(metrics.absolute.rms);
+  out.set_max_rel(metrics.relative.max);
+  out.set_mean_rel(metrics.relative.mean);
+  out.set_rms_rel(metrics.relative.rms);
+  out.set_share_under_1e2(metrics.relative.share_under[0]);
+  out.set_share_under_5e3(metrics.relative.share_under[1]);
+  out.set_share_under_1e3(metrics.relative.share_under[2]);
+  out.set_share_under_1e4(metrics.relative.share_under[3]);
   out.set_cosine(metrics.cosine);
   out.set_euclidean(metrics.euclidean);
   if (metrics.ulp) {
@@ -34,13 +34,13 @@ void FillMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
     out.set_ulp_mean(metrics.ulp->mean);
     out.set_ulp_share_over(metrics.ulp->share_over);
   }
-  out.set_abs_p50(metrics.percentiles[0]);
-  out.set_abs_p90(metrics.percentiles[1]);
-  out.set_abs_p99(metrics.percentiles[2]);
-  out.set_abs_p999(metrics.percentiles[3]);
-  out.set_worst_index(metrics.worst_index);
-  out.set_worst_target(metrics.worst_target);
-  out.set_worst_golden(metrics.worst_golden);
+  out.set_abs_p50(metrics.absolute.percentiles[0]);
+  out.set_abs_p90(metrics.absolute.percentiles[1]);
+  out.set_abs_p99(metrics.absolute.percentiles[2]);
+  out.set_abs_p999(metrics.absolute.percentiles[3]);
+  out.set_worst_index(metrics.worst.index);
+  out.set_worst_target(metrics.worst.target);
+  out.set_worst_golden(metrics.worst.golden);
 }
 
 void FillScalar(const Row& row, v1::Scalar& out) {

@@ -7,7 +7,7 @@
 #include "server/exporter/file_sink.h"
 #include "server/format/cat.h"
 #include "server/query/query_context.h"
-#include "server/query/shown_steps.h"
+#include "server/shards/shown_steps.h"
 
 namespace msprobe::server {
 namespace {

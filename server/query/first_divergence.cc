@@ -12,7 +12,7 @@
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
 #include "server/query/opened_source.h"
-#include "server/query/stored_tiles.h"
+#include "server/stored/stored_tiles.h"
 
 namespace msprobe::server {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "server/analysis/compare/tiled_agreement.h"
 #include "server/query/analysis_context.h"
-#include "server/query/stored_tiles.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
 #include "server/store/tiles/tiler.h"
+#include "server/stored/stored_tiles.h"
 
 namespace msprobe::server {
 namespace {

@@ -1,5 +1,5 @@
 #include "server/query/query_context.h"
-#include "server/query/shown_steps.h"
+#include "server/shards/shown_steps.h"
 
 namespace msprobe::server {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "server/format/cat.h"
 #include "server/importer/file_source.h"
-#include "server/query/stored_table.h"
+#include "server/stored/stored_table.h"
 
 namespace msprobe::server {
 namespace {

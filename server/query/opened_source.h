@@ -14,8 +14,8 @@
 #include "server/analysis/table/step_tables.h"
 #include "server/importer/dump_layout.h"
 #include "server/query/analysis_context.h"
-#include "server/query/run_view.h"
-#include "server/query/stored_tiles.h"
+#include "server/shards/run_view.h"
+#include "server/stored/stored_tiles.h"
 
 namespace msprobe::server {
 

@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -130,10 +129,7 @@ class Search {
       if (!glob.empty() && fnmatch(glob.c_str(), name.c_str(), 0) != 0) continue;
       if (request_.limit() != 0 && ++sent > request_.limit()) break;
       *response.mutable_overflow() = Message(origin, table, place);
-      const auto earliness = [](const v1::Overflow& found) {
-        return std::tuple(found.step(), found.collectives_before());
-      };
-      if (!first_ || earliness(response.overflow()) < earliness(*first_)) first_ = response.overflow();
+      if (first_origin_.Take(place.first, origin)) first_ = response.overflow();
       if (!send_(response)) return PeerGone();
     }
     response.mutable_progress()->set_steps_done(++done_);
@@ -147,7 +143,8 @@ class Search {
   const Send<v1::OverflowResponse>& send_;
   std::set<StepTables::Place> looked_at_;
   std::map<decltype(StepTables::Place::second), NewOverflowOrigins> origins_;
-  std::optional<v1::Overflow> first_;
+  FirstOverflow first_origin_;
+  std::optional<v1::Overflow> first_;  // its message
   uint64_t done_ = 0;
   uint64_t total_ = 0;
 };

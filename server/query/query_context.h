@@ -7,7 +7,7 @@
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/query/activity.h"
-#include "server/query/run_view.h"
+#include "server/shards/run_view.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {

@@ -5,7 +5,7 @@
 
 #include "server/ingest/stream/caller_of.h"
 #include "server/ingest/stream/ingest_service.h"
-#include "server/query/missing_trailer.h"
+#include "server/shards/missing_trailer.h"
 
 namespace msprobe::server {
 namespace {

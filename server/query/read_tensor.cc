@@ -9,11 +9,12 @@
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
+#include "server/format/tensor_file/describe_tensor.h"
 #include "server/format/tensor_file/npy_file.h"
 #include "server/format/tensor_file/pt_file.h"
 #include "server/format/tensor_file/tensor_file_name.h"
 #include "server/query/query_context.h"
-#include "server/query/shown_steps.h"
+#include "server/shards/shown_steps.h"
 
 namespace msprobe::server {
 namespace {

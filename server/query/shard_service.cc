@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
 #include "server/ingest/stream/ingest_service.h"
-#include "server/query/run_parts.h"
-#include "server/query/shown_steps.h"
+#include "server/shards/run_parts.h"
+#include "server/shards/shown_steps.h"
 #include "server/store/block_source.h"
 
 namespace msprobe::server {

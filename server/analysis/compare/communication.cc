@@ -5,16 +5,11 @@
 #include <tuple>
 
 #include "absl/strings/numbers.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
 namespace {
-
-// "send" of "Distributed.send.0.forward".
-std::string_view OperationOf(std::string_view entry) {
-  const size_t begin = entry.find('.') + 1;
-  return entry.substr(begin, entry.find('.', begin) - begin);
-}
 
 // "src" of "Distributed.recv.0.forward.input.src".
 std::string_view ArgumentOf(const Entry& entry, const Row& row) {

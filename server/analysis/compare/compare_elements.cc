@@ -1,14 +1,14 @@
 // Reads two tensors side by side.
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "server/analysis/compare/elementwise.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
@@ -25,46 +25,42 @@ class ChunkQueue {
  public:
   // False: nobody listens any more.
   bool Put(std::string chunk) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return chunks_.size() < kChunksAhead || abandoned_; });
+    const absl::MutexLock lock(&mu_, absl::Condition(this, &ChunkQueue::MayPut));
     if (abandoned_) return false;
     chunks_.push_back(std::move(chunk));
-    changed_.notify_all();
     return true;
   }
   void End(absl::Status status) {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mu_);
     ended_ = true;
     status_ = std::move(status);
-    changed_.notify_all();
   }
   // False: the end.
   bool Take(std::string& chunk) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !chunks_.empty() || ended_; });
+    const absl::MutexLock lock(&mu_, absl::Condition(this, &ChunkQueue::MayTake));
     if (chunks_.empty()) return false;
     chunk = std::move(chunks_.front());
     chunks_.pop_front();
-    changed_.notify_all();
     return true;
   }
   void Abandon() {
-    const std::lock_guard lock(mutex_);
+    const absl::MutexLock lock(&mu_);
     abandoned_ = true;
-    changed_.notify_all();
   }
-  absl::Status status() {
-    const std::lock_guard lock(mutex_);
+  absl::Status status() const {
+    const absl::MutexLock lock(&mu_);
     return status_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::string> chunks_;
-  bool ended_ = false;
-  bool abandoned_ = false;
-  absl::Status status_;
+  bool MayPut() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return chunks_.size() < kChunksAhead || abandoned_; }
+  bool MayTake() const ABSL_SHARED_LOCKS_REQUIRED(mu_) { return !chunks_.empty() || ended_; }
+
+  mutable absl::Mutex mu_;
+  std::deque<std::string> chunks_ ABSL_GUARDED_BY(mu_);
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;
+  bool abandoned_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mu_);
 };
 
 absl::Status CountsDiffer() { return absl::InvalidArgumentError("the tensors have different numbers of elements"); }
@@ -127,7 +123,7 @@ class Pairing {
   size_t golden_at_ = 0;
 };
 
-absl::Status ComparePairs(TensorSource& target, ElementwiseComparison& comparison,
+absl::Status ComparePairs(TensorElements& target, ElementwiseComparison& comparison,
                           const std::function<bool(std::string&)>& next) {
   Pairing pairing(comparison, next);
   if (absl::Status status = target.Read([&](std::string_view chunk) { return pairing.Add(chunk); }); !status.ok()) {
@@ -138,7 +134,8 @@ absl::Status ComparePairs(TensorSource& target, ElementwiseComparison& compariso
 
 }  // namespace
 
-absl::StatusOr<ElementwiseMetrics> CompareElements(TensorSource& target, TensorSource& golden, Tolerance tolerance) {
+absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, TensorElements& golden,
+                                                   Tolerance tolerance) {
   auto comparison = ElementwiseComparison::Start(target.description(), golden.description(), tolerance);
   if (!comparison.ok()) return comparison.status();
   auto size = ContentSize(golden.description());

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/analysis/module_tree/module_name.h"
+#include "server/analysis/module_tree/module_tree.h"
 #include "server/analysis/table/statistic.h"
 #include "server/format/cat.h"
 
@@ -86,15 +87,15 @@ class RowJudge {
     if (content.kind == ContentResult::Kind::kUnreadable) return Ended(row, Verdict::kUnreadable);
     if (content.kind == ContentResult::Kind::kShapes) return Ended(row, Verdict::kShape);
     const ElementwiseMetrics& metrics = content.metrics;
-    row.target_value = metrics.worst_target;
-    row.golden_value = metrics.worst_golden;
-    if (metrics.first_non_finite_mismatch) return Ended(row, Verdict::kNonFinite);
+    row.target_value = metrics.worst.target;
+    row.golden_value = metrics.worst.golden;
+    if (metrics.non_finite.first_mismatch) return Ended(row, Verdict::kNonFinite);
     if (metrics.different == 0) {
       row.verdict = Verdict::kEqual;
       return row;
     }
-    const double allowed = tolerance.absolute + tolerance.relative * std::fabs(metrics.worst_golden);
-    row.excess = std::max(metrics.worst_excess, allowed > 0 ? metrics.max_abs / allowed : kInfinite);
+    const double allowed = tolerance.absolute + tolerance.relative * std::fabs(metrics.worst.golden);
+    row.excess = std::max(metrics.worst_excess, allowed > 0 ? metrics.absolute.max / allowed : kInfinite);
     row.verdict = metrics.over_tolerance != 0 ? Verdict::kDiffers : Verdict::kWithin;
     return row;
   }
@@ -221,6 +222,12 @@ std::vector<uint32_t> EntriesOfRows(const StepTable& table) {
   return entries;
 }
 
+// Of one module: its own rows, and those of the layer that it is.
+struct Tallies {
+  VerdictTally module;
+  VerdictTally layer;
+};
+
 }  // namespace
 
 std::string_view VerdictName(Verdict verdict) {
@@ -278,6 +285,14 @@ bool SurelyAgree(const StepTable& target, const StepTable& golden, const Compare
   return true;
 }
 
+void SortBySignificance(const std::vector<ComparedRow>& rows, std::vector<size_t>& order) {
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const ComparedRow& x = rows[a];
+    const ComparedRow& y = rows[b];
+    return x.verdict != y.verdict ? x.verdict > y.verdict : x.excess > y.excess;
+  });
+}
+
 absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const TableSource& golden,
                                            const CompareOptions& options) {
   const StepTable& a = target.table();
@@ -310,12 +325,15 @@ absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const Tabl
   }
   RowJudge judge(a, b, options);
   result.rows.reserve(result.match.pairs.size() + result.match.golden_only.size());
+  ModuleTree tree;
+  std::vector<Tallies> tallies;  // by module
   const auto add = [&](ComparedRow row, const Entry& entry, std::string_view name) {
-    const std::string_view module = ModuleOf(entry);
+    const uint32_t module = tree.Add(ModuleOf(entry));
+    tallies.resize(tree.modules().size());
     result.total.Add(row.verdict, row.excess, name);
-    result.modules[std::string(module)].Add(row.verdict, row.excess, name);
-    if (const std::string_view layer = LayerOf(module); !layer.empty()) {
-      result.layers[std::string(layer)].Add(row.verdict, row.excess, name);
+    tallies[module].module.Add(row.verdict, row.excess, name);
+    if (const uint32_t layer = tree.modules()[module].layer; layer != ModuleTree::kTop) {
+      tallies[layer].layer.Add(row.verdict, row.excess, name);
     }
     result.rows.push_back(row);
   };
@@ -328,6 +346,11 @@ absl::StatusOr<StepComparison> CompareStep(const TableSource& target, const Tabl
   for (const int32_t y : result.match.golden_only) {
     add(judge.Judge(kNoRow, y, nullptr), b.entries[golden_entries[static_cast<size_t>(y)]],
         b.rows[static_cast<size_t>(y)].name);
+  }
+  for (size_t i = 0; i < tallies.size(); ++i) {
+    const std::string path(tree.modules()[i].path);
+    if (tallies[i].layer.rows != 0) result.layers.emplace(path, std::move(tallies[i].layer));
+    if (tallies[i].module.rows != 0) result.modules.emplace(path, std::move(tallies[i].module));
   }
   return result;
 }

@@ -76,6 +76,10 @@ struct StepComparison {
   std::map<std::string, VerdictTally> layers;   // "model.layers.0"
 };
 
+// Sorts indexes of StepComparison.rows: the worst verdict first, and of one verdict the largest excess. Others keep
+// their order.
+void SortBySignificance(const std::vector<ComparedRow>& rows, std::vector<size_t>& order);
+
 enum class CompareMode : uint8_t { kBest, kStatistics, kChecksum, kContent };
 
 // How two sides are compared; v1::CompareOptions on the wire.

@@ -23,9 +23,9 @@ bool HasNoElements(const std::vector<int64_t>& shape) {
 }
 
 // Hands on what is read and keeps the first element for tensors that have one only.
-class Watched : public TensorSource {
+class Watched : public TensorElements {
  public:
-  Watched(TensorSource* source, std::string* first) : source_(source), first_(first) {}
+  Watched(TensorElements* source, std::string* first) : source_(source), first_(first) {}
   const TensorDescription& description() const override { return source_->description(); }
   absl::Status Read(ContentVisitor visit) override {
     return source_->Read([&](std::string_view chunk) {
@@ -35,7 +35,7 @@ class Watched : public TensorSource {
   }
 
  private:
-  TensorSource* const source_;
+  TensorElements* const source_;
   std::string* const first_;
 };
 

@@ -138,16 +138,16 @@ size_t ElementwiseComparison::Sums::CleanNonFinite(size_t count, uint64_t offset
     if (nan_a != nan_b || inf_a != inf_b) metrics.mindstudio.masks_differ = true;
     bool mismatch = true;
     if (nan_a != nan_b) {
-      ++metrics.nan_mismatches;
+      ++metrics.non_finite.nan;
     } else if (inf_a != inf_b) {
-      ++metrics.inf_mismatches;
+      ++metrics.non_finite.inf;
     } else if (inf_a && a[i] != b[i]) {
-      ++metrics.inf_sign_mismatches;
+      ++metrics.non_finite.inf_sign;
     } else {
-      ++metrics.same_non_finite;
+      ++metrics.non_finite.same;
       mismatch = false;
     }
-    if (mismatch && !metrics.first_non_finite_mismatch) metrics.first_non_finite_mismatch = offset + i;
+    if (mismatch && !metrics.non_finite.first_mismatch) metrics.non_finite.first_mismatch = offset + i;
     a[i] = b[i] = d[i] = 0;
   }
   return left;
@@ -195,7 +195,7 @@ void ElementwiseComparison::Sums::Accumulate(size_t count, uint64_t offset) {
   golden_squares.Add(b_sum.total());
   for (int i = 0; i < 4; ++i) under[i] += counts[i];
   nonzero_golden += counts[4];
-  metrics.max_rel = std::max(metrics.max_rel, max_rel.largest());
+  metrics.relative.max = std::max(metrics.relative.max, max_rel.largest());
   const double largest = max_abs.largest();
   if (largest > 0) {
     uint64_t over = 0;
@@ -214,13 +214,13 @@ void ElementwiseComparison::Sums::Accumulate(size_t count, uint64_t offset) {
     uint64_t* const buckets = histogram.data();
     for (size_t i = 0; i < count; ++i) ++buckets[std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits)];
   }
-  if (largest > metrics.max_abs) {
-    metrics.max_abs = largest;
+  if (largest > metrics.absolute.max) {
+    metrics.absolute.max = largest;
     for (size_t i = 0; i < count; ++i) {
       if (std::fabs(d[i]) != largest) continue;
-      metrics.worst_index = offset + i;
-      metrics.worst_target = a[i];
-      metrics.worst_golden = b[i];
+      metrics.worst.index = offset + i;
+      metrics.worst.target = a[i];
+      metrics.worst.golden = b[i];
       break;
     }
   }
@@ -312,7 +312,7 @@ void ElementwiseComparison::Sums::AddEqualBlock(const char* from, size_t count) 
     for (size_t i = 0; i < count; ++i) {
       if (!IsFinite(a[i])) {
         --left;
-        ++metrics.same_non_finite;
+        ++metrics.non_finite.same;
         continue;
       }
       total += a[i] * a[i];
@@ -441,16 +441,16 @@ ElementwiseMetrics ElementwiseComparison::Finish() {
   metrics.golden_norm = std::sqrt(sums.golden_squares.value());
   metrics.euclidean = std::sqrt(sums.squares.value());
   if (metrics.compared != 0) {
-    metrics.mean_abs = sums.abs.value() / compared;
-    metrics.rms_abs = std::sqrt(sums.squares.value() / compared);
-    for (size_t i = 0; i < metrics.share_under.size(); ++i) {
-      metrics.share_under[i] = static_cast<double>(sums.under[i]) / compared;
+    metrics.absolute.mean = sums.abs.value() / compared;
+    metrics.absolute.rms = std::sqrt(sums.squares.value() / compared);
+    for (size_t i = 0; i < metrics.relative.share_under.size(); ++i) {
+      metrics.relative.share_under[i] = static_cast<double>(sums.under[i]) / compared;
     }
   }
   if (sums.nonzero_golden != 0) {
     const auto nonzero = static_cast<double>(sums.nonzero_golden);
-    metrics.mean_rel = sums.rel.value() / nonzero;
-    metrics.rms_rel = std::sqrt(sums.rel_squares.value() / nonzero);
+    metrics.relative.mean = sums.rel.value() / nonzero;
+    metrics.relative.rms = std::sqrt(sums.rel_squares.value() / nonzero);
   }
   const double product = metrics.target_norm * metrics.golden_norm;
   if (metrics.same_bits) {
@@ -469,9 +469,9 @@ ElementwiseMetrics ElementwiseComparison::Finish() {
     }
   }
   const uint64_t zero = metrics.compared - metrics.different;
-  for (size_t i = 0; i < metrics.percentiles.size(); ++i) {
+  for (size_t i = 0; i < metrics.absolute.percentiles.size(); ++i) {
     // The tiny part less: 99.9 is not quite 99.9, and 4995.0000001 would be the next element.
-    const double rank = ElementwiseMetrics::kPercentiles[i] / 100 * compared * (1 - 1e-12);
+    const double rank = AbsoluteErrors::kPercentiles[i] / 100 * compared * (1 - 1e-12);
     auto reached = static_cast<double>(zero);
     if (reached >= rank) continue;
     for (size_t bucket = 1; bucket < kBuckets; ++bucket) {
@@ -481,16 +481,16 @@ ElementwiseMetrics ElementwiseComparison::Finish() {
           (static_cast<uint64_t>(bucket) << (52 - kBucketBits)) | (uint64_t{1} << (51 - kBucketBits));
       // In the last bucket, that of infinite differences, the middle is NaN.
       const double value = std::bit_cast<double>(middle);
-      metrics.percentiles[i] = value < metrics.max_abs ? value : metrics.max_abs;
+      metrics.absolute.percentiles[i] = value < metrics.absolute.max ? value : metrics.absolute.max;
       break;
     }
   }
-  ElementwiseMetrics::Mindstudio& mindstudio = metrics.mindstudio;
+  MindstudioSums& mindstudio = metrics.mindstudio;
   mindstudio.cosine_dot = sums.dot.value();
   mindstudio.target_squares = sums.target_squares.value();
   mindstudio.golden_squares = sums.golden_squares.value();
   mindstudio.distance_squares = sums.exact_integers ? sums.mindstudio_squares.value() : sums.squares.value();
-  if (!sums.exact_integers) mindstudio.max_abs = metrics.max_abs;
+  if (!sums.exact_integers) mindstudio.max_abs = metrics.absolute.max;
   return metrics;
 }
 

@@ -21,11 +21,61 @@ struct UlpMetrics {
   double share_over = 0;  // over 32 (float32, float64) or 1 (16-bit floats) steps
 };
 
+// Elements that are not finite on both sides.
+struct NonFiniteElements {
+  uint64_t nan = 0;                        // NaN on one side only
+  uint64_t inf = 0;                        // infinite on one side only
+  uint64_t inf_sign = 0;                   // infinite on both sides, with different signs
+  uint64_t same = 0;                       // both NaN, or the same infinity
+  std::optional<uint64_t> first_mismatch;  // the first element of one of the first three kinds
+};
+
+// |d| over the compared elements.
+struct AbsoluteErrors {
+  static constexpr std::array<double, 4> kPercentiles = {50, 90, 99, 99.9};
+
+  double max = 0;
+  double mean = 0;
+  double rms = 0;  // sqrt(mean d^2)
+  // As many percent of the compared elements are at most this, to within 4 %.
+  std::array<double, 4> percentiles = {};
+};
+
+// |d| / |b| over the compared elements with b != 0.
+struct RelativeErrors {
+  double max = 0;
+  double mean = 0;
+  double rms = 0;
+  // Share of the compared elements with an error under 1e-2, 5e-3, 1e-3, 1e-4. b == 0 counts as under only if a == 0.
+  std::array<double, 4> share_under = {1, 1, 1, 1};
+};
+
+// The first element with the largest |d|.
+struct WorstElement {
+  uint64_t index = 0;
+  double target = 0;
+  double golden = 0;
+};
+
+// mindstudio-probe's sums. It takes elements that are infinite, or NaN, on both sides for zeros; adds the dtype's
+// epsilon to both sides where b == 0; and computes in float32 unless a side is 64 bits wide or an integer.
+struct MindstudioSums {
+  bool masks_differ = false;  // infinite or NaN at different positions: it computes nothing
+  double cosine_dot = 0;
+  double target_squares = 0;
+  double golden_squares = 0;
+  double distance_squares = 0;
+  double max_abs = 0;
+  double max_rel = 0;
+  uint64_t under_thousandth = 0;
+  uint64_t under_five_thousandths = 0;
+};
+
 // The figures of comparing two tensors element by element. Definitions, for target a and golden b, d = a - b (exact for
 // integers), over the elements that are finite on both sides unless said otherwise; docs/analysis.md has them in full.
 struct ElementwiseMetrics {
   uint64_t elements = 0;   // of one side
-  uint64_t compared = 0;   // finite on both sides; the sums and means below are over these
+  uint64_t compared = 0;   // finite on both sides; the sums and means are over these
   uint64_t different = 0;  // compared ones with a != b
   bool same_bits = false;  // all bytes and dtypes are equal
 
@@ -33,62 +83,24 @@ struct ElementwiseMetrics {
   uint64_t over_tolerance = 0;
   double worst_excess = 0;
 
-  // Elements that are NaN on one side only; infinite on one side only; infinite on both with different signs.
-  uint64_t nan_mismatches = 0;
-  uint64_t inf_mismatches = 0;
-  uint64_t inf_sign_mismatches = 0;
-  uint64_t same_non_finite = 0;  // both NaN, or the same infinity
-  std::optional<uint64_t> first_non_finite_mismatch;
-
-  double max_abs = 0;   // max |d|
-  double mean_abs = 0;  // mean |d|
-  double rms_abs = 0;   // sqrt(mean d^2)
-  // |d| / |b| over compared elements with b != 0.
-  double max_rel = 0;
-  double mean_rel = 0;
-  double rms_rel = 0;
-  // Compared elements with a relative error under 1e-2, 5e-3, 1e-3, 1e-4, as a share. b == 0 counts as under only if
-  // a == 0.
-  static constexpr std::array<double, 4> kShares = {1e-2, 5e-3, 1e-3, 1e-4};
-  std::array<double, 4> share_under = {1, 1, 1, 1};
+  NonFiniteElements non_finite;
+  AbsoluteErrors absolute;
+  RelativeErrors relative;
+  WorstElement worst;
 
   double cosine = 1;     // 1 where both sides are all zero, 0 where one side is
   double euclidean = 0;  // sqrt(sum d^2)
   double target_norm = 0;
   double golden_norm = 0;
 
-  // Only where both sides have the same floating dtype.
-  std::optional<UlpMetrics> ulp;
-
-  // Percentiles of |d|: as many percent of the compared elements are at most this, to within 4 %.
-  static constexpr std::array<double, 4> kPercentiles = {50, 90, 99, 99.9};
-  std::array<double, 4> percentiles = {};
-
-  // The element of max_abs (the first one).
-  uint64_t worst_index = 0;
-  double worst_target = 0;
-  double worst_golden = 0;
-
-  // mindstudio-probe's sums. It takes elements that are infinite, or NaN, on both sides for zeros; adds the dtype's
-  // epsilon to both sides where b == 0; and computes in float32 unless a side is 64 bits wide or an integer.
-  struct Mindstudio {
-    bool masks_differ = false;  // infinite or NaN at different positions: it computes nothing
-    double cosine_dot = 0;
-    double target_squares = 0;
-    double golden_squares = 0;
-    double distance_squares = 0;
-    double max_abs = 0;
-    double max_rel = 0;
-    uint64_t under_thousandth = 0;
-    uint64_t under_five_thousandths = 0;
-  };
-  Mindstudio mindstudio;
+  std::optional<UlpMetrics> ulp;  // only where both sides have the same floating dtype
+  MindstudioSums mindstudio;
 };
 
 // Where the elements of one tensor come from.
-class TensorSource {
+class TensorElements {
  public:
-  virtual ~TensorSource() = default;
+  virtual ~TensorElements() = default;
   virtual const TensorDescription& description() const = 0;
   // Gives contiguous little-endian elements in row-major order. Called once, perhaps on a thread of its own.
   virtual absl::Status Read(ContentVisitor visit) = 0;
@@ -120,7 +132,7 @@ class ElementwiseComparison {
 
 // Reads both to the end. Where they are large, a thread of its own reads the golden one ahead.
 // InvalidArgument: the numbers of elements differ. Other errors are those of the side that could not be read.
-absl::StatusOr<ElementwiseMetrics> CompareElements(TensorSource& target, TensorSource& golden,
+absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, TensorElements& golden,
                                                    Tolerance tolerance = {});
 
 }  // namespace msprobe::server

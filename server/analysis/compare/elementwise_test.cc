@@ -12,7 +12,7 @@ namespace msprobe::server {
 namespace {
 
 // A tensor in memory that comes in chunks of any size.
-class Chunks : public TensorSource {
+class Chunks : public TensorElements {
  public:
   template <typename T>
   Chunks(v1::DType dtype, const std::vector<T>& values, size_t chunk) : chunk_(chunk) {
@@ -60,8 +60,8 @@ TEST(ElementwiseTest, ChunksNeedNotMeet) {
     Chunks golden(v1::DTYPE_FLOAT32, b, static_cast<size_t>(y));
     auto metrics = CompareElements(target, golden);
     ASSERT_TRUE(metrics.ok()) << metrics.status();
-    EXPECT_EQ(metrics->max_abs, expected->max_abs);
-    EXPECT_EQ(metrics->worst_index, expected->worst_index);
+    EXPECT_EQ(metrics->absolute.max, expected->absolute.max);
+    EXPECT_EQ(metrics->worst.index, expected->worst.index);
     EXPECT_NEAR(metrics->euclidean, expected->euclidean, 1e-12 * expected->euclidean);
     EXPECT_NEAR(metrics->cosine, expected->cosine, 1e-14);
   }
@@ -95,13 +95,13 @@ TEST(ElementwiseTest, NonFiniteElementsAreCountedAndLeftOut) {
   auto metrics = CompareElements(target, golden);
   ASSERT_TRUE(metrics.ok());
   EXPECT_EQ(metrics->compared, 1u);
-  EXPECT_EQ(metrics->same_non_finite, 2u);
-  EXPECT_EQ(metrics->nan_mismatches, 2u);
-  EXPECT_EQ(metrics->inf_sign_mismatches, 1u);
-  EXPECT_EQ(metrics->inf_mismatches, 1u);
-  EXPECT_EQ(metrics->first_non_finite_mismatch, 1u);
-  EXPECT_EQ(metrics->max_abs, 1);
-  EXPECT_EQ(metrics->worst_index, 5u);
+  EXPECT_EQ(metrics->non_finite.same, 2u);
+  EXPECT_EQ(metrics->non_finite.nan, 2u);
+  EXPECT_EQ(metrics->non_finite.inf_sign, 1u);
+  EXPECT_EQ(metrics->non_finite.inf, 1u);
+  EXPECT_EQ(metrics->non_finite.first_mismatch, 1u);
+  EXPECT_EQ(metrics->absolute.max, 1);
+  EXPECT_EQ(metrics->worst.index, 5u);
   EXPECT_TRUE(metrics->mindstudio.masks_differ);
 }
 
@@ -112,7 +112,7 @@ TEST(ElementwiseTest, LargeIntegersAreExact) {
   auto metrics = CompareElements(target, golden);
   ASSERT_TRUE(metrics.ok());
   EXPECT_EQ(metrics->different, 2u);
-  EXPECT_EQ(metrics->max_abs, 0x1p64);
+  EXPECT_EQ(metrics->absolute.max, 0x1p64);
   // mindstudio-probe looks at them as doubles.
   EXPECT_EQ(metrics->mindstudio.max_abs, 0x1p64);
 }

@@ -19,7 +19,7 @@ uint64_t Product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
 
 }  // namespace
 
-JoinedTensor::JoinedTensor(std::vector<std::unique_ptr<TensorSource>> shards, size_t axis)
+JoinedTensor::JoinedTensor(std::vector<std::unique_ptr<TensorElements>> shards, size_t axis)
     : shards_(std::move(shards)), axis_(axis), description_(shards_.front()->description()) {
   description_.shape[axis_] = 0;
   for (const auto& shard : shards_) description_.shape[axis_] += shard->description().shape[axis_];

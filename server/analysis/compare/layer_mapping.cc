@@ -1,6 +1,7 @@
 // Partners of rows by the places of their modules in the tree of modules.
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -8,6 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/analysis/compare/name_mapping.h"
+#include "server/analysis/module_tree/module_name.h"
+#include "server/analysis/module_tree/module_tree.h"
 #include "server/analysis/module_tree/record_places.h"
 #include "server/format/cat.h"
 
@@ -24,7 +27,7 @@ using Renamings = absl::flat_hash_map<std::string, std::vector<Renaming>>;
 Renamings RenamingsOf(const std::vector<std::pair<std::string, NameMapping::Names>>& layers) {
   Renamings renamings;
   for (const auto& [type, names] : layers) {
-    std::vector<Renaming>& of = renamings[type == "Cell" ? std::string(PlaceTree::kTop) : type];
+    std::vector<Renaming>& of = renamings[type == "Cell" ? std::string(ModuleTree::kTopType) : type];
     for (const auto& [from, to] : names) of.push_back({PartsOfName(from), to.substr(0, to.find('('))});
     std::stable_sort(of.begin(), of.end(),
                      [](const Renaming& a, const Renaming& b) { return a.from.size() > b.from.size(); });
@@ -32,15 +35,42 @@ Renamings RenamingsOf(const std::vector<std::pair<std::string, NameMapping::Name
   return renamings;
 }
 
-std::string RenamedScope(const PlaceTree& root, const RecordPlace& place, const Renamings& renamings,
-                         const PlaceTree*& node) {
-  std::string scope(PlaceTree::kTop);
-  const std::vector<std::string_view> parts = PartsOfName(place.scope);
-  node = &root;
-  for (size_t i = 1; i < parts.size() && node != nullptr;) {
+// The records of one side, by module and state.
+class PlacedRecords {
+ public:
+  explicit PlacedRecords(const StepTable& table) : places_(PlacesOfRecords(table)) {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      const uint32_t module = tree_.Add(places_[i].path());
+      tree_.SetType(module, places_[i].type);
+      records_[{module, places_[i].state}].push_back(i);
+    }
+  }
+
+  const std::vector<RecordPlace>& places() const { return places_; }
+  const ModuleTree& tree() const { return tree_; }
+  // In order of execution. Null: there are none.
+  const std::vector<size_t>* At(std::string_view path, std::string_view state) const {
+    const std::optional<uint32_t> module = tree_.Find(path);
+    if (!module) return nullptr;
+    const auto found = records_.find({*module, state});
+    return found == records_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  const std::vector<RecordPlace> places_;
+  ModuleTree tree_;
+  absl::flat_hash_map<std::pair<uint32_t, std::string_view>, std::vector<size_t>> records_;
+};
+
+// The path of a place on the other side.
+std::string RenamedPath(const ModuleTree& tree, std::string_view path, const Renamings& renamings) {
+  std::string renamed;
+  const std::vector<std::string_view> parts = PartsOfName(path);
+  uint32_t module = ModuleTree::kTop;
+  for (size_t i = 0; i < parts.size();) {
     size_t step = 1;
     std::string to(parts[i]);
-    if (const auto rules = renamings.find(node->type()); rules != renamings.end()) {
+    if (const auto rules = renamings.find(std::string(tree.modules()[module].type)); rules != renamings.end()) {
       for (const Renaming& rule : rules->second) {
         if (i + rule.from.size() > parts.size() ||
             !std::equal(rule.from.begin(), rule.from.end(), parts.begin() + static_cast<ptrdiff_t>(i))) {
@@ -51,24 +81,18 @@ std::string RenamedScope(const PlaceTree& root, const RecordPlace& place, const 
         break;
       }
     }
-    scope += Cat(".", to);
-    for (size_t end = i + step; i < end && node != nullptr; ++i) node = node->Child(parts[i]);
+    renamed += Cat(i == 0 ? "" : ".", to);
+    for (size_t end = i + step; i < end; ++i) module = tree.FindChild(module, parts[i]).value_or(ModuleTree::kTop);
   }
-  return scope;
+  return renamed;
 }
 
-const size_t* PartnerOf(const PlaceTree& target, const PlaceTree& golden, const RecordPlace& place, size_t entry,
+const size_t* PartnerOf(const PlacedRecords& target, const PlacedRecords& golden, size_t entry,
                         const Renamings& renamings) {
-  const PlaceTree* node = nullptr;
-  const std::string scope = RenamedScope(target, place, renamings, node);
-  if (node == nullptr) return nullptr;
-  const std::vector<size_t>& siblings = *node->Records(place.state);
+  const RecordPlace& place = target.places()[entry];
+  const std::vector<size_t>& siblings = *target.At(place.path(), place.state);
   const auto index = static_cast<size_t>(std::find(siblings.begin(), siblings.end(), entry) - siblings.begin());
-  const std::vector<std::string_view> parts = PartsOfName(scope);
-  const PlaceTree* other = &golden;
-  for (size_t i = 1; i < parts.size() && other != nullptr; ++i) other = other->Child(parts[i]);
-  if (other == nullptr) return nullptr;
-  const std::vector<size_t>* const found = other->Records(place.state);
+  const std::vector<size_t>* const found = golden.At(RenamedPath(target.tree(), place.path(), renamings), place.state);
   return found == nullptr || index >= found->size() ? nullptr : &(*found)[index];
 }
 
@@ -76,14 +100,13 @@ const size_t* PartnerOf(const PlaceTree& target, const PlaceTree& golden, const 
 
 NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
                                 const std::vector<std::pair<std::string, NameMapping::Names>>& layers) {
-  const std::vector<RecordPlace> ours = PlacesOfRecords(target);
-  const PlaceTree target_tree(ours);
-  const PlaceTree golden_tree(PlacesOfRecords(golden));
+  const PlacedRecords ours(target);
+  const PlacedRecords theirs(golden);
   const Renamings renamings = RenamingsOf(layers);
   NameMapping::Names rows;
-  for (size_t i = 0; i < ours.size(); ++i) {
+  for (size_t i = 0; i < target.entries.size(); ++i) {
     const Entry& entry = target.entries[i];
-    const size_t* const partner = PartnerOf(target_tree, golden_tree, ours[i], i, renamings);
+    const size_t* const partner = PartnerOf(ours, theirs, i, renamings);
     const Entry* const other = partner == nullptr ? nullptr : &golden.entries[*partner];
     absl::flat_hash_map<std::string_view, std::string_view> by_suffix;
     for (uint32_t k = 0; other != nullptr && k < other->rows; ++k) {

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -23,12 +24,6 @@ std::string ReplaceAll(std::string text, std::string_view from, std::string_view
     text.replace(at, from.size(), to);
   }
   return text;
-}
-
-// "Functional.conv2d" of "Functional.conv2d.0.forward.input.0".
-std::string_view ApiOf(std::string_view name) {
-  const size_t dot = name.find('.');
-  return dot == std::string_view::npos ? name : name.substr(0, name.find('.', dot + 1));
 }
 
 bool HasPart(std::string_view name, std::string_view part) {

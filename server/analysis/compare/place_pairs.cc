@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "absl/container/flat_hash_map.h"
 #include "msprobe/v1/record.pb.h"
 #include "server/analysis/compare/row_match.h"
 #include "server/analysis/table/joined_table.h"
@@ -26,6 +28,14 @@ std::string PlacesText(const std::vector<Place>& places) {
   return text.empty() ? "no steps" : text;
 }
 
+std::vector<Place> TakenPlaces(const StepTables& source, const PlaceScope& scope) {
+  std::vector<Place> places;
+  for (const Place& place : source.places()) {
+    if (scope.Takes(place)) places.push_back(place);
+  }
+  return places;
+}
+
 }  // namespace
 
 bool PlaceScope::Takes(const Place& place) const {
@@ -36,10 +46,7 @@ bool PlaceScope::Takes(const Place& place) const {
 }
 
 absl::StatusOr<std::vector<Place>> PlacesIn(const StepTables& source, const PlaceScope& scope) {
-  std::vector<Place> places;
-  for (const auto& place : source.places()) {
-    if (scope.Takes(place)) places.push_back(place);
-  }
+  std::vector<Place> places = TakenPlaces(source, scope);
   if (places.empty()) {
     return absl::NotFoundError(Cat("there is no such step and rank; there is ", PlacesText(source.places())));
   }
@@ -48,42 +55,40 @@ absl::StatusOr<std::vector<Place>> PlacesIn(const StepTables& source, const Plac
 
 absl::StatusOr<std::vector<PlacePair>> PairPlaces(const StepTables& target, const StepTables& golden,
                                                   const PlaceScope& scope, std::vector<UnpairedPlace>& unpaired) {
-  std::vector<Place> ours;
-  std::vector<Place> theirs;
-  for (const auto& place : target.places()) {
-    if (scope.Takes(place)) ours.push_back(place);
-  }
-  for (const auto& place : golden.places()) {
-    if (scope.Takes(place)) theirs.push_back(place);
-  }
-  std::vector<PlacePair> pairs;
+  const std::vector<Place> ours = TakenPlaces(target, scope);
+  const std::vector<Place> theirs = TakenPlaces(golden, scope);
   if (ours.size() == 1 && theirs.size() == 1) return std::vector<PlacePair>{{ours[0], theirs[0]}};
-  // Steps with one process on each side, whose numbers are process ids.
-  const auto processes = [](const std::vector<Place>& places, uint32_t step) {
-    std::vector<Place> found;
-    for (const auto& place : places) {
-      if (place.first == step) found.push_back(place);
-    }
-    return found;
+  struct PlacesOfStep {
+    size_t ours = 0;
+    size_t theirs = 0;
+    size_t first_golden = 0;  // index of the golden side's first one
   };
+  absl::flat_hash_map<uint32_t, PlacesOfStep> steps;
+  absl::flat_hash_map<Place, size_t> golden_index;
+  for (const Place& place : ours) ++steps[place.first].ours;
+  for (size_t i = 0; i < theirs.size(); ++i) {
+    PlacesOfStep& step = steps[theirs[i].first];
+    if (step.theirs++ == 0) step.first_golden = i;
+    golden_index.emplace(theirs[i], i);
+  }
+  const auto partner_of = [&](const Place& place) -> std::optional<size_t> {
+    if (const auto found = golden_index.find(place); found != golden_index.end()) return found->second;
+    // A step with one process on each side, whose numbers are process ids.
+    const PlacesOfStep& step = steps.at(place.first);
+    if (step.ours != 1 || step.theirs != 1) return std::nullopt;
+    const bool is_process =
+        place.second.first == v1::Rank::PROCESS || theirs[step.first_golden].second.first == v1::Rank::PROCESS;
+    return is_process ? std::optional<size_t>(step.first_golden) : std::nullopt;
+  };
+  std::vector<PlacePair> pairs;
   std::vector<bool> taken(theirs.size());
-  for (const auto& place : ours) {
-    auto partner = std::find(theirs.begin(), theirs.end(), place);
-    if (partner == theirs.end()) {
-      const auto one = processes(ours, place.first);
-      const auto other = processes(theirs, place.first);
-      const bool is_process =
-          place.second.first == v1::Rank::PROCESS || (!other.empty() && other[0].second.first == v1::Rank::PROCESS);
-      if (one.size() == 1 && other.size() == 1 && is_process) {
-        partner = std::find(theirs.begin(), theirs.end(), other[0]);
-      }
+  for (const Place& place : ours) {
+    if (const std::optional<size_t> partner = partner_of(place)) {
+      pairs.push_back({place, theirs[*partner]});
+      taken[*partner] = true;
+    } else {
+      unpaired.push_back({true, place});
     }
-    if (partner != theirs.end()) {
-      pairs.push_back({place, *partner});
-      taken[static_cast<size_t>(partner - theirs.begin())] = true;
-      continue;
-    }
-    unpaired.push_back({true, place});
   }
   for (size_t i = 0; i < theirs.size(); ++i) {
     if (!taken[i]) unpaired.push_back({false, theirs[i]});

@@ -83,9 +83,9 @@ std::vector<Correspondence> InBothOrders(std::vector<Correspondence> rows) {
 }
 
 // One tensor without axes of size 1.
-class SqueezedTensor : public TensorSource {
+class SqueezedTensor : public TensorElements {
  public:
-  explicit SqueezedTensor(std::unique_ptr<TensorSource> source)
+  explicit SqueezedTensor(std::unique_ptr<TensorElements> source)
       : source_(std::move(source)), description_(source_->description()) {
     std::erase(description_.shape, 1);
   }
@@ -93,7 +93,7 @@ class SqueezedTensor : public TensorSource {
   absl::Status Read(ContentVisitor visit) override { return source_->Read(visit); }
 
  private:
-  const std::unique_ptr<TensorSource> source_;
+  const std::unique_ptr<TensorElements> source_;
   TensorDescription description_;
 };
 
@@ -158,7 +158,7 @@ class AlignedStep : public TableSource {
     table_.entries.push_back(entry);
   }
 
-  absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
+  absl::StatusOr<std::unique_ptr<TensorElements>> OpenTensor(const Row& row) const override {
     const std::vector<uint32_t>& parts = origins_[static_cast<size_t>(&row - table_.rows.data())];
     const auto open = [&](uint32_t part) { return source_->OpenTensor(whole().rows[part]); };
     if (parts.empty()) return absl::NotFoundError("this side has no such row");
@@ -169,7 +169,7 @@ class AlignedStep : public TableSource {
     }
     if (named(".input.")) return open(parts.front());
     const size_t axis = named(".parameters.") ? 0 : 1;
-    std::vector<std::unique_ptr<TensorSource>> tensors;
+    std::vector<std::unique_ptr<TensorElements>> tensors;
     for (const uint32_t part : parts) {
       auto opened = open(part);
       if (!opened.ok()) return opened.status();

@@ -21,7 +21,7 @@ class Figures : public MindstudioRows {
       return all("unsupported");
     }
     if (!content.squeezed_shapes_equal) return all("shape unmatched");
-    const ElementwiseMetrics::Mindstudio& numbers = content.metrics.mindstudio;
+    const MindstudioSums& numbers = content.metrics.mindstudio;
     if (content.squeezed_scalar) {
       all("unsupported");
       row.figures[2] = Figure::Number(Rounded(ScalarDifference(row, *golden)));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <initializer_list>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -8,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "server/analysis/compat/mindstudio_cells.h"
 #include "server/analysis/compat/mindstudio_rows.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -19,36 +21,76 @@ class Verdicts : public MindstudioRows {
       : MindstudioRows(*table.target, *table.golden), mode_(table.mode), backend_(table.training_backend) {}
 
   void Judge(std::vector<TableRow>& group) {
-    std::vector<TableRow*> inputs;
-    std::vector<TableRow*> outputs;
+    RecordRows record;
     for (TableRow& row : group) {
-      (absl::StrContains(AbslView(TargetRow(row).name), ".output.") ? outputs : inputs).push_back(&row);
+      (absl::StrContains(AbslView(TargetRow(row).name), ".output.") ? record.outputs : record.inputs).push_back(&row);
     }
-    std::vector<TableRow*> all = inputs;
-    all.insert(all.end(), outputs.begin(), outputs.end());
+    record.judged = record.inputs;
+    record.judged.insert(record.judged.end(), record.outputs.begin(), record.outputs.end());
+    const std::string_view operation = record.inputs.empty() ? "" : OperationOf(TargetRow(*record.inputs.front()).name);
+    if (GivesAnyMemory(operation)) return;
+    if (BringsOthersValues(operation)) {
+      record.with_inputs = false;
+      record.judged = record.outputs;
+    }
+    // In the order in which their messages stand in a cell.
+    if (mode_ == StepTable::Mode::kChecksum) return JudgeChecksums(record);
+    JudgeNonFinite(record);
+    JudgeNormOfOutputs(record);
+    JudgeThousandths(record);
+    JudgeGrads(record);
+    JudgeScalars(record);
+    JudgeDTypes(record);
+    JudgeShapes(record);
+    JudgeGrowthOfNorm(record);
+    JudgeLossOfCosine(record);
+  }
+
+ private:
+  using Rows = std::vector<TableRow*>;
+
+  // The rows of one record. Rules about inputs and outputs hold only `with_inputs`.
+  struct RecordRows {
+    Rows inputs;
+    Rows outputs;
+    Rows judged;  // inputs, if they count, then outputs
     bool with_inputs = true;
-    if (!inputs.empty()) {
-      const std::string_view name = TargetRow(*inputs.front()).name;
-      const size_t begin = name.find('.');
-      const std::string_view api =
-          begin == std::string_view::npos ? "" : name.substr(begin + 1, name.find('.', begin + 1) - begin - 1);
-      for (std::string_view uninitialised : {"empty", "empty_like", "numpy", "to", "__setitem__", "empty_with_format",
-                                             "new_empty_strided", "new_empty", "empty_strided"}) {
-        if (api == uninitialised) return;
-      }
-      for (std::string_view collective :
-           {"_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"}) {
-        if (api == collective) {
-          with_inputs = false;
-          all = outputs;
-        }
+  };
+
+  // Its values mean nothing: the record is not judged.
+  static bool GivesAnyMemory(std::string_view operation) {
+    return IsOneOf(operation, {"empty", "empty_like", "numpy", "to", "__setitem__", "empty_with_format",
+                               "new_empty_strided", "new_empty", "empty_strided"});
+  }
+
+  // Its outputs do not follow from its inputs.
+  static bool BringsOthersValues(std::string_view operation) {
+    return IsOneOf(operation, {"_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"});
+  }
+
+  static bool IsOneOf(std::string_view operation, std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), operation) != names.end();
+  }
+
+  bool training() const { return backend_ != TrainingBackend::kNone && mode_ == StepTable::Mode::kTensor; }
+
+  void JudgeChecksums(const RecordRows& record) const {
+    const auto none = [](std::string_view text) { return text.empty() || text == kNotAvailable || text == "Nan"; };
+    for (TableRow* row : record.judged) {
+      const Row* const golden = GoldenRow(*row);
+      const std::string_view a = Checksum(TargetRow(*row));
+      const std::string_view b = golden == nullptr ? kNotAvailable : Checksum(*golden);
+      if (a == b) continue;
+      if (none(a) || none(b)) {
+        Mark(*row, Severity::kWarning, "warning: The parameter of NPU does not match the bench.");
+      } else {
+        Mark(*row, Severity::kError, "error: The CRC-32 value of NPU differs from that of the bench.");
       }
     }
-    if (mode_ == StepTable::Mode::kChecksum) {
-      for (TableRow* row : all) JudgeChecksum(*row);
-      return;
-    }
-    for (TableRow* row : all) {
+  }
+
+  void JudgeNonFinite(const RecordRows& record) const {
+    for (TableRow* row : record.judged) {
       const Row* const golden = GoldenRow(*row);
       const Row& target = TargetRow(*row);
       if (golden != nullptr && (IsNonFinite(golden->statistics[0]) || IsNonFinite(golden->statistics[1]))) continue;
@@ -56,55 +98,95 @@ class Verdicts : public MindstudioRows {
         Mark(*row, Severity::kError, "error: There is nan/inf/-inf in the maximum or minimum value of NPU.");
       }
     }
-    if (with_inputs && mode_ == StepTable::Mode::kStatistics) JudgeNormOfOutputs(inputs, outputs);
-    if (with_inputs && mode_ == StepTable::Mode::kTensor && !outputs.empty() && Smallest(inputs, 4) > 0.9 &&
-        Smallest(outputs, 4) < 0.1) {
-      Mark(*outputs.front(), Severity::kError,
+  }
+
+  void JudgeNormOfOutputs(const RecordRows& record) const {
+    if (!record.with_inputs || mode_ != StepTable::Mode::kStatistics || !(Largest(record.inputs) < 0.1)) return;
+    for (TableRow* row : record.outputs) {
+      const Difference& difference = row->differences[3];
+      bool large = false;
+      if (difference.spelling == Difference::Spelling::kNumber) {
+        large = difference.by_zero || difference.percent / 100 > 0.5;
+      } else if (difference.spelling == Difference::Spelling::kWord) {
+        large = difference.word == "inf" || difference.word == "-inf";
+      }
+      if (large) Mark(*row, Severity::kError, "error: The NormRelativeErr of output is greater than 0.5.");
+    }
+  }
+
+  void JudgeThousandths(const RecordRows& record) const {
+    if (!record.with_inputs || mode_ != StepTable::Mode::kTensor || record.outputs.empty()) return;
+    if (Smallest(record.inputs, 4) > 0.9 && Smallest(record.outputs, 4) < 0.1) {
+      Mark(*record.outputs.front(), Severity::kError,
            "error: The input/parameters of One Thousandth Err Ratio > 0.9 while the output < 0.6.");
     }
-    const bool training = backend_ != TrainingBackend::kNone && mode_ == StepTable::Mode::kTensor;
-    for (TableRow* row : all) {
+  }
+
+  void JudgeGrads(const RecordRows& record) const {
+    if (training()) return;
+    for (TableRow* row : record.judged) {
       const Row* const golden = GoldenRow(*row);
-      if (!training && golden != nullptr && Grad(TargetRow(*row)) != Grad(*golden)) {
+      if (golden != nullptr && Grad(TargetRow(*row)) != Grad(*golden)) {
         Mark(*row, Severity::kError, "error: The Required_Grad of NPU and Bench are inconsistent");
       }
     }
-    if (with_inputs) {
-      for (TableRow* row : inputs) JudgeScalar(*row);
+  }
+
+  void JudgeScalars(const RecordRows& record) const {
+    if (!record.with_inputs) return;
+    for (TableRow* row : record.inputs) {
+      const Row* const golden = GoldenRow(*row);
+      const Row& target = TargetRow(*row);
+      if (golden == nullptr || !absl::StrContains(AbslView(DType(target_, target)), "class") ||
+          !absl::StrContains(AbslView(DType(golden_, *golden)), "class") || Shape(target_, target) != "[]") {
+        continue;
+      }
+      if (!SameScalar(target.statistics[0], golden->statistics[0])) {
+        Mark(*row, Severity::kError, "error: The scalar parameters of NPU and Bench are inconsistent.");
+      }
     }
-    for (TableRow* row : all) {
+  }
+
+  void JudgeDTypes(const RecordRows& record) const {
+    for (TableRow* row : record.judged) {
       const Row* const golden = GoldenRow(*row);
       if (golden == nullptr || IsJoined(*golden) || TargetRow(*row).name == kNotAvailable) continue;
       if (DType(target_, TargetRow(*row)) != DType(golden_, *golden)) {
         Mark(*row, Severity::kError, "error: The dtype of NPU and Bench are inconsistent.");
       }
     }
-    for (TableRow* row : all) {
+  }
+
+  void JudgeShapes(const RecordRows& record) const {
+    for (TableRow* row : record.judged) {
       const Row* const golden = GoldenRow(*row);
       if (golden == nullptr) continue;
-      if (training ? TrainingShapesDiffer(TargetRow(*row), *golden)
-                   : Shape(target_, TargetRow(*row)) != Shape(golden_, *golden)) {
+      const Row& target = TargetRow(*row);
+      if (training() ? TrainingShapesDiffer(target, *golden) : Shape(target_, target) != Shape(golden_, *golden)) {
         Mark(*row, Severity::kError, "error: The shape of NPU and Bench are inconsistent.");
-      }
-    }
-    if (!with_inputs || outputs.empty()) return;
-    if (mode_ == StepTable::Mode::kStatistics) {
-      const double in = Largest(inputs);
-      const double out = Largest(outputs);
-      if (in == 0 ? out > 0.1 : out / in > 10) {
-        Mark(*outputs.front(), Severity::kWarning,
-             "warning: The norm relative error of output is 10 times that of input.");
-      }
-    } else {
-      const double in = Smallest(inputs, 0);
-      if (in > 0.9 && in - Smallest(outputs, 0) > 0.1) {
-        Mark(*outputs.front(), Severity::kWarning,
-             "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1");
       }
     }
   }
 
- private:
+  void JudgeGrowthOfNorm(const RecordRows& record) const {
+    if (!record.with_inputs || record.outputs.empty() || mode_ != StepTable::Mode::kStatistics) return;
+    const double in = Largest(record.inputs);
+    const double out = Largest(record.outputs);
+    if (in == 0 ? out > 0.1 : out / in > 10) {
+      Mark(*record.outputs.front(), Severity::kWarning,
+           "warning: The norm relative error of output is 10 times that of input.");
+    }
+  }
+
+  void JudgeLossOfCosine(const RecordRows& record) const {
+    if (!record.with_inputs || record.outputs.empty() || mode_ == StepTable::Mode::kStatistics) return;
+    const double in = Smallest(record.inputs, 0);
+    if (in > 0.9 && in - Smallest(record.outputs, 0) > 0.1) {
+      Mark(*record.outputs.front(), Severity::kWarning,
+           "warning: The input/parameters of Cosine > 0.9, and input/parameters - output > 0.1");
+    }
+  }
+
   static void Mark(TableRow& row, Severity severity, std::string_view message) {
     row.severity = std::max(row.severity, severity);
     row.messages.push_back(message);
@@ -146,57 +228,18 @@ class Verdicts : public MindstudioRows {
     return difference.percent / 100;
   }
 
-  static double Largest(const std::vector<TableRow*>& rows) {
+  static double Largest(const Rows& rows) {
     double largest = 0;
     for (const TableRow* row : rows) largest = std::max(largest, RatioOf(row->differences[3]).value_or(0));
     return largest;
   }
 
-  static double Smallest(const std::vector<TableRow*>& rows, size_t figure) {
+  static double Smallest(const Rows& rows, size_t figure) {
     double smallest = 1;
     for (const TableRow* row : rows) {
       if (row->figures[figure].is_number) smallest = std::min(smallest, row->figures[figure].number);
     }
     return smallest;
-  }
-
-  void JudgeNormOfOutputs(const std::vector<TableRow*>& inputs, const std::vector<TableRow*>& outputs) {
-    if (!(Largest(inputs) < 0.1)) return;
-    for (TableRow* row : outputs) {
-      const Difference& difference = row->differences[3];
-      bool large = false;
-      if (difference.spelling == Difference::Spelling::kNumber) {
-        large = difference.by_zero || difference.percent / 100 > 0.5;
-      } else if (difference.spelling == Difference::Spelling::kWord) {
-        large = difference.word == "inf" || difference.word == "-inf";
-      }
-      if (large) Mark(*row, Severity::kError, "error: The NormRelativeErr of output is greater than 0.5.");
-    }
-  }
-
-  void JudgeScalar(TableRow& row) {
-    const Row* const golden = GoldenRow(row);
-    const Row& target = TargetRow(row);
-    if (golden == nullptr || !absl::StrContains(AbslView(DType(target_, target)), "class") ||
-        !absl::StrContains(AbslView(DType(golden_, *golden)), "class") || Shape(target_, target) != "[]") {
-      return;
-    }
-    if (!SameScalar(target.statistics[0], golden->statistics[0])) {
-      Mark(row, Severity::kError, "error: The scalar parameters of NPU and Bench are inconsistent.");
-    }
-  }
-
-  void JudgeChecksum(TableRow& row) {
-    const Row* const golden = GoldenRow(row);
-    const std::string_view a = Checksum(TargetRow(row));
-    const std::string_view b = golden == nullptr ? kNotAvailable : Checksum(*golden);
-    if (a == b) return;
-    const auto none = [](std::string_view text) { return text.empty() || text == kNotAvailable || text == "Nan"; };
-    if (none(a) || none(b)) {
-      Mark(row, Severity::kWarning, "warning: The parameter of NPU does not match the bench.");
-    } else {
-      Mark(row, Severity::kError, "error: The CRC-32 value of NPU differs from that of the bench.");
-    }
   }
 
   const StepTable::Mode mode_;

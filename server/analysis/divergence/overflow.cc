@@ -37,13 +37,6 @@ Finiteness FinitenessOf(const StepTable& table, const Row& row) {
   return found;
 }
 
-// "empty_like" of "Torch.empty_like.0.forward".
-std::string_view OperationOf(std::string_view entry) {
-  const size_t begin = entry.find('.');
-  if (begin == std::string_view::npos) return {};
-  return entry.substr(begin + 1, entry.find('.', begin + 1) - begin - 1);
-}
-
 bool GivesForeignMemory(std::string_view entry) {
   if (entry.starts_with("Module.")) return false;
   const std::string_view operation = OperationOf(entry);
@@ -198,6 +191,13 @@ std::vector<OverflowOrigin> NewOverflowOrigins::In(uint32_t step, const StepTabl
     found.push_back(origin);
   }
   return found;
+}
+
+bool FirstOverflow::Take(uint32_t step, const OverflowOrigin& origin) {
+  const std::pair place(step, origin.collectives_before);
+  if (first_ && *first_ <= place) return false;
+  first_ = place;
+  return true;
 }
 
 }  // namespace msprobe::server

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "server/analysis/table/step_table.h"
@@ -50,6 +51,18 @@ class NewOverflowOrigins {
  private:
   std::optional<uint32_t> first_step_;  // with an origin
   std::set<std::string> weights_;       // that were seen
+};
+
+// The first of a run's origins, in whatever order steps and ranks come: the one of the earliest step, and of that step
+// the one with the fewest collectives before it. Of two that are alike, the one that came first.
+// Threads: one at a time.
+class FirstOverflow {
+ public:
+  // Whether this origin precedes all that came before.
+  bool Take(uint32_t step, const OverflowOrigin& origin);
+
+ private:
+  std::optional<std::pair<uint32_t, uint64_t>> first_;  // step, collectives before
 };
 
 }  // namespace msprobe::server

@@ -150,5 +150,19 @@ TEST(OverflowTest, CountsTellWhatExtremesHide) {
               testing::ElementsAre("Torch.log.0.forward.output.0 computation inf"));
 }
 
+TEST(FirstOverflowTest, TheFirstIsOfTheEarliestStepAndBeforeTheMostCollectives) {
+  const auto before = [](uint64_t collectives) {
+    OverflowOrigin origin;
+    origin.collectives_before = collectives;
+    return origin;
+  };
+  FirstOverflow first;
+  EXPECT_TRUE(first.Take(3, before(2)));
+  EXPECT_FALSE(first.Take(3, before(2))) << "of two that are alike, the one that came first";
+  EXPECT_FALSE(first.Take(4, before(0)));
+  EXPECT_TRUE(first.Take(3, before(1)));
+  EXPECT_TRUE(first.Take(2, before(9)));
+}
+
 }  // namespace
 }  // namespace msprobe::server

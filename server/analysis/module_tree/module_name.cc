@@ -16,6 +16,29 @@ bool IsNumber(std::string_view part) {
 
 }  // namespace
 
+std::vector<std::string_view> PartsOfName(std::string_view name) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  for (size_t end = name.find('.'); end != std::string_view::npos; end = name.find('.', begin)) {
+    parts.push_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  parts.push_back(name.substr(begin));
+  return parts;
+}
+
+bool IsModuleKind(std::string_view kind) { return kind == "Module" || kind == "Cell"; }
+
+std::string_view ApiOf(std::string_view name) {
+  const size_t dot = name.find('.');
+  return dot == std::string_view::npos ? name : name.substr(0, name.find('.', dot + 1));
+}
+
+std::string_view OperationOf(std::string_view name) {
+  const size_t dot = name.find('.');
+  return dot == std::string_view::npos ? std::string_view() : ApiOf(name).substr(dot + 1);
+}
+
 std::string_view WithoutLastParts(std::string_view name, int parts) {
   for (; parts > 0; --parts) {
     const size_t dot = name.rfind('.');
@@ -52,8 +75,7 @@ std::string LayerNameOf(const Entry& entry) {
   const std::string_view module = ModuleOf(entry);
   if (const std::string_view layer = LayerOf(module); !layer.empty()) return std::string(layer);
   if (!module.empty()) return std::string(module);
-  const size_t dot = entry.name.find('.');
-  return std::string(entry.name.substr(0, dot == std::string_view::npos ? dot : entry.name.find('.', dot + 1)));
+  return std::string(ApiOf(entry.name));
 }
 
 std::string ModuleGroup(std::string_view module) {

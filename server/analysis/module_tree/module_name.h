@@ -2,12 +2,29 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/analysis/table/step_table.h"
 
 namespace msprobe::server {
 
-// The modules around records, read from their names. Views borrow from the entry or the name.
+// What the names of records say: parts, module, layer, operation. No other file takes a name apart to learn its module
+// or layer. Views borrow from the entry or the name.
+//
+// A record is named KIND.MODULE.CLASS.DIRECTION.COUNT ("Module.model.norm.Qwen2RMSNorm.forward.0"), or
+// KIND.OPERATION.COUNT.DIRECTION ("Functional.linear.12.backward").
+
+// The parts of a name between its dots.
+std::vector<std::string_view> PartsOfName(std::string_view name);
+
+// Whether records with this first part are modules: PyTorch's Module, MindSpore's Cell.
+bool IsModuleKind(std::string_view kind);
+
+// "Functional.linear" of "Functional.linear.0.forward.input.0". A name of fewer parts is given back as it is.
+std::string_view ApiOf(std::string_view name);
+
+// "linear" of "Functional.linear.0.forward.input.0". Empty: the name has one part.
+std::string_view OperationOf(std::string_view name);
 
 // A name without its last parts: "model.norm" for "model.norm.Norm.forward.0" and 3. Empty: it has no other parts.
 std::string_view WithoutLastParts(std::string_view name, int parts);

@@ -1,81 +1,33 @@
 #include "server/analysis/module_tree/module_tree.h"
 
-#include "absl/container/flat_hash_set.h"
+#include "server/analysis/module_tree/module_name.h"
+#include "server/format/cat.h"
 
 namespace msprobe::server {
 
-void ModuleTree::Add(const v1::Record& record, uint64_t stack_id) {
-  Entry entry;
-  entry.node = {record.full_name(), record.parent()};
-  entry.stack_id = stack_id;
-  entry.api = record.kind() == v1::RECORD_API;
-  entry.constructed = (record.flags() & v1::FRAGMENT_NO_CONSTRUCT) == 0;
-  entry.stacked = stack_id != 0 && record.direction() == v1::DIRECTION_FORWARD &&
-                  (record.kind() == v1::RECORD_API || record.kind() == v1::RECORD_MODULE);
-  index_.emplace(record.full_name(), entries_.size());
-  entries_.push_back(std::move(entry));
+ModuleTree::ModuleTree() {
+  modules_.push_back({{}, kTopType, kTop, kTop});
+  by_path_.emplace(std::string_view(), kTop);
 }
 
-void ModuleTree::InOrderOfEntry(bool api_first, absl::FunctionRef<void(const Entry& entry)> visit,
-                                absl::FunctionRef<void(const std::string& parent)> visit_foreign_parent) const {
-  std::vector<bool> done(entries_.size(), false);
-  absl::flat_hash_set<std::string_view> foreign;
-  std::vector<size_t> waiting;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (done[i]) continue;
-    done[i] = true;
-    const bool first = api_first && entries_[i].api;
-    waiting.clear();
-    const std::string* parent = &entries_[i].node.parent;
-    while (!parent->empty()) {
-      auto found = index_.find(*parent);
-      if (found == index_.end()) {
-        if (foreign.insert(*parent).second) visit_foreign_parent(*parent);
-        break;
-      }
-      if (done[found->second]) break;  // also ends a cycle
-      done[found->second] = true;
-      waiting.push_back(found->second);
-      parent = &entries_[found->second].node.parent;
-    }
-    if (first) visit(entries_[i]);
-    for (size_t k = waiting.size(); k-- > 0;) visit(entries_[waiting[k]]);
-    if (!first) visit(entries_[i]);
-  }
+uint32_t ModuleTree::Add(std::string_view path) {
+  if (const std::optional<uint32_t> known = Find(path)) return *known;
+  const std::string_view around = WithoutLastParts(path, 1);
+  const uint32_t parent = Add(around);
+  const auto module = static_cast<uint32_t>(modules_.size());
+  const uint32_t layer = LayerOf(path) == path ? module : modules_[parent].layer;
+  modules_.push_back({path, path.substr(around.empty() ? 0 : around.size() + 1), parent, layer});
+  by_path_.emplace(path, module);
+  return module;
 }
 
-absl::Status ModuleTree::ForEachConstructed(absl::FunctionRef<absl::Status(const Node& node)> visit) const {
-  absl::Status status;
-  auto give = [&](const Node& node) {
-    if (status.ok()) status = visit(node);
-  };
-  bool any = false;  // at level L1 there are parents in nobody's construct.json
-  for (const Entry& entry : entries_) any = any || entry.constructed;
-  if (!any) return status;
-  InOrderOfEntry(
-      true,
-      [&](const Entry& entry) {
-        if (entry.constructed) give(entry.node);
-      },
-      [&](const std::string& parent) {
-        give({parent, ""});
-      });
-  return status;
+std::optional<uint32_t> ModuleTree::Find(std::string_view path) const {
+  const auto found = by_path_.find(path);
+  return found == by_path_.end() ? std::nullopt : std::optional<uint32_t>(found->second);
 }
 
-std::vector<ModuleTree::StackGroup> ModuleTree::StackGroups() const {
-  std::vector<StackGroup> groups;
-  absl::flat_hash_map<uint64_t, size_t> group_of;
-  InOrderOfEntry(
-      false,
-      [&](const Entry& entry) {
-        if (!entry.stacked) return;
-        auto [group, inserted] = group_of.emplace(entry.stack_id, groups.size());
-        if (inserted) groups.push_back({entry.stack_id, {}});
-        groups[group->second].names.push_back(entry.node.full_name);
-      },
-      [](const std::string&) {});
-  return groups;
+std::optional<uint32_t> ModuleTree::FindChild(uint32_t parent, std::string_view name) const {
+  return parent == kTop ? Find(name) : Find(Cat(modules_[parent].path, ".", name));
 }
 
 }  // namespace msprobe::server

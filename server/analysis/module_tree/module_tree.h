@@ -1,54 +1,44 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
-#include "msprobe/v1/record.pb.h"
 
 namespace msprobe::server {
 
-// Names, parents and stacks of a step's records: what stack.json and construct.json are made of.
-// One thread at a time.
+// The modules of a step, one inside the other. Paths come from names of records (module_name.h, record_places.h).
+//
+// Modules are numbered from kTop, the model as a whole, in the order in which they were added; a parent has a smaller
+// number than its children. Paths and types are borrowed and outlive the tree.
+// Threads: one while it is filled, any number afterwards.
 class ModuleTree {
  public:
-  // Records come in order of ordinal: a module comes after what it contains.
-  void Add(const v1::Record& record, uint64_t stack_id);
+  static constexpr uint32_t kTop = 0;
+  static constexpr std::string_view kTopType = "TopLayer";
 
-  struct Node {
-    std::string full_name;
-    std::string parent;  // empty: null
+  struct Module {
+    std::string_view path;   // "model.layers.0.mlp"; empty: the top
+    std::string_view type;   // its class; until SetType its own name, the last one of the path
+    uint32_t parent = kTop;  // of the top: itself
+    uint32_t layer = kTop;   // the numbered layer that it is or lies in; kTop: none
   };
-  // Nodes of construct.json in the order in which calls began. An API that is the first call in a module stands before
-  // that module, as mindstudio-probe has it. A parent that is no record itself ("optimizer") is a node without parent.
-  absl::Status ForEachConstructed(absl::FunctionRef<absl::Status(const Node& node)> visit) const;
 
-  struct StackGroup {
-    uint64_t stack_id = 0;
-    std::vector<std::string_view> names;  // borrowed from this object
-  };
-  // Forward entries of dump.json that have a stack, by stack, in the order in which calls began.
-  std::vector<StackGroup> StackGroups() const;
+  ModuleTree();
+
+  // The module with this path. If it is new, it is added together with the modules around it.
+  uint32_t Add(std::string_view path);
+  void SetType(uint32_t module, std::string_view type) { modules_[module].type = type; }
+
+  std::optional<uint32_t> Find(std::string_view path) const;
+  std::optional<uint32_t> FindChild(uint32_t parent, std::string_view name) const;
+  const std::vector<Module>& modules() const { return modules_; }
 
  private:
-  struct Entry {
-    Node node;
-    uint64_t stack_id = 0;
-    bool api = false;
-    bool constructed = false;
-    bool stacked = false;
-  };
-
-  // Visits each record once; a record's ancestors first, except that with `api_first` an API precedes them.
-  void InOrderOfEntry(bool api_first, absl::FunctionRef<void(const Entry& entry)> visit,
-                      absl::FunctionRef<void(const std::string& parent)> visit_foreign_parent) const;
-
-  std::vector<Entry> entries_;
-  absl::flat_hash_map<std::string, size_t> index_;
+  std::vector<Module> modules_;
+  absl::flat_hash_map<std::string_view, uint32_t> by_path_;
 };
 
 }  // namespace msprobe::server

@@ -3,47 +3,36 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_split.h"
 #include "server/analysis/module_tree/module_name.h"
+#include "server/analysis/module_tree/module_tree.h"
 #include "server/format/cat.h"
 #include "server/format/storage/record_pass.h"
 
 namespace msprobe::server {
 namespace {
 
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  size_t begin = 0;
-  for (size_t end = text.find(separator); end != std::string_view::npos; end = text.find(separator, begin)) {
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  parts.push_back(text.substr(begin));
-  return parts;
-}
-
 bool HasAny(std::string_view text, std::initializer_list<std::string_view> words) {
   return std::any_of(words.begin(), words.end(),
                      [&](std::string_view word) { return text.find(word) != std::string_view::npos; });
 }
-
-bool IsLayer(std::string_view type) { return type == "Cell" || type == "Module"; }
 
 // The function of the framework through which a call was made: of the lines of the framework before the user's own,
 // the last one. Innermost first.
 std::string FrameFunction(const std::vector<std::string>& lines) {
   const std::string* frame = nullptr;
   for (const std::string& line : lines) {
-    const std::string_view file = Split(line, ',')[0];
+    const std::string_view file = std::string_view(line).substr(0, line.find(','));
     if (!HasAny(file, {"site-packages/torch", "package/torch", "site-packages/mindspore", "package/mindspore"})) break;
     frame = &line;
   }
   if (frame == nullptr) return {};
-  const std::vector<std::string_view> parts = Split(*frame, ',');
+  const std::vector<std::string> parts = absl::StrSplit(*frame, ',');
   if (parts.size() < 3 || HasAny(parts[0], {"msprobe", "MindSpeed"}) || HasAny(parts[2], {"construct", "__call__"})) {
     return {};
   }
-  const std::vector<std::string> words = absl::StrSplit(AbslView(parts[2]), ' ', absl::SkipEmpty());
+  const std::vector<std::string> words = absl::StrSplit(parts[2], ' ', absl::SkipEmpty());
   return words.size() < 2 ? std::string() : words[1];
 }
 
@@ -51,9 +40,9 @@ std::string FrameFunction(const std::vector<std::string>& lines) {
 std::string ScopeAround(const Entry& entry, bool gradient) {
   if (gradient) return std::string(WithoutLastParts(entry.name, 3));
   // A module's name ends with its own name, class, direction and count.
-  const bool layer = IsLayer(PartsOfName(entry.name)[0]);
+  const bool layer = IsModuleKind(PartsOfName(entry.name)[0]);
   const std::string_view scope = layer ? WithoutLastParts(entry.name, 4) : WithoutLastParts(entry.parent, 3);
-  return std::string(scope.empty() ? PlaceTree::kTop : scope);
+  return std::string(scope.empty() ? ModuleTree::kTopType : scope);
 }
 
 RecordPlace PlaceOf(const StepTable& table, const Entry& entry) {
@@ -62,11 +51,11 @@ RecordPlace PlaceOf(const StepTable& table, const Entry& entry) {
   const size_t size = parts.size();
   const bool bare_gradient = parts.back() == "parameters_grad";
   if (size < 4 && !(size >= 3 && bare_gradient)) {
-    place.scope = Cat(PlaceTree::kTop, ".", entry.name);
+    place.scope = Cat(ModuleTree::kTopType, ".", entry.name);
     return place;
   }
   const bool gradient = bare_gradient || parts[size - 2] == "parameters_grad";
-  const bool layer = IsLayer(parts[0]);
+  const bool layer = IsModuleKind(parts[0]);
   std::string_view name;
   if (gradient) {
     const size_t back = bare_gradient ? 0 : 1;
@@ -89,8 +78,6 @@ RecordPlace PlaceOf(const StepTable& table, const Entry& entry) {
 
 }  // namespace
 
-std::vector<std::string_view> PartsOfName(std::string_view name) { return Split(name, '.'); }
-
 std::vector<RecordPlace> PlacesOfRecords(const StepTable& table) {
   std::vector<RecordPlace> places;
   absl::flat_hash_map<std::string_view, size_t> by_name;
@@ -112,32 +99,6 @@ std::vector<RecordPlace> PlacesOfRecords(const StepTable& table) {
     if (backward && found != by_name.end()) places[i].scope = places[found->second].scope;
   }
   return places;
-}
-
-PlaceTree::PlaceTree(const std::vector<RecordPlace>& places) : type_(kTop) {
-  for (size_t i = 0; i < places.size(); ++i) Insert(places[i], i);
-}
-
-void PlaceTree::Insert(const RecordPlace& place, size_t record) {
-  PlaceTree* node = this;
-  const std::vector<std::string_view> parts = PartsOfName(place.scope);
-  for (size_t i = 1; i < parts.size(); ++i) {
-    std::unique_ptr<PlaceTree>& child = node->children_[std::string(parts[i])];
-    if (child == nullptr) child.reset(new PlaceTree(parts[i]));
-    node = child.get();
-  }
-  node->records_[place.state].push_back(record);
-  node->type_ = place.type;
-}
-
-const PlaceTree* PlaceTree::Child(std::string_view name) const {
-  const auto found = children_.find(std::string(name));
-  return found == children_.end() ? nullptr : found->second.get();
-}
-
-const std::vector<size_t>* PlaceTree::Records(std::string_view state) const {
-  const auto found = records_.find(std::string(state));
-  return found == records_.end() ? nullptr : &found->second;
 }
 
 }  // namespace msprobe::server

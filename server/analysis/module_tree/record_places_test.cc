@@ -1,6 +1,5 @@
 #include "server/analysis/module_tree/record_places.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -9,9 +8,6 @@
 
 namespace msprobe::server {
 namespace {
-
-using testing::ElementsAre;
-using testing::Pointee;
 
 StepTable Table(const std::vector<std::pair<std::string, std::string>>& names_and_parents) {
   StepTable table;
@@ -30,6 +26,7 @@ RecordPlace PlaceOf(const std::string& name, const std::string& parent = "") {
 TEST(RecordPlaces, AModuleStandsInTheModulesAroundIt) {
   const RecordPlace place = PlaceOf("Module.model.layers.0.mlp.MLP.forward.0");
   EXPECT_EQ(place.scope, "Module.model.layers.0.mlp");
+  EXPECT_EQ(place.path(), "model.layers.0.mlp");
   EXPECT_EQ(place.type, "MLP");
   EXPECT_EQ(place.state, "forward");
   EXPECT_EQ(PlaceOf("Module.model.Model.forward.0").scope, "Module.model");
@@ -63,22 +60,6 @@ TEST(RecordPlaces, ABackwardCallStandsWhereItsForwardCallDoes) {
       {{"Functional.linear.3.forward", "Module.model.fc.Linear.forward.0"}, {"Functional.linear.3.backward", ""}}));
   EXPECT_EQ(places[1].scope, places[0].scope);
   EXPECT_EQ(places[1].state, "backward");
-}
-
-TEST(PlaceTree, FindsRecordsByModuleAndState) {
-  const PlaceTree tree(PlacesOfRecords(Table({{"Module.model.fc.Linear.forward.0", ""},
-                                              {"Module.model.Model.forward.0", ""},
-                                              {"Module.model.fc.Linear.forward.1", ""},
-                                              {"Module.model.fc.Linear.backward.0", ""}})));
-  ASSERT_NE(tree.Child("model"), nullptr);
-  EXPECT_EQ(tree.Child("model")->type(), "Model");
-  const PlaceTree* const fc = tree.Child("model")->Child("fc");
-  ASSERT_NE(fc, nullptr);
-  EXPECT_EQ(fc->type(), "Linear");
-  EXPECT_THAT(fc->Records("forward"), Pointee(ElementsAre(0, 2)));
-  EXPECT_THAT(fc->Records("backward"), Pointee(ElementsAre(3)));
-  EXPECT_EQ(fc->Records("parameters_grad"), nullptr);
-  EXPECT_EQ(tree.Child("other"), nullptr);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 namespace msprobe::server {
 namespace {
 
-class FileTensor : public TensorSource {
+class FileTensor : public TensorElements {
  public:
-  static absl::StatusOr<std::unique_ptr<TensorSource>> Open(const std::string& path) {
+  static absl::StatusOr<std::unique_ptr<TensorElements>> Open(const std::string& path) {
     auto bytes = FileBytes::Open(path);
     if (!bytes.ok()) return bytes.status();
     auto tensor = std::unique_ptr<FileTensor>(new FileTensor(path, *std::move(bytes)));
@@ -57,7 +57,7 @@ class DumpTable : public TableSource {
   const StepTable& table() const override { return table_; }
   StepTable& mutable_table() override { return table_; }
 
-  absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
+  absl::StatusOr<std::unique_ptr<TensorElements>> OpenTensor(const Row& row) const override {
     if (row.data_name.find('/') != std::string_view::npos || row.data_name.starts_with("..")) {
       return absl::InvalidArgumentError(Cat("data_name \"", row.data_name, "\" is no name of a file"));
     }

@@ -52,9 +52,9 @@ class JoinedTable : public TableSource {
   const StepTable& table() const override { return table_; }
   StepTable& mutable_table() override { return table_; }
 
-  absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
+  absl::StatusOr<std::unique_ptr<TensorElements>> OpenTensor(const Row& row) const override {
     const Origin& origin = origins_[static_cast<size_t>(&row - table_.rows.data())];
-    std::vector<std::unique_ptr<TensorSource>> shards;
+    std::vector<std::unique_ptr<TensorElements>> shards;
     for (const Part& part : origin.parts) {
       auto opened = ranks_[part.rank]->OpenTensor(RowOf(part));
       if (!opened.ok()) return opened.status();

@@ -14,7 +14,7 @@
 namespace msprobe::server {
 
 // A tensor whose bytes are given; comes in chunks of `chunk` bytes. For tests.
-class MemoryTensor : public TensorSource {
+class MemoryTensor : public TensorElements {
  public:
   MemoryTensor(TensorDescription description, std::string content, size_t chunk = 7)
       : description_(std::move(description)), content_(std::move(content)), chunk_(chunk) {}
@@ -49,7 +49,7 @@ class MemoryTable : public TableSource {
   }
   const StepTable& table() const override { return table_; }
   StepTable& mutable_table() override { return table_; }
-  absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
+  absl::StatusOr<std::unique_ptr<TensorElements>> OpenTensor(const Row& row) const override {
     const auto found = contents_.find(std::string(row.data_name));
     if (found == contents_.end()) return absl::NotFoundError("no contents");
     return std::make_unique<MemoryTensor>(found->second.first, found->second.second);

@@ -20,7 +20,7 @@ class TableSource {
   virtual StepTable& mutable_table() = 0;
   // The elements behind a row with a data_name. NotFound: the file or the payload is not there. InvalidArgument: it is
   // no tensor, and why.
-  virtual absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const = 0;
+  virtual absl::StatusOr<std::unique_ptr<TensorElements>> OpenTensor(const Row& row) const = 0;
 };
 
 // The files of one rank directory. Empty: there is none.

@@ -18,7 +18,7 @@ using Element = TensorPreview::Element;
 constexpr size_t kBlock = 1024;
 
 // Gives every element in order, complex ones by their absolute value.
-absl::Status ForEachElement(TensorSource& source, absl::FunctionRef<void(uint64_t index, double value)> visit) {
+absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint64_t index, double value)> visit) {
   const TensorDescription& description = source.description();
   const ElementLoad load = LoadOf(description.dtype);
   if (load == nullptr) {
@@ -132,7 +132,7 @@ class Survey {
 
 }  // namespace
 
-absl::StatusOr<TensorPreview> PreviewOf(const std::function<absl::StatusOr<std::unique_ptr<TensorSource>>()>& open,
+absl::StatusOr<TensorPreview> PreviewOf(const std::function<absl::StatusOr<std::unique_ptr<TensorElements>>()>& open,
                                         const PreviewOptions& options) {
   TensorPreview preview;
   Survey survey(options.top, preview);

@@ -45,7 +45,7 @@ struct PreviewOptions {
 
 // Reads the tensor twice; `open` gives it from its beginning. Memory does not depend on its size.
 // Unimplemented: a dtype whose elements cannot be read one by one.
-absl::StatusOr<TensorPreview> PreviewOf(const std::function<absl::StatusOr<std::unique_ptr<TensorSource>>()>& open,
+absl::StatusOr<TensorPreview> PreviewOf(const std::function<absl::StatusOr<std::unique_ptr<TensorElements>>()>& open,
                                         const PreviewOptions& options);
 
 }  // namespace msprobe::server

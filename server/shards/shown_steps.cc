@@ -1,4 +1,4 @@
-#include "server/query/shown_steps.h"
+#include "server/shards/shown_steps.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,8 +1,8 @@
-#include "server/query/run_parts.h"
+#include "server/shards/run_parts.h"
 
 #include <set>
 
-#include "server/query/shown_steps.h"
+#include "server/shards/shown_steps.h"
 #include "server/store/session_order.h"
 
 namespace msprobe::server {

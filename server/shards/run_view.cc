@@ -1,4 +1,4 @@
-#include "server/query/run_view.h"
+#include "server/shards/run_view.h"
 
 #include <algorithm>
 #include <map>

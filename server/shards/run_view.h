@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/query/shown_steps.h"
 #include "server/shards/missing_shards.h"
 #include "server/shards/peers.h"
+#include "server/shards/shown_steps.h"
 #include "server/store/block_source.h"
 
 namespace msprobe::server {

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/ingest/session/sessions.h"
 #include "server/shards/shards.pb.h"
 #include "server/store/store.h"
 

@@ -1,4 +1,4 @@
-#include "server/query/stored_tiles.h"
+#include "server/stored/stored_tiles.h"
 
 #include <utility>
 

@@ -1,15 +1,16 @@
-#include "server/query/stored_table.h"
+#include "server/stored/stored_table.h"
 
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
+#include "server/format/dump/frame_text.h"
 #include "server/format/storage/block_columns.h"
 #include "server/format/storage/block_digest.h"
 #include "server/format/storage/fragment_decoder.h"
+#include "server/format/tensor_file/describe_tensor.h"
 
 namespace msprobe::server {
 namespace {
@@ -23,7 +24,7 @@ TensorDescription DescriptionOf(const StoredContent& content) {
   return DescribeTensor(leaf);
 }
 
-class StoredTensor : public TensorSource {
+class StoredTensor : public TensorElements {
  public:
   StoredTensor(std::shared_ptr<const BlockSource> source, const StoredContent& content)
       : source_(std::move(source)), hash_(content.ref->hash()), description_(DescriptionOf(content)) {}
@@ -42,7 +43,7 @@ class StoredTable : public TableSource {
 
   const StepTable& table() const override { return table_; }
   StepTable& mutable_table() override { return table_; }
-  absl::StatusOr<std::unique_ptr<TensorSource>> OpenTensor(const Row& row) const override {
+  absl::StatusOr<std::unique_ptr<TensorElements>> OpenTensor(const Row& row) const override {
     const auto found = contents_.find(row.data_name);
     if (found == contents_.end()) return absl::NotFoundError(Cat(row.data_name, ": its content never arrived"));
     return std::make_unique<StoredTensor>(source_, found->second);
