@@ -98,12 +98,12 @@ absl::Status Server::OpenSessions() {
   sessions.max_open = options_.max_sessions;
   sessions.max_ranks = options_.max_ranks;
   sessions.check_process = [this](const v1::Hello& hello) { return StateOf(hello); };
+  StepFiles files;
   if (embedded.exports()) {
     dump_room_ = std::make_unique<DumpRoom>(DumpRoom::Options{.dump_path = embedded.dump_path,
                                                               .data_directory = options_.data_dir,
                                                               .quota_bytes = embedded.dump_quota_bytes});
-    exports_ = std::make_unique<StepExports>(store_.get(), &metrics_, dump_room_.get(), embedded.dump_path,
-                                             embedded.export_umask, embedded.export_threads);
+    files = {.dump_path = embedded.dump_path, .umask = embedded.export_umask, .threads = embedded.export_threads};
     sessions.shared_directories.push_back(Cat(embedded.dump_path, "/.msprobe/spool"));
     sessions.capabilities.push_back("export");
   }
@@ -119,15 +119,11 @@ absl::Status Server::OpenSessions() {
       std::make_unique<StepMonitors>(options_.monitors, MonitorParts{.store = store_.get(),
                                                                      .metrics = &metrics_,
                                                                      .scraped = !options_.metrics_listen.empty(),
-                                                                     .watched = options_.watched});
-  std::vector<SessionObserver*> observers = {monitors_.get()};
-  if (exports_ != nullptr) observers.push_back(exports_.get());
-  observers_ = std::make_unique<Observers>(std::move(observers));
-  sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, observers_.get(), std::move(sessions));
-  if (exports_ != nullptr) {
-    exports_->Connect(sessions_.get());
-    if (absl::Status status = exports_->Recover(); !status.ok()) return status;
-  }
+                                                                     .watched = options_.watched,
+                                                                     .files = std::move(files),
+                                                                     .room = dump_room_.get()});
+  sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), std::move(sessions));
+  if (absl::Status status = monitors_->Begin(sessions_.get()); !status.ok()) return status;
   return sessions_->Recover();
 }
 
@@ -190,7 +186,7 @@ bool Server::Tick() {
   sessions_->Tick();
   services_->Tick(now);
   store_meters_->Publish();
-  metrics_.Set(Metric::kExportsWaiting, exports_ == nullptr ? 0 : static_cast<double>(exports_->waiting()));
+  metrics_.Set(Metric::kExportsWaiting, static_cast<double>(monitors_->waiting()));
   certificates_->Tick(now);
   if (drain_requested_) return false;
   return !options_.embedded.enabled || !NothingLeft();
@@ -206,7 +202,7 @@ bool Server::NothingLeft() {
   // A search for sessions to adopt does not count as a visit: the process that started this server may still be coming.
   if (adoptions_ != nullptr && !adoptions_->looked()) return false;
   const absl::Time now = absl::Now();
-  const bool exporting = exports_ != nullptr && !exports_->idle();
+  const bool exporting = monitors_->waiting() > 0;
   const bool adopting = adoptions_ != nullptr && !adoptions_->idle();
   if (sessions_->active() > 0 || exporting || adopting) activity_.Touch(now);
   const bool visited = activity_.ever() || sessions_->any_ever();
@@ -226,7 +222,7 @@ void Server::Stop() {
     port_->StopServing();
     sessions_->Drain();
     if (!services_->EndStreams(kStreamsEnd)) LogWarning("some streams did not end and are cut");
-    if (exports_ != nullptr && !exports_->AwaitIdle(kExportsEnd)) {
+    if (!monitors_->AwaitDone(kExportsEnd)) {
       LogWarning("some exports are not done; the next server of this directory does them");
     }
     if (!activity_.AwaitQuiet(kRequestsEnd)) LogWarning("some requests did not end and are cut");
@@ -235,8 +231,7 @@ void Server::Stop() {
   if (tiler_ != nullptr) tiler_->Stop();
   if (retention_ != nullptr) retention_->Stop();
   if (dump_room_ != nullptr) dump_room_->Stop();
-  // Sessions may still tell these two of steps; they no longer listen.
-  if (exports_ != nullptr) exports_->Stop();
+  // Sessions may still tell the monitors of steps; they no longer listen.
   if (monitors_ != nullptr) monitors_->Stop();
   if (store_ != nullptr) {
     absl::Status status = store_->database().AwaitDurable(absl::Seconds(30));

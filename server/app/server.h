@@ -18,12 +18,10 @@
 #include "server/app/http_ports.h"
 #include "server/app/server_options.h"
 #include "server/app/store_meters.h"
-#include "server/ingest/session/observers.h"
 #include "server/ingest/session/sessions.h"
 #include "server/maintenance/retention.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/dump_room.h"
-#include "server/monitor/step_exports.h"
 #include "server/monitor/step_monitors.h"
 #include "server/query/activity.h"
 #include "server/shards/shard_watch.h"
@@ -90,9 +88,7 @@ class Server {
   std::unique_ptr<DumpRoom> dump_room_;  // null: nothing is exported
   std::unique_ptr<StoreMeters> store_meters_;
   Activity activity_;
-  std::unique_ptr<StepExports> exports_;  // null: nothing is exported
   std::unique_ptr<StepMonitors> monitors_;
-  std::unique_ptr<Observers> observers_;
   std::unique_ptr<Adoptions> adoptions_;  // null: nothing is adopted
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<GrpcServices> services_;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "server/exporter/export_formats.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
@@ -31,7 +33,10 @@ class DumpExport : public StepsExport {
     options.strict_json = options_.strict_json;
     options.omit_tensors = options_.omit_tensors;
     if (!options_.output_directory.empty()) options.directory = Cat(options_.output_directory, "/", directory);
-    return ExportStep(step, options, files).status();
+    auto summary = ExportStep(step, options, files);
+    if (!summary.ok()) return summary.status();
+    if (options_.on_warning) std::for_each(summary->warnings.begin(), summary->warnings.end(), options_.on_warning);
+    return absl::OkStatus();
   }
 
  private:

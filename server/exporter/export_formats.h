@@ -19,6 +19,8 @@ struct ExportOptions {
   bool strict_json = false;      // null instead of NaN, Infinity and -Infinity
   bool omit_tensors = false;     // leaves out the contents of tensors
   std::string output_directory;  // absolute path at which the reader will find the files; empty: not known
+  // Hears of each payload that never arrived or does not fit its tensor. May be empty.
+  std::function<void(const std::string& warning)> on_warning;
 };
 
 // One export: writes steps of one run as files below one directory.

@@ -147,6 +147,12 @@ absl::Status DirectorySink::Commit() {
   return status;
 }
 
+absl::Status FilesBelow::Begin(std::string_view path) {
+  const bool below = path.starts_with(directory_) && path.substr(directory_.size()).starts_with('/');
+  if (!below) return absl::InvalidArgumentError(Cat("'", path, "' does not lie in ", directory_));
+  return sink_.Begin(path.substr(directory_.size() + 1));
+}
+
 ChunkSink::ChunkSink(std::string prefix, Send send, uint64_t files_total, size_t chunk_bytes)
     : prefix_(std::move(prefix)), send_(std::move(send)), files_total_(files_total), chunk_bytes_(chunk_bytes) {}
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -59,6 +60,21 @@ class DirectorySink : public FileSink {
   std::string file_;       // the one being written, for messages
   int descriptor_ = -1;
   std::string buffer_;  // the part of that file that is not written yet
+};
+
+// Passes on the files below `directory`, without its name: "step0/rank0/dump.json" as "dump.json". The sink outlives
+// this. Begin gives InvalidArgument for a file that lies elsewhere.
+class FilesBelow : public FileSink {
+ public:
+  FilesBelow(std::string directory, FileSink& sink) : directory_(std::move(directory)), sink_(sink) {}
+
+  absl::Status Begin(std::string_view path) override;
+  absl::Status Write(std::string_view content) override { return sink_.Write(content); }
+  absl::Status End() override { return sink_.End(); }
+
+ private:
+  const std::string directory_;
+  FileSink& sink_;
 };
 
 // Sends each file as FileChunk messages. The first message of a file has `prefix` + path, the last has `last` set.

@@ -496,6 +496,20 @@ TEST_F(DirectorySinkTest, NothingStaysWithoutCommit) {
   EXPECT_THAT(Names(root_ / "step0"), IsEmpty());
 }
 
+TEST_F(DirectorySinkTest, OnlyFilesBelowADirectoryAreTaken) {
+  absl::StatusOr<DirectorySink> sink = DirectorySink::Open((root_ / "rank0").string());
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  FilesBelow files("step0/rank0", *sink);
+  ASSERT_TRUE(files.Begin("step0/rank0/dump.json").ok());
+  ASSERT_TRUE(files.Write("{}").ok());
+  ASSERT_TRUE(files.End().ok());
+  for (const char* elsewhere : {"step0/rank01/dump.json", "step0/rank0", "names.txt"}) {
+    EXPECT_EQ(files.Begin(elsewhere).code(), absl::StatusCode::kInvalidArgument) << elsewhere;
+  }
+  ASSERT_TRUE(sink->Commit().ok());
+  EXPECT_TRUE(fs::exists(root_ / "rank0" / "dump.json"));
+}
+
 TEST_F(DirectorySinkTest, RefusesPathsThatLeaveTheDirectory) {
   absl::StatusOr<DirectorySink> sink = DirectorySink::Open((root_ / "rank0").string());
   ASSERT_TRUE(sink.ok());

@@ -12,7 +12,18 @@
 #include "server/store/session_order.h"
 
 namespace msprobe::server {
-absl::Status StepExports::Recover() {
+
+std::unique_ptr<StepMonitor> MakeStepExports(const MonitorParts& parts) {
+  if (parts.files.dump_path.empty()) return nullptr;
+  return std::make_unique<StepExports>(parts.store, parts.metrics, parts.room, parts.files);
+}
+
+absl::Status StepExports::Begin(Sessions* sessions) {
+  sessions_ = sessions;
+  auto format = ExportFormats::Standard().Find("dump");
+  if (!format.ok()) return format.status();
+  format_ = *std::move(format);
+
   auto runs = store_->catalogue().Runs();
   if (!runs.ok()) return runs.status();
   for (const storage::RunRow& run : *runs) {
@@ -61,7 +72,7 @@ std::string StepExports::ExportAndTell(const std::string& session, uint32_t step
   auto path = WriteFiles(row, step, finished, incomplete);
   metrics_->Add(Metric::kExports, 1, {path.ok() ? "ok" : "error"});
   if (path.ok()) {
-    exported.set_path(Cat(dump_path_, "/step", step));
+    exported.set_path(Cat(files_.dump_path, "/step", step));
     exported.set_incomplete(incomplete);
     LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), *path, incomplete ? " (incomplete)" : "");
   } else {
@@ -81,7 +92,7 @@ void StepExports::TellIfExported(const std::string& session, uint32_t step) {
   if (!found.ok() || !found->has_value() || !(*found)->exported()) return;
   v1::StepExported exported;
   exported.set_step(step);
-  exported.set_path(Cat(dump_path_, "/step", step));
+  exported.set_path(Cat(files_.dump_path, "/step", step));
   exported.set_incomplete((*found)->state() == v1::StepSummary::INCOMPLETE);
   if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
 }
@@ -105,7 +116,8 @@ absl::StatusOr<bool> StepExports::IsReplaced(const storage::SessionRow& session,
 absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
                                                     bool& incomplete) {
   const v1::Rank& rank = session.hello().rank();
-  const std::string directory = Cat(dump_path_, "/", StepDirectory(step, rank));
+  const std::string files = StepDirectory(step, rank);
+  const std::string directory = Cat(files_.dump_path, "/", files);
   auto replaced = IsReplaced(session, step);
   if (!replaced.ok()) return replaced.status();
   if (*replaced) {
@@ -116,13 +128,15 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
   if (!reader.ok()) return reader.status();
   finished = (*reader)->state() != v1::StepSummary::OPEN;
   incomplete = (*reader)->state() == v1::StepSummary::INCOMPLETE;
-  auto sink = DirectorySink::Open(directory, umask_);
+  auto sink = DirectorySink::Open(directory, files_.umask);
   if (!sink.ok()) return sink.status();
-  StepExportOptions options;
-  options.directory = directory;
-  auto summary = ExportStep(**reader, options, *sink);
-  if (!summary.ok()) return summary.status();
-  for (const std::string& warning : summary->warnings) LogWarning("{}: {}", directory, warning);
+  ExportOptions options;
+  options.output_directory = files_.dump_path;
+  options.on_warning = [&](const std::string& warning) { LogWarning("{}: {}", directory, warning); };
+  FilesBelow below(files, *sink);
+  const std::unique_ptr<StepsExport> format = format_(options, below);
+  if (absl::Status status = format->Add(**reader); !status.ok()) return status;
+  if (absl::Status status = format->Finish(); !status.ok()) return status;
   if (absl::Status status = sink->Commit(); !status.ok()) return status;
   return directory;
 }
@@ -139,8 +153,8 @@ void StepExports::MoveDirectories(const std::string& session, const v1::Rank& fr
     if (key.epoch == row.epoch()) moved.insert(key.step);
   }
   for (uint32_t step : moved) {
-    const fs::path old_path = Cat(dump_path_, "/", StepDirectory(step, from));
-    const fs::path new_path = Cat(dump_path_, "/", StepDirectory(step, to));
+    const fs::path old_path = Cat(files_.dump_path, "/", StepDirectory(step, from));
+    const fs::path new_path = Cat(files_.dump_path, "/", StepDirectory(step, to));
     std::error_code error;
     if (!fs::exists(old_path, error)) continue;
     if (fs::exists(old_path / "dump_tensor_data", error)) {

@@ -1,14 +1,15 @@
 #pragma once
 
-#include <sys/types.h>
-
+#include <memory>
 #include <string>
+#include <utility>
 
-#include "server/ingest/session/events.h"
+#include "server/exporter/export_formats.h"
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/dump_room.h"
 #include "server/monitor/keyed_workers.h"
+#include "server/monitor/step_monitors.h"
 #include "server/store/store.h"
 
 namespace msprobe::server {
@@ -20,22 +21,14 @@ namespace msprobe::server {
 // 2. A step that was exported for a later session of the same rank, of this run or another one, is not overwritten.
 // 3. Imported sessions are not exported.
 // Threads: any.
-class StepExports : public SessionObserver {
+class StepExports : public StepMonitor {
  public:
-  // `room` hears of each step that waits and is exported. `umask`: for the files below dump_path.
-  StepExports(Store* store, Metrics* metrics, DumpRoom* room, std::string dump_path, mode_t umask, int threads)
-      : store_(store),
-        metrics_(metrics),
-        room_(room),
-        dump_path_(std::move(dump_path)),
-        umask_(umask),
-        workers_(threads) {}
-
-  // Call before the first event.
-  void Connect(Sessions* sessions) { sessions_ = sessions; }
+  // `room` hears of each step that waits and is exported.
+  StepExports(Store* store, Metrics* metrics, DumpRoom* room, StepFiles files)
+      : store_(store), metrics_(metrics), room_(room), files_(std::move(files)), workers_(files_.threads) {}
 
   // Queues the finished steps that an earlier server of this directory could not export because it was killed.
-  absl::Status Recover();
+  absl::Status Begin(Sessions* sessions) override;
 
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
   void OnExportRequested(const std::string& session, uint32_t step) override;
@@ -43,12 +36,10 @@ class StepExports : public SessionObserver {
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
 
   // Ends the worker threads. Steps that still wait are left to the next server of the directory.
-  void Stop() { workers_.Stop(); }
+  void Stop() override { workers_.Stop(); }
 
-  bool idle() const { return workers_.idle(); }
-  // The number of sessions with a running or waiting export.
-  size_t waiting() const { return workers_.busy_keys(); }
-  bool AwaitIdle(absl::Duration timeout) const { return workers_.AwaitIdle(timeout); }
+  size_t waiting() const override { return workers_.busy_keys(); }
+  bool AwaitDone(absl::Duration timeout) const override { return workers_.AwaitIdle(timeout); }
 
  private:
   void Queue(const std::string& session, uint32_t step);
@@ -65,10 +56,14 @@ class StepExports : public SessionObserver {
   Store* const store_;
   Metrics* const metrics_;
   DumpRoom* const room_;
-  const std::string dump_path_;
-  const mode_t umask_;
+  const StepFiles files_;
+  // Constant after Begin.
   Sessions* sessions_ = nullptr;
+  ExportFormats::Begin format_;
   KeyedWorkers workers_;
 };
+
+// Returns null if the server writes no steps to files.
+std::unique_ptr<StepMonitor> MakeStepExports(const MonitorParts& parts);
 
 }  // namespace msprobe::server

@@ -20,12 +20,15 @@ class StepExportsTest : public testing::Test {
     StoreOptions options;
     options.directory = directory_ / "data";
     store_ = *Store::Open(options);
-    exports_ = std::make_unique<StepExports>(store_.get(), &metrics_, &room_, directory_ / "dump", 022, 1);
-    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, exports_.get(), SessionsOptions());
-    exports_->Connect(sessions_.get());
+    MonitorParts parts{.store = store_.get(), .metrics = &metrics_, .watched = {}};
+    parts.files.dump_path = directory_ / "dump";
+    parts.room = &room_;
+    monitors_ = std::make_unique<StepMonitors>(StandardMonitors(), parts);
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), SessionsOptions());
+    EXPECT_TRUE(monitors_->Begin(sessions_.get()).ok());
   }
   ~StepExportsTest() override {
-    exports_->Stop();
+    monitors_->Stop();
     sessions_.reset();
   }
 
@@ -38,7 +41,7 @@ class StepExportsTest : public testing::Test {
     ASSERT_TRUE(session.ok()) << session.status();
     ASSERT_TRUE((*session)->Apply(agent.Call(3, name).StepEnd(3).Take()).ok());
     ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
-    ASSERT_TRUE(exports_->AwaitIdle(absl::Seconds(20)));
+    ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
   }
   std::string Dump(int step = 3) const {
     std::ifstream file(directory_ / ("dump/step" + std::to_string(step) + "/rank0/dump.json"));
@@ -51,7 +54,7 @@ class StepExportsTest : public testing::Test {
   Metrics metrics_;
   std::unique_ptr<Store> store_;
   DumpRoom room_{{.dump_path = directory_ / "dump", .data_directory = directory_ / "data"}};
-  std::unique_ptr<StepExports> exports_;
+  std::unique_ptr<StepMonitors> monitors_;
   std::unique_ptr<Sessions> sessions_;
 };
 
@@ -72,7 +75,7 @@ TEST_F(StepExportsTest, AStepIsShownAsItWasCaptured) {
   agent.SettingsChanged("L0").Call(5, "last").StepEnd(5).End();
   ASSERT_TRUE((*session)->Apply(agent.Take()).ok());
   ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
-  ASSERT_TRUE(exports_->AwaitIdle(absl::Seconds(20)));
+  ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
   EXPECT_THAT(Dump(3), HasSubstr("\"level\": \"" + level + "\""));
   EXPECT_THAT(Dump(4), HasSubstr("\"level\": \"mix\""));
   EXPECT_THAT(Dump(5), HasSubstr("\"level\": \"L0\""));
@@ -85,6 +88,18 @@ TEST_F(StepExportsTest, WhatAProcessLeftDoesNotReplaceAStepOfALaterOne) {
   EXPECT_THAT(Dump(), HasSubstr("Torch.later.0"));
   Capture("left too", "another run", 150);
   EXPECT_THAT(Dump(), HasSubstr("Torch.later.0"));
+}
+
+TEST_F(StepExportsTest, AStepThatIsStillOpenIsExportedOnRequest) {
+  ScriptedAgent agent("a", "run");
+  auto session = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(session.ok()) << session.status();
+  ASSERT_TRUE((*session)->Apply(agent.Call(3, "add").Take()).ok());
+  ASSERT_TRUE(store_->database().AwaitDurable(absl::Seconds(20)).ok());
+  monitors_->OnExportRequested(agent.hello().session(), 3);
+  ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
+  EXPECT_EQ(monitors_->waiting(), 0u);
+  EXPECT_THAT(Dump(), HasSubstr("Torch.add.0"));
 }
 
 }  // namespace

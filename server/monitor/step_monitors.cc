@@ -1,7 +1,10 @@
 #include "server/monitor/step_monitors.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "server/monitor/step_exports.h"
 #include "server/monitor/step_watch.h"
 
 namespace msprobe::server {
@@ -16,6 +19,37 @@ void StepMonitors::OnStepFinished(const std::string& session, uint32_t step, v1:
   for (const auto& monitor : monitors_) monitor->OnStepFinished(session, step, state);
 }
 
+void StepMonitors::OnExportRequested(const std::string& session, uint32_t step) {
+  for (const auto& monitor : monitors_) monitor->OnExportRequested(session, step);
+}
+
+void StepMonitors::OnExportAwaited(const std::string& session, uint32_t step) {
+  for (const auto& monitor : monitors_) monitor->OnExportAwaited(session, step);
+}
+
+void StepMonitors::OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) {
+  for (const auto& monitor : monitors_) monitor->OnRankKnown(session, from, to);
+}
+
+absl::Status StepMonitors::Begin(Sessions* sessions) {
+  for (const auto& monitor : monitors_) {
+    if (absl::Status status = monitor->Begin(sessions); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+size_t StepMonitors::waiting() const {
+  size_t waiting = 0;
+  for (const auto& monitor : monitors_) waiting += monitor->waiting();
+  return waiting;
+}
+
+bool StepMonitors::AwaitDone(absl::Duration timeout) const {
+  const absl::Time deadline = absl::Now() + timeout;
+  return std::all_of(monitors_.begin(), monitors_.end(),
+                     [deadline](const auto& monitor) { return monitor->AwaitDone(deadline - absl::Now()); });
+}
+
 void StepMonitors::Forget(const std::string& run) {
   for (const auto& monitor : monitors_) monitor->Forget(run);
 }
@@ -24,6 +58,6 @@ void StepMonitors::Stop() {
   for (const auto& monitor : monitors_) monitor->Stop();
 }
 
-std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch}; }
+std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch, MakeStepExports}; }
 
 }  // namespace msprobe::server
