@@ -15,6 +15,16 @@ pytestmark = pytest.mark.skipif(
 STEPS = 2
 
 
+@pytest.fixture(params=["on", None], ids=["kernels on", "kernels by default"], autouse=True)
+def kernels(request, monkeypatch):
+    """Kernels of our own, which are off by default."""
+    if request.param is None:
+        monkeypatch.delenv("MSPROBE_CUDA_KERNELS", raising=False)
+    else:
+        monkeypatch.setenv("MSPROBE_CUDA_KERNELS", request.param)
+    return request.param
+
+
 def train(directory, *arguments, agent=True, **configuration):
     directory.mkdir(parents=True, exist_ok=True)
     more = ["--agent", "off"]
@@ -38,9 +48,7 @@ def test_nobody_waits_and_no_bit_changes(tmp_path, level, task):
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("kernels", ["on", "off"])
 def test_every_type_and_layout(tmp_path, dump_path, ask, client, monkeypatch, kernels):
-    monkeypatch.setenv("MSPROBE_CUDA_KERNELS", kernels)
     monkeypatch.setenv("MSPROBE_LOG_LEVEL", "0")
     config = write_config(tmp_path / "config.json", dump_path, level="debug")
     done = run_program(PROGRAMS / "on_device_values.py", "--config", config, "--device", "cuda", "--steps", STEPS)

@@ -51,9 +51,9 @@ Candidate* CandidateOf(c10::Device device) {
   return device.is_cuda() && device.index() >= 0 && index < kDevices ? &candidates()[index] : nullptr;
 }
 
-bool SwitchedOff() {
+bool SwitchedOn() {
   const char* const value = std::getenv("MSPROBE_CUDA_KERNELS");
-  return value != nullptr && std::string_view(value) == "off";
+  return value != nullptr && std::string_view(value) == "on";
 }
 
 absl::StatusOr<std::unique_ptr<UnderWay>> Begin(c10::Device device, const CudaDriver& driver) {
@@ -98,7 +98,7 @@ void TryCudaKernels(c10::Device device) noexcept {
   try {
     if (candidate->under_way == nullptr) {
       // A device of CUDA's name without CUDA's driver is one of ROCm.
-      const CudaDriver* const driver = CudaKernels::Built() && !SwitchedOff() ? CudaDriver::Find() : nullptr;
+      const CudaDriver* const driver = CudaKernels::Built() && SwitchedOn() ? CudaDriver::Find() : nullptr;
       candidate->settled = driver == nullptr;
       if (candidate->settled) return;
       absl::StatusOr<std::unique_ptr<UnderWay>> begun = Begin(device, *driver);

@@ -14,7 +14,7 @@ const CudaKernels* CudaKernelsOf(c10::Device device);
 
 // The next step towards that: loads the kernels and launches their trial on a stream of its own, or looks whether the
 // trial has come back. One thread calls it again and again, a thread that is never in a hurry and captures no graphs;
-// under QuietDispatch. Does nothing for devices that are not CUDA's, or with MSPROBE_CUDA_KERNELS=off.
+// under QuietDispatch. Does nothing for devices that are not CUDA's, or without MSPROBE_CUDA_KERNELS=on.
 void TryCudaKernels(c10::Device device) noexcept;
 
 // The kernels are not used again. The reason is logged once. Threads: any.
