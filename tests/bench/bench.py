@@ -2,7 +2,8 @@
 """Runs every benchmark: the cost of capture (overhead.py), many ranks on one server (load.py), comparisons
 (compare.py), probes in compiled models (graph.py), and the microbenchmarks.
 
-bench.py                  all of it, beside mindstudio-probe; 45 minutes. Writes docs/overhead.md, docs/load.md
+bench.py                  all of it, beside mindstudio-probe; 45 minutes. Writes docs/overhead.md, docs/load.md and
+                          docs/figures/
 bench.py --pairs 10       fewer pairs of steps a row
 bench.py --only micro     one part: overhead, load, compare, graph or micro
 """
@@ -41,7 +42,11 @@ def main() -> None:
         if part == "micro":
             code = microbenchmarks()
         else:
-            more = {"overhead": ["--write", "--pairs", str(options.pairs)], "load": ["--write"]}.get(part, [])
+            more = {
+                "overhead": ["--write", "--pairs", str(options.pairs)],
+                "load": ["--write"],
+                "compare": ["--write"],
+            }.get(part, [])
             code = subprocess.run([sys.executable, str(HERE / f"{part}.py"), *more], check=False).returncode
         if code != 0:
             failed.append(part)

@@ -5,12 +5,13 @@
     .venv/bin/python tests/bench/compare.py --only help,3k
 
 Needs the recorded pair (MSPROBE_REFERENCE), and for the real tool its environment (`make oracle`, or MSPROBE_ORACLE).
-On a quiet machine a row over its limit ends the script with 1.
+A row over its limit ends the script with 1. --write keeps the results in docs/figures/compare.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import itertools
 import json
 import math
@@ -26,6 +27,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compare_pairs import repeat_pair
+from figures import keep
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
@@ -247,8 +249,10 @@ def await_rest(directory: pathlib.Path, seconds: float = 120) -> None:
     print(f"the server still works after {seconds:.0f} s; what follows is measured beside that", file=sys.stderr)
 
 
-def ask_all(root: pathlib.Path, wanted: Callable[[str], bool], repeat: int) -> Iterator[str]:
-    """Prints a row a question; gives the names of those over their limit."""
+def ask_all(
+    root: pathlib.Path, wanted: Callable[[str], bool], repeat: int, kept: list[dict[str, object]]
+) -> Iterator[str]:
+    """Prints a row a question, and adds it to kept; gives the names of those over their limit."""
     from msprobe_client.client import Client
 
     with Client(data_dir=root / "data", create=True) as client:
@@ -263,6 +267,8 @@ def ask_all(root: pathlib.Path, wanted: Callable[[str], bool], repeat: int) -> I
             spent = (processor_seconds(pids) - before) / repeat
             row = f"{question.name:<11}{question.what:<30}{'ours':>6}{min(walls):>9.3f}{spent:>9.3f}"
             print(f"{row}{question.wall_limit:>26.1f} s")
+            cost = {"wall": min(walls), "cpu": spent, "wall_limit": question.wall_limit}
+            kept.append({"case": question.name, "what": question.what, "ours": cost})
             if min(walls) > question.wall_limit:
                 yield question.name
 
@@ -272,6 +278,7 @@ def main() -> int:
     parser.add_argument("--ours", action="store_true", help="do not run the real tool")
     parser.add_argument("--only", default="help,3k,30k,fuzzy,tensor,runs,divergence", help="names, separated by commas")
     parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the fastest counts")
+    parser.add_argument("--write", action="store_true", help="write docs/figures/compare.json")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     oracle = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle"))
@@ -280,6 +287,7 @@ def main() -> int:
     has_oracle = (oracle / "bin" / "msprobe").exists() and not arguments.ours
     root = pathlib.Path(tempfile.mkdtemp(prefix="msprobe_bench_"))
     over = []
+    kept: list[dict[str, object]] = []
     walls: dict[str, float] = {}
     try:
         real_environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
@@ -296,17 +304,22 @@ def main() -> int:
             print(f"{row}{limit:>18}")
             if best.wall > wall_limit or best.peak_mib > case.peak_limit:
                 over.append(case.name)
+            limits = {"wall_limit": wall_limit, "peak_limit_mib": case.peak_limit}
+            kept.append({"case": case.name, "what": case.what, "ours": dataclasses.asdict(best), **limits})
             if case.theirs:
                 real = measure(case.theirs, real_environment)
+                kept[-1]["real"] = dataclasses.asdict(real)
                 print(f"{'':<41}{'real':>6}{real.wall:>9.2f}{real.cpu:>9.2f}{real.peak_mib:>10.0f}")
             sys.stdout.flush()
         if "runs" in names or "divergence" in names:
-            over += ask_all(root, lambda name: name in names, arguments.repeat)
+            over += ask_all(root, lambda name: name in names, arguments.repeat, kept)
     finally:
         shutil.rmtree(root, ignore_errors=True)
     if over:
         print(f"over the limit: {', '.join(over)} (load {os.getloadavg()[0]:.1f})")
-    return 1 if over and os.getloadavg()[0] < os.cpu_count() else 0  # type: ignore[operator]
+    if arguments.write:
+        keep("compare", kept)
+    return 1 if over else 0
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 """Load of many ranks on one server, both on this machine: sent, stored and dropped records, and their cost.
 
 load.py                       every scenario and the parts that have limits, about six minutes; prints the tables
-load.py --write               and writes build/bench/load.json and docs/load.md
+load.py --write               and writes docs/figures/load.json and docs/load.md
 load.py --only ranks64        one of them (may be given several times); --list names them
 load.py --seconds 5           how long each emits (8 s; overload: --overload-seconds, 40 s)
 load.py --server-flag X       one more flag of the server (may be given several times)
 
 Server and load share the machine's cores, so each number is for both together. Beside them stand the physical limits of
 the disk, measured just before: synced 4 KiB writes a second and MB/s of a synced sequential write.
+
+It ends with 1 where a measured limit is missed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ import threading
 import time
 from pathlib import Path
 
-from load_limits import busy, limits_table, measure_parts, measure_starts
+from figures import keep, machine, today
+from load_limits import busy, limits_table, measure_parts, measure_starts, missed_limits
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -252,7 +255,8 @@ def document(results: dict[str, dict[str, float]], cores: int, before: str) -> s
     small = results.get("small_steps", {})
     return f"""# Load
 
-This page shows the load that one server takes. `tests/bench/load.py --write` writes it (a part of `make bench`).
+This page shows the load that one server takes. `tests/bench/load.py --write` writes it (a part of `make bench`), and
+its numbers to [figures/load.json](figures/load.json). Measured on {today()} on {machine()}.
 
 The load generator has the agent's own transport; server and load share the machine's {cores} cores. Each rank
 replays one training step of a small Qwen2, recorded with mindstudio-probe ({first["tensors_a_step"]} tensors in API
@@ -321,9 +325,7 @@ def main() -> None:
         print(limits_table(results))
     print(table(results))
     if options.write:
-        out = ROOT / "build" / "bench"
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "load.json").write_text(json.dumps(results, indent=1) + "\n")
+        keep("load", results)
         (ROOT / "docs" / "load.md").write_text(document(results, os.cpu_count() or 1, before))
     if large:
         raise SystemExit(
@@ -333,6 +335,8 @@ def main() -> None:
         raise SystemExit(f"load: some reads failed: {', '.join(failed)}")
     if short or undrained:
         raise SystemExit(f"load: lost without being asked to: {', '.join(short) or 'not drained in time'}")
+    if missed := missed_limits(results):
+        raise SystemExit("load: limits are missed: " + "; ".join(missed))
 
 
 if __name__ == "__main__":

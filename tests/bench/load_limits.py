@@ -185,6 +185,19 @@ def limits_table(results: Results) -> str:
     return "\n".join(lines)
 
 
+def missed_limits(results: Results) -> list[str]:
+    """What was measured and does not hold."""
+    missed = []
+    for limit in LIMITS:
+        try:
+            value = limit.value(results)
+        except KeyError:
+            continue
+        if not limit.holds(value):
+            missed.append(f"{limit.what}: {limit.form.format(value)}, limit {limit.limit}")
+    return missed
+
+
 def busy() -> str:
     """The machine's load just before, in words."""
     return f"{os.getloadavg()[0]:.1f}"
