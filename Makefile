@@ -69,8 +69,13 @@ chaos: build tests chaos-programs ## servers and agents killed, frozen, cut off 
 wheels: cpp ## the three wheels in dist/
 	@$(RUN) scripts/make_wheels.py
 
-nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, the chaos suite, fuzzers, bench
+properties: build tests oracle ## property tests with a fresh seed, which is printed (MSPROBE_SEED), and more examples (MSPROBE_EXAMPLES)
+	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q \
+	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
+
+nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, chaos, fuzzers, property tests, bench
 	@$(RUN) scripts/run_suites.py sanitize tsan chaos
+	@$(MAKE) properties
 	@$(MAKE) fuzz
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/bench.py
@@ -150,4 +155,4 @@ vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
 .PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image lint lint-tools nightly \
-  operate-packages operate-tools oracle package sanitize test test-operate test-tools test-vllm tests tsan venv vllm wheels
+  operate-packages operate-tools oracle package properties sanitize test test-operate test-tools test-vllm tests tsan venv vllm wheels

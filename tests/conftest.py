@@ -14,6 +14,11 @@ from harness.dumps import write_config
 from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run, wait_for_servers_to_leave
 
 
+def pytest_terminal_summary(terminalreporter):
+    if "harness.drawn" in sys.modules:
+        terminalreporter.line(sys.modules["harness.drawn"].SAID)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def shared_memory_is_given_back(tmp_path_factory):
     """Removes the files of killed programs, which would wait to be adopted."""

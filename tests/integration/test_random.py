@@ -1,36 +1,27 @@
 """Models, argument trees and filters drawn at random: nothing raises, no bit changes, and the dump is right.
 
 A run without the agent writes down the expected dump (programs/random_models.py), in an encoding written from its
-documentation (programs/encoding.py). Set MSPROBE_EXAMPLES for more examples than the default.
+documentation (programs/encoding.py).
 """
 
 import itertools
 import json
-import os
 import sys
 
 import pytest
+from harness.drawn import drawn
 from harness.dumps import rank_directory, read_dump, write_config
 from harness.fork_server import ForkServer
 from harness.processes import PROGRAMS
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(PROGRAMS))
 import encoding
 import random_values
 
-EXAMPLES = int(os.environ.get("MSPROBE_EXAMPLES", "25"))
 STEPS = 4  # of one process
-BOUNDED = settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    derandomize="MSPROBE_EXAMPLES" not in os.environ,  # every change is tested with the same draws, nights with others
-    # A failure is made smaller at night alone: that takes hundreds of runs.
-    phases=[Phase.generate, Phase.shrink] if "MSPROBE_EXAMPLES" in os.environ else [Phase.generate],
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
+EXAMPLES = 25
 
 # Risk levels by the bare name, of the functions that random_models.py calls.
 HIDDEN_AT_FOCUS = {"cat", "split", "clone", "reshape", "transpose", "unsqueeze"}
@@ -221,7 +212,7 @@ def with_keys(entries, data_mode):
 
 
 @pytest.mark.timeout(1800)
-@BOUNDED
+@drawn(EXAMPLES)
 @given(
     steps=st.lists(calls, min_size=STEPS, max_size=STEPS),
     mode=st.sampled_from(["statistics", "statistics", "md5", "xor"]),
@@ -280,7 +271,7 @@ def kept(outcome, level, risk, patterns_):
 
 
 @pytest.mark.timeout(1800)
-@BOUNDED
+@drawn(EXAMPLES)
 @given(
     steps=st.lists(models, min_size=STEPS, max_size=STEPS),
     level=st.sampled_from(["L0", "L1", "mix", "mix"]),

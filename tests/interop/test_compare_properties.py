@@ -9,7 +9,8 @@ import sys
 
 import numpy
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from harness.drawn import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -134,15 +135,7 @@ def lost(name, target, golden):
 
 @pytest.mark.parametrize("dtype", FLOATS + FLOATS8 + WHOLE + COMPLEX)
 def test_every_metric_and_verdict_of_made_up_pairs(compare, dtype):
-    # The same pairs at every run; a failing batch names its pair, so nothing is shrunk.
-    @settings(
-        max_examples=12,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=True,
-        database=None,
-        phases=[Phase.generate],
-    )
+    @drawn(12)
     @given(st.lists(pairs(dtype), min_size=6, max_size=12))
     def check(batch):
         rows = compare(batch)
