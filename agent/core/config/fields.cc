@@ -133,8 +133,8 @@ constexpr Field kFields[] = {
      .access = {.read = &ReadRiskLevel, .give = &GiveChoice<&Config::risk_level>},
      .description =
          "Which APIs are recorded where neither `scope` nor `list` is given: `CORE`, matrix products, "
-         "convolutions, norms, attention and linear; `FOCUS`, all but views and casts; `ALL`, `\"\"` or null, "
-         "every listed API.",
+         "convolutions, norms, attention, linear, communication and fused operators; `FOCUS`, all but views and casts; "
+         "`ALL`, `\"\"` or null, every listed API.",
      .wrong = R"("low")",
      .takes_null = true},
     {.name = "custom_op_namespaces",

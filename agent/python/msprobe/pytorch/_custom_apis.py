@@ -6,7 +6,7 @@ from typing import Any
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe._common.swaps import Swap, read_names, stand_in
-from msprobe.pytorch.interception import Interception, make_api
+from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
 _NAMES = Path(__file__).parent / "api_names.txt"
 
@@ -29,8 +29,7 @@ class CustomApis:
         if not callable(original):
             found = "none of that name" if original is None else repr(original)
             raise MsprobeError(f"api is {api!r}; it should name a callable of {owner}, which has {found}")
-        sections = read_names(_NAMES.read_text(encoding="utf-8"))
-        risk = next((level for level in ("CORE", "LOW") if api in sections[f"risk {level}"]), "FOCUS")
+        risk = risk_levels(read_names(_NAMES.read_text(encoding="utf-8"))).get(api, "FOCUS")
         swaps = self._swaps[id(module), api] = stand_in(module, api, make_api(f"{prefix or owner}.{api}", risk))
         self._interception.add(swaps)
         log.info(f"Custom api registered: {owner}.{api}")

@@ -209,7 +209,7 @@ class Interception:
             return
         self._prepared_apis = True
         sections = read_names((Path(__file__).parent / "api_names.txt").read_text(encoding="utf-8"))
-        risks = {name: level for level in ("CORE", "LOW") for name in sections[f"risk {level}"]}
+        risks = risk_levels(sections)
         seen: dict[int, str] = {}
         for prefix, owner, name, function in self._functions(sections):
             last = name.rsplit(".", 1)[-1]
@@ -271,6 +271,15 @@ class Interception:
                 function = getattr(holder, name.rsplit(".", 1)[-1], None)
                 if function is not None:
                     yield prefix, holder, name, function
+
+
+def risk_levels(sections: dict[str, list[str]]) -> dict[str, str]:
+    """Name -> level of what is not FOCUS. Communication and fused operators are CORE, as in mindstudio-probe."""
+    levels = {name: level for level in ("CORE", "LOW") for name in sections[f"risk {level}"]}
+    for heading, names in sections.items():
+        if heading.split()[0] in ("Distributed", "NPU", "MindSpeed"):
+            levels |= {name.rsplit(".", 1)[-1]: "CORE" for name in names}
+    return levels
 
 
 @functools.cache  # kept for good: hooks on graphs refer to it after the function is no longer intercepted
