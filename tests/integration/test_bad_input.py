@@ -5,6 +5,7 @@ import pathlib
 import sys
 
 import pytest
+import torch
 from harness.dumps import entries, rank_directory, write_config
 from harness.processes import PROGRAMS, run
 
@@ -157,6 +158,12 @@ def test_what_the_records_of_odd_tensors_say(sturdy):
     assert leaf("meta")["shape"] == [2, 3]
     assert leaf("expanded")["shape"] == [1000000]
     assert leaf("released")["shape"] == [4]
+    four_bits = leaf("t_float4_e2m1fn_x2")
+    assert (four_bits["dtype"], four_bits["shape"]) == ("torch.float4_e2m1fn_x2", [3])
+    assert [four_bits.get(key) for key in ("Max", "Min", "Mean", "Norm")] == [None] * 4  # xor has no such keys
+    if "data_name" in four_bits:
+        saved = torch.load(rank_directory(dump_path) / "dump_tensor_data" / four_bits["data_name"])
+        assert saved.dtype == torch.float4_e2m1fn_x2 and saved.view(torch.uint8).tolist() == [0x21, 0x43, 0x65]
     for name in ("python_complex", "bytes", "unfriendly", "a_module", "frozenset", "generator"):
         assert leaf(name) is None, name
     error_log = rank_directory(dump_path) / "dump_error_info.log"

@@ -21,7 +21,7 @@ AGENTS = {
     "mix tensor": ("on", "mix", {"task": "tensor"}),
     "mix md5 tensor": ("on", "mix", {"task": "tensor", "section": {"summary_mode": "md5"}}),
 }
-NETS = ("qwen2", "two_path", "encoder", "qwen2 checkpointing", "conv", "decode")
+NETS = ("qwen2", "two_path", "data parallel", "encoder", "qwen2 checkpointing", "conv", "decode")
 
 
 @pytest.fixture(scope="module")

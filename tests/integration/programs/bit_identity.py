@@ -99,8 +99,8 @@ def train_qwen2(agent, steps, checkpointing=False):
     return watch(agent, model, steps, body)
 
 
-def train_two_path(agent, steps):
-    model = nets.two_path()
+def train_two_path(agent, steps, wrap=lambda model: model):
+    model = wrap(nets.two_path())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
     def body(step):
@@ -174,6 +174,8 @@ def main():
     found = {
         "qwen2": train_qwen2(agent, options.steps),
         "two_path": train_two_path(agent, options.steps),
+        # On one device, as everywhere without CUDA: torch makes replicas with CUDA's communication alone.
+        "data parallel": train_two_path(agent, options.steps, torch.nn.DataParallel),
         "encoder": run_encoder(agent, options.steps),
         "qwen2 checkpointing": train_qwen2(agent, options.steps, checkpointing=True),
         "conv": train_conv(agent, options.steps),

@@ -62,6 +62,7 @@ def values():
     }
     for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"):
         found[f"t_{name}"] = torch.tensor([1.0, 2.0, 4.0]).to(getattr(torch, name))
+    found["t_float4_e2m1fn_x2"] = torch.tensor([0x21, 0x43, 0x65], dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
     found.update(
         sparse_coo=dense.to_sparse(),
@@ -130,7 +131,9 @@ def describe(value):
         if value.layout == torch.strided and not value.is_meta and not value.is_quantized and not value.is_nested:
             size = value.untyped_storage().nbytes()
             text += f" {size} bytes"
-            if size:
+            if size and value.dtype == torch.float4_e2m1fn_x2:
+                text += f" {value.view(torch.uint8).tolist()}"  # the only thing that can be done with it
+            elif size:
                 text += f" {value.clone().flatten().tolist()[:3]}"
         return text
     return type(value).__name__
