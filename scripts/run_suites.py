@@ -48,7 +48,13 @@ TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
 TSAN_TESTS = (
     *("core_background_thread_test", "core_pool_test", "core_dictionary_test", "core_fragment_queue_test"),
     *("core_memory_budget_test", "core_payload_pool_test", "core_shared_file_test", "core_session_memory_test"),
-    *("core_connection_test", "core_left_session_test", "core_outbox_test", "core_packer_test", "core_queue_drain_test"),
+    *(
+        "core_connection_test",
+        "core_left_session_test",
+        "core_outbox_test",
+        "core_packer_test",
+        "core_queue_drain_test",
+    ),
     *("core_batch_upload_test", "core_payload_upload_test", "core_session_test", "core_session_payloads_test"),
     *("core_spool_test", "core_waiters_test"),
     *("stats_checksum_test", "stats_kernels_test", "stats_statistics_test", "stats_write_watch_test"),

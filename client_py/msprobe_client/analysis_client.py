@@ -157,6 +157,8 @@ def overflow(message: analysis_pb2.Overflow) -> Overflow:
         stack=tuple(message.stack),
         collectives_before=message.collectives_before,
         first=message.first,
+        entry_json=message.entry_json,
+        modules=tuple(message.modules),
     )
 
 

@@ -409,16 +409,22 @@ class Client:
         name: str | None = None,
         limit: int = 0,
         follow: bool = False,
+        with_entries: bool = False,
         progress: Progress = _nothing,
     ) -> Iterator[Overflow]:
         """Where NaN and infinity come from, then the first of these again, with first set. Nothing: all is finite.
 
         source: a run, or a dump directory or dump.json of this machine. limit: of each step and rank, 0 for all.
         follow: of a run, go on with steps as they complete until none of its sessions is open; nothing is repeated.
+        with_entries: the first of each step and rank has its entry_json and its modules.
         """
         with analysis_client.sources(self, (source,), local=self._local) as (side,):
             request = analysis_pb2.OverflowRequest(
-                source=side, scope=analysis_client.scope(steps, ranks, name), limit=limit, follow=follow
+                source=side,
+                scope=analysis_client.scope(steps, ranks, name),
+                limit=limit,
+                follow=follow,
+                with_entries=with_entries,
             )
             for response in self._items(lambda: self._analysis.Overflow(request)):
                 if response.WhichOneof("kind") == "progress":

@@ -179,6 +179,8 @@ class Overflow:
     stack: tuple[str, ...]
     collectives_before: int
     first: bool  # the first of the whole answer
+    entry_json: str = ""  # the operation's value in dump.json, where it was asked for
+    modules: tuple[str, ...] = ()  # around the operation, the outermost first; the operation last
 
     def __str__(self) -> str:
         """One sentence: what happened."""

@@ -33,6 +33,7 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
     """Trend, Find, PreviewTensor and Overflow, for a server with `requests`, `hold` and `cancelled`."""
 
     requests: list[Any]
+    overflow_entry: analysis_pb2.Overflow
     hold: threading.Event
     cancelled: threading.Event
 
@@ -106,7 +107,10 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
         """One origin of step 0, and once let go one of step 1; the first again unless the stream follows the run."""
         self.requests.append(request)
         context.add_callback(self.cancelled.set)
-        yield analysis_pb2.OverflowResponse(overflow=overflow(0))
+        origin = overflow(0)
+        if request.with_entries:
+            origin.MergeFrom(self.overflow_entry)
+        yield analysis_pb2.OverflowResponse(overflow=origin)
         self.hold.wait()
         yield analysis_pb2.OverflowResponse(overflow=overflow(1))
         if not request.follow:

@@ -18,6 +18,7 @@ import grpc
 from fake_analysis import RANK0, RANK1, FakeAnalysis
 
 from msprobe_client.proto import (
+    analysis_pb2,
     analysis_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
@@ -118,6 +119,7 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
         self.info = control_pb2.ServerInfo(
             server_id="abc", version="0.1.0", durability=ingest_pb2.DURABILITY_SYNC, storage_format=1
         )
+        self.overflow_entry = analysis_pb2.Overflow()  # joins the first origin where entries are asked for
         self.hold = threading.Event()  # once set, streams go on past their first answer
         self.hold.set()
         self.cancelled = threading.Event()

@@ -194,12 +194,11 @@ def test_overflow_follows_a_run_as_it_goes(server: FakeServer) -> None:
 
 def test_overflow_writes_the_mindstudio_file_of_a_run(ask: Run, server: FakeServer, tmp_path: Path) -> None:
     entry = {"input_args": [], "output": [{"type": "torch.Tensor", "Max": float("nan")}]}
-    server.export_chunks = [
-        ("step0/rank0/dump.json", json.dumps({"data": {"Functional.linear.0.forward": entry}}).encode(), True),
-        ("step0/rank0/construct.json", b'{"Functional.linear.0.forward": "Module.a", "Module.a": null}', True),
-        ("step0/rank0/stack.json", b'{"0": [["Functional.linear.0.forward"], ["File a.py"]]}', True),
-    ]
+    server.overflow_entry = analysis_pb2.Overflow(
+        entry_json=json.dumps(entry), modules=["Module.a", "Functional.linear.0.forward"], stack=["File a.py"]
+    )
     result = ask("overflow", "training", "--anomalies", tmp_path / "out")
+    assert server.requests[-1].with_entries
     assert result.returncode == 1, result.stderr
     told, saved = result.stdout.splitlines()[-2:]
     assert told.startswith("first: step 0 rank0") and saved.endswith(".json")

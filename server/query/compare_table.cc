@@ -20,6 +20,16 @@ TrainingBackend BackendOf(const v1::CompareTableRequest& request) {
   }
 }
 
+// Before rows are taken away from the table.
+void AddMessages(const StepTable& table, google::protobuf::RepeatedPtrField<v1::PointToPoint>& messages) {
+  for (const PointToPoint& each : table.messages) {
+    v1::PointToPoint& message = *messages.Add();
+    message.set_name(std::string(table.rows[each.row].name));
+    message.set_op(std::string(each.op));
+    message.set_peer(each.peer);
+  }
+}
+
 absl::Status SendTable(const CompareOptions& options, TrainingBackend backend, const PlacePair& pair, StepPair& steps,
                        const Send<v1::TableChunk>& send) {
   v1::TableChunk chunk;
@@ -27,18 +37,20 @@ absl::Status SendTable(const CompareOptions& options, TrainingBackend backend, c
   *chunk.mutable_rank() = RankOfPlace(pair.target);
   // The table that aligns a training step with an inference step is no debug.json.
   chunk.set_debug(backend == TrainingBackend::kNone && steps.target->table().debug);
+  v1::TableChunk last = chunk;
+  AddMessages(steps.target->table(), *last.mutable_target_messages());
+  AddMessages(steps.golden->table(), *last.mutable_golden_messages());
   auto counts = WriteMindstudioComparison(options, backend, steps, [&](std::string& content) -> absl::Status {
     chunk.mutable_content()->swap(content);
     return send(chunk) ? absl::OkStatus() : PeerGone();
   });
   if (!counts.ok()) return counts.status();
-  chunk.clear_content();
-  chunk.set_last(true);
-  chunk.set_rows(counts->rows);
-  chunk.set_warnings(counts->warnings);
-  chunk.set_errors(counts->errors);
-  chunk.set_target_only(counts->target_only);
-  return send(chunk) ? absl::OkStatus() : PeerGone();
+  last.set_last(true);
+  last.set_rows(counts->rows);
+  last.set_warnings(counts->warnings);
+  last.set_errors(counts->errors);
+  last.set_target_only(counts->target_only);
+  return send(last) ? absl::OkStatus() : PeerGone();
 }
 
 }  // namespace

@@ -140,6 +140,14 @@ absl::StatusOr<std::unique_ptr<TableSource>> OpenedSource::Read(const Place& pla
   return ReadDumpTable(files_.at(place), reading);
 }
 
+absl::StatusOr<EntryText> OpenedSource::ReadEntry(const Place& place, std::string_view name) const {
+  const auto found = steps_.find(place);
+  if (found == steps_.end()) return ReadEntryText(files_.at(place), name);
+  auto records = view_->Records(*found->second);
+  if (!records.ok()) return records.status();
+  return ReadEntryText(**records, name);
+}
+
 bool OpenedSource::HasNonFinite(const Place& place) const {
   const auto found = steps_.find(place);
   return found != steps_.end() && found->second->row.nan_tensors() + found->second->row.inf_tensors() > 0;

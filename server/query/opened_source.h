@@ -14,6 +14,7 @@
 #include "server/analysis/table/step_tables.h"
 #include "server/importer/dump_layout.h"
 #include "server/query/analysis_context.h"
+#include "server/query/entry_text.h"
 #include "server/shards/run_view.h"
 #include "server/stored/stored_tiles.h"
 
@@ -32,6 +33,9 @@ class OpenedSource final : public StepTables {
   bool HasNonFinite(const Place& place) const override;
   std::optional<TileSource::Step> FindStored(const Place& place) const override;
   const TileSource* tiles() const override { return view_ == nullptr ? nullptr : &tiles_; }
+
+  // `place` is one of places(). Errors as ReadEntryText and RunView::Records.
+  absl::StatusOr<EntryText> ReadEntry(const Place& place, std::string_view name) const;
 
   // Of a run: sessions that have neither ended nor been lost.
   uint32_t open_sessions() const { return view_ == nullptr ? 0 : view_->open_sessions(); }

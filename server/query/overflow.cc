@@ -123,12 +123,20 @@ class Search {
     const StepTable& table = (*step)->table();
     v1::OverflowResponse response;
     uint32_t sent = 0;
+    bool first_of_place = true;
     for (const OverflowOrigin& origin : origins_[place.second].In(place.first, table)) {
       const std::string name(table.entries[origin.entry].name);
       const std::string& glob = request_.scope().name_glob();
       if (!glob.empty() && fnmatch(glob.c_str(), name.c_str(), 0) != 0) continue;
       if (request_.limit() != 0 && ++sent > request_.limit()) break;
       *response.mutable_overflow() = Message(origin, table, place);
+      if (request_.with_entries() && first_of_place) {
+        auto entry = source.ReadEntry(place, name);
+        if (!entry.ok()) return entry.status();
+        response.mutable_overflow()->set_entry_json(std::move(entry->json));
+        for (std::string& module : entry->modules) response.mutable_overflow()->add_modules(std::move(module));
+      }
+      first_of_place = false;
       if (first_origin_.Take(place.first, origin)) first_ = response.overflow();
       if (!send_(response)) return PeerGone();
     }

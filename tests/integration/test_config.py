@@ -104,7 +104,14 @@ def test_the_schema_has_the_default_and_refuses_what_the_document_does(field, de
     "config",
     [
         {},
-        {"$schema": "./config.schema.json", "task": None, "level": None, "rank": None, "statistics": None, "load": None},
+        {
+            "$schema": "./config.schema.json",
+            "task": None,
+            "level": None,
+            "rank": None,
+            "statistics": None,
+            "load": None,
+        },
         {"task": "statistics", "level": "mix", "rank": [0, "1-3"], "step": ["5"], "dump_enable": False},
         {"statistics": {"scope": ["Module.a.Linear.forward.0", "Module.b.Linear.backward.1"]}, "level": "L0"},
         {"statistics": {"list": ["relu", r"name-regex(^Torch\.)"], "tensor_list": ["relu"], "data_mode": ["output"]}},

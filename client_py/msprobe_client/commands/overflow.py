@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
@@ -14,7 +13,6 @@ from msprobe_client.commands.sides import NameGlob, SourceOf, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
-    from msprobe_client.client import Client
     from msprobe_client.comparison import Overflow
 
 EXAMPLES = (
@@ -70,6 +68,7 @@ def run(
                 name=name,
                 limit=limit,
                 follow=follow,
+                with_entries=anomalies is not None,
                 progress=advance,
             )
 
@@ -85,7 +84,7 @@ def run(
                 origin = next(iter(every if follow else first), None)
                 notes = [] if every else ["everything is finite"]
                 if anomalies is not None:
-                    notes += _write_anomalies(client, source, every, anomalies)
+                    notes += _write_anomalies(every, anomalies)
                 return Ending(
                     notes=notes,
                     facts={"first": None if origin is None else _row(origin)},
@@ -103,21 +102,11 @@ def _told(origin: Overflow) -> list[str]:
     return [f"first: {origin}", *(f"  {line}" for line in show.stack(origin.stack))]
 
 
-def _write_anomalies(client: Client, source: str, found: list[Overflow], output: Path) -> list[str]:
-    """Writes the files, and gives a line that names them. A run's step is exported for that."""
-    from msprobe_client.analysis_client import RUN_PREFIX, is_path
+def _write_anomalies(found: list[Overflow], output: Path) -> list[str]:
+    """Writes the file, and gives a line that names it."""
     from msprobe_client.compat.overflow_command import first_of_each_rank, write_anomalies
 
-    chosen = first_of_each_rank(found)
-    with tempfile.TemporaryDirectory(prefix="msprobe-overflow-") as scratch:
-        root = Path(source)
-        if chosen and not is_path(source):
-            root = Path(scratch)
-            run = source.removeprefix(RUN_PREFIX)
-            client.export(
-                run, root, steps=[chosen[0].step], ranks=[item.rank for item in chosen], tensors=False, force=True
-            )
-        path = write_anomalies(root if root.is_dir() else root.parent, chosen, output)
+    path = write_anomalies(first_of_each_rank(found), output)
     return [] if path is None else [f"The analyze result is saved in: {path}"]
 
 

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msprobe_client.compat.point_to_point import Message, dump_of, messages_of
 from msprobe_client.compat.result_files import result_file_names
 from msprobe_client.compat.result_table import BENCH_STATISTICS, NPU_STATISTICS, ResultTable
-from msprobe_client.decode import rank as rank_of
 from msprobe_client.output.whole_file import whole_file
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
+    from msprobe_client.proto.analysis_pb2 import PointToPoint
 
 _METRICS = ("MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr", "NormRelativeErr")
 _LIMIT_PERCENT = 50.0
@@ -45,17 +44,17 @@ class Differing:
 class _RankJson:
     """A table's form; keeps the first difference."""
 
-    def __init__(self, target: Path, golden: Path) -> None:
+    def __init__(self) -> None:
         self.first: Differing | None = None
-        self._sides = {"NPU": target, "Bench": golden}
-        self._messages: dict[str, dict[str, Message]] = {}
+        self._messages: dict[str, dict[str, PointToPoint]] = {}
         self._names = result_file_names("json")
 
     def file_name(self, chunk: Any) -> str:
-        """Name of the next table's file; reads the table's peers."""
-        for side, directory in self._sides.items():
-            dump = dump_of(directory, chunk.step, rank_of(chunk.rank))
-            self._messages[side] = messages_of(dump) if dump is not None else {}
+        """Name of the next table's file; keeps the table's messages."""
+        self._messages = {
+            "NPU": {message.name: message for message in chunk.target_messages},
+            "Bench": {message.name: message for message in chunk.golden_messages},
+        }
         return self._names(chunk)
 
     def write(self, table: Path, target: Path) -> None:
@@ -76,9 +75,9 @@ class _RankJson:
     def _peers(self, row: dict[str, Any]) -> dict[str, Any]:
         """The sends and receives of the row's tensors, each with its own row."""
         peers: dict[str, Any] = {}
-        for what in Message._fields:
-            for side in self._sides:
-                message = self._messages[side].get(row[f"{side} Name"])
+        for what in ("op", "peer"):
+            for side, messages in self._messages.items():
+                message = messages.get(row[f"{side} Name"])
                 peers[f"{side} P2POp {what}"] = "None" if message is None else getattr(message, what)
         return peers
 
@@ -88,7 +87,7 @@ def write_first_difference(
 ) -> Iterator[str]:
     """Writes the files, and gives each path when its file is there. Without a difference there is no diff_analyze file.
     """
-    form = _RankJson(target, golden)
+    form = _RankJson()
     first: dict[str, Differing] = {}
     for report in client.compare_tables(
         str(target),

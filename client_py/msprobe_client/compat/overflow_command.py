@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msprobe_client.compat.compare_command import guarded
-from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.errors import InvalidArgument
 from msprobe_client.examples import plain
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def _check(step: Path, output: Path) -> None:
     if not step.is_dir():
         raise InvalidArgument(f"{step} is not a directory; name a step with rank0, rank1, ... in it")
     with tempfile.TemporaryDirectory(prefix="msprobe-overflow-") as scratch, Client(data_dir=scratch) as client:
-        found = [item for item in client.overflow(step.resolve()) if not item.first]
-    path = write_anomalies(step, first_of_each_rank(found), output)
+        found = [item for item in client.overflow(step.resolve(), with_entries=True) if not item.first]
+    path = write_anomalies(first_of_each_rank(found), output)
     print(
         f"The analyze result is saved in: {path}" if path else "No operation makes NaN or infinity of finite numbers."
     )
@@ -68,8 +68,8 @@ def first_of_each_rank(found: list[Overflow]) -> list[Overflow]:
     return [item for item in of_step if item.collectives_before == least]
 
 
-def write_anomalies(step: Path, found: list[Overflow], output: Path) -> Path | None:
-    """anomaly_analyze_{ns}.json of dump directories under step; None: nothing to write."""
+def write_anomalies(found: list[Overflow], output: Path) -> Path | None:
+    """Writes anomaly_analyze_{ns}.json of origins that have their entries; None: nothing to write."""
     if not found:
         return None
     from msprobe_client.output.whole_file import whole_file
@@ -77,58 +77,18 @@ def write_anomalies(step: Path, found: list[Overflow], output: Path) -> Path | N
     nodes: dict[str, list[Any]] = {}
     for item in found:
         name = f"rank_{item.rank.number if item.rank.kind == 'rank' else 0}"
-        nodes.setdefault(name, []).append(_node(_directory(step, item), item))
+        nodes.setdefault(name, []).append(_node(item))
     path = output / f"anomaly_analyze_{time.time_ns()}.json"
     with whole_file(path) as scratch:
         scratch.write_text(json.dumps(nodes, indent=2), encoding="utf-8")
     return path
 
 
-def _directory(step: Path, item: Overflow) -> Path:
-    for candidate in (step / str(item.rank), step / f"step{item.step}" / str(item.rank), step / "rank", step):
-        if (candidate / "dump.json").is_file():
-            return candidate
-    raise DataError(f"{step}: the dump.json of step {item.step} {item.rank} is not there any more")
-
-
-def _node(directory: Path, item: Overflow) -> dict[str, Any]:
-    record = _read(directory / "dump.json").get("data", {}).get(item.op, {})
-    parents = _read(directory / "construct.json")
+def _node(item: Overflow) -> dict[str, Any]:
+    record = json.loads(item.entry_json) if item.entry_json else {}
     return {
         "op_name": item.op,
         "data_info": {part: record[part] for part in _PARTS if part in record},
-        "construct_info": _chain(parents, item.op),
-        "stack_info": _stack(_read(directory / "stack.json"), item.op),
+        "construct_info": list(item.modules),
+        "stack_info": list(item.stack),
     }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise DataError(f"{path} is not JSON: {error}") from None
-    return found if isinstance(found, dict) else {}
-
-
-def _chain(parents: dict[str, Any], name: str) -> list[str]:
-    """The record and the modules around it, outermost first."""
-    found: list[str] = []
-    at: Any = name
-    while isinstance(at, str) and at and at not in found:
-        found.append(at)
-        at = parents.get(at)
-        if isinstance(at, list):  # with Megatron's micro steps: name and number
-            at = at[0] if at else None
-    return found[::-1]
-
-
-def _stack(stacks: dict[str, Any], name: str) -> list[str]:
-    """Reads both forms: {op: lines} and {number: [ops, lines]}."""
-    if name in stacks:
-        return list(stacks[name])
-    for group in stacks.values():
-        if isinstance(group, list) and len(group) == 2 and isinstance(group[0], list) and name in group[0]:
-            return list(group[1])
-    return []
