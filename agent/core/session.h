@@ -16,7 +16,7 @@
 
 namespace msprobe::core {
 
-// What happens to new records when the memory ceiling is reached, because the server is slow or gone.
+// The fate of new records while the memory ceiling is reached, because the server is slow or gone.
 enum class LossPolicy : uint8_t {
   // Default. The oldest batches go to a file in spool_directory, up to spool_quota_bytes; after that as kStall.
   kSpool = 0,
@@ -38,7 +38,7 @@ struct CaptureSettings {
   bool high_precision = false;
 };
 
-// Where records go and what the session may use, as a configuration says.
+// The destination of records, and the resources that the session may use, as a configuration says.
 struct SessionConfig {
   std::string server;  // "host:port" or "unix:/path"; empty: finds or starts the embedded server of settings.dump_path
   ServerAccess access;

@@ -98,8 +98,8 @@ class SessionMemory : public std::enable_shared_from_this<SessionMemory> {
                                                                size_t room, const SessionOrigin& origin);
 
   struct Left;
-  // Takes over what a dead process left. Errors: see SharedFile::TakeOver. DataLoss: the file is damaged or has an
-  // unknown format; it stays as it is.
+  // Takes over the memory that a dead process left. Errors: see SharedFile::TakeOver. DataLoss: the file is damaged or
+  // has an unknown format; it stays as it is.
   static absl::StatusOr<Left> TakeOver(const std::string& path, const std::string& link);
   // The process may be alive. DataLoss, NotFound, PermissionDenied as above.
   static absl::StatusOr<SessionOrigin> ReadOrigin(const std::string& path);

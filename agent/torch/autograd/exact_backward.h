@@ -14,10 +14,10 @@ namespace msprobe::capture {
 
 // One call of a module whose tensors pass through autograd nodes of ours ("backward": "exact").
 //
-// A node that does nothing stands where the tensors go in, and one where they come out, so that what the module itself
-// adds to a gradient is told from what others add, however its tensors are used. That is what full backward hooks do:
-// the graph is another one, gradients may be accumulated in another order, and their last bits may differ. Tensors keep
-// their memory; they may be changed in place.
+// One node that does nothing stands where the tensors go in, and another where they come out. So the module's own part
+// of a gradient is known, however its tensors are used. Full backward hooks work in the same way. The graph is another
+// one, so gradients may be accumulated in another order, and their last bits may differ. Tensors keep their memory;
+// they may be changed in place.
 //
 // Threads: PassInputs and PassOutputs on the calling thread; the hooks on autograd's threads.
 class ExactBackward final : public OpenBackward {

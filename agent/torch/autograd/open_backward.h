@@ -5,7 +5,7 @@
 
 namespace msprobe::capture {
 
-// A module's backward that has begun and is not complete. Until it ends it is the parent of the records that begin.
+// A module's backward that has begun and is not complete. Until its end it is the parent of the records that begin.
 //
 // Autograd runs the latest of the nodes that are ready on a device first. So when a node runs that is older than the
 // module's call, the module's own nodes on this thread have run: the module has ended, even if no gradient will ever

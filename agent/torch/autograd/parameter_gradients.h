@@ -27,12 +27,12 @@ class ParameterGradients {
   explicit ParameterGradients(std::shared_ptr<Recorder> recorder) : recorder_(std::move(recorder)) {}
   ~ParameterGradients();
 
-  // `parameter` belongs to module record name `module`. Called at each forward of the module; hooks once an accumulator
-  // and module, as a parameter that modules share is recorded in each of them.
+  // `parameter` belongs to module record name `module`. Called at each forward of the module. Sets one hook for each
+  // pair of accumulator and module, because a parameter that modules share is recorded in each of them.
   void Watch(const std::shared_ptr<const std::string>& module, const std::string& name, const at::Tensor& parameter);
 
-  // Parameters were used by these nodes. A gradient is accumulated right after the first of its uses has run backward,
-  // and what the graph has there already done is recorded before it.
+  // These nodes used parameters. A gradient is accumulated right after the first of its uses has run backward; the
+  // nodes that ran before are recorded before it.
   void NoteUses(const std::vector<ParameterUse>& uses);
 
  private:

@@ -12,7 +12,7 @@
 namespace msprobe::capture {
 
 // A device's kernels must pass this trial before their numbers are believed: for every type, elements over several
-// blocks, one element, and the strange ones (NaN, infinities, both zeros, the smallest and the largest), all at
+// blocks, one element, and special values (NaN, infinities, both zeros, the smallest and the largest), all at
 // addresses where no vector begins. The host's own pass over the same bytes gives the expected numbers.
 //
 // Fill host memory; copy it to the device; Launch; copy it back; Judge.

@@ -10,7 +10,7 @@
 
 namespace msprobe::capture {
 
-// One tensor's reading while it is on its way: the device reader's thread settles it, the sender takes it up.
+// The reading of one tensor while it is on its way. The device reader's thread settles it; the sender takes it up.
 //
 // Threads: any.
 class DeviceReading : public core::PendingReading {

@@ -62,8 +62,8 @@ class DeviceBatch {
   std::chrono::steady_clock::time_point opened_;
 };
 
-// The readings of one stream of a device. Each is launched on that stream at the place in its order where the reading
-// was asked for. So nobody waits, and the tensor may change later.
+// Reads the tensors of one stream of a device. A reading is launched on the stream at once, behind the work that makes
+// the tensor. So nobody waits, and the tensor may change later.
 //
 // Invariants:
 // 1. One copy to the host for each batch, and one for each tensor whose bytes do not fit a slab.

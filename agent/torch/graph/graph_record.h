@@ -27,7 +27,7 @@ struct GraphRecord {
     double real = 0;
     ProbeTable* table = nullptr;  // kProbe
     bool requires_grad = false;   // kProbe: as traced
-    // kProbe of a parameter, which is read only when it may have changed: what it was last. Null: not a parameter.
+    // kProbe of a parameter: its last reading. It is read again only when it may have changed. Null: not a parameter.
     std::shared_ptr<TensorReading> last;
     at::Tensor tensor;  // kTensor: read when the step ends (a parameter)
   };
@@ -40,15 +40,15 @@ struct GraphRecord {
   std::vector<Field> enter, exit;
 };
 
-// Emits the records of a step from what the tables have gathered. Each stands with "captured": true and "runs", how
-// often it ran in the step; 0: its graph did not run, and its tensors have no numbers.
+// Emits the records of a step from the readings that the tables have gathered. Each record has "captured": true and
+// "runs", which says how often it ran in the step. With 0 runs its tensors have no numbers: its graph did not run.
 //
 // Not thread-safe; one recorder at a time.
 class GraphStep {
  public:
   explicit GraphStep(std::shared_ptr<Recorder> recorder);
 
-  // A module's beginning and end are apart, with what it calls between them; an API is both at once.
+  // A module begins, makes its calls, and ends. An API begins and ends at once.
   void Begin(const GraphRecord& record);
   void End(const GraphRecord& record);
 

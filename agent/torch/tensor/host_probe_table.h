@@ -10,10 +10,10 @@
 
 namespace msprobe::capture {
 
-// Probes of host tensors: read where the graph stands, by the same pass as eager capture; bytes are kept under the
-// session's memory ceiling, as its loss policy has it.
+// Probes of host tensors. A probe reads its tensor while the graph runs, in the same pass as eager capture. Bytes are
+// kept under the session's memory ceiling, as its loss policy says.
 //
-// Nothing is remembered from one reading to the next: compiled code writes memory again without telling anybody.
+// No reading is remembered for the next one, because compiled code writes memory again without telling anybody.
 class HostProbeTable : public ProbeTable {
  public:
   HostProbeTable(std::shared_ptr<Recorder> recorder, int64_t probes);

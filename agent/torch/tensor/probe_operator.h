@@ -2,11 +2,11 @@
 
 namespace msprobe::capture {
 
-// The operator that a traced graph reads tensors by, whatever it is compiled with:
+// The operator by which a traced graph reads tensors, whichever compiler it goes through:
 //
 //   msprobe::probe(Tensor x, Tensor(a!) slots, int index, int table) -> ()
 //
-// Its schema says that it writes `slots`, so that no compiler leaves it out, moves it or gives its result for another
+// Its schema says that it writes `slots`. So no compiler leaves it out, moves it or reuses its result for another
 // tensor (docs/vllm.md). index: the probe; table: ProbeTable::id(), or a number that no table has, and nothing happens.
 // Kernels: CPU, CUDA and PrivateUse1, which neither allocate on a device nor wait; Meta, which does nothing.
 //

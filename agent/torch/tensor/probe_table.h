@@ -19,13 +19,13 @@ namespace msprobe::capture {
 //   slots[0]                    the switch: 0 turns every probe off, with no new capture
 //   slots[SlotOf(probe)]        how often the probe has run, ever
 //   slots[SlotOf(probe) + 1]    devices: which form the tensor had (its shape, type and place in the table's memory)
-// They are small because a compiler may copy them at each probe (a graph that is made functional does); what is read
-// stands in memory of the table beside them. One tensor for good: a graph holds its address.
+// They are small because a compiler may copy them at each probe (it does when it makes a graph functional). The
+// readings are in other memory of the table. The tensor of slots never changes its address, which graphs hold.
 //
 // Invariants:
 // 1. A probe that did not run since the last Gather has no reading: numbers are never those of an earlier step.
 // 2. Of a probe that ran several times the reading is the last run's, and `runs` says how often.
-// 3. Nothing a probe does is an error of the graph: what fails is counted as a fault of the session.
+// 3. A probe that fails is counted as a fault of the session; it never fails the graph.
 //
 // Threads: Run from any; the rest from one thread, not while a graph runs. Tables live as long as the process.
 class ProbeTable {
@@ -34,7 +34,7 @@ class ProbeTable {
   static constexpr int64_t kSlotsEach = 2;
   static int64_t SlotOf(int64_t probe) { return kSlot0 + kSlotsEach * probe; }
 
-  // A table of `probes` probes. memory_bytes bounds what is kept of tensors on a device.
+  // A table of `probes` probes. memory_bytes bounds the memory on a device.
   // Throws what libtorch throws for a device without room.
   static ProbeTable* Make(std::shared_ptr<Recorder> recorder, c10::Device device, int64_t probes, size_t memory_bytes);
   static ProbeTable* Find(int64_t id);  // null: there is none
@@ -57,8 +57,8 @@ class ProbeTable {
     uint64_t runs = 0;  // between the last Gather and the one before
     TensorReading reading;
   };
-  // Brings what ran since the last call to the host, and says how many probes did; Take gives it, once for each probe,
-  // until Forget.
+  // Brings the readings of the probes that ran since the last call to the host, and returns their number. Take then
+  // returns each reading once, until Forget.
   virtual int64_t Gather() = 0;
   virtual Found Take(int64_t probe) = 0;
   virtual void Forget() = 0;

@@ -8,8 +8,8 @@
 namespace msprobe::capture {
 
 // While it lives, operators that this thread runs go straight to the kernels of a device: no autograd, autocast,
-// functorch, named tensors, modes or tensor subclasses, no lazy conj and neg, no profiler, no inference mode. None of
-// them sees that something ran, and no Python runs.
+// functorch, named tensors, modes or tensor subclasses, no lazy conj and neg, no profiler, no inference mode. All of
+// these see nothing of the operators, and no Python runs.
 class QuietDispatch {
  private:
   static constexpr c10::DispatchKeySet kBelowPython{c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Python};

@@ -30,16 +30,17 @@ namespace msprobe::capture {
 // version. Where the kernel cannot watch, nothing is remembered. Only memory of torch's own allocator is watched:
 // memory that is mapped from files or shared with other processes can change without a write of this process.
 //
-// Remembered are:
-// 1. Tensors whose storage has at least WriteWatch::kSmallest bytes and has outlived a step, and leaves that require
-//    grad at once; outside of grad mode, or frozen, so that nothing is armed that an optimizer is about to write. A
-//    tensor that requires grad in grad mode is not even noted: a training step's activations do not outlive it.
-// 2. Several views of each: an entry is for one data pointer, dtype, shape, strides and lazy bit.
+// Rules:
+// 1. A tensor is remembered if its storage has at least WriteWatch::kSmallest bytes and has outlived a step. A leaf
+// that
+//    requires grad is remembered at once. In grad mode only frozen tensors are, because an optimizer is about to write
+//    the others; these are not even noted, as a training step's activations do not outlive it.
+// 2. Several views of a tensor are remembered. An entry is for one data pointer, dtype, shape, strides and lazy bit.
 // 3. Memory that was written is read again; it is armed again after kPatience steps, twice as many each time.
 // 4. One answer in kVerifyEvery is read again whole. If that differs while the kernel says that nothing was written,
 //    Verify says so and nothing is remembered any more.
 //
-// Thread-safe. Holds weak references to storages: no memory lives longer for being remembered.
+// Thread-safe. Holds weak references to storages, so remembering keeps no memory alive.
 class RememberedStatistics {
  public:
   static constexpr uint64_t kPatience = 8;
