@@ -17,9 +17,9 @@ namespace msprobe::core {
 // How a process shows a server that it may stream to it, and how it knows that it is the right server. The members are
 // paths of files. They are read at every connection, so the files can be replaced while the program runs.
 struct ServerAccess {
-  std::string ca = {};                // PEM; "system": the roots of this machine. Empty: no TLS
-  std::string cert = {}, key = {};    // PEM; both or neither, with ca
-  std::string token_file = {};        // the first word of the file is the token
+  std::string ca = {};              // PEM; "system": the roots of this machine. Empty: no TLS
+  std::string cert = {}, key = {};  // PEM; both or neither, with ca
+  std::string token_file = {};      // the first word of the file is the token
 
   struct Opened {
     std::shared_ptr<grpc::ChannelCredentials> credentials;
