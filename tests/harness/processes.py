@@ -183,7 +183,23 @@ def external_server(socket_path, data_dir, log, *flags):
     command = [binary, "--listen", f"unix:{socket_path}", "--data_dir", data_dir, *flags]
     with Background(command, log) as server:
         server.wait_for(lambda: accepts_connections(socket_path), 30, "the server accepts connections")
+        # These come after the socket, which on a busy machine may be a while.
+        for flag in map(str, flags):
+            name, _, address = flag.partition("=")
+            port = address.rpartition(":")[2]
+            if name in ("--web_listen", "--metrics_listen") and port.isdigit() and int(port):
+                server.wait_for(lambda port=int(port): is_listening(port), 30, f"the server listens at {address}")
         yield server
+
+
+def is_listening(port):
+    """Whether a TCP socket of this machine listens at the port: without a connection, which a server would count."""
+    lines = [
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+    ]
+    return any(int(line[1].rpartition(":")[2], 16) == port and line[3] == "0A" for line in lines)
 
 
 def free_port():
