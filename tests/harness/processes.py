@@ -1,6 +1,7 @@
 """Processes under test: traced programs, servers, and waiting for conditions instead of sleeping."""
 
 import contextlib
+import itertools
 import os
 import pathlib
 import shutil
@@ -184,12 +185,18 @@ def external_server(socket_path, data_dir, log, *flags):
     with Background(command, log) as server:
         server.wait_for(lambda: accepts_connections(socket_path), 30, "the server accepts connections")
         # These come after the socket, which on a busy machine may be a while.
-        for flag in map(str, flags):
-            name, _, address = flag.partition("=")
-            port = address.rpartition(":")[2]
-            if name in ("--web_listen", "--metrics_listen") and port.isdigit() and int(port):
-                server.wait_for(lambda port=int(port): is_listening(port), 30, f"the server listens at {address}")
+        for address, port in http_addresses(flags):
+            server.wait_for(lambda port=port: is_listening(port), 30, f"the server listens at {address}")
         yield server
+
+
+def http_addresses(flags):
+    """(address, port) of the http flags that name a port, written --flag=host:port or --flag host:port."""
+    words = [word for flag in flags for word in str(flag).split("=", 1)]
+    for name, address in itertools.pairwise(words):
+        port = address.rpartition(":")[2]
+        if name in ("--web_listen", "--metrics_listen") and port.isdigit() and int(port):
+            yield address, int(port)
 
 
 def is_listening(port):
