@@ -177,4 +177,9 @@ void Layout::Resolve(DType dtype, bool conjugate, bool negative, char* elements,
   }
 }
 
+std::optional<Layout::Run> Layout::whole(bool resolve) const {
+  if (empty_ || !outer_.empty() || !dense() || !aligned_ || Rewrites(resolve)) return std::nullopt;
+  return Run{first_, static_cast<size_t>(inner_.size)};
+}
+
 }  // namespace msprobe::stats

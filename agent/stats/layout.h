@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "absl/container/inlined_vector.h"
 #include "agent/stats/tensor_view.h"
@@ -30,6 +31,14 @@ class Layout {
 
   uint64_t repeats() const { return repeats_; }
 
+  struct Run {
+    const void* elements;
+    size_t count;
+  };
+  // All elements, where they lie one behind the other, naturally aligned, and no lazy bit changes them (`resolve`:
+  // those count). Nothing: use ForEachRun.
+  std::optional<Run> whole(bool resolve) const;
+
   // Calls sink(const void* elements, size_t count) for consecutive runs of elements. A run has at most `limit_bytes`
   // and is naturally aligned. Long runs are passed in place; others are gathered on the stack. `resolve`: applies the
   // lazy conj and neg bits.
@@ -46,6 +55,9 @@ class Layout {
   // Calls visit(const char* first) for the first element of each innermost dimension.
   template <typename Visit>
   void ForEachInner(Visit&& visit) const;
+
+  bool Rewrites(bool resolve) const { return resolve && (conjugate_ || negative_); }
+  bool dense() const { return inner_.stride == static_cast<int64_t>(element_size_); }
 
   // Copies `count` elements that lie `stride` bytes apart.
   static void Gather(const char* from, int64_t stride, size_t count, size_t element_size, char* to);
@@ -89,11 +101,10 @@ void Layout::ForEachInner(Visit&& visit) const {
 template <typename Sink>
 void Layout::ForEachRun(size_t limit_bytes, bool resolve, Sink&& sink) const {
   if (empty_) return;
-  const bool rewrite = resolve && (conjugate_ || negative_);
+  const bool rewrite = Rewrites(resolve);
   const size_t run = static_cast<size_t>(inner_.size);
-  const bool dense = inner_.stride == static_cast<int64_t>(element_size_);
   constexpr size_t kLongRunBytes = 2048;  // from this size on, a call of the sink costs less than copying the run
-  if (dense && aligned_ && !rewrite && (outer_.empty() || run * element_size_ >= kLongRunBytes)) {
+  if (dense() && aligned_ && !rewrite && (outer_.empty() || run * element_size_ >= kLongRunBytes)) {
     const size_t limit = std::max<size_t>(1, limit_bytes / element_size_);
     ForEachInner([&](const char* from) {
       for (size_t done = 0; done < run;) {

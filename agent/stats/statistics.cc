@@ -1,8 +1,10 @@
 #include "agent/stats/statistics.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "agent/stats/decode.h"
 #include "agent/stats/floating_point_mode.h"
@@ -54,17 +56,23 @@ struct FloatTotals {
   uint64_t finite() const { return count - nans - positive_infs - negative_infs; }
 };
 
-// Adds contiguous elements of one format. max prefers +0 to -0 and min prefers -0 to +0, so that results depend neither
-// on the layout nor on the SIMD level.
 template <typename Element>
-void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals) {
-  constexpr Element kPlusZero = 0;
-  constexpr Element kMinusZero = static_cast<Element>(Element{1} << (8 * sizeof(Element) - 1));
+FloatSums SumsOf(const FloatKernels<Element>& kernels, const void* data, size_t count) {
   const auto* elements = static_cast<const Element*>(data);
   FloatSums block;
   kernels.fast(elements, count, &block);
   if (!std::isfinite(block.squares)) kernels.careful(elements, count, &block);
+  return block;
+}
 
+// Adds the sums of contiguous elements of one format. max prefers +0 to -0 and min prefers -0 to +0, so that results
+// depend neither on the layout nor on the SIMD level.
+template <typename Element>
+void AddSums(const FloatKernels<Element>& kernels, const FloatSums& block, const void* data, size_t count,
+             FloatTotals* totals) {
+  constexpr Element kPlusZero = 0;
+  constexpr Element kMinusZero = static_cast<Element>(Element{1} << (8 * sizeof(Element) - 1));
+  const auto* elements = static_cast<const Element*>(data);
   totals->count += count;
   totals->sum.Add(block.sum);
   totals->squares.Add(block.squares);
@@ -81,6 +89,38 @@ void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t co
     totals->min = block.min == 0 && kernels.contains(elements, count, kMinusZero) ? -0.0 : block.min + 0.0;
   } else if (block.min == 0 && totals->min == 0 && !std::signbit(totals->min)) {
     if (kernels.contains(elements, count, kMinusZero)) totals->min = -0.0;
+  }
+}
+
+template <typename Element>
+void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals) {
+  AddSums(kernels, SumsOf(kernels, data, count), data, count, totals);
+}
+
+// As AddFloats for one block after the other, where several threads read them. In rounds, whose sums fit on the stack.
+template <typename Element>
+void AddFloatsWith(Helpers& helpers, const FloatKernels<Element>& kernels, const Layout::Run& run,
+                   FloatTotals* totals) {
+  constexpr size_t kElements = kBlockBytes / sizeof(Element);  // of a block
+  constexpr size_t kPartBlocks = 8;
+  constexpr size_t kRoundBlocks = 512;
+  const auto* const elements = static_cast<const Element*>(run.elements);
+  for (size_t begin = 0; begin < run.count; begin += kRoundBlocks * kElements) {
+    std::array<FloatSums, kRoundBlocks> sums;
+    const size_t end = std::min(run.count, begin + kRoundBlocks * kElements);
+    const size_t blocks = (end - begin + kElements - 1) / kElements;
+    const auto first = [&](size_t block) { return begin + block * kElements; };
+    const auto count = [&](size_t block) { return std::min(kElements, end - first(block)); };
+    helpers.Run((blocks + kPartBlocks - 1) / kPartBlocks, [&](size_t part) {
+      const FloatingPointMode mode;  // of the thread that runs this
+      const size_t last = std::min(blocks, (part + 1) * kPartBlocks);
+      for (size_t block = part * kPartBlocks; block < last; ++block) {
+        sums[block] = SumsOf(kernels, elements + first(block), count(block));
+      }
+    });
+    for (size_t block = 0; block < blocks; ++block) {
+      AddSums(kernels, sums[block], elements + first(block), count(block), totals);
+    }
   }
 }
 
@@ -109,9 +149,13 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
-FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels) {
+FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Helpers* helpers) {
   FloatTotals totals;
   auto run = [&](const auto& level) {
+    const std::optional<Layout::Run> whole = helpers == nullptr ? std::nullopt : layout.whole(view.negative);
+    if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kHelpedBytes) {
+      return AddFloatsWith(*helpers, level, *whole, &totals);
+    }
     layout.ForEachRun(kBlockBytes, view.negative,
                       [&](const void* elements, size_t count) { AddFloats(level, elements, count, &totals); });
   };
@@ -278,7 +322,7 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
 
 }  // namespace
 
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels) {
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Helpers* helpers) {
   Statistics out;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
   const FloatingPointMode mode;
@@ -313,11 +357,13 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels)
       FinishBool(view, layout, kernels, &out);
       break;
     default:
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels), &out);
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, helpers), &out);
   }
   return out;
 }
 
-Statistics ComputeStatistics(const TensorView& view) { return ComputeStatisticsWith(view, BestKernels()); }
+Statistics ComputeStatistics(const TensorView& view, Helpers* helpers) {
+  return ComputeStatisticsWith(view, BestKernels(), helpers);
+}
 
 }  // namespace msprobe::stats

@@ -6,6 +6,6 @@
 namespace msprobe::stats {
 
 // ComputeStatistics with the given kernels, which this machine must support.
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels);
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Helpers* helpers = nullptr);
 
 }  // namespace msprobe::stats

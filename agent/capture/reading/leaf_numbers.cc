@@ -26,13 +26,14 @@ void SetNumbers(const stats::Statistics& from, core::Leaf& leaf) {
   leaf.finite_norm = from.finite_norm;
 }
 
-void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_scalar, core::Leaf& leaf) {
+void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_scalar, core::Leaf& leaf,
+                 stats::Helpers* helpers) {
   if (mode == core::SummaryMode::kXor) {
     leaf.xor64 = stats::Xor64(view);
     if (is_scalar) SetNumbers(stats::ComputeStatistics(view), leaf);
     return;
   }
-  SetNumbers(stats::ComputeStatistics(view), leaf);
+  SetNumbers(stats::ComputeStatistics(view, helpers), leaf);
   if (mode == core::SummaryMode::kMd5) leaf.crc32 = stats::Crc32(view);
 }
 

@@ -11,7 +11,8 @@ namespace msprobe::capture {
 void SetNumbers(const stats::Statistics& from, core::Leaf& leaf);
 
 // Reads host memory as the summary mode says: statistics, and the checksum it names. `is_scalar`: a 0-D tensor, which
-// shows its value beside whatever checksum.
-void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_scalar, core::Leaf& leaf);
+// shows its value beside whatever checksum. `helpers`: as ComputeStatistics.
+void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_scalar, core::Leaf& leaf,
+                 stats::Helpers* helpers = nullptr);
 
 }  // namespace msprobe::capture

@@ -37,7 +37,8 @@ MemoryReader::MemoryReader(const core::Config& config, core::Session* session)
       high_precision_(config.precision_high),
       waits_(!config.bench_path.empty()),
       has_rows_(!config.request_id.empty()),
-      session_(session) {}
+      session_(session),
+      threads_(config.reading_threads) {}
 
 bool MemoryReader::KeepsDoubles(uint8_t dtype) const { return high_precision_ || IsWide(dtype); }
 
@@ -64,7 +65,7 @@ int64_t MemoryReader::Cut(std::span<const int64_t> sizes, std::span<const int64_
 
 void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf) const {
   bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
-  ReadNumbers(view, mode_, view.sizes.empty(), leaf);
+  ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
 }
 
 void MemoryReader::MeasureNothing(core::Leaf& leaf) const {
@@ -100,7 +101,7 @@ void MemoryReader::ReadArray(const void* data, uint8_t dtype, std::span<const in
   reading.dtype = dtype;
   reading.leaf.is_wide = IsWide(dtype);
   const stats::TensorView view{.data = data, .dtype = static_cast<DType>(dtype), .sizes = shape, .strides = strides};
-  if (view.element_count() > 0) SetNumbers(stats::ComputeStatistics(view), reading.leaf);
+  if (view.element_count() > 0) SetNumbers(stats::ComputeStatistics(view, &threads_), reading.leaf);
   if (save) reading.leaf.payload = CopyBytes(view);
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "agent/capture/reading/reading_threads.h"
 #include "agent/capture/reading/request_rows.h"
 #include "agent/capture/reading/tensor_reading.h"
 #include "agent/core/config/config.h"
@@ -66,6 +67,7 @@ class MemoryReader {
   core::Session* const session_;
   RequestRows rows_;
   mutable std::atomic<uint64_t> bytes_read_{0};
+  mutable ReadingThreads threads_;
 };
 
 }  // namespace msprobe::capture

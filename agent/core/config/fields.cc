@@ -435,6 +435,15 @@ constexpr Field kFields[] = {
          "Which tensors need not be read again: `off`, none; `parameters`, those of host memory that outlive "
          "a step, while the kernel says that nobody wrote them; `all` is taken as `parameters`.",
      .wrong = R"("some")"},
+    {.name = "reading_threads",
+     .ours = true,
+     .form = {.kind = Kind::kWholeNumber, .unit = "threads"},
+     .access = kPlain<&Config::reading_threads>,
+     .description =
+         "So many threads at most read a large tensor together with the program's own, while the machine has "
+         "idle cores; 0 means none.",
+     .wrong = "-1",
+     .fixed = kSettled},
     {.name = "$schema",
      .ours = true,
      .form = kText,

@@ -116,6 +116,7 @@ TEST_F(FieldsTest, AValueThatIsGivenBackIsTheOneThatWasRead) {
       {"capture", R"("all")"},
       {"backward", R"("exact")"},
       {"reuse", R"("off")"},
+      {"reading_threads", "2"},
       {"linear_weight_grad", "true"},
       {"server_ca", R"("a")"},
       {"load.step", "[4]"},
