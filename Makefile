@@ -10,8 +10,8 @@ PYTHON ?= python3.11
 JOBS ?= $(shell nproc)
 CMAKE_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export MSPROBE_REFERENCE ?= $(abspath ../shared/reference)
 export MSPROBE_ORACLE ?= $(CURDIR)/.oracle
+export MSPROBE_REFERENCE ?= $(or $(wildcard $(abspath ../shared/reference)),$(MSPROBE_ORACLE)/reference)
 
 VENV := .venv
 ORACLE := .oracle
@@ -116,6 +116,8 @@ operate-tools: operate-packages $(VENV)/.requirements-operate $(VENV)/.requireme
 
 venv: $(VENV)/.requirements
 oracle: $(ORACLE)/.requirements
+	@test -f $(MSPROBE_REFERENCE)/dump/make.py || \
+	  $(ORACLE)/bin/python tests/interop/recordings/record.py $(MSPROBE_ORACLE)/reference
 
 # What is installed is said, and where the list is.
 define install
@@ -154,5 +156,6 @@ $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.
 vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
-.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image lint lint-tools nightly \
-  operate-packages operate-tools oracle package properties sanitize test test-operate test-tools test-vllm tests tsan venv vllm wheels
+.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image \
+  lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize test test-operate \
+  test-tools test-vllm tests tsan venv vllm wheels

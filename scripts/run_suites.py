@@ -93,11 +93,33 @@ SANITIZER_ENVIRONMENT = {
 }
 
 
+ORACLE = Path(os.environ.get("MSPROBE_ORACLE", ROOT / ".oracle"))
+RECORD = ROOT / "tests" / "interop" / "recordings" / "record.py"
+RECORDED = {"unit", "client", "integration", "interop", "operate", "chaos", "sanitize"}  # suites that read recordings
+
+
+def reference() -> Path:
+    """Recorded outputs of mindstudio-probe; those that it makes here, where none are given."""
+    given = Path(os.environ.get("MSPROBE_REFERENCE", ROOT.parent / "shared" / "reference"))
+    return given if (given / "dump" / "make.py").exists() else ORACLE / "reference"
+
+
+def make_recordings() -> None:
+    """Every suite reads them by MSPROBE_REFERENCE. Without mindstudio-probe none are made, and tests skip."""
+    path = reference()
+    python = Path(os.environ.get("MSPROBE_ORACLE_PYTHON", ORACLE / "bin" / "python"))
+    if path == ORACLE / "reference" and python.exists():
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([python, RECORD, path], check=True, env=clean)
+    os.environ["MSPROBE_REFERENCE"] = str(path)
+
+
 # Parts that a machine may lack, in the words of suites.toml.
 LACKS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() != 0,
     "a CUDA device": lambda: not Path("/dev/nvidiactl").exists(),
     "a build of an earlier version (MSPROBE_OLDER)": lambda: not os.environ.get("MSPROBE_OLDER"),
+    "a recorded dump of MindSpore": lambda: not (reference() / "mindspore").is_dir(),
     "Linux 6.7": lambda: tuple(map(int, platform.release().split("-")[0].split(".")[:2])) < (6, 7),
 }
 
@@ -374,6 +396,8 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
+    if not names or RECORDED & set(names):
+        make_recordings()
     expected = expectations()
     # Tests interrupt programs. Those would inherit that a shell's background job ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)

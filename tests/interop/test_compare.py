@@ -184,6 +184,7 @@ CHANGED = {
     "bfloat16": "dump/train_stat_mix_bf16/step0/proc0/dump.json",
     "mindspore": "mindspore/statistics_mix/step0/proc1/dump.json",
 }
+NEEDS = {"mindspore": pytest.mark.usefixtures("mindspore_reference")}
 
 
 def changed(document, draw):
@@ -265,6 +266,8 @@ def tables(tmp_path_factory, reference, oracle_python, binary):
         pairs[f"recorded_{mode}_with_itself"] = (pairs[f"recorded_{mode}"][0],) * 2
     for name, path in CHANGED.items():
         recorded = reference / path
+        if name in NEEDS and not recorded.exists():
+            continue
         other = root / f"changed_{name}" / recorded.name
         other.parent.mkdir()
         other.write_text(json.dumps(changed(json.loads(recorded.read_text()), random.Random(name))))
@@ -302,7 +305,7 @@ def only(directory):
 
 
 NAMES = (
-    *(f"changed_{name}{way}" for name in CHANGED for way in ("", "_reversed")),
+    *(pytest.param(f"changed_{name}{way}", marks=NEEDS.get(name, ())) for name in CHANGED for way in ("", "_reversed")),
     "wild",
     "wild_without_stacks",
     "wild_checksums",

@@ -18,7 +18,7 @@ DUMPS = (
     "dump/types_api_md5",
     "dump/types_debug",
     "dump/types_module",
-    "mindspore/statistics_mix",
+    pytest.param("mindspore/statistics_mix", marks=pytest.mark.usefixtures("mindspore_reference")),
 )
 
 
