@@ -35,7 +35,7 @@ test: build tests oracle vllm operate-tools ## every test: C++, Python, integrat
 test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
 
-test-operate: build tests operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
+test-operate: build chaos-programs operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
 	@$(RUN) scripts/run_suites.py operate
 
 package: cpp ## the server as a Debian package and as a tarball, in dist/

@@ -194,24 +194,24 @@ def _with_names(value, target, golden):
     return walk(value)
 
 
-NAMES = (
-    "rows",
-    "cell_parts",
-    "cell_whole",
-    *(
-        pytest.param(name, marks=pytest.mark.usefixtures("mindspore_reference"))
-        for name in (
-            "cells",
-            "cells_named",
-            "apis",
-            "apis_named",
-            "rows_across",
-            "layers",
-            "layers_across",
-            "layers_moved",
-        )
-    ),
+OF_MINDSPORE = (
+    "cells",
+    "cells_named",
+    "apis",
+    "apis_named",
+    "rows_across",
+    "layers",
+    "layers_across",
+    "layers_moved",
 )
+NAMES = ("rows", "cell_parts", "cell_whole", *OF_MINDSPORE)
+
+
+@pytest.fixture(autouse=True)
+def recorded(name, request):
+    """A test of MindSpore's dump is skipped where there is none."""
+    if name in OF_MINDSPORE:
+        request.getfixturevalue("mindspore_reference")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -18,8 +18,15 @@ DUMPS = (
     "dump/types_api_md5",
     "dump/types_debug",
     "dump/types_module",
-    pytest.param("mindspore/statistics_mix", marks=pytest.mark.usefixtures("mindspore_reference")),
+    "mindspore/statistics_mix",
 )
+
+
+@pytest.fixture(autouse=True)
+def recorded(name, request):
+    """A test of MindSpore's dump is skipped where there is none."""
+    if name.startswith("mindspore/"):
+        request.getfixturevalue("mindspore_reference")
 
 
 @pytest.fixture(scope="module")
