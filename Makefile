@@ -29,13 +29,13 @@ build: cpp ## install what is missing, build the C++, make and install the three
 
 dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
 
-test: build tests oracle vllm operate-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers
+test: build tests oracle vllm operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
 	@$(RUN) scripts/run_suites.py
 
 test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
 
-test-operate: build chaos-programs operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
+test-operate: build chaos-programs operate-tools lint-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
 	@$(RUN) scripts/run_suites.py operate
 
 package: cpp ## the server as a Debian package and as a tarball, in dist/
