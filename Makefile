@@ -63,6 +63,9 @@ sanitize: test-tools ## C++ unit tests under the address and undefined-behaviour
 tsan: test-tools ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
 	@$(RUN) scripts/run_suites.py tsan
 
+upgrade: build tests ## this server and agent with those of an older build, the tag 0.1.0, which it builds (build-older)
+	@$(RUN) scripts/run_suites.py upgrade
+
 chaos: build tests chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes
 	@$(RUN) scripts/run_suites.py chaos
 
@@ -73,15 +76,15 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q \
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
-nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, chaos, fuzzers, property tests, bench
-	@$(RUN) scripts/run_suites.py sanitize tsan chaos
+nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
+	@$(RUN) scripts/run_suites.py sanitize tsan upgrade chaos
 	@$(MAKE) properties
 	@$(MAKE) fuzz
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay
-	rm -rf build build-asan build-tsan build-fuzz dist demo_out
+	rm -rf build build-asan build-tsan build-fuzz build-older dist demo_out
 
 # Tests are configured once they are asked for: what they need is not in the first command.
 cpp: venv
@@ -158,4 +161,4 @@ vllm: build $(VLLM)/.requirements
 
 .PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image \
   lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize test test-operate \
-  test-tools test-vllm tests tsan venv vllm wheels
+  test-tools test-vllm tests tsan upgrade venv vllm wheels

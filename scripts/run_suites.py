@@ -44,6 +44,7 @@ JOBS = os.environ.get("JOBS", str(os.cpu_count() or 1))
 SANITIZE_BUILD = "build-asan"
 TSAN_BUILD = "build-tsan"
 TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
+OLDER = "0.1.0"  # the tag of the older build of the suite `upgrade`
 # The tests whose programs share memory between threads (tests/operate/test_run_suites.py finds those that are missing).
 TSAN_TESTS = (
     *("core_background_thread_test", "core_pool_test", "core_dictionary_test", "core_fragment_queue_test"),
@@ -118,7 +119,7 @@ def make_recordings() -> None:
 LACKS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() != 0,
     "a CUDA device": lambda: not Path("/dev/nvidiactl").exists(),
-    "a build of an earlier version (MSPROBE_OLDER)": lambda: not os.environ.get("MSPROBE_OLDER"),
+    "an older build (MSPROBE_OLDER)": lambda: not os.environ.get("MSPROBE_OLDER"),
     "a recorded dump of MindSpore": lambda: not (reference() / "mindspore").is_dir(),
     "Linux 6.7": lambda: tuple(map(int, platform.release().split("-")[0].split(".")[:2])) < (6, 7),
 }
@@ -174,10 +175,17 @@ class Outcome:
     failures: list[str] = dataclasses.field(default_factory=list)  # a line for each: the test, and what it said first
 
 
-def pytest(name: str, path: str, seconds: int, *options: str) -> Suite:
+def pytest(
+    name: str,
+    path: str,
+    seconds: int,
+    *options: str,
+    before: tuple[tuple[str, ...], ...] = (),
+    environment: dict[str, str] | None = None,
+) -> Suite:
     # --rootdir and -c come from the nearest pyproject.toml above `path`.
     command = (sys.executable, "-m", "pytest", path, "-q", f"--junitxml={RESULTS / name}.xml", *options)
-    return Suite(name, (command,), seconds, needs=path)
+    return Suite(name, (*before, command), seconds, environment or {}, needs=path)
 
 
 def ctest(
@@ -244,6 +252,14 @@ SUITES = {
             5400,
             THREAD_ENVIRONMENT,
             TSAN_TESTS,
+        ),
+        # An older build's server and agent, with these.
+        pytest(
+            "upgrade",
+            "tests/operate/test_upgrade.py",
+            3600,
+            before=((sys.executable, "scripts/build_older.py", OLDER),),
+            environment={"MSPROBE_OLDER": f"build-older/{OLDER}/build"},
         ),
         pytest("chaos", "tests/chaos", 9000),
     )
