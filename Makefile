@@ -10,8 +10,8 @@ PYTHON ?= python3.11
 JOBS ?= $(shell nproc)
 CMAKE_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-export MSPROBE_REFERENCE ?= $(abspath ../shared/reference)
 export MSPROBE_ORACLE ?= $(CURDIR)/.oracle
+export MSPROBE_REFERENCE ?= $(or $(wildcard $(abspath ../shared/reference)),$(MSPROBE_ORACLE)/reference)
 
 VENV := .venv
 ORACLE := .oracle
@@ -29,13 +29,13 @@ build: cpp ## install what is missing, build the C++, make and install the three
 
 dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
 
-test: build tests oracle vllm operate-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers
+test: build tests oracle vllm operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
 	@$(RUN) scripts/run_suites.py
 
 test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
 
-test-operate: build tests operate-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
+test-operate: build chaos-programs operate-tools lint-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
 	@$(RUN) scripts/run_suites.py operate
 
 package: cpp ## the server as a Debian package and as a tarball, in dist/
@@ -63,6 +63,9 @@ sanitize: test-tools ## C++ unit tests under the address and undefined-behaviour
 tsan: test-tools ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
 	@$(RUN) scripts/run_suites.py tsan
 
+upgrade: build tests ## this server and agent with those of an older build, the tag 0.1.0, which it builds (build-older)
+	@$(RUN) scripts/run_suites.py upgrade
+
 chaos: build tests chaos-programs ## servers and agents killed, frozen, cut off and without room, at length: about ninety minutes
 	@$(RUN) scripts/run_suites.py chaos
 
@@ -73,15 +76,15 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q \
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
-nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, chaos, fuzzers, property tests, bench
-	@$(RUN) scripts/run_suites.py sanitize tsan chaos
+nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
+	@$(RUN) scripts/run_suites.py sanitize tsan upgrade chaos
 	@$(MAKE) properties
 	@$(MAKE) fuzz
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay
-	rm -rf build build-asan build-tsan build-fuzz dist demo_out
+	rm -rf build build-asan build-tsan build-fuzz build-older dist demo_out
 
 # Tests are configured once they are asked for: what they need is not in the first command.
 cpp: venv
@@ -116,6 +119,8 @@ operate-tools: operate-packages $(VENV)/.requirements-operate $(VENV)/.requireme
 
 venv: $(VENV)/.requirements
 oracle: $(ORACLE)/.requirements
+	@test -f $(MSPROBE_REFERENCE)/dump/make.py || \
+	  $(ORACLE)/bin/python tests/interop/recordings/record.py $(MSPROBE_ORACLE)/reference
 
 # What is installed is said, and where the list is.
 define install
@@ -154,5 +159,6 @@ $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.
 vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
-.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image lint lint-tools nightly \
-  operate-packages operate-tools oracle package properties sanitize test test-operate test-tools test-vllm tests tsan venv vllm wheels
+.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image \
+  lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize test test-operate \
+  test-tools test-vllm tests tsan upgrade venv vllm wheels

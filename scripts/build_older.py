@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds the server and the agent of an earlier commit or tag below build-older/, for tests/operate/test_upgrade.py.
+"""Builds the server and the agent of an older tag or commit below build-older/, for tests/operate/test_upgrade.py.
 
-    build_older.py COMMIT         then MSPROBE_OLDER=build-older/COMMIT/build .venv/bin/python -m pytest ...
+    build_older.py 0.1.0          then MSPROBE_OLDER=build-older/0.1.0/build .venv/bin/python -m pytest ...
 
 Takes as long as a first build, less the parts that ccache has. Prints the folder at the end.
 """
@@ -36,7 +36,8 @@ def main() -> None:
             sys.exit(f"build_older: there is no commit {commit}, or it cannot be unpacked into {tree}")
     jobs = os.environ.get("JOBS", str(os.cpu_count() or 1))
     build = tree / "build"
-    run("cmake", "-S", tree, "-B", build, "-G", "Ninja", f"-DMSPROBE_PYTHON={ROOT / '.venv' / 'bin' / 'python'}")
+    options = (f"-DMSPROBE_PYTHON={ROOT / '.venv' / 'bin' / 'python'}", "-DMSPROBE_BUILD_TESTS=OFF")
+    run("cmake", "-S", tree, "-B", build, "-G", "Ninja", *options)
     run("ninja", "-C", build, "-j", jobs, "msprobe-server", "_agent")
     print(f"MSPROBE_OLDER={build}")
 

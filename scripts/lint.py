@@ -93,8 +93,8 @@ def tidy_one(source: Path) -> tuple[bool, str]:
 
 def compile_database() -> Path:
     """A command a source, without GCC's precompiled headers; generated headers are those of build/."""
-    configure = ["cmake", "-S", ROOT, "-B", CONFIGURED, "-G", "Ninja", "-DMSPROBE_FAST_BUILD=OFF"]
-    python = [f"-DMSPROBE_PYTHON={sys.executable}", "-DMSPROBE_BUILD_TESTS=ON"]
+    configure = ("cmake", "-S", str(ROOT), "-B", str(CONFIGURED), "-G", "Ninja", "-DMSPROBE_FAST_BUILD=OFF")
+    python = (f"-DMSPROBE_PYTHON={sys.executable}", "-DMSPROBE_BUILD_TESTS=ON")
     subprocess.run([*configure, *python], check=True, stdout=subprocess.DEVNULL)
     CLEAN.mkdir(parents=True, exist_ok=True)
     commands = (CONFIGURED / "compile_commands.json").read_text(encoding="utf-8")

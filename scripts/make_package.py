@@ -101,12 +101,19 @@ def main() -> None:
             (control / script).chmod(0o755)
         package = DIST / f"msprobe-server_{version()}_{architecture}.deb"
         run("dpkg-deb", "--root-owner-group", "--build", "-Zgzip", root, package)
-        whole = {"name": "msprobe-server", "version": version(), "kind": "application"}
         for path, purl in (
             (package, f"pkg:deb/msprobe-server@{version()}?arch={architecture}"),
             (tarball, f"pkg:generic/msprobe-server@{version()}?arch={architecture}"),
         ):
-            sbom.write(path, **whole, purl=purl, tree=root, libraries=carried)
+            sbom.write(
+                path,
+                name="msprobe-server",
+                version=version(),
+                kind="application",
+                purl=purl,
+                tree=root,
+                libraries=carried,
+            )
     for path in (package, tarball):
         print(f"made {path.relative_to(ROOT)} ({path.stat().st_size / (1 << 20):.1f} MiB)")
 

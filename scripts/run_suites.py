@@ -44,6 +44,7 @@ JOBS = os.environ.get("JOBS", str(os.cpu_count() or 1))
 SANITIZE_BUILD = "build-asan"
 TSAN_BUILD = "build-tsan"
 TSAN_ABSEIL = ROOT / TSAN_BUILD / "abseil"
+OLDER = "0.1.0"  # the tag of the older build of the suite `upgrade`
 # The tests whose programs share memory between threads (tests/operate/test_run_suites.py finds those that are missing).
 TSAN_TESTS = (
     *("core_background_thread_test", "core_pool_test", "core_dictionary_test", "core_fragment_queue_test"),
@@ -93,11 +94,33 @@ SANITIZER_ENVIRONMENT = {
 }
 
 
+ORACLE = Path(os.environ.get("MSPROBE_ORACLE", ROOT / ".oracle"))
+RECORD = ROOT / "tests" / "interop" / "recordings" / "record.py"
+RECORDED = {"unit", "client", "integration", "interop", "operate", "chaos", "sanitize"}  # suites that read recordings
+
+
+def reference() -> Path:
+    """Recorded outputs of mindstudio-probe; those that it makes here, where none are given."""
+    given = Path(os.environ.get("MSPROBE_REFERENCE", ROOT.parent / "shared" / "reference"))
+    return given if (given / "dump" / "make.py").exists() else ORACLE / "reference"
+
+
+def make_recordings() -> None:
+    """Every suite reads them by MSPROBE_REFERENCE. Without mindstudio-probe none are made, and tests skip."""
+    path = reference()
+    python = Path(os.environ.get("MSPROBE_ORACLE_PYTHON", ORACLE / "bin" / "python"))
+    if path == ORACLE / "reference" and python.exists():
+        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        subprocess.run([python, RECORD, path], check=True, env=clean)
+    os.environ["MSPROBE_REFERENCE"] = str(path)
+
+
 # Parts that a machine may lack, in the words of suites.toml.
 LACKS: dict[str, Callable[[], bool]] = {
     "root": lambda: os.geteuid() != 0,
     "a CUDA device": lambda: not Path("/dev/nvidiactl").exists(),
-    "a build of an earlier version (MSPROBE_OLDER)": lambda: not os.environ.get("MSPROBE_OLDER"),
+    "an older build (MSPROBE_OLDER)": lambda: not os.environ.get("MSPROBE_OLDER"),
+    "a recorded dump of MindSpore": lambda: not (reference() / "mindspore").is_dir(),
     "Linux 6.7": lambda: tuple(map(int, platform.release().split("-")[0].split(".")[:2])) < (6, 7),
 }
 
@@ -152,10 +175,17 @@ class Outcome:
     failures: list[str] = dataclasses.field(default_factory=list)  # a line for each: the test, and what it said first
 
 
-def pytest(name: str, path: str, seconds: int, *options: str) -> Suite:
+def pytest(
+    name: str,
+    path: str,
+    seconds: int,
+    *options: str,
+    before: tuple[tuple[str, ...], ...] = (),
+    environment: dict[str, str] | None = None,
+) -> Suite:
     # --rootdir and -c come from the nearest pyproject.toml above `path`.
     command = (sys.executable, "-m", "pytest", path, "-q", f"--junitxml={RESULTS / name}.xml", *options)
-    return Suite(name, (command,), seconds, needs=path)
+    return Suite(name, (*before, command), seconds, environment or {}, needs=path)
 
 
 def ctest(
@@ -222,6 +252,14 @@ SUITES = {
             5400,
             THREAD_ENVIRONMENT,
             TSAN_TESTS,
+        ),
+        # An older build's server and agent, with these.
+        pytest(
+            "upgrade",
+            "tests/operate/test_upgrade.py",
+            3600,
+            before=((sys.executable, "scripts/build_older.py", OLDER),),
+            environment={"MSPROBE_OLDER": f"build-older/{OLDER}/build"},
         ),
         pytest("chaos", "tests/chaos", 9000),
     )
@@ -374,6 +412,8 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
+    if not names or RECORDED & set(names):
+        make_recordings()
     expected = expectations()
     # Tests interrupt programs. Those would inherit that a shell's background job ignores SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)

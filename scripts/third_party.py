@@ -153,6 +153,7 @@ def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
     """The origin of each file, under its real name; the toolchain's files are left out."""
     python = Path(sysconfig.get_path("include")).resolve()
     found = {}
+    origin: Origin | None
     for path in paths:
         if path.is_relative_to(python):
             origin = python_origin()

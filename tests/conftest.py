@@ -13,6 +13,9 @@ from harness import answers, kills, reconnects
 from harness.dumps import write_config
 from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, run, wait_for_servers_to_leave
 
+RECORD = REPOSITORY / "tests" / "interop" / "recordings" / "record.py"
+RECORD_S = 600
+
 
 def pytest_terminal_summary(terminalreporter):
     if "harness.drawn" in sys.modules:
@@ -31,16 +34,6 @@ def shared_memory_is_given_back(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def reference():
-    """Recorded dumps of mindstudio-probe and the scripts that make them."""
-    path = pathlib.Path(os.environ.get("MSPROBE_REFERENCE", REPOSITORY.parent / "shared" / "reference"))
-    if not (path / "dump" / "make.py").exists():
-        pytest.skip(f"no reference programs in {path}: set MSPROBE_REFERENCE")
-    os.environ["MSPROBE_REFERENCE"] = str(path)
-    return path
-
-
-@pytest.fixture(scope="session")
 def oracle_python():
     """The Python of the environment that holds mindstudio-probe."""
     environment = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle"))
@@ -48,6 +41,26 @@ def oracle_python():
     if not path.exists():
         pytest.skip(f"no mindstudio-probe at {path}: run `make oracle` or set MSPROBE_ORACLE_PYTHON")
     return path
+
+
+@pytest.fixture(scope="session")
+def reference(request):
+    """Recorded dumps of mindstudio-probe and the programs that made them; where there are none, it makes them here."""
+    path = pathlib.Path(os.environ.get("MSPROBE_REFERENCE", REPOSITORY.parent / "shared" / "reference"))
+    if not (path / "dump" / "make.py").exists():
+        python = request.getfixturevalue("oracle_python")
+        path = pathlib.Path(os.environ.get("MSPROBE_ORACLE", REPOSITORY / ".oracle")) / "reference"
+        run([python, RECORD, path], PYTHONPATH=None, timeout=RECORD_S)
+    os.environ["MSPROBE_REFERENCE"] = str(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def mindspore_reference(reference):
+    """The same, where a dump of MindSpore is among them."""
+    if not (reference / "mindspore").is_dir():
+        pytest.skip(f"no dump of MindSpore in {reference}")
+    return reference
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,9 @@ def today() -> str:
     return datetime.date.today().isoformat()
 
 
-def keep(name: str, results: Any) -> None:
+def keep(name: str, results: Any) -> dict[str, Any]:
+    """What is kept: machine, date and results."""
     FIGURES.mkdir(exist_ok=True)
     kept = {"machine": machine(), "date": today(), "results": results}
     (FIGURES / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    return kept

@@ -2,7 +2,7 @@
 """Load of many ranks on one server, both on this machine: sent, stored and dropped records, and their cost.
 
 load.py                       every scenario and the parts that have limits, about six minutes; prints the tables
-load.py --write               and writes docs/figures/load.json and docs/load.md
+load.py --write               and writes docs/figures/load.json, docs/load.md and the figures of docs/sizing.md
 load.py --only ranks64        one of them (may be given several times); --list names them
 load.py --seconds 5           how long each emits (8 s; overload: --overload-seconds, 40 s)
 load.py --server-flag X       one more flag of the server (may be given several times)
@@ -29,6 +29,7 @@ import threading
 import time
 from pathlib import Path
 
+import sizing
 from figures import keep, machine, today
 from load_limits import busy, limits_table, measure_parts, measure_starts, missed_limits
 
@@ -325,8 +326,10 @@ def main() -> None:
         print(limits_table(results))
     print(table(results))
     if options.write:
-        keep("load", results)
+        kept = keep("load", results)
         (ROOT / "docs" / "load.md").write_text(document(results, os.cpu_count() or 1, before))
+        if all(name in results for name in sizing.NEEDED):
+            sizing.write(kept)
     if large:
         raise SystemExit(
             f"load: the server took more memory than it may ({MEMORY_LIMIT_MB:.0f} MB): {', '.join(large)}"

@@ -184,6 +184,7 @@ CHANGED = {
     "bfloat16": "dump/train_stat_mix_bf16/step0/proc0/dump.json",
     "mindspore": "mindspore/statistics_mix/step0/proc1/dump.json",
 }
+OF_MINDSPORE = ("mindspore",)
 
 
 def changed(document, draw):
@@ -265,6 +266,8 @@ def tables(tmp_path_factory, reference, oracle_python, binary):
         pairs[f"recorded_{mode}_with_itself"] = (pairs[f"recorded_{mode}"][0],) * 2
     for name, path in CHANGED.items():
         recorded = reference / path
+        if name in OF_MINDSPORE and not recorded.exists():
+            continue
         other = root / f"changed_{name}" / recorded.name
         other.parent.mkdir()
         other.write_text(json.dumps(changed(json.loads(recorded.read_text()), random.Random(name))))
@@ -320,7 +323,9 @@ NAMES = (
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_are_the_same_cell_for_cell(name, tables):
+def test_tables_are_the_same_cell_for_cell(name, tables, request):
+    if name.removeprefix("changed_").removesuffix("_reversed") in OF_MINDSPORE:
+        request.getfixturevalue("mindspore_reference")
     ours, theirs = tables[name]
     with ours.open(newline="") as a, theirs.open(newline="") as b:
         left, right = list(csv.DictReader(a)), list(csv.DictReader(b))

@@ -5,8 +5,6 @@ import math
 import re
 import sys
 import time
-import urllib.parse
-import urllib.request
 
 import pytest
 import yaml
@@ -14,11 +12,11 @@ from harness import answers
 from harness.certificates import Authority
 from harness.dumps import write_config
 from harness.processes import Background, external_server, free_port, run, wait_until
+from harness.prometheus import scraping
 from operate_checks import output_of
 
 RUN = "planted"
 STEPS, NAN_AT = 40, 10
-VARIABLES = {"$__rate_interval": "20s", "$__interval": "5s", "$__range": "5m", "$run": ".*", "$rank": ".*"}
 # Panels that show ranks or rates while a session is open and steps come.
 WITHIN_S = 90
 
@@ -83,51 +81,9 @@ def test_numbers_have_limits_that_colour_them(deploy):
     assert drawn["Waiting with agents"] == [256 << 20] and drawn["Certificates"] == [2 * 86400, 14 * 86400]
 
 
-class Prometheus:
-    def __init__(self, port):
-        self._base = f"http://127.0.0.1:{port}/api/v1"
-
-    def get(self, path, **parameters):
-        address = f"{self._base}/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(address, timeout=10) as answer:
-            return json.load(answer)["data"]
-
-    def ready(self):
-        try:
-            return any(target["health"] == "up" for target in self.get("targets")["activeTargets"])
-        except OSError:
-            return False
-
-    @staticmethod
-    def _filled(expression):
-        for variable, value in VARIABLES.items():
-            expression = expression.replace(variable, value)
-        return expression
-
-    def ask(self, expression):
-        """[(labels, value)] now."""
-        rows = self.get("query", query=self._filled(expression))["result"]
-        return [(row["metric"], float(row["value"][1])) for row in rows]
-
-    def plot(self, expression, since):
-        """[(labels, [value])] from then on, as a panel draws it."""
-        when = {"start": since, "end": time.time(), "step": "1s"}
-        rows = self.get("query_range", query=self._filled(expression), **when)["result"]
-        return [(row["metric"], [float(value) for _, value in row["values"]]) for row in rows]
-
-    def firing(self, name):
-        alerts = self.get("alerts")["alerts"]
-        return [a["labels"] for a in alerts if a["labels"]["alertname"] == name and a["state"] == "firing"]
-
-
 @pytest.mark.timeout(240)
 def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy, prometheus, programs, client):
-    metrics, web = free_port(), free_port()
-    config = yaml.safe_load((deploy / "prometheus" / "prometheus.yaml").read_text())
-    config["global"] = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    config["rule_files"] = [str(deploy / "prometheus" / "rules.yaml")]
-    config["scrape_configs"][0]["static_configs"][0]["targets"] = [f"127.0.0.1:{metrics}"]
-    (tmp_path / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    metrics = free_port()
     address, go = f"unix:{short_directory / 's.sock'}", tmp_path / "go"
     cert, key = Authority(tmp_path / "authority").sign("server")
     flags = (
@@ -138,18 +94,10 @@ def test_panels_have_data_and_the_alert_fires(tmp_path, short_directory, deploy,
     )
     run_config = write_config(tmp_path / "run.json", tmp_path / "dump", level="mix", server=address, run=RUN)
     arguments = ("--steps", STEPS, "--nan-at", NAN_AT, "--pace", "0.5", "--go", go)
-    scraper = (
-        prometheus,
-        f"--config.file={tmp_path / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-        f"--web.listen-address=127.0.0.1:{web}",
-    )
     with (
         external_server(short_directory / "s.sock", tmp_path / "data", tmp_path / "server.log", *flags),
-        Background(scraper, tmp_path / "prometheus.log") as scraping,
+        scraping(prometheus, tmp_path, [f"127.0.0.1:{metrics}"], deploy / "prometheus" / "rules.yaml") as seen,
     ):
-        seen = Prometheus(web)
-        scraping.wait_for(seen.ready, 30, "Prometheus scrapes the server")
         assert not seen.firing("MsprobeNaN")
         began = time.time()
         program = [sys.executable, programs / "overflowing.py", "--config", run_config, *map(str, arguments)]

@@ -1,7 +1,9 @@
 """make test cannot pass by not running: the suites' runner over suites that do not run, each in its own way."""
 
 import importlib
+import os
 import re
+import sys
 
 import pytest
 from harness.processes import REPOSITORY, run
@@ -164,3 +166,24 @@ def test_every_test_that_starts_threads_runs_under_tsan_or_says_why_not(suites):
     assert programs, "no program starts a thread: the build has no tests"
     assert programs <= {*suites.TSAN_TESTS, *suites.NOT_UNDER_TSAN}
     assert not {*suites.TSAN_TESTS} & {*suites.NOT_UNDER_TSAN}
+
+
+def test_recordings_are_made_where_none_are_given(suites, monkeypatch, tmp_path):
+    record = tmp_path / "record.py"
+    record.write_text("import pathlib, sys\npathlib.Path(sys.argv[1]).mkdir()\n")
+    monkeypatch.setattr(suites, "ORACLE", tmp_path)
+    monkeypatch.setattr(suites, "RECORD", record)
+    monkeypatch.setenv("MSPROBE_ORACLE_PYTHON", sys.executable)
+    monkeypatch.setenv("MSPROBE_REFERENCE", str(tmp_path / "nowhere"))
+    suites.make_recordings()
+    assert os.environ["MSPROBE_REFERENCE"] == str(tmp_path / "reference")
+    assert (tmp_path / "reference").is_dir()
+
+
+def test_recordings_that_are_given_stay(suites, monkeypatch, tmp_path):
+    (tmp_path / "given" / "dump").mkdir(parents=True)
+    (tmp_path / "given" / "dump" / "make.py").touch()
+    monkeypatch.setattr(suites, "RECORD", tmp_path / "not there")
+    monkeypatch.setenv("MSPROBE_REFERENCE", str(tmp_path / "given"))
+    suites.make_recordings()
+    assert suites.reference() == tmp_path / "given"

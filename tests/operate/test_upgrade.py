@@ -1,6 +1,7 @@
-"""An agent of an earlier version with this server, this agent with an earlier server, and an earlier server's files.
-Recorded sessions of earlier versions are in operate/older (older_session.py). With MSPROBE_OLDER, a tree that
-scripts/build_older.py made, both run as they are, too.
+"""An older agent with this server, this agent with an older server, and this server on an older server's files.
+
+Recorded sessions of older versions are in operate/older (older_session.py). With MSPROBE_OLDER, the folder of an older
+build (scripts/build_older.py), the older programs themselves run, too: the suite `upgrade` of scripts/run_suites.py.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.unknown_fields import UnknownFieldSet
 from harness import answers
-from harness.processes import Background, accepts_connections, external_server, run
+from harness.processes import REPOSITORY, Background, accepts_connections, external_server, run
 
 VERSIONS = sorted(path.name for path in (older_session.HERE / "older").iterdir())
 HEADER = ("dump_data_dir",)  # where this export lies
@@ -72,7 +73,7 @@ def test_this_server_goes_on_where_an_older_one_was_killed(older, tmp_path, shor
 
 
 def unknown_fields(message, path=""):
-    """Names of fields that a reader of an earlier version does not know."""
+    """Names of fields that an older reader does not know."""
     found = [f"{path or message.DESCRIPTOR.name}: field {each.field_number}" for each in UnknownFieldSet(message)]
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -176,8 +177,8 @@ def test_an_older_server_understands_this_agent(older, tmp_path, short_directory
 def older_build():
     folder = os.environ.get("MSPROBE_OLDER")
     if not folder:
-        pytest.skip("MSPROBE_OLDER names no build of an earlier version: scripts/build_older.py COMMIT makes one")
-    return pathlib.Path(folder)
+        pytest.skip("MSPROBE_OLDER names no older build: scripts/build_older.py makes one")
+    return (REPOSITORY / folder).resolve()
 
 
 @contextlib.contextmanager
@@ -190,7 +191,7 @@ def started(binary, socket, data, log):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("first", ["older agent", "this agent"])
 def test_a_server_is_replaced_under_a_program(first, older_build, tmp_path, short_directory, client, server_binary):
-    """An agent of either version; the earlier server, drained at SIGTERM, and then this one on its data directory."""
+    """An agent of either version; the older server, drained at SIGTERM, and then this one on its data directory."""
     socket, data = short_directory / "s", tmp_path / "data"
     theirs = {"PYTHONPATH": str(older_build / "python")} if first == "older agent" else {}
     command = [sys.executable, older_session.HERE / "programs" / "older_steps.py", tmp_path / "dump", tmp_path / "go"]

@@ -6,11 +6,21 @@ not.
 
 import importlib.metadata
 import sys
+import sysconfig
 from pathlib import Path
 
 
+def check_python() -> None:
+    """Raises ImportError in an interpreter without the GIL: other threads run functions while hooks go in and out."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise ImportError(
+            "this Python is free-threaded, and msprobe-agent relies on the GIL; use a build of Python that has it"
+        )
+
+
 def check_environment(torch_version: str) -> None:
-    """Raises ImportError where the extension cannot work: another torch, or mindstudio-probe's files."""
+    """Raises ImportError where the extension cannot work: no GIL, another torch, or mindstudio-probe's files."""
+    check_python()
     try:
         importlib.metadata.version("mindstudio-probe")
     except importlib.metadata.PackageNotFoundError:
@@ -35,6 +45,7 @@ def check_environment(torch_version: str) -> None:
 
 def main() -> int:
     try:
+        check_python()  # before torch, whose own error would hide it
         import torch
 
         check_environment(torch.__version__)

@@ -1,7 +1,10 @@
 """What the package says where it cannot work."""
 
+import sysconfig
+
 import pytest
 import torch
+from msprobe import _check
 from msprobe._check import check_environment
 
 
@@ -15,3 +18,13 @@ def test_another_minor_version_of_torch_is_refused_naming_both(version):
 
 def test_another_patch_of_the_same_minor_version_is_accepted():
     check_environment(".".join([*torch.__version__.split(".")[:2], "99+cpu"]))
+
+
+def test_a_free_threaded_python_is_refused_in_one_sentence(monkeypatch, capsys):
+    """`msprobe-client doctor` runs main() and shows its last line."""
+    plain = sysconfig.get_config_var
+    monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1 if name == "Py_GIL_DISABLED" else plain(name))
+    with pytest.raises(ImportError, match=r"free-threaded.*GIL") as refusal:
+        check_environment(torch.__version__)
+    assert _check.main() == 1
+    assert capsys.readouterr().out.splitlines() == [str(refusal.value)]

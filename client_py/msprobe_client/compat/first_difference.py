@@ -85,8 +85,7 @@ class _RankJson:
 def write_first_difference(
     client: Client, target: Path, golden: Path, output: Path, *, fuzzy: bool, mapping: Any, **where: Any
 ) -> Iterator[str]:
-    """Writes the files, and gives each path when its file is there. Without a difference there is no diff_analyze file.
-    """
+    """Writes the files, and gives each path once its file is there. Without a difference there is no diff_analyze."""
     form = _RankJson()
     first: dict[str, Differing] = {}
     for report in client.compare_tables(

@@ -55,8 +55,7 @@ def _check(step: Path, output: Path) -> None:
 
 
 def first_of_each_rank(found: list[Overflow]) -> list[Overflow]:
-    """The first operation that makes NaN or infinity, of each rank in which it comes after the fewest communications.
-    """
+    """The first operation that makes NaN or infinity, of each rank where it follows the fewest communications."""
     first: dict[tuple[int, Any], Overflow] = {}
     for item in found:
         first.setdefault((item.step, item.rank), item)

@@ -1,9 +1,9 @@
-"""Trains a small net in which one layer makes NaN from step --nan-at on.
+"""Trains a small net in which one layer makes NaN from step --nan-at on, or infinities from step --inf-at on.
 
     overflowing.py --config CONFIG --steps 20 --nan-at 8 --pace 0.2 --go FILE
 
-The NaN begins in a log of layers.2; all other numbers are finite before. After the last step it waits for --go, with
-its session open.
+They begin in layers.2, in a log or an exp; all other numbers are finite before. After the last step it waits for --go,
+with its session open.
 """
 
 import argparse
@@ -23,12 +23,14 @@ class Block(nn.Module):
         super().__init__()
         self.proj = nn.Linear(width, width)
         self.scale = nn.Parameter(torch.ones(width))
-        self.planted = False
+        self.planted = ""
 
     def forward(self, x):
         y = torch.relu(self.proj(x)) * self.scale
-        if self.planted:
-            y = torch.log(y - 1.0e3)  # negative: NaN
+        if self.planted == "nan":
+            y = torch.log(y - 1.0e3)  # of negative numbers
+        elif self.planted == "inf":
+            y = torch.exp(y + 1.0e3)
         return x + y
 
 
@@ -49,6 +51,7 @@ def main():
     parser.add_argument("--config", required=True)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--nan-at", type=int, default=-1)
+    parser.add_argument("--inf-at", type=int, default=-1)
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between steps")
     parser.add_argument("--go", type=pathlib.Path)
     options = parser.parse_args()
@@ -60,7 +63,9 @@ def main():
     net = Net()
     target = torch.arange(8) % 4
     for step in range(options.steps):
-        net.layers[2].planted = options.nan_at >= 0 and step >= options.nan_at
+        for planted, first in (("nan", options.nan_at), ("inf", options.inf_at)):
+            if 0 <= first <= step:
+                net.layers[2].planted = planted
         debugger.start(model=net)
         loss = nn.functional.cross_entropy(net(torch.randn(8, 16)), target)
         loss.backward()
