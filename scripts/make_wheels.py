@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes the three wheels and the client's sdist in dist/ from the built tree; --install puts the wheels into the
-environment it runs in.
+environment it runs in. With --all it makes another one: dist/all/msprobe_agent-*.whl, with the agents for every torch
+and Python that build/ was configured for (make_agents.py).
 
 A wheel whose inputs did not change since it was made is left alone, so a second run takes well under a second. The
 digest of the inputs lies beside the wheel, as NAME.inputs; the digest of what is installed, in the environment. Each
@@ -14,6 +15,7 @@ import dataclasses
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +32,7 @@ from third_party import ROOT, Library, elf_files, libraries
 
 DIST = ROOT / "dist"
 RAW = DIST / "raw"
+ALL = DIST / "all"
 
 COMMON_INPUTS = (
     *("LICENSE", "NOTICE", "scripts/licences.toml"),
@@ -99,7 +102,8 @@ WHEELS = (
             "agent/wheel/*.py",
             "agent/python/msprobe/**/*",
             "agent/python/msprobe_vllm/*.py",
-            "build/python/msprobe/_agent*.so",
+            "build/agents.txt",
+            "build/python/msprobe/torch*/_agent*.so",
         ),
         "extension",
         "_agent",
@@ -107,9 +111,13 @@ WHEELS = (
 )
 
 
-def run(*command: str | Path, cwd: Path = ROOT) -> None:
+def run(*command: str | Path, cwd: Path = ROOT, **variables: str) -> None:
     """Runs a command quietly, with this environment's tools first; its output is shown when it fails."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **variables,
+    }
     done = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
@@ -161,9 +169,8 @@ def build(wheel: Wheel) -> None:
         ROOT / wheel.project,
     )
     if wheel.kind == "extension":
-        excludes = [f"--exclude={library}" for library in TORCH_LIBRARIES]
-        run("auditwheel", "repair", *excludes, "--wheel-dir", DIST, only_wheel(RAW, wheel.name))
-    add_notices(wheel, only_wheel(DIST, wheel.name))
+        repair(only_wheel(RAW, wheel.name), DIST)
+    add_notices(wheel, only_wheel(DIST, wheel.name), [wheel.target])
     if wheel.kind == "pure":
         run(
             sys.executable,
@@ -180,12 +187,64 @@ def build(wheel: Wheel) -> None:
         write_bill(wheel, sdist, ROOT, [])
 
 
-def add_notices(wheel: Wheel, made: Path) -> None:
-    """Adds the licences of the libraries in a wheel."""
+def repair(raw: Path, into: Path) -> None:
+    excludes = [f"--exclude={library}" for library in TORCH_LIBRARIES]
+    run("auditwheel", "repair", *excludes, "--wheel-dir", into, raw)
+
+
+def agent_tags() -> list[str]:
+    """The agents that build/ was configured for, as "2.13 cp311": the first is the one that is built by default."""
+    return (BUILD / "agents.txt").read_text(encoding="utf-8").splitlines()
+
+
+def build_all(wheel: Wheel) -> Path:
+    """The wheel of every torch and Python that there is an agent for."""
+    shutil.rmtree(ALL, ignore_errors=True)
+    raw = ALL / "raw"
+    both = {"build.targets": "_agent;agents", "install.components": "agent;agents"}
+    options = [f"--config-settings={key}={value}" for key, value in both.items()]
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", raw, *options),
+        ROOT / wheel.project,
+        MSPROBE_WHEEL="all",
+    )
+    repair(only_wheel(raw, wheel.name), ALL)
+    shutil.rmtree(raw)
+    made = for_pythons(only_wheel(ALL, wheel.name), sorted({tag.split()[1] for tag in agent_tags()}, key=len_then_text))
+    targets = [wheel.target]
+    targets += [f"_agent_torch{torch}_{python}" for torch, python in map(str.split, agent_tags()[1:])]
+    add_notices(wheel, made, targets)
+    return made
+
+
+def len_then_text(tag: str) -> tuple[int, str]:
+    return len(tag), tag  # cp39 before cp310
+
+
+def for_pythons(made: Path, pythons: Sequence[str]) -> Path:
+    """The wheel `made`, which says that it serves these."""
+    name, version, *_, platforms = made.stem.split("-")
+    joined = ".".join(pythons)
+    other = made.with_name(f"{name}-{version}-{joined}-{joined}-{platforms}.whl")
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         zip2dir(made, tree)
-        carried = libraries(tree, [wheel.target], BUILD) if wheel.target else []
+        (marks,) = tree.glob("*.dist-info/WHEEL")
+        lines = [line for line in marks.read_text(encoding="utf-8").splitlines() if line and line[:4] != "Tag:"]
+        lines += [f"Tag: {each}-{each}-{platform}" for each in pythons for platform in platforms.split(".")]
+        marks.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rewrite_record(tree)
+        made.unlink()
+        dir2zip(tree, other, zlib.Z_DEFAULT_COMPRESSION, None)
+    return other
+
+
+def add_notices(wheel: Wheel, made: Path, targets: Sequence[str]) -> None:
+    """Adds the licences of the libraries in a wheel; targets: ninja's, of its programs."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder)
+        zip2dir(made, tree)
+        carried = libraries(tree, targets, BUILD) if wheel.target else []
         (information,) = tree.glob("*.dist-info")
         notices.write(information / "licenses", wheel.name.replace("_", "-"), carried)
         metadata = information / "METADATA"
@@ -209,7 +268,14 @@ def write_bill(wheel: Wheel, made: Path, tree: Path, carried: Sequence[Library])
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--install", action="store_true", help="also install them, without their dependencies")
+    parser.add_argument(
+        "--all", action="store_true", help="make the agent's wheel of every torch and Python, and no other"
+    )
     options = parser.parse_args()
+    if options.all:
+        (agent,) = [wheel for wheel in WHEELS if wheel.kind == "extension"]
+        print(f"made {build_all(agent).relative_to(ROOT)}")
+        return
     stale = []
     for wheel in WHEELS:
         digest = wheel.digest()

@@ -25,6 +25,9 @@ LICENCES = ROOT / "scripts" / "licences.toml"
 # The part that auditwheel adds to the name of a library that it copies.
 COPY_MARK = re.compile(r"-[0-9a-f]{8}(?=\.so)")
 TORCH_OWN = ("ATen", "c10", "caffe2", "torch")
+# Agents for other versions of Python and torch are built with headers from elsewhere (make_agents.py).
+PYTHON_HEADERS = re.compile(r"/include/python3\.\d+/")
+TORCH_HEADERS = re.compile(r"/torch/include/(?P<folder>[^/]+)")
 AT_ONCE = 500  # names on one command line
 
 
@@ -129,11 +132,6 @@ def python_origin() -> Origin:
 
 
 @functools.cache
-def torch_headers() -> Path:
-    return Path(str(importlib.metadata.distribution("torch").locate_file("torch/include"))).resolve()
-
-
-@functools.cache
 def torch_origin(folder: str) -> Origin:
     """The origin of the headers in a folder of torch's wheel, which also holds those of other projects."""
     torch = importlib.metadata.distribution("torch")
@@ -159,8 +157,10 @@ def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
             origin = python_origin()
         elif package := package_of(path):
             origin = debian_origin(path, package)
-        elif "site-packages" in path.parts and path.is_relative_to(torch_headers()):
-            origin = torch_origin(path.relative_to(torch_headers()).parts[0])
+        elif match := TORCH_HEADERS.search(str(path)):
+            origin = torch_origin(match["folder"])
+        elif PYTHON_HEADERS.search(str(path)):
+            origin = python_origin()
         else:
             raise SystemExit(
                 f"third_party: {path} is of no Debian package, of torch or of Python: whose it is, is not known"
@@ -192,7 +192,7 @@ def compiled_from(build: Path, target: str) -> set[Path]:
         raise SystemExit(f"third_party: ninja has no log of what {target} in {build} was compiled from")
     real = {path.resolve() for path in found}
     ours = (ROOT, build.resolve())
-    return {path for path in real if "site-packages" in path.parts or not any(map(path.is_relative_to, ours))}
+    return {path for path in real if TORCH_HEADERS.search(str(path)) or not any(map(path.is_relative_to, ours))}
 
 
 def libraries(tree: Path, ours: Iterable[str], build: Path) -> list[Library]:

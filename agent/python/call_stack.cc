@@ -1,10 +1,9 @@
 #include "agent/python/call_stack.h"
 
-#include <frameobject.h>
-
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "agent/python/python_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -84,7 +83,7 @@ void CallStack::ForEachFrame(const Visit& visit) {
 core::StackId CallStack::Take(PyObject* entered) {
   places_.clear();
   if (entered != nullptr) places_.push_back({entered, -1});
-  ForEachFrame([&](PyFrameObject* frame, PyObject* code) { places_.push_back({code, PyFrame_GetLasti(frame)}); });
+  ForEachFrame([&](PyFrameObject* frame, PyObject* code) { places_.push_back({code, LastInstruction(frame)}); });
   const auto found = known_.find(places_);
   if (found != known_.end()) return found->second;
 

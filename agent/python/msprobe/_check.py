@@ -7,7 +7,8 @@ not.
 import importlib.metadata
 import sys
 import sysconfig
-from pathlib import Path
+
+from msprobe._built import builds, choose, minor_of
 
 
 def check_python() -> None:
@@ -19,7 +20,7 @@ def check_python() -> None:
 
 
 def check_environment(torch_version: str) -> None:
-    """Raises ImportError where the extension cannot work: no GIL, another torch, or mindstudio-probe's files."""
+    """Raises ImportError where the extension cannot work: a Python or torch without a build, or mindstudio-probe."""
     check_python()
     try:
         importlib.metadata.version("mindstudio-probe")
@@ -30,13 +31,19 @@ def check_environment(torch_version: str) -> None:
             "mindstudio-probe is installed in this environment and owns the package 'msprobe' as well; "
             "uninstall it (pip uninstall mindstudio-probe) and reinstall msprobe-agent, or use another environment"
         )
-    built = Path(__file__).with_name("built_for_torch.txt").read_text(encoding="utf-8").strip()
-    if built.split(".")[:2] != torch_version.split("+")[0].split(".")[:2]:
-        found = ".".join(torch_version.split(".")[:2])
+    built, found = builds(), minor_of(torch_version)
+    if found not in built:
         raise ImportError(
-            f"this msprobe-agent was built for torch {built}, but torch {torch_version} is installed; "
-            f"install the msprobe-agent built for torch {found}, or torch {'.'.join(built.split('.')[:2])}"
+            f"this msprobe-agent was built for torch {', '.join(built)}, but torch {torch_version} is installed; "
+            f"install the msprobe-agent built for torch {found}, or torch {list(built)[-1]}"
         )
+    python = ".".join(map(str, sys.version_info[:2]))
+    if python not in built[found]:
+        raise ImportError(
+            f"this msprobe-agent was built for torch {found} with Python {', '.join(built[found])}, but this is Python "
+            f"{python}; install the msprobe-agent built for Python {python}, or use Python {built[found][-1]}"
+        )
+    choose(torch_version)
     try:
         from msprobe import _agent  # noqa: F401
     except ImportError as error:

@@ -1,5 +1,6 @@
 """What the package says where it cannot work."""
 
+import sys
 import sysconfig
 
 import pytest
@@ -13,7 +14,13 @@ def test_another_minor_version_of_torch_is_refused_naming_both(version):
     with pytest.raises(ImportError) as refusal:
         check_environment(version)
     assert version in str(refusal.value)
-    assert f"built for torch {torch.__version__.split('+')[0]}" in str(refusal.value)
+    assert f"built for torch {'.'.join(torch.__version__.split('.')[:2])}, " in str(refusal.value)
+
+
+def test_another_minor_version_of_python_is_refused_naming_both(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    with pytest.raises(ImportError, match=r"with Python \d.*, but this is Python 3\.99"):
+        check_environment(torch.__version__)
 
 
 def test_another_patch_of_the_same_minor_version_is_accepted():

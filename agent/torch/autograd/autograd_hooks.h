@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/core/pool.h"
+#include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
 
@@ -13,7 +14,7 @@ namespace msprobe::capture {
 
 // Look: void(const variable_list& leaving, const variable_list& arriving)
 template <typename Look>
-class PostHook final : public torch::autograd::FunctionPostHook, public core::Pooled {
+class PostHook final : public UncompiledHook<torch::autograd::FunctionPostHook>, public core::Pooled {
  public:
   explicit PostHook(Look look) : look_(std::move(look)) {}
 
@@ -22,7 +23,6 @@ class PostHook final : public torch::autograd::FunctionPostHook, public core::Po
     look_(leaving, arriving);
     return leaving;
   }
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {}
 
  private:
   const Look look_;

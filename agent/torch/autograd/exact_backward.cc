@@ -21,14 +21,13 @@ struct Passage : public torch::autograd::Function<Passage> {
   static variable_list backward(torch::autograd::AutogradContext*, const variable_list& gradients) { return gradients; }
 };
 
-class PreHook final : public torch::autograd::FunctionPreHook {
+class PreHook final : public UncompiledHook<torch::autograd::FunctionPreHook> {
  public:
   explicit PreHook(std::function<void(const variable_list&)> look) : look_(std::move(look)) {}
   variable_list operator()(const variable_list& gradients) override {
     look_(gradients);
     return gradients;
   }
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {}
 
  private:
   const std::function<void(const variable_list&)> look_;

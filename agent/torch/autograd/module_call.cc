@@ -30,7 +30,7 @@ class Unseen {
 
 // On the edge of a tensor that modules returned: tells them of its gradient, the outermost module first, as it is the
 // outermost that hands the tensor on.
-class ReturnedTensorHook final : public torch::autograd::FunctionPreHook, public core::Pooled {
+class ReturnedTensorHook final : public UncompiledHook<torch::autograd::FunctionPreHook>, public core::Pooled {
  public:
   ReturnedTensorHook(uint32_t index, uint64_t sequence) : index_(index), sequence_(sequence) {}
 
@@ -39,7 +39,6 @@ class ReturnedTensorHook final : public torch::autograd::FunctionPreHook, public
     for (size_t i = returns_.size(); i-- > 0;) returns_[i].call->GradientArrived(returns_[i].output, gradients[index_]);
     return gradients;
   }
-  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const override {}
 
   uint32_t index() const { return index_; }
   void Add(std::shared_ptr<ModuleCall> call, size_t output) { returns_.push_back({std::move(call), output}); }

@@ -19,6 +19,7 @@ bool Fill(CudaDriver& driver) {
          Get(library, "cuCtxPopCurrent_v2", driver.context_pop) &&
          Get(library, "cuModuleLoadData", driver.module_load) &&
          Get(library, "cuModuleGetFunction", driver.function_get) && Get(library, "cuLaunchKernel", driver.launch) &&
+         Get(library, "cuStreamIsCapturing", driver.stream_is_capturing) &&
          Get(library, "cuGetErrorName", driver.error_name);
 }
 

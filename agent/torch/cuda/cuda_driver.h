@@ -20,6 +20,7 @@ struct CudaDriver {
   Result (*launch)(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
                    unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters,
                    void** extra) = nullptr;
+  Result (*stream_is_capturing)(void* stream, int* status) = nullptr;
   Result (*error_name)(Result result, const char** name) = nullptr;
 };
 

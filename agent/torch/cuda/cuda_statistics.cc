@@ -18,6 +18,7 @@
 #include "agent/torch/cuda/cuda_trial.h"
 #include "agent/torch/device/device_slab.h"
 #include "agent/torch/tensor/tensor_reader.h"
+#include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -72,7 +73,7 @@ absl::StatusOr<std::unique_ptr<UnderWay>> Begin(c10::Device device, const CudaDr
   const at::Tensor there = under_way->slab.View(offset, c10::kByte, {static_cast<int64_t>(bytes)});
   there.copy_(under_way->sent, true);
   absl::Status launched = under_way->trial.Launch(
-      *under_way->kernels, static_cast<std::byte*>(there.mutable_data_ptr()), stream.native_handle());
+      *under_way->kernels, static_cast<std::byte*>(there.mutable_data_ptr()), NativeHandle(stream));
   if (!launched.ok()) return launched;
   under_way->slab.Submit();
   return under_way;

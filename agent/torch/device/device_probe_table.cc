@@ -14,6 +14,7 @@
 #include "agent/torch/device/device_slab.h"
 #include "agent/torch/device/stream_reader.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
+#include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -63,8 +64,7 @@ void DeviceProbeTable::Run(const at::Tensor& x, const at::Tensor& slots, int64_t
     if (!InRange(probe) || x.device() != device_ || x.layout() != c10::kStrided) return;
     const QuietDispatch quiet;
     const c10::DeviceGuard on_device(device_);
-    const c10::impl::VirtualGuardImpl backend(device_.type());
-    const bool captured = backend.isStreamCapturing(backend.getStream(device_));
+    const bool captured = IsCapturing(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
     absl::MutexLock lock(&mu_);
     if (!on_ && !captured) return;
     const int64_t number = FormOf(x, probe, captured);

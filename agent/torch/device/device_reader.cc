@@ -16,6 +16,7 @@
 #include "agent/core/str_cat.h"
 #include "agent/torch/cuda/cuda_statistics.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
+#include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -125,9 +126,8 @@ void DeviceReader::Read(const Request& asked, core::Leaf& leaf) {
   if (!c10::impl::hasDeviceGuardImpl(device.type())) return;
   const QuietDispatch quiet;
   const c10::DeviceGuard on_device(device);
-  const c10::impl::VirtualGuardImpl backend(device.type());
-  const c10::Stream stream = backend.getStream(device);
-  if (backend.isStreamCapturing(stream)) return;
+  const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  if (IsCapturing(stream)) return;
   StreamReader& reader = ReaderOf(stream);
 
   DeviceRequest request = Describe(asked);

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/StreamGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <utility>
 
@@ -12,6 +11,7 @@
 #include "agent/stats/statistics.h"
 #include "agent/torch/cuda/cuda_statistics.h"
 #include "agent/torch/device/device_pieces.h"
+#include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -124,7 +124,7 @@ std::shared_ptr<DeviceReading> StreamReader::ReduceByKernel(DeviceRequest& reque
   const size_t offset = Reserve(bytes);
   const at::Tensor rows = open_->slab_.View(offset, c10::kByte, {static_cast<int64_t>(bytes)});
   const absl::Status launched = kernels->Launch(request.dtype, request.tensor.const_data_ptr(), elements,
-                                                rows.mutable_data_ptr(), stream_.native_handle());
+                                                rows.mutable_data_ptr(), NativeHandle(stream_));
   if (launched.ok()) return Add(std::move(request), offset, std::move(piece_elements));
   RefuseCudaKernels(stream_.device(), launched);
   return nullptr;
@@ -165,7 +165,7 @@ void StreamReader::Submit() {
 bool StreamReader::Close(Clock::time_point before) noexcept {
   core::MutexLock lock(&mu_);
   // What is launched while a stream is captured goes into the graph.
-  const bool captured = c10::impl::VirtualGuardImpl(stream_.device_type()).isStreamCapturing(stream_);
+  const bool captured = IsCapturing(stream_);
   if (open_ != nullptr && open_->opened_ <= before && !captured) Submit();
   return open_ != nullptr;
 }

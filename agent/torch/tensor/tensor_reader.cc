@@ -9,6 +9,7 @@
 #include "agent/core/log.h"
 #include "agent/core/str_cat.h"
 #include "agent/torch/device/device_reader.h"
+#include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -100,8 +101,8 @@ uint8_t WireDType(c10::ScalarType type) {
       {c10::kFloat8_e5m2, DType::kFloat8E5M2},
       {c10::kFloat8_e4m3fnuz, DType::kFloat8E4M3FNUZ},
       {c10::kFloat8_e5m2fnuz, DType::kFloat8E5M2FNUZ},
-      {c10::kFloat8_e8m0fnu, DType::kFloat8E8M0FNU},
-      {c10::kFloat4_e2m1fn_x2, DType::kFloat4E2M1FNX2},
+      {Float8E8M0FNU(), DType::kFloat8E8M0FNU},
+      {Float4E2M1FNX2(), DType::kFloat4E2M1FNX2},
       {c10::kQInt8, DType::kQInt8},
       {c10::kQUInt8, DType::kQUInt8},
       {c10::kQInt32, DType::kQInt32},
