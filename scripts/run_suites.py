@@ -62,6 +62,7 @@ TSAN_TESTS = (
     *("capture_recorder_test", "capture_served_batch_test", "capture_step_state_test"),
     *("segment_directory_test", "segments_test", "store_test", "task_threads_test", "keyed_workers_test"),
     *("metrics_test", "dump_room_test", "analysis_test"),
+    "message_race_test",
 )
 _ROCKSDB = "RocksDB is not instrumented and commits the batches of several threads in one, which is reported as a race"
 NOT_UNDER_TSAN = {
