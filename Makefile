@@ -79,7 +79,7 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
 	@$(RUN) scripts/run_suites.py sanitize tsan upgrade chaos
 	@$(MAKE) properties
-	@$(MAKE) fuzz
+	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/bench.py
 

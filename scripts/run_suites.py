@@ -62,6 +62,13 @@ TSAN_TESTS = (
     *("capture_reading_threads_test", "capture_recorder_test", "capture_served_batch_test", "capture_step_state_test"),
     *("segment_directory_test", "segments_test", "store_test", "task_threads_test", "keyed_workers_test"),
     *("metrics_test", "dump_room_test", "analysis_test"),
+    "message_race_test",
+)
+# Those of `make test`: they hold most of the agent's locks, and are soon built.
+TSAN_SHORT = (
+    *("core_background_thread_test", "core_pool_test", "core_fragment_queue_test", "core_memory_budget_test"),
+    *("core_payload_pool_test", "core_connection_test", "core_outbox_test", "core_queue_drain_test"),
+    *("core_session_test", "core_waiters_test", "message_race_test"),
 )
 _ROCKSDB = "RocksDB is not instrumented and commits the batches of several threads in one, which is reported as a race"
 NOT_UNDER_TSAN = {
@@ -208,12 +215,13 @@ def ninja(build: str, *targets: str) -> tuple[str, ...]:
     return ("ninja", "-C", build, "-j", JOBS, "--quiet", *targets)
 
 
-def configure_for_threads() -> tuple[str, ...]:
-    return (
+def configure_for_threads() -> tuple[tuple[str, ...], ...]:
+    configure = (
         *("cmake", "-S", ".", "-B", TSAN_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=thread"),
         *("-DMSPROBE_BUILD_TORCH=OFF", f"-DCMAKE_PREFIX_PATH={TSAN_ABSEIL}"),
         "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz -Wno-tsan",
     )
+    return ("scripts/build_sanitized_abseil.sh", str(TSAN_ABSEIL)), configure
 
 
 def configure_sanitized() -> tuple[str, ...]:
@@ -241,17 +249,16 @@ SUITES = {
         pytest("vllm", "tests/vllm", 1800),
         pytest("operate", "tests/operate", 1200),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 3000, SANITIZER_ENVIRONMENT),
-        ctest(
-            "tsan",
-            TSAN_BUILD,
-            (
-                ("scripts/build_sanitized_abseil.sh", str(TSAN_ABSEIL)),
-                configure_for_threads(),
-                ninja(TSAN_BUILD, *TSAN_TESTS),
-            ),
-            5400,
-            THREAD_ENVIRONMENT,
-            TSAN_TESTS,
+        *(
+            ctest(
+                name,
+                TSAN_BUILD,
+                (*configure_for_threads(), ninja(TSAN_BUILD, *tests)),
+                seconds,
+                THREAD_ENVIRONMENT,
+                tests,
+            )
+            for name, tests, seconds in (("tsan", TSAN_TESTS, 5400), ("tsan-short", TSAN_SHORT, 2400))
         ),
         # An older build's server and agent, with these.
         pytest(
@@ -266,7 +273,7 @@ SUITES = {
 }
 # The first builds what the others need; of these the longest begin.
 FIRST = "unit"
-BESIDE = ("integration", "sanitize", "interop", "vllm", "operate", "client", "agent")
+BESIDE = ("integration", "sanitize", "interop", "vllm", "tsan-short", "operate", "client", "agent")
 AT_ONCE = 2
 
 
