@@ -56,23 +56,19 @@ class Agent:
 
 def watch(agent, model, steps, body):
     """body(step) computes and returns (scalar, tensors to look at)."""
-    values, gradients, operators = [], [], []
+    found = {name: [] for name in ("values", "gradients", "parameters", "rng", "python_rng", "operators")}
     for step in range(steps):
         with profiler.profile(use_kineto=True) as profile:
             agent.start(model)
             value, tensors = body(step)
             agent.stop()
-        values.append(value.item().hex())
-        gradients.append(digest(tensors))
-        operators.append(aten_operators(profile))
-    return {
-        "values": values,
-        "gradients": gradients,
-        "parameters": digest([*model.parameters(), *model.buffers()]),
-        "rng": digest([torch.random.get_rng_state()]),
-        "python_rng": hashlib.sha256(repr(random.getstate()).encode()).hexdigest(),
-        "operators": operators,
-    }
+        found["values"].append(value.item().hex())
+        found["gradients"].append(digest(tensors))
+        found["parameters"].append(digest([*model.parameters(), *model.buffers()]))
+        found["rng"].append(digest([torch.random.get_rng_state()]))
+        found["python_rng"].append(hashlib.sha256(repr(random.getstate()).encode()).hexdigest())
+        found["operators"].append(aten_operators(profile))
+    return found
 
 
 def train_qwen2(agent, steps, checkpointing=False):
