@@ -72,6 +72,12 @@ chaos: build tests chaos-programs ## servers and agents killed, frozen, cut off 
 wheels: cpp ## the three wheels in dist/
 	@$(RUN) scripts/make_wheels.py
 
+wheels-all: cpp ## the agent for every torch and Python in one wheel, in dist/all/; downloads torch by gigabytes, builds for an hour
+	@JOBS=$(JOBS) $(RUN) scripts/make_agents.py $(AGENTS)
+
+wheels-test: wheels-all tests ## that wheel in an empty environment for each torch and Python: it captures, and changes no bit
+	@$(RUN) -m pytest -q --override-ini timeout=3600 tests/wheels
+
 properties: build tests oracle ## property tests with a fresh seed, which is printed (MSPROBE_SEED), and more examples (MSPROBE_EXAMPLES)
 	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q \
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
@@ -161,4 +167,5 @@ vllm: build $(VLLM)/.requirements
 
 .PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image \
   lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize test test-operate \
-  test-tools test-vllm tests tsan upgrade venv vllm wheels
+  test-tools test-vllm tests tsan upgrade venv vllm wheels \
+  wheels-all wheels-test

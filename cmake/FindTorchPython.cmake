@@ -28,7 +28,7 @@ if(NOT EXISTS "${MSPROBE_PYTHON}")
 endif()
 
 set(Python_EXECUTABLE "${MSPROBE_PYTHON}")
-find_package(Python 3.9 REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
 
 set(torch_root "${MSPROBE_TORCH}")
 if(NOT torch_root)

@@ -3,7 +3,7 @@
 #include <Python.h>
 #include <frameobject.h>
 
-// What minor versions of CPython have under different names. Everything else is the same from 3.9 on.
+// What minor versions of CPython have differently. Everything else is the same from 3.10 on.
 
 namespace msprobe::capture {
 
@@ -15,12 +15,5 @@ inline int LastInstruction(PyFrameObject* frame) {
   return frame->f_lasti;
 #endif
 }
-
-// A type that Python code cannot make objects of. Before 3.10 nothing says so.
-#ifdef Py_TPFLAGS_DISALLOW_INSTANTIATION
-inline constexpr unsigned long kNotMadeByPython = Py_TPFLAGS_DISALLOW_INSTANTIATION;
-#else
-inline constexpr unsigned long kNotMadeByPython = 0;
-#endif
 
 }  // namespace msprobe::capture

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Builds the agent for every torch and Python in VERSIONS, and makes one wheel of them: dist/all/msprobe_agent-*.whl.
+
+    make_agents.py                                       all, with the interpreters that are found
+    make_agents.py --torch 2.10.0 --python python3.13    these alone, besides the environment's own
+
+A build needs of torch the headers and four libraries to link, whichever Python that wheel is for: they are downloaded
+once (`pip download`), and lie in build/torches. Of Python it needs the headers of an installed interpreter. build/
+stays configured for them; `make build` builds the environment's own alone as before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from stage_server import BUILD
+from third_party import ROOT
+
+# torch's minor versions by the patch that is built with, and the oldest and newest Python 3 that has a wheel of it.
+VERSIONS = {
+    "2.8.0": (10, 13),
+    "2.10.0": (10, 13),
+    "2.13.0": (10, 13),
+}
+ANY_PYTHON = "3.11"  # whose wheel is downloaded
+LIBRARIES = ("libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libc10.so")
+NEEDED = re.compile(rf"torch/(version\.py|include/.*|lib/({'|'.join(map(re.escape, LIBRARIES))}))")
+
+
+def unpacked(torch: str, folder: Path) -> Path:
+    """The folder "torch" of this version, downloaded unless it is there."""
+    whole = folder / torch
+    if not whole.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            print(f"downloading torch {torch}", flush=True)
+            asked = ("--no-deps", "--only-binary=:all:", f"--python-version={ANY_PYTHON}", f"torch=={torch}")
+            subprocess.run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", part, *asked], check=True)
+            (wheel,) = Path(part).glob("*.whl")
+            with zipfile.ZipFile(wheel) as content:
+                content.extractall(f"{part}/torch", [name for name in content.namelist() if NEEDED.fullmatch(name)])
+            Path(part, "torch").rename(whole)
+    return whole / "torch"
+
+
+def interpreters() -> Iterator[str]:
+    """The Pythons of this machine: those on the path, and pyenv's."""
+    for minor in range(10, 14):
+        found = shutil.which(f"python3.{minor}")
+        installed = sorted(
+            Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/3.{minor}.*/bin/python")
+        )
+        if found and works(found):
+            yield found
+        elif installed:
+            yield str(installed[-1])
+
+
+def works(python: str) -> bool:
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+
+
+def minor_of(python: str) -> int:
+    said = subprocess.run(
+        [python, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True, check=True
+    )
+    return int(said.stdout)
+
+
+def configure(agents: Sequence[str]) -> None:
+    command = ["cmake", "-S", ROOT, "-B", BUILD, f"-DMSPROBE_MORE_AGENTS={';'.join(agents)}"]
+    subprocess.run([*map(str, command)], check=True, stdout=subprocess.DEVNULL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch", action="append", help="a version of torch, as 2.10.0; may be given several times")
+    parser.add_argument("--python", action="append", help="an interpreter; may be given several times")
+    parser.add_argument("--torches", type=Path, default=BUILD / "torches", help="where torch is unpacked")
+    parser.add_argument("--no-wheel", action="store_true", help="build the extensions alone")
+    options = parser.parse_args()
+    pythons = {minor_of(python): python for python in options.python or interpreters()}
+    agents = []
+    for torch in options.torch or VERSIONS:
+        oldest, newest = VERSIONS.get(torch, (0, 99))
+        serving = [python for minor, python in sorted(pythons.items()) if oldest <= minor <= newest]
+        agents += [f"{unpacked(torch, options.torches.absolute())}@{python}" for python in serving]
+    configure(agents)
+    jobs = os.environ.get("JOBS", str(os.cpu_count() or 1))
+    subprocess.run(["ninja", "-C", BUILD, "-j", jobs, "--quiet", "agents"], check=True)
+    if not options.no_wheel:
+        subprocess.run([sys.executable, Path(__file__).with_name("make_wheels.py"), "--all"], check=True)
+
+
+if __name__ == "__main__":
+    main()
