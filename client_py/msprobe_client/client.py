@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -555,6 +555,8 @@ class Client:
         *,
         matching: Matching = "exact",
         overflow: bool = False,
+        layers: analysis_pb2.NameMapping | None = None,
+        layouts: Sequence[analysis_pb2.ParallelLayout] = (),
         steps: Iterable[tuple[int, int]] = (),
         ranks: Iterable[RankLike] = (),
         progress: Progress = _nothing,
@@ -562,7 +564,8 @@ class Client:
         """The modules and operations of target, beside those of golden, as a graph database for TensorBoard.
 
         output: the file, which appears whole; its name ends with .vis.db. overflow: mark operations by how badly NaN
-        and infinity hit them.
+        and infinity hit them. layers: name_mapping.mapping of a layer mapping file. layouts: merge the
+        ranks of each side into the whole model; one for a side.
         """
         given = (target,) if golden is None else (target, golden)
         with analysis_client.sources(self, given, local=self._local) as sides, _disk(output):
@@ -571,7 +574,9 @@ class Client:
                 golden=None if golden is None else sides[1],
                 scope=analysis_client.scope(steps, ranks, None),
                 overflow=overflow,
-                **CompareOptions(matching=matching).fields_of(analysis_pb2.GraphRequest),
+                target_layout=layouts[0] if layouts else None,
+                golden_layout=layouts[1] if len(layouts) > 1 else None,
+                **CompareOptions(matching=matching, mapping=layers).fields_of(analysis_pb2.GraphRequest),
             )
             file = analysis_client.GraphFile(Path(output), progress)
             return file.write(self._items(lambda: self._analysis.Graph(request)))

@@ -68,9 +68,11 @@ def msprobe(*arguments: object, binary: str | None = None) -> subprocess.Complet
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--rank_size", "2", "--tp", "2"], "--rank_size is not part of this version"),
-        (["-lm"], "-lm is not part of this version"),
-        (["--file_type", "json"], "--file_type json is for merged ranks"),
+        (["--rank_size", "2", "--tp", "2"], "--pp needs 1 value, one for each side"),
+        (["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"], "--rank_size needs 1 value"),
+        (["--rank_size", "2", "--tp", "0", "--pp", "1"], "--tp 0 is not allowed"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "--vpp", "2"], "--vpp: layers of a virtual pipeline"),
+        (["--file_type", "json"], "--file_type json is not part of this version"),
         (["--file_type", "xml"], "invalid choice"),
     ],
 )

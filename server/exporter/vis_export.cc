@@ -1,11 +1,13 @@
 #include "server/exporter/vis_export.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "server/analysis/compat/mindstudio_nodes.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/exporter/node_rows.h"
 #include "server/format/cat.h"
 
@@ -18,17 +20,27 @@ constexpr std::string_view kGolden = "Bench";
 // What one side of a step is, once its calls are a graph.
 struct Side {
   const StepTable& table;
-  StepGraph graph;
-  std::vector<OverflowLevel> levels;  // by entry; empty: not asked for
-  std::vector<int32_t> stack_of;      // by stack of the table: index into stacks, -1: not written yet
-  std::vector<std::string> stacks;    // VisNode.stack
+  std::unique_ptr<StepGraph> made;  // null: it was merged
+  StepGraph& graph;
+  const std::vector<std::vector<std::string>>* notes;  // null: it was not
+  std::vector<OverflowLevel> levels;                   // by entry; empty: not asked for
+  std::vector<int32_t> stack_of;                       // by stack of the table: index into stacks, -1: not written yet
+  std::vector<std::string> stacks;                     // VisNode.stack
 };
 
-absl::StatusOr<Side> MakeSide(const StepTable& table, bool overflow, std::string_view which) {
-  auto graph = StepGraph::Make(table);
-  if (!graph.ok()) return absl::Status(graph.status().code(), Cat(which, ": ", StdView(graph.status().message())));
+absl::StatusOr<Side> MakeSide(const VisSide& given, bool overflow, std::string_view which) {
+  const StepTable& table = given.source->table();
+  std::unique_ptr<StepGraph> made;
+  if (given.merged == nullptr) {
+    auto graph = StepGraph::Make(table);
+    if (!graph.ok()) return absl::Status(graph.status().code(), Cat(which, ": ", StdView(graph.status().message())));
+    made = std::make_unique<StepGraph>(*std::move(graph));
+  }
+  StepGraph& graph = made == nullptr ? given.merged->graph() : *made;
   return Side{table,
-              *std::move(graph),
+              std::move(made),
+              graph,
+              given.merged == nullptr ? nullptr : &given.merged->notes(),
               overflow ? OverflowLevels(table) : std::vector<OverflowLevel>(),
               std::vector<int32_t>(table.stacks.size() + 1, -1),
               {}};
@@ -48,9 +60,7 @@ void AppendPath(const StepGraph& graph, int32_t node, std::string& out) {
 
 // Calls that give memory without writing to it say nothing, whatever comparing says: pass, and in mode checksum error.
 bool IsIgnored(std::string_view name) {
-  const size_t begin = name.find('.');
-  if (begin == std::string_view::npos) return false;
-  const std::string_view operation = name.substr(begin + 1, name.find('.', begin + 1) - begin - 1);
+  const std::string_view operation = OperationOf(name);
   for (std::string_view ignored :
        {"empty", "empty_like", "empty_with_format", "new_empty_strided", "new_empty", "empty_strided"}) {
     if (operation == ignored) return true;
@@ -95,6 +105,12 @@ std::string NodeColours(const MindstudioNodes& nodes) {
   return colours;
 }
 
+// MindSpore's modules.
+bool HasCells(const StepGraph& graph) {
+  return std::any_of(graph.nodes().begin(), graph.nodes().end(),
+                     [](const GraphNode& node) { return node.name.starts_with("Cell."); });
+}
+
 std::string_view TaskName(const MindstudioNodes& nodes) {
   if (nodes.structure()) return "structure";
   switch (nodes.mode()) {
@@ -136,6 +152,7 @@ class SideWriter {
       head.children_json = Children(node);
       head.micro_step = node.micro_step;
       head.match_json = Match(number);
+      head.merge_json = Notes(number);
       auto stack = Stack(node.stack);
       if (!stack.ok()) return stack.status();
       head.stack = *stack;
@@ -153,7 +170,7 @@ class SideWriter {
       head.inputs_json = texts_.inputs;
       head.outputs_json = texts_.outputs;
       if (absl::Status status = database_.AddNode(head); !status.ok()) return status;
-      if (has_entry && head.name.starts_with("Distributed.")) AddCommunication(head, node);
+      if (has_entry && side_.notes == nullptr && head.name.starts_with("Distributed.")) AddCommunication(head, node);
     }
     return absl::OkStatus();
   }
@@ -190,6 +207,17 @@ class SideWriter {
       AppendPath(other_->graph, partner, match_);
     }
     return match_;
+  }
+
+  std::string_view Notes(int32_t node) {
+    notes_.clear();
+    if (side_.notes == nullptr) return notes_;
+    for (const std::string& note : (*side_.notes)[static_cast<size_t>(node)]) {
+      notes_ += notes_.empty() ? "[" : ", ";
+      AppendJsonText(note, notes_);
+    }
+    if (!notes_.empty()) notes_ += ']';
+    return notes_;
   }
 
   absl::StatusOr<std::string_view> Stack(int32_t stack) {
@@ -229,6 +257,7 @@ class SideWriter {
   CommunicationPartners& communications_;
   std::string children_;
   std::string match_;
+  std::string notes_;
   std::vector<TableRow> rows_;
   NodeRows texts_;
 };
@@ -273,17 +302,18 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
   config_.steps.insert(step);
   config_.ranks.insert(rank);
   config_.overflow = options_.overflow;
-  auto ours = MakeSide(target.source->table(), options_.overflow, "the target");
+  auto ours = MakeSide(target, options_.overflow, "the target");
   if (!ours.ok()) return ours.status();
   config_.micro_steps = std::max(config_.micro_steps, ours->graph.micro_steps());
   const VisNode head = HeadOf(kTarget, step, rank, target);
   if (golden.source == nullptr) {
     return SideWriter(*database_, *ours, nullptr, nullptr, nullptr, false, partners_[0]).Write(head);
   }
-  auto theirs = MakeSide(golden.source->table(), options_.overflow, "the golden side");
+  auto theirs = MakeSide(golden, options_.overflow, "the golden side");
   if (!theirs.ok()) return theirs.status();
-  const GraphMatch match =
-      options_.fuzzy ? MatchNodesFuzzily(ours->graph, theirs->graph) : MatchNodes(ours->graph, theirs->graph);
+  auto matched = Match(ours->graph, ours->table, theirs->graph, theirs->table);
+  if (!matched.ok()) return matched.status();
+  const GraphMatch& match = *matched;
   AlignMicroSteps(ours->graph, match, theirs->graph);
   MindstudioNodes::Entries entries;
   for (size_t i = 0; i < ours->graph.nodes().size(); ++i) {
@@ -304,7 +334,32 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
       .Write(HeadOf(kGolden, step, rank, golden));
 }
 
+absl::StatusOr<GraphMatch> VisExport::Match(const StepGraph& target, const StepTable& target_table,
+                                            const StepGraph& golden, const StepTable& golden_table) {
+  if (options_.fuzzy) return MatchNodesFuzzily(target, golden);
+  if (options_.layers) {
+    const LayerMatch layers = EntriesOfLayers(target_table, golden_table, *options_.layers);
+    renamed_ = renamed_ || layers.renamed;
+    return MatchNodesByEntries(target, golden, layers.golden_of);
+  }
+  if (HasCells(target) != HasCells(golden)) {
+    const auto framework = [](const StepGraph& graph) { return HasCells(graph) ? "MindSpore" : "PyTorch"; };
+    return absl::InvalidArgumentError(Cat("the target is of ", framework(target), " and the golden side of ",
+                                          framework(golden),
+                                          ": give a layer mapping, which says how modules of the "
+                                          "one are called in the other"));
+  }
+  return MatchNodes(target, golden);
+}
+
 absl::Status VisExport::Finish() {
+  if (options_.layers && !options_.layers->empty() && !options_.fuzzy && !renamed_) {
+    std::string classes;
+    for (const auto& [type, names] : *options_.layers) classes += Cat(classes.empty() ? "" : ", ", type);
+    return absl::InvalidArgumentError(
+        Cat("the layer mapping renames no module: inside modules of the classes that it has (", classes,
+            ") the target has none of the names on its left sides"));
+  }
   for (int side = 0; side < 2; ++side) {
     const std::string_view name = side == 0 ? kTarget : kGolden;
     absl::Status status =

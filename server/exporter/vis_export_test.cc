@@ -41,11 +41,11 @@ constexpr std::string_view kStacks =
     R"({"0": [["Functional.linear.0.forward", "Torch.sum.0.forward"], ["File \"a\".py, line 1, in f, \n g"]]
 })";
 
-std::unique_ptr<MemoryTable> Step(const Entries& entries) {
+std::unique_ptr<MemoryTable> Step(const Entries& entries, std::string_view construct = kConstruct) {
   auto step = std::make_unique<MemoryTable>(entries);
   DumpReader reader(&step->mutable_table());
   EXPECT_TRUE(reader.AddStacks(kStacks).ok());
-  EXPECT_TRUE(reader.AddCalls(kConstruct).ok());
+  EXPECT_TRUE(reader.AddCalls(construct).ok());
   return step;
 }
 
@@ -160,10 +160,33 @@ TEST_F(VisExportTest, ComparesMatchedNodes) {
   EXPECT_EQ(Ask("SELECT graph_type, task FROM tb_config"), "compare|summary");
 }
 
+TEST_F(VisExportTest, MatchesModulesByAMapping) {
+  const auto step = Step(StepOf("2.5", "6.0"));
+  Entries other = StepOf("2.5", "3.0");
+  other[1].first = "Module.proj.Linear.forward.0";
+  const auto golden = Step(other, R"({"Functional.linear.0.forward": "Module.proj.Linear.forward.0",
+                                      "Module.proj.Linear.forward.0": null})");
+  VisOptions options;
+  options.layers = {{"TopLayer", {{"fc", "proj"}}}};
+  ASSERT_TRUE(Export(options, step.get(), golden.get()).ok());
+  EXPECT_EQ(Ask("SELECT matched_node_link FROM tb_nodes WHERE data_source = 'NPU' AND node_order < 2"),
+            "[\"DefaultModel\",\"Module.proj.Linear.forward.0\",\"Functional.linear.0.forward\"]\n"
+            "[\"DefaultModel\",\"Module.proj.Linear.forward.0\"]");
+  EXPECT_EQ(Ask("SELECT matched_node_link FROM tb_nodes WHERE id = 'Bench_3_1_Module.proj.Linear.forward.0'"),
+            "[\"DefaultModel\",\"Module.fc.Linear.forward.0\"]");
+}
+
+TEST_F(VisExportTest, TellsModulesOfTwoFrameworksApart) {
+  const auto step = Step(StepOf("2.5", "6.0"));
+  const auto golden = Step({{"Cell.fc.Dense.forward.0", "{}"}}, R"({"Cell.fc.Dense.forward.0": null})");
+  const absl::Status status = Export({}, step.get(), golden.get());
+  EXPECT_NE(status.ToString().find("the golden side of MindSpore: give a layer mapping"), std::string::npos) << status;
+}
+
 TEST_F(VisExportTest, MarksWhereInfinityBegins) {
   const auto step = Step(StepOf("Infinity", "NaN"));
   const auto golden = Step(StepOf("2.5", "3.0"));
-  ASSERT_TRUE(Export({.overflow = true, .fuzzy = false, .content = {}}, step.get(), golden.get()).ok());
+  ASSERT_TRUE(Export({.overflow = true, .fuzzy = false, .layers = {}, .content = {}}, step.get(), golden.get()).ok());
   EXPECT_EQ(Ask("SELECT data_source, node_name, overflow_level FROM tb_nodes WHERE overflow_level IS NOT NULL"),
             "NPU|Functional.linear.0.forward|critical\nNPU|Module.fc.Linear.forward.0|critical");
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -102,6 +103,7 @@ class GraphFile {
     auto golden = OpenedSource::Open(request_.golden(), context_);
     if (!golden.ok()) return golden.status();
     golden_.emplace(*std::move(golden));
+    if (merges()) return absl::OkStatus();  // the sides may have different ranks
     std::vector<UnpairedPlace> unpaired;
     auto pairs = PairPlaces(*target_, *golden_, scope, unpaired);
     if (!pairs.ok()) return pairs.status();
@@ -116,27 +118,154 @@ class GraphFile {
     return absl::OkStatus();
   }
 
-  absl::Status Write(const std::string& path) {
+  absl::StatusOr<VisOptions> Options() const {
+    auto compare = CompareOptionsOf(OptionsIn(request_), "");
+    if (!compare.ok()) return compare.status();
     VisOptions options;
     options.overflow = request_.overflow();
-    options.fuzzy = request_.matching() == v1::MATCHING_FUZZY;
+    options.fuzzy = compare->fuzzy;
+    if (!compare->mapping.layers.empty()) {
+      options.layers = std::move(compare->mapping.layers);
+      std::erase_if(*options.layers, [](const auto& layer) { return layer.second.empty(); });
+    } else if (!compare->mapping.empty()) {
+      return absl::InvalidArgumentError("a graph takes no mapping but one of layers");
+    }
     options.content.threads = context_.threads;
     options.content.cancelled = cancelled_;
-    auto file = VisExport::Begin(path, std::move(options));
+    options.fuzzy = options.fuzzy || merges();
+    return options;
+  }
+
+  absl::Status Write(const std::string& path) {
+    auto options = Options();
+    if (!options.ok()) return options.status();
+    auto file = VisExport::Begin(path, *std::move(options));
     if (!file.ok()) return file.status();
+    if (absl::Status status = merges() ? AddMerged(**file) : AddEach(**file); !status.ok()) return status;
+    return (*file)->Finish();
+  }
+
+  absl::Status AddEach(VisExport& file) {
     std::vector<StepTables::Place> shown;
     for (const PlacePair& pair : pairs_) shown.push_back(pair.target);
     const RankNumbers ranks(shown);
     for (size_t i = 0; i < pairs_.size(); ++i) {
       if (cancelled_()) return PeerGone();
-      absl::Status status = Add(pairs_[i], ranks.Of(pairs_[i].target), **file);
+      absl::Status status = Add(pairs_[i], ranks.Of(pairs_[i].target), file);
+      if (status.ok()) status = Tell(i + 1, pairs_.size());
       if (!status.ok()) return status;
-      v1::GraphResponse response;
-      response.mutable_progress()->set_steps_done(i + 1);
-      response.mutable_progress()->set_steps_total(pairs_.size());
-      if (!send_(response)) return PeerGone();
     }
-    return (*file)->Finish();
+    return absl::OkStatus();
+  }
+
+  absl::Status Tell(size_t done, size_t total) const {
+    v1::GraphResponse response;
+    response.mutable_progress()->set_steps_done(done);
+    response.mutable_progress()->set_steps_total(total);
+    return send_(response) ? absl::OkStatus() : PeerGone();
+  }
+
+  // --- Ranks that are merged.
+
+  bool merges() const { return request_.has_target_layout() || request_.has_golden_layout(); }
+
+  using Steps = std::map<uint32_t, std::vector<StepTables::Place>>;
+
+  // The ranks of one side, merged, with what they were made of.
+  struct MergedSide {
+    std::vector<std::unique_ptr<TableSource>> ranks;
+    std::vector<std::unique_ptr<StepGraph>> graphs;
+    std::vector<std::unique_ptr<MergedStep>> merged;
+    std::map<uint32_t, std::string> tensors;  // by rank
+  };
+
+  absl::StatusOr<Steps> StepsOf(const OpenedSource& source) const {
+    auto places = PlacesIn(source, ScopeOf(request_.scope()));
+    if (!places.ok()) return places.status();
+    Steps steps;
+    for (const StepTables::Place& place : *places) steps[place.first].push_back(place);
+    return steps;
+  }
+
+  absl::StatusOr<MergedSide> Merge(const OpenedSource& source, const std::vector<StepTables::Place>& places,
+                                   const v1::ParallelLayout& message) const {
+    ParallelLayout layout;
+    layout.ranks = message.ranks();
+    layout.tensor = message.tensor();
+    layout.pipeline = message.pipeline();
+    if (!message.order().empty()) layout.order = message.order();
+    const auto named = [&](const absl::Status& status) {
+      return absl::Status(status.code(),
+                          Cat(source.name(), ", step ", places[0].first, ": ", StdView(status.message())));
+    };
+    MergedSide side;
+    std::vector<RankGraph> ranks;
+    const RankNumbers numbers(places);
+    for (const StepTables::Place& place : places) {
+      auto step = source.Read(place, kReading);
+      if (!step.ok()) return step.status();
+      auto checked = SideOf(source, place, **step);
+      if (!checked.ok()) return checked.status();
+      if (golden_ && (*step)->table().mode == StepTable::Mode::kTensor) {
+        return named(
+            absl::InvalidArgumentError("merged ranks are compared by statistics, and these have contents of tensors; "
+                                       "capture with task statistics"));
+      }
+      auto graph = StepGraph::Make((*step)->table());
+      if (!graph.ok()) return named(graph.status());
+      side.graphs.push_back(std::make_unique<StepGraph>(*std::move(graph)));
+      ranks.push_back({numbers.Of(place), &(*step)->table(), side.graphs.back().get()});
+      side.tensors[numbers.Of(place)] = std::move(checked->tensor_directory);
+      side.ranks.push_back(*std::move(step));
+    }
+    auto merged = MergeRanks(ranks, layout);
+    if (!merged.ok()) return named(merged.status());
+    side.merged = *std::move(merged);
+    return side;
+  }
+
+  absl::Status AddMerged(VisExport& file) const {
+    if (!request_.has_target_layout() || request_.has_golden_layout() != golden_.has_value()) {
+      return absl::InvalidArgumentError("merging ranks needs a layout of each side, and of no other");
+    }
+    auto steps = StepsOf(*target_);
+    if (!steps.ok()) return steps.status();
+    Steps golden_steps;
+    if (golden_) {
+      auto found = StepsOf(*golden_);
+      if (!found.ok()) return found.status();
+      golden_steps = *std::move(found);
+      std::erase_if(*steps, [&](const auto& step) { return !golden_steps.contains(step.first); });
+    }
+    size_t done = 0;
+    for (const auto& [step, places] : *steps) {
+      if (cancelled_()) return PeerGone();
+      auto target = Merge(*target_, places, request_.target_layout());
+      if (!target.ok()) return target.status();
+      MergedSide golden;
+      if (golden_) {
+        auto merged = Merge(*golden_, golden_steps.at(step), request_.golden_layout());
+        if (!merged.ok()) return merged.status();
+        golden = *std::move(merged);
+        if (golden.merged.size() != target->merged.size()) {
+          return absl::InvalidArgumentError(Cat("the target's ranks are merged into ", target->merged.size(),
+                                                " graphs and the golden side's into ", golden.merged.size(),
+                                                ": both need the same number of ranks of data parallelism"));
+        }
+      }
+      for (size_t i = 0; i < target->merged.size(); ++i) {
+        MergedStep& ours = *target->merged[i];
+        VisSide beside;
+        if (golden_) {
+          MergedStep& theirs = *golden.merged[i];
+          beside = {&theirs, golden.tensors.at(theirs.rank())};
+        }
+        absl::Status status = file.Add(step, ours.rank(), {&ours, target->tensors.at(ours.rank())}, beside);
+        if (!status.ok()) return status;
+      }
+      if (absl::Status status = Tell(++done, steps->size()); !status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Add(const PlacePair& pair, uint32_t rank, VisExport& file) const {

@@ -35,6 +35,10 @@ def run(
     fuzzy: Annotated[
         bool, typer.Option("--fuzzy", help="Match operations in a module by name without the call's number, in order")
     ] = False,
+    layer_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Paths of modules by class: {class: {target: golden}}", show_default=False),
+    ] = None,
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
@@ -42,9 +46,11 @@ def run(
     """Write modules and operations as a graph for TensorBoard, of one side or of two beside each other."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
+    from msprobe_client import name_mapping
     from msprobe_client.output import Column, Format, progress, show, warn, write
     from msprobe_client.vis_file import other_graphs, vis_file
 
+    layers = name_mapping.layers(layer_mapping) if layer_mapping else None
     file = vis_file(output, compare=golden is not None)
     sides = (target,) if golden is None else (target, golden)
     with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
@@ -54,6 +60,7 @@ def run(
             golden,
             matching="fuzzy" if fuzzy else "exact",
             overflow=overflow,
+            layers=layers,
             steps=selection.ranges,
             ranks=selection.ranks,
             progress=advance,

@@ -16,16 +16,11 @@ from msprobe_client.exit_codes import EXIT_USAGE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from msprobe_client.proto import analysis_pb2
+
 _COMMAND = "msprobe graph_visualize"
-# Options that merge ranks, and one for modules by other names.
-_ABSENT = (
-    ("layer_mapping", "-lm"),
-    ("rank_size", "--rank_size"),
-    ("tp", "--tp"),
-    ("pp", "--pp"),
-    ("vpp", "--vpp"),
-    ("order", "--order"),
-)
+# Of merging: how many ranks have which part of the model.
+_LAYOUT = ("rank_size", "tp", "pp")
 
 EXAMPLES = (
     "msprobe graph_visualize -tp dump_a -o graphs",
@@ -49,26 +44,55 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "-progress_log", "--is_print_progress_log", action="store_true", help="print lines PROGRESS: {json}"
     )
-    found.add_argument("--file_type", default="db", choices=("db", "json"), help="json only where ranks are merged")
-    found.add_argument("-lm", "--layer_mapping", nargs="?", const=True, metavar="YAML", help=argparse.SUPPRESS)
-    for name in ("rank_size", "tp", "pp", "vpp", "order"):
-        found.add_argument(f"--{name}", nargs="+", help=argparse.SUPPRESS)
+    found.add_argument("--file_type", default="db", choices=("db", "json"), help="db only")
+    found.add_argument(
+        "-lm", "--layer_mapping", nargs="?", const=True, metavar="YAML", help="match by modules' places; names by class"
+    )
+    merging = found.add_argument_group("merging ranks into the whole model; one value for each side")
+    merging.add_argument("--rank_size", nargs="+", type=int, metavar="N", help="number of ranks")
+    merging.add_argument("--tp", nargs="+", type=int, metavar="N", help="ranks that share each tensor")
+    merging.add_argument("--pp", nargs="+", type=int, metavar="N", help="ranks that have layers one after another")
+    merging.add_argument("--vpp", nargs="+", type=int, metavar="1", default=[1], help="1 only")
+    merging.add_argument("--order", nargs="+", default=[""], help="of ranks; tp-cp-ep-dp-pp")
     return found
+
+
+def _layouts(given: argparse.Namespace) -> list[analysis_pb2.ParallelLayout]:
+    """InvalidArgument: the options do not say a layout for each side."""
+    from msprobe_client.proto import analysis_pb2
+
+    values = {name: getattr(given, name) for name in _LAYOUT}
+    if not any(values.values()):
+        return []
+    if any(vpp != 1 for vpp in given.vpp):
+        raise InvalidArgument("--vpp: layers of a virtual pipeline cannot be merged; only 1 is possible")
+    sides = 1 if given.golden_path is None else 2
+    for name, numbers in values.items():
+        if numbers is None or len(numbers) != sides:
+            raise InvalidArgument(f"--{name} needs {sides} value{'s' * (sides - 1)}, one for each side")
+        if min(numbers) < 1:
+            raise InvalidArgument(f"--{name} {min(numbers)} is not allowed: it must be 1 or more")
+    order = given.order if len(given.order) == sides else [""] * sides
+    return [
+        analysis_pb2.ParallelLayout(ranks=ranks, tensor=tensor, pipeline=pipeline, order=each)
+        for ranks, tensor, pipeline, each in zip(*values.values(), order, strict=True)
+    ]
 
 
 def main(arguments: list[str]) -> NoReturn:
     """Ends with 0 when the graph is written, whatever it shows, as mindstudio-probe does."""
     given = parser().parse_args(arguments)
-    for name, option in _ABSENT:
-        if getattr(given, name) is not None:
-            fail(_COMMAND, f"{option} is not part of this version", EXIT_USAGE)
     if given.file_type == "json":
-        fail(_COMMAND, "--file_type json is for merged ranks, which are not part of this version", EXIT_USAGE)
+        fail(_COMMAND, "--file_type json is not part of this version; leave it out for a database", EXIT_USAGE)
+    try:
+        layouts = _layouts(given)
+    except InvalidArgument as error:
+        fail(_COMMAND, str(error), EXIT_USAGE)
     progress = _Progress(shown=given.is_print_progress_log)
 
     def work() -> None:
         try:
-            _write(given, progress)
+            _write(given, layouts, progress)
         except MsprobeError as error:
             progress.failed(str(error))
             raise
@@ -106,12 +130,15 @@ class _Progress:
             print(f"PROGRESS: {json.dumps(self._state)}", flush=True)
 
 
-def _write(given: argparse.Namespace, progress: _Progress) -> None:
+def _write(given: argparse.Namespace, layouts: list[analysis_pb2.ParallelLayout], progress: _Progress) -> None:
+    from msprobe_client import name_mapping
     from msprobe_client.client import Client
     from msprobe_client.vis_file import vis_file
 
     target = _directory(given.target_path)
     golden = None if given.golden_path is None else _directory(given.golden_path)
+    mapping = given.layer_mapping
+    layers = None if mapping is None else name_mapping.layers(None if mapping is True else mapping)
     file = vis_file(Path(given.output_path), compare=golden is not None)
     advance: Callable[[int, int], None] = progress.at
     with tempfile.TemporaryDirectory(prefix="msprobe-graph-") as scratch, Client(data_dir=scratch) as client:
@@ -121,6 +148,8 @@ def _write(given: argparse.Namespace, progress: _Progress) -> None:
             golden,
             matching="fuzzy" if given.fuzzy_match else "exact",
             overflow=given.overflow_check,
+            layers=layers,
+            layouts=layouts,
             progress=advance,
         )
     progress.done()

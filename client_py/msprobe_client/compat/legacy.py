@@ -1,4 +1,4 @@
-"""The command `msprobe`, under mindstudio-probe's name: our commands, and one clear line for those that are not here."""
+"""The command `msprobe`, under mindstudio-probe's name: our commands, and one clear line for those not here."""
 
 from __future__ import annotations
 

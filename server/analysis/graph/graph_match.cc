@@ -20,7 +20,7 @@ void Join(GraphMatch& match, int32_t target, int32_t golden) {
   match.target_of[static_cast<size_t>(golden)] = target;
 }
 
-// "Functional.linear.forward" of "Functional.linear.19.forward".
+// "Functional.linear.forward" of "Functional.linear.19.forward" and of "Functional.linear_rank2.19.forward".
 std::string WithoutCount(std::string_view name) {
   std::string kept;
   size_t from = 0;
@@ -33,6 +33,11 @@ std::string WithoutCount(std::string_view name) {
     dot = end;
   }
   kept.append(name, from, name.size() - from);
+  if (const size_t rank = kept.find("_rank"); rank != std::string::npos) {
+    size_t end = rank + 5;
+    while (end < kept.size() && kept[end] >= '0' && kept[end] <= '9') ++end;
+    if (end > rank + 5) kept.erase(rank, end - rank);
+  }
   return kept;
 }
 
@@ -76,6 +81,28 @@ GraphMatch MatchNodesFuzzily(const StepGraph& target, const StepGraph& golden) {
     for (const auto& [key, api] : ApisIn(target, node)) {
       if (const auto found = theirs.find(key); found != theirs.end()) Join(match, api, found->second);
     }
+  }
+  return match;
+}
+
+GraphMatch MatchNodesByEntries(const StepGraph& target, const StepGraph& golden,
+                               const std::vector<int32_t>& golden_entry_of) {
+  absl::flat_hash_map<int32_t, int32_t> nodes;  // of the golden graph, by entry
+  for (size_t i = 0; i < golden.nodes().size(); ++i) {
+    if (golden.nodes()[i].entry >= 0) nodes.emplace(golden.nodes()[i].entry, static_cast<int32_t>(i));
+  }
+  GraphMatch match = Unmatched(target, golden);
+  std::vector<int32_t> waiting = {kRoot};  // by depth, as mindstudio-probe goes
+  for (size_t i = 0; i < waiting.size(); ++i) {
+    const GraphNode& node = target.node(waiting[i]);
+    waiting.insert(waiting.end(), node.children.begin(), node.children.end());
+    int32_t partner = -1;
+    if (node.entry < 0) {
+      partner = golden.Find(node.name);
+    } else if (const auto found = nodes.find(golden_entry_of[static_cast<size_t>(node.entry)]); found != nodes.end()) {
+      partner = found->second;
+    }
+    if (partner >= 0) Join(match, waiting[i], partner);
   }
   return match;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -49,26 +50,6 @@ std::string Replaced(std::string_view text, std::string_view from, std::string_v
   }
   replaced += text;
   return replaced;
-}
-
-std::vector<std::string_view> Parts(std::string_view name) {
-  std::vector<std::string_view> parts;
-  for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.')) {
-    parts.push_back(name.substr(0, dot));
-    name.remove_prefix(dot + 1);
-  }
-  parts.push_back(name);
-  return parts;
-}
-
-// All but the last `count` parts; empty where there are no more.
-std::string_view WithoutLast(std::string_view name, int count) {
-  for (; count > 0; --count) {
-    const size_t dot = name.rfind('.');
-    if (dot == std::string_view::npos) return {};
-    name = name.substr(0, dot);
-  }
-  return name;
 }
 
 GraphNode::Kind KindOf(std::string_view name) {
@@ -147,7 +128,7 @@ class GraphBuilder {
     CollectApis();
     AddGradients();
     CountMicroSteps();
-    Order();
+    graph_.Order();
     return std::move(graph_);
   }
 
@@ -192,7 +173,8 @@ class GraphBuilder {
     }
     // A module that works in place has no backward call of its own, and takes in its neighbours' ones.
     if (!backward || std::count(call.name.begin(), call.name.end(), '.') < 4 ||
-        std::count(parent.begin(), parent.end(), '.') < 3 || WithoutLast(call.name, 4) == WithoutLast(parent, 3)) {
+        std::count(parent.begin(), parent.end(), '.') < 3 ||
+        WithoutLastParts(call.name, 4) == WithoutLastParts(parent, 3)) {
       return std::string(parent);
     }
     const Call* const forward = FindCall(Turned(call.name, kBackward, kForward));
@@ -299,7 +281,7 @@ class GraphBuilder {
       }
       if (counterparts.contains(std::string(node.name))) {
         found.push_back(child);
-      } else if (IsInner(Parts(node.name)) && counterpart >= 0 && At(counterpart).parent == kRoot) {
+      } else if (IsInner(PartsOfName(node.name)) && counterpart >= 0 && At(counterpart).parent == kRoot) {
         found.push_back(child);
         counterparts.insert(other);
       }
@@ -311,7 +293,7 @@ class GraphBuilder {
     const std::vector<int32_t> recomputed = Recomputed();
     if (recomputed.empty()) return;
     absl::flat_hash_map<std::string_view, std::vector<int32_t>> originals;  // by module, in order
-    for (const int32_t node : recomputed) originals[WithoutLast(At(node).name, 2)];
+    for (const int32_t node : recomputed) originals[WithoutLastParts(At(node).name, 2)];
     for (size_t i = 0; i < graph_.nodes_.size(); ++i) {
       const GraphNode& node = graph_.nodes_[i];
       if (node.kind != GraphNode::Kind::kModule || node.parent <= kRoot) continue;
@@ -322,7 +304,7 @@ class GraphBuilder {
     }
     absl::flat_hash_map<std::string_view, size_t> taken[2];  // by direction and module
     for (const int32_t node : recomputed) {
-      const std::string_view module = WithoutLast(At(node).name, 2);
+      const std::string_view module = WithoutLastParts(At(node).name, 2);
       const std::vector<int32_t>& candidates = originals[module];
       size_t& next = taken[ModuleCallOf(At(node).name, kForward) ? 0 : 1][module];
       if (next >= candidates.size()) continue;
@@ -413,22 +395,6 @@ class GraphBuilder {
     graph_.micro_steps_ = micro_step + 1;
   }
 
-  void Order() {
-    graph_.order_.reserve(graph_.nodes_.size());
-    std::vector<std::pair<int32_t, size_t>> path = {{kRoot, 0}};  // node, next child
-    while (!path.empty()) {
-      auto& [node, next] = path.back();
-      const std::vector<int32_t>& children = At(node).children;
-      if (next < children.size()) {
-        const int32_t child = children[next++];
-        path.emplace_back(child, 0);
-      } else {
-        graph_.order_.push_back(node);
-        path.pop_back();
-      }
-    }
-  }
-
   const StepTable& table_;
   StepGraph graph_;
   absl::flat_hash_map<std::string_view, const Call*> calls_;
@@ -442,6 +408,31 @@ absl::StatusOr<StepGraph> StepGraph::Make(const StepTable& table) {
         "mix");
   }
   return GraphBuilder(table).Build();
+}
+
+StepGraph StepGraph::Of(std::vector<GraphNode> nodes, uint32_t micro_steps) {
+  StepGraph graph;
+  graph.nodes_ = std::move(nodes);
+  graph.micro_steps_ = micro_steps;
+  for (size_t i = 0; i < graph.nodes_.size(); ++i)
+    graph.by_name_.emplace(graph.nodes_[i].name, static_cast<int32_t>(i));
+  graph.Order();
+  return graph;
+}
+
+void StepGraph::Order() {
+  order_.reserve(nodes_.size());
+  std::vector<std::pair<int32_t, size_t>> path = {{0, 0}};  // node, next child
+  while (!path.empty()) {
+    auto& [at, next] = path.back();
+    const std::vector<int32_t>& children = node(at).children;
+    if (next < children.size()) {
+      path.emplace_back(children[next++], 0);
+    } else {
+      order_.push_back(at);
+      path.pop_back();
+    }
+  }
 }
 
 int32_t StepGraph::Find(std::string_view name) const {

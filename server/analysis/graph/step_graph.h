@@ -44,6 +44,8 @@ class StepGraph {
 
   // InvalidArgument: the step has no calls, so nothing says what lies in what.
   static absl::StatusOr<StepGraph> Make(const StepTable& table);
+  // Of nodes that know each other; the root is the first. Their names outlive the graph.
+  static StepGraph Of(std::vector<GraphNode> nodes, uint32_t micro_steps);
 
   // The root is the first.
   const std::vector<GraphNode>& nodes() const { return nodes_; }
@@ -62,6 +64,8 @@ class StepGraph {
  private:
   friend class GraphBuilder;
   StepGraph() = default;
+
+  void Order();
 
   TextArena arena_;  // names of collections
   std::vector<GraphNode> nodes_;
