@@ -19,6 +19,7 @@ from msprobe_client.comparison import (
     VERDICTS,
     ComparedTensor,
     Divergence,
+    GraphReport,
     Overflow,
     RollUp,
     Scalar,
@@ -273,3 +274,41 @@ class TableFiles:
                 raise DataError("the server's answer ended in the middle of a table")
         finally:
             scratch.unlink(missing_ok=True)
+
+
+class GraphFile:
+    """Writes a graph database as it comes, whole or not at all."""
+
+    def __init__(self, target: Path, progress: Callable[[int, int], None]) -> None:
+        self._target = target
+        self._progress = progress
+
+    def write(self, parts: Iterable[analysis_pb2.GraphResponse]) -> GraphReport:
+        steps = size = 0
+        lonely: list[UnpairedStep] = []
+        warnings: list[str] = []
+        # The plugins refuse what others may write.
+        self._target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        scratch = self._target.parent / f".msprobe-{secrets.token_hex(8)}"
+        try:
+            with scratch.open("xb", buffering=0) as file:
+                for part in parts:
+                    kind = part.WhichOneof("kind")
+                    if kind == "content":
+                        size += file.write(part.content)
+                    elif kind == "progress":
+                        steps = part.progress.steps_done
+                        self._progress(steps, part.progress.steps_total)
+                    elif kind == "unpaired":
+                        lonely.append(unpaired(part.unpaired))
+                    elif kind == "warning":
+                        warnings.append(part.warning)
+            if size == 0:
+                raise DataError("the server's answer ended before the graph")
+            scratch.chmod(0o640)
+            for left in ("-wal", "-shm"):  # of a file of this name that was open
+                self._target.with_name(self._target.name + left).unlink(missing_ok=True)
+            scratch.replace(self._target)
+        finally:
+            scratch.unlink(missing_ok=True)
+        return GraphReport(str(self._target), size, steps, tuple(lonely), tuple(warnings))

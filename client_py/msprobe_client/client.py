@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +22,8 @@ from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
-from msprobe_client.compare_options import DEFAULTS, CompareOptions
-from msprobe_client.comparison import Divergence, Overflow, TableReport, UnpairedStep
+from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
+from msprobe_client.comparison import Divergence, GraphReport, Overflow, TableReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     AccessDenied,
@@ -546,6 +546,40 @@ class Client:
             )
             files = analysis_client.TableFiles(Path(output), file_name, form)
             yield from files.write(self._items(lambda: self._analysis.CompareTable(request)))
+
+    def graph(
+        self,
+        target: PathLike,
+        output: PathLike,
+        golden: PathLike | None = None,
+        *,
+        matching: Matching = "exact",
+        overflow: bool = False,
+        layers: analysis_pb2.NameMapping | None = None,
+        layouts: Sequence[analysis_pb2.ParallelLayout] = (),
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        progress: Progress = _nothing,
+    ) -> GraphReport:
+        """The modules and operations of target, beside those of golden, as a graph database for TensorBoard.
+
+        output: the file, which appears whole; its name ends with .vis.db. overflow: mark operations by how badly NaN
+        and infinity hit them. layers: name_mapping.mapping of a layer mapping file. layouts: merge the
+        ranks of each side into the whole model; one for a side.
+        """
+        given = (target,) if golden is None else (target, golden)
+        with analysis_client.sources(self, given, local=self._local) as sides, _disk(output):
+            request = analysis_pb2.GraphRequest(
+                target=sides[0],
+                golden=None if golden is None else sides[1],
+                scope=analysis_client.scope(steps, ranks, None),
+                overflow=overflow,
+                target_layout=layouts[0] if layouts else None,
+                golden_layout=layouts[1] if len(layouts) > 1 else None,
+                **CompareOptions(matching=matching, mapping=layers).fields_of(analysis_pb2.GraphRequest),
+            )
+            file = analysis_client.GraphFile(Path(output), progress)
+            return file.write(self._items(lambda: self._analysis.Graph(request)))
 
     def delete(self, run: str) -> model.DeleteReport:
         response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))

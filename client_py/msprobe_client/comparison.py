@@ -120,6 +120,17 @@ class TableReport:
     target_only: int
 
 
+@dataclass(frozen=True, slots=True)
+class GraphReport:
+    """A written graph database."""
+
+    path: str
+    bytes: int
+    steps: int  # of ranks
+    unpaired: tuple[UnpairedStep, ...]
+    warnings: tuple[str, ...]  # what the graph lacks
+
+
 Blame: TypeAlias = Literal["", "weight", "input", "argument", "computation", "communication", "missing", "unreadable"]
 BLAMES: tuple[Blame, ...] = get_args(Blame)
 

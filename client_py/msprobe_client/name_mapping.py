@@ -57,6 +57,16 @@ def mapping(
     return made
 
 
+def layers(path: PathLike | None) -> analysis_pb2.NameMapping:
+    """The layer mapping of a file, which must name something. None: modules correspond by their places alone."""
+    made = analysis_pb2.NameMapping() if path is None else mapping(layer=path)
+    if path is not None and not any(layer.names for layer in made.layers):
+        raise InvalidArgument(f"{os.fspath(path)}: it names no module; write {{class: {{target's path: golden path}}}}")
+    if path is None:
+        made.layers.add(class_name="TopLayer")
+    return made
+
+
 def tolerance_policy(path: PathLike) -> list[ToleranceRule]:
     """The rules of a policy file, YAML or JSON: {tolerances: [{name, dtype, rtol, atol}, ...]}, the last one wins."""
     where = os.fspath(path)

@@ -132,6 +132,13 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
     def CompareTable(self, request: analysis_pb2.CompareTableRequest, context: Any) -> NoReturn:
         _absent(context)
 
+    def Graph(self, request: analysis_pb2.GraphRequest, context: Any) -> Iterator[analysis_pb2.GraphResponse]:
+        self.requests.append(request)
+        yield analysis_pb2.GraphResponse(warning="stack.json is missing")
+        yield analysis_pb2.GraphResponse(progress=analysis_pb2.CompareProgress(steps_done=1, steps_total=1))
+        yield analysis_pb2.GraphResponse(content=b"SQLite ")
+        yield analysis_pb2.GraphResponse(content=b"format 3")
+
     def FirstDivergence(self, request: analysis_pb2.FirstDivergenceRequest, context: Any) -> NoReturn:
         _absent(context)
 

@@ -44,6 +44,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
                                                                 .activity = activity_,
                                                                 .metrics = metrics_,
                                                                 .paths_allowed = options.embedded.enabled,
+                                                                .spool_directory = context.spool_directory,
                                                                 .threads = AnalysisThreads(),
                                                                 .peers = peers_.get()});
   if (!options.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_, metrics_);

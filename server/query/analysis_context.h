@@ -18,7 +18,8 @@ struct AnalysisContext {
   Activity* activity = nullptr;
   Metrics* metrics = nullptr;
   TableLayouts* layouts = nullptr;
-  bool paths_allowed = false;  // whether Source.path may be read
+  bool paths_allowed = false;   // whether Source.path may be read
+  std::string spool_directory;  // files lie here while they are made
   int threads = 2;
   Peers* peers = nullptr;  // as in QueryContext
   MissingShards* missing = nullptr;
@@ -39,6 +40,8 @@ absl::Status Trend(const AnalysisContext& context, const v1::TrendRequest& reque
                    const std::function<bool()>& cancelled, const Send<v1::TrendResponse>& send);
 absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request,
                   const std::function<bool()>& cancelled, const Send<v1::FindResponse>& send);
+absl::Status Graph(const AnalysisContext& context, const v1::GraphRequest& request,
+                   const std::function<bool()>& cancelled, const Send<v1::GraphResponse>& send);
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response);
 

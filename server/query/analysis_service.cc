@@ -62,6 +62,11 @@ grpc::Status AnalysisService::Find(grpc::ServerContext* call, const v1::FindRequ
   return Stream("find", server::Find, call, *request, writer);
 }
 
+grpc::Status AnalysisService::Graph(grpc::ServerContext* call, const v1::GraphRequest* request,
+                                    grpc::ServerWriter<v1::GraphResponse>* writer) {
+  return Stream("graph", server::Graph, call, *request, writer);
+}
+
 grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext* call, const v1::PreviewTensorRequest* request,
                                             v1::TensorPreview* response) {
   return Answer("preview_tensor", call,

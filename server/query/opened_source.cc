@@ -7,6 +7,7 @@
 
 #include "server/format/cat.h"
 #include "server/importer/file_source.h"
+#include "server/query/stored_calls.h"
 #include "server/stored/stored_table.h"
 
 namespace msprobe::server {
@@ -135,7 +136,12 @@ absl::StatusOr<std::unique_ptr<TableSource>> OpenedSource::Read(const Place& pla
   if (const auto found = steps_.find(place); found != steps_.end()) {
     auto blocks = view_->Blocks(*found->second);
     if (!blocks.ok()) return blocks.status();
-    return ReadStoredTable(*std::move(blocks), reading, *layouts_);
+    auto table = ReadStoredTable(*std::move(blocks), reading, *layouts_);
+    if (!table.ok() || !reading.calls) return table;
+    auto records = view_->Records(*found->second);
+    if (!records.ok()) return records.status();
+    if (absl::Status status = AddStoredCalls(**records, (*table)->mutable_table()); !status.ok()) return status;
+    return table;
   }
   return ReadDumpTable(files_.at(place), reading);
 }
@@ -146,6 +152,11 @@ absl::StatusOr<EntryText> OpenedSource::ReadEntry(const Place& place, std::strin
   auto records = view_->Records(*found->second);
   if (!records.ok()) return records.status();
   return ReadEntryText(**records, name);
+}
+
+const DumpFiles* OpenedSource::Files(const Place& place) const {
+  const auto found = files_.find(place);
+  return found == files_.end() ? nullptr : &found->second;
 }
 
 bool OpenedSource::HasNonFinite(const Place& place) const {

@@ -37,6 +37,9 @@ class OpenedSource final : public StepTables {
   // `place` is one of places(). Errors as ReadEntryText and RunView::Records.
   absl::StatusOr<EntryText> ReadEntry(const Place& place, std::string_view name) const;
 
+  // Of a directory. Null: it is a run.
+  const DumpFiles* Files(const Place& place) const;
+
   // Of a run: sessions that have neither ended nor been lost.
   uint32_t open_sessions() const { return view_ == nullptr ? 0 : view_->open_sessions(); }
   // Whether more of the step may come.

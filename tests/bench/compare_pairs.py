@@ -21,15 +21,18 @@ def renumbered(name: str, counts: dict[str, int], copy: int) -> str:
     return name
 
 
-def repeat_dump(source: Path, target: Path, copies: int, *, tensors: bool = False, shifted: bool = False) -> int:
+def repeat_dump(
+    source: Path, target: Path, copies: int, *, tensors: bool = False, shifted: bool = False, modules: bool = False
+) -> int:
     """Writes source's dump.json and stack.json repeated into target; gives the number of entries.
 
-    shifted: every number is as if the calls had been made once before.
+    shifted: every number is as if the calls had been made once before. modules: construct.json, too, not an empty one.
     """
     target.mkdir(parents=True, exist_ok=True)
     dump = json.loads((source / "dump.json").read_text())
     counts: dict[str, int] = {}
-    for name in dump["data"]:
+    construct = json.loads((source / "construct.json").read_text()) if modules else {}
+    for name in [*dump["data"], *construct]:
         for pattern in (_API, _MODULE):
             if match := pattern.fullmatch(name):
                 key = f"{match['name']}/{match['way']}"
@@ -47,13 +50,18 @@ def repeat_dump(source: Path, target: Path, copies: int, *, tensors: bool = Fals
         for number, (names, lines) in stacks.items()
     }
     (target / "stack.json").write_text(json.dumps(repeated, indent=1))
-    (target / "construct.json").write_text("{}")
+    parents = {
+        renumbered(name, counts, copy): parent and renumbered(parent, counts, copy)
+        for copy in numbers
+        for name, parent in construct.items()
+    }
+    (target / "construct.json").write_text(json.dumps(parents, indent=1))
     if tensors:
         shutil.copytree(source / "dump_tensor_data", target / "dump_tensor_data", dirs_exist_ok=True)
     return len(data)
 
 
-def repeat_pair(reference: Path, target: Path, copies: int, *, shifted: bool = False) -> int:
+def repeat_pair(reference: Path, target: Path, copies: int, *, shifted: bool = False, modules: bool = False) -> int:
     """The recorded statistics pair as target/{target,golden}/step0/rank0; gives the entries of a side.
 
     shifted: the target's calls have other numbers than the golden side's.
@@ -65,5 +73,6 @@ def repeat_pair(reference: Path, target: Path, copies: int, *, shifted: bool = F
             target / name / "step0" / "rank0",
             copies,
             shifted=shifted and name == "target",
+            modules=modules,
         )
     return entries

@@ -115,6 +115,20 @@ SHOWN_BY = {
     "first-line-zeros": ["interop/test_old_commands.py::test_tables_of_the_first_line"],
     "first-line-advice": ["interop/test_old_commands.py::test_tables_of_the_first_line"],
     "first-line-stacks": ["interop/test_old_commands.py::test_functions_of_either_line"],
+    "graph-overflow": ["interop/test_graph_databases.py::test_the_recorded_database"],
+    "graph-micro-steps": ["interop/test_graph_databases.py::test_calls_without_their_parents_are_shown"],
+    "graph-values": ["interop/test_graph_databases.py::test_every_row_is_the_same"],
+    "graph-stacks": ["interop/test_graph_databases.py::test_every_row_is_the_same"],
+    "graph-infinities": ["interop/test_graph_databases.py::test_every_row_is_the_same"],
+    "graph-language": ["interop/test_graph_databases.py::test_every_row_is_the_same"],
+    "graph-orphans": ["interop/test_graph_databases.py::test_calls_without_their_parents_are_shown"],
+    "graph-mapping": ["interop/test_graph_databases.py::test_what_cannot_be_shown_is_refused"],
+    "graph-merged-tensors": ["interop/test_graph_databases.py::test_what_cannot_be_shown_is_refused"],
+    "graph-vpp": ["interop/test_graph_databases.py::test_what_cannot_be_shown_is_refused"],
+    "graph-place": ["interop/test_graph_databases.py::test_step_and_rank_are_those_of_the_path"],
+    "graph-index": ["interop/test_graph_databases.py::test_step_and_rank_are_those_of_the_path"],
+    "graph-repeated": ["interop/test_graph_databases.py::test_a_graph_is_replaced_whole_and_needs_no_stacks"],
+    "graph-no-stacks": ["interop/test_graph_databases.py::test_a_graph_is_replaced_whole_and_needs_no_stacks"],
 }
 
 # Defect of mindstudio-probe 26.2.0 that must not come back -> rows above and tests that show it.

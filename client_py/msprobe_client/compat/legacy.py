@@ -1,4 +1,4 @@
-"""The command `msprobe`, under mindstudio-probe's name: our commands, and one clear line for others."""
+"""The command `msprobe`, under mindstudio-probe's name: our commands, and one clear line for those not here."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _PRESENT = {
     "overflow_check": "overflow_command",
     "nan_analyze": "overflow_command",  # its name in 8.x
     "merge_result": "merge_command",
+    "graph_visualize": "graph_command",
 }
 
 # What to use instead of a command of mindstudio-probe.
@@ -25,7 +26,6 @@ _ABSENT = {
     "multi_acc_check": f"{_EXPORT} `msprobe multi_acc_check`",
     "config_check": _ELSEWHERE,
     "api_precision_compare": _ELSEWHERE,
-    "graph_visualize": f"{_EXPORT} `msprobe graph_visualize`, which reads it",
     "data2db": f"{_EXPORT} `msprobe data2db`",
     "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
     "offline_dump": _ELSEWHERE,
@@ -33,7 +33,7 @@ _ABSENT = {
     # Names that older versions had.
     "run_ut": f"{_EXPORT} `msprobe acc_check`",
     "multi_run_ut": f"{_EXPORT} `msprobe multi_acc_check`",
-    "graph": f"{_EXPORT} `msprobe graph_visualize`",
+    "graph": "use `msprobe graph_visualize -tp DIR [-gp DIR] -o OUT`",
     "run_overflow_check": "use `msprobe overflow_check -i DIR` or `msprobe-client overflow DIR`",
     "free_benchmark": _ELSEWHERE,
     "grad_probe": _ELSEWHERE,

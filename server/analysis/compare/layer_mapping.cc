@@ -87,27 +87,36 @@ std::string RenamedPath(const ModuleTree& tree, std::string_view path, const Ren
   return renamed;
 }
 
-const size_t* PartnerOf(const PlacedRecords& target, const PlacedRecords& golden, size_t entry,
-                        const Renamings& renamings) {
-  const RecordPlace& place = target.places()[entry];
-  const std::vector<size_t>& siblings = *target.At(place.path(), place.state);
-  const auto index = static_cast<size_t>(std::find(siblings.begin(), siblings.end(), entry) - siblings.begin());
-  const std::vector<size_t>* const found = golden.At(RenamedPath(target.tree(), place.path(), renamings), place.state);
-  return found == nullptr || index >= found->size() ? nullptr : &(*found)[index];
-}
-
 }  // namespace
 
-NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
-                                const std::vector<std::pair<std::string, NameMapping::Names>>& layers) {
+LayerMatch EntriesOfLayers(const StepTable& target, const StepTable& golden,
+                           const std::vector<std::pair<std::string, NameMapping::Names>>& layers) {
   const PlacedRecords ours(target);
   const PlacedRecords theirs(golden);
   const Renamings renamings = RenamingsOf(layers);
+  LayerMatch match;
+  for (size_t i = 0; i < target.entries.size(); ++i) {
+    const RecordPlace& place = ours.places()[i];
+    const std::string_view path = place.path();
+    const std::string renamed = RenamedPath(ours.tree(), path, renamings);
+    match.renamed = match.renamed || renamed != path;
+    const std::vector<size_t>& siblings = *ours.At(path, place.state);
+    const auto index = static_cast<size_t>(std::find(siblings.begin(), siblings.end(), i) - siblings.begin());
+    const std::vector<size_t>* const found = theirs.At(renamed, place.state);
+    const bool has_partner = found != nullptr && index < found->size();
+    match.golden_of.push_back(has_partner ? static_cast<int32_t>((*found)[index]) : -1);
+  }
+  return match;
+}
+
+NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
+                                const std::vector<std::pair<std::string, NameMapping::Names>>& layers) {
+  const LayerMatch match = EntriesOfLayers(target, golden, layers);
   NameMapping::Names rows;
   for (size_t i = 0; i < target.entries.size(); ++i) {
     const Entry& entry = target.entries[i];
-    const size_t* const partner = PartnerOf(ours, theirs, i, renamings);
-    const Entry* const other = partner == nullptr ? nullptr : &golden.entries[*partner];
+    const int32_t partner = match.golden_of[i];
+    const Entry* const other = partner < 0 ? nullptr : &golden.entries[static_cast<size_t>(partner)];
     absl::flat_hash_map<std::string_view, std::string_view> by_suffix;
     for (uint32_t k = 0; other != nullptr && k < other->rows; ++k) {
       const std::string_view name = golden.rows[other->first_row + k].name;

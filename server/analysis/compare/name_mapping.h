@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,8 +41,16 @@ struct NameMapping {
 
 RowMatch MatchByMapping(const StepTable& target, const StepTable& golden, const NameMapping& mapping);
 
-// Names of rows and their partners, which stand at corresponding places in the two trees of modules. Needs Entry.parent
-// and stacks of both sides. The partner of a row that has none is "N/A".
+// Entries and their partners, which stand at corresponding places in the two trees of modules. Needs Entry.parent and
+// stacks of both sides.
+struct LayerMatch {
+  std::vector<int32_t> golden_of;  // by entry of the target: entry of the golden side; -1: it has no partner
+  bool renamed = false;            // whether any module is called otherwise on the golden side
+};
+LayerMatch EntriesOfLayers(const StepTable& target, const StepTable& golden,
+                           const std::vector<std::pair<std::string, NameMapping::Names>>& layers);
+
+// Names of rows and their partners, by EntriesOfLayers. The partner of a row that has none is "N/A".
 NameMapping::Names RowsOfLayers(const StepTable& target, const StepTable& golden,
                                 const std::vector<std::pair<std::string, NameMapping::Names>>& layers);
 

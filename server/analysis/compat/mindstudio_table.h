@@ -48,6 +48,8 @@ struct MindstudioTable {
   bool across_frameworks = false;  // MindSpore's against PyTorch's
   // Of tables made by AlignTrainInfer.
   TrainingBackend training_backend = TrainingBackend::kNone;
+  // Rows are paired by their places, as in graphs: a target row without partner differs from what should be there.
+  bool by_place = false;
   int threads = 1;  // that write parts of it
 };
 

@@ -18,7 +18,10 @@ namespace {
 class Verdicts : public MindstudioRows {
  public:
   explicit Verdicts(const MindstudioTable& table)
-      : MindstudioRows(*table.target, *table.golden), mode_(table.mode), backend_(table.training_backend) {}
+      : MindstudioRows(*table.target, *table.golden),
+        mode_(table.mode),
+        backend_(table.training_backend),
+        by_place_(table.by_place) {}
 
   void Judge(std::vector<TableRow>& group) {
     RecordRows record;
@@ -106,7 +109,7 @@ class Verdicts : public MindstudioRows {
       const Difference& difference = row->differences[3];
       bool large = false;
       if (difference.spelling == Difference::Spelling::kNumber) {
-        large = difference.by_zero || difference.percent / 100 > 0.5;
+        large = difference.by_zero ? !by_place_ : difference.percent / 100 > 0.5;
       } else if (difference.spelling == Difference::Spelling::kWord) {
         large = difference.word == "inf" || difference.word == "-inf";
       }
@@ -125,8 +128,7 @@ class Verdicts : public MindstudioRows {
   void JudgeGrads(const RecordRows& record) const {
     if (training()) return;
     for (TableRow* row : record.judged) {
-      const Row* const golden = GoldenRow(*row);
-      if (golden != nullptr && Grad(TargetRow(*row)) != Grad(*golden)) {
+      if (GradsDiffer(*row)) {
         Mark(*row, Severity::kError, "error: The Required_Grad of NPU and Bench are inconsistent");
       }
     }
@@ -150,8 +152,9 @@ class Verdicts : public MindstudioRows {
   void JudgeDTypes(const RecordRows& record) const {
     for (TableRow* row : record.judged) {
       const Row* const golden = GoldenRow(*row);
-      if (golden == nullptr || IsJoined(*golden) || TargetRow(*row).name == kNotAvailable) continue;
-      if (DType(target_, TargetRow(*row)) != DType(golden_, *golden)) {
+      if (IsPassedOver(*row) || TargetRow(*row).name == kNotAvailable) continue;
+      if (golden != nullptr && IsJoined(*golden)) continue;
+      if (golden == nullptr || DType(target_, TargetRow(*row)) != DType(golden_, *golden)) {
         Mark(*row, Severity::kError, "error: The dtype of NPU and Bench are inconsistent.");
       }
     }
@@ -160,9 +163,10 @@ class Verdicts : public MindstudioRows {
   void JudgeShapes(const RecordRows& record) const {
     for (TableRow* row : record.judged) {
       const Row* const golden = GoldenRow(*row);
-      if (golden == nullptr) continue;
+      if (IsPassedOver(*row)) continue;
       const Row& target = TargetRow(*row);
-      if (training() ? TrainingShapesDiffer(target, *golden) : Shape(target_, target) != Shape(golden_, *golden)) {
+      if (golden == nullptr || (training() ? TrainingShapesDiffer(target, *golden)
+                                           : Shape(target_, target) != Shape(golden_, *golden))) {
         Mark(*row, Severity::kError, "error: The shape of NPU and Bench are inconsistent.");
       }
     }
@@ -190,6 +194,23 @@ class Verdicts : public MindstudioRows {
   static void Mark(TableRow& row, Severity severity, std::string_view message) {
     row.severity = std::max(row.severity, severity);
     row.messages.push_back(message);
+  }
+
+  // Where a type or shape is not looked at: a row without partner, except that by place it is one that differs from
+  // what should be there; and by place None.
+  bool IsPassedOver(const TableRow& row) const {
+    const Row* const golden = GoldenRow(row);
+    if (!by_place_) return golden == nullptr;
+    return TargetRow(row).is_null || (golden != nullptr && golden->is_null);
+  }
+
+  bool GradsDiffer(const TableRow& row) const {
+    const Row* const golden = GoldenRow(row);
+    const Row& target = TargetRow(row);
+    if (!by_place_) return golden != nullptr && Grad(target) != Grad(*golden);
+    if (target.requires_grad == Row::Grad::kAbsent) return false;
+    return golden == nullptr ||
+           (golden->requires_grad != Row::Grad::kAbsent && golden->requires_grad != target.requires_grad);
   }
 
   // By its name, as mindstudio-probe tells them.
@@ -244,6 +265,7 @@ class Verdicts : public MindstudioRows {
 
   const StepTable::Mode mode_;
   const TrainingBackend backend_;
+  const bool by_place_;
 };
 
 }  // namespace

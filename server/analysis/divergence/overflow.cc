@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "server/analysis/compare/comparison.h"
+#include "server/analysis/divergence/finiteness.h"
 #include "server/analysis/divergence/first_divergence.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
@@ -15,37 +16,6 @@
 
 namespace msprobe::server {
 namespace {
-
-struct Finiteness {
-  bool nan = false;
-  bool infinity = false;
-  bool finite() const { return !nan && !infinity; }
-};
-
-Finiteness FinitenessOf(const StepTable& table, const Row& row) {
-  Finiteness found;
-  for (size_t i = 0; i < 2; ++i) {
-    if (row.statistics[i].kind != Cell::Kind::kReal) continue;
-    found.nan = found.nan || std::isnan(row.statistics[i].real);
-    found.infinity = found.infinity || std::isinf(row.statistics[i].real);
-  }
-  if (row.extended >= 0) {
-    const ExtendedStatistics& more = table.extended[static_cast<size_t>(row.extended)];
-    found.nan = found.nan || more.nan_count != 0;
-    found.infinity = found.infinity || more.positive_inf_count + more.negative_inf_count != 0;
-  }
-  return found;
-}
-
-bool GivesForeignMemory(std::string_view entry) {
-  if (entry.starts_with("Module.")) return false;
-  const std::string_view operation = OperationOf(entry);
-  for (std::string_view known : {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
-                                 "empty_with_format", "empty_permuted", "resize_"}) {
-    if (operation == known) return true;
-  }
-  return IsCommunication(entry);
-}
 
 // Of a backward call, or what it left in a parameter.
 bool IsGradient(std::string_view entry) {
@@ -58,15 +28,6 @@ bool IsGradient(std::string_view entry) {
     entry = entry.substr(0, dot);
   }
   return false;
-}
-
-std::string Key(const StepTable& table, const Row& row) {
-  std::string key = Cat(table.text(row.dtype), table.text(row.shape), row.checksum);
-  for (const Cell& cell : row.statistics) {
-    const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
-    key += std::isnan(value) ? "n" : Cat(value, ",");
-  }
-  return key;
 }
 
 uint64_t ElementsOf(std::string_view shape) {
@@ -106,7 +67,7 @@ class NonFinite {
   }
 
  private:
-  std::string KeyOf(const Row& row) const { return Key(table_, row); }
+  std::string KeyOf(const Row& row) const { return TensorKey(table_, row); }
 
   const StepTable& table_;
   absl::flat_hash_set<std::string> parameters_;
@@ -148,7 +109,7 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
       const Row& row = table.rows[row_number];
       if (row.is_tensor && !FinitenessOf(table, row).finite()) non_finite.See(row);
     }
-    const bool foreign = GivesForeignMemory(entry.name);
+    const bool foreign = GivesUninitialisedMemory(entry.name) || IsCommunication(entry.name);
     const std::string_view module = ModuleOf(entry);
     const auto add = [&](const Row& row, Origin origin) {
       const Finiteness found = FinitenessOf(table, row);

@@ -10,6 +10,19 @@
 #include "server/format/json/json_value.h"
 
 namespace msprobe::server {
+namespace {
+
+// Of Megatron's [parent, micro step].
+uint32_t MicroStepOf(const JsonText& value) {
+  JsonCursor json(value.text);
+  uint64_t last = 0;
+  if (json.EnterArray()) {
+    while (json.NextItem()) last = Uint64Of(json.Take()).value_or(0);
+  }
+  return static_cast<uint32_t>(last);
+}
+
+}  // namespace
 
 absl::Status DumpReader::AddDump(std::string_view text) {
   constexpr size_t kBytesOfARow = 250;  // about as many as the JSON of a tensor's statistics takes without white space
@@ -78,7 +91,11 @@ absl::Status DumpReader::AddStacks(std::string_view text) {
   return ReadStacks(text, {}, [&](const DumpStack& stack) {
     const auto number = static_cast<int32_t>(table_->stacks.size());
     const auto give = [&](std::string_view name) {
-      if (Entry* const entry = FindEntry(name)) entry->stack = number;
+      if (Entry* const entry = FindEntry(name)) {
+        entry->stack = number;
+      } else {
+        other_stacks_.insert_or_assign(table_->arena.Add(name), number);
+      }
     };
     if (!stack.grouped) give(stack.key);
     for (const JsonText& name : stack.names) {
@@ -98,6 +115,30 @@ absl::Status DumpReader::AddConstruct(std::string_view text) {
   return ReadParents(text, {}, [&](std::string_view name, const JsonText& parent, const JsonText&) {
     Entry* const entry = parent.is_string() ? FindEntry(name) : nullptr;
     if (entry != nullptr) entry->parent = table_->arena.Add(StringOf(parent, scratch));
+    return absl::OkStatus();
+  });
+}
+
+absl::Status DumpReader::AddCalls(std::string_view text) {
+  constexpr std::string_view kMicroSteps = "megatron_micro_step_number";
+  std::string scratch;
+  return ReadParents(text, {}, [&](std::string_view name, const JsonText& parent, const JsonText& value) {
+    if (name == kMicroSteps) {
+      table_->micro_steps = static_cast<uint32_t>(Uint64Of(value).value_or(0));
+      return absl::OkStatus();
+    }
+    Call call;
+    if (parent.is_string()) call.parent = table_->arena.Add(StringOf(parent, scratch));
+    if (value.is_array()) call.micro_step = MicroStepOf(value);
+    if (Entry* const entry = FindEntry(name)) {
+      call.name = entry->name;
+      call.stack = entry->stack;
+      entry->parent = call.parent;
+    } else {
+      call.name = table_->arena.Add(name);
+      if (const auto stack = other_stacks_.find(name); stack != other_stacks_.end()) call.stack = stack->second;
+    }
+    table_->calls.push_back(call);
     return absl::OkStatus();
   });
 }

@@ -29,6 +29,9 @@ class DumpReader {
   // construct.json. After AddDump. Parents that are no texts are passed over.
   absl::Status AddConstruct(std::string_view text);
 
+  // The same, and keeps every call with its stack. After AddStacks, if there are stacks.
+  absl::Status AddCalls(std::string_view text);
+
  private:
   void AddEntry(std::string_view name, JsonCursor& json, uint32_t token);
   // Null: the dump has no such entry.
@@ -38,6 +41,7 @@ class DumpReader {
   RowBuilder rows_;
   DumpValueReader values_;
   absl::flat_hash_map<std::string_view, uint32_t> entry_index_;  // made when it is first needed
+  absl::flat_hash_map<std::string_view, int32_t> other_stacks_;  // of calls that are no entries
 };
 
 }  // namespace msprobe::server

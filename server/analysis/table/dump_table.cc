@@ -93,8 +93,9 @@ absl::StatusOr<std::unique_ptr<TableSource>> ReadDumpTable(const DumpFiles& file
   if (reading.stacks && !files.stacks.empty()) {
     if (absl::Status status = add(files.stacks, &DumpReader::AddStacks); !status.ok()) return status;
   }
-  if (reading.construct && !files.construct.empty()) {
-    if (absl::Status status = add(files.construct, &DumpReader::AddConstruct); !status.ok()) return status;
+  if ((reading.construct || reading.calls) && !files.construct.empty()) {
+    const auto into = reading.calls ? &DumpReader::AddCalls : &DumpReader::AddConstruct;
+    if (absl::Status status = add(files.construct, into); !status.ok()) return status;
   }
   return step;
 }

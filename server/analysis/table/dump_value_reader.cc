@@ -89,7 +89,10 @@ uint32_t DumpValueReader::Leaf(JsonCursor& json, const DumpLeaf& leaf) {
   }
   if (leaf.data_name.is_string()) row.data_name = table_.arena.Add(StringOf(leaf.data_name, scratch_));
   if (leaf.extended.is_object()) Extended(leaf.extended, row);
-  if (row.dtype != 0) return rows_.AddTensor(row);
+  if (row.dtype != 0) {
+    if (leaf.type.is_string()) row.type = table_.text(table_.Intern(StringOf(leaf.type, scratch_)));
+    return rows_.AddTensor(row);
+  }
 
   ScalarLeaf scalar;
   const std::string type = leaf.type.is_string() ? StringOf(leaf.type) : std::string();

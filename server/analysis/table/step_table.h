@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -89,10 +90,9 @@ struct Row {
   RowState state = RowState::kInput;
   Grad requires_grad = Grad::kAbsent;
   bool is_tensor = false;
-  bool is_null = false;  // the argument was None: no dtype, no shape
-  // Of an argument that is no tensor: what it is ("float", "torch.Size"), and what it says where `statistics` do not.
-  std::string_view type;
-  std::string_view said;
+  bool is_null = false;   // the argument was None: no dtype, no shape
+  std::string_view type;  // what it is: "torch.Tensor", "float", "torch.Size"
+  std::string_view said;  // of an argument that is no tensor: what it says where `statistics` do not
 };
 
 // One record: consecutive rows, in the order in which tables show them (inputs, parameters, outputs, gradients).
@@ -103,6 +103,14 @@ struct Entry {
   uint32_t rows = 0;
   uint32_t token = 0;
   int32_t stack = -1;  // StepTable.stacks
+};
+
+// A member of construct.json: a call, and the call around it.
+struct Call {
+  std::string_view name;
+  std::string_view parent;  // empty: none
+  int32_t stack = -1;       // StepTable.stacks; of calls that are entries, too
+  uint32_t micro_step = 0;  // where StepTable.micro_steps counts them
 };
 
 // A send or receive that an argument describes (torch.distributed.P2POp); its row is that of its tensor.
@@ -148,6 +156,10 @@ struct StepTable {
   std::vector<std::vector<std::string>> stacks;  // lines, innermost first
 
   std::vector<PointToPoint> messages;  // in order of rows
+
+  // The calls of construct.json in its order, where they were read.
+  std::vector<Call> calls;
+  std::optional<uint32_t> micro_steps;  // the number of the last one, where the dump says it (Megatron)
 
   // By row, of steps joined from several ranks: "joined along axis 1 from 4 ranks"; otherwise empty.
   std::vector<std::string> layouts;

@@ -218,6 +218,7 @@ class Maker {
     }
     Row row;
     row.dtype = table.Intern(dtype);
+    row.type = table.text(table.Intern(slot.type()));
     if (slot.type().starts_with("torch.")) {
       row.requires_grad = slot.requires_grad() ? Row::Grad::kTrue : Row::Grad::kFalse;
     }

@@ -33,7 +33,8 @@ struct DumpFiles {
 
 struct DumpReading {
   bool stacks = true;
-  bool construct = true;
+  bool construct = true;  // Entry.parent
+  bool calls = false;     // StepTable.calls, and Entry.parent
 };
 
 // InvalidArgument: "FILE: line 3, column 7: what is wrong". NotFound: there is no such file.

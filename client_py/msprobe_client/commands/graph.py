@@ -1,0 +1,76 @@
+"""msprobe-client graph TARGET [GOLDEN] -o OUT"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from msprobe_client.commands.options import DataDir, OutputFormat, Ranks, Selection, Server, Steps, common
+from msprobe_client.commands.sides import SourceOf, connected
+
+EXAMPLES = (
+    "msprobe-client graph tuesday -o graphs",
+    "msprobe-client graph dump_a dump_b --overflow -o graphs/pair.vis.db",
+)
+
+
+def run(
+    context: typer.Context,
+    target: SourceOf,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="OUT", help="A directory, or a file NAME.vis.db", show_default=False),
+    ],
+    golden: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="Beside it: a run, a dump directory, or a dump.json", show_default=False),
+    ] = None,
+    step: Steps = None,
+    rank: Ranks = None,
+    overflow: Annotated[
+        bool, typer.Option("--overflow", help="Mark operations by how badly NaN and infinity hit them")
+    ] = False,
+    fuzzy: Annotated[
+        bool, typer.Option("--fuzzy", help="Match operations in a module by name without the call's number, in order")
+    ] = False,
+    layer_mapping: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="Paths of modules by class: {class: {target: golden}}", show_default=False),
+    ] = None,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+) -> None:
+    """Write modules and operations as a graph for TensorBoard, of one side or of two beside each other."""
+    options = common(context, server, data_dir, output_format)
+    selection = Selection(step, rank)
+    from msprobe_client import name_mapping
+    from msprobe_client.output import Column, Format, progress, show, warn, write
+    from msprobe_client.vis_file import other_graphs, vis_file
+
+    layers = name_mapping.layers(layer_mapping) if layer_mapping else None
+    file = vis_file(output, compare=golden is not None)
+    sides = (target,) if golden is None else (target, golden)
+    with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
+        report = client.graph(
+            target,
+            file,
+            golden,
+            matching="fuzzy" if fuzzy else "exact",
+            overflow=overflow,
+            layers=layers,
+            steps=selection.ranges,
+            ranks=selection.ranks,
+            progress=advance,
+        )
+    for text in (*report.warnings, *map(str, report.unpaired), *other_graphs(file)):
+        warn(text, str(context.find_root().info_name))
+    columns = (
+        Column("path", "FILE"),
+        Column("steps", "STEPS", right=True),
+        Column("bytes", "BYTES", show.size, right=True),
+    )
+    row = {"path": report.path, "steps": report.steps, "bytes": report.bytes}
+    write(options.format or Format.table, columns, [row])

@@ -1,0 +1,23 @@
+"""Names of graph databases."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+SUFFIX = ".vis.db"
+
+
+def vis_file(output: Path, *, compare: bool) -> Path:
+    """The file that output names: itself, or one in it by mindstudio-probe's name, build_{YYYYmmddHHMMSS}.vis.db."""
+    if output.name.endswith(SUFFIX) and not output.is_dir():
+        return output
+    return output / f"{'compare' if compare else 'build'}_{time.strftime('%Y%m%d%H%M%S')}{SUFFIX}"
+
+
+def other_graphs(file: Path) -> Iterator[str]:
+    """A warning where TensorBoard would not show the file: its plugins open one of a directory."""
+    others = sorted(path.name for path in file.parent.glob(f"*{SUFFIX}") if path.name != file.name)
+    if others:
+        yield f"{file.parent} also holds {', '.join(others)}; TensorBoard shows one graph of a directory"

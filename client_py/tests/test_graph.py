@@ -1,0 +1,153 @@
+"""graph, and msprobe graph_visualize: requests, files and messages."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import Run
+from fake_server import FakeServer
+from test_compare import binary, recorded  # noqa: F401
+
+from msprobe_client.proto import analysis_pb2
+from msprobe_client.vis_file import other_graphs, vis_file
+
+
+def test_the_file_is_whole_and_for_its_owner(server: FakeServer, run_client: Run, tmp_path: Path) -> None:
+    file = tmp_path / "graphs" / "a.vis.db"
+    file.parent.mkdir()
+    (tmp_path / "graphs" / "a.vis.db-wal").write_bytes(b"of an earlier file")
+    result = run_client(
+        "graph", "training", "other", "--fuzzy", "--overflow", "--step", "3", "-o", file, "--server", server.address
+    )
+    assert result.returncode == 0, result.stderr
+    assert "stack.json is missing" in result.stderr and str(file) in result.stdout
+    assert file.read_bytes() == b"SQLite format 3" and list(file.parent.iterdir()) == [file]
+    assert file.stat().st_mode & 0o022 == 0
+    (request,) = server.requests
+    assert (request.target.run, request.golden.run, request.overflow) == ("training", "other", True)
+    assert request.matching == analysis_pb2.MATCHING_FUZZY and request.scope.steps[0].first == 3
+
+
+def test_one_side_has_no_golden(server: FakeServer, run_client: Run, tmp_path: Path) -> None:
+    result = run_client("graph", "training", "-o", tmp_path / "out", "--server", server.address)
+    assert result.returncode == 0, result.stderr
+    (request,) = server.requests
+    assert not request.HasField("golden")
+    (file,) = (tmp_path / "out").iterdir()
+    assert file.name.startswith("build_") and file.name.endswith(".vis.db")
+
+
+def test_names_of_files(tmp_path: Path) -> None:
+    assert vis_file(tmp_path / "x.vis.db", compare=True) == tmp_path / "x.vis.db"
+    assert vis_file(tmp_path, compare=True).name.startswith("compare_")
+    (tmp_path / "b.vis.db").touch()
+    (told,) = other_graphs(tmp_path / "a.vis.db")
+    assert "also holds b.vis.db" in told
+    assert not list(other_graphs(tmp_path / "b.vis.db"))
+
+
+def msprobe(*arguments: object, binary: str | None = None) -> subprocess.CompletedProcess[str]:  # noqa: F811
+    program = "from msprobe_client.compat.legacy import main; main()"
+    environment = os.environ | ({"MSPROBE_SERVER_BINARY": binary} if binary else {})
+    return subprocess.run(
+        [sys.executable, "-c", program, "graph_visualize", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--rank_size", "2", "--tp", "2"], "--pp needs 1 value, one for each side"),
+        (["--rank_size", "2", "2", "--tp", "2", "2", "--pp", "1", "1"], "--rank_size needs 1 value"),
+        (["--rank_size", "2", "--tp", "0", "--pp", "1"], "--tp 0 is not allowed"),
+        (["--rank_size", "2", "--tp", "2", "--pp", "1", "--vpp", "2"], "--vpp: layers of a virtual pipeline"),
+        (["--file_type", "json"], "--file_type json is not part of this version"),
+        (["--file_type", "xml"], "invalid choice"),
+    ],
+)
+def test_options_that_are_not_there(arguments: list[str], problem: str, tmp_path: Path) -> None:
+    result = msprobe("-tp", tmp_path, "-o", tmp_path / "out", *arguments)
+    assert result.returncode == 2 and problem in result.stderr and not (tmp_path / "out").exists()
+
+
+TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2]}
+TENSOR |= {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
+DUMP = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+DUMP["data"] = {"Torch.add.0.forward": {"input_args": [TENSOR], "output": [TENSOR]}}
+FILES = {
+    "dump.json": json.dumps(DUMP),
+    "construct.json": json.dumps({"Torch.add.0.forward": "Module.a.A.forward.0", "Module.a.A.forward.0": None}),
+    "stack.json": json.dumps({"0": [["Torch.add.0.forward"], ["File a.py, line 1, in f, \n g()"]]}),
+}
+
+
+def write(directory: Path, **changed: str | None) -> Path:
+    directory.mkdir(parents=True)
+    for name, usual in FILES.items():
+        text = changed.get(name.partition(".")[0], usual)
+        if text is not None:
+            (directory / name).write_text(text)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "problem"),
+    [
+        ("construct", None, "construct.json is missing: a graph needs to know which module called what"),
+        ("construct", "{}", "construct.json names no module: a graph needs"),
+        ("construct", "", "construct.json: line 1"),
+        ("construct", '{"a": "b", ', "construct.json: line 1"),
+        ("stack", "", "stack.json: line 1"),
+        ("stack", '{"0": [["a"]', "stack.json: line 1"),
+        ("dump", '{"task": "statistics", "data": {', "dump.json: line 1"),
+    ],
+)
+def test_broken_dumps_are_named_and_leave_nothing(
+    file: str,
+    text: str | None,
+    problem: str,
+    tmp_path: Path,
+    binary: str,  # noqa: F811
+) -> None:
+    rank = write(tmp_path / "step0" / "rank0", **{file: text})
+    result = msprobe("-tp", rank, "-o", tmp_path / "out", "-progress_log", binary=binary)
+    assert result.returncode == 3 and result.stderr.count("\n") == 1
+    assert str(rank / problem.split(maxsplit=1)[0].rstrip(":")) in result.stderr and problem in result.stderr
+    assert not list(tmp_path.glob("out/*"))
+    states = [json.loads(line.partition("PROGRESS: ")[2]) for line in result.stdout.splitlines()]
+    assert states[-1]["process_running"] is False and problem in states[-1]["error_msg"][0]
+
+
+def test_ranks_and_steps_and_what_one_side_lacks(tmp_path: Path, binary: str) -> None:  # noqa: F811
+    for step in (0, 1):
+        for rank in (0, 1, 2):
+            write(tmp_path / "a" / f"step{step}" / f"rank{rank}")
+            if rank < 2:
+                write(tmp_path / "b" / f"step{step}" / f"rank{rank}", stack=None)
+    sides = ("-tp", tmp_path / "a", "-gp", tmp_path / "b")
+    result = msprobe(*sides, "-o", tmp_path / "out", "-progress_log", binary=binary)
+    assert result.returncode == 0, result.stderr
+    assert "only the target has step 1 rank2" in result.stdout
+    assert f"{tmp_path}/b/step1/rank1/stack.json is missing: the graph shows no stacks" in result.stdout
+    states = [json.loads(line[10:]) for line in result.stdout.splitlines() if line.startswith("PROGRESS: ")]
+    assert [state["current_progress"] for state in states] == [24, 49, 74, 99, 100, 100]
+    assert not states[-1]["process_running"]
+    (file,) = (tmp_path / "out").iterdir()
+    connection = sqlite3.connect(file)
+    assert connection.execute("select rank_list, step_list, graph_type from tb_config").fetchall() == [
+        ("[0, 1]", "[0, 1]", "compare")
+    ]
+    assert connection.execute("select count(*), count(distinct id) from tb_nodes").fetchone() == (24, 24)
+    assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
+    connection.close()

@@ -1,0 +1,44 @@
+#include "server/analysis/divergence/finiteness.h"
+
+#include <cmath>
+
+#include "server/analysis/module_tree/module_name.h"
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+
+Finiteness FinitenessOf(const StepTable& table, const Row& row) {
+  Finiteness found;
+  for (size_t i = 0; i < 2; ++i) {
+    if (row.statistics[i].kind != Cell::Kind::kReal) continue;
+    found.nan = found.nan || std::isnan(row.statistics[i].real);
+    found.infinity = found.infinity || std::isinf(row.statistics[i].real);
+  }
+  if (row.extended >= 0) {
+    const ExtendedStatistics& more = table.extended[static_cast<size_t>(row.extended)];
+    found.nan = found.nan || more.nan_count != 0;
+    found.infinity = found.infinity || more.positive_inf_count + more.negative_inf_count != 0;
+  }
+  return found;
+}
+
+std::string TensorKey(const StepTable& table, const Row& row) {
+  std::string key = Cat(table.text(row.dtype), table.text(row.shape), row.checksum);
+  for (const Cell& cell : row.statistics) {
+    const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
+    key += std::isnan(value) ? "n" : Cat(value, ",");
+  }
+  return key;
+}
+
+bool GivesUninitialisedMemory(std::string_view entry) {
+  if (entry.starts_with("Module.")) return false;
+  const std::string_view operation = OperationOf(entry);
+  for (std::string_view known : {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided",
+                                 "empty_with_format", "empty_permuted", "resize_"}) {
+    if (operation == known) return true;
+  }
+  return false;
+}
+
+}  // namespace msprobe::server

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "server/analysis/table/step_table.h"
+
+namespace msprobe::server {
+
+// What of a tensor's values is not finite, as far as its statistics say.
+struct Finiteness {
+  bool nan = false;
+  bool infinity = false;
+  bool finite() const { return !nan && !infinity; }
+};
+// By Max and Min, and by the counts where a dump has them.
+Finiteness FinitenessOf(const StepTable& table, const Row& row);
+
+// What a tensor is known again by: dtype, shape, checksum and statistics.
+std::string TensorKey(const StepTable& table, const Row& row);
+
+// Whether an operation gives memory that nothing was written to yet.
+bool GivesUninitialisedMemory(std::string_view entry);
+
+}  // namespace msprobe::server

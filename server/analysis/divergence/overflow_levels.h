@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "server/analysis/table/step_table.h"
+
+namespace msprobe::server {
+
+// How badly NaN and infinity hit a call. The words are those of graph databases.
+enum class OverflowLevel : uint8_t {
+  kNone,
+  kMedium,    // it was given such values, and its results are finite
+  kHigh,      // it was given such values and passed them on, or they came from another rank
+  kCritical,  // its inputs are finite and its results are not; or it is where FindOverflowOrigins sees them begin
+};
+
+// "medium", "high", "critical"; empty: kNone.
+std::string_view OverflowLevelName(OverflowLevel level);
+
+// By index into StepTable.entries. These values are nobody's fault, and neither are those made of them alone:
+//   - memory that nothing was written to yet (empty and its kind);
+//   - a mask: the infinities that an operation makes of an infinite argument (masked_fill with -inf), as long as no NaN
+//     comes of it.
+// Max and Min decide, and the counts where a dump has them; Mean does not: the mean of a mask of -3.4e38 overflows.
+std::vector<OverflowLevel> OverflowLevels(const StepTable& table);
+
+}  // namespace msprobe::server

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace msprobe::server {
+
+// A row of tb_nodes: one node of one graph. Texts are borrowed for the length of the call; `*_json` are JSON.
+struct VisNode {
+  std::string_view side;  // "NPU": the target, or the only side; "Bench": the golden side
+  uint32_t step = 0;
+  uint32_t rank = 0;
+  uint32_t order = 0;
+  std::string_view name;
+  int kind = 0;                     // GraphNode::Kind
+  std::string_view parent;          // empty: the root
+  std::string_view children_json;   // a list of names; empty: none
+  std::optional<double> precision;  // 0 (pass), 0.5 (warning), 1 (error); nothing: not compared
+  std::string_view overflow;        // "medium", "high", "critical"; empty: none
+  uint32_t micro_step = 0;
+  std::string_view match_json;            // names from the root to the partner
+  std::string_view stack;                 // VisDatabase::AddStack
+  std::string_view merge_json;            // how ranks were merged; empty: they were not
+  std::string_view partners_json = "{}";  // communications of other ranks
+  std::string_view inputs_json;
+  std::string_view outputs_json;
+  std::string_view tensor_directory;  // empty: there is none
+};
+
+// The row of tb_config.
+struct VisConfig {
+  bool compare = false;
+  std::string task;      // "summary", "md5", "all", "structure"; empty: nothing was compared
+  std::string tool_tip;  // JSON; empty: none
+  uint32_t micro_steps = 1;
+  bool overflow = false;
+  std::string node_colours = "null";  // JSON
+  std::set<uint32_t> ranks;
+  std::set<uint32_t> steps;
+};
+
+// A graph database, as the graph plugins of TensorBoard read it: one SQLite file with tb_nodes, tb_stack and tb_config,
+// in WAL mode. Rows go to the file as they come; the memory used does not depend on their number.
+//
+// The file must not exist. It is usable after Finish only; without it, whoever made it removes it.
+// Threads: one. Errors name the file: ResourceExhausted, the disk is full; Internal, anything else.
+class VisDatabase {
+ public:
+  static absl::StatusOr<std::unique_ptr<VisDatabase>> Create(std::string path);
+  ~VisDatabase();
+
+  absl::Status AddNode(const VisNode& node);
+  // Keeps a stack once, whoever has it. Gives what VisNode.stack takes.
+  absl::StatusOr<std::string> AddStack(const std::vector<std::string>& lines);
+  // Changes VisNode.partners_json of a node that was added.
+  absl::Status SetPartners(std::string_view side, uint32_t step, uint32_t rank, std::string_view name,
+                           std::string_view partners_json);
+  // Adds indexes and the configuration, and closes the file.
+  absl::Status Finish(const VisConfig& config);
+
+ private:
+  VisDatabase(std::string path, sqlite3* connection) : path_(std::move(path)), connection_(connection) {}
+
+  absl::Status Run(const char* sql);
+  absl::StatusOr<sqlite3_stmt*> Prepare(const char* sql);
+  absl::Status Step(sqlite3_stmt* statement);
+  absl::Status Error(int code) const;
+
+  const std::string path_;
+  sqlite3* connection_;
+  sqlite3_stmt* node_ = nullptr;
+  sqlite3_stmt* stack_ = nullptr;
+  absl::flat_hash_set<uint64_t> stacks_;  // hashes of those that are in the file
+  std::string id_;
+  std::string graph_;
+};
+
+// Appends a text as JSON.
+void AppendJsonText(std::string_view text, std::string& out);
+
+}  // namespace msprobe::server

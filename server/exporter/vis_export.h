@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/analysis/compare/content_comparison.h"
+#include "server/analysis/compare/name_mapping.h"
+#include "server/analysis/divergence/overflow_levels.h"
+#include "server/analysis/graph/communication_partners.h"
+#include "server/analysis/graph/graph_match.h"
+#include "server/analysis/graph/rank_merge.h"
+#include "server/analysis/graph/step_graph.h"
+#include "server/analysis/table/table_source.h"
+#include "server/exporter/vis_database.h"
+
+namespace msprobe::server {
+
+struct VisOptions {
+  bool overflow = false;  // marks calls by OverflowLevels
+  bool fuzzy = false;     // MatchNodesFuzzily
+  // EntriesOfLayers; an empty list matches by the modules' places alone. Fuzzy matching goes before it.
+  std::optional<std::vector<std::pair<std::string, NameMapping::Names>>> layers;
+  ContentComparison content;
+};
+
+// One side of a step: its records, read with stacks and calls, and where its tensors lie (empty: nowhere on disk).
+struct VisSide {
+  VisSide() = default;
+  VisSide(const TableSource* step, std::string tensors) : source(step), tensor_directory(std::move(tensors)) {}
+  VisSide(MergedStep* step, std::string tensors) : source(step), merged(step), tensor_directory(std::move(tensors)) {}
+
+  const TableSource* source = nullptr;
+  MergedStep* merged = nullptr;  // the same, if it was merged of several ranks
+  std::string tensor_directory;
+};
+
+// Writes the graphs of steps, of one side or of two beside each other, into a graph database (VisDatabase).
+//
+// What the database says is what mindstudio-probe's graph_visualize says; docs/compatibility.md lists what differs.
+// Threads: one.
+class VisExport {
+ public:
+  // The file must not exist; see VisDatabase.
+  static absl::StatusOr<std::unique_ptr<VisExport>> Begin(std::string path, VisOptions options);
+
+  // A step of a rank; each comes once. Either every step has a golden side or none has (source null).
+  // InvalidArgument: the step has no calls, or the sides cannot be compared; says which side, and why.
+  absl::Status Add(uint32_t step, uint32_t rank, const VisSide& target, const VisSide& golden);
+  // InvalidArgument: the layer mapping renamed no module of any step.
+  absl::Status Finish();
+
+ private:
+  absl::StatusOr<GraphMatch> Match(const StepGraph& target, const StepTable& target_table, const StepGraph& golden,
+                                   const StepTable& golden_table);
+
+  VisExport(std::unique_ptr<VisDatabase> database, VisOptions options)
+      : database_(std::move(database)), options_(std::move(options)) {}
+
+  const std::unique_ptr<VisDatabase> database_;
+  const VisOptions options_;
+  VisConfig config_;
+  bool renamed_ = false;               // whether the layer mapping changed anything
+  CommunicationPartners partners_[2];  // of the target, and of the golden side
+};
+
+}  // namespace msprobe::server

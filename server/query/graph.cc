@@ -1,0 +1,347 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "server/exporter/vis_export.h"
+#include "server/format/cat.h"
+#include "server/query/analysis_context.h"
+#include "server/query/analysis_request.h"
+#include "server/query/opened_source.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr size_t kChunkBytes = size_t{1} << 20;
+constexpr DumpReading kReading{.stacks = true, .construct = true, .calls = true};
+
+// A directory for a file in the making, gone with this object.
+class ScratchDirectory {
+ public:
+  static absl::StatusOr<ScratchDirectory> Make(const std::string& parent) {
+    std::error_code error;
+    std::filesystem::create_directories(parent, error);
+    std::string pattern = Cat(parent, "/graph-XXXXXX");
+    if (mkdtemp(pattern.data()) == nullptr) {
+      return absl::ResourceExhaustedError(
+          Cat("cannot write to ", parent, ": ", std::generic_category().message(errno)));
+    }
+    return ScratchDirectory(std::move(pattern));
+  }
+  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
+  ~ScratchDirectory() {
+    std::error_code error;
+    if (!path_.empty()) std::filesystem::remove_all(path_, error);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+};
+
+// Processes that never had a rank count on from 0, since a graph database numbers ranks only.
+class RankNumbers {
+ public:
+  explicit RankNumbers(const std::vector<StepTables::Place>& places) {
+    for (const StepTables::Place& place : places) {
+      if (place.second.first == v1::Rank::RANK) numbers_[place.second] = place.second.second;
+    }
+    uint32_t next = 0;
+    for (const auto& [rank, number] : numbers_) next = std::max(next, number + 1);
+    for (const StepTables::Place& place : places) {
+      if (numbers_.try_emplace(place.second, next).second) ++next;
+    }
+  }
+  uint32_t Of(const StepTables::Place& place) const { return numbers_.at(place.second); }
+
+ private:
+  std::map<decltype(StepTables::Place::second), uint32_t> numbers_;
+};
+
+class GraphFile {
+ public:
+  GraphFile(const AnalysisContext& context, const v1::GraphRequest& request, const std::function<bool()>& cancelled,
+            const Send<v1::GraphResponse>& send)
+      : context_(context), request_(request), cancelled_(cancelled), send_(send) {}
+
+  absl::Status Run() {
+    if (!request_.scope().name_glob().empty()) {
+      return absl::InvalidArgumentError("a graph has all nodes of its steps: leave out the name");
+    }
+    if (absl::Status status = Open(); !status.ok()) return status;
+    auto scratch = ScratchDirectory::Make(context_.spool_directory);
+    if (!scratch.ok()) return scratch.status();
+    const std::string path = Cat(scratch->path(), "/graph.vis.db");
+    if (absl::Status status = Write(path); !status.ok()) return status;
+    return SendFile(path);
+  }
+
+ private:
+  absl::Status Open() {
+    auto target = OpenedSource::Open(request_.target(), context_);
+    if (!target.ok()) return target.status();
+    target_.emplace(*std::move(target));
+    const PlaceScope scope = ScopeOf(request_.scope());
+    if (!request_.has_golden()) {
+      auto places = PlacesIn(*target_, scope);
+      if (!places.ok()) return places.status();
+      for (const StepTables::Place& place : *places) pairs_.push_back({place, place});
+      return absl::OkStatus();
+    }
+    auto golden = OpenedSource::Open(request_.golden(), context_);
+    if (!golden.ok()) return golden.status();
+    golden_.emplace(*std::move(golden));
+    if (merges()) return absl::OkStatus();  // the sides may have different ranks
+    std::vector<UnpairedPlace> unpaired;
+    auto pairs = PairPlaces(*target_, *golden_, scope, unpaired);
+    if (!pairs.ok()) return pairs.status();
+    pairs_ = *std::move(pairs);
+    for (const UnpairedPlace& place : unpaired) {
+      v1::GraphResponse response;
+      response.mutable_unpaired()->set_in_target(place.in_target);
+      response.mutable_unpaired()->set_step(place.place.first);
+      *response.mutable_unpaired()->mutable_rank() = RankOfPlace(place.place);
+      if (!send_(response)) return PeerGone();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<VisOptions> Options() const {
+    auto compare = CompareOptionsOf(OptionsIn(request_), "");
+    if (!compare.ok()) return compare.status();
+    VisOptions options;
+    options.overflow = request_.overflow();
+    options.fuzzy = compare->fuzzy;
+    if (!compare->mapping.layers.empty()) {
+      options.layers = std::move(compare->mapping.layers);
+      std::erase_if(*options.layers, [](const auto& layer) { return layer.second.empty(); });
+    } else if (!compare->mapping.empty()) {
+      return absl::InvalidArgumentError("a graph takes no mapping but one of layers");
+    }
+    options.content.threads = context_.threads;
+    options.content.cancelled = cancelled_;
+    options.fuzzy = options.fuzzy || merges();
+    return options;
+  }
+
+  absl::Status Write(const std::string& path) {
+    auto options = Options();
+    if (!options.ok()) return options.status();
+    auto file = VisExport::Begin(path, *std::move(options));
+    if (!file.ok()) return file.status();
+    if (absl::Status status = merges() ? AddMerged(**file) : AddEach(**file); !status.ok()) return status;
+    return (*file)->Finish();
+  }
+
+  absl::Status AddEach(VisExport& file) {
+    std::vector<StepTables::Place> shown;
+    for (const PlacePair& pair : pairs_) shown.push_back(pair.target);
+    const RankNumbers ranks(shown);
+    for (size_t i = 0; i < pairs_.size(); ++i) {
+      if (cancelled_()) return PeerGone();
+      absl::Status status = Add(pairs_[i], ranks.Of(pairs_[i].target), file);
+      if (status.ok()) status = Tell(i + 1, pairs_.size());
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Tell(size_t done, size_t total) const {
+    v1::GraphResponse response;
+    response.mutable_progress()->set_steps_done(done);
+    response.mutable_progress()->set_steps_total(total);
+    return send_(response) ? absl::OkStatus() : PeerGone();
+  }
+
+  // --- Ranks that are merged.
+
+  bool merges() const { return request_.has_target_layout() || request_.has_golden_layout(); }
+
+  using Steps = std::map<uint32_t, std::vector<StepTables::Place>>;
+
+  // The ranks of one side, merged, with what they were made of.
+  struct MergedSide {
+    std::vector<std::unique_ptr<TableSource>> ranks;
+    std::vector<std::unique_ptr<StepGraph>> graphs;
+    std::vector<std::unique_ptr<MergedStep>> merged;
+    std::map<uint32_t, std::string> tensors;  // by rank
+  };
+
+  absl::StatusOr<Steps> StepsOf(const OpenedSource& source) const {
+    auto places = PlacesIn(source, ScopeOf(request_.scope()));
+    if (!places.ok()) return places.status();
+    Steps steps;
+    for (const StepTables::Place& place : *places) steps[place.first].push_back(place);
+    return steps;
+  }
+
+  absl::StatusOr<MergedSide> Merge(const OpenedSource& source, const std::vector<StepTables::Place>& places,
+                                   const v1::ParallelLayout& message) const {
+    ParallelLayout layout;
+    layout.ranks = message.ranks();
+    layout.tensor = message.tensor();
+    layout.pipeline = message.pipeline();
+    if (!message.order().empty()) layout.order = message.order();
+    const auto named = [&](const absl::Status& status) {
+      return absl::Status(status.code(),
+                          Cat(source.name(), ", step ", places[0].first, ": ", StdView(status.message())));
+    };
+    MergedSide side;
+    std::vector<RankGraph> ranks;
+    const RankNumbers numbers(places);
+    for (const StepTables::Place& place : places) {
+      auto step = source.Read(place, kReading);
+      if (!step.ok()) return step.status();
+      auto checked = SideOf(source, place, **step);
+      if (!checked.ok()) return checked.status();
+      if (golden_ && (*step)->table().mode == StepTable::Mode::kTensor) {
+        return named(
+            absl::InvalidArgumentError("merged ranks are compared by statistics, and these have contents of tensors; "
+                                       "capture with task statistics"));
+      }
+      auto graph = StepGraph::Make((*step)->table());
+      if (!graph.ok()) return named(graph.status());
+      side.graphs.push_back(std::make_unique<StepGraph>(*std::move(graph)));
+      ranks.push_back({numbers.Of(place), &(*step)->table(), side.graphs.back().get()});
+      side.tensors[numbers.Of(place)] = std::move(checked->tensor_directory);
+      side.ranks.push_back(*std::move(step));
+    }
+    auto merged = MergeRanks(ranks, layout);
+    if (!merged.ok()) return named(merged.status());
+    side.merged = *std::move(merged);
+    return side;
+  }
+
+  absl::Status AddMerged(VisExport& file) const {
+    if (!request_.has_target_layout() || request_.has_golden_layout() != golden_.has_value()) {
+      return absl::InvalidArgumentError("merging ranks needs a layout of each side, and of no other");
+    }
+    auto steps = StepsOf(*target_);
+    if (!steps.ok()) return steps.status();
+    Steps golden_steps;
+    if (golden_) {
+      auto found = StepsOf(*golden_);
+      if (!found.ok()) return found.status();
+      golden_steps = *std::move(found);
+      std::erase_if(*steps, [&](const auto& step) { return !golden_steps.contains(step.first); });
+    }
+    size_t done = 0;
+    for (const auto& [step, places] : *steps) {
+      if (cancelled_()) return PeerGone();
+      auto target = Merge(*target_, places, request_.target_layout());
+      if (!target.ok()) return target.status();
+      MergedSide golden;
+      if (golden_) {
+        auto merged = Merge(*golden_, golden_steps.at(step), request_.golden_layout());
+        if (!merged.ok()) return merged.status();
+        golden = *std::move(merged);
+        if (golden.merged.size() != target->merged.size()) {
+          return absl::InvalidArgumentError(Cat("the target's ranks are merged into ", target->merged.size(),
+                                                " graphs and the golden side's into ", golden.merged.size(),
+                                                ": both need the same number of ranks of data parallelism"));
+        }
+      }
+      for (size_t i = 0; i < target->merged.size(); ++i) {
+        MergedStep& ours = *target->merged[i];
+        VisSide beside;
+        if (golden_) {
+          MergedStep& theirs = *golden.merged[i];
+          beside = {&theirs, golden.tensors.at(theirs.rank())};
+        }
+        absl::Status status = file.Add(step, ours.rank(), {&ours, target->tensors.at(ours.rank())}, beside);
+        if (!status.ok()) return status;
+      }
+      if (absl::Status status = Tell(++done, steps->size()); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const PlacePair& pair, uint32_t rank, VisExport& file) const {
+    StepPair steps;
+    if (golden_) {
+      auto read = ReadPair(*target_, *golden_, pair, kReading, kReading);
+      if (!read.ok()) return read.status();
+      steps = *std::move(read);
+    } else {
+      auto read = target_->Read(pair.target, kReading);
+      if (!read.ok()) return read.status();
+      steps.target = *std::move(read);
+    }
+    auto target = SideOf(*target_, pair.target, *steps.target);
+    if (!target.ok()) return target.status();
+    VisSide golden;
+    if (golden_) {
+      auto side = SideOf(*golden_, pair.golden, *steps.golden);
+      if (!side.ok()) return side.status();
+      golden = *std::move(side);
+    }
+    return file.Add(pair.target.first, rank, *target, golden);
+  }
+
+  absl::StatusOr<VisSide> SideOf(const OpenedSource& source, const StepTables::Place& place,
+                                 const TableSource& step) const {
+    const DumpFiles* const files = source.Files(place);
+    const auto beside = [&](const char* name) {
+      return (std::filesystem::path(files->dump).parent_path() / name).string();
+    };
+    if (step.table().calls.empty()) {
+      const std::string where =
+          files == nullptr ? Cat("run \"", source.name(), "\", step ", place.first) : beside("construct.json");
+      return absl::InvalidArgumentError(
+          Cat(where,
+              files == nullptr           ? " has no modules"
+              : files->construct.empty() ? " is missing"
+                                         : " names no module",
+              ": a graph needs to know which module called what; capture with level L0 or mix"));
+    }
+    if (files != nullptr && files->stacks.empty()) {
+      v1::GraphResponse response;
+      response.set_warning(Cat(beside("stack.json"), " is missing: the graph shows no stacks"));
+      if (!send_(response)) return PeerGone();
+    }
+    return VisSide{&step, files == nullptr ? std::string() : files->tensors};
+  }
+
+  absl::Status SendFile(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    v1::GraphResponse response;
+    std::string& content = *response.mutable_content();
+    for (;;) {
+      content.resize(kChunkBytes);
+      file.read(content.data(), static_cast<std::streamsize>(content.size()));
+      content.resize(static_cast<size_t>(file.gcount()));
+      if (content.empty()) break;
+      if (!send_(response)) return PeerGone();
+    }
+    return file.bad() ? absl::InternalError(Cat(path, " cannot be read")) : absl::OkStatus();
+  }
+
+  const AnalysisContext& context_;
+  const v1::GraphRequest& request_;
+  const std::function<bool()>& cancelled_;
+  const Send<v1::GraphResponse>& send_;
+  std::optional<OpenedSource> target_;
+  std::optional<OpenedSource> golden_;
+  std::vector<PlacePair> pairs_;
+};
+
+}  // namespace
+
+absl::Status Graph(const AnalysisContext& context, const v1::GraphRequest& request,
+                   const std::function<bool()>& cancelled, const Send<v1::GraphResponse>& send) {
+  return GraphFile(context, request, cancelled, send).Run();
+}
+
+}  // namespace msprobe::server

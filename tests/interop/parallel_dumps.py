@@ -1,0 +1,124 @@
+"""Dumps of a small Megatron model over several ranks, made up: statistics without a model behind them."""
+
+import json
+import pathlib
+import random
+import struct
+import zlib
+
+STACK = ["File train.py, line 1, in step, \n model(x)"]
+
+
+def single(value):
+    """As float32 has it."""
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+class Rank:
+    """One rank's step: data, construct and stack, filled call by call."""
+
+    def __init__(self, rank, tp, pp, ranks, shift=0.0, group=True):
+        self.rank, self.tp, self.shift, self.group = rank, tp, shift, group
+        self.share = rank % tp
+        self.stage = rank // (ranks // pp)
+        self.data, self.construct, self.counts = {}, {}, {}
+
+    def tensor(self, name, *, shared, staged):
+        """shared: equal on ranks that share tensors; staged: differs from stage to stage."""
+        key = f"{name}/{'' if shared else self.share}/{self.stage if staged else ''}"
+        draw = random.Random(zlib.crc32(key.encode()))
+        low, high = sorted(draw.uniform(-3, 3) for _ in range(2))
+        mean, norm = draw.uniform(low, high), draw.uniform(1, 9)
+        values = [single(value + self.shift) for value in (high, low, mean, norm)]
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4, 8]}
+        return leaf | dict(zip(("Max", "Min", "Mean", "Norm"), values, strict=True)) | {"requires_grad": True}
+
+    def call(self, kind, parent, inputs, outputs, kwargs=None):
+        """An API call; inputs and outputs are tensors."""
+        count = self.counts[kind] = self.counts.get(kind, -1) + 1
+        name = f"{kind}.{count}.forward"
+        self.construct[name] = parent
+        self.data[name] = {"input_args": inputs, "input_kwargs": kwargs or {}, "output": outputs}
+        return name
+
+    def module(self, name, parent, direction="forward"):
+        full = f"{name}.{direction}.0"
+        self.construct[full] = parent
+        return full
+
+    def end(self, full, inputs, outputs):
+        backward = ".backward." in full
+        self.data[full] = {"input" if backward else "input_args": inputs, "output": outputs}
+
+    def linear(self, name, parent, rows):
+        """A parallel linear layer: of columns, or of rows with a sum over ranks at its end."""
+        full = self.module(f"{name}.{'Row' if rows else 'Column'}ParallelLinear", parent)
+        whole = self.tensor(f"{name}.in", shared=not rows, staged=True)
+        part = self.tensor(f"{name}.part", shared=False, staged=True)
+        out = self.tensor(f"{name}.out", shared=rows, staged=True)
+        self.call("Torch.matmul", full, [whole, self.tensor(f"{name}.w", shared=False, staged=True)], [part])
+        if rows:
+            ranks = list(range(self.rank - self.share, self.rank - self.share + self.tp))
+            group = {"type": "torch.ProcessGroup", "group_ranks": ranks, "group_id": str(ranks[0])}
+            self.call("Distributed.all_reduce", full, [part], [out], {"group": group} if self.group else None)
+        self.end(full, [whole], [out])
+
+    def layer(self, number, parent):
+        name = f"Module.module.decoder.layers.{number}"
+        full = self.module(f"{name}.TransformerLayer", parent)
+        mlp = self.module(f"{name}.mlp.MLP", full)
+        self.linear(f"{name}.mlp.linear_fc1", mlp, rows=False)
+        inner = [self.tensor(f"{name}.act{i}", shared=False, staged=True) for i in range(2)]
+        self.call("Functional.gelu", mlp, inner[:1], inner[1:])
+        self.linear(f"{name}.mlp.linear_fc2", mlp, rows=True)
+        ends = [self.tensor(f"{name}.end{i}", shared=True, staged=True) for i in range(2)]
+        self.end(mlp, ends[:1], ends[1:])
+        self.end(full, ends[:1], ends[1:])
+
+    def backward(self, number, parent):
+        name = f"Module.module.decoder.layers.{number}.TransformerLayer"
+        full = self.module(name, parent, "backward")
+        grads = [self.tensor(f"{name}.grad{i}", shared=True, staged=True) for i in range(2)]
+        self.end(full, grads[:1], grads[1:])
+
+    def step(self, layers=2):
+        whole = [self.tensor(f"whole{i}", shared=True, staged=i == 1) for i in range(2)]
+        self.call("Torch.arange", None, whole[:1], whole[:1])
+        self.call("Torch.add", None, whole[:1], whole[1:])
+        model = self.module("Module.module.GPTModel", None)
+        if self.stage == 0:
+            embedding = self.module("Module.module.embedding.Embedding", model)
+            self.call("Functional.embedding", embedding, whole[:1], whole[:1])
+            self.end(embedding, whole[:1], whole[:1])
+        else:
+            self.call("Torch.mul", model, whole[:1], whole[1:])
+        decoder = self.module("Module.module.decoder.TransformerBlock", model)
+        for number in range(layers):
+            self.layer(number, decoder)
+        self.end(decoder, whole[:1], whole[1:])
+        self.end(model, whole[:1], whole[1:])
+        back = self.module("Module.module.GPTModel", None, "backward")
+        block = self.module("Module.module.decoder.TransformerBlock", back, "backward")
+        for number in reversed(range(layers)):
+            self.backward(number, block)
+        self.end(block, whole[1:], whole[:1])
+        self.end(back, whole[1:], whole[:1])
+        self.call("Torch.sqrt", None, whole[:1], whole[:1])
+        self.call("Torch.relu", None, whole[:1], whole[:1])
+        return self
+
+    def write(self, directory: pathlib.Path):
+        directory.mkdir(parents=True)
+        dump = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": self.data}
+        (directory / "dump.json").write_text(json.dumps(dump))
+        (directory / "construct.json").write_text(json.dumps(self.construct))
+        (directory / "stack.json").write_text(json.dumps({"0": [list(self.construct), STACK]}))
+
+
+def write(root: pathlib.Path, ranks, tp, pp, *, steps=1, shift=0.0, group=True):
+    """root/step{N}/rank{R} of each rank."""
+    for step in range(steps):
+        for rank in range(ranks):
+            made = Rank(rank, tp, pp, ranks, shift + step, group).step()
+            made.write(root / f"step{step}" / f"rank{rank}")
+    return root

@@ -1,0 +1,236 @@
+"""Our graph databases against mindstudio-probe's own of the same dumps, row for row, except for rows of
+docs/compatibility.md."""
+
+import json
+import pathlib
+import sqlite3
+import sys
+
+import parallel_dumps
+import pytest
+from harness.processes import run
+from test_compare import binary  # noqa: F401
+
+# Name -> target, golden side, options of the command line. Both of the reference's pairs differ in one weight.
+PAIRS = {
+    "statistics": ("compare/statistics_perturb/step0/proc1", "compare/statistics_golden/step0/proc1", ()),
+    "fuzzy": ("compare/statistics_perturb/step0/proc1", "compare/statistics_golden/step0/proc1", ("-fm",)),
+    "md5": ("compare/md5_perturb/step0/proc1", "compare/md5_golden/step0/proc1", ()),
+    "tensor": ("compare/tensor_perturb/step0/proc1", "compare/tensor_golden/step0/proc1", ()),
+    "structure": ("dump/train_structure_mix/step0", "dump/train_structure_mix/step0", ()),
+    "build": ("dump/train_statistics_mix/step0", None, ()),
+    "gradients": ("dump/train_stat_mix_bf16/step0", None, ()),
+}
+NODE = """select data_source, node_name, node_order, node_type, up_node, precision_index, micro_step_id, modified, step,
+          rank, is_distributed, parallel_merge_info, dump_data_dir from tb_nodes
+          order by data_source, step, rank, node_order"""
+# Name -> ranks, tp, pp, whether communications name their groups.
+LAYOUTS = {
+    "tensor": (2, 2, 1, True),
+    "pipeline": (2, 1, 2, True),
+    "both": (4, 2, 2, False),
+    "data": (8, 2, 2, True),
+}
+SIDES = (("target", 0.25), ("golden", 0.0))
+JSON = ("sub_nodes", "matched_node_link", "matched_distributed", "input_data", "output_data", "stack_info")
+NO_FORWARD = "This backward node cannot find the forward node and cannot retrieve stack information."
+
+
+def ours(target, golden, out, options, binary):  # noqa: F811
+    program = "from msprobe_client.compat.legacy import main; main()"
+    sides = ["-tp", target, *(["-gp", golden] if golden else [])]
+    run(
+        [sys.executable, "-c", program, "graph_visualize", *sides, "-o", out, *options],
+        MSPROBE_SERVER_BINARY=binary,
+        timeout=120,
+    )
+    return only(out)
+
+
+def theirs(target, golden, out, options, python):
+    sides = ["-tp", target, *(["-gp", golden] if golden else [])]
+    run(
+        [pathlib.Path(python).parent / "msprobe", "graph_visualize", *sides, "-o", out, *options],
+        PYTHONPATH=None,
+        OMP_NUM_THREADS=1,
+        timeout=240,
+    )
+    return only(out)
+
+
+def only(directory):
+    (path,) = directory.glob("*.vis.db")
+    return path
+
+
+def rows(path, sql):
+    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()
+
+
+def contents(path):
+    """Node -> column -> what its JSON says."""
+    columns = ", ".join(JSON)
+    joined = f"select tb_nodes.id, {columns} from tb_nodes join tb_stack on stack_id = tb_stack.id"
+    return {node: dict(zip(JSON, map(read, cells), strict=True)) for node, *cells in rows(path, joined)}
+
+
+def read(cell):
+    return json.loads(cell) if cell else []
+
+
+def same_rows(ours, theirs, where):
+    """`graph-values`: None alone has no more to say than null."""
+    assert list(ours) == list(theirs), where
+    for name, row in ours.items():
+        other = theirs[name]
+        if other == {"value": "null"}:
+            assert row.get("Max") in (None, "null"), (where, name)
+            continue
+        distance = row.pop("EucDist", "0"), other.pop("EucDist", "0")
+        if distance[0] != distance[1]:  # `euclidean-distance`
+            assert float(distance[0]) == pytest.approx(float(distance[1]), rel=1e-13), (where, name)
+        # `graph-infinities`: without the tab that keeps a spreadsheet from taking them for names.
+        assert row == {key: value.removesuffix("\t") for key, value in other.items()}, (where, name)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", PAIRS)
+def test_every_row_is_the_same(name, reference, oracle_python, binary, tmp_path):  # noqa: F811
+    target, golden, options = PAIRS[name]
+    sides = (reference / target, golden and reference / golden)
+    # `graph-place`: of one rank's directory mindstudio-probe takes step and rank for 0; here its path says them, and
+    # the reference's are 0, too.
+    same_databases(*sides, tmp_path, options, oracle_python, binary)
+
+
+@pytest.mark.timeout(400)
+def test_modules_of_another_name(reference, oracle_python, binary, tmp_path):  # noqa: F811
+    target, golden, _ = PAIRS["statistics"]
+    renamed = tmp_path / "renamed"
+    renamed.mkdir()
+    for name in ("dump.json", "construct.json", "stack.json"):
+        text = (reference / golden / name).read_text()
+        (renamed / name).write_text(text.replace("self_attn.", "attention.").replace("model.norm.", "model.last."))
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text("Qwen2DecoderLayer: {self_attn: attention}\nQwen2Model: {norm: last}\n")
+    same_databases(reference / target, renamed, tmp_path, ("-lm", mapping), oracle_python, binary)
+
+
+@pytest.mark.timeout(400)
+def test_several_ranks_and_steps(oracle_python, binary, tmp_path):  # noqa: F811
+    """Communications name their partners, too."""
+    sides = [parallel_dumps.write(tmp_path / side, 2, 2, 1, steps=2, shift=shift) for side, shift in SIDES]
+    same_databases(*sides, tmp_path, (), oracle_python, binary)
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("compare", [False, True], ids=["build", "compare"])
+def test_merged_ranks(name, compare, oracle_python, binary, tmp_path):  # noqa: F811
+    ranks, tp, pp, group = LAYOUTS[name]
+    sides = [parallel_dumps.write(tmp_path / side, ranks, tp, pp, shift=shift, group=group) for side, shift in SIDES]
+    values = {"--rank_size": ranks, "--tp": tp, "--pp": pp}
+    options = [text for key, value in values.items() for text in [key, *[str(value)] * (1 + compare)]]
+    same_databases(sides[0], sides[1] if compare else None, tmp_path, options, oracle_python, binary)
+
+
+def same_databases(target, golden, scratch, options, oracle_python, binary):  # noqa: F811
+    here = ours(target, golden, scratch / "ours", options, binary)
+    there = theirs(target, golden, scratch / "theirs", options, oracle_python)
+    assert rows(here, NODE) == rows(there, NODE)
+    mine, other = contents(here), contents(there)
+    assert mine.keys() == other.keys()
+    for node, columns in mine.items():
+        for column in JSON:
+            expected = other[node][column]
+            if column in ("input_data", "output_data"):
+                same_rows(columns[column], expected, (node, column))
+            elif column == "stack_info" and expected == [NO_FORWARD]:
+                assert columns[column] == []  # `graph-stacks`
+            else:
+                assert columns[column] == expected, (node, column)
+    config = "select graph_type, task, micro_steps, overflow_check, rank_list, step_list from tb_config"
+    assert rows(here, config) == rows(there, config)
+    colours, expected = (json.loads(rows(path, "select node_colors from tb_config")[0][0]) for path in (here, there))
+    if expected is None:
+        assert colours is None
+        return
+    words = ("value", "accuracy_level")  # `graph-language`
+    assert {colour: [facts[word] for word in words] for colour, facts in colours.items()} == {
+        colour: [facts[word] for word in words] for colour, facts in expected.items()
+    }
+
+
+def test_the_recorded_database(reference, binary, tmp_path):  # noqa: F811
+    """The same without mindstudio-probe at hand; and no false alarm of its -oc."""
+    pair = [reference / f"compare/statistics_{side}/step0/proc1" for side in ("perturb", "golden")]
+    here = ours(*pair, tmp_path, ("-oc",), binary)
+    there = reference / "vis" / "compare" / "compare.vis.db"
+    assert rows(here, NODE) == rows(there, NODE)
+    assert rows(there, "select count(*) from tb_nodes where overflow_level is not null") == [(22,)]
+    assert rows(here, "select count(*) from tb_nodes where overflow_level is not null") == [(0,)]  # `graph-overflow`
+
+
+def test_step_and_rank_are_those_of_the_path(binary, tmp_path):  # noqa: F811
+    root = parallel_dumps.write(tmp_path / "dump", 2, 2, 1, steps=2)
+    here = ours(root / "step1" / "rank1", None, tmp_path / "out", (), binary)
+    assert rows(here, "select distinct step, rank from tb_nodes") == [(1, 1)]  # `graph-place`
+    columns = rows(here, "select name from pragma_index_info('index6')")
+    assert ("matched_node_link",) not in columns  # `graph-index`
+
+
+def test_calls_without_their_parents_are_shown(binary, tmp_path):  # noqa: F811
+    rank = parallel_dumps.write(tmp_path / "dump", 1, 1, 1) / "step0" / "rank0"
+    construct = json.loads((rank / "construct.json").read_text())
+    lost = {"Torch.lost.0.forward": "Module.gone.Gone.forward.0"}
+    other = {f"Module.other.Other.{way}.0": None for way in ("forward", "backward")}
+    again = {"Module.module.GPTModel.forward.1": None}
+    (rank / "construct.json").write_text(json.dumps(construct | lost | other | again))
+    here = ours(rank, None, tmp_path / "out", (), binary)
+    parents = dict(rows(here, "select node_name, up_node from tb_nodes"))
+    assert parents["Module.gone.Gone.forward.0"] == "DefaultModel"  # `graph-orphans`
+    assert parents["Torch.lost.0.forward"] == "Module.gone.Gone.forward.0"
+    steps = dict(rows(here, "select node_name, micro_step_id from tb_nodes where up_node = 'DefaultModel'"))
+    assert steps["Module.other.Other.forward.0"] == 0  # `graph-micro-steps`: another model
+    assert steps["Module.module.GPTModel.forward.1"] == 1
+
+
+def test_a_graph_is_replaced_whole_and_needs_no_stacks(binary, tmp_path):  # noqa: F811
+    root = parallel_dumps.write(tmp_path / "dump", 2, 2, 1)
+    for file in root.glob("*/*/stack.json"):
+        file.unlink()
+    client = [sys.executable, "-m", "msprobe_client", "graph", root, "-o", tmp_path / "a.vis.db"]
+    for _ in range(2):  # `graph-repeated`
+        done = run(client, MSPROBE_SERVER_BINARY=binary)
+    assert f"{root}/step0/rank1/stack.json is missing" in done.stderr  # `graph-no-stacks`
+    assert rows(tmp_path / "a.vis.db", "select distinct stack_info from tb_stack") == [("[]",)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("-lm", "{}/nothing.yaml"), "nothing.yaml: it names no module"),  # `graph-mapping`
+        (("-lm", "{}/other.yaml"), "the layer mapping renames no module"),
+        (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1), "capture with task statistics"),  # `graph-merged-tensors`
+        (("--rank_size", 3, 2, "--tp", 1, 2, "--pp", 1, 1), "the layout is of 3 ranks, and there are 2"),
+        (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1, "--vpp", 2, 2), "--vpp: layers"),  # `graph-vpp`
+    ],
+)
+def test_what_cannot_be_shown_is_refused(options, message, binary, tmp_path):  # noqa: F811
+    root = parallel_dumps.write(tmp_path / "dump", 2, 2, 1)
+    (tmp_path / "nothing.yaml").write_text("{}")
+    (tmp_path / "other.yaml").write_text("NoSuchClass: {a: b}")
+    for file in root.glob("*/*/dump.json") if "task" in message else ():
+        file.write_text(file.read_text().replace('"task": "statistics"', '"task": "tensor"'))
+    program = "from msprobe_client.compat.legacy import main; main()"
+    given = [str(option).format(tmp_path) for option in options]
+    sides = ["-tp", root, "-gp", root, "-o", tmp_path / "out"]
+    done = run(
+        [sys.executable, "-c", program, "graph_visualize", *sides, *given], MSPROBE_SERVER_BINARY=binary, check=False
+    )
+    assert done.returncode in (2, 3) and message in done.stderr, done.stderr
+    assert not list(tmp_path.glob("out/*"))
