@@ -202,7 +202,7 @@ def build_all(wheel: Wheel) -> Path:
     shutil.rmtree(ALL, ignore_errors=True)
     raw = ALL / "raw"
     both = {"build.targets": "_agent;agents", "install.components": "agent;agents"}
-    options = [f"--config-settings={key}={value}" for key, value in both.items()]
+    options: list[str | Path] = [f"--config-settings={key}={value}" for key, value in both.items()]
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", raw, *options),
         ROOT / wheel.project,
