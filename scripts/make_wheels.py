@@ -202,9 +202,12 @@ def build_all(wheel: Wheel) -> Path:
     shutil.rmtree(ALL, ignore_errors=True)
     raw = ALL / "raw"
     both = {"build.targets": "_agent;agents", "install.components": "agent;agents"}
-    options = [f"--config-settings={key}={value}" for key, value in both.items()]
-    options += ["--no-build-isolation", "--no-deps"]
-    run(sys.executable, "-m", "pip", "wheel", "--wheel-dir", raw, *options, ROOT / wheel.project, MSPROBE_WHEEL="all")
+    options: list[str | Path] = [f"--config-settings={key}={value}" for key, value in both.items()]
+    run(
+        *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", raw, *options),
+        ROOT / wheel.project,
+        MSPROBE_WHEEL="all",
+    )
     repair(only_wheel(raw, wheel.name), ALL)
     shutil.rmtree(raw)
     made = for_pythons(only_wheel(ALL, wheel.name), sorted({tag.split()[1] for tag in agent_tags()}, key=len_then_text))
