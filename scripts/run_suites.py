@@ -227,7 +227,7 @@ def configure_for_threads() -> tuple[tuple[str, ...], ...]:
 def configure_sanitized() -> tuple[str, ...]:
     return (
         *("cmake", "-S", ".", "-B", SANITIZE_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=address,undefined"),
-        *("-DMSPROBE_BUILD_TORCH=OFF", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz"),
+        *("-DMSPROBE_BUILD_TORCH=ON", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz"),
     )
 
 
@@ -236,6 +236,8 @@ THREAD_ENVIRONMENT = {
     "LD_LIBRARY_PATH": str(TSAN_ABSEIL / "lib"),
     "TSAN_OPTIONS": f"suppressions={ROOT / 'scripts' / 'races_not_ours.txt'}:second_deadlock_stack=1",
 }
+
+NPU_BACKEND = ninja("build", "npu_backend")
 
 SUITES = {
     suite.name: suite
@@ -259,6 +261,14 @@ SUITES = {
                 tests,
             )
             for name, tests, seconds in (("tsan", TSAN_TESTS, 5400), ("tsan-short", TSAN_SHORT, 2400))
+        ),
+        # The agent inside Python, built with the sanitizer.
+        pytest(
+            "capture-sanitize",
+            "tests/sanitized",
+            3600,
+            before=(NPU_BACKEND, configure_sanitized(), ninja(SANITIZE_BUILD, "_agent")),
+            environment={"MSPROBE_SANITIZED": SANITIZE_BUILD},
         ),
         # An older build's server and agent, with these.
         pytest(
