@@ -94,6 +94,7 @@ WRONG = re.compile(
 LINES_OF_WRONG = 8
 
 SANITIZER_ENVIRONMENT = {
+    "MSPROBE_FUZZ_SECONDS": "7",  # of each fuzz_*: a minute for all
     # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not.
     "ASAN_OPTIONS": "detect_container_overflow=0:strict_string_checks=1:abort_on_error=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
