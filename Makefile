@@ -63,8 +63,8 @@ sanitize: test-tools ## C++ unit tests under the address and undefined-behaviour
 tsan: test-tools ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
 	@$(RUN) scripts/run_suites.py tsan
 
-sanitize-capture: build tests ## capture inside Python, with the agent built by the sanitizers
-	@$(RUN) scripts/run_suites.py capture-sanitize
+sanitize-capture: build tests ## capture inside Python under the address and undefined-behaviour sanitizers, then under ThreadSanitizer
+	@$(RUN) scripts/run_suites.py capture-sanitize capture-tsan
 
 upgrade: build tests ## this server and agent with those of an older build, the tag 0.1.0, which it builds (build-older)
 	@$(RUN) scripts/run_suites.py upgrade
@@ -86,7 +86,7 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
 nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
-	@$(RUN) scripts/run_suites.py sanitize capture-sanitize tsan upgrade chaos
+	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@$(MAKE) properties
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600

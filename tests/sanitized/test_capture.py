@@ -16,7 +16,6 @@ from harness.dumps import write_config
 from harness.processes import PROGRAMS, REPOSITORY, external_server, run
 
 RUN = "sanitized"
-SCRIPTS = REPOSITORY / "scripts"
 # Without leaks: Python and torch keep until the end much that they allocated, and say so of every extension that asked.
 # Python's own allocator would hide where an object ends.
 ADDRESS = {
@@ -24,11 +23,12 @@ ADDRESS = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "PYTHONMALLOC": "malloc",
 }
-
-
-def thread_options():
-    files = ("races_not_ours.txt", "races_of_python.txt")
-    return "\n".join((SCRIPTS / name).read_text() for name in files)
+# Python and torch are not instrumented. What they copy, allocate and free is not looked at, but what orders their
+# threads is.
+THREADS = (
+    f"suppressions={REPOSITORY / 'scripts' / 'races_not_ours.txt'}:ignore_interceptors_accesses=1"
+    ":second_deadlock_stack=1:die_after_fork=0"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ def runtime(name):
 
 
 @pytest.fixture(scope="session")
-def sanitized(tmp_path_factory):
+def sanitized():
     """Environment variables with which Python takes the extension of the build, and its sanitizer."""
     if not os.environ.get("MSPROBE_SANITIZED"):
         pytest.skip("MSPROBE_SANITIZED names no build: scripts/run_suites.py capture-sanitize makes one")
@@ -73,10 +73,8 @@ def sanitized(tmp_path_factory):
     if kind != "thread":
         # An exception of C++ is thrown by a library that Python itself does not load.
         return settings | ADDRESS | {"LD_PRELOAD": f"{runtime('libasan.so')} {runtime('libstdc++.so')}"}
-    suppressions = tmp_path_factory.mktemp("tsan") / "suppressions.txt"
-    suppressions.write_text(thread_options())
     return settings | {
-        "TSAN_OPTIONS": f"suppressions={suppressions}:second_deadlock_stack=1:die_after_fork=0",
+        "TSAN_OPTIONS": THREADS,
         "LD_LIBRARY_PATH": str(build / "abseil" / "lib"),
         "LD_PRELOAD": runtime("libtsan.so"),
     }
