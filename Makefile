@@ -63,6 +63,9 @@ sanitize: test-tools ## C++ unit tests under the address and undefined-behaviour
 tsan: test-tools ## unit tests of core, stats and store under ThreadSanitizer, with an Abseil built for it (build-tsan)
 	@$(RUN) scripts/run_suites.py tsan
 
+sanitize-capture: build tests ## capture inside Python under the address and undefined-behaviour sanitizers, then under ThreadSanitizer
+	@$(RUN) scripts/run_suites.py capture-sanitize capture-tsan
+
 upgrade: build tests ## this server and agent with those of an older build, the tag 0.1.0, which it builds (build-older)
 	@$(RUN) scripts/run_suites.py upgrade
 
@@ -83,7 +86,7 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
 nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
-	@$(RUN) scripts/run_suites.py sanitize tsan upgrade chaos
+	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@$(MAKE) properties
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
@@ -166,6 +169,6 @@ vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
 .PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image \
-  lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize test test-operate \
-  test-tools test-vllm tests tsan upgrade venv vllm wheels \
+  lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize sanitize-capture test \
+  test-operate test-tools test-vllm tests tsan upgrade venv vllm wheels \
   wheels-all wheels-test

@@ -94,6 +94,7 @@ WRONG = re.compile(
 LINES_OF_WRONG = 8
 
 SANITIZER_ENVIRONMENT = {
+    "MSPROBE_FUZZ_SECONDS": "7",  # of each fuzz_*: a minute for all
     # libstdc++'s containers pass between our instrumented code and Debian's libraries, which are not.
     "ASAN_OPTIONS": "detect_container_overflow=0:strict_string_checks=1:abort_on_error=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
@@ -218,7 +219,8 @@ def ninja(build: str, *targets: str) -> tuple[str, ...]:
 def configure_for_threads() -> tuple[tuple[str, ...], ...]:
     configure = (
         *("cmake", "-S", ".", "-B", TSAN_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=thread"),
-        *("-DMSPROBE_BUILD_TORCH=OFF", f"-DCMAKE_PREFIX_PATH={TSAN_ABSEIL}"),
+        "-DMSPROBE_BUILD_TORCH=ON",
+        f"-DCMAKE_PREFIX_PATH={TSAN_ABSEIL}",
         "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz -Wno-tsan",
     )
     return ("scripts/build_sanitized_abseil.sh", str(TSAN_ABSEIL)), configure
@@ -227,7 +229,7 @@ def configure_for_threads() -> tuple[tuple[str, ...], ...]:
 def configure_sanitized() -> tuple[str, ...]:
     return (
         *("cmake", "-S", ".", "-B", SANITIZE_BUILD, "-G", "Ninja", "-DMSPROBE_SANITIZE=address,undefined"),
-        *("-DMSPROBE_BUILD_TORCH=OFF", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz"),
+        *("-DMSPROBE_BUILD_TORCH=ON", "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O1 -g1 -gz"),
     )
 
 
@@ -236,6 +238,8 @@ THREAD_ENVIRONMENT = {
     "LD_LIBRARY_PATH": str(TSAN_ABSEIL / "lib"),
     "TSAN_OPTIONS": f"suppressions={ROOT / 'scripts' / 'races_not_ours.txt'}:second_deadlock_stack=1",
 }
+
+NPU_BACKEND = ninja("build", "npu_backend")
 
 SUITES = {
     suite.name: suite
@@ -259,6 +263,23 @@ SUITES = {
                 tests,
             )
             for name, tests, seconds in (("tsan", TSAN_TESTS, 5400), ("tsan-short", TSAN_SHORT, 2400))
+        ),
+        # The agent inside Python, built with either sanitizer.
+        pytest(
+            "capture-sanitize",
+            "tests/sanitized",
+            3600,
+            before=(NPU_BACKEND, configure_sanitized(), ninja(SANITIZE_BUILD, "_agent")),
+            environment={"MSPROBE_SANITIZED": SANITIZE_BUILD},
+        ),
+        pytest(
+            "capture-tsan",
+            "tests/sanitized",
+            3600,
+            # ThreadSanitizer ends a child in which a thread starts after the fork of a process with threads.
+            *("-k", "not fork"),
+            before=(NPU_BACKEND, *configure_for_threads(), ninja(TSAN_BUILD, "_agent")),
+            environment={"MSPROBE_SANITIZED": TSAN_BUILD},
         ),
         # An older build's server and agent, with these.
         pytest(

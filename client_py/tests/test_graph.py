@@ -81,9 +81,9 @@ def test_options_that_are_not_there(arguments: list[str], problem: str, tmp_path
     assert result.returncode == 2 and problem in result.stderr and not (tmp_path / "out").exists()
 
 
-TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2]}
+TENSOR: dict[str, object] = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2]}
 TENSOR |= {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
-DUMP = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
+DUMP: dict[str, object] = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None}
 DUMP["data"] = {"Torch.add.0.forward": {"input_args": [TENSOR], "output": [TENSOR]}}
 FILES = {
     "dump.json": json.dumps(DUMP),

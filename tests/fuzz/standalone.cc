@@ -1,9 +1,10 @@
-// Runs a fuzz target without libFuzzer: every file of the corpus, then bytes of it changed at random, from a fixed
-// seed, so that a second run does the same.
+// Runs a fuzz target without libFuzzer: every file of the corpus, then bytes of it changed at random. MSPROBE_SEED
+// (default 1) draws the changes, the same ones each time; MSPROBE_FUZZ_SECONDS goes on for so long after CASES.
 //
 //   TARGET DIRECTORY [CASES]
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -66,6 +67,12 @@ Bytes Changed(const std::vector<Bytes>& corpus, std::mt19937_64* draw) {
   return bytes;
 }
 
+// An environment variable's number.
+unsigned long Setting(const char* name, unsigned long otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoul(text, nullptr, 10);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -79,9 +86,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   for (const Bytes& bytes : corpus) LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
-  std::mt19937_64 draw(1);
-  const long cases = argc > 2 ? std::atol(argv[2]) : 0;
-  for (long i = 0; i < cases; ++i) {
+  const unsigned long seed = Setting("MSPROBE_SEED", 1);
+  std::printf("MSPROBE_SEED=%lu\n", seed);
+  std::fflush(stdout);  // also where the target ends the program
+  std::mt19937_64 draw(seed);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(Setting("MSPROBE_FUZZ_SECONDS", 0));
+  const long least = argc > 2 ? std::atol(argv[2]) : 0;
+  long cases = 0;
+  for (; cases < least || std::chrono::steady_clock::now() < until; ++cases) {
     const Bytes bytes = Changed(corpus, &draw);
     LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
   }
