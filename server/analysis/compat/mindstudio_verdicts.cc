@@ -165,8 +165,8 @@ class Verdicts : public MindstudioRows {
       const Row* const golden = GoldenRow(*row);
       if (IsPassedOver(*row)) continue;
       const Row& target = TargetRow(*row);
-      if (golden == nullptr || (training() ? TrainingShapesDiffer(target, *golden)
-                                           : Shape(target_, target) != Shape(golden_, *golden))) {
+      if (golden == nullptr ||
+          (training() ? TrainingShapesDiffer(target, *golden) : Shape(target_, target) != Shape(golden_, *golden))) {
         Mark(*row, Severity::kError, "error: The shape of NPU and Bench are inconsistent.");
       }
     }
