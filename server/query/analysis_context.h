@@ -18,8 +18,8 @@ struct AnalysisContext {
   Activity* activity = nullptr;
   Metrics* metrics = nullptr;
   TableLayouts* layouts = nullptr;
-  bool paths_allowed = false;   // whether Source.path may be read
-  std::string spool_directory;  // files lie here while they are made
+  bool paths_allowed = false;        // whether Source.path may be read
+  std::string spool_directory = {};  // files lie here while they are made
   int threads = 2;
   Peers* peers = nullptr;  // as in QueryContext
   MissingShards* missing = nullptr;
