@@ -64,7 +64,7 @@ TSAN_TESTS = (
     *("metrics_test", "dump_room_test", "analysis_test"),
     "message_race_test",
 )
-# Those of `make test`: they hold most of the agent's locks, and are soon built.
+# These hold most of the agent's locks, and are soon built: run_suites.py tsan-short.
 TSAN_SHORT = (
     *("core_background_thread_test", "core_pool_test", "core_fragment_queue_test", "core_memory_budget_test"),
     *("core_payload_pool_test", "core_connection_test", "core_outbox_test", "core_queue_drain_test"),
@@ -294,7 +294,7 @@ SUITES = {
 }
 # The first builds what the others need; of these the longest begin.
 FIRST = "unit"
-BESIDE = ("integration", "sanitize", "interop", "vllm", "tsan-short", "operate", "client", "agent")
+BESIDE = ("integration", "sanitize", "interop", "vllm", "operate", "client", "agent")
 AT_ONCE = 2
 
 
