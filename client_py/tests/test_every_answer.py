@@ -39,6 +39,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "overflow": [["target"]],
     "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
     "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],
+    "graph": [["target", "-o", "{scratch}/graphs"], ["target", "golden", "-o", "{scratch}/pair.vis.db"]],
     "control": [["target", "status"]],
     "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
     "delete": [["target", "--yes"]],
@@ -50,6 +51,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "overflow": [["{target}"]],
     "trend": [["{target}", "*.output.0"]],
     "find": [["{target}", "--name", "*"]],
+    "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
 }

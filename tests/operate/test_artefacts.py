@@ -33,6 +33,7 @@ MAY_BE_CARRIED = {
         "PSF-2.0",
         "bzip2-1.0.6",
         "dtoa",
+        "blessing",
     ),
     "fmt-exception",
 }

@@ -94,6 +94,9 @@ def write_dump(path, scale):
         top = {"task": "tensor", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": data}
         (folder / "dump.json").write_text(json.dumps(top))
         (folder / "stack.json").write_text("{}")
+        module = "Module.layers.0.q_proj.Linear.forward.0"
+        parents = {module: None, "Functional.linear.0.forward": module, "Torch.log.0.forward": None}
+        (folder / "construct.json").write_text(json.dumps(parents))
 
 
 @pytest.fixture(scope="module")

@@ -47,7 +47,7 @@ def run(
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client import name_mapping
-    from msprobe_client.output import Column, Format, progress, show, warn, write
+    from msprobe_client.output import Column, Ending, Format, progress, show, warn, write
     from msprobe_client.vis_file import other_graphs, vis_file
 
     layers = name_mapping.layers(layer_mapping) if layer_mapping else None
@@ -65,7 +65,7 @@ def run(
             ranks=selection.ranks,
             progress=advance,
         )
-    for text in (*report.warnings, *map(str, report.unpaired), *other_graphs(file)):
+    for text in (*report.warnings, *other_graphs(file)):
         warn(text, str(context.find_root().info_name))
     columns = (
         Column("path", "FILE"),
@@ -73,4 +73,5 @@ def run(
         Column("bytes", "BYTES", show.size, right=True),
     )
     row = {"path": report.path, "steps": report.steps, "bytes": report.bytes}
-    write(options.format or Format.table, columns, [row])
+    notes = [*map(str, report.unpaired)]
+    write(options.format or Format.table, columns, [row], ending=lambda: Ending(notes=notes))
