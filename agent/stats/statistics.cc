@@ -99,7 +99,7 @@ void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t co
 
 // As AddFloats for one block after the other, where several threads read them. In rounds, whose sums fit on the stack.
 template <typename Element>
-void AddFloatsWith(Helpers& helpers, const FloatKernels<Element>& kernels, const Layout::Run& run,
+void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, const Layout::Run& run,
                    FloatTotals* totals) {
   constexpr size_t kElements = kBlockBytes / sizeof(Element);  // of a block
   constexpr size_t kPartBlocks = 8;
@@ -111,7 +111,7 @@ void AddFloatsWith(Helpers& helpers, const FloatKernels<Element>& kernels, const
     const size_t blocks = (end - begin + kElements - 1) / kElements;
     const auto first = [&](size_t block) { return begin + block * kElements; };
     const auto count = [&](size_t block) { return std::min(kElements, end - first(block)); };
-    helpers.Run((blocks + kPartBlocks - 1) / kPartBlocks, [&](size_t part) {
+    executor.Run((blocks + kPartBlocks - 1) / kPartBlocks, [&](size_t part) {
       const FloatingPointMode mode;  // of the thread that runs this
       const size_t last = std::min(blocks, (part + 1) * kPartBlocks);
       for (size_t block = part * kPartBlocks; block < last; ++block) {
@@ -149,12 +149,12 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
-FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Helpers* helpers) {
+FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor) {
   FloatTotals totals;
   auto run = [&](const auto& level) {
-    const std::optional<Layout::Run> whole = helpers == nullptr ? std::nullopt : layout.whole(view.negative);
-    if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kHelpedBytes) {
-      return AddFloatsWith(*helpers, level, *whole, &totals);
+    const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
+    if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
+      return AddFloatsWith(*executor, level, *whole, &totals);
     }
     layout.ForEachRun(kBlockBytes, view.negative,
                       [&](const void* elements, size_t count) { AddFloats(level, elements, count, &totals); });
@@ -322,7 +322,7 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
 
 }  // namespace
 
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Helpers* helpers) {
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor) {
   Statistics out;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
   const FloatingPointMode mode;
@@ -357,13 +357,13 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
       FinishBool(view, layout, kernels, &out);
       break;
     default:
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, helpers), &out);
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor), &out);
   }
   return out;
 }
 
-Statistics ComputeStatistics(const TensorView& view, Helpers* helpers) {
-  return ComputeStatisticsWith(view, BestKernels(), helpers);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor) {
+  return ComputeStatisticsWith(view, BestKernels(), executor);
 }
 
 }  // namespace msprobe::stats

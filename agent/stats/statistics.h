@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "agent/stats/helpers.h"
+#include "agent/stats/executor.h"
 #include "agent/stats/tensor_view.h"
 
 namespace msprobe::stats {
@@ -40,13 +40,13 @@ struct Statistics {
 //    So the mean is within 2^-21 of the elements' size, the norm within 2^-21 of itself, the variance within 2^-16.
 // 3. It reads each element once. Only if a sum is not finite or cancels, it reads elements again.
 // 4. Equal input gives equal results on one machine. Nothing is allocated for up to 8 dimensions.
-// 5. `helpers`, where given, read parts of a dense floating-point tensor of at least kHelpedBytes. The result is the
+// 5. `executor`, where given, read parts of a dense floating-point tensor of at least kSharedBytes. The result is the
 // same
 //    to the bit: the sums of blocks are added up in one order, whoever made them.
 // Threads: any.
-Statistics ComputeStatistics(const TensorView& view, Helpers* helpers = nullptr);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr);
 
 // Smaller tensors are read before another thread would be awake (some 20 to 50 microseconds on a virtual machine).
-inline constexpr size_t kHelpedBytes = size_t{2} << 20;
+inline constexpr size_t kSharedBytes = size_t{2} << 20;
 
 }  // namespace msprobe::stats

@@ -6,6 +6,6 @@
 namespace msprobe::stats {
 
 // ComputeStatistics with the given kernels, which this machine must support.
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Helpers* helpers = nullptr);
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr);
 
 }  // namespace msprobe::stats

@@ -27,13 +27,13 @@ void SetNumbers(const stats::Statistics& from, core::Leaf& leaf) {
 }
 
 void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_scalar, core::Leaf& leaf,
-                 stats::Helpers* helpers) {
+                 stats::Executor* executor) {
   if (mode == core::SummaryMode::kXor) {
     leaf.xor64 = stats::Xor64(view);
     if (is_scalar) SetNumbers(stats::ComputeStatistics(view), leaf);
     return;
   }
-  SetNumbers(stats::ComputeStatistics(view, helpers), leaf);
+  SetNumbers(stats::ComputeStatistics(view, executor), leaf);
   if (mode == core::SummaryMode::kMd5) leaf.crc32 = stats::Crc32(view);
 }
 

@@ -11,8 +11,8 @@ namespace msprobe::capture {
 void SetNumbers(const stats::Statistics& from, core::Leaf& leaf);
 
 // Reads host memory as the summary mode says: statistics, and the checksum it names. `is_scalar`: a 0-D tensor, which
-// shows its value beside whatever checksum. `helpers`: as ComputeStatistics.
+// shows its value beside whatever checksum. `executor`: as ComputeStatistics.
 void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_scalar, core::Leaf& leaf,
-                 stats::Helpers* helpers = nullptr);
+                 stats::Executor* executor = nullptr);
 
 }  // namespace msprobe::capture

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "agent/stats/helpers.h"
+#include "agent/stats/executor.h"
 
 namespace msprobe::capture {
 
@@ -22,7 +22,7 @@ namespace msprobe::capture {
 // 3. One call at a time is helped. Another thread's call meanwhile runs alone.
 // 4. The threads start at the first call that they can help: fewer than the cores that the caller may use.
 // Threads: any. In a forked child every call runs alone. Throws nothing.
-class ReadingThreads final : public stats::Helpers {
+class ReadingThreads final : public stats::Executor {
  public:
   static constexpr std::chrono::microseconds kLongWait{500};
   static constexpr std::chrono::seconds kShortestRest{1};

@@ -128,7 +128,7 @@ std::vector<float> Elements(size_t count, bool finite) {
 TEST(ReadingThreadsTest, StatisticsAreTheSameToTheBitWithHelp) {
   const Load load(0);
   ReadingThreads threads(3, load.path());
-  for (size_t count : {stats::kHelpedBytes / 4, size_t{12'345'677}}) {
+  for (size_t count : {stats::kSharedBytes / 4, size_t{12'345'677}}) {
     for (bool finite : {true, false}) {
       const std::vector<float> elements = Elements(count, finite);
       const auto size = static_cast<int64_t>(count);
