@@ -1,6 +1,12 @@
 """Which steps of a run that goes on are ready to be shown."""
 
+from __future__ import annotations
+
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from msprobe_client import followed_graph
 from msprobe_client.comparison import GraphReport
@@ -9,19 +15,22 @@ from msprobe_client.model import Rank
 ZERO, ONE = Rank("rank", 0), Rank("rank", 1)
 
 
-def followed(tmp_path, monkeypatch, *looks):
+Look = tuple[int, dict[Rank, list[str]]]
+
+
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *looks: Look) -> list[tuple[list[int], list[int]]]:
     """What is written for each look at a run: (open sessions, {rank: [states of its steps]})."""
     left = list(looks)
-    written = []
-    appended = []
+    written: list[tuple[list[int], list[int]]] = []
+    appended: list[Path] = []
 
-    def look():
+    def look() -> Look:
         return left[0]
 
-    def run():
+    def run() -> Any:
         return SimpleNamespace(ranks=(*look()[1],), open_sessions=look()[0])
 
-    def steps():
+    def steps() -> Any:
         _, states = left.pop(0)
         return [
             SimpleNamespace(step=step, rank=rank, state=state)
@@ -30,7 +39,7 @@ def followed(tmp_path, monkeypatch, *looks):
             if state
         ]
 
-    def write(numbers, ranks, file):
+    def write(numbers: list[int], ranks: list[Rank], file: Path) -> GraphReport:
         written.append((numbers, sorted(rank.number for rank in ranks)))
         return GraphReport(str(file), 1, len(numbers), (), ())
 
@@ -42,7 +51,7 @@ def followed(tmp_path, monkeypatch, *looks):
     return written
 
 
-def test_a_step_waits_for_every_rank(tmp_path, monkeypatch):
+def test_a_step_waits_for_every_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert followed(
         tmp_path,
         monkeypatch,
@@ -52,7 +61,7 @@ def test_a_step_waits_for_every_rank(tmp_path, monkeypatch):
     ) == [([0], [0, 1]), ([1], [0, 1])]
 
 
-def test_a_rank_that_comes_late_is_added(tmp_path, monkeypatch):
+def test_a_rank_that_comes_late_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert followed(
         tmp_path,
         monkeypatch,
@@ -62,7 +71,7 @@ def test_a_rank_that_comes_late_is_added(tmp_path, monkeypatch):
     ) == [([0], [0]), ([0], [1]), ([1], [0, 1])]
 
 
-def test_a_rank_that_skips_a_step_holds_up_none(tmp_path, monkeypatch):
+def test_a_rank_that_skips_a_step_holds_up_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert followed(
         tmp_path,
         monkeypatch,
