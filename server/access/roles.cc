@@ -24,6 +24,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Analysis/Trend", Role::kRead},
     {"/msprobe.v1.Analysis/Find", Role::kRead},
     {"/msprobe.v1.Analysis/PreviewTensor", Role::kRead},
+    {"/msprobe.v1.Report/MakeReport", Role::kRead},
     {"/msprobe.v1.Control/GetServerInfo", Role::kRead},
     {"/msprobe.v1.Control/Drain", Role::kAdmin},
     {"/msprobe.v1.Control/PinRun", Role::kControl},

@@ -3,14 +3,20 @@
 import json
 import re
 import shutil
+import sys
 import time
 import urllib.request
 from pathlib import Path
 
 import pytest
-from harness.processes import REPOSITORY
+from harness.dumps import write_config
+from harness.processes import REPOSITORY, external_server, free_port, run
+from msprobe_client import Client
 
 PICTURES = REPOSITORY / "build" / "test-results" / "web_page"
+RANKS, BAD_RANK = 4, 2
+STEPS, NAN_AT = 8, 5
+PROGRAM = Path(__file__).parent / "programs" / "overflowing.py"
 SUMMARY = re.compile(r"\d+ (layer|rank)s?, \d+ tensors? in ")
 
 
@@ -33,6 +39,28 @@ def place():
     folder.mkdir()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def four(tmp_path_factory):
+    """Addresses of a page and of its server: runs healthy, planted, and ranks (four, one with a planted NaN)."""
+    folder, port = tmp_path_factory.mktemp("four"), free_port()
+    socket = Path(f"/tmp/mspf{time.monotonic_ns() % 10**9}")
+    server = f"unix:{socket}"
+    with external_server(socket, folder / "data", folder / "log", f"--web_listen=127.0.0.1:{port}"):
+        for name, nan_at in (("healthy", -1), ("planted", NAN_AT)):
+            config = write_config(folder / f"{name}.json", folder / "dump", level="mix", server=server, run=name)
+            run([sys.executable, PROGRAM, "--config", config, "--steps", STEPS, "--nan-at", nan_at])
+        with Client(server) as client:
+            for name in ("healthy", "planted"):
+                client.export(name, folder / name)
+            for step in range(STEPS):
+                sides = [next((folder / name / f"step{step}").iterdir()) for name in ("healthy", "planted")]
+                for rank in range(RANKS):
+                    shutil.copytree(sides[rank == BAD_RANK], folder / "ranks" / f"step{step}" / f"rank{rank}")
+            client.import_dump(folder / "ranks", "ranks")
+        yield f"http://127.0.0.1:{port}", server
+    socket.unlink(missing_ok=True)
 
 
 class Page:

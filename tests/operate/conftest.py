@@ -8,7 +8,7 @@ import shutil
 import sys
 
 import pytest
-from browser import chromium, opened, place  # noqa: F401 - fixtures
+from browser import chromium, four, opened, place  # noqa: F401 - fixtures
 from harness.processes import REPOSITORY, find_binary
 from operate_checks import output_of
 

@@ -3,40 +3,14 @@
 import csv
 import io
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from browser import ask
+from browser import BAD_RANK, NAN_AT, PROGRAM, RANKS, STEPS, ask
 from harness.dumps import write_config
-from harness.processes import external_server, free_port, run
 from msprobe_client import Client
-
-RANKS, BAD_RANK = 4, 2
-STEPS, NAN_AT = 8, 5
-PROGRAM = Path(__file__).parent / "programs" / "overflowing.py"
-
-
-@pytest.fixture(scope="module")
-def four(place, tmp_path_factory):
-    """(Address of a page, address of its server) with a run of four ranks, in one of which a NaN was planted."""
-    folder, port = tmp_path_factory.mktemp("four"), free_port()
-    server = f"unix:{place / 'f'}"
-    with external_server(place / "f", folder / "data", folder / "log", f"--web_listen=127.0.0.1:{port}"):
-        for name, nan_at in (("healthy", -1), ("planted", NAN_AT)):
-            config = write_config(folder / f"{name}.json", folder / "dump", level="mix", server=server, run=name)
-            run([sys.executable, PROGRAM, "--config", config, "--steps", STEPS, "--nan-at", nan_at])
-        with Client(server) as client:
-            for name in ("healthy", "planted"):
-                client.export(name, folder / name)
-            for step in range(STEPS):
-                sides = [next((folder / name / f"step{step}").iterdir()) for name in ("healthy", "planted")]
-                for rank in range(RANKS):
-                    shutil.copytree(sides[rank == BAD_RANK], folder / "ranks" / f"step{step}" / f"rank{rank}")
-            client.import_dump(folder / "ranks", "ranks")
-        yield f"http://127.0.0.1:{port}", server
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ COMMANDS = (
     ("first_divergence", "first-divergence"),
     ("overflow", "overflow"),
     ("graph", "graph"),
+    ("report", "report"),
     ("trend", "trend"),
     ("find", "find"),
     ("control", "control"),
