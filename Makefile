@@ -90,6 +90,7 @@ nightly: build oracle benchmarks chaos-programs ## what is too long for every ch
 	@$(MAKE) properties
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
+	@$(RUN) tests/bench/trend_database.py --steps 10000
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay

@@ -37,6 +37,7 @@ COMMANDS = (
     ("overflow", "overflow"),
     ("graph", "graph"),
     ("trend", "trend"),
+    ("trend_database", "trend-database"),
     ("find", "find"),
     ("control", "control"),
     ("delete", "delete"),
