@@ -182,8 +182,8 @@ def test_every_row_of_the_second_monitor(monitored, oracle_python, binary, tmp_p
 class TrendVis:
     """The real plugin in the real TensorBoard."""
 
-    def __init__(self, address):
-        self._url = f"{address}/data/plugin/TrendVis/"
+    def __init__(self, port):
+        self._url = f"http://127.0.0.1:{port}/data/plugin/TrendVis/"
 
     def ask(self, route, **question):
         data = json.dumps(question).encode() if question else None
@@ -224,8 +224,8 @@ def test_the_plugin_answers_the_same(oracle_python, binary, tmp_path):  # noqa: 
     logs.mkdir()
     ours(dump, tmp_path / "ours", binary=binary).rename(logs / "ours.trend.db")
     theirs(dump, tmp_path / "theirs", python=oracle_python).rename(logs / "theirs.trend.db")
-    with tensorboard(oracle_python, logs, tmp_path / "log") as address:
-        page = TrendVis(address)
+    with tensorboard("mindstudio-probe", logs, tmp_path / "log") as board:
+        page = TrendVis(board.port)
         assert page.ask("db_files")["data"] == ["ours.trend.db", "theirs.trend.db"]
         mine, other = (page.everything(f"{side}.trend.db") for side in ("ours", "theirs"))
     assert len([key for key in mine if "trend" in key]) > 10

@@ -2,11 +2,11 @@
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from harness import browser
 from harness.processes import REPOSITORY, run
 from harness.tensorboard import tensorboard
 
@@ -19,14 +19,8 @@ SPIKE_VALUE = 3e12
 
 @pytest.fixture(scope="module")
 def page():
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("chromium is not here: Debian package chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="make test-operate installs it")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser.new_page(viewport={"width": 1500, "height": 950})
-        browser.close()
+    with browser.chromium() as opened:
+        yield opened.new_page(viewport={"width": 1500, "height": 950})
 
 
 def write_dump(root):
@@ -47,7 +41,8 @@ def write_dump(root):
     return root
 
 
-def test_a_heat_map_and_a_curve_are_drawn(page, oracle_python, tmp_path):
+@pytest.mark.usefixtures("oracle_python")
+def test_a_heat_map_and_a_curve_are_drawn(page, tmp_path):
     binary = os.environ.get("MSPROBE_SERVER_BINARY", Path(sys.executable).parent / "msprobe-server")
     logs = tmp_path / "logs"
     data = write_dump(tmp_path / "dump")
@@ -56,9 +51,9 @@ def test_a_heat_map_and_a_curve_are_drawn(page, oracle_python, tmp_path):
     page.on("requestfinished", lambda request: answers.update({request.url.rpartition("/")[2]: request}))
     said = []
     page.on("pageerror", lambda error: said.append(str(error)))
-    with tensorboard(oracle_python, logs, tmp_path / "log") as address:
+    with tensorboard("mindstudio-probe", logs, tmp_path / "log") as board:
         with page.expect_request_finished(lambda request: request.url.endswith("/heatmap_data"), timeout=60_000):
-            page.goto(f"{address}/#TrendVis")
+            page.goto(f"http://127.0.0.1:{board.port}/#TrendVis")
         frame = page.frame(url="**/TrendVis/index.html")
         heat_map, curve = (frame.locator("canvas").nth(at) for at in (0, 1))
         # One target at all ranks and steps: a square of numbers.
