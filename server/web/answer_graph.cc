@@ -13,6 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "server/format/cat.h"
+#include "server/format/storage/key.h"
+#include "server/query/opened_source.h"
 #include "server/web/model_graphs.h"
 #include "server/web/web_question.h"
 
@@ -215,7 +217,14 @@ void WriteLines(JsonWriter& json, const ModelGraph& model, const GraphPicture& p
   json.EndArray();
 }
 
-void WriteHead(JsonWriter& json, const StepGraphs& graphs, const ModelGraph& model, Statistic statistic) {
+void WriteHead(JsonWriter& json, const StepGraphs& graphs, bool golden_side, const ModelGraph& model,
+               Statistic statistic) {
+  const StepTables::Place& place = golden_side ? graphs.golden_place : graphs.place;
+  json.Name("place");
+  json.StartArray();
+  json.Uint(place.first);
+  json.Text(RankName(RankOfPlace(place)));
+  json.EndArray();
   for (const auto& [name, value] : {std::pair<const char*, uint32_t>{"step", graphs.step},
                                     {"steps", graphs.steps},
                                     {"first_step", graphs.first_step},
@@ -279,7 +288,7 @@ absl::StatusOr<GraphPicture::Window> WindowOf(const WebQuery& query) {
 // its boxes and lines that a window (x, y, wide, high) shows, with the modules `open` (numbers, joined by dots) open.
 //   - Without `open` and `show`, the graph begins with the way to where the trouble began.
 //   - `show`, the name of a call: the modules around it are open, too, and the window lies around it.
-// {"step", "steps", "first_step", "last_step", "micro_steps", "step_before", "step_after", "nodes", "compared",
+// {"place": [step, rank] of the side, "step", "steps", "first_step", "last_step", "micro_steps", "step_before", "step_after", "nodes", "compared",
 // "data_edges", "first": node or -1, "first_name", "blame", "culprit", "verdicts": names, "range": [1st, 99th percentile
 // of the statistic's magnitudes] or null, "open": [nodes], "size": [wide, high], "window": [x, y, wide, high], "shown":
 // node or -1,
@@ -321,7 +330,7 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   }
   const auto s = static_cast<Statistic>(*statistic);
   json.StartObject();
-  WriteHead(json, **graphs, model, s);
+  WriteHead(json, **graphs, *golden_side, model, s);
   json.Name("open");
   json.StartArray();
   for (const int32_t node : *open) json.Int(node);

@@ -101,6 +101,8 @@ class Found {
     if (!ours.ok()) return ours.status();
     StepGraphs made(*std::move(ours));
     made.step = place().target.first;
+    made.place = place().target;
+    made.golden_place = place().golden;
     made.steps = static_cast<uint32_t>(places_.size());
     made.first_step = places_.front().target.first;
     made.last_step = places_.back().target.first;

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "server/analysis/table/step_tables.h"
 #include "server/query/analysis_context.h"
 #include "server/web/model_graph.h"
 
@@ -23,12 +24,13 @@ namespace msprobe::server {
 struct StepGraphs {
   explicit StepGraphs(ModelGraph graph) : target(std::move(graph)) {}
 
-  uint32_t step = 0;
+  uint32_t step = 0;    // of the target
   uint32_t steps = 0;  // that the rank has, or both sides have
   uint32_t first_step = 0, last_step = 0;
   std::optional<uint32_t> step_before, step_after;
   ModelGraph target;
   std::optional<ModelGraph> golden;
+  StepTables::Place place, golden_place;  // a process has another number on the golden side
   std::string blame;    // of the first divergence: "computation"; empty: the sides agree, or there is one
   std::string culprit;  // the tensor that is blamed
 

@@ -122,7 +122,7 @@ def test_100000_calls_send_only_what_is_seen(nested, opened):  # noqa: F811
     assert 20 < len(answer["boxes"]) < 200
     every = ask(nested, "graph", run="nested", rank="rank0", step=0, open="0", show=PARTED, wide=3000, high=4_000_000)["answer"]
     assert len(every["boxes"]) <= 1500
-    page.page.fill("#graph-find", "add.7777")
+    page.page.fill("#graph-find", "add.7777.f")
     page.reads(r"Torch\.add\.7777\.forward", "#graph-found")
     page.press("Enter")
     page.reads(r"^Torch\.add\.7777\.forward; equal", "#graph-cell")

@@ -271,8 +271,8 @@ export class Graph {
   openRecord(side, box) {
     this.select(side, box);
     if (!box.record) return;
-    const run = side.index ? this.chosen.golden : this.chosen.run;
-    this.heard.open({ run, golden: side.index ? "" : this.chosen.golden, rank: this.chosen.rank, statistic: this.chosen.statistic, step: Number(this.step), record: box.name, tensor: box.tensor ? box.name + box.tensor : "" });
+    const run = side.index ? this.chosen.golden : this.chosen.run, [step, rank] = side.answer.place;
+    this.heard.open({ run, golden: side.index ? "" : this.chosen.golden, rank, statistic: this.chosen.statistic, step, record: box.name, tensor: box.tensor ? box.name + box.tensor : "" });
   }
 
   reveal(name) {
