@@ -172,11 +172,7 @@ void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, 
   load_golden(from_b, count, golden, b);
   const size_t padded = (count + kAccuracyLanes - 1) / kAccuracyLanes * kAccuracyLanes;
   for (size_t i = count; i < padded; ++i) a[i] = b[i] = 0;
-  bool finite = true;
-  for (size_t i = 0; i < padded; ++i) {
-    d[i] = a[i] - b[i];
-    finite = finite & (std::fabs(a[i]) <= std::numeric_limits<double>::max()) & (std::fabs(b[i]) <= largest);
-  }
+  const bool finite = SubtractBlock(a, b, padded, largest, d);
   if (exact_integers) {
     for (size_t i = 0; i < count; ++i) {
       d[i] = static_cast<double>(IntegerAt(from_a, i, target.dtype, a[i]) - IntegerAt(from_b, i, golden.dtype, b[i]));

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 // A sanitizer's runtime is not ready when the loader chooses a clone.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -35,21 +36,53 @@ MSPROBE_INLINE uint64_t Count(const Bits& all_ones) {
   return static_cast<uint64_t>(-(all_ones[0] + all_ones[1] + all_ones[2] + all_ones[3]));
 }
 
+MSPROBE_INLINE double SmallestOf(const double* b, size_t count) {
+  Lanes least = Lanes{} + std::numeric_limits<double>::max();
+  for (size_t i = 0; i < count; i += kAccuracyLanes) {
+    Lanes size;
+    Load(b + i, &size);
+    Absolute(size, &size);
+    least = size < least ? size : least;
+  }
+  return std::min(std::min(least[0], least[2]), std::min(least[1], least[3]));
+}
+
 }  // namespace
+
+MSPROBE_WIDE_CLONES
+bool SubtractBlock(const double* a, const double* b, size_t count, double largest, double* d) {
+  const Lanes zero = {};
+  const Lanes most_a = zero + std::numeric_limits<double>::max();
+  const Lanes most_b = zero + largest;
+  Bits finite = ~Bits{};
+  for (size_t i = 0; i < count; i += kAccuracyLanes) {
+    Lanes x, y;
+    Load(a + i, &x);
+    Load(b + i, &y);
+    const Lanes difference = x - y;
+    std::memcpy(d + i, &difference, sizeof(difference));
+    Absolute(x, &x);
+    Absolute(y, &y);
+    finite &= (x <= most_a) & (y <= most_b);
+  }
+  return (finite[0] & finite[1] & finite[2] & finite[3]) != 0;
+}
 
 MSPROBE_WIDE_CLONES
 BlockSums SumBlock(const double* b, const double* a, const double* d, size_t count, const DTypeStandard* standard,
                    double* ulps) {
   const Lanes zero = {};
   const Lanes one = zero + 1;
-  Lanes abs{}, squares{}, max_abs{}, rel{}, rel_squares{}, max_rel{}, nonzero{}, dot{}, a_squares{}, b_squares{};
-  Lanes b_max{}, cann{}, cann_max{};
+  // The square of a number of these dtypes is in the range of double: one division serves two quotients.
+  const bool squares_fit = standard != nullptr && standard->mantissa_bits < 52;
+  Lanes abs{}, squares{}, max_abs{}, max_at_zero{}, rel{}, rel_squares{}, max_rel{}, nonzero{}, dot{};
+  Lanes a_squares{}, b_squares{}, b_max{}, cann{}, cann_max{};
   for (size_t i = 0; i < count; i += kAccuracyLanes) {
-    Lanes x, y, difference, e, size;
+    Lanes x, y, e, size;
     Load(a + i, &x);
     Load(b + i, &y);
-    Load(d + i, &difference);
-    Absolute(difference, &e);
+    Load(d + i, &e);
+    Absolute(e, &e);
     Absolute(y, &size);
     abs += e;
     squares += e * e;
@@ -58,12 +91,25 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
     a_squares += x * x;
     b_squares += y * y;
     Largest(size, &b_max);
-    const Lanes r = size > zero ? e / (size > zero ? size : one) : zero;
+    const Bits at_all = size > zero;
+    const Lanes divisor = at_all ? size : one;
+    const Lanes offset = size + kCannOffset;
+    Lanes r, c;
+    if (squares_fit) {
+      const Lanes both = e / (divisor * offset);
+      r = both * offset;
+      c = both * divisor;
+    } else {
+      r = e / divisor;
+      c = e / offset;
+    }
+    c = at_all ? c : e / kCannOffset;
+    Largest(at_all ? zero : e, &max_at_zero);
+    r = at_all ? r : zero;
     rel += r;
     rel_squares += r * r;
     Largest(r, &max_rel);
-    nonzero += size > zero ? one : zero;
-    const Lanes c = e / (size + kCannOffset);
+    nonzero += at_all ? one : zero;
     cann += c;
     Largest(c, &cann_max);
   }
@@ -71,6 +117,7 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
   sums.abs = Total(abs);
   sums.squares = Total(squares);
   sums.max_abs = Top(max_abs);
+  sums.max_at_zero = Top(max_at_zero);
   sums.rel = Total(rel);
   sums.rel_squares = Total(rel_squares);
   sums.max_rel = Top(max_rel);
@@ -94,11 +141,12 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
   const Lanes mantissa = zero + std::ldexp(1.0, standard->mantissa_bits);
   const Lanes small_limit = zero + standard->small_limit;
   const Lanes epsilon = zero + standard->relative_epsilon;
+  // Beside a number over the small limit this epsilon is lost; with all numbers over it, their sums are made already.
+  const bool all_normal = standard->relative_epsilon <= 0x1p-52 && SmallestOf(b, count) > standard->small_limit;
   for (size_t i = 0; i < count; i += kAccuracyLanes) {
-    Lanes y, difference, e, size;
+    Lanes y, difference, size;
     Load(b + i, &y);
     Load(d + i, &difference);
-    Absolute(difference, &e);
     Absolute(y, &size);
     // 2^-exponent of the golden number: the mantissa drops out, the exponent changes its sign.
     const Lanes at_least = size > smallest ? size : smallest;
@@ -111,6 +159,22 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
     Absolute(u, &steps);
     ulp += steps;
     Largest(steps, &ulp_max);
+  }
+  sums.ulp = Total(ulp);
+  sums.ulp_max = Top(ulp_max);
+  if (all_normal) {
+    sums.normal = static_cast<double>(count);
+    sums.normal_rel = sums.rel;
+    sums.normal_max_rel = sums.max_rel;
+    sums.normal_squares = sums.squares;
+    return sums;
+  }
+  for (size_t i = 0; i < count; i += kAccuracyLanes) {
+    Lanes y, e, size;
+    Load(b + i, &y);
+    Load(d + i, &e);
+    Absolute(e, &e);
+    Absolute(y, &size);
     const Bits is_normal = size > small_limit;
     const Lanes r = is_normal ? e / (size + epsilon) : zero;
     normal += is_normal ? one : zero;
@@ -122,8 +186,6 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
   sums.normal_rel = Total(normal_rel);
   sums.normal_max_rel = Top(normal_max);
   sums.normal_squares = Total(normal_squares);
-  sums.ulp = Total(ulp);
-  sums.ulp_max = Top(ulp_max);
   return sums;
 }
 
@@ -132,20 +194,24 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
                        const DTypeStandard* standard, const BlockSums& sums) {
   BlockCounts counts;
   const Lanes zero = {};
-  Bits under[4] = {};
-  for (size_t i = 0; i < count; i += kAccuracyLanes) {
-    Lanes y, e, size;
-    Load(b + i, &y);
-    Load(d + i, &e);
-    Absolute(y, &size);
-    Absolute(e, &e);
-    const Bits same = e == zero;
-    under[0] += (e < 1e-2 * size) | same;
-    under[1] += (e < 5e-3 * size) | same;
-    under[2] += (e < 1e-3 * size) | same;
-    under[3] += (e < 1e-4 * size) | same;
+  if (sums.max_rel < 1e-4 && sums.max_at_zero == 0) {
+    for (uint64_t& under : counts.under) under = count;
+  } else {
+    Bits under[4] = {};
+    for (size_t i = 0; i < count; i += kAccuracyLanes) {
+      Lanes y, e, size;
+      Load(b + i, &y);
+      Load(d + i, &e);
+      Absolute(y, &size);
+      Absolute(e, &e);
+      const Bits same = e == zero;
+      under[0] += (e < 1e-2 * size) | same;
+      under[1] += (e < 5e-3 * size) | same;
+      under[2] += (e < 1e-3 * size) | same;
+      under[3] += (e < 1e-4 * size) | same;
+    }
+    for (int i = 0; i < 4; ++i) counts.under[i] = Count(under[i]);
   }
-  for (int i = 0; i < 4; ++i) counts.under[i] = Count(under[i]);
   if (standard == nullptr) {
     Bits higher{}, lower{};
     for (size_t i = 0; i < count; i += kAccuracyLanes) {
@@ -176,9 +242,13 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
     counts.over_one = Count(one);
     counts.over_limit = Count(many);
   }
-  const double least = std::min({standard->threshold_small_error, standard->benchmark_small_error,
-                                 standard->accumulative_bound, standard->torch.absolute});
-  if (sums.normal_max_rel <= standard->relative_limit && sums.max_abs <= least) return counts;
+  const bool some_small = sums.normal < static_cast<double>(count);
+  const bool small_over =
+      some_small && sums.max_abs > std::min(standard->threshold_small_error, standard->benchmark_small_error);
+  if (sums.normal_max_rel <= standard->relative_limit && !small_over &&
+      sums.max_abs <= std::min(standard->accumulative_bound, standard->torch.absolute)) {
+    return counts;
+  }
   const Lanes epsilon = zero + standard->relative_epsilon;
   const Lanes small_limit = zero + standard->small_limit;
   const Lanes one = zero + 1;

@@ -16,7 +16,8 @@ struct BlockSums {
   double abs = 0;
   double squares = 0;
   double max_abs = 0;
-  double rel = 0;  // e / y where y > 0
+  double max_at_zero = 0;  // largest e where y == 0
+  double rel = 0;          // e / y where y > 0
   double rel_squares = 0;
   double max_rel = 0;
   double nonzero = 0;
@@ -48,7 +49,11 @@ struct BlockCounts {
   uint64_t over_torch = 0;
 };
 
-// `count` is a multiple of kAccuracyLanes; everything is finite. `ulps` gets d in ULPs; standard is null for integers,
+// d = a - b. Gives whether every |b| is at most `largest`, and every a finite. `count` is a multiple of kAccuracyLanes
+// here and below.
+bool SubtractBlock(const double* a, const double* b, size_t count, double largest, double* d);
+
+// Everything is finite. `ulps` gets d in ULPs; standard is null for integers,
 // which have no ULPs and no small values.
 BlockSums SumBlock(const double* b, const double* a, const double* d, size_t count, const DTypeStandard* standard,
                    double* ulps);

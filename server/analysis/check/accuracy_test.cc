@@ -109,9 +109,9 @@ TEST(AccuracyTest, EveryNumberIsAsDefined) {
     EXPECT_EQ(got.absolute.max, n.max_abs);
     EXPECT_NEAR(got.absolute.mean, n.sum_abs / count, 1e-12 * n.sum_abs);
     EXPECT_NEAR(got.absolute.rms, std::sqrt(n.squares / count), 1e-12 * std::sqrt(n.squares));
-    EXPECT_EQ(got.relative.max, n.max_rel);
+    EXPECT_DOUBLE_EQ(got.relative.max, n.max_rel);
     EXPECT_NEAR(got.relative.mean, n.sum_rel / static_cast<double>(n.nonzero), 1e-12 * n.sum_rel);
-    EXPECT_EQ(got.mare, n.mare);
+    EXPECT_DOUBLE_EQ(got.mare, n.mare);
     EXPECT_NEAR(got.mere, n.sum_cann / count, 1e-12 * n.sum_cann);
     EXPECT_EQ(got.ulp.max, n.ulp_max);
     EXPECT_NEAR(got.ulp.mean, n.ulp / count, 1e-12 * n.ulp);
