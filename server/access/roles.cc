@@ -19,6 +19,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Analysis/Compare", Role::kRead},
     {"/msprobe.v1.Analysis/CompareTable", Role::kRead},
     {"/msprobe.v1.Analysis/Graph", Role::kRead},
+    {"/msprobe.v1.Analysis/TrendDatabase", Role::kRead},
     {"/msprobe.v1.Analysis/FirstDivergence", Role::kRead},
     {"/msprobe.v1.Analysis/Overflow", Role::kRead},
     {"/msprobe.v1.Analysis/Trend", Role::kRead},

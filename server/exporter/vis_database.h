@@ -11,9 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
-struct sqlite3;
-struct sqlite3_stmt;
+#include "server/exporter/sqlite_file.h"
 
 namespace msprobe::server {
 
@@ -52,14 +50,10 @@ struct VisConfig {
 };
 
 // A graph database, as the graph plugins of TensorBoard read it: one SQLite file with tb_nodes, tb_stack and tb_config,
-// in WAL mode. Rows go to the file as they come; the memory used does not depend on their number.
-//
-// The file must not exist. It is usable after Finish only; without it, whoever made it removes it.
-// Threads: one. Errors name the file: ResourceExhausted, the disk is full; Internal, anything else.
+// in WAL mode. It appears at Finish; memory, errors and threads are SqliteFile's.
 class VisDatabase {
  public:
   static absl::StatusOr<std::unique_ptr<VisDatabase>> Create(std::string path);
-  ~VisDatabase();
 
   absl::Status AddNode(const VisNode& node);
   // Keeps a stack once, whoever has it. Gives what VisNode.stack takes.
@@ -71,17 +65,9 @@ class VisDatabase {
   absl::Status Finish(const VisConfig& config);
 
  private:
-  VisDatabase(std::string path, sqlite3* connection) : path_(std::move(path)), connection_(connection) {}
+  explicit VisDatabase(std::unique_ptr<SqliteFile> file) : file_(std::move(file)) {}
 
-  absl::Status Run(const char* sql);
-  absl::StatusOr<sqlite3_stmt*> Prepare(const char* sql);
-  absl::Status Step(sqlite3_stmt* statement);
-  absl::Status Error(int code) const;
-
-  const std::string path_;
-  sqlite3* connection_;
-  sqlite3_stmt* node_ = nullptr;
-  sqlite3_stmt* stack_ = nullptr;
+  const std::unique_ptr<SqliteFile> file_;
   absl::flat_hash_set<uint64_t> stacks_;  // hashes of those that are in the file
   std::string id_;
   std::string graph_;

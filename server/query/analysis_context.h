@@ -43,6 +43,8 @@ absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request
                   const std::function<bool()>& cancelled, const Send<v1::FindResponse>& send);
 absl::Status Graph(const AnalysisContext& context, const v1::GraphRequest& request,
                    const std::function<bool()>& cancelled, const Send<v1::GraphResponse>& send);
+absl::Status WriteTrendDatabase(const AnalysisContext& context, const v1::TrendDatabaseRequest& request,
+                                const std::function<bool()>& cancelled, const Send<v1::TrendDatabaseResponse>& send);
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response);
 absl::Status Measure(const Receive<v1::MeasureRequest>& receive, const Send<v1::MeasureResponse>& send);

@@ -67,6 +67,11 @@ grpc::Status AnalysisService::Graph(grpc::ServerContext* call, const v1::GraphRe
   return Stream("graph", server::Graph, call, *request, writer);
 }
 
+grpc::Status AnalysisService::TrendDatabase(grpc::ServerContext* call, const v1::TrendDatabaseRequest* request,
+                                            grpc::ServerWriter<v1::TrendDatabaseResponse>* writer) {
+  return Stream("trend_database", server::WriteTrendDatabase, call, *request, writer);
+}
+
 grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext* call, const v1::PreviewTensorRequest* request,
                                             v1::TensorPreview* response) {
   return Answer("preview_tensor", call,

@@ -38,6 +38,7 @@ COMMANDS = (
     ("check", "check"),
     ("graph", "graph"),
     ("trend", "trend"),
+    ("trend_database", "trend-database"),
     ("find", "find"),
     ("control", "control"),
     ("delete", "delete"),
