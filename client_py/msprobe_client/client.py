@@ -40,6 +40,7 @@ from msprobe_client.export_writer import ExportWriter
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
+    check_pb2,
     control_pb2,
     control_pb2_grpc,
     ingest_pb2,
@@ -512,6 +513,14 @@ class Client:
                 side, name, _uint32("step", step), model.Rank.parse(rank), _uint32("bins", bins), _uint32("top", top)
             )
             return tensor_questions.preview(self._result(lambda: self._analysis.PreviewTensor.future(request)))
+
+    def measure(self, outputs: Iterator[check_pb2.MeasureRequest]) -> Iterator[check_pb2.MeasureResponse]:
+        """How far outputs are from their golden values, and a policy's verdict on each, as they come."""
+        return self._items(lambda: self._analysis.Measure(outputs))
+
+    def judge(self, request: check_pb2.JudgeRequest) -> check_pb2.JudgeResponse:
+        """Another policy's verdicts on what was measured."""
+        return self._result(lambda: self._analysis.Judge.future(request))
 
     def compare_tables(
         self,

@@ -35,6 +35,7 @@ COMMANDS = (
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),
     ("overflow", "overflow"),
+    ("check", "check"),
     ("graph", "graph"),
     ("trend", "trend"),
     ("trend_database", "trend-database"),
