@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "msprobe_client" / "proto"
-NAMES = ("record", "ingest", "query", "control", "analysis", "report")
+NAMES = ("record", "ingest", "query", "control", "analysis", "check", "report")
 SERVICES = ("query", "control", "analysis", "report")
 
 _PROTOBUF_CHECK = re.compile(r"^_runtime_version\.ValidateProtobufRuntimeVersion\(.*?^\)\n", re.MULTILINE | re.DOTALL)

@@ -17,7 +17,7 @@ grpc::Status ReportService::MakeReport(grpc::ServerContext* call, const v1::Repo
                                        grpc::ServerWriter<v1::ReportResponse>* writer) {
   Activity::Scope busy(query_.activity);
   MissingShards missing;
-  WebContext context{query_, analysis_, [call] { return call->IsCancelled(); }, nullptr};
+  WebContext context{query_, analysis_, nullptr, [call] { return call->IsCancelled(); }, nullptr};
   context.query.missing = &missing;
   context.analysis.missing = &missing;
   context.tell = [writer](size_t done, size_t total) {

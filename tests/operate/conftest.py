@@ -8,9 +8,9 @@ import shutil
 import sys
 
 import pytest
-from browser import chromium, four, opened, place  # noqa: F401 - fixtures
 from harness.processes import REPOSITORY, find_binary
 from operate_checks import output_of
+from web_pages import chromium, four, opened, place  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")

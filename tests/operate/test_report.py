@@ -5,10 +5,10 @@ import re
 import shutil
 
 import pytest
-from browser import BAD_RANK, NAN_AT, PICTURES, STEPS
 from conftest import tool
 from harness.processes import run
 from msprobe_client import Client
+from web_pages import BAD_RANK, NAN_AT, PICTURES, STEPS
 
 MOST_BYTES = 2_000_000
 HOSTILE = "</script><img src=x onerror=alert(1)>"

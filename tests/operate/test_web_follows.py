@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from browser import BAD_RANK, NAN_AT, PROGRAM, RANKS, STEPS, ask
 from harness.dumps import write_config
 from msprobe_client import Client
+from web_pages import BAD_RANK, NAN_AT, PROGRAM, RANKS, STEPS, ask
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from browser import SUMMARY, Page, ask
 from harness.dumps import write_config
 from harness.processes import REPOSITORY, external_server, free_port, run
+from web_pages import SUMMARY, Page, ask, rank_of
 
 RUN, OTHER = "planted", "healthy"
 STEPS, NAN_AT = 12, 6
@@ -45,10 +45,6 @@ def large(place, tmp_path_factory):
     run([program, folder / "data", LARGE_STEPS, LAYERS, *LARGE_NAN])
     with external_server(place / "l", folder / "data", folder / "log", f"--web_listen=127.0.0.1:{port}"):
         yield f"http://127.0.0.1:{port}"
-
-
-def rank_of(address, run_name):
-    return next(one["ranks"][0] for one in ask(address, "runs")["answer"] if one["run"] == run_name)
 
 
 @pytest.mark.timeout(120)

@@ -1,6 +1,8 @@
 // The page: what it opens with, and what follows from each choice.
 
 import { Choice, addressed } from "/choice.js";
+import { Graph } from "/graph.js";
+import { openHistogram } from "/histogram.js";
 import { follow } from "/live.js";
 import { HeatMap } from "/map.js";
 import { presentOrigins } from "/origin.js";
@@ -19,7 +21,8 @@ let chosenByHand = false;
 const choice = new Choice((id) => attempt(() => changed(id)));
 const map = new HeatMap({ opened: (cell) => open(cell), failed: (work) => attempt(async () => sayOf(await work())), progress, steps: () => times.steps() });
 const times = new RankTimes({ opened: (where) => attempt(() => openTimes(where)) });
-const record = new RecordView({ failed: attempt, opened: (what) => open(what), changed: remember }, () => choice.run?.ranks ?? []);
+const graph = new Graph({ open: (what) => open(what), attempt });
+const record = new RecordView({ failed: attempt, opened: (what) => open(what), changed: recordChanged }, () => choice.run?.ranks ?? []);
 const table = new RunTable({ failed: attempt, chosen: (name) => choose(name) });
 
 function say(text, error = false) {
@@ -60,6 +63,11 @@ function signIn(why) {
 function remember() {
   const { rank, step, record: name, tensor } = selected ?? {};
   choice.remember(selected ? { at: rank, step, record: name, tensor: record.shown?.tensor ?? tensor } : null);
+}
+
+function recordChanged() {
+  remember();
+  openHistogram(record.shown);
 }
 
 async function begin() {
@@ -112,7 +120,7 @@ async function present() {
   await presentVerdict();
   remember();
   // The server takes four questions of a caller at a time.
-  await Promise.all([presentMap(), times.present(run).then(() => presentOrigins({ run }, openFound)), reopen()]);
+  await Promise.all([presentMap(), times.present(run).then(() => presentOrigins({ run }, openFound)), reopen(), graph.present(choice.chosen)]);
   if (golden) await presentDivergence(run, golden);
 }
 
@@ -152,11 +160,12 @@ const openFound = (found) => open({ rank: found.rank, step: found.step, record: 
 async function open(what) {
   await attempt(async () => {
     say("Reading the record …");
-    const { rank, step, record: name, tensor } = what;
-    selected = { rank, step, record: name, tensor };
+    const { rank, step, record: name, tensor } = what, { chosen } = choice;
+    // The graph opens records of the other run, too; the address has no place for these.
+    if ((what.run ?? chosen.run) === chosen.run) selected = { rank, step, record: name, tensor };
     chosenByHand = true;
-    await record.open({ ...choice.chosen, ...selected });
-    map.mark(selected);
+    await record.open({ ...chosen, ...what });
+    map.mark(selected ?? { step: -1 });
     say(`${name} at step ${step}.`);
     $("h-record").focus({ preventScroll: true });
     const box = $("record").getBoundingClientRect();

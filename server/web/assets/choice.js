@@ -70,7 +70,8 @@ export class Choice {
   remember(selected) {
     const { run, golden, rank, statistic, tensors } = this.chosen;
     const parts = { run, golden, rank: rank || EVERY_RANK, statistic, tensors, rows: $("by-row").checked ? "own" : "", ...selected };
-    history.replaceState(null, "", `?${new URLSearchParams(Object.entries(parts).filter(([, value]) => value !== "" && value !== undefined))}`);
+    const ofGraph = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("graph_"));
+    history.replaceState(null, "", `?${new URLSearchParams([...Object.entries(parts).filter(([, value]) => value !== "" && value !== undefined), ...ofGraph])}`);
     $("choice-text").textContent = [run, golden && `− ${golden}`, rank ? rankText(rank) : "all ranks", statistic, tensors].filter(Boolean).join(" · ");
   }
 }

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from harness import browser
 from harness.dumps import write_config
 from harness.processes import REPOSITORY, external_server, free_port, run
 from msprobe_client import Client
@@ -22,14 +23,8 @@ SUMMARY = re.compile(r"\d+ (layer|rank)s?, \d+ tensors? in ")
 
 @pytest.fixture(scope="session")
 def chromium():
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("chromium is not here: Debian package chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="make test-operate installs it")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+    with browser.chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +119,7 @@ def ask(address, what, token=None, **parameters):
         request.add_header("Authorization", f"Bearer {token}")
     with urllib.request.urlopen(request, timeout=120) as answer:
         return json.loads(answer.read().splitlines()[-1])
+
+
+def rank_of(address, run_name):
+    return next(one["ranks"][0] for one in ask(address, "runs")["answer"] if one["run"] == run_name)
