@@ -86,7 +86,8 @@ class Producers {
   uint32_t Allocate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // kNone: there is no room
   void ForgetOldest(Storage& storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetOutputs(Storage& storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets go of a few storages that are gone, so that their objects do not lie on the program's heap until the step ends.
+  // Lets go of a few storages that are gone, so that their objects do not lie on the program's heap until the step
+  // ends.
   void ForgetDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_tensors_;
