@@ -121,6 +121,16 @@ class TableReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TrendReport:
+    """A written trend database."""
+
+    path: str
+    bytes: int
+    steps: int  # of ranks; 0 for files of a training monitor
+    warnings: tuple[str, ...]  # what is left out
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """A written graph database."""
 
