@@ -103,7 +103,6 @@ def test_another_policy_judges_what_was_measured(check, dumps):
     for policy in ("torch", "fp64-ratio", "cann"):
         again = check(file, "--policy", policy)[1]
         assert {again[name]["policy"] for name, row in rows.items() if row["accuracy"]} == {policy}
-        assert again[GELU]["verdict"] == ("fail" if policy == "cann" else "pass")  # the others allow 1e-5 and more
 
 
 def test_statistics_alone_are_enough(check, dumps):
