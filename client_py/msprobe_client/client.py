@@ -656,6 +656,29 @@ class Client:
                 raise DataError("the server's answer ended before the report")
         return size
 
+    def follow_graph(
+        self, run: str, output: PathLike, *, ranks: Iterable[model.Rank] = (), **options: Any
+    ) -> Iterator[GraphReport]:
+        """graph of a run that goes on: steps are appended as they complete, until the run has ended.
+
+        output may be open in TensorBoard. options: those of graph. Gives a report for each change of the file.
+        """
+        from msprobe_client import followed_graph
+
+        chosen = set(ranks)
+        self.steps(run)  # NotFound, where there is no such run
+
+        def summary() -> model.RunSummary:
+            return next(each for each in self.runs() if each.run == run)
+
+        def steps() -> list[model.StepSummary]:
+            return [each for each in self.steps(run) if not chosen or each.rank in chosen]
+
+        def write(numbers: list[int], of: list[model.Rank], file: Path) -> GraphReport:
+            return self.graph(f"run:{run}", file, **options, steps=[(number, number) for number in numbers], ranks=of)
+
+        return followed_graph.follow(summary, steps, write, Path(output))
+
     def delete(self, run: str) -> model.DeleteReport:
         response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
         return model.DeleteReport(response.row_bytes, response.payload_bytes)
