@@ -23,7 +23,7 @@ from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
-from msprobe_client.comparison import Divergence, GraphReport, Overflow, TableReport, UnpairedStep
+from msprobe_client.comparison import Divergence, GraphReport, Overflow, TableReport, TrendReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     AccessDenied,
@@ -37,14 +37,18 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
+from msprobe_client.output.whole_file import whole_file
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
+    check_pb2,
     control_pb2,
     control_pb2_grpc,
     ingest_pb2,
     query_pb2,
     query_pb2_grpc,
+    report_pb2,
+    report_pb2_grpc,
 )
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
 
@@ -114,6 +118,7 @@ class Client:
         self._local = data_dir is not None
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
+        self._report = report_pb2_grpc.ReportStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
 
     def __enter__(self) -> Client:
@@ -513,6 +518,14 @@ class Client:
             )
             return tensor_questions.preview(self._result(lambda: self._analysis.PreviewTensor.future(request)))
 
+    def measure(self, outputs: Iterator[check_pb2.MeasureRequest]) -> Iterator[check_pb2.MeasureResponse]:
+        """How far outputs are from their golden values, and a policy's verdict on each, as they come."""
+        return self._items(lambda: self._analysis.Measure(outputs))
+
+    def judge(self, request: check_pb2.JudgeRequest) -> check_pb2.JudgeResponse:
+        """Another policy's verdicts on what was measured."""
+        return self._result(lambda: self._analysis.Judge.future(request))
+
     def compare_tables(
         self,
         target: PathLike,
@@ -578,8 +591,70 @@ class Client:
                 golden_layout=layouts[1] if len(layouts) > 1 else None,
                 **CompareOptions(matching=matching, mapping=layers).fields_of(analysis_pb2.GraphRequest),
             )
-            file = analysis_client.GraphFile(Path(output), progress)
-            return file.write(self._items(lambda: self._analysis.Graph(request)))
+            file = analysis_client.DatabaseFile(Path(output), progress)
+            file.write(self._items(lambda: self._analysis.Graph(request)))
+        return GraphReport(str(file.target), file.bytes, file.steps, tuple(file.unpaired), tuple(file.warnings))
+
+    def trend_database(
+        self,
+        source: PathLike,
+        output: PathLike,
+        *,
+        monitor: bool = False,
+        micro_steps: bool = False,
+        renames: Iterable[tuple[str, str]] = (),
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        progress: Progress = _nothing,
+    ) -> TrendReport:
+        """Statistics by step, rank and tensor, as a trend database for TensorBoard.
+
+        output: the file, which appears whole; its name ends with .trend.db. monitor: source is a directory with the CSV
+        files of a training monitor. micro_steps: the axis counts how often the model ran. renames: texts in names, and
+        what stands in their place.
+        """
+        if monitor and not self._local:
+            raise InvalidArgument("files of a training monitor are read by a server of your own: leave out --server")
+        kinds = analysis_pb2.TrendDatabaseRequest.Kind
+        with analysis_client.sources(self, (source,), local=self._local) as sides, _disk(output):
+            request = analysis_pb2.TrendDatabaseRequest(
+                source=sides[0],
+                kind=kinds.Value("KIND_MONITOR" if monitor else "KIND_RECORDS"),
+                scope=analysis_client.scope(steps, ranks, None),
+                micro_steps=micro_steps,
+                renames=[analysis_pb2.NameMapping.Name(target=text, golden=new) for text, new in renames],
+            )
+            file = analysis_client.DatabaseFile(Path(output), progress)
+            file.write(self._items(lambda: self._analysis.TrendDatabase(request)))
+        return TrendReport(str(file.target), file.bytes, file.steps, tuple(file.warnings))
+
+    def report(
+        self, target: PathLike, output: PathLike, golden: PathLike | None = None, *, progress: Progress = _nothing
+    ) -> int:
+        """target, beside golden where there is one, as one HTML file that needs no server. Gives its size in bytes.
+
+        target and golden: runs, or dump directories of this machine. output: the file, which appears whole.
+        """
+        given = (target,) if golden is None else (target, golden)
+        titles = [os.fspath(side).removeprefix(analysis_client.RUN_PREFIX) for side in given]
+        size = 0
+        # The report asks about runs alone, so directories become some.
+        with analysis_client.sources(self, given, local=False) as sides, whole_file(Path(output)) as scratch:
+            request = report_pb2.ReportRequest(
+                run=sides[0].run,
+                golden=sides[-1].run if golden is not None else "",
+                run_title=titles[0],
+                golden_title=titles[-1] if golden is not None else "",
+            )
+            with scratch.open("xb") as file:
+                for part in self._items(lambda: self._report.MakeReport(request)):
+                    if part.WhichOneof("kind") == "progress":
+                        progress(part.progress.steps_done, part.progress.steps_total)
+                    else:
+                        size += file.write(part.content)
+            if size == 0:
+                raise DataError("the server's answer ended before the report")
+        return size
 
     def follow_graph(
         self, run: str, output: PathLike, *, ranks: Iterable[model.Rank] = (), **options: Any

@@ -91,7 +91,7 @@ absl::StatusOr<sqlite3_stmt*> SqliteFile::Prepared(std::string_view sql) {
   return statement;
 }
 
-absl::Status SqliteFile::Run(std::string_view sql, std::initializer_list<SqliteValue> values) {
+absl::Status SqliteFile::Run(std::string_view sql, std::span<const SqliteValue> values) {
   auto statement = Prepared(sql);
   if (!statement.ok()) return statement.status();
   int at = 0;

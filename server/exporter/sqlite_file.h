@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -62,7 +63,10 @@ class SqliteFile {
 
   // One statement that answers nothing (INSERT, UPDATE), with its parameters ?1, ?2, ... It is prepared once, however
   // often it runs.
-  absl::Status Run(std::string_view sql, std::initializer_list<SqliteValue> values);
+  absl::Status Run(std::string_view sql, std::span<const SqliteValue> values);
+  absl::Status Run(std::string_view sql, std::initializer_list<SqliteValue> values) {
+    return Run(sql, std::span<const SqliteValue>(values.begin(), values.size()));
+  }
 
   // Runs the statements of `last`, such as those that make indexes, commits, and gives the file its name.
   absl::Status Finish(const char* last);
