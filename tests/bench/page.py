@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-import shutil
 import statistics
 import sys
 import tempfile
@@ -22,7 +21,8 @@ from figures import keep
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-from harness.processes import external_server, free_port, run  # noqa: E402
+from harness.browser import chromium  # type: ignore[import-not-found]  # noqa: E402
+from harness.processes import external_server, free_port, run  # type: ignore[import-not-found]  # noqa: E402
 
 VIEWS = ROOT / "docs" / "views.md"
 BEGIN, END = "<!-- page.py -->", "<!-- end of page.py -->"
@@ -74,21 +74,27 @@ def measure(address: str, server: int, browser: Any) -> dict[str, float]:
     page.close()
     page, found["open_two_s"] = opening(browser, address, "?run=nested&golden=golden&rank=rank0")
     page.close()
-    page, found["open_again_s"] = opening(browser, address, "?run=golden&rank=rank0&graph_node=Module.model.layers.7.mlp.MLP.forward.0")
+    far = "Module.model.layers.7.mlp.MLP.forward.0"
+    page, found["open_again_s"] = opening(browser, address, f"?run=golden&rank=rank0&graph_node={far}")
     page.locator("#graph-cell", has_text="layers.7.mlp").wait_for()
     canvas, expand, search = "graph-target", [], []
-    before = heap(page)
+    found["page_mb"] = heap(page)
+
+    def until(kind: str, target: str, value: str, shown: str, words: str) -> float:
+        return float(page.evaluate(UNTIL, [[kind, target, value], shown, words]))
+
     for _ in range(TIMES):
-        expand.append(page.evaluate(UNTIL, [["key", canvas, "ArrowRight"], "graph-cell", "open"]))
-        page.evaluate(UNTIL, [["key", canvas, "ArrowLeft"], "graph-cell", "closed"])
+        expand.append(until("key", canvas, "ArrowRight", "graph-cell", "open"))
+        until("key", canvas, "ArrowLeft", "graph-cell", "closed")
     for i in range(TIMES):
-        number = 50_000 + 1111 * i
-        search.append(page.evaluate(UNTIL, [["type", "graph-find", f"add.{number}"], "graph-found", f"Torch.add.{number}.forward"]))
+        name = f"Torch.add.{50_000 + 1111 * i}.forward"
+        search.append(until("type", "graph-find", name, "graph-found", name))
     for i in range(40):  # far and wide over the graph
-        page.evaluate(UNTIL, [["type", "graph-find", f"add.{2000 * i}.f"], "graph-found", f"Torch.add.{2000 * i}.forward"])
-        page.evaluate(UNTIL, [["key", "graph-find", "Enter"], "graph-cell", f"Torch.add.{2000 * i}.forward"])
-    found |= {"expand_ms": statistics.median(expand), "search_ms": statistics.median(search)}
-    found |= {"page_mb": before, "page_after_mb": heap(page), "server_mb": megabytes(f"/proc/{server}/status", "VmRSS:")}
+        name = f"Torch.add.{2000 * i}.forward"
+        until("type", "graph-find", name, "graph-found", name)
+        until("key", "graph-find", "Enter", "graph-cell", name)
+    found["expand_ms"], found["search_ms"] = statistics.median(expand), statistics.median(search)
+    found["page_after_mb"], found["server_mb"] = heap(page), megabytes(f"/proc/{server}/status", "VmRSS:")
     page.close()
     return found
 
@@ -116,15 +122,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    from playwright.sync_api import sync_playwright
-
-    with tempfile.TemporaryDirectory(prefix="mspg") as scratch, sync_playwright() as playwright:
+    with tempfile.TemporaryDirectory(prefix="mspg") as scratch, chromium() as browser:
         folder, port = pathlib.Path(scratch), free_port()
         run([ROOT / "build" / "server" / "web" / "nested_store", folder / "data", LAYERS, CALLS])
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        with external_server(folder / "s", folder / "data", folder / "log", f"--web_listen=127.0.0.1:{port}") as server:
+        flags = [f"--web_listen=127.0.0.1:{port}"]
+        with external_server(folder / "s", folder / "data", folder / "log", *flags) as server:
             found = measure(f"http://127.0.0.1:{port}", server.process.pid, browser)
-        browser.close()
     for name, value in found.items():
         print(f"{name:14} {value:8.2f}{' over ' + str(LIMITS[name]) if value > LIMITS.get(name, value) else ''}")
     if options.write:

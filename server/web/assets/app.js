@@ -120,13 +120,16 @@ async function present() {
   await presentVerdict();
   remember();
   // The server takes four questions of a caller at a time.
-  await Promise.all([presentMap(), times.present(run).then(() => presentOrigins({ run }, openFound)), reopen(), graph.present(choice.chosen)]);
+  await Promise.all([presentMap(), times.present(run).then(() => presentOrigins({ run }, openFound)), reopen(), presentGraph()]);
   if (golden) await presentDivergence(run, golden);
 }
 
 async function presentMap() {
   sayOf(await map.present(choice.chosen, progress));
 }
+
+// A graph is of one rank.
+const presentGraph = () => graph.present({ ...choice.chosen, rank: choice.chosen.rank || selected?.rank || choice.run.ranks[0] });
 
 async function presentVerdict() {
   const { run } = choice;

@@ -8,7 +8,7 @@ import { $, count, element, show } from "/text.js";
 
 const SIDES = ["target", "golden"], LEVELS = ["", "medium", "high", "critical"];
 const COLOURS = { verdict: "verdict", overflow: "NaN and infinity", statistic: "statistic" };
-const PAUSE = 60, TYPING = 90, MOST_OPEN = 200;
+const PAUSE = 60, TYPING = 30, MOST_OPEN = 200;
 const SIGNS = { equal: "=", within: "≈", unknown: "", "target only": "+", "golden only": "+" };
 
 const BLAMES = {
@@ -168,12 +168,12 @@ export class Graph {
   async load(side, { show: name, anchor } = {}) {
     const { run, golden, rank, statistic } = this.chosen, began = performance.now();
     const window = name || !side.answer ? { x: 0, y: 0, wide: 3 * side.view.wide, high: 3 * side.view.high } : side.view.window();
-    const open = side.open.size ? ["0", ...side.open].join(".") : "";
+    const open = [...side.open].join(".");
     const question = { run, golden, rank, statistic, step: this.step, side: golden ? side.name : "", open, show: name, ...window };
     const { answer } = await ask("graph", question, undefined, `graph ${side.name}`);
     const fresh = !side.answer || name || (!open && !anchor);
     side.answer = answer;
-    side.open = new Set(answer.open.filter((node) => node > 0));
+    side.open = new Set([0, ...answer.open]);  // 0, the root, says that the rest was chosen
     this.step = String(answer.step);
     side.view.show(answer, this.paintOf(side));
     if (fresh) this.place(side);
@@ -230,7 +230,6 @@ export class Graph {
     const box = side.view.byNode.get(node), anchor = box && { node, place: side.view.placeOf(box) };
     if (open) side.open.add(node);
     else side.open.delete(node);
-    if (!side.open.size) side.open.add(0);
     await this.load(side, { anchor: anchor ?? { node, place: { x: 0, y: 0 } } });
   }
 
