@@ -5,8 +5,7 @@ import re
 import shutil
 
 import pytest
-from conftest import tool
-from harness.processes import run
+from harness.processes import find_binary, run
 from msprobe_client import Client
 from web_pages import BAD_RANK, NAN_AT, PICTURES, STEPS
 
@@ -16,7 +15,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def client():
-    return tool("msprobe-client", "run `make build`")
+    path = find_binary("msprobe-client")
+    assert path, "msprobe-client is not installed: run `make build`"
+    return path
 
 
 @pytest.fixture(scope="module")
