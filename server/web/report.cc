@@ -41,7 +41,9 @@ class RecordedAnswers {
         std::find_if(questions.begin(), questions.end(), [&](const WebQuestion& one) { return one.name == kind; });
     JsonWriter answer(/*strict=*/true);
     if (absl::Status status = question->answer(context_, WebQuery(parameters), answer); !status.ok()) return status;
-    const std::string text = answer.Take();
+    std::string text = answer.Take();
+    if (kind == "runs")
+      text = absl::StrReplaceAll(text, {{Named(parameters.at("run")), Named(TitleOf(parameters.at("run")))}});
     if (read != nullptr) read->Parse(text.data(), text.size());
     json_.StartObject();
     json_.Name("kind");
@@ -65,6 +67,13 @@ class RecordedAnswers {
   }
 
  private:
+  // The run's name as AnswerRuns writes it.
+  static std::string Named(const std::string& run) {
+    JsonWriter json(/*strict=*/true);
+    json.Text(run);
+    return Cat("\"run\":", json.Take());
+  }
+
   // An answer stands under the title of its run.
   const std::string& TitleOf(const std::string& run) const {
     return run == question_.run ? question_.run_title : question_.golden_title;
