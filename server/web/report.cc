@@ -163,7 +163,7 @@ class Report {
         answers_.Add("modules", {{"run", question_.run}, {"rank", of.rank}, {"step", std::to_string(of.step)}});
     if (!status.ok()) return status;
     Parameters map = {{"run", question_.run}, {"rank", of.rank}, {"statistic", kStatistic}, {"tensors", kTensors}};
-    map.insert({{"columns", "300"}, {"rows", "200"}});
+    map.insert({{"columns", "150"}, {"rows", "100"}});
     if (status = answers_.Add("heat_map", map); !status.ok()) return status;
     if (!question_.golden.empty()) {
       map["golden"] = question_.golden;
