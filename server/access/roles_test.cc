@@ -11,6 +11,7 @@
 #include "msprobe/v1/control.pb.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/query.pb.h"
+#include "msprobe/v1/report.pb.h"
 #include "server/shards/shards.pb.h"
 
 namespace msprobe::server {
@@ -22,6 +23,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
   v1::ServerInfo().GetDescriptor();
   v1::Hello().GetDescriptor();
   v1::RunSummary().GetDescriptor();
+  v1::ReportRequest().GetDescriptor();
   shards::FindRunRequest().GetDescriptor();
   int methods = 0;
   std::vector<std::string> names = {"server/shards/shards.proto"};

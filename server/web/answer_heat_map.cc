@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "server/web/web_question.h"
 
@@ -65,9 +66,9 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
 }  // namespace
 
 // LayerMap as {"layers", "columns": [[first step, last], ...], "rows": [[first layer, last], ...], "tensors": [[name,
-// record], ...], "values", "steps_of", "tensors_of", "layers_of", "steps", "steps_read"}. "values" and the three after
-// it have the cells row by row, as base64 of float32 and of uint32. A cell whose tensor is 4294967295 is empty. Without
-// a rank, a layer is a rank.
+// record], ...], "tensors_read", "values", "steps_of", "tensors_of", "layers_of", "steps", "steps_read"}. "values" and
+// the three after it have the cells row by row, as base64 of float32 and of uint32. A cell whose tensor is 4294967295
+// is empty. Without a rank, a layer is a rank.
 absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto request = RequestOf(query);
   if (!request.ok()) return request.status();
@@ -75,23 +76,33 @@ absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, Jso
   if (!map.ok()) return map.status();
   std::vector<float> values;
   std::vector<uint32_t> steps, tensors, layers;
+  std::vector<const LayerMap::Tensor*> shown;  // a cell shows one of many tensors, so most are not
+  absl::flat_hash_map<uint32_t, uint32_t> numbers;
   for (const LayerMap::Cell& cell : map->cells) {
     values.push_back(cell.value);
     steps.push_back(cell.step);
-    tensors.push_back(cell.known ? cell.tensor : UINT32_MAX);
     layers.push_back(cell.layer);
+    if (!cell.known) {
+      tensors.push_back(UINT32_MAX);
+      continue;
+    }
+    const auto [found, fresh] = numbers.try_emplace(cell.tensor, static_cast<uint32_t>(shown.size()));
+    if (fresh) shown.push_back(&map->tensors[cell.tensor]);
+    tensors.push_back(found->second);
   }
   json.StartObject();
   WriteTexts(json, "layers", map->layers);
   json.Name("tensors");
   json.StartArray();
-  for (const LayerMap::Tensor& tensor : map->tensors) {
+  for (const LayerMap::Tensor* const tensor : shown) {
     json.StartArray();
-    json.Text(tensor.name);
-    json.Text(tensor.record);
+    json.Text(tensor->name);
+    json.Text(tensor->record);
     json.EndArray();
   }
   json.EndArray();
+  json.Name("tensors_read");
+  json.Uint64(map->tensors.size());
   WriteSpans(json, "columns", map->columns);
   WriteSpans(json, "rows", map->rows);
   json.Name("values");

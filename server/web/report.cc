@@ -41,7 +41,9 @@ class RecordedAnswers {
         std::find_if(questions.begin(), questions.end(), [&](const WebQuestion& one) { return one.name == kind; });
     JsonWriter answer(/*strict=*/true);
     if (absl::Status status = question->answer(context_, WebQuery(parameters), answer); !status.ok()) return status;
-    const std::string text = answer.Take();
+    std::string text = answer.Take();
+    if (kind == "runs")
+      text = absl::StrReplaceAll(text, {{Named(parameters.at("run")), Named(TitleOf(parameters.at("run")))}});
     if (read != nullptr) read->Parse(text.data(), text.size());
     json_.StartObject();
     json_.Name("kind");
@@ -65,6 +67,13 @@ class RecordedAnswers {
   }
 
  private:
+  // The run's name as AnswerRuns writes it.
+  static std::string Named(const std::string& run) {
+    JsonWriter json(/*strict=*/true);
+    json.Text(run);
+    return Cat("\"run\":", json.Take());
+  }
+
   // An answer stands under the title of its run.
   const std::string& TitleOf(const std::string& run) const {
     return run == question_.run ? question_.run_title : question_.golden_title;
@@ -154,7 +163,7 @@ class Report {
         answers_.Add("modules", {{"run", question_.run}, {"rank", of.rank}, {"step", std::to_string(of.step)}});
     if (!status.ok()) return status;
     Parameters map = {{"run", question_.run}, {"rank", of.rank}, {"statistic", kStatistic}, {"tensors", kTensors}};
-    map.insert({{"columns", "300"}, {"rows", "200"}});
+    map.insert({{"columns", "150"}, {"rows", "100"}});
     if (status = answers_.Add("heat_map", map); !status.ok()) return status;
     if (!question_.golden.empty()) {
       map["golden"] = question_.golden;

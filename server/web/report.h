@@ -16,7 +16,7 @@ struct ReportQuestion {
 };
 
 // A page of its own: the web page's scripts and styles, and the answers that they show, in one HTML text. It asks no
-// server, and its policy lets a browser load nothing. Bounded by the bounds of the answers: under 2 MB.
+// server, and its policy lets a browser load nothing. Bounded by the bounds of the answers.
 // Errors: those of the answers.
 absl::StatusOr<std::string> MakeReport(const WebContext& context, const ReportQuestion& question);
 

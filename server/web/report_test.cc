@@ -25,7 +25,11 @@ class ReportTest : public testing::Test {
     options.directory = directory_ / "data";
     store_ = *Store::Open(options);
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, nullptr, SessionsOptions());
-    context_.query = {.store = store_.get(), .sessions = sessions_.get(), .metrics = &metrics_, .activity = &activity_};
+    context_.query = {.store = store_.get(),
+                      .sessions = sessions_.get(),
+                      .metrics = &metrics_,
+                      .activity = &activity_,
+                      .spool_directory = directory_ / "incoming"};
     context_.analysis = {.store = store_.get(), .activity = &activity_, .metrics = &metrics_, .layouts = &layouts_};
     context_.cancelled = [] { return false; };
     context_.tell = [](size_t, size_t) { return true; };

@@ -11,7 +11,7 @@
 namespace msprobe::server {
 namespace {
 
-bool Take(std::string_view& text, std::string_view prefix) {
+bool Skip(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
@@ -43,15 +43,15 @@ class Bundle {
     const std::string_view content = FindAsset(path)->content;
     for (const absl::string_view absl_line : absl::StrSplit(absl::string_view(content.data(), content.size()), '\n')) {
       std::string_view line(absl_line.data(), absl_line.size());
-      if (Take(line, "import ")) {
+      if (Skip(line, "import ")) {
         body += Imported(line);
         continue;
       }
-      if (Take(line, "export ")) {
+      if (Skip(line, "export ")) {
         std::string_view rest = line;
-        Take(rest, "async ");
+        Skip(rest, "async ");
         for (const std::string_view kind : {"function ", "class ", "const "}) {
-          if (Take(rest, kind)) break;
+          if (Skip(rest, kind)) break;
         }
         names.emplace_back(NameAt(rest));
       }

@@ -5,8 +5,7 @@ import re
 import shutil
 
 import pytest
-from conftest import tool
-from harness.processes import run
+from harness.processes import find_binary, run
 from msprobe_client import Client
 from web_pages import BAD_RANK, NAN_AT, PICTURES, STEPS
 
@@ -16,7 +15,9 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="module")
 def client():
-    return tool("msprobe-client", "run `make build`")
+    path = find_binary("msprobe-client")
+    assert path, "msprobe-client is not installed: run `make build`"
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -124,3 +125,23 @@ def test_what_cannot_be_made_is_said_in_a_line_and_leaves_no_file(client, four, 
     done = run([client, "--server", four[1], *words], cwd=tmp_path, check=False)
     assert done.returncode in (2, 3) and said in done.stderr and "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pair_of_30_000_entries_stays_small_enough_to_attach(client, shown, tmp_path):
+    for side, factor in (("target", 1.0), ("golden", 1.001)):
+        folder = tmp_path / side / "step0" / "rank0"
+        folder.mkdir(parents=True)
+        data = {}
+        for call in range(30_000):
+            norm = factor * (1 + call % 97)
+            numbers = {"Max": norm / 2, "Min": -norm / 2, "Mean": norm / 1e3, "Norm": norm}
+            tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [128, 4096], **numbers}
+            name = f"Module.model.layers.{call // 300}.mlp.experts.{call % 300}.Linear.forward.0"
+            data[name] = {"input_args": [tensor], "input_kwargs": {}, "output": [tensor]}
+        dump = {"task": "statistics", "level": "L0", "dump_data_dir": None, "data": data}
+        (folder / "dump.json").write_text(json.dumps(dump))
+    file = tmp_path / "report.html"
+    run([client, "report", "target", "golden", "-o", file], cwd=tmp_path, MSPROBE_SERVER="")
+    assert file.stat().st_size < MOST_BYTES
+    page = shown(file)
+    assert page.inner_text("#divergence").startswith("Differs from golden first at step 0, rank 0, ")

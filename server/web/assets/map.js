@@ -55,11 +55,11 @@ export class HeatMap {
   }
 
   summary(missing, milliseconds) {
-    const { chosen, rows, layers, tensors, steps, steps_read: read } = this.heat;
+    const { chosen, rows, layers, tensors_read: tensors, steps, steps_read: read } = this.heat;
     const part = read < steps ? `${count(read)} of ${many(steps, "step")} (every one would be too many; those with NaN or infinity are all there)` : many(steps, "step");
     const lacks = missing ? ` Servers that did not answer: ${missing}.` : "";
     if (!rows.length) throw new Error(`No tensor of ${chosen.rank ? rankText(chosen.rank) : "any rank"} is called ${chosen.tensors}.${lacks}`);
-    const text = `${part}, ${many(layers.length, chosen.rank ? "layer" : "rank")}, ${many(tensors.length, "tensor")} in ${count(milliseconds)} ms.${lacks}`;
+    const text = `${part}, ${many(layers.length, chosen.rank ? "layer" : "rank")}, ${many(tensors, "tensor")} in ${count(milliseconds)} ms.${lacks}`;
     return { text, lacks: lacks !== "" };
   }
 

@@ -29,12 +29,12 @@ function words(node) {
   const parts = [many(node.tensors, "tensor")];
   if (node.largest) parts.push(`up to ${show(node.largest)}`);
   if (node.bad) parts.push(`${count(node.bad)} with NaN or infinity`);
-  if (node.differences) parts.push(`${count(node.differences)} differ, by up to ${show(node.excess)} tolerances`);
+  if (node.differences) parts.push(`${count(node.differences)} differ${Number.isFinite(node.excess) ? `, by up to ${show(node.excess)} tolerances` : ""}`);
   return ` ${parts.join(", ")}`;
 }
 
-// open: whether its first wrong descendants are shown, too.
-function item(node, open) {
+// toward: names of the descendants that are shown, too, from the outermost on; undefined: none.
+function item(node, toward) {
   const made = element("li", undefined, wrong(node) ? { class: "wrong" } : {});
   const title = [element("code", node.name), element("span", words(node), { class: "hint" })];
   if (!node.children.size) {
@@ -47,11 +47,10 @@ function item(node, open) {
   // What is folded is made when it is opened: a model has thousands of modules.
   const fill = () => {
     if (list.childNodes.length) return;
-    const children = [...node.children.values()], first = children.find(wrong);
-    list.append(...children.map((child) => item(child, open && child === first)));
+    list.append(...[...node.children.values()].map((child) => item(child, toward?.[0] === child.name ? toward.slice(1) : undefined)));
   };
   fold.addEventListener("toggle", fill);
-  if (open) {
+  if (toward) {
     fill();
     fold.open = true;
   }
@@ -59,8 +58,9 @@ function item(node, open) {
   return made;
 }
 
-export function fillModules(box, modules) {
+// toward: the module that is to be seen; empty: the whole model.
+export function fillModules(box, modules, toward = "") {
   const list = element("ul", undefined, { class: "modules" });
-  list.append(item(treeOf(modules), true));
+  list.append(item(treeOf(modules), toward ? toward.split(".") : []));
   box.replaceChildren(list);
 }

@@ -44,12 +44,15 @@ async function presentRuns() {
   }
 }
 
+// Also says which module it is about.
 async function presentVerdict() {
   const [run] = (await ask("runs", { run: about.run })).answer, verdict = (await ask("verdict", { run: about.run })).answer;
   const bad = run.nan_tensors + run.inf_tensors > 0, frames = verdict.origin ? await framesOf(about.run, verdict.origin) : [];
   $("verdict").replaceChildren(overflowLine(run, bad ? verdict : null, frames, () => openFound(verdict.origin)));
+  $("modules").dataset.toward = verdict.origin?.module ?? "";
   if (!about.golden) return;
   const { divergence } = (await ask("divergence", { run: about.run, golden: about.golden })).answer;
+  if (divergence) $("modules").dataset.toward = divergence.module;
   const tensor = divergence?.culprit.startsWith(`${divergence.op}.`) ? divergence.culprit : undefined;
   $("divergence").replaceChildren(divergenceLine(about.golden, divergence, () => open({ ...divergence, record: divergence.op, tensor })));
 }
@@ -70,7 +73,7 @@ async function presentTables() {
   const [{ modules }] = recordedAnswers("modules").map(({ answer }) => answer), [differences] = recordedAnswers("differences");
   const compared = new Map(differences?.answer.modules.map((module) => [module.name, module])), names = new Set(modules.map(({ name }) => name));
   const others = [...compared.values()].filter(({ name }) => !names.has(name));
-  fillModules($("modules"), [...modules.map((module) => ({ ...module, ...compared.get(module.name) })), ...others]);
+  fillModules($("modules"), [...modules.map((module) => ({ ...module, ...compared.get(module.name) })), ...others], $("modules").dataset.toward);
   $("differences-section").hidden = !differences;
   if (!differences) return;
   fillDifferences($("differences-text"), $("differences"), differences.answer);
