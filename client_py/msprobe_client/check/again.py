@@ -30,8 +30,11 @@ def judged_again(client: Client, file: Path, policy: str, beside: Path | None = 
     """
     rows = _read(file)
     if beside is not None:
-        others = {_key(row): row.accuracy for row in _read(beside)}
-        rows = [replace(row, plain=others.get(_key(row), {})) for row in rows]
+        theirs = _read(beside)
+        # Where both have one process only, its name does not matter.
+        by_rank = max(len({row.rank for row in side}) for side in (rows, theirs)) > 1
+        others = {_key(row, by_rank): row.accuracy for row in theirs}
+        rows = [replace(row, plain=others.get(_key(row, by_rank), {})) for row in rows]
     request = check_pb2.JudgeRequest(policy=policy)
     for row in rows:
         if row.accuracy:
@@ -73,8 +76,8 @@ def _read(file: Path) -> list[CheckRow]:
         raise InvalidArgument(f"{file} is not the result of msprobe-client check --format json: {error!r}") from None
 
 
-def _key(row: CheckRow) -> tuple[object, ...]:
-    return row.step, row.rank, row.name, row.variant
+def _key(row: CheckRow, by_rank: bool) -> tuple[object, ...]:
+    return row.step, row.rank if by_rank else "", row.name, row.variant
 
 
 def _value(value: Any) -> Any:
