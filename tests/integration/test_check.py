@@ -105,6 +105,21 @@ def test_another_policy_judges_what_was_measured(check, dumps):
         assert {again[name]["policy"] for name, row in rows.items() if row["accuracy"]} == {policy}
 
 
+def test_two_devices_are_held_against_each_other(check, dumps, client):
+    _, _, right = check(dumps["right"], "--device", "recorded")
+    _, _, wrong = check(dumps["wrong"], "--device", "recorded")
+    code, rows, _ = check(wrong, "--beside", right)
+    assert code == 1 and rows[GELU]["verdict"] == "fail"
+    assert rows[GELU]["plain"]["max_abs"] < rows[GELU]["accuracy"]["max_abs"] / 8
+    same_code, same, _ = check(wrong, "--beside", wrong, "--policy", "cann")
+    assert same_code == 0 and same[GELU]["verdict"] == "pass" and same[GELU]["measured"] == 1
+    done = subprocess.run(
+        [client, "check", dumps["right"], "--beside", right],
+        **{"capture_output": True, "text": True, "timeout": 120, "check": False, "env": environment()},
+    )
+    assert done.returncode == 3 and "--beside joins two results" in done.stderr
+
+
 def test_statistics_alone_are_enough(check, dumps):
     code, rows, _ = check(dumps["drawn"])
     assert code == 0, [row for row in rows.values() if row["verdict"] == "fail"]

@@ -23,9 +23,18 @@ _OUTCOMES: dict[int, Outcome] = {
 }
 
 
-def judged_again(client: Client, file: Path, policy: str) -> Iterator[CheckRow]:
-    """Rows without numbers (skips, shapes, distributions) stay as they were."""
+def judged_again(client: Client, file: Path, policy: str, beside: Path | None = None) -> Iterator[CheckRow]:
+    """Rows without numbers (skips, shapes, distributions) stay as they were.
+
+    beside: the result of another device, against the same golden values, which takes the plain implementation's place.
+    """
     rows = _read(file)
+    if beside is not None:
+        theirs = _read(beside)
+        # Where both have one process only, its name does not matter.
+        by_rank = max(len({row.rank for row in side}) for side in (rows, theirs)) > 1
+        others = {_key(row, by_rank): row.accuracy for row in theirs}
+        rows = [replace(row, plain=others.get(_key(row, by_rank), {})) for row in rows]
     request = check_pb2.JudgeRequest(policy=policy)
     for row in rows:
         if row.accuracy:
@@ -65,6 +74,10 @@ def _read(file: Path) -> list[CheckRow]:
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidArgument(f"{file} is not the result of msprobe-client check --format json: {error!r}") from None
+
+
+def _key(row: CheckRow, by_rank: bool) -> tuple[object, ...]:
+    return row.step, row.rank if by_rank else "", row.name, row.variant
 
 
 def _value(value: Any) -> Any:

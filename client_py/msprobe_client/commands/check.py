@@ -23,6 +23,7 @@ EXAMPLES = (
     "msprobe-client check dump_a --policy torch",
     "msprobe-client check dump_a --name 'Functional.linear.*' --stress --format json --output result.json",
     "msprobe-client check result.json --policy fp64-ratio",
+    "msprobe-client check result.json --beside result.json --policy documented",
 )
 
 
@@ -64,6 +65,14 @@ def run(
     stress: Annotated[
         bool, typer.Option("--stress", help="Each call also with other layouts, sizes and special values")
     ] = False,
+    beside: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(
+            "--beside",
+            metavar="FILE",
+            help="With an earlier result: the result of another device, whose errors count as those to be expected",
+        ),
+    ] = None,
     rows: Annotated[Optional[Show], typer.Option("--rows", help="Default: wrong in a table, else all")] = None,  # noqa: UP045
     where: Where,
     output: Annotated[
@@ -85,7 +94,7 @@ def run(
     with _client(options, source, golden) as client, progress.bar("check", "calls") as advance:
 
         def kept() -> Iterator[Row]:
-            for row in _found(client, source, golden, device, policy.value, seed, stress, where, advance):
+            for row in _found(client, source, golden, device, policy.value, seed, stress, where, beside, advance):
                 counts[row.verdict] = counts.get(row.verdict, 0) + 1
                 wrong_only = (rows or (Show.wrong if chosen is Format.table else Show.all)) is Show.wrong
                 if not wrong_only or row.verdict not in ("pass", "skip"):
@@ -115,6 +124,7 @@ def _found(
     seed: int,
     stress: bool,
     where: Any,
+    beside: Path | None,
     advance: Any,
 ) -> Iterator[CheckRow]:
     from contextlib import ExitStack
@@ -124,8 +134,10 @@ def _found(
     from msprobe_client.errors import InvalidArgument
 
     if is_result(source):
-        yield from judged_again(client, Path(source), policy)
+        yield from judged_again(client, Path(source), policy, beside)
         return
+    if beside is not None:
+        raise InvalidArgument(f"--beside joins two results, and {source} is none; check it with --format json first")
     try:
         from msprobe_client.check.checker import Place, Settings, checked
     except ImportError as error:

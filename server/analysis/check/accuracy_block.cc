@@ -20,6 +20,7 @@ typedef double Lanes __attribute__((vector_size(kAccuracyLanes * 8)));
 typedef int64_t Bits __attribute__((vector_size(kAccuracyLanes * 8)));
 
 constexpr double kCannOffset = 1e-7;
+constexpr double kPerCannOffset = 1 / kCannOffset;
 
 // Lanes never cross a call: these are inlined.
 #define MSPROBE_INLINE inline __attribute__((always_inline))
@@ -75,22 +76,30 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
   const Lanes one = zero + 1;
   // The square of a number of these dtypes is in the range of double: one division serves two quotients.
   const bool squares_fit = standard != nullptr && standard->mantissa_bits < 52;
-  Lanes abs{}, squares{}, max_abs{}, max_at_zero{}, rel{}, rel_squares{}, max_rel{}, nonzero{}, dot{};
-  Lanes a_squares{}, b_squares{}, b_max{}, cann{}, cann_max{};
+  // Two loops, each with as many sums as there are registers.
+  Lanes abs{}, squares{}, max_abs{}, dot{}, a_squares{}, b_squares{}, b_max{};
   for (size_t i = 0; i < count; i += kAccuracyLanes) {
-    Lanes x, y, e, size;
+    Lanes x, y, e;
     Load(a + i, &x);
     Load(b + i, &y);
     Load(d + i, &e);
-    Absolute(e, &e);
-    Absolute(y, &size);
-    abs += e;
-    squares += e * e;
-    Largest(e, &max_abs);
     dot += x * y;
     a_squares += x * x;
     b_squares += y * y;
-    Largest(size, &b_max);
+    squares += e * e;
+    Absolute(e, &e);
+    Absolute(y, &y);
+    abs += e;
+    Largest(e, &max_abs);
+    Largest(y, &b_max);
+  }
+  Lanes max_at_zero{}, rel{}, rel_squares{}, max_rel{}, nonzero{}, cann{}, cann_max{};
+  for (size_t i = 0; i < count; i += kAccuracyLanes) {
+    Lanes e, size;
+    Load(b + i, &size);
+    Load(d + i, &e);
+    Absolute(e, &e);
+    Absolute(size, &size);
     const Bits at_all = size > zero;
     const Lanes divisor = at_all ? size : one;
     const Lanes offset = size + kCannOffset;
@@ -103,7 +112,7 @@ BlockSums SumBlock(const double* b, const double* a, const double* d, size_t cou
       r = e / divisor;
       c = e / offset;
     }
-    c = at_all ? c : e / kCannOffset;
+    c = at_all ? c : e * kPerCannOffset;
     Largest(at_all ? zero : e, &max_at_zero);
     r = at_all ? r : zero;
     rel += r;
