@@ -26,7 +26,8 @@ def kinds_in(directory: Path) -> list[Kind]:
     if directory.is_file() or any(any(directory.glob(f"{above}dump.json")) for above in ("", "*/", "*/*/")):
         found.append("dump")
     if directory.is_dir() and any(
-        child.is_dir() and _MONITORED.fullmatch(child.name) and any(child.glob("*.csv")) for child in directory.iterdir()
+        child.is_dir() and _MONITORED.fullmatch(child.name) and any(child.glob("*.csv"))
+        for child in directory.iterdir()
     ):
         found.append("monitor")
     return found

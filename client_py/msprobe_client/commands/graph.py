@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -13,7 +14,13 @@ from msprobe_client.commands.sides import SourceOf, connected
 EXAMPLES = (
     "msprobe-client graph tuesday -o graphs",
     "msprobe-client graph dump_a dump_b --overflow -o graphs/pair.vis.db",
+    "msprobe-client graph dump_a dump_b --to model-explorer -o explorer",
 )
+
+
+class To(str, Enum):
+    tensorboard = "tensorboard"
+    model_explorer = "model-explorer"
 
 
 def run(
@@ -21,7 +28,13 @@ def run(
     target: SourceOf,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="OUT", help="A directory, or a file NAME.vis.db", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="A directory, or a file NAME.vis.db; for Model Explorer a directory",
+            show_default=False,
+        ),
     ],
     golden: Annotated[
         Optional[str],  # noqa: UP045
@@ -39,11 +52,12 @@ def run(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Paths of modules by class: {class: {target: golden}}", show_default=False),
     ] = None,
+    to: Annotated[To, typer.Option("--to", help="Which program shows it")] = To.tensorboard,
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Write modules and operations as a graph for TensorBoard, of one side or of two beside each other."""
+    """Write modules and operations as a graph for TensorBoard or Model Explorer, of one side or of two."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client import name_mapping
@@ -51,8 +65,28 @@ def run(
     from msprobe_client.vis_file import other_graphs, vis_file
 
     layers = name_mapping.layers(layer_mapping) if layer_mapping else None
-    file = vis_file(output, compare=golden is not None)
     sides = (target,) if golden is None else (target, golden)
+    if to is To.model_explorer:
+        with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
+            written = client.model_explorer(
+                target,
+                output,
+                golden,
+                matching="fuzzy" if fuzzy else "exact",
+                overflow=overflow,
+                layers=layers,
+                steps=selection.ranges,
+                ranks=selection.ranks,
+                progress=advance,
+            )
+        for text in written.warnings:
+            warn(text, str(context.find_root().info_name))
+        rows = [{"path": path, "bytes": Path(path).stat().st_size} for path in written.files]
+        files = (Column("path", "FILE"), Column("bytes", "BYTES", show.size, right=True))
+        left_out = [*map(str, written.unpaired)]
+        write(options.format or Format.table, files, rows, ending=lambda: Ending(notes=left_out))
+        return
+    file = vis_file(output, compare=golden is not None)
     with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
         report = client.graph(
             target,
