@@ -49,7 +49,7 @@ dashboards: venv operate-tools ## what deploy/ has generated: Grafana's dashboar
 	@$(RUN) deploy/grafana/make_dashboards.py
 	@$(RUN) deploy/make_copies.py
 
-bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
+bench: build oracle benchmarks operate-tools ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
 	@$(RUN) tests/bench/bench.py
 
 fuzz: test-tools lint-tools ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)

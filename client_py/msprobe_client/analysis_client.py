@@ -139,6 +139,8 @@ def divergence(message: analysis_pb2.Divergence) -> Divergence:
         evidence=tuple(map(_tensor, message.evidence)),
         stack=tuple(message.stack),
         collectives_before=message.collectives_before,
+        edge=decode.edge(message.edge),
+        path=tuple(message.path),
         first=message.first,
     )
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,10 +18,13 @@
 
 namespace msprobe::server {
 
+class ModelGraphs;
+
 // The parts of the server that an answer may use: the handlers of the RPCs, never the store itself.
 struct WebContext {
   QueryContext query;
   AnalysisContext analysis;
+  ModelGraphs* graphs = nullptr;                        // that were asked for before
   std::function<bool()> cancelled;                      // may be called from any thread
   std::function<bool(size_t done, size_t total)> tell;  // reports progress in steps; false: nobody listens any more
 };
@@ -34,7 +38,15 @@ absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, Jso
 absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerModules(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerHistogram(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerGraphSearch(const WebContext& context, const WebQuery& query, JsonWriter& json);
 
 struct WebQuestion {
   std::string_view name;  // its path is /api/NAME
@@ -48,6 +60,9 @@ inline constexpr uint32_t kMaxColumns = 2000;  // of a picture: more than any sc
 // Writes `name` and the spans as [[first, last], ...].
 void WriteSpans(JsonWriter& json, const char* name, size_t count,
                 absl::FunctionRef<std::pair<uint32_t, uint32_t>(size_t index)> span);
+
+// Writes each name with its text.
+void WriteTexts(JsonWriter& json, std::initializer_list<std::pair<const char*, std::string>> texts);
 
 // Writes a number. NaN and the infinities become strings, because JSON has no numbers for them.
 void WriteNumber(JsonWriter& json, double value);

@@ -51,6 +51,15 @@ class WebServiceTest : public testing::Test {
     ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
     Make(nullptr);
   }
+  // A rank whose division gives these results, one a step.
+  void AddRank(const std::string& run, uint32_t rank, const std::vector<float>& results) {
+    ScriptedAgent agent(run + std::to_string(rank), run, rank);
+    for (uint32_t step = 0; step < results.size(); ++step) {
+      agent.Enter(step, "div", 1).Exit(step, "div", results[step]).StepEnd(step);
+    }
+    agent.End();
+    ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  }
   void Make(Tokens* tokens) {
     QueryContext query{.store = store_.get(),
                        .sessions = sessions_.get(),
@@ -97,8 +106,10 @@ TEST_F(WebServiceTest, ThePageAndItsFilesAreHereAndNothingElse) {
 }
 
 TEST_F(WebServiceTest, ThePageLoadsNothingFromElsewhereAndHasNoInlineScript) {
-  for (const char* path : {"/", "/app.js", "/server.js", "/heat_map.js", "/pictures.js", "/record.js", "/text.js",
-                           "/style.css", "/icon.svg"}) {
+  for (const char* path : {"/",          "/app.js",    "/choice.js",     "/colours.js",   "/grid.js",  "/keep.js",
+                           "/live.js",   "/map.js",    "/origin.js",     "/panes.js",     "/ranks.js", "/record.js",
+                           "/runs.js",   "/server.js", "/stack.js",      "/text.js",      "/trend.js", "/verdict.js",
+                           "/style.css", "/graph.js",  "/graph_view.js", "/histogram.js", "/icon.svg"}) {
     const std::string text = Get(path).body;
     EXPECT_FALSE(text.empty()) << path;
     std::string_view rest = text;
@@ -130,8 +141,10 @@ TEST_F(WebServiceTest, HeatMap) {
 }
 
 TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
-  EXPECT_THAT(Ask("overflow", Of({})), AllOf(HasSubstr("\"ranks\":[{\"rank\":\"rank0\",\"nan\":[0,1],\"inf\":[0,0]}]"),
-                                             HasSubstr("\"first\":{\"step\":1,\"rank\":\"rank0\"}")));
+  EXPECT_THAT(Ask("overflow", Of({})),
+              AllOf(HasSubstr("\"rows\":[{\"ranks\":[\"rank0\",\"rank0\"],\"states\":\"fn\",\"nan\":[0,1],"
+                              "\"inf\":[0,0]}]"),
+                    HasSubstr("\"ranks\":1,\"ranks_with\":1")));
   EXPECT_THAT(Ask("origins", Of({})),
               AllOf(HasSubstr("\"step\":1,\"rank\":\"rank0\",\"op\":\"Torch.div.0.forward\""),
                     HasSubstr("\"origin\":\"computation\""), HasSubstr("\"nan\":true,\"infinity\":false")));
@@ -144,14 +157,112 @@ TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
   EXPECT_THAT(record, AllOf(HasSubstr("\"full_name\":\"Torch.div.0.forward\""), Not(HasSubstr("Torch.add"))));
 }
 
+TEST_F(WebServiceTest, TheVerdictIsTheFirstOriginOfAllRanks) {
+  AddRank("job", 1, {2, 1});
+  AddRank("job", 2, {std::numeric_limits<float>::quiet_NaN(), 1});
+  const std::string text = Ask("verdict", {{"run", "job"}});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"origin\":{\"step\":0,\"rank\":\"rank2\",\"op\":\"Torch.div.0.forward\""),
+                          HasSubstr("\"suspects\":2,\"read\":1")));
+  EXPECT_THAT(Ask("overflow", {{"run", "job"}}), AllOf(HasSubstr("\"states\":\"fn\""), HasSubstr("\"states\":\"ff\""),
+                                                       HasSubstr("\"states\":\"nf\""), HasSubstr("\"ranks_with\":2")));
+  EXPECT_THAT(Ask("overflow", {{"run", "job"}, {"rows", "1"}}),
+              HasSubstr("{\"ranks\":[\"rank0\",\"rank2\"],\"states\":\"nn\",\"nan\":[1,1],\"inf\":[0,0]}"))
+      << "rows of several ranks show the worst of them";
+}
+
+TEST_F(WebServiceTest, WithoutARankTheHeatMapHasARowForEach) {
+  AddRank("job", 1, {8, 9});
+  const std::string text = Ask("heat_map", {{"run", "job"}, {"statistic", "max"}, {"tensors", "Torch.div.*.output.0"}});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"layers\":[\"rank0\",\"rank1\"]"),
+                          HasSubstr("\"values\":\"AACAPwAAwH8AAABBAAAQQQ==\""),  // 1, NaN, 8, 9
+                          HasSubstr("\"layers_of\":\"AAAAAAAAAAABAAAAAQAAAA==\""), HasSubstr("\"steps\":2")));
+}
+
+TEST_F(WebServiceTest, ARunSaysWhoMadeIt) {
+  const std::string text = Ask("run", {{"run", "job"}});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"level\":"), HasSubstr("\"processes\":[{\"rank\":\"rank0\",\"host\":"),
+                          HasSubstr("\"other_processes\":0")));
+}
+
+TEST_F(WebServiceTest, TwoRunsDivergeFirst) {
+  EXPECT_THAT(Ask("divergence", {{"run", "job"}, {"golden", "job"}}), HasSubstr("{\"answer\":{},"));
+  AddRank("one", 0, {2, 1, 5});
+  AddRank("other", 0, {2, 1, 6});
+  EXPECT_THAT(Ask("divergence", {{"run", "one"}, {"golden", "other"}}),
+              AllOf(HasSubstr("{\"divergence\":{\"step\":2,\"rank\":\"rank0\""),
+                    HasSubstr("\"op\":\"Torch.div.0.forward\""), HasSubstr("\"blame\":\"computation\"")));
+}
+
+TEST_F(WebServiceTest, TheGraphBeginsWithTheWayToWhereTheTroubleBegan) {
+  const std::string text = Ask("graph", Of({}));
+  EXPECT_THAT(text, AllOf(HasSubstr("\"step\":1,\"steps\":2"), HasSubstr("\"first_name\":\"Torch.div.0.forward\""),
+                          HasSubstr("\"open\":["), HasSubstr("\"Apis_Between_Modules.0\""),
+                          HasSubstr("\"Torch.add.0.forward\",\".output.0\""), HasSubstr("\"NaN\"]")));
+  const std::string closed = Ask("graph", Of({{"step", "1"}, {"open", "0"}}));
+  EXPECT_THAT(closed, AllOf(HasSubstr("\"Apis_Between_Modules.0\""), Not(HasSubstr("\"Torch.add.0.forward\",\""))));
+  EXPECT_THAT(Ask("graph", Of({{"step", "0"}, {"open", "0"}, {"show", "Torch.add.0.forward"}})),
+              AllOf(HasSubstr("\"step\":0"), HasSubstr("\"Torch.add.0.forward\",\""), HasSubstr("\"first\":-1")));
+}
+
+TEST_F(WebServiceTest, TheGraphOfTwoRunsHasVerdictsOnBothSides) {
+  ScriptedAgent agent("b", "other");
+  agent.Call(0, "add", 2).Call(0, "div", 1).StepEnd(0).Call(1, "add", -3).Call(1, "div", 4).StepEnd(1).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  for (const char* side : {"target", "golden"}) {
+    const std::string text = Ask("graph", Of({{"golden", "other"}, {"step", "1"}, {"side", side}}));
+    EXPECT_THAT(text, AllOf(HasSubstr("\"compared\":true"), HasSubstr("\"first_name\":\"Torch.div.0.forward\""),
+                            HasSubstr("\"blame\":\"input\"")))
+        << side;
+  }
+  const std::string same = Ask("graph", Of({{"golden", "other"}, {"step", "0"}}));
+  EXPECT_THAT(same, AllOf(HasSubstr("\"compared\":true"), HasSubstr("\"first\":-1"), HasSubstr("\"blame\":\"\"")));
+}
+
+TEST_F(WebServiceTest, ASearchOfTheGraphTellsTheWorstFirst) {
+  const std::string text = Ask("graph_search", Of({{"step", "1"}, {"text", "TORCH."}}));
+  EXPECT_THAT(text, HasSubstr("\"found\":2"));
+  EXPECT_LT(text.find("Torch.div.0.forward\",3"), text.find("Torch.add.0.forward\",0")) << text;
+  EXPECT_THAT(Ask("graph_search", Of({{"text", "nowhere"}})), HasSubstr("{\"found\":0,\"nodes\":[]}"));
+}
+
+TEST_F(WebServiceTest, AGraphGrowsWithItsStep) {
+  ScriptedAgent agent("c", "live");
+  auto session = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(session.ok());
+  ASSERT_TRUE((*session)->Apply(agent.Call(0, "add", 2).Take()).ok());
+  const Parameters live = {{"run", "live"}, {"rank", "rank0"}};
+  EXPECT_THAT(Ask("graph", live), AllOf(HasSubstr("Torch.add.0.forward"), Not(HasSubstr("Torch.div.0.forward"))));
+  ASSERT_TRUE((*session)->Apply(agent.Call(0, "div", 2).Take()).ok());
+  EXPECT_THAT(Ask("graph", live), HasSubstr("Torch.div.0.forward"));
+}
+
+TEST_F(WebServiceTest, AHistogramNeedsTheContentOfATensor) {
+  EXPECT_THAT(Ask("histogram", Of({{"step", "0"}, {"tensor", "Torch.add.0.forward.output.0"}})),
+              AllOf(HasSubstr("was not captured"), HasSubstr("\"status\":404")));
+}
+
 TEST_F(WebServiceTest, WhatIsWrongIsNamed) {
   for (const auto& [what, query, status, words] :
        {std::tuple<std::string, Parameters, int, std::string>{"overflow", {}, 400, "run is missing"},
         {"overflow", {{"run", "none"}}, 404, "none"},
+        {"verdict", {}, 400, "run is missing"},
+        {"run", {{"run", "none"}}, 404, "none"},
+        {"divergence", {{"run", "job"}}, 400, "golden is missing"},
         {"heat_map", {{"run", "job"}, {"rank", "rank0"}}, 400, "tensors is missing"},
         {"heat_map", {{"run", "job"}, {"tensors", "*"}, {"rank", "3"}}, 400, "rank=3"},
         {"heat_map", Of({{"tensors", "*"}, {"columns", "x"}}), 400, "columns=x"},
         {"trend", {{"run", "job"}, {"tensor", "*"}, {"rank", "rank0"}, {"statistic", "mode"}}, 400, "statistic=mode"},
+        {"graph", Of({{"step", "7"}}), 404, "there is no step 7 of this rank; there are 2, from 0 to 1"},
+        {"graph", {{"run", "job"}, {"rank", "rank5"}}, 404, "no step of this rank"},
+        {"graph", Of({{"open", "1.x"}}), 400, "open=x is no number of a call of this graph"},
+        {"graph", Of({{"open", "99"}}), 400, "open=99"},
+        {"graph", Of({{"show", "Torch.none"}}), 404, "no call \\\"Torch.none\\\""},
+        {"graph", Of({{"side", "left"}}), 400, "side=left"},
+        {"graph", Of({{"side", "golden"}}), 400, "needs the parameter golden"},
+        {"graph", Of({{"golden", "none"}}), 404, "none"},
+        {"graph", Of({{"wide", "-1"}}), 400, "wide=-1"},
+        {"graph_search", Of({}), 400, "text is missing"},
+        {"histogram", Of({{"tensor", "x"}}), 400, "step is missing"},
         {"record", Of({{"name", "x"}}), 400, "step is missing"},
         {"record", Of({{"name", "x"}, {"step", "7"}}), 404, "7"}}) {
     const std::string text = Ask(what, query);

@@ -126,6 +126,7 @@ def test_step_and_rank_are_those_of_the_path(binary, tmp_path):  # noqa: F811
     root = parallel_dumps.write(tmp_path / "dump", 2, 2, 1, steps=2)
     here = ours(root / "step1" / "rank1", None, tmp_path / "out", (), binary)
     assert rows(here, "select distinct step, rank from tb_nodes") == [(1, 1)]  # `graph-place`
+    assert rows(here, "select type from sqlite_master where name = 'tb_nodes'") == [("view",)]  # `graph-packed`
     indexes = dict(rows(here, "select name, sql from sqlite_master where type = 'index'"))
     assert "WHERE modified = 1" in indexes["index6"] and "index5" not in indexes  # `graph-index`
 
