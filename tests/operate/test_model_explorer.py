@@ -12,7 +12,7 @@ from harness.processes import REPOSITORY, Background, free_port, is_listening, r
 
 PICTURES = REPOSITORY / "build" / "test-results" / "model_explorer"
 CLIENT = "from msprobe_client.commands import main; main()"
-# Entries of each side; `make nightly` looks at 30,000.
+# Entries of each side; `make nightly` makes files of 30,000.
 ENTRIES = int(os.environ.get("MSPROBE_EXPLORER_ENTRIES", "300"))
 START_S = 60
 DRAWN_S = 240
