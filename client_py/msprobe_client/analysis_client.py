@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import IO, TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msprobe_client import decode, model
 from msprobe_client.compare_options import CompareOptions
@@ -19,6 +20,7 @@ from msprobe_client.comparison import (
     VERDICTS,
     ComparedTensor,
     Divergence,
+    ExplorerReport,
     Overflow,
     RollUp,
     Scalar,
@@ -312,3 +314,42 @@ class DatabaseFile:
             scratch.replace(self.target)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+class ExplorerFiles:
+    """Writes files of Model Explorer as they come: all of them or none."""
+
+    def __init__(self, directory: Path, progress: Callable[[int, int], None]) -> None:
+        self._directory = directory
+        self._progress = progress
+
+    def write(self, parts: Iterable[analysis_pb2.GraphResponse]) -> ExplorerReport:
+        size = 0
+        lonely: list[UnpairedStep] = []
+        warnings: list[str] = []
+        names: list[str] = []
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".msprobe-", dir=self._directory) as scratch, ExitStack() as opened:
+            file: IO[bytes] | None = None
+            for part in parts:
+                kind = part.WhichOneof("kind")
+                if kind == "file":
+                    # A name and no path, whatever a server says.
+                    names.append(Path(part.file).name)
+                    opened.close()
+                    file = opened.enter_context((Path(scratch) / names[-1]).open("xb"))
+                elif kind == "content" and file is not None:
+                    size += file.write(part.content)
+                elif kind == "progress":
+                    self._progress(part.progress.steps_done, part.progress.steps_total)
+                elif kind == "unpaired":
+                    lonely.append(unpaired(part.unpaired))
+                elif kind == "warning":
+                    warnings.append(part.warning)
+            opened.close()
+            if not names:
+                raise DataError("the server's answer ended before the graph")
+            for name in names:
+                (Path(scratch) / name).replace(self._directory / name)
+        paths = tuple(str(self._directory / name) for name in names)
+        return ExplorerReport(paths, size, tuple(lonely), tuple(warnings))

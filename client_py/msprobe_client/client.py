@@ -23,7 +23,15 @@ from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
-from msprobe_client.comparison import Divergence, GraphReport, Overflow, TableReport, TrendReport, UnpairedStep
+from msprobe_client.comparison import (
+    Divergence,
+    ExplorerReport,
+    GraphReport,
+    Overflow,
+    TableReport,
+    TrendReport,
+    UnpairedStep,
+)
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     AccessDenied,
@@ -580,20 +588,54 @@ class Client:
         and infinity hit them. layers: name_mapping.mapping of a layer mapping file. layouts: merge the
         ranks of each side into the whole model; one for a side.
         """
-        given = (target,) if golden is None else (target, golden)
-        with analysis_client.sources(self, given, local=self._local) as sides, _disk(output):
-            request = analysis_pb2.GraphRequest(
-                target=sides[0],
-                golden=None if golden is None else sides[1],
-                scope=analysis_client.scope(steps, ranks, None),
-                overflow=overflow,
-                target_layout=layouts[0] if layouts else None,
-                golden_layout=layouts[1] if len(layouts) > 1 else None,
-                **CompareOptions(matching=matching, mapping=layers).fields_of(analysis_pb2.GraphRequest),
-            )
+        with self._graph_request(target, golden, matching, layers, steps, ranks) as request, _disk(output):
+            request.overflow = overflow
+            if layouts:
+                request.target_layout.CopyFrom(layouts[0])
+            if len(layouts) > 1:
+                request.golden_layout.CopyFrom(layouts[1])
             file = analysis_client.DatabaseFile(Path(output), progress)
             file.write(self._items(lambda: self._analysis.Graph(request)))
         return GraphReport(str(file.target), file.bytes, file.steps, tuple(file.unpaired), tuple(file.warnings))
+
+    def model_explorer(
+        self,
+        target: PathLike,
+        output: PathLike,
+        golden: PathLike | None = None,
+        *,
+        matching: Matching = "exact",
+        overflow: bool = False,
+        layers: analysis_pb2.NameMapping | None = None,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        progress: Progress = _nothing,
+    ) -> ExplorerReport:
+        """The same as files of Model Explorer in the directory `output`: graphs, data of nodes, which nodes match."""
+        with self._graph_request(target, golden, matching, layers, steps, ranks) as request, _disk(output):
+            request.overflow = overflow
+            request.format = analysis_pb2.GRAPH_FORMAT_MODEL_EXPLORER
+            files = analysis_client.ExplorerFiles(Path(output), progress)
+            return files.write(self._items(lambda: self._analysis.Graph(request)))
+
+    @contextmanager
+    def _graph_request(
+        self,
+        target: PathLike,
+        golden: PathLike | None,
+        matching: Matching,
+        layers: analysis_pb2.NameMapping | None,
+        steps: Iterable[tuple[int, int]],
+        ranks: Iterable[RankLike],
+    ) -> Iterator[analysis_pb2.GraphRequest]:
+        given = (target,) if golden is None else (target, golden)
+        with analysis_client.sources(self, given, local=self._local) as sides:
+            yield analysis_pb2.GraphRequest(
+                target=sides[0],
+                golden=None if golden is None else sides[1],
+                scope=analysis_client.scope(steps, ranks, None),
+                **CompareOptions(matching=matching, mapping=layers).fields_of(analysis_pb2.GraphRequest),
+            )
 
     def trend_database(
         self,

@@ -131,6 +131,16 @@ class TrendReport:
 
 
 @dataclass(frozen=True, slots=True)
+class ExplorerReport:
+    """Written files of Model Explorer."""
+
+    files: tuple[str, ...]
+    bytes: int
+    unpaired: tuple[UnpairedStep, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """A written graph database."""
 

@@ -39,7 +39,11 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "overflow": [["target"]],
     "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
     "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],
-    "graph": [["target", "-o", "{scratch}/graphs"], ["target", "golden", "-o", "{scratch}/pair.vis.db"]],
+    "graph": [
+        ["target", "-o", "{scratch}/graphs"],
+        ["target", "golden", "-o", "{scratch}/pair.vis.db"],
+        ["target", "golden", "--to", "model-explorer", "-o", "{scratch}/explorer"],
+    ],
     "report": [["target", "-o", "{scratch}/one.html"], ["target", "golden", "-o", "{scratch}/two.html"]],
     "trend-database": [["target", "-o", "{scratch}/trends"], ["target", "--micro-steps", "-o", "{scratch}/a.trend.db"]],
     "control": [["target", "status"]],

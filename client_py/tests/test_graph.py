@@ -43,6 +43,18 @@ def test_one_side_has_no_golden(server: FakeServer, run_client: Run, tmp_path: P
     assert file.name.startswith("build_") and file.name.endswith(".vis.db")
 
 
+def test_files_of_model_explorer_lie_in_the_directory(server: FakeServer, run_client: Run, tmp_path: Path) -> None:
+    out = tmp_path / "explorer"
+    options = ("--to", "model-explorer", "-o", out, "--server", server.address)
+    result = run_client("graph", "training", "other", *options)
+    assert result.returncode == 0, result.stderr
+    # A server cannot name a file elsewhere.
+    assert sorted(path.name for path in out.iterdir()) == ["node_data_max.json", "target.json"]
+    assert (out / "target.json").read_text() == "{}"
+    (request,) = server.requests
+    assert request.format == analysis_pb2.GRAPH_FORMAT_MODEL_EXPLORER and request.golden.run == "other"
+
+
 def test_names_of_files(tmp_path: Path) -> None:
     assert vis_file(tmp_path / "x.vis.db", compare=True) == tmp_path / "x.vis.db"
     assert vis_file(tmp_path, compare=True).name.startswith("compare_")

@@ -49,9 +49,9 @@ TEST_F(MonitorTrendTest, StepsAreThoseOfTheFiles) {
 
 TEST_F(MonitorTrendTest, MicroStepsCountFromZero) {
   ASSERT_TRUE(Write({.micro_steps = true, .renames = {{"fc", "up"}}}).ok());
-  EXPECT_THAT(Rows(kValues), ElementsAre("1|0|actv|up.output|0|1000000000000.0", "1|0|param_origin|up.weight|0|5.0",
-                                         "1|1|actv|up.output|0|2.0", "1|2|actv|up.output|0|3.0",
-                                         "1|2|param_origin|up.weight|0|6.0"));
+  EXPECT_THAT(Rows(kValues),
+              ElementsAre("1|0|actv|up.output|0|1000000000000.0", "1|0|param_origin|up.weight|0|5.0",
+                          "1|1|actv|up.output|0|2.0", "1|2|actv|up.output|0|3.0", "1|2|param_origin|up.weight|0|6.0"));
 }
 
 TEST_F(MonitorTrendTest, NothingOfTheStepsAskedForIsAnError) {

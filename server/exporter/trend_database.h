@@ -44,9 +44,9 @@ class TrendDatabase {
     std::vector<std::string> statistics;  // of TrendDatabase::kStatistics
   };
   // The statistics that the plugin knows.
-  static constexpr std::string_view kStatistics[] = {"norm",  "max", "min",  "mean",    "nans",        "zeros", "entropy",
-                                                     "softmax_max", "sr",    "kernel_norm", "std_x",
-                                                     "jacobian",    "proxy", "token_similarity"};
+  static constexpr std::string_view kStatistics[] = {
+      "norm",        "max", "min",         "mean",  "nans",     "zeros", "entropy",
+      "softmax_max", "sr",  "kernel_norm", "std_x", "jacobian", "proxy", "token_similarity"};
 
   // columns: those of a row of values, of kStatistics.
   static absl::StatusOr<std::unique_ptr<TrendDatabase>> Create(std::string path, std::vector<Metric> metrics,

@@ -20,9 +20,7 @@ constexpr size_t kMaxPlannedRows = 1'000'000;
 const std::vector<std::string> kColumns = {"norm", "max", "min", "mean"};
 const std::vector<std::string> kCounts = {"nans", "zeros"};
 
-bool IsFloating(std::string_view dtype) {
-  return absl::StrContains(absl::AsciiStrToLower(AbslView(dtype)), "float");
-}
+bool IsFloating(std::string_view dtype) { return absl::StrContains(absl::AsciiStrToLower(AbslView(dtype)), "float"); }
 
 std::optional<double> NumberOf(const Cell& cell) {
   return cell.is_number() ? std::optional(cell.number()) : std::nullopt;

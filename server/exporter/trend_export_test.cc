@@ -70,19 +70,20 @@ TEST_F(TrendExportTest, MicroStepsCountOnFromStepToStep) {
   for (const char* call : {"0", "1"}) {
     for (const char* way : {"forward", "backward"}) {
       const std::string name = Cat("Module.net.Net.", way, ".", call);
-      entries.emplace_back(name, Cat(way == std::string("forward") ? Outputs(Tensor("1.0"))
-                                                                   : Cat(R"({"input": [], "output": [)", Tensor("2.0"), "]}")));
+      entries.emplace_back(
+          name, Cat(way == std::string("forward") ? Outputs(Tensor("1.0"))
+                                                  : Cat(R"({"input": [], "output": [)", Tensor("2.0"), "]}")));
       construct += Cat(construct.empty() ? "{" : ", ", "\"", name, "\": null");
     }
   }
   for (uint32_t step : {3, 7}) ASSERT_TRUE(file.Add(step, 0, Step(entries, construct + "}")->table()).ok());
   ASSERT_TRUE(file.Finish().ok());
-  EXPECT_THAT(Rows("SELECT step, metric_id, target_name, micro_step FROM trend_data JOIN monitoring_targets USING "
-                   "(target_id) ORDER BY step, metric_id"),
-              ElementsAre("0|1|Module.net.Net.output.0|0", "0|2|Module.net.Net.output.0|0",
-                          "1|1|Module.net.Net.output.0|0", "1|2|Module.net.Net.output.0|0",
-                          "2|1|Module.net.Net.output.0|0", "2|2|Module.net.Net.output.0|0",
-                          "3|1|Module.net.Net.output.0|0", "3|2|Module.net.Net.output.0|0"));
+  EXPECT_THAT(
+      Rows("SELECT step, metric_id, target_name, micro_step FROM trend_data JOIN monitoring_targets USING "
+           "(target_id) ORDER BY step, metric_id"),
+      ElementsAre("0|1|Module.net.Net.output.0|0", "0|2|Module.net.Net.output.0|0", "1|1|Module.net.Net.output.0|0",
+                  "1|2|Module.net.Net.output.0|0", "2|1|Module.net.Net.output.0|0", "2|2|Module.net.Net.output.0|0",
+                  "3|1|Module.net.Net.output.0|0", "3|2|Module.net.Net.output.0|0"));
 }
 
 TEST_F(TrendExportTest, TextsInNamesAreReplaced) {

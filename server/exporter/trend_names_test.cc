@@ -16,7 +16,8 @@ using testing::IsEmpty;
 
 std::string Record(const std::string& name) {
   const auto record = TrendRecordOf(name);
-  return record ? Cat(kTrendMetrics[static_cast<size_t>(record->metric)], " ", record->name, " ", record->call) : "none";
+  return record ? Cat(kTrendMetrics[static_cast<size_t>(record->metric)], " ", record->name, " ", record->call)
+                : "none";
 }
 
 std::vector<std::string> Texts(const std::vector<TrendTag>& tags) {

@@ -244,10 +244,7 @@ class SideWriter {
       }
       return worst;
     }
-    const Severity severity = compared_->Judge(static_cast<size_t>(number), rows_);
-    if (rows_.empty()) return std::nullopt;
-    if (IsIgnored(node.name)) return compared_->mode() == StepTable::Mode::kChecksum ? 1 : 0;
-    return PrecisionOf(severity);
+    return PrecisionOfNode(side_.graph, number, *compared_, rows_);
   }
 
   VisDatabase& database_;
@@ -313,7 +310,7 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
   }
   auto theirs = MakeSide(golden, options_.overflow, "the golden side");
   if (!theirs.ok()) return theirs.status();
-  auto matched = Match(ours->graph, ours->table, theirs->graph, theirs->table);
+  auto matched = MatchGraphs(options_, ours->graph, ours->table, theirs->graph, theirs->table, renamed_);
   if (!matched.ok()) return matched.status();
   const GraphMatch& match = *matched;
   AlignMicroSteps(ours->graph, match, theirs->graph);
@@ -336,12 +333,13 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
       .Write(HeadOf(kGolden, step, rank, golden));
 }
 
-absl::StatusOr<GraphMatch> VisExport::Match(const StepGraph& target, const StepTable& target_table,
-                                            const StepGraph& golden, const StepTable& golden_table) {
-  if (options_.fuzzy) return MatchNodesFuzzily(target, golden);
-  if (options_.layers) {
-    const LayerMatch layers = EntriesOfLayers(target_table, golden_table, *options_.layers);
-    renamed_ = renamed_ || layers.renamed;
+absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGraph& target,
+                                       const StepTable& target_table, const StepGraph& golden,
+                                       const StepTable& golden_table, bool& renamed) {
+  if (options.fuzzy) return MatchNodesFuzzily(target, golden);
+  if (options.layers) {
+    const LayerMatch layers = EntriesOfLayers(target_table, golden_table, *options.layers);
+    renamed = renamed || layers.renamed;
     return MatchNodesByEntries(target, golden, layers.golden_of);
   }
   if (HasCells(target) != HasCells(golden)) {
@@ -354,14 +352,25 @@ absl::StatusOr<GraphMatch> VisExport::Match(const StepGraph& target, const StepT
   return MatchNodes(target, golden);
 }
 
+absl::Status CheckRenamed(const VisOptions& options, bool renamed) {
+  if (renamed || options.fuzzy || !options.layers || options.layers->empty()) return absl::OkStatus();
+  std::string classes;
+  for (const auto& [type, names] : *options.layers) classes += Cat(classes.empty() ? "" : ", ", type);
+  return absl::InvalidArgumentError(
+      Cat("the layer mapping renames no module: inside modules of the classes that it has (", classes,
+          ") the target has none of the names on its left sides"));
+}
+
+std::optional<double> PrecisionOfNode(const StepGraph& graph, int32_t node, const MindstudioNodes& compared,
+                                      std::vector<TableRow>& rows) {
+  const Severity severity = compared.Judge(static_cast<size_t>(node), rows);
+  if (rows.empty()) return std::nullopt;
+  if (IsIgnored(graph.node(node).name)) return compared.mode() == StepTable::Mode::kChecksum ? 1 : 0;
+  return PrecisionOf(severity);
+}
+
 absl::Status VisExport::Finish() {
-  if (options_.layers && !options_.layers->empty() && !options_.fuzzy && !renamed_) {
-    std::string classes;
-    for (const auto& [type, names] : *options_.layers) classes += Cat(classes.empty() ? "" : ", ", type);
-    return absl::InvalidArgumentError(
-        Cat("the layer mapping renames no module: inside modules of the classes that it has (", classes,
-            ") the target has none of the names on its left sides"));
-  }
+  if (absl::Status status = CheckRenamed(options_, renamed_); !status.ok()) return status;
   for (int side = 0; side < 2; ++side) {
     const std::string_view name = side == 0 ? kTarget : kGolden;
     absl::Status status =

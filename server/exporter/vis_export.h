@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "server/analysis/compare/content_comparison.h"
 #include "server/analysis/compare/name_mapping.h"
+#include "server/analysis/compat/mindstudio_nodes.h"
 #include "server/analysis/divergence/overflow_levels.h"
 #include "server/analysis/graph/communication_partners.h"
 #include "server/analysis/graph/graph_match.h"
@@ -40,6 +41,18 @@ struct VisSide {
   std::string tensor_directory;
 };
 
+// Which nodes belong together, by the options. `renamed` becomes true where the layer mapping changed anything.
+// InvalidArgument: the sides are of different frameworks, and there is no mapping.
+absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGraph& target,
+                                       const StepTable& target_table, const StepGraph& golden,
+                                       const StepTable& golden_table, bool& renamed);
+// InvalidArgument: there is a layer mapping, and it renamed no module of any step.
+absl::Status CheckRenamed(const VisOptions& options, bool renamed);
+// 0 (pass), 0.5 (warning) or 1 (error) of a node and its partner, by the worst of its rows, which are given; nothing:
+// it has none. `compared` has the pairs of entries by node.
+std::optional<double> PrecisionOfNode(const StepGraph& graph, int32_t node, const MindstudioNodes& compared,
+                                      std::vector<TableRow>& rows);
+
 // Writes the graphs of steps, of one side or of two beside each other, into a graph database (VisDatabase).
 //
 // What the database says is what mindstudio-probe's graph_visualize says; docs/compatibility.md lists what differs.
@@ -55,9 +68,6 @@ class VisExport {
   absl::Status Finish();
 
  private:
-  absl::StatusOr<GraphMatch> Match(const StepGraph& target, const StepTable& target_table, const StepGraph& golden,
-                                   const StepTable& golden_table);
-
   VisExport(std::unique_ptr<VisDatabase> database, VisOptions options)
       : database_(std::move(database)), options_(std::move(options)) {}
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/exporter/model_explorer_export.h"
 #include "server/exporter/vis_export.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
@@ -32,6 +33,7 @@ class GraphFile {
     if (absl::Status status = Open(); !status.ok()) return status;
     auto scratch = SpoolDirectory::Make(context_.spool_directory, "graph");
     if (!scratch.ok()) return scratch.status();
+    if (request_.format() == v1::GRAPH_FORMAT_MODEL_EXPLORER) return WriteFiles(scratch->path());
     const std::string path = Cat(scratch->path(), "/graph.vis.db");
     if (absl::Status status = Write(path); !status.ok()) return status;
     return SendFile(path);
@@ -94,7 +96,26 @@ class GraphFile {
     return (*file)->Finish();
   }
 
-  absl::Status AddEach(VisExport& file) {
+  absl::Status WriteFiles(const std::string& directory) {
+    if (merges()) return absl::InvalidArgumentError("merged ranks are not part of Model Explorer's files");
+    auto options = Options();
+    if (!options.ok()) return options.status();
+    auto files = ModelExplorerExport::Begin(directory, *std::move(options));
+    if (!files.ok()) return files.status();
+    absl::Status status = AddEach(**files);
+    if (status.ok()) status = (*files)->Finish();
+    if (!status.ok()) return status;
+    for (const std::string& name : (*files)->files()) {
+      v1::GraphResponse response;
+      response.set_file(name);
+      if (!send_(response)) return PeerGone();
+      if (status = SendFile(Cat(directory, "/", name)); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  template <typename File>
+  absl::Status AddEach(File& file) {
     std::vector<StepTables::Place> shown;
     for (const PlacePair& pair : pairs_) shown.push_back(pair.target);
     const RankNumbers ranks(shown);
@@ -217,7 +238,8 @@ class GraphFile {
     return absl::OkStatus();
   }
 
-  absl::Status Add(const PlacePair& pair, uint32_t rank, VisExport& file) const {
+  template <typename File>
+  absl::Status Add(const PlacePair& pair, uint32_t rank, File& file) const {
     StepPair steps;
     if (golden_) {
       auto read = ReadPair(*target_, *golden_, pair, kReading, kReading);

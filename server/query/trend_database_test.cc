@@ -110,7 +110,8 @@ TEST_F(TrendDatabaseTest, AStoredRunAlsoHasItsCountsOfNanAndZeros) {
     request.set_micro_steps(micro_steps);
     const absl::Status status = Ask(request);
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_THAT(Rows("SELECT step, target_id FROM trend_data WHERE nans IS NOT NULL AND zeros IS NOT NULL"), SizeIs(12));
+    EXPECT_THAT(Rows("SELECT step, target_id FROM trend_data WHERE nans IS NOT NULL AND zeros IS NOT NULL"),
+                SizeIs(12));
     EXPECT_THAT(Rows("SELECT max_step, forward FROM global_stats"), ElementsAre("1|norm,max,min,mean,nans,zeros"));
   }
 }

@@ -16,7 +16,7 @@ import subprocess
 from pathlib import Path
 
 PROGRAM = Path(__file__).resolve().parents[2] / "build" / "benchmarks" / "trend_database_benchmark"
-LIMIT = 1.5  # of the time for prepared rows
+LIMIT = 2.0  # of the time for prepared rows: reading goes on beside writing only where a core is free
 
 
 def main() -> None:
@@ -34,8 +34,8 @@ def main() -> None:
     if measured.get("error_occurred"):
         raise SystemExit(f"trend_database: {measured['error_message']}")
     print(
-        f"{measured['rows']:,.0f} rows in {measured['seconds']:.2f} s, {measured['rows_per_second'] / 1e6:.2f} million a "
-        f"second; x{measured['of_prepared']:.2f} of prepared rows; {measured['bytes'] / 2**20:.0f} MiB, "
+        f"{measured['rows']:,.0f} rows in {measured['seconds']:.2f} s, {measured['rows_per_second'] / 1e6:.2f} million "
+        f"a second; x{measured['of_prepared']:.2f} of prepared rows; {measured['bytes'] / 2**20:.0f} MiB, "
         f"memory {measured['peak_mib']:.0f} MiB"
     )
     if measured["of_prepared"] > LIMIT:

@@ -7,13 +7,13 @@ import pytest
 
 
 @contextlib.contextmanager
-def chromium():
-    """A browser; a skip where there is none."""
+def chromium(*options):
+    """A browser, with more options of its command line; a skip where there is none."""
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("chromium is not here: Debian package chromium")
     api = pytest.importorskip("playwright.sync_api", reason="make test-operate installs it")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu", *options])
         yield browser
         browser.close()

@@ -30,7 +30,9 @@ def first(config, net, optimizer, out):
     from msprobe.pytorch import TrainerMon
 
     kinds = ("xy_distribution", "wg_distribution", "mv_distribution", "param_distribution", "monitor_mbs_grad")
-    config.write_text(json.dumps({"targets": {}, "format": "csv", "ops": OPS, "ndigits": 9} | dict.fromkeys(kinds, True)))
+    config.write_text(
+        json.dumps({"targets": {}, "format": "csv", "ops": OPS, "ndigits": 9} | dict.fromkeys(kinds, True))
+    )
     monitor = TrainerMon(str(config), params_have_main_grad=False)
     monitor.set_monitor(net, grad_acc_steps=PASSES, optimizer=optimizer)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -15,7 +16,13 @@ EXAMPLES = (
     "msprobe-client graph tuesday -o graphs",
     "msprobe-client graph dump_a dump_b --overflow -o graphs/pair.vis.db",
     "msprobe-client graph tuesday --follow -o graphs/live.vis.db",
+    "msprobe-client graph dump_a dump_b --to model-explorer -o explorer",
 )
+
+
+class To(str, Enum):
+    tensorboard = "tensorboard"
+    model_explorer = "model-explorer"
 
 
 def run(
@@ -23,7 +30,13 @@ def run(
     target: SourceOf,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="OUT", help="A directory, or a file NAME.vis.db", show_default=False),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="A directory, or a file NAME.vis.db; for Model Explorer a directory",
+            show_default=False,
+        ),
     ],
     golden: Annotated[
         Optional[str],  # noqa: UP045
@@ -44,11 +57,12 @@ def run(
     follow: Annotated[
         bool, typer.Option("--follow", help="Of a run: add steps as they complete, until the run has ended")
     ] = False,
+    to: Annotated[To, typer.Option("--to", help="Which program shows it")] = To.tensorboard,
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Write modules and operations as a graph for TensorBoard, of one side or of two beside each other."""
+    """Write modules and operations as a graph for TensorBoard or Model Explorer, of one side or of two."""
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client import name_mapping
@@ -57,15 +71,29 @@ def run(
 
     if follow and is_path(target):
         raise InvalidArgument(f"--follow is for a run of a server, and {target} is a dump directory")
+    if follow and to is To.model_explorer:
+        raise InvalidArgument("--follow is for TensorBoard: leave out --to")
     if follow and step is not None:
         raise InvalidArgument("--follow shows all steps of a run: leave out --step")
     from msprobe_client.output import Column, Ending, Format, progress, show, warn, write
     from msprobe_client.vis_file import other_graphs, vis_file
 
     layers = name_mapping.layers(layer_mapping) if layer_mapping else None
-    file = vis_file(output, compare=golden is not None)
     sides = (target,) if golden is None else (target, golden)
     chosen: dict[str, Any] = {"matching": "fuzzy" if fuzzy else "exact", "overflow": overflow, "layers": layers}
+    if to is To.model_explorer:
+        with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
+            written = client.model_explorer(
+                target, output, golden, steps=selection.ranges, ranks=selection.ranks, progress=advance, **chosen
+            )
+        for text in written.warnings:
+            warn(text, str(context.find_root().info_name))
+        sizes = [{"path": path, "bytes": Path(path).stat().st_size} for path in written.files]
+        files = (Column("path", "FILE"), Column("bytes", "BYTES", show.size, right=True))
+        left_out = [*map(str, written.unpaired)]
+        write(options.format or Format.table, files, sizes, ending=lambda: Ending(notes=left_out))
+        return
+    file = vis_file(output, compare=golden is not None)
     with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
         chosen |= {"ranks": selection.ranks, "progress": advance}
         reports = (

@@ -62,7 +62,7 @@ def run(
     if of is Of.auto and is_path(source):
         monitor = kinds_in(Path(source)) == ["monitor"]
     renames = read_file("--mapping", lambda module: module.renames(mapping)) if mapping else ()
-    with connected(options, source) as client, progress.bar("trend-database", "steps") as advance:
+    with connected(options, source) as client, progress.bar("trend-database", "files") as advance:
         report = client.trend_database(
             source,
             trend_file(output, "monitor" if monitor else "dump"),

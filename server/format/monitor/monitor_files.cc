@@ -209,10 +209,11 @@ absl::Status MonitorFiles::ReadHead(const File& file, const std::vector<std::str
   }
   const std::string name = fs::path(file.path).filename().string();
   for (size_t metric = 0; metric < std::size(kMetrics); ++metric) {
-    const bool holds = file.metric ? *file.metric == metric
-                                   : std::any_of(std::begin(kScopes), std::end(kScopes), [&](const Scope& each) {
-                                       return each.metric == kMetrics[metric] && name.starts_with(Cat(each.file, "_step"));
-                                     });
+    const bool holds = file.metric
+                           ? *file.metric == metric
+                           : std::any_of(std::begin(kScopes), std::end(kScopes), [&](const Scope& each) {
+                               return each.metric == kMetrics[metric] && name.starts_with(Cat(each.file, "_step"));
+                             });
     if (!holds) continue;
     for (size_t i = 0; i < wanted.size(); ++i) {
       if (std::find(head.begin(), head.end(), wanted[i]) != head.end()) has[metric][i] = true;
@@ -284,8 +285,8 @@ absl::Status MonitorFiles::ReadRows(const File& file, absl::FunctionRef<absl::St
     }
     for (size_t i = 0; i < value_at.size(); ++i) {
       double value = 0;
-      const bool given = value_at[i] != Columns::kNone &&
-                         absl::SimpleAtod(AbslView(cells[value_at[i]]), &value) && !std::isnan(value);
+      const bool given =
+          value_at[i] != Columns::kNone && absl::SimpleAtod(AbslView(cells[value_at[i]]), &value) && !std::isnan(value);
       row.values[i] = given ? std::optional(value) : std::nullopt;
     }
     if (absl::Status status = visit(row); !status.ok()) return status;

@@ -27,15 +27,17 @@ struct MonitorRow {
 
 // The CSV files of mindstudio-probe's training monitors:
 //   TrainerMon        {Mmmdd_HH-MM-SS}-rank{R}-{id}/{metric}_{first}-{last}.csv
-//   TrainerMonitorV2  rank_{R}/{module|weight_grad|optimizer|param|cc}_step{first}-{last}.csv, whose rows say the metric
+//   TrainerMonitorV2  rank_{R}/{module|weight_grad|optimizer|param|cc}_step{first}-{last}.csv, whose rows say the
+//   metric
 //                     in their column "scope"
 //
 // Constant after Find. Memory: one row. Threads: any.
 class MonitorFiles {
  public:
   // As TrainerMon calls them.
-  static constexpr std::string_view kMetrics[] = {"actv",          "actv_grad",    "exp_avg",      "exp_avg_sq", "grad_unreduced",
-                                                  "grad_reduced", "param_origin", "param_updated", "other"};
+  static constexpr std::string_view kMetrics[] = {"actv",         "actv_grad",      "exp_avg",
+                                                  "exp_avg_sq",   "grad_unreduced", "grad_reduced",
+                                                  "param_origin", "param_updated",  "other"};
 
   // Looks into directories of ranks and the heads of their files. `statistics`: the columns to look for, by name.
   // NotFound: the directory is not there or has no such files. InvalidArgument: a file is none of these; says the file

@@ -42,8 +42,8 @@ class MonitorFilesTest : public testing::Test {
     std::vector<std::string> rows;
     absl::Status status = files->ForEachRow(
         [&](const MonitorRow& row) {
-          std::string text = Cat(row.rank, "/", row.step, ".", row.micro_step, " ", MonitorFiles::kMetrics[row.metric],
-                                 " ", row.name);
+          std::string text =
+              Cat(row.rank, "/", row.step, ".", row.micro_step, " ", MonitorFiles::kMetrics[row.metric], " ", row.name);
           for (const auto& value : row.values) text += value ? Cat(" ", *value) : " -";
           rows.push_back(text);
           return absl::OkStatus();
