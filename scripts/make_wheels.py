@@ -104,6 +104,7 @@ WHEELS = (
             "agent/python/msprobe_vllm/*.py",
             "build/agents.txt",
             "build/python/msprobe/torch*/_agent*.so",
+            "build/python/msprobe/_mindspore*.so",
         ),
         "extension",
         "_agent",
@@ -201,7 +202,7 @@ def build_all(wheel: Wheel) -> Path:
     """The wheel of every torch and Python that there is an agent for."""
     shutil.rmtree(ALL, ignore_errors=True)
     raw = ALL / "raw"
-    both = {"build.targets": "_agent;agents", "install.components": "agent;agents"}
+    both = {"build.targets": "_agent;_mindspore;agents", "install.components": "agent;agents"}
     options: list[str | Path] = [f"--config-settings={key}={value}" for key, value in both.items()]
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", raw, *options),
