@@ -180,7 +180,7 @@ def main():
         path = pathlib.Path(out, "config.json")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(config))
-        debugger = PrecisionDebugger(config_path=path)
+        debugger = PrecisionDebugger(config_path=str(path))
     ms.set_seed(1)
     np.random.seed(1)
     net = WithLoss(NETS[name]())
