@@ -18,6 +18,7 @@ ORACLE := .oracle
 VLLM := .venv-vllm
 MINDSPORE := .venv-mindspore
 MINDSPORE_ORACLE := .oracle-mindspore
+TENSORBOARD := .tensorboard
 RUN := $(VENV)/bin/python
 
 help: ## list the targets
@@ -31,7 +32,7 @@ build: cpp ## install what is missing, build the C++, make and install the three
 
 dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
 
-test: build tests oracle vllm mindspore operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
+test: build tests oracle tensorboard vllm mindspore operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
 	@$(RUN) scripts/run_suites.py
 
 test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
@@ -60,7 +61,7 @@ dashboards: venv operate-tools ## what deploy/ has generated: Grafana's dashboar
 	@$(RUN) deploy/grafana/make_dashboards.py
 	@$(RUN) deploy/make_copies.py
 
-bench: build oracle benchmarks ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
+bench: build oracle benchmarks operate-tools ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
 	@$(RUN) tests/bench/bench.py
 
 fuzz: test-tools lint-tools ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)
@@ -97,12 +98,14 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q \
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
-nightly: build oracle benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
+nightly: build oracle tensorboard operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
+	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
 	@$(MAKE) properties
 	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
+	@$(RUN) tests/bench/trend_database.py --steps 10000
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay
@@ -168,6 +171,12 @@ $(ORACLE)/.requirements: scripts/requirements-oracle.txt scripts/requirements-to
 	$(ORACLE)/bin/python -m pip install --quiet -r scripts/requirements-torch.txt
 	$(call install,$(ORACLE))
 
+tensorboard: $(TENSORBOARD)/.requirements
+
+$(TENSORBOARD)/.requirements: scripts/requirements-tensorboard.txt | debian
+	@test -x $(TENSORBOARD)/bin/python || $(PYTHON) -m venv $(TENSORBOARD)
+	$(call install,$(TENSORBOARD))
+
 # vLLM and our wheels live in one environment; mindstudio-probe, whose package has our name, in a folder of its own there.
 $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.txt scripts/requirements-oracle.txt | debian
 	@test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
@@ -201,6 +210,6 @@ mindspore-run: build $(MINDSPORE)/.requirements
 mindspore: mindspore-run $(MINDSPORE_ORACLE)/.requirements
 
 .PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev fuzz help image \
-  lint lint-tools mindspore mindspore-run nightly operate-packages operate-tools oracle package properties sanitize sanitize-capture test \
+  lint lint-tools mindspore mindspore-run nightly operate-packages operate-tools oracle package properties sanitize sanitize-capture tensorboard test \
   test-mindspore test-mindspore-versions test-operate test-tools test-vllm tests tsan upgrade venv vllm wheels \
   wheels-all wheels-test

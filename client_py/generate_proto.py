@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "msprobe_client" / "proto"
-NAMES = ("record", "ingest", "query", "control", "analysis")
+NAMES = ("record", "ingest", "query", "control", "analysis", "check")
 SERVICES = ("query", "control", "analysis")
 
 _PROTOBUF_CHECK = re.compile(r"^_runtime_version\.ValidateProtobufRuntimeVersion\(.*?^\)\n", re.MULTILINE | re.DOTALL)

@@ -34,6 +34,7 @@ struct OpenRecord {
   uint32_t pass = 0;                  // of a backward record: its number among the passes over the same forward call
   std::shared_ptr<PassCount> passes;  // of a forward record: null where no backward will begin
   uint64_t ordinal = 0;
+  uint64_t begun = 0;  // the ordinal at its begin
   uint32_t thread = 0;
   core::ParentId parent = 0;
   core::ParentId self = 0;    // its own id as a parent, from PushModule on

@@ -30,7 +30,7 @@ OpenRecord RecordOpener::BeginApi(const Api& api, ThreadState& thread) {
     record.name = name;
     record.count = numbers_.NextCount(api.name, record.recompute ? 0 : thread.slot);
     record.token = step_.token();
-    record.ordinal = numbers_.NextOrdinal();
+    record.begun = record.ordinal = numbers_.NextOrdinal();
     filter_.Judge(record);
   }
   DecideSave(record);
@@ -50,7 +50,7 @@ OpenRecord RecordOpener::BeginModule(const std::shared_ptr<const std::string>& n
     absl::MutexLock lock(&mu_);
     record.count = numbers_.NextCount(*name, record.recompute ? 0 : thread.slot);
     record.token = step_.token();
-    record.ordinal = numbers_.NextOrdinal();
+    record.begun = record.ordinal = numbers_.NextOrdinal();
     filter_.BeginModule(record);
     filter_.Judge(record);
   }
@@ -69,7 +69,7 @@ OpenRecord RecordOpener::BeginBackward(const OpenRecord& forward, ThreadState& t
   record.parent = parents_.Of(record.kind, thread);
   {
     absl::MutexLock lock(&mu_);
-    record.ordinal = numbers_.NextOrdinal();
+    record.begun = record.ordinal = numbers_.NextOrdinal();
     if (record.kind == core::RecordKind::kModule) filter_.BeginModule(record);
     filter_.Judge(record);
   }
@@ -104,7 +104,7 @@ OpenRecord RecordOpener::BeginParameterGradient(const std::shared_ptr<const std:
     const StepNumbers::Gradient gradient = numbers_.NextGradient(*module, parameter, step_.latest_token());
     record.count = gradient.count;
     record.token = gradient.token;
-    record.ordinal = numbers_.NextOrdinal();
+    record.begun = record.ordinal = numbers_.NextOrdinal();
     record.wanted = filter_.KeepsGradients(*module);
   }
   DecideSave(record);

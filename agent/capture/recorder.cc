@@ -12,8 +12,17 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       rules_(&config_, diff_check_.get()),
       opener_(config_, session_.get(), source_.get(), &rules_, &step_),
-      emitter_(session_.get(), &step_, &opener_, diff_check_.get()),
+      producers_(config_.edges ? std::make_unique<Producers>() : nullptr),
+      emitter_(session_.get(), &step_, &opener_, diff_check_.get(), producers_.get()),
       faults_(session_.get()) {}
+
+TensorReading Recorder::Read(TensorRef tensor, bool save) const {
+  TensorReading reading = source_->Read(tensor, save, memory_);
+  if (producers_ == nullptr) return reading;
+  reading.identity = source_->Identify(tensor);
+  reading.sight = producers_->Look(reading.identity);
+  return reading;
+}
 
 void Recorder::Stop() {
   step_.Stop();
@@ -30,6 +39,7 @@ Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
   const StepState::Contents contents = step_.End(step);
   if (diff_check_ != nullptr) diff_check_->EndStep();
   source_->EndStep();
+  if (producers_ != nullptr) producers_->EndStep();
   const bool had_calls = opener_.EndStep();
   return {.passes = contents.passes, .calls = had_calls, .records = contents.records};
 }

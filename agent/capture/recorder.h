@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "agent/capture/compare/diff_check.h"
+#include "agent/capture/edges/producers.h"
 #include "agent/capture/faults.h"
 #include "agent/capture/filter/capture_rules.h"
 #include "agent/capture/fragments/fragment_emitter.h"
@@ -46,8 +47,9 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Faults& faults() { return faults_; }
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
-  // Reads a tensor of the source's framework. save: also keep its bytes (OpenRecord::save).
-  TensorReading Read(TensorRef tensor, bool save) const { return source_->Read(tensor, save, memory_); }
+  // Reads a tensor of the source's framework, and sees where it came from. save: also keep its bytes
+  // (OpenRecord::save).
+  TensorReading Read(TensorRef tensor, bool save) const;
 
   // Nothing is captured until step().Start or GoOn. Stop ends that, and submits what is gathered for a device.
   void Stop();
@@ -70,6 +72,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const CaptureRules rules_;
   StepState step_;
   RecordOpener opener_;
+  const std::unique_ptr<Producers> producers_;  // null: "edges" is off
   FragmentEmitter emitter_;
   Faults faults_;
 };

@@ -17,10 +17,34 @@
 
 namespace msprobe::capture {
 
-// An array of one dimension, which may be broken.
+// What arrays that are views of each other share. The values are each array's own.
+struct ArrayStorage : std::enable_shared_from_this<ArrayStorage> {
+  uint32_t version = 0;
+  int weak = 0;
+  std::shared_ptr<ArrayStorage> kept;  // while there are weak references
+
+  static ArrayStorage* Of(const void* storage) { return static_cast<ArrayStorage*>(const_cast<void*>(storage)); }
+};
+
+inline constexpr WeakStorage kWeakArray = {
+    .retain =
+        [](const void* storage) {
+          ArrayStorage* const of = ArrayStorage::Of(storage);
+          if (of->weak++ == 0) of->kept = of->shared_from_this();
+        },
+    .release =
+        [](const void* storage) {
+          ArrayStorage* const of = ArrayStorage::Of(storage);
+          if (--of->weak == 0) std::exchange(of->kept, nullptr).reset();
+        },
+    .expired = [](const void* storage) { return ArrayStorage::Of(storage)->kept.use_count() == 1; },
+};
+
+// An array of one dimension, which may be broken. A copy is a view.
 struct Array {
   std::vector<float> values;
   bool is_broken = false;
+  std::shared_ptr<ArrayStorage> storage = std::make_shared<ArrayStorage>();
 };
 
 class ArraySource final : public TensorSource {
@@ -50,6 +74,15 @@ class ArraySource final : public TensorSource {
                 save, reading);
     return reading;
   }
+  TensorIdentity Identify(TensorRef tensor) override {
+    const auto& array = *static_cast<const Array*>(tensor.tensor);
+    TensorIdentity identity;
+    identity.storage = StorageReference(array.storage.get(), &kWeakArray);
+    identity.end = identity.layout = array.values.size();
+    identity.version = array.storage->version;
+    identity.has_version = true;
+    return identity;
+  }
   bool BeginCall(core::RecordKind kind) override {
     log_->calls.push_back(kind);
     return log_->is_recompute;
@@ -68,11 +101,14 @@ struct Told {
   uint64_t ordinal = 0;  // the last one
   std::string parent;
   std::string fields;  // "input_args[arrays.Array(3) max 3] output[...]"
+  // "outside", or kind, name and leaf of the producer: "same Array.sum.0.forward 0"; of leaves whose edge is known.
+  std::vector<std::string> edges;
 };
 
 class RecorderTest : public core::SessionTest {
  protected:
   void Open(core::Config config = {}) {
+    fake_.Set({.knows_edges = knows_edges_});
     fake_.Start();
     options_.settings.framework = "arrays";
     core::SessionTest::Open();
@@ -89,12 +125,13 @@ class RecorderTest : public core::SessionTest {
     ThreadState& thread = ThreadState::Get();
     OpenRecord record = recorder_->opener().BeginApi(sum_, thread);
     EmitFields(record, core::kEnter, "input_args", arguments);
-    Array result;
+    Array result;  // a new one
     for (const Array* each : arguments) {
       result.values.push_back(std::accumulate(each->values.begin(), each->values.end(), 0.0F));
     }
     recorder_->opener().Recheck(record);
     EmitFields(record, core::kExit, "output", {&result});
+    result_ = std::move(result);
     return record;
   }
 
@@ -117,6 +154,7 @@ class RecorderTest : public core::SessionTest {
     EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
     std::map<uint64_t, v1::Structure> structures;
     std::map<std::string, Told> records;
+    given_out_.clear();
     for (const v1::Batch& batch : fake_.batches()) {
       for (const v1::Definition& definition : batch.definitions()) {
         if (definition.has_structure()) structures[definition.id()].ParseFromString(definition.structure());
@@ -126,10 +164,11 @@ class RecorderTest : public core::SessionTest {
     return records;
   }
 
-  static void Join(const v1::Block& block, const std::map<uint64_t, v1::Structure>& structures,
-                   std::map<std::string, Told>* records) {
+  void Join(const v1::Block& block, const std::map<uint64_t, v1::Structure>& structures,
+            std::map<std::string, Told>* records) {
     uint64_t ordinal = 0;
     int leaf = 0;
+    int edge = 0;
     for (int i = 0; i < block.count_size(); ++i) {
       ordinal += static_cast<uint64_t>(block.ordinal_delta(i));
       const v1::Structure& structure = structures.at(block.structures(static_cast<int>(block.structure(i))));
@@ -156,14 +195,24 @@ class RecorderTest : public core::SessionTest {
           }
           const v1::Shape& shape = block.shapes(static_cast<int>(block.shape(leaf)));
           told.fields += core::Cat(node.tensor().type(), "(", shape.dims(0), ") max ", block.narrow(leaf * 5), ";");
+          if (leaf < block.edge_size() && block.edge(leaf) == v1::EDGE_OUTSIDE) told.edges.emplace_back("outside");
+          if (leaf < block.edge_size() && block.edge(leaf) >= v1::EDGE_SAME) {
+            const std::string kind = v1::EdgeKind_Name(static_cast<v1::EdgeKind>(block.edge(leaf))).substr(5);
+            const uint64_t producer = ordinal - static_cast<uint64_t>(block.edge_distance(edge));
+            told.edges.push_back(core::Cat(kind, " ", given_out_[producer], " ", block.edge_leaf(edge++)));
+          }
           ++leaf;
         }
         told.fields += "]";
       }
+      if ((block.fragment_flags(i) & v1::FRAGMENT_EXIT) != 0) given_out_[ordinal] = record.FullName();
     }
   }
 
+  bool knows_edges_ = true;  // the server
   ArraySource::Log log_;
+  Array result_;                                // of the last Sum
+  std::map<uint64_t, std::string> given_out_;  // names of records that ended, by ordinal
   std::shared_ptr<Recorder> recorder_;
   const Api sum_ = [] {
     Api api;

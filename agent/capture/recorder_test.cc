@@ -33,6 +33,42 @@ TEST_F(RecorderTest, KeepsTheBytesOfATensorTask) {
   EXPECT_THAT(kept, Contains(bytes));
 }
 
+TEST_F(RecorderTest, TellsWhichRecordMadeAnInput) {
+  Open();
+  Sum({&ones_, &twos_});
+  Array first = result_;
+  Sum({&first, &ones_});
+  Array second = std::move(result_);
+  first.storage->version = 4;  // written by a call that is not recorded
+  const Array part{.values = {1}, .storage = second.storage};
+  Sum({&first, &second, &part});
+  const std::map<std::string, Told> records = Records();
+  EXPECT_THAT(records.at("Array.sum.0.forward").edges, ElementsAre("outside", "outside"));
+  EXPECT_THAT(records.at("Array.sum.1.forward").edges, ElementsAre("SAME Array.sum.0.forward 0", "outside"));
+  EXPECT_THAT(records.at("Array.sum.2.forward").edges,
+              ElementsAre("CHANGED Array.sum.0.forward 0", "SAME Array.sum.1.forward 0", "VIEW Array.sum.1.forward 0"));
+}
+
+TEST_F(RecorderTest, AServerThatDoesNotKnowEdgesIsToldOfNone) {
+  knows_edges_ = false;
+  Open();
+  Sum({&ones_});
+  Sum({&result_});
+  EXPECT_THAT(Records().at("Array.sum.1.forward").edges, ElementsAre());
+}
+
+TEST_F(RecorderTest, WithoutEdgesTheServerIsToldOfNone) {
+  core::Config config;
+  config.edges = false;
+  Open(config);
+  Sum({&ones_});
+  Sum({&result_});
+  EXPECT_THAT(Records().at("Array.sum.1.forward").edges, ElementsAre());
+  for (const v1::Batch& batch : fake_.batches()) {
+    for (const v1::Item& item : batch.items()) EXPECT_EQ(item.block().edge_size(), 0);
+  }
+}
+
 TEST_F(RecorderTest, TellsTheSourceOfStepsAndFlushesWhatIsUnderWay) {
   Open();
   recorder_->Stop();

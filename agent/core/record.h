@@ -140,6 +140,18 @@ enum FragmentFlag : uint32_t {
   kTouched = 256,
 };
 
+// The numbers and meanings of v1::EdgeKind.
+enum class EdgeKind : uint8_t { kUnknown = 0, kOutside, kSame, kView, kChanged, kUnversioned };
+
+// Which record a tensor came from.
+struct Edge {
+  EdgeKind kind = EdgeKind::kUnknown;
+  uint16_t leaf = 0;     // of the producer's fragment
+  int32_t distance = 0;  // this fragment's ordinal minus the producer's
+
+  bool names_producer() const { return kind >= EdgeKind::kSame; }
+};
+
 // One tensor leaf of a fragment.
 struct Leaf {
   std::span<const int64_t> shape;
@@ -154,6 +166,7 @@ struct Leaf {
   double finite_max = 0, finite_min = 0, finite_mean = 0, finite_norm = 0;
   std::optional<uint32_t> crc32;
   std::optional<uint64_t> xor64;
+  Edge edge;                         // not part of the digest
   std::shared_ptr<Payload> payload;  // may be null
   std::shared_ptr<PendingReading>
       pending;  // null: everything above is final; else a payload's bytes may also be missing

@@ -5,11 +5,16 @@
 #include "agent/torch/autograd/open_backward.h"
 #include "agent/torch/autograd/recompute.h"
 #include "agent/torch/device/device_reader.h"
+#include "agent/torch/tensor/identity.h"
 
 namespace msprobe::capture {
 
 TensorReading TorchSource::Read(TensorRef tensor, bool save, const MemoryReader& memory) {
   return reader_.Read(*static_cast<const at::Tensor*>(tensor.tensor), save, memory);
+}
+
+TensorIdentity TorchSource::Identify(TensorRef tensor) {
+  return IdentityOf(*static_cast<const at::Tensor*>(tensor.tensor));
 }
 
 // A call inside a node of a backward pass stands behind everything that began after the node.

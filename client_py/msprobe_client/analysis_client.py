@@ -19,7 +19,6 @@ from msprobe_client.comparison import (
     VERDICTS,
     ComparedTensor,
     Divergence,
-    GraphReport,
     Overflow,
     RollUp,
     Scalar,
@@ -138,6 +137,8 @@ def divergence(message: analysis_pb2.Divergence) -> Divergence:
         evidence=tuple(map(_tensor, message.evidence)),
         stack=tuple(message.stack),
         collectives_before=message.collectives_before,
+        edge=decode.edge(message.edge),
+        path=tuple(message.path),
         first=message.first,
     )
 
@@ -276,39 +277,38 @@ class TableFiles:
             scratch.unlink(missing_ok=True)
 
 
-class GraphFile:
-    """Writes a graph database as it comes, whole or not at all."""
+class DatabaseFile:
+    """Writes a database for TensorBoard as it comes, whole or not at all."""
 
     def __init__(self, target: Path, progress: Callable[[int, int], None]) -> None:
-        self._target = target
+        self.target = target
+        self.bytes = self.steps = 0
+        self.unpaired: list[UnpairedStep] = []
+        self.warnings: list[str] = []
         self._progress = progress
 
-    def write(self, parts: Iterable[analysis_pb2.GraphResponse]) -> GraphReport:
-        steps = size = 0
-        lonely: list[UnpairedStep] = []
-        warnings: list[str] = []
+    def write(self, parts: Iterable[analysis_pb2.GraphResponse | analysis_pb2.TrendDatabaseResponse]) -> None:
         # The plugins refuse what others may write.
-        self._target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        scratch = self._target.parent / f".msprobe-{secrets.token_hex(8)}"
+        self.target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        scratch = self.target.parent / f".msprobe-{secrets.token_hex(8)}"
         try:
             with scratch.open("xb", buffering=0) as file:
                 for part in parts:
                     kind = part.WhichOneof("kind")
                     if kind == "content":
-                        size += file.write(part.content)
+                        self.bytes += file.write(part.content)
                     elif kind == "progress":
-                        steps = part.progress.steps_done
-                        self._progress(steps, part.progress.steps_total)
-                    elif kind == "unpaired":
-                        lonely.append(unpaired(part.unpaired))
+                        self.steps = part.progress.steps_done
+                        self._progress(self.steps, part.progress.steps_total)
                     elif kind == "warning":
-                        warnings.append(part.warning)
-            if size == 0:
-                raise DataError("the server's answer ended before the graph")
+                        self.warnings.append(part.warning)
+                    elif isinstance(part, analysis_pb2.GraphResponse) and kind == "unpaired":
+                        self.unpaired.append(unpaired(part.unpaired))
+            if self.bytes == 0:
+                raise DataError("the server's answer ended before the database")
             scratch.chmod(0o640)
             for left in ("-wal", "-shm"):  # of a file of this name that was open
-                self._target.with_name(self._target.name + left).unlink(missing_ok=True)
-            scratch.replace(self._target)
+                self.target.with_name(self.target.name + left).unlink(missing_ok=True)
+            scratch.replace(self.target)
         finally:
             scratch.unlink(missing_ok=True)
-        return GraphReport(str(self._target), size, steps, tuple(lonely), tuple(warnings))

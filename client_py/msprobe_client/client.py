@@ -23,7 +23,7 @@ from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
-from msprobe_client.comparison import Divergence, GraphReport, Overflow, TableReport, UnpairedStep
+from msprobe_client.comparison import Divergence, GraphReport, Overflow, TableReport, TrendReport, UnpairedStep
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     AccessDenied,
@@ -40,6 +40,7 @@ from msprobe_client.export_writer import ExportWriter
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
+    check_pb2,
     control_pb2,
     control_pb2_grpc,
     ingest_pb2,
@@ -513,6 +514,14 @@ class Client:
             )
             return tensor_questions.preview(self._result(lambda: self._analysis.PreviewTensor.future(request)))
 
+    def measure(self, outputs: Iterator[check_pb2.MeasureRequest]) -> Iterator[check_pb2.MeasureResponse]:
+        """How far outputs are from their golden values, and a policy's verdict on each, as they come."""
+        return self._items(lambda: self._analysis.Measure(outputs))
+
+    def judge(self, request: check_pb2.JudgeRequest) -> check_pb2.JudgeResponse:
+        """Another policy's verdicts on what was measured."""
+        return self._result(lambda: self._analysis.Judge.future(request))
+
     def compare_tables(
         self,
         target: PathLike,
@@ -578,8 +587,42 @@ class Client:
                 golden_layout=layouts[1] if len(layouts) > 1 else None,
                 **CompareOptions(matching=matching, mapping=layers).fields_of(analysis_pb2.GraphRequest),
             )
-            file = analysis_client.GraphFile(Path(output), progress)
-            return file.write(self._items(lambda: self._analysis.Graph(request)))
+            file = analysis_client.DatabaseFile(Path(output), progress)
+            file.write(self._items(lambda: self._analysis.Graph(request)))
+        return GraphReport(str(file.target), file.bytes, file.steps, tuple(file.unpaired), tuple(file.warnings))
+
+    def trend_database(
+        self,
+        source: PathLike,
+        output: PathLike,
+        *,
+        monitor: bool = False,
+        micro_steps: bool = False,
+        renames: Iterable[tuple[str, str]] = (),
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        progress: Progress = _nothing,
+    ) -> TrendReport:
+        """Statistics by step, rank and tensor, as a trend database for TensorBoard.
+
+        output: the file, which appears whole; its name ends with .trend.db. monitor: source is a directory with the CSV
+        files of a training monitor. micro_steps: the axis counts how often the model ran. renames: texts in names, and
+        what stands in their place.
+        """
+        if monitor and not self._local:
+            raise InvalidArgument("files of a training monitor are read by a server of your own: leave out --server")
+        kinds = analysis_pb2.TrendDatabaseRequest.Kind
+        with analysis_client.sources(self, (source,), local=self._local) as sides, _disk(output):
+            request = analysis_pb2.TrendDatabaseRequest(
+                source=sides[0],
+                kind=kinds.Value("KIND_MONITOR" if monitor else "KIND_RECORDS"),
+                scope=analysis_client.scope(steps, ranks, None),
+                micro_steps=micro_steps,
+                renames=[analysis_pb2.NameMapping.Name(target=text, golden=new) for text, new in renames],
+            )
+            file = analysis_client.DatabaseFile(Path(output), progress)
+            file.write(self._items(lambda: self._analysis.TrendDatabase(request)))
+        return TrendReport(str(file.target), file.bytes, file.steps, tuple(file.warnings))
 
     def delete(self, run: str) -> model.DeleteReport:
         response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))

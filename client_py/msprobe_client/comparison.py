@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from msprobe_client.model import Rank
+from msprobe_client.model import Edge, Rank
 
 # From best to worst.
 Verdict: TypeAlias = Literal[
@@ -121,6 +121,16 @@ class TableReport:
 
 
 @dataclass(frozen=True, slots=True)
+class TrendReport:
+    """A written trend database."""
+
+    path: str
+    bytes: int
+    steps: int  # of ranks; 0 for files of a training monitor
+    warnings: tuple[str, ...]  # what is left out
+
+
+@dataclass(frozen=True, slots=True)
 class GraphReport:
     """A written graph database."""
 
@@ -152,13 +162,19 @@ class Divergence:
     stack: tuple[str, ...]
     collectives_before: int
     first: bool  # the first of all ranks
+    edge: Edge | None = None  # of the culprit, if it is an input
+    # Operations with an input that differs, each followed to the one that made it; empty: op is the first in order.
+    path: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """One sentence: what happened."""
         where = f"step {self.step} {self.rank}: {self.op}"
+        made = "no recorded operation made it"
+        if self.edge is not None and self.edge.tensor:
+            made = f"{self.edge.tensor}, which made it, agrees: it was changed in between"
         what = {
             "weight": f"the weight {self.culprit} differs; all before agrees",
-            "input": f"the input {self.culprit} differs, and no recorded operation made it",
+            "input": f"the input {self.culprit} differs, and {made}",
             "argument": f"the argument {self.culprit} differs",
             "computation": f"inputs and weights agree, {self.culprit} does not",
             "communication": f"what this rank gave agrees, what came ({self.culprit}) does not",

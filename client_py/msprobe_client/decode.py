@@ -214,6 +214,12 @@ def json_text(text: str) -> Any:
         return text  # shown unchanged, so that the record is not lost
 
 
+def edge(message: record_pb2.Edge) -> model.Edge | None:
+    if not 0 < message.kind < len(model.EDGE_KINDS):
+        return None
+    return model.Edge(model.EDGE_KINDS[message.kind], message.record, message.tensor)
+
+
 def tensor(message: record_pb2.TensorLeaf) -> model.TensorStats:
     def optional(name: str) -> Any:
         return getattr(message, name) if message.HasField(name) else None  # type: ignore[arg-type]
@@ -242,6 +248,7 @@ def tensor(message: record_pb2.TensorLeaf) -> model.TensorStats:
         xor64=optional("xor64"),
         payload=model.PayloadRef(message.payload.hash.hex(), message.payload.size) if message.payload.hash else None,
         attributes=attributes if isinstance(attributes, dict) else {"attributes": attributes},
+        edge=edge(message.edge),
     )
 
 

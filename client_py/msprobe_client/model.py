@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msprobe_client.errors import InvalidArgument
 
@@ -171,6 +171,24 @@ class PayloadRef:
     size: int
 
 
+EdgeKind: TypeAlias = Literal["unknown", "outside", "same", "view", "changed", "unversioned"]
+EDGE_KINDS: tuple[EdgeKind, ...] = get_args(EdgeKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """The record of the step that made a tensor which another takes; docs/edges.md defines every kind."""
+
+    kind: EdgeKind
+    record: str = ""  # empty: no record made it
+    tensor: str = ""  # the record's output
+
+    def __str__(self) -> str:
+        if not self.tensor:
+            return self.kind
+        return self.tensor if self.kind == "same" else f"{self.tensor} ({self.kind})"
+
+
 @dataclass(frozen=True, slots=True)
 class TensorStats:
     """A tensor as it was at the call. None: nothing was computed. NaN and infinities stand as they are."""
@@ -197,6 +215,7 @@ class TensorStats:
     xor64: int | None = None
     payload: PayloadRef | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    edge: Edge | None = None  # of an input; None: not known
 
     @property
     def inf_count(self) -> int:

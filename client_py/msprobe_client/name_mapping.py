@@ -57,6 +57,11 @@ def mapping(
     return made
 
 
+def renames(path: PathLike) -> list[tuple[str, str]]:
+    """{text: new text}, for texts in names that are replaced one after another."""
+    return [(name.target, name.golden) for name in _names(mapping_of(path), path)]
+
+
 def layers(path: PathLike | None) -> analysis_pb2.NameMapping:
     """The layer mapping of a file, which must name something. None: modules correspond by their places alone."""
     made = analysis_pb2.NameMapping() if path is None else mapping(layer=path)

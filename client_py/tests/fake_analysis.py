@@ -139,6 +139,14 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
         yield analysis_pb2.GraphResponse(content=b"SQLite ")
         yield analysis_pb2.GraphResponse(content=b"format 3")
 
+    def TrendDatabase(
+        self, request: analysis_pb2.TrendDatabaseRequest, context: Any
+    ) -> Iterator[analysis_pb2.TrendDatabaseResponse]:
+        self.requests.append(request)
+        yield analysis_pb2.TrendDatabaseResponse(warning="a step has no calls")
+        yield analysis_pb2.TrendDatabaseResponse(progress=analysis_pb2.CompareProgress(steps_done=1, steps_total=1))
+        yield analysis_pb2.TrendDatabaseResponse(content=b"SQLite format 3")
+
     def FirstDivergence(self, request: analysis_pb2.FirstDivergenceRequest, context: Any) -> NoReturn:
         _absent(context)
 

@@ -40,6 +40,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
     "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],
     "graph": [["target", "-o", "{scratch}/graphs"], ["target", "golden", "-o", "{scratch}/pair.vis.db"]],
+    "trend-database": [["target", "-o", "{scratch}/trends"], ["target", "--micro-steps", "-o", "{scratch}/a.trend.db"]],
     "control": [["target", "status"]],
     "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
     "delete": [["target", "--yes"]],
@@ -52,6 +53,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "trend": [["{target}", "*.output.0"]],
     "find": [["{target}", "--name", "*"]],
     "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],
+    "trend-database": [["{target}", "-o", "{scratch}/trends"]],
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
 }

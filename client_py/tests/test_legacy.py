@@ -14,7 +14,6 @@ ABSENT = [
     "multi_acc_check",
     "config_check",
     "api_precision_compare",
-    "data2db",
     "parse",
     "offline_dump",
     "install_deps",

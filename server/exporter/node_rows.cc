@@ -14,12 +14,78 @@ namespace msprobe::server {
 namespace {
 
 constexpr std::string_view kNull = "null";
-constexpr std::array<std::string_view, 4> kStatistics = {"Max", "Min", "Mean", "Norm"};
-constexpr std::array<std::string_view, 4> kDifferences = {"Max diff", "Min diff", "Mean diff", "L2norm diff"};
-constexpr std::array<std::string_view, 4> kRelatives = {"MaxRelativeErr", "MinRelativeErr", "MeanRelativeErr",
-                                                        "NormRelativeErr"};
-constexpr std::array<std::string_view, 6> kFigures = {
-    "Cosine", "EucDist", "MaxAbsErr", "MaxRelativeErr", "One Thousandth Err Ratio", "Five Thousandths Err Ratio"};
+
+// The place of a key is the control character that stands for it.
+enum class Key : uint8_t {
+  kType = 2,   // the first of a row
+  kOnlyValue,  // the first and last
+  kValue,
+  kDtype,
+  kShape,
+  kMax,
+  kMin,
+  kMean,
+  kNorm,
+  kRequiresGrad,
+  kChecksum,
+  kDataName,
+  kMaxDiff,
+  kMinDiff,
+  kMeanDiff,
+  kNormDiff,
+  kMaxRelative,
+  kMinRelative,
+  kMeanRelative,
+  kNormRelative,
+  kGradsAgree,
+  kResult,
+  kMessages,
+  kCosine,
+  kEuclidean,
+  kMaxAbsolute,
+  kThousandth,
+  kFiveThousandths,
+};
+constexpr std::array<std::string_view, 30> kKeys = {
+    "",
+    "",
+    "type",
+    "value",
+    "value",
+    "dtype",
+    "shape",
+    "Max",
+    "Min",
+    "Mean",
+    "Norm",
+    "requires_grad",
+    "md5",
+    "data_name",
+    "Max diff",
+    "Min diff",
+    "Mean diff",
+    "L2norm diff",
+    "MaxRelativeErr",
+    "MinRelativeErr",
+    "MeanRelativeErr",
+    "NormRelativeErr",
+    "Requires_grad Consistent",
+    "Result",
+    "Err_message",
+    "Cosine",
+    "EucDist",
+    "MaxAbsErr",
+    "One Thousandth Err Ratio",
+    "Five Thousandths Err Ratio",
+};
+static_assert(kKeys.size() == static_cast<size_t>(Key::kFiveThousandths) + 1 && kKeys.size() <= 0x20);
+
+constexpr std::array<Key, 4> kStatistics = {Key::kMax, Key::kMin, Key::kMean, Key::kNorm};
+constexpr std::array<Key, 4> kDifferences = {Key::kMaxDiff, Key::kMinDiff, Key::kMeanDiff, Key::kNormDiff};
+constexpr std::array<Key, 4> kRelatives = {Key::kMaxRelative, Key::kMinRelative, Key::kMeanRelative,
+                                           Key::kNormRelative};
+constexpr std::array<Key, 6> kFigures = {Key::kCosine,      Key::kEuclidean,  Key::kMaxAbsolute,
+                                         Key::kMaxRelative, Key::kThousandth, Key::kFiveThousandths};
 constexpr size_t kDecimals = 6;
 
 // "28.908289" of "28.90828912": digits with a point and more than six after it; all else stays.
@@ -43,7 +109,7 @@ class Writer {
   Writer(const StepTable& table, bool checksums, StepTable::Mode mode, const StepTable* golden)
       : table_(table), checksums_(checksums), mode_(mode), golden_(golden) {}
 
-  void Write(const Entry& entry, const std::vector<TableRow>& compared, NodeRows& out) {
+  void Write(std::string_view node, const Entry& entry, const std::vector<TableRow>& compared, NodeRows& out) {
     out.inputs.assign(1, '{');
     out.outputs.assign(1, '{');
     for (uint32_t i = 0; i < entry.rows; ++i) {
@@ -52,32 +118,34 @@ class Writer {
           absl::StrContains(AbslView(row.name), ".output.") && !absl::StrContains(AbslView(row.name), ".input.");
       out_ = output ? &out.outputs : &out.inputs;
       if (out_->size() > 1) *out_ += ',';
-      AppendJsonText(row.name, *out_);
-      *out_ += ":{";
-      first_ = true;
+      PutName(node, row.name);
       if (row.is_null) {
-        Put("value", kNull);
+        PutPlain(Key::kOnlyValue, kNull);
       } else {
         row.is_tensor ? Tensor(row) : Scalar(row);
         if (!compared.empty()) Compared(row, compared[i]);
       }
-      *out_ += '}';
+      *out_ += "\"}";
     }
     out.inputs += '}';
     out.outputs += '}';
   }
 
  private:
-  void Key(std::string_view key) {
-    if (!first_) *out_ += ',';
-    first_ = false;
+  void PutName(std::string_view node, std::string_view row) {
     *out_ += '"';
-    *out_ += key;
-    *out_ += "\":\"";
+    if (row.starts_with(node) && IsPlain(node)) {
+      *out_ += kOwnName;
+      row.remove_prefix(node.size());
+    }
+    AppendJsonEscaped(row, *out_);
   }
 
+  // Also ends the value before; the first key of a row is kType or kOnlyValue.
+  void Begin(Key key) { *out_ += static_cast<char>(key); }
+
   // A text that may hold anything: the pages of the plugins take no single quotes, and read None as null.
-  void Put(std::string_view key, std::string_view value) {
+  void Put(Key key, std::string_view value) {
     if (IsPlain(value)) return PutPlain(key, value);
     text_.clear();
     for (size_t i = 0; i < value.size(); ++i) {
@@ -90,9 +158,8 @@ class Writer {
       }
     }
     ShortenDecimal(text_, 0);
-    Key(key);
-    out_->pop_back();
-    AppendJsonText(text_, *out_);
+    Begin(key);
+    AppendJsonEscaped(text_, *out_);
   }
 
   static bool IsPlain(std::string_view value) {
@@ -104,13 +171,12 @@ class Writer {
   }
 
   // A text that needs no escape.
-  void PutPlain(std::string_view key, std::string_view value) {
-    Key(key);
+  void PutPlain(Key key, std::string_view value) {
+    Begin(key);
     *out_ += value;
-    *out_ += '"';
   }
 
-  void Put(std::string_view key, const Cell& cell) {
+  void Put(Key key, const Cell& cell) {
     switch (cell.kind) {
       case Cell::Kind::kNone:
         return PutPlain(key, kNull);
@@ -119,48 +185,47 @@ class Writer {
       case Cell::Kind::kText:
         return Put(key, cell.view());
       case Cell::Kind::kInteger:
-        Key(key);
+        Begin(key);
         AppendInteger(cell.integer, *out_);
         break;
       case Cell::Kind::kReal:
-        Key(key);
+        Begin(key);
         AppendReal(cell.real, *out_);
     }
-    *out_ += '"';
   }
 
   void PutGrad(const Row& row) {
-    PutPlain("requires_grad", row.requires_grad == Row::Grad::kAbsent ? kNull
-                              : row.requires_grad == Row::Grad::kTrue ? "True"
-                                                                      : "False");
+    PutPlain(Key::kRequiresGrad, row.requires_grad == Row::Grad::kAbsent ? kNull
+                                 : row.requires_grad == Row::Grad::kTrue ? "True"
+                                                                         : "False");
   }
 
   void PutChecksum(const Row& row) {
-    if (checksums_) Put("md5", row.checksum.empty() ? kNull : row.checksum);
+    if (checksums_) Put(Key::kChecksum, row.checksum.empty() ? kNull : row.checksum);
   }
 
   void Tensor(const Row& row) {
-    Put("type", row.type);
-    Put("dtype", table_.text(row.dtype));
-    PutPlain("shape", table_.text(row.shape));
+    Put(Key::kType, row.type);
+    Put(Key::kDtype, table_.text(row.dtype));
+    PutPlain(Key::kShape, table_.text(row.shape));
     for (size_t i = 0; i < kStatistics.size(); ++i) Put(kStatistics[i], row.statistics[i]);
     PutGrad(row);
     PutChecksum(row);
-    Put("data_name", row.data_name.empty() ? "-1" : row.data_name);
+    Put(Key::kDataName, row.data_name.empty() ? "-1" : row.data_name);
   }
 
   void Scalar(const Row& row) {
-    Put("type", row.type);
+    Put(Key::kType, row.type);
     if (row.said.empty()) {
-      Put("value", row.statistics[0]);
+      Put(Key::kValue, row.statistics[0]);
     } else {
-      Put("value", row.said);
+      Put(Key::kValue, row.said);
     }
-    Put("data_name", row.data_name.empty() ? "-1" : row.data_name);
+    Put(Key::kDataName, row.data_name.empty() ? "-1" : row.data_name);
     PutGrad(row);
     for (size_t i = 0; i < kStatistics.size(); ++i) Put(kStatistics[i], row.statistics[i]);
-    Put("dtype", table_.text(row.dtype));
-    Put("shape", table_.text(row.shape));
+    Put(Key::kDtype, table_.text(row.dtype));
+    Put(Key::kShape, table_.text(row.shape));
     PutChecksum(row);
   }
 
@@ -171,10 +236,10 @@ class Writer {
     } else if (mode_ == StepTable::Mode::kTensor) {
       for (size_t i = 0; i < kFigures.size(); ++i) PutFigure(kFigures[i], compared.figures[i]);
     } else {
-      PutPlain("Result", Verdict(compared));
+      PutPlain(Key::kResult, Verdict(compared));
     }
-    PutPlain("Requires_grad Consistent", GradsAgree(row, compared) ? "True" : "False");
-    if (mode_ != StepTable::Mode::kChecksum) PutPlain("Result", Verdict(compared));
+    PutPlain(Key::kGradsAgree, GradsAgree(row, compared) ? "True" : "False");
+    if (mode_ != StepTable::Mode::kChecksum) PutPlain(Key::kResult, Verdict(compared));
     PutMessages(compared);
   }
 
@@ -198,7 +263,7 @@ class Writer {
     const Row* const golden = GoldenRow(compared);
     if (golden == nullptr) return PutPlain(kDifferences[column], " ");
     if (difference.spelling != Difference::Spelling::kNumber) return PutPlain(kDifferences[column], difference.word);
-    Key(kDifferences[column]);
+    Begin(kDifferences[column]);
     const Cell& a = row.statistics[column];
     const Cell& b = golden->statistics[column];
     if (a.kind == Cell::Kind::kInteger && b.kind == Cell::Kind::kInteger) {
@@ -206,7 +271,6 @@ class Writer {
     } else {
       AppendReal(difference.difference, *out_);
     }
-    *out_ += '"';
   }
 
   void PutRelative(size_t column, const TableRow& compared) {
@@ -214,19 +278,17 @@ class Writer {
     if (compared.golden == kNoRow) return PutPlain(kRelatives[column], " ");
     if (difference.spelling != Difference::Spelling::kNumber) return PutPlain(kRelatives[column], difference.word);
     if (difference.by_zero) return PutPlain(kRelatives[column], kNotAvailable);
-    Key(kRelatives[column]);
+    Begin(kRelatives[column]);
     const size_t start = out_->size();
     AppendReal(difference.percent, *out_);
     *out_ += '%';
     ShortenDecimal(*out_, start);
-    *out_ += '"';
   }
 
-  void PutFigure(std::string_view key, const Figure& figure) {
+  void PutFigure(Key key, const Figure& figure) {
     if (!figure.is_number) return PutPlain(key, figure.word);
-    Key(key);
+    Begin(key);
     AppendReal(figure.number, *out_);
-    *out_ += '"';
   }
 
   void PutMessages(const TableRow& compared) {
@@ -238,9 +300,8 @@ class Writer {
       text_ += '"';
     }
     text_ += ']';
-    Key("Err_message");
-    out_->pop_back();
-    AppendJsonText(text_, *out_);
+    Begin(Key::kMessages);
+    AppendJsonEscaped(text_, *out_);
   }
 
   const StepTable& table_;
@@ -249,14 +310,29 @@ class Writer {
   const StepTable* const golden_;
   std::string* out_ = nullptr;
   std::string text_;
-  bool first_ = true;
 };
 
 }  // namespace
 
-void WriteNodeRows(const StepTable& table, const Entry& entry, bool checksums, const std::vector<TableRow>& compared,
-                   StepTable::Mode mode, const StepTable* golden, NodeRows& out) {
-  Writer(table, checksums, mode, golden).Write(entry, compared, out);
+// SQLite's parser takes some 20 calls inside each other, so it is done in two steps.
+std::string UnpackedSql(std::string_view column, std::string_view name) {
+  const auto unpack = [](std::string sql, size_t from, size_t to) {
+    for (size_t key = from; key < to; ++key) {
+      sql = Cat("replace(", sql, ", char(", key, "), '", key <= static_cast<size_t>(Key::kOnlyValue) ? "\":{" : "\",",
+                "\"", kKeys[key], "\":\"')");
+    }
+    return sql;
+  };
+  constexpr size_t kHalf = kKeys.size() / 2;
+  return Cat("(SELECT ", unpack("half", kHalf, kKeys.size()), " FROM (SELECT ",
+             unpack(Cat("replace(", column, ", char(1), ", name, ")"), static_cast<size_t>(Key::kType), kHalf),
+             " AS half))");
+}
+
+void WriteNodeRows(const StepTable& table, std::string_view node, const Entry& entry, bool checksums,
+                   const std::vector<TableRow>& compared, StepTable::Mode mode, const StepTable* golden,
+                   NodeRows& out) {
+  Writer(table, checksums, mode, golden).Write(node, entry, compared, out);
 }
 
 }  // namespace msprobe::server

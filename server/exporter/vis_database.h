@@ -11,9 +11,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-
-struct sqlite3;
-struct sqlite3_stmt;
+#include "server/exporter/sqlite_file.h"
 
 namespace msprobe::server {
 
@@ -30,12 +28,13 @@ struct VisNode {
   std::optional<double> precision;  // 0 (pass), 0.5 (warning), 1 (error); nothing: not compared
   std::string_view overflow;        // "medium", "high", "critical"; empty: none
   uint32_t micro_step = 0;
-  std::string_view match_json;            // names from the root to the partner
+  std::optional<int64_t> match_path;      // VisDatabase.AddPath, of the partner's parent; nothing: it has no partner
+  std::string_view match;                 // the partner's name
   std::string_view stack;                 // VisDatabase::AddStack
   std::string_view merge_json;            // how ranks were merged; empty: they were not
   std::string_view partners_json = "{}";  // communications of other ranks
-  std::string_view inputs_json;
-  std::string_view outputs_json;
+  std::string_view inputs;                // packed (NodeRows)
+  std::string_view outputs;
   std::string_view tensor_directory;  // empty: there is none
 };
 
@@ -52,18 +51,19 @@ struct VisConfig {
 };
 
 // A graph database, as the graph plugins of TensorBoard read it: one SQLite file with tb_nodes, tb_stack and tb_config,
-// in WAL mode. Rows go to the file as they come; the memory used does not depend on their number.
+// in WAL mode. It appears at Finish; memory, errors and threads are SqliteFile's.
 //
-// The file must not exist. It is usable after Finish only; without it, whoever made it removes it.
-// Threads: one. Errors name the file: ResourceExhausted, the disk is full; Internal, anything else.
+// tb_nodes is a view, which can be read and updated as the table of mindstudio-probe's databases: the rows beneath it,
+// in `nodes`, have their JSON packed (NodeRows), and the path to a partner's parent, once, in `paths`.
 class VisDatabase {
  public:
   static absl::StatusOr<std::unique_ptr<VisDatabase>> Create(std::string path);
-  ~VisDatabase();
 
   absl::Status AddNode(const VisNode& node);
   // Keeps a stack once, whoever has it. Gives what VisNode.stack takes.
   absl::StatusOr<std::string> AddStack(const std::vector<std::string>& lines);
+  // Keeps the names from the root to a node once; no names are the root's parent. Gives what VisNode.match_path takes.
+  absl::StatusOr<int64_t> AddPath(const std::vector<std::string_view>& names);
   // Changes VisNode.partners_json of a node that was added.
   absl::Status SetPartners(std::string_view side, uint32_t step, uint32_t rank, std::string_view name,
                            std::string_view partners_json);
@@ -71,23 +71,18 @@ class VisDatabase {
   absl::Status Finish(const VisConfig& config);
 
  private:
-  VisDatabase(std::string path, sqlite3* connection) : path_(std::move(path)), connection_(connection) {}
+  explicit VisDatabase(std::unique_ptr<SqliteFile> file) : file_(std::move(file)) {}
 
-  absl::Status Run(const char* sql);
-  absl::StatusOr<sqlite3_stmt*> Prepare(const char* sql);
-  absl::Status Step(sqlite3_stmt* statement);
-  absl::Status Error(int code) const;
-
-  const std::string path_;
-  sqlite3* connection_;
-  sqlite3_stmt* node_ = nullptr;
-  sqlite3_stmt* stack_ = nullptr;
-  absl::flat_hash_set<uint64_t> stacks_;  // hashes of those that are in the file
+  const std::unique_ptr<SqliteFile> file_;
+  // Hashes of those that are in the file.
+  absl::flat_hash_set<uint64_t> stacks_;
+  absl::flat_hash_set<uint64_t> paths_;
   std::string id_;
-  std::string graph_;
+  std::string match_;
 };
 
-// Appends a text as JSON.
+// Appends a text as JSON; without its quotes.
 void AppendJsonText(std::string_view text, std::string& out);
+void AppendJsonEscaped(std::string_view text, std::string& out);
 
 }  // namespace msprobe::server

@@ -46,16 +46,12 @@ absl::StatusOr<Side> MakeSide(const VisSide& given, bool overflow, std::string_v
               {}};
 }
 
-// The names from the root to a node, as JSON.
-void AppendPath(const StepGraph& graph, int32_t node, std::string& out) {
+// The names from the root to a node; of -1, the root's parent, none.
+std::vector<std::string_view> PathTo(const StepGraph& graph, int32_t node) {
   std::vector<std::string_view> names;
   for (; node >= 0; node = graph.node(node).parent) names.push_back(graph.node(node).name);
-  out += '[';
-  for (size_t i = names.size(); i-- > 0;) {
-    AppendJsonText(names[i], out);
-    if (i > 0) out += ',';
-  }
-  out += ']';
+  std::reverse(names.begin(), names.end());
+  return names;
 }
 
 // Calls that give memory without writing to it say nothing, whatever comparing says: pass, and in mode checksum error.
@@ -136,7 +132,8 @@ class SideWriter {
         partners_(partners),
         compared_(compared),
         checksums_(checksums),
-        communications_(communications) {}
+        communications_(communications),
+        paths_(other == nullptr ? 0 : other->graph.nodes().size() + 1) {}
 
   absl::Status Write(VisNode head) {
     const StepGraph& graph = side_.graph;
@@ -151,7 +148,7 @@ class SideWriter {
       head.parent = node.parent < 0 ? std::string_view() : graph.node(node.parent).name;
       head.children_json = Children(node);
       head.micro_step = node.micro_step;
-      head.match_json = Match(number);
+      if (absl::Status status = Match(number, head); !status.ok()) return status;
       head.merge_json = Notes(number);
       auto stack = Stack(node.stack);
       if (!stack.ok()) return stack.status();
@@ -164,11 +161,11 @@ class SideWriter {
       if (compared_ != nullptr) {
         head.precision = precisions[static_cast<size_t>(number)] = Precision(number, precisions);
       }
-      WriteNodeRows(side_.table, has_entry ? side_.table.entries[static_cast<size_t>(node.entry)] : nothing, checksums_,
-                    rows_, compared_ == nullptr ? StepTable::Mode::kStatistics : compared_->mode(),
+      WriteNodeRows(side_.table, node.name, has_entry ? side_.table.entries[static_cast<size_t>(node.entry)] : nothing,
+                    checksums_, rows_, compared_ == nullptr ? StepTable::Mode::kStatistics : compared_->mode(),
                     other_ == nullptr ? nullptr : &other_->table, texts_);
-      head.inputs_json = texts_.inputs;
-      head.outputs_json = texts_.outputs;
+      head.inputs = texts_.inputs;
+      head.outputs = texts_.outputs;
       if (absl::Status status = database_.AddNode(head); !status.ok()) return status;
       if (has_entry && side_.notes == nullptr && head.name.starts_with("Distributed.")) AddCommunication(head, node);
     }
@@ -198,15 +195,20 @@ class SideWriter {
     return children_;
   }
 
-  std::string_view Match(int32_t node) {
-    match_.clear();
+  absl::Status Match(int32_t node, VisNode& head) {
     const int32_t partner = partners_ == nullptr ? -1 : (*partners_)[static_cast<size_t>(node)];
-    if (partner < 0) {
-      match_ += "[]";
-    } else {
-      AppendPath(other_->graph, partner, match_);
+    head.match_path.reset();
+    if (partner < 0) return absl::OkStatus();
+    head.match = other_->graph.node(partner).name;
+    const int32_t parent = other_->graph.node(partner).parent;
+    std::optional<int64_t>& path = paths_[static_cast<size_t>(parent + 1)];
+    if (!path) {
+      auto added = database_.AddPath(PathTo(other_->graph, parent));
+      if (!added.ok()) return added.status();
+      path = *added;
     }
-    return match_;
+    head.match_path = path;
+    return absl::OkStatus();
   }
 
   std::string_view Notes(int32_t node) {
@@ -255,8 +257,8 @@ class SideWriter {
   const MindstudioNodes* const compared_;
   const bool checksums_;
   CommunicationPartners& communications_;
+  std::vector<std::optional<int64_t>> paths_;  // VisNode.match_path, by the other side's node plus one
   std::string children_;
-  std::string match_;
   std::string notes_;
   std::vector<TableRow> rows_;
   NodeRows texts_;

@@ -46,7 +46,6 @@ struct VisSide {
 // Threads: one.
 class VisExport {
  public:
-  // The file must not exist; see VisDatabase.
   static absl::StatusOr<std::unique_ptr<VisExport>> Begin(std::string path, VisOptions options);
 
   // A step of a rank; each comes once. Either every step has a golden side or none has (source null).

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/analysis.pb.h"
+#include "msprobe/v1/check.pb.h"
 #include "server/analysis/series/layer_map.h"
 #include "server/analysis/table/table_layouts.h"
 #include "server/query/query_context.h"
@@ -42,8 +43,12 @@ absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request
                   const std::function<bool()>& cancelled, const Send<v1::FindResponse>& send);
 absl::Status Graph(const AnalysisContext& context, const v1::GraphRequest& request,
                    const std::function<bool()>& cancelled, const Send<v1::GraphResponse>& send);
+absl::Status WriteTrendDatabase(const AnalysisContext& context, const v1::TrendDatabaseRequest& request,
+                                const std::function<bool()>& cancelled, const Send<v1::TrendDatabaseResponse>& send);
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response);
+absl::Status Measure(const Receive<v1::MeasureRequest>& receive, const Send<v1::MeasureResponse>& send);
+absl::Status Judge(const v1::JudgeRequest& request, v1::JudgeResponse& response);
 
 // A question that only the web page asks.
 struct LayerMapRequest : LayerMapQuestion {

@@ -67,10 +67,28 @@ grpc::Status AnalysisService::Graph(grpc::ServerContext* call, const v1::GraphRe
   return Stream("graph", server::Graph, call, *request, writer);
 }
 
+grpc::Status AnalysisService::TrendDatabase(grpc::ServerContext* call, const v1::TrendDatabaseRequest* request,
+                                            grpc::ServerWriter<v1::TrendDatabaseResponse>* writer) {
+  return Stream("trend_database", server::WriteTrendDatabase, call, *request, writer);
+}
+
 grpc::Status AnalysisService::PreviewTensor(grpc::ServerContext* call, const v1::PreviewTensorRequest* request,
                                             v1::TensorPreview* response) {
   return Answer("preview_tensor", call,
                 [&](const AnalysisContext& context) { return server::PreviewTensor(context, *request, *response); });
+}
+
+grpc::Status AnalysisService::Measure(grpc::ServerContext* call,
+                                      grpc::ServerReaderWriter<v1::MeasureResponse, v1::MeasureRequest>* stream) {
+  return Answer("measure", call, [&](const AnalysisContext&) {
+    return server::Measure([stream](v1::MeasureRequest& request) { return stream->Read(&request); },
+                           [stream](const v1::MeasureResponse& response) { return stream->Write(response); });
+  });
+}
+
+grpc::Status AnalysisService::Judge(grpc::ServerContext* call, const v1::JudgeRequest* request,
+                                    v1::JudgeResponse* response) {
+  return Answer("judge", call, [&](const AnalysisContext&) { return server::Judge(*request, *response); });
 }
 
 }  // namespace msprobe::server

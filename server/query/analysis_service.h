@@ -33,8 +33,13 @@ class AnalysisService final : public v1::Analysis::Service {
                     grpc::ServerWriter<v1::FindResponse>* writer) override;
   grpc::Status Graph(grpc::ServerContext* call, const v1::GraphRequest* request,
                      grpc::ServerWriter<v1::GraphResponse>* writer) override;
+  grpc::Status TrendDatabase(grpc::ServerContext* call, const v1::TrendDatabaseRequest* request,
+                             grpc::ServerWriter<v1::TrendDatabaseResponse>* writer) override;
   grpc::Status PreviewTensor(grpc::ServerContext* call, const v1::PreviewTensorRequest* request,
                              v1::TensorPreview* response) override;
+  grpc::Status Measure(grpc::ServerContext* call,
+                       grpc::ServerReaderWriter<v1::MeasureResponse, v1::MeasureRequest>* stream) override;
+  grpc::Status Judge(grpc::ServerContext* call, const v1::JudgeRequest* request, v1::JudgeResponse* response) override;
 
  private:
   template <typename Request, typename Response>

@@ -44,6 +44,16 @@ v1::Divergence Message(const Divergence& found, const StepPair& steps, const Pla
     for (const std::string& line : side.stacks[static_cast<size_t>(entry.stack)]) message.add_stack(line);
   }
   message.set_collectives_before(found.collectives_before);
+  for (int32_t passed : found.path) message.add_path(std::string(target.entries[static_cast<size_t>(passed)].name));
+  if (found.culprit_row == kNoRow) return message;
+  const Row& culprit = target.rows[static_cast<size_t>(found.culprit_row)];
+  if (culprit.edge == EdgeKind::kUnknown) return message;
+  v1::Edge& edge = *message.mutable_edge();
+  edge.set_kind(static_cast<v1::EdgeKind>(culprit.edge));
+  if (culprit.producer < 0) return message;
+  const auto producer = static_cast<uint32_t>(culprit.producer);
+  edge.set_record(std::string(target.entries[target.EntryOf(producer)].name));
+  edge.set_tensor(std::string(target.rows[producer].name));
   return message;
 }
 

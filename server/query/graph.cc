@@ -1,15 +1,8 @@
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -18,57 +11,13 @@
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/opened_source.h"
+#include "server/query/rank_numbers.h"
+#include "server/query/spool_directory.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr DumpReading kReading{.stacks = true, .construct = true, .calls = true};
-
-// A directory for a file in the making, gone with this object.
-class ScratchDirectory {
- public:
-  static absl::StatusOr<ScratchDirectory> Make(const std::string& parent) {
-    std::error_code error;
-    std::filesystem::create_directories(parent, error);
-    std::string pattern = Cat(parent, "/graph-XXXXXX");
-    if (mkdtemp(pattern.data()) == nullptr) {
-      return absl::ResourceExhaustedError(
-          Cat("cannot write to ", parent, ": ", std::generic_category().message(errno)));
-    }
-    return ScratchDirectory(std::move(pattern));
-  }
-  ScratchDirectory(ScratchDirectory&& other) noexcept : path_(std::exchange(other.path_, {})) {}
-  ~ScratchDirectory() {
-    std::error_code error;
-    if (!path_.empty()) std::filesystem::remove_all(path_, error);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  explicit ScratchDirectory(std::string path) : path_(std::move(path)) {}
-
-  std::string path_;
-};
-
-// Processes that never had a rank count on from 0, since a graph database numbers ranks only.
-class RankNumbers {
- public:
-  explicit RankNumbers(const std::vector<StepTables::Place>& places) {
-    for (const StepTables::Place& place : places) {
-      if (place.second.first == v1::Rank::RANK) numbers_[place.second] = place.second.second;
-    }
-    uint32_t next = 0;
-    for (const auto& [rank, number] : numbers_) next = std::max(next, number + 1);
-    for (const StepTables::Place& place : places) {
-      if (numbers_.try_emplace(place.second, next).second) ++next;
-    }
-  }
-  uint32_t Of(const StepTables::Place& place) const { return numbers_.at(place.second); }
-
- private:
-  std::map<decltype(StepTables::Place::second), uint32_t> numbers_;
-};
 
 class GraphFile {
  public:
@@ -81,7 +30,7 @@ class GraphFile {
       return absl::InvalidArgumentError("a graph has all nodes of its steps: leave out the name");
     }
     if (absl::Status status = Open(); !status.ok()) return status;
-    auto scratch = ScratchDirectory::Make(context_.spool_directory);
+    auto scratch = SpoolDirectory::Make(context_.spool_directory, "graph");
     if (!scratch.ok()) return scratch.status();
     const std::string path = Cat(scratch->path(), "/graph.vis.db");
     if (absl::Status status = Write(path); !status.ok()) return status;
@@ -315,17 +264,11 @@ class GraphFile {
   }
 
   absl::Status SendFile(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
     v1::GraphResponse response;
-    std::string& content = *response.mutable_content();
-    for (;;) {
-      content.resize(kChunkBytes);
-      file.read(content.data(), static_cast<std::streamsize>(content.size()));
-      content.resize(static_cast<size_t>(file.gcount()));
-      if (content.empty()) break;
-      if (!send_(response)) return PeerGone();
-    }
-    return file.bad() ? absl::InternalError(Cat(path, " cannot be read")) : absl::OkStatus();
+    return ForEachPart(path, [&](std::string_view part) {
+      response.set_content(part.data(), part.size());
+      return send_(response) ? absl::OkStatus() : PeerGone();
+    });
   }
 
   const AnalysisContext& context_;

@@ -17,10 +17,13 @@
 
 namespace msprobe::server {
 
+class ModelGraphs;
+
 // The parts of the server that an answer may use: the handlers of the RPCs, never the store itself.
 struct WebContext {
   QueryContext query;
   AnalysisContext analysis;
+  ModelGraphs* graphs = nullptr;                        // that were asked for before
   std::function<bool()> cancelled;                      // may be called from any thread
   std::function<bool(size_t done, size_t total)> tell;  // reports progress in steps; false: nobody listens any more
 };
@@ -35,6 +38,9 @@ absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, Js
 absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerHistogram(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerGraphSearch(const WebContext& context, const WebQuery& query, JsonWriter& json);
 
 struct WebQuestion {
   std::string_view name;  // its path is /api/NAME

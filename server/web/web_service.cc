@@ -19,6 +19,9 @@ constexpr auto kQuestions = std::to_array<WebQuestion>({
     {"origins", AnswerOrigins},
     {"trend", AnswerTrend},
     {"record", AnswerRecord},
+    {"histogram", AnswerHistogram},
+    {"graph", AnswerGraph},
+    {"graph_search", AnswerGraphSearch},
 });
 
 int HttpStatusOf(absl::StatusCode code) {
@@ -160,7 +163,7 @@ void WebService::Work(const WebQuestion& question, const WebQuery& query, HttpSt
   Activity::Scope busy(query_.activity);
   const absl::Time began = now_();
   MissingShards missing;
-  WebContext context{query_, analysis_, nullptr, nullptr};
+  WebContext context{query_, analysis_, &graphs_, nullptr, nullptr};
   context.query.missing = &missing;
   context.analysis.missing = &missing;
   const auto late = [&] { return now_() - began > kLongest; };

@@ -15,6 +15,7 @@
 #include "server/query/analysis_context.h"
 #include "server/query/query_context.h"
 #include "server/web/http_server.h"
+#include "server/web/model_graphs.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -55,6 +56,7 @@ class WebService {
   Tokens* const tokens_;
   RefusalLog* const refusals_;
   const std::function<absl::Time()> now_;
+  ModelGraphs graphs_;
   absl::Mutex mu_;
   std::map<std::string, int> under_way_ ABSL_GUARDED_BY(mu_);  // questions by caller
   int all_under_way_ ABSL_GUARDED_BY(mu_) = 0;

@@ -98,7 +98,7 @@ TEST_F(WebServiceTest, ThePageAndItsFilesAreHereAndNothingElse) {
 
 TEST_F(WebServiceTest, ThePageLoadsNothingFromElsewhereAndHasNoInlineScript) {
   for (const char* path : {"/", "/app.js", "/server.js", "/heat_map.js", "/pictures.js", "/record.js", "/text.js",
-                           "/style.css", "/icon.svg"}) {
+                           "/graph.js", "/graph_view.js", "/histogram.js", "/style.css", "/icon.svg"}) {
     const std::string text = Get(path).body;
     EXPECT_FALSE(text.empty()) << path;
     std::string_view rest = text;
@@ -144,6 +144,54 @@ TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
   EXPECT_THAT(record, AllOf(HasSubstr("\"full_name\":\"Torch.div.0.forward\""), Not(HasSubstr("Torch.add"))));
 }
 
+TEST_F(WebServiceTest, TheGraphBeginsWithTheWayToWhereTheTroubleBegan) {
+  const std::string text = Ask("graph", Of({}));
+  EXPECT_THAT(text, AllOf(HasSubstr("\"step\":1,\"steps\":2"), HasSubstr("\"first_name\":\"Torch.div.0.forward\""),
+                          HasSubstr("\"open\":["), HasSubstr("\"Apis_Between_Modules.0\""),
+                          HasSubstr("\"Torch.add.0.forward\",\".output.0\""), HasSubstr("\"NaN\"]")));
+  const std::string closed = Ask("graph", Of({{"step", "1"}, {"open", "0"}}));
+  EXPECT_THAT(closed, AllOf(HasSubstr("\"Apis_Between_Modules.0\""), Not(HasSubstr("\"Torch.add.0.forward\",\""))));
+  EXPECT_THAT(Ask("graph", Of({{"step", "0"}, {"open", "0"}, {"show", "Torch.add.0.forward"}})),
+              AllOf(HasSubstr("\"step\":0"), HasSubstr("\"Torch.add.0.forward\",\""), HasSubstr("\"first\":-1")));
+}
+
+TEST_F(WebServiceTest, TheGraphOfTwoRunsHasVerdictsOnBothSides) {
+  ScriptedAgent agent("b", "other");
+  agent.Call(0, "add", 2).Call(0, "div", 1).StepEnd(0).Call(1, "add", -3).Call(1, "div", 4).StepEnd(1).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  for (const char* side : {"target", "golden"}) {
+    const std::string text = Ask("graph", Of({{"golden", "other"}, {"step", "1"}, {"side", side}}));
+    EXPECT_THAT(text, AllOf(HasSubstr("\"compared\":true"), HasSubstr("\"first_name\":\"Torch.div.0.forward\""),
+                            HasSubstr("\"blame\":\"input\"")))
+        << side;
+  }
+  const std::string same = Ask("graph", Of({{"golden", "other"}, {"step", "0"}}));
+  EXPECT_THAT(same, AllOf(HasSubstr("\"compared\":true"), HasSubstr("\"first\":-1"), HasSubstr("\"blame\":\"\"")));
+}
+
+TEST_F(WebServiceTest, ASearchOfTheGraphTellsTheWorstFirst) {
+  const std::string text = Ask("graph_search", Of({{"step", "1"}, {"text", "TORCH."}}));
+  EXPECT_THAT(text, HasSubstr("\"found\":2"));
+  EXPECT_LT(text.find("Torch.div.0.forward\",3"), text.find("Torch.add.0.forward\",0")) << text;
+  EXPECT_THAT(Ask("graph_search", Of({{"text", "nowhere"}})), HasSubstr("{\"found\":0,\"nodes\":[]}"));
+}
+
+TEST_F(WebServiceTest, AGraphGrowsWithItsStep) {
+  ScriptedAgent agent("c", "live");
+  auto session = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(session.ok());
+  ASSERT_TRUE((*session)->Apply(agent.Call(0, "add", 2).Take()).ok());
+  const Parameters live = {{"run", "live"}, {"rank", "rank0"}};
+  EXPECT_THAT(Ask("graph", live), AllOf(HasSubstr("Torch.add.0.forward"), Not(HasSubstr("Torch.div.0.forward"))));
+  ASSERT_TRUE((*session)->Apply(agent.Call(0, "div", 2).Take()).ok());
+  EXPECT_THAT(Ask("graph", live), HasSubstr("Torch.div.0.forward"));
+}
+
+TEST_F(WebServiceTest, AHistogramNeedsTheContentOfATensor) {
+  EXPECT_THAT(Ask("histogram", Of({{"step", "0"}, {"tensor", "Torch.add.0.forward.output.0"}})),
+              AllOf(HasSubstr("was not captured"), HasSubstr("\"status\":404")));
+}
+
 TEST_F(WebServiceTest, WhatIsWrongIsNamed) {
   for (const auto& [what, query, status, words] :
        {std::tuple<std::string, Parameters, int, std::string>{"overflow", {}, 400, "run is missing"},
@@ -152,6 +200,17 @@ TEST_F(WebServiceTest, WhatIsWrongIsNamed) {
         {"heat_map", {{"run", "job"}, {"tensors", "*"}, {"rank", "3"}}, 400, "rank=3"},
         {"heat_map", Of({{"tensors", "*"}, {"columns", "x"}}), 400, "columns=x"},
         {"trend", {{"run", "job"}, {"tensor", "*"}, {"rank", "rank0"}, {"statistic", "mode"}}, 400, "statistic=mode"},
+        {"graph", Of({{"step", "7"}}), 404, "there is no step 7 of this rank; there are 2, from 0 to 1"},
+        {"graph", {{"run", "job"}, {"rank", "rank5"}}, 404, "no step of this rank"},
+        {"graph", Of({{"open", "1.x"}}), 400, "open=x is no number of a call of this graph"},
+        {"graph", Of({{"open", "99"}}), 400, "open=99"},
+        {"graph", Of({{"show", "Torch.none"}}), 404, "no call \\\"Torch.none\\\""},
+        {"graph", Of({{"side", "left"}}), 400, "side=left"},
+        {"graph", Of({{"side", "golden"}}), 400, "needs the parameter golden"},
+        {"graph", Of({{"golden", "none"}}), 404, "none"},
+        {"graph", Of({{"wide", "-1"}}), 400, "wide=-1"},
+        {"graph_search", Of({}), 400, "text is missing"},
+        {"histogram", Of({{"tensor", "x"}}), 400, "step is missing"},
         {"record", Of({{"name", "x"}}), 400, "step is missing"},
         {"record", Of({{"name", "x"}, {"step", "7"}}), 404, "7"}}) {
     const std::string text = Ask(what, query);

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs every benchmark: the cost of capture (overhead.py), many ranks on one server (load.py), comparisons
-(compare.py), probes in compiled models (graph.py), and the microbenchmarks.
+(compare.py), probes in compiled models (graph.py), trend databases (trend_database.py), the graph on the page (page.py), and
+the microbenchmarks.
 
 bench.py                  all of it, beside mindstudio-probe; 45 minutes. Writes docs/overhead.md, docs/load.md and
                           docs/figures/
 bench.py --pairs 10       fewer pairs of steps a row
-bench.py --only micro     one part: overhead, load, compare, graph or micro
+bench.py --only micro     one part: overhead, load, compare, graph, trend_database, page or micro
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PARTS = ("overhead", "load", "compare", "graph", "micro")
+PARTS = ("overhead", "load", "compare", "graph", "trend_database", "page", "micro")
 MICRO_SECONDS = 300
 
 
@@ -46,6 +47,7 @@ def main() -> None:
                 "overhead": ["--write", "--pairs", str(options.pairs)],
                 "load": ["--write"],
                 "compare": ["--write"],
+                "page": ["--write"],
             }.get(part, [])
             code = subprocess.run([sys.executable, str(HERE / f"{part}.py"), *more], check=False).returncode
         if code != 0:

@@ -2,12 +2,11 @@
 docs/compatibility.md."""
 
 import json
-import pathlib
-import sqlite3
 import sys
 
 import parallel_dumps
 import pytest
+from graph_databases import NO_FORWARD, SIDES, ours, rows, same_rows, theirs
 from harness.processes import run
 from test_compare import binary  # noqa: F401
 
@@ -31,44 +30,7 @@ LAYOUTS = {
     "both": (4, 2, 2, False),
     "data": (4, 2, 1, True),
 }
-SIDES = (("target", 0.25), ("golden", 0.0))
 JSON = ("sub_nodes", "matched_node_link", "matched_distributed", "input_data", "output_data", "stack_info")
-NO_FORWARD = "This backward node cannot find the forward node and cannot retrieve stack information."
-
-
-def ours(target, golden, out, options, binary):  # noqa: F811
-    program = "from msprobe_client.compat.legacy import main; main()"
-    sides = ["-tp", target, *(["-gp", golden] if golden else [])]
-    run(
-        [sys.executable, "-c", program, "graph_visualize", *sides, "-o", out, *options],
-        MSPROBE_SERVER_BINARY=binary,
-        timeout=120,
-    )
-    return only(out)
-
-
-def theirs(target, golden, out, options, python):
-    sides = ["-tp", target, *(["-gp", golden] if golden else [])]
-    run(
-        [pathlib.Path(python).parent / "msprobe", "graph_visualize", *sides, "-o", out, *options],
-        PYTHONPATH=None,
-        OMP_NUM_THREADS=1,
-        timeout=240,
-    )
-    return only(out)
-
-
-def only(directory):
-    (path,) = directory.glob("*.vis.db")
-    return path
-
-
-def rows(path, sql):
-    connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
-    try:
-        return connection.execute(sql).fetchall()
-    finally:
-        connection.close()
 
 
 def contents(path):
@@ -80,24 +42,6 @@ def contents(path):
 
 def read(cell):
     return json.loads(cell) if cell else []
-
-
-def same_rows(ours, theirs, where):
-    """`graph-values`: None alone has no more to say than null."""
-    assert list(ours) == list(theirs), where
-    for name, row in ours.items():
-        other = theirs[name]
-        if other == {"value": "null"}:
-            assert row.get("Max") in (None, "null"), (where, name)
-            continue
-        if "group_ranks" in other:  # `graph-values`, of a process group
-            assert (row["type"], row["value"]) == (other["type"], other["group_ranks"]), (where, name)
-            continue
-        distance = row.pop("EucDist", "0"), other.pop("EucDist", "0")
-        if distance[0] != distance[1]:  # `euclidean-distance`
-            assert float(distance[0]) == pytest.approx(float(distance[1]), rel=1e-13), (where, name)
-        # `graph-infinities`: without the tab that keeps a spreadsheet from taking them for names.
-        assert row == {key: value.removesuffix("\t") for key, value in other.items()}, (where, name)
 
 
 @pytest.mark.timeout(400)
@@ -182,8 +126,9 @@ def test_step_and_rank_are_those_of_the_path(binary, tmp_path):  # noqa: F811
     root = parallel_dumps.write(tmp_path / "dump", 2, 2, 1, steps=2)
     here = ours(root / "step1" / "rank1", None, tmp_path / "out", (), binary)
     assert rows(here, "select distinct step, rank from tb_nodes") == [(1, 1)]  # `graph-place`
-    columns = rows(here, "select name from pragma_index_info('index6')")
-    assert ("matched_node_link",) not in columns  # `graph-index`
+    assert rows(here, "select type from sqlite_master where name = 'tb_nodes'") == [("view",)]  # `graph-packed`
+    indexes = dict(rows(here, "select name, sql from sqlite_master where type = 'index'"))
+    assert "WHERE modified = 1" in indexes["index6"] and "index5" not in indexes  # `graph-index`
 
 
 def test_calls_without_their_parents_are_shown(binary, tmp_path):  # noqa: F811

@@ -23,6 +23,7 @@ ENDS = {
     "msprobe-client compare dump_a dump_b": 1,
     "msprobe-client first-divergence": 1,
     "msprobe-client overflow": 1,
+    "msprobe-client check tuesday --device recorded": 1,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,

@@ -11,6 +11,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from harness import browser
 from harness.dumps import write_config
 from harness.processes import REPOSITORY, external_server, free_port, run
 
@@ -25,14 +26,8 @@ SUMMARY = re.compile(r"\d+ layers, \d+ tensors in ")
 
 @pytest.fixture(scope="module")
 def chromium():
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.skip("chromium is not here: Debian package chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="make test-operate installs it")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
+    with browser.chromium() as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

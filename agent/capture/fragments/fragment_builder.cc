@@ -117,6 +117,10 @@ void FragmentBuilder::Start(std::string_view name, core::RecordKind kind, core::
   floats_.clear();
   booleans_.clear();
   texts_.clear();
+  producers_.clear();
+  outputs_.clear();
+  kind_ = kind;
+  depth_ = 0;
   signature_.push_back(static_cast<char>(kind));
   signature_.push_back(static_cast<char>(direction));
   Number(pass);
@@ -133,14 +137,33 @@ void FragmentBuilder::Text(std::string_view text) {
   signature_.append(text);
 }
 
+FragmentBuilder::Role FragmentBuilder::RoleOf(std::string_view key) const {
+  if (kind_ == core::RecordKind::kDebug) return Role::kOther;
+  if (kind_ == core::RecordKind::kParametersGrad || key == "output") return Role::kOutput;
+  return key.starts_with("input") ? Role::kInput : Role::kOther;
+}
+
 void FragmentBuilder::Key(std::string_view key) {
+  if (depth_ == 0) role_ = RoleOf(key);
   signature_.push_back(kKey);
   Text(key);
 }
 
-void FragmentBuilder::BeginList() { signature_.push_back(kBeginList); }
-void FragmentBuilder::BeginDict() { signature_.push_back(kBeginDict); }
-void FragmentBuilder::End() { signature_.push_back(kEnd); }
+void FragmentBuilder::BeginList() {
+  ++depth_;
+  signature_.push_back(kBeginList);
+}
+
+void FragmentBuilder::BeginDict() {
+  ++depth_;
+  signature_.push_back(kBeginDict);
+}
+
+void FragmentBuilder::End() {
+  --depth_;
+  signature_.push_back(kEnd);
+}
+
 void FragmentBuilder::None() { signature_.push_back(kNone); }
 
 void FragmentBuilder::Boolean(bool value) {
@@ -177,6 +200,10 @@ void FragmentBuilder::Tensor(const TensorReading& reading) {
   Text(reading.device);
   Text(reading.dtype_name);
   Text(reading.attributes_json);
+  if (role_ == Role::kOutput && reading.identity.storage.get() != nullptr) {
+    outputs_.push_back({reading.identity, reading.sight.time, static_cast<uint32_t>(leaves_.size())});
+  }
+  producers_.push_back(role_ == Role::kInput ? reading.sight.producer : Producer());
   leaves_.push_back(reading.leaf);
   dims_.insert(dims_.end(), reading.shape.begin(), reading.shape.end());
   ranks_.push_back(static_cast<uint32_t>(reading.shape.size()));
@@ -198,11 +225,26 @@ core::Structure FragmentBuilder::BuildStructure() const {
   return structure;
 }
 
+namespace {
+
+// Unknown where the edge is too long for its fields.
+core::Edge EdgeTo(const Producer& producer, uint64_t ordinal) {
+  core::Edge edge{.kind = producer.kind};
+  if (!edge.names_producer()) return edge;
+  const auto distance = static_cast<int64_t>(ordinal - producer.ordinal);
+  edge.leaf = static_cast<uint16_t>(producer.leaf);
+  edge.distance = static_cast<int32_t>(distance);
+  return edge.leaf == producer.leaf && edge.distance == distance ? edge : core::Edge();
+}
+
+}  // namespace
+
 void FragmentBuilder::Fill(core::Fragment& fragment) {
   size_t begin = 0;
   for (size_t i = 0; i < leaves_.size(); ++i) {
     leaves_[i].shape = std::span<const int64_t>(dims_.data() + begin, ranks_[i]);
     begin += ranks_[i];
+    leaves_[i].edge = EdgeTo(producers_[i], fragment.ordinal);
   }
   strings_.assign(texts_.begin(), texts_.end());
   fragment.leaves = leaves_;

@@ -44,18 +44,37 @@ class FragmentBuilder {
   std::span<const core::Leaf> leaves() const { return leaves_; }
   void DropPayloads();
 
-  // Sets the columns of `fragment`, which borrows them until the next Start.
+  // The tensors that the record gives out: those under "output", and gradients of parameters. Forgotten by the next
+  // Start.
+  struct Output {
+    TensorIdentity identity;
+    uint64_t time = 0;  // Producers::Sight
+    uint32_t leaf = 0;  // its number among the fragment's
+  };
+  std::span<const Output> outputs() const { return outputs_; }
+  void ForgetOutputs() { outputs_.clear(); }
+
+  // Sets the columns of `fragment`, which borrows them until the next Start. Its ordinal is set.
   void Fill(core::Fragment& fragment);
 
  private:
   void Number(uint32_t number);
   void Text(std::string_view text);
 
+  // What the fields under one key of the record are to it.
+  enum class Role : uint8_t { kInput, kOutput, kOther };
+  Role RoleOf(std::string_view key) const;
+
   std::string signature_;
   size_t header_size_ = 0;
+  core::RecordKind kind_ = core::RecordKind::kApi;
+  int depth_ = 0;  // lists and dicts that are open
+  Role role_ = Role::kOther;
   std::vector<core::Leaf> leaves_;
   std::vector<int64_t> dims_;
   std::vector<uint32_t> ranks_;  // of leaves_
+  std::vector<Producer> producers_;  // of leaves_
+  std::vector<Output> outputs_;
   std::vector<int64_t> integers_;
   std::vector<double> floats_;
   std::vector<char> booleans_;

@@ -49,6 +49,11 @@ void FragmentEmitter::EmitFragment(const OpenRecord& record, FragmentBuilder& bu
   fragment.thread = record.thread;
   builder.Fill(fragment);
   session_.Emit(fragment);
+  if (producers_ == nullptr || (flags & core::kExit) == 0) return;
+  for (const FragmentBuilder::Output& output : builder.outputs()) {
+    producers_->Add(output.identity, output.time, {.ordinal = record.ordinal, .leaf = output.leaf}, record.begun);
+  }
+  builder.ForgetOutputs();
 }
 
 void FragmentEmitter::EmitConstructOnly(const OpenRecord& record, core::StackId stack) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "agent/capture/compare/diff_check.h"
+#include "agent/capture/edges/producers.h"
 #include "agent/capture/fragments/fragment_builder.h"
 #include "agent/capture/fragments/structure_ids.h"
 #include "agent/capture/open_record.h"
@@ -19,8 +20,15 @@ namespace msprobe::capture {
 class FragmentEmitter {
  public:
   // All outlive this. diff_check: null without bench_path.
-  FragmentEmitter(core::Session* session, StepState* step, RecordOpener* opener, DiffCheck* diff_check)
-      : session_(*session), step_(*step), opener_(*opener), diff_check_(diff_check), structures_(session) {}
+  // producers: learns of the tensors that records give out; null without edges.
+  FragmentEmitter(core::Session* session, StepState* step, RecordOpener* opener, DiffCheck* diff_check,
+                  Producers* producers)
+      : session_(*session),
+        step_(*step),
+        opener_(*opener),
+        diff_check_(diff_check),
+        producers_(producers),
+        structures_(session) {}
 
   // Prepares `builder` for a fragment of `record`.
   static void Start(const OpenRecord& record, FragmentBuilder& builder);
@@ -43,6 +51,7 @@ class FragmentEmitter {
   StepState& step_;
   RecordOpener& opener_;
   DiffCheck* const diff_check_;
+  Producers* const producers_;
   StructureIds structures_;
   const core::Log log_;
 };

@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
+#include "agent/capture/edges/producers.h"
+#include "agent/capture/edges/tensor_identity.h"
 #include "agent/core/record.h"
 
 namespace msprobe::capture {
@@ -21,6 +23,9 @@ struct TensorReading {
   bool requires_grad = false;
   bool is_sparse = false;
   std::string attributes_json;
+  // With edges: the tensor when it was read, and the record that it came from (Producers).
+  TensorIdentity identity;
+  Producers::Sight sight;
 };
 
 }  // namespace msprobe::capture

@@ -32,6 +32,10 @@ class TensorSource {
   // which part to read, and how.
   virtual TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) = 0;
 
+  // The tensor's memory, for edges. Without a storage where the framework has none that can be told apart; then nothing
+  // is known of where the tensor came from.
+  virtual TensorIdentity Identify(TensorRef /*tensor*/) { return {}; }
+
   // A call is about to begin on this thread, and its record with it. Records of the backward pass that end before the
   // call are completed here, so that they stand before it. True: the call belongs to the second forward of activation
   // checkpointing.

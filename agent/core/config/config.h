@@ -72,6 +72,7 @@ struct Config : Selection {
   uint64_t max_steps = 0;  // captured, then capturing ends; 0: no end
   Reuse reuse = Reuse::kParameters;
   uint64_t reading_threads = 7;       // that help to read a large tensor, at most
+  bool edges = true;                  // "edges": "on"
   bool exact_backward = false;        // "backward": "exact"
   bool linear_weight_grad = false;    // the weight's gradient in the backward record of a linear
   std::string json;                   // as read, for CaptureSettings.config_json

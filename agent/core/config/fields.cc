@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 2> kPrecisions = {"low", "high"};
 constexpr std::array<std::string_view, 3> kLossPolicies = {"spool", "stall", "drop"};
 constexpr std::array<std::string_view, 2> kCaptures = {"listed", "all"};
 constexpr std::array<std::string_view, 2> kBackwards = {"observed", "exact"};
+constexpr std::array<std::string_view, 2> kSwitch = {"off", "on"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
 
 constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
@@ -420,6 +421,13 @@ constexpr Field kFields[] = {
          "How the gradients of a module are found: `observed` reads them in the graph as it is; `exact` puts "
          "autograd nodes around each module.",
      .wrong = R"("full")"},
+    {.name = "edges",
+     .ours = true,
+     .form = OneOf(kSwitch),
+     .access = kChoice<&Config::edges>,
+     .description = "`on` tells of each input which record made it, by the tensor's memory and version "
+                    "([edges.md](edges.md)); `off` does not look.",
+     .wrong = R"("yes")"},
     {.name = "linear_weight_grad",
      .ours = true,
      .form = kBool,

@@ -34,7 +34,10 @@ struct PackedLeaf {
   uint32_t crc32;
   uint32_t dims;
   uint8_t has_statistics, is_integer, is_wide, reused, has_finite, has_crc32, has_xor64, has_payload;
-  uint64_t has_pending;
+  // Format 1 of the session's memory has zeros in place of the edge.
+  uint8_t has_pending, edge;
+  uint16_t edge_leaf;
+  int32_t edge_distance;
 };
 
 // Where to find the bytes of a leaf's payload when the process is gone.
@@ -100,7 +103,10 @@ PackedLeaf Pack(const Leaf& leaf) {
                     .has_crc32 = leaf.crc32.has_value(),
                     .has_xor64 = leaf.xor64.has_value(),
                     .has_payload = leaf.payload != nullptr,
-                    .has_pending = leaf.pending != nullptr};
+                    .has_pending = leaf.pending != nullptr,
+                    .edge = static_cast<uint8_t>(leaf.edge.kind),
+                    .edge_leaf = leaf.edge.leaf,
+                    .edge_distance = leaf.edge.distance};
 }
 
 PackedPayload Pack(Payload& payload) {
@@ -137,6 +143,10 @@ void Unpack(const PackedLeaf& packed, Leaf* leaf) {
   leaf->finite_norm = packed.finite_norm;
   leaf->crc32 = packed.has_crc32 ? std::optional<uint32_t>(packed.crc32) : std::nullopt;
   leaf->xor64 = packed.has_xor64 ? std::optional<uint64_t>(packed.xor64) : std::nullopt;
+  leaf->edge = {};
+  if (packed.edge <= static_cast<uint8_t>(EdgeKind::kUnversioned)) {
+    leaf->edge = {static_cast<EdgeKind>(packed.edge), packed.edge_leaf, packed.edge_distance};
+  }
   leaf->payload.reset();
   leaf->pending.reset();
 }

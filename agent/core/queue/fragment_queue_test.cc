@@ -41,6 +41,7 @@ TEST(FragmentQueueTest, KeepsEveryFieldOfALeaf) {
   leaf.finite_max = 12, leaf.finite_min = 13, leaf.finite_mean = 14, leaf.finite_norm = 15;
   leaf.crc32 = 16;
   leaf.xor64 = uint64_t{1} << 63;
+  leaf.edge = {.kind = EdgeKind::kView, .leaf = 65535, .distance = -17};
   Fragment fragment;
   fragment.step = 1, fragment.token = 2, fragment.structure = 3, fragment.count = 4;
   fragment.ordinal = uint64_t{1} << 40;
@@ -67,6 +68,9 @@ TEST(FragmentQueueTest, KeepsEveryFieldOfALeaf) {
   EXPECT_EQ(std::vector<int64_t>(got.shape.begin(), got.shape.end()), (std::vector<int64_t>{1, 0, 5}));
   EXPECT_TRUE(got.has_statistics && got.is_integer && got.is_wide && got.reused);
   EXPECT_FALSE(got.has_finite);
+  EXPECT_EQ(got.edge.kind, EdgeKind::kView);
+  EXPECT_EQ(got.edge.leaf, 65535);
+  EXPECT_EQ(got.edge.distance, -17);
   EXPECT_EQ(got.max + got.min * 10 + got.mean * 100 + got.norm * 1000 + got.variance * 10000, 54321);
   EXPECT_EQ(got.integer_max, 6);
   EXPECT_EQ(got.integer_min, -7);

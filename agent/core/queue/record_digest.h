@@ -16,7 +16,7 @@ namespace msprobe::core {
 // The words are those of the constructor; for each leaf its shape, LeafFlags, and as far as it has them its statistics
 // in wire form, zero count, NonFinite, CRC-32, XOR and payload size; then integers, floats, booleans and strings.
 // Stacks are left out, because their source lines are read later, and so is payload content, because its name is its
-// hash.
+// hash. Edges are left out, because earlier servers, which share a run with this one, know nothing of them.
 class RecordDigest {
  public:
   struct Head {

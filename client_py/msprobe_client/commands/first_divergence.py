@@ -14,7 +14,7 @@ from msprobe_client.exit_codes import EXIT_DIFFERS
 if TYPE_CHECKING:
     from msprobe_client.comparison import ComparedTensor, Divergence, UnpairedStep
 
-_COLUMNS = ("op", "module", "step", "rank", "token", "blame", "culprit", "first", "evidence", "stack")
+_COLUMNS = ("op", "module", "step", "rank", "token", "blame", "culprit", "edge", "path", "first", "evidence", "stack")
 
 EXAMPLES = (
     "msprobe-client first-divergence tuesday monday",
@@ -78,6 +78,8 @@ def _told(first: Divergence, ranks: list[Divergence]) -> Iterator[str]:
     yield f"  blame: {first.blame}"
     if first.golden_op:
         yield f"  golden operation: {first.golden_op}"
+    if first.path:
+        yield f"  reached by data from: {' <- '.join(first.path)}"
     for row in first.evidence:
         yield f"  {row.verdict:<12}{row.name.removeprefix(first.op)}  {_evidence(row)}"
     yield from (f"  {line}" for line in show.stack(first.stack))
@@ -120,6 +122,8 @@ def _row(item: Divergence, first: Divergence | None, *, whole: bool) -> dict[str
         "token": item.token,
         "blame": item.blame,
         "culprit": item.culprit,
+        "edge": item.edge if whole else str(item.edge or ""),
+        "path": list(item.path) if whole else "; ".join(item.path),
         "first": first is not None and (item.step, item.rank) == (first.step, first.rank),
         "evidence": evidence if whole else str(item),
         "stack": list(item.stack) if whole else "; ".join(" ".join(line.split()) for line in item.stack),

@@ -22,6 +22,7 @@ EXAMPLES = (
     "msprobe-client records tuesday --step 3 --rank 0 --name 'Functional.*'",
     "msprobe-client records dump_a --step 3 --where 'nan > 0'",
     "msprobe-client records tuesday --where 'nan > 0' --format csv > nan.csv",
+    "msprobe-client records tuesday --step 3 --edges",
 )
 
 
@@ -42,13 +43,14 @@ def run(
     request: Request = None,
     filters: TensorFilters,
     stack: Annotated[bool, typer.Option("--stack", help="Add call stacks (json)")] = False,
+    edges: Annotated[bool, typer.Option("--edges", help="Add which record made each input (json always has it)")] = False,
     connection: Connection,
 ) -> None:
     """Show records: table and csv one tensor to a line, json one record to a row. Filters of tensors: these alone."""
     options = connection.common(context)
     selection = Selection(step, rank)
     if given := filters.given():
-        _refuse_beside_filters(request, stack)
+        _refuse_beside_filters(request, stack=stack, edges=edges)
         _show_tensors(options, source, selection, name, token, given)
         return
     from msprobe_client.output import Format, write
@@ -60,12 +62,14 @@ def run(
             found = _records(client, source, run, selection, name, token, stack)
         else:
             found = _records_of_request(client, source, run, selection, name, request, token, stack)
-        write(chosen, _columns(), (row for record in found for row in rows_of(record)))
+        write(chosen, _columns(edges=edges), (row for record in found for row in rows_of(record)))
 
 
-def _refuse_beside_filters(request: str | None, stack: bool) -> None:
+def _refuse_beside_filters(request: str | None, *, stack: bool, edges: bool) -> None:
     if request is not None:
         raise typer.BadParameter("cannot be combined with filters of tensors; use --name", param_hint="--request")
+    if edges:
+        raise typer.BadParameter("with filters of tensors there are no edges to show; leave it out", param_hint="--edges")
     if stack:
         raise typer.BadParameter(
             "with filters of tensors there are no stacks to show; leave it out", param_hint="--stack"
@@ -83,9 +87,10 @@ def _show_tensors(
         write(options.format or Format.table, found_columns(), rows)
 
 
-def _columns() -> Any:
+def _columns(*, edges: bool) -> Any:
     from msprobe_client.output import Column, show
 
+    made_by = (Column("edge", "FROM"),) if edges else ()
     return (
         Column("name", "NAME"),
         Column("step", "", in_table=False),
@@ -107,6 +112,7 @@ def _columns() -> Any:
         Column("device", "", in_table=False),
         Column("checksum", "CHECKSUM"),
         Column("payload", "", in_table=False),
+        *made_by,
         Column("note", "NOTE"),
     )
 
@@ -217,6 +223,7 @@ def _tensor_rows(record: Record) -> Iterator[dict[str, Any]]:
             "device": stats.device,
             "checksum": stats.checksum,
             "payload": stats.payload.hash if stats.payload else None,
+            "edge": "" if stats.edge is None else str(stats.edge),
         }
     if empty:  # a record without tensors is still a record
         yield {**dict.fromkeys(_TENSOR_KEYS), **place, "name": record.full_name}
@@ -237,4 +244,5 @@ _TENSOR_KEYS = (
     "device",
     "checksum",
     "payload",
+    "edge",
 )

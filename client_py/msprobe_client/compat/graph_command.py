@@ -82,6 +82,7 @@ def _layouts(given: argparse.Namespace) -> list[analysis_pb2.ParallelLayout]:
 def main(arguments: list[str]) -> NoReturn:
     """Ends with 0 when the graph is written, whatever it shows, as mindstudio-probe does."""
     given = parser().parse_args(arguments)
+    given.golden_path = given.golden_path or None  # TensorBoard's plugin gives -gp '' where there is none
     if given.file_type == "json":
         fail(_COMMAND, "--file_type json is not part of this version; leave it out for a database", EXIT_USAGE)
     try:

@@ -18,6 +18,7 @@ _PRESENT = {
     "nan_analyze": "overflow_command",  # its name in 8.x
     "merge_result": "merge_command",
     "graph_visualize": "graph_command",
+    "data2db": "trend_command",
 }
 
 # What to use instead of a command of mindstudio-probe.
@@ -26,7 +27,6 @@ _ABSENT = {
     "multi_acc_check": f"{_EXPORT} `msprobe multi_acc_check`",
     "config_check": _ELSEWHERE,
     "api_precision_compare": _ELSEWHERE,
-    "data2db": f"{_EXPORT} `msprobe data2db`",
     "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
     "offline_dump": _ELSEWHERE,
     "install_deps": "use pip: `pip install msprobe-client`",

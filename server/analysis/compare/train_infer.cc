@@ -192,6 +192,7 @@ class AlignedStep : public TableSource {
 
   void Add(const Row& row, std::vector<uint32_t> origin) {
     table_.rows.push_back(row);
+    table_.rows.back().ForgetEdge();
     origins_.push_back(std::move(origin));
   }
 

@@ -26,6 +26,7 @@ void Narrow(const std::function<bool(std::string_view name)>& wanted, StepTable&
     entry.first_row = static_cast<uint32_t>(rows.size());
     rows.insert(rows.end(), table.rows.begin() + first, table.rows.begin() + first + entry.rows);
   }
+  for (Row& row : rows) row.ForgetEdge();
   table.rows = std::move(rows);
   table.layout = nullptr;
 }

@@ -108,9 +108,11 @@ class Search {
       }
       if (found) {
         found->collectives_before = collectives;
+        Follow(*found);
         return found;
       }
       if (a < 0) continue;
+      if (b >= 0) agreed_.insert({a, b});
       collectives += IsCommunication(entry.name);
       RememberOutputs(entry);
     }
@@ -122,6 +124,31 @@ class Search {
     return options_.comparison.mode == CompareMode::kContent ||
            (options_.comparison.mode == CompareMode::kBest && target_.mode == StepTable::Mode::kTensor &&
             golden_.mode == StepTable::Mode::kTensor);
+  }
+
+  // From an operation with an input that differs to the one that made it, as long as the edges of both sides name one
+  // that differs, too. They are a pair whatever their names, because each made the same input.
+  void Follow(Divergence& found) {
+    while (found.blame == Blame::kInput && found.path.size() < target_.entries.size()) {
+      const int32_t ours = ProducerOf(target_, found.culprit_row);
+      const int32_t theirs = ProducerOf(golden_, culprit_golden_);
+      if (ours < 0 || theirs < 0 || agreed_.contains({ours, theirs})) return;
+      if (options_.comparison.wanted && !options_.comparison.wanted(target_.entries[static_cast<size_t>(ours)].name)) return;
+      if (ours == found.target_entry || std::count(found.path.begin(), found.path.end(), ours) > 0) return;
+      std::optional<Divergence> producer = Compare(ours, theirs);
+      if (!producer) return;
+      producer->path = std::move(found.path);
+      producer->path.push_back(found.target_entry);
+      for (int32_t i = 0; i < ours; ++i) {
+        producer->collectives_before += IsCommunication(target_.entries[static_cast<size_t>(i)].name);
+      }
+      found = *std::move(producer);
+    }
+  }
+
+  static int32_t ProducerOf(const StepTable& table, int32_t row) {
+    if (row == kNoRow || table.rows[static_cast<size_t>(row)].producer < 0) return -1;
+    return static_cast<int32_t>(table.EntryOf(static_cast<uint32_t>(table.rows[static_cast<size_t>(row)].producer)));
   }
 
   static std::optional<Divergence> Missing(int32_t a, int32_t b) {
@@ -189,7 +216,7 @@ class Search {
     return pairs;
   }
 
-  void Judge(const Entry& entry, Divergence& found) const {
+  void Judge(const Entry& entry, Divergence& found) {
     const ComparedRow* input = nullptr;
     const ComparedRow* weight = nullptr;
     const ComparedRow* argument = nullptr;
@@ -235,15 +262,17 @@ class Search {
     const Row& blamed = culprit->target != kNoRow ? target_.rows[static_cast<size_t>(culprit->target)]
                                                   : golden_.rows[static_cast<size_t>(culprit->golden)];
     found.culprit = std::string(blamed.name);
+    found.culprit_row = culprit->target;
+    culprit_golden_ = culprit->golden;
   }
 
   // A receive fills the buffer it was given, so that its "input" is what came.
   static bool IsReceiver(std::string_view name) { return name.find("recv") != std::string_view::npos; }
 
   // An input of an API call that is a parameter: the module around it says so, or it needs a gradient and no recorded
-  // operation made it.
+  // operation made it. Where edges do not tell who made it, an output with its numbers did.
   bool IsWeight(const Entry& entry, const Row& row) const {
-    if (row.state != RowState::kInput || !row.is_tensor) return false;
+    if (row.state != RowState::kInput || !row.is_tensor || row.producer >= 0) return false;
     if (const Entry* const module = EntryNamed(entry.parent); module != nullptr) {
       const std::string wanted = Fingerprint(target_, row);
       for (uint32_t i = module->first_row; i < module->first_row + module->rows; ++i) {
@@ -251,7 +280,8 @@ class Search {
           return true;
       }
     }
-    return row.requires_grad == Row::Grad::kTrue && !made_.contains(Fingerprint(target_, row));
+    if (row.requires_grad != Row::Grad::kTrue) return false;
+    return row.edge == EdgeKind::kOutside || !made_.contains(Fingerprint(target_, row));
   }
 
   const Entry* EntryNamed(std::string_view name) const {
@@ -275,6 +305,8 @@ class Search {
   const StepTable& golden_;
   const DivergenceOptions& options_;
   absl::flat_hash_set<std::string> made_;  // fingerprints of outputs so far
+  absl::flat_hash_set<std::pair<int32_t, int32_t>> agreed_;  // entries of both sides
+  int32_t culprit_golden_ = kNoRow;                          // the golden side's row of the last culprit
 };
 
 }  // namespace

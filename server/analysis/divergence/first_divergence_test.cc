@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "server/analysis/table/memory_table.h"
 
 namespace msprobe::server {
@@ -77,6 +79,69 @@ TEST(FirstDivergenceTest, CountsTheCollectivesBefore) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->blame, Blame::kCommunication);
   EXPECT_EQ(found->collectives_before, 1u);
+}
+
+// Row of `consumer`, an input, gets what `producer` gave out.
+void Connect(MemoryTable& side, std::string_view consumer, std::string_view producer,
+             EdgeKind kind = EdgeKind::kSame) {
+  StepTable& table = side.mutable_table();
+  const auto find = [&](std::string_view name) {
+    const auto found = std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& row) { return row.name == name; });
+    EXPECT_NE(found, table.rows.end()) << name;
+    return static_cast<int32_t>(found - table.rows.begin());
+  };
+  Row& row = table.rows[static_cast<size_t>(find(consumer))];
+  row.edge = kind;
+  if (!producer.empty()) row.producer = find(producer);
+}
+
+TEST(FirstDivergenceTest, FollowsDataToAnOperationOfAnotherName) {
+  MemoryTable target({{"Torch.a.0.forward", Call(1, 2)},
+                      {"Torch.fast_gelu.0.forward", Call(2, 4)},
+                      {"Torch.view.0.forward", Call(4, 4)},
+                      {"Torch.b.0.forward", Call(4, 5)}});
+  MemoryTable golden({{"Torch.a.0.forward", Call(1, 2)},
+                      {"Functional.gelu.0.forward", Call(2, 3)},
+                      {"Torch.b.0.forward", Call(3, 6)}});
+  auto found = Find(target, golden, true);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->culprit, "Torch.b.0.forward.input.0") << "without edges the neighbours' names decide";
+
+  Connect(target, "Torch.fast_gelu.0.forward.input.0", "Torch.a.0.forward.output.0");
+  Connect(target, "Torch.view.0.forward.input.0", "Torch.fast_gelu.0.forward.output.0");
+  Connect(target, "Torch.b.0.forward.input.0", "Torch.fast_gelu.0.forward.output.0", EdgeKind::kView);
+  Connect(golden, "Functional.gelu.0.forward.input.0", "Torch.a.0.forward.output.0");
+  Connect(golden, "Torch.b.0.forward.input.0", "Functional.gelu.0.forward.output.0");
+  found = Find(target, golden, true);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->blame, Blame::kComputation);
+  EXPECT_EQ(found->culprit, "Torch.fast_gelu.0.forward.output.0");
+  EXPECT_EQ(found->golden_entry, 1);
+  EXPECT_THAT(found->path, ElementsAre(3));
+}
+
+TEST(FirstDivergenceTest, TellsAnInputThatWasChangedSinceFromOneThatNobodyMade) {
+  MemoryTable target({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(9, 3)}});
+  MemoryTable golden({{"Torch.a.0.forward", Call(1, 2)}, {"Torch.b.0.forward", Call(2, 3)}});
+  for (MemoryTable* side : {&target, &golden}) {
+    Connect(*side, "Torch.a.0.forward.input.0", "", EdgeKind::kOutside);
+    Connect(*side, "Torch.b.0.forward.input.0", "Torch.a.0.forward.output.0", EdgeKind::kChanged);
+  }
+  auto found = Find(target, golden);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->blame, Blame::kInput);
+  EXPECT_EQ(found->target_entry, 1);
+  const Row& culprit = target.table().rows[static_cast<size_t>(found->culprit_row)];
+  EXPECT_EQ(target.table().rows[static_cast<size_t>(culprit.producer)].name, "Torch.a.0.forward.output.0");
+}
+
+TEST(FirstDivergenceTest, AWeightIsWhatNeedsAGradientAndComesFromOutside) {
+  MemoryTable target({{"Torch.a.0.forward", Call(1, 9)}, {"Torch.b.0.forward", Call(9, 3)}});
+  MemoryTable golden({{"Torch.a.0.forward", Call(1, 9)}, {"Torch.b.0.forward", Call(2, 3)}});
+  target.mutable_table().rows[2].requires_grad = Row::Grad::kTrue;
+  EXPECT_EQ(Find(target, golden)->blame, Blame::kInput) << "an output before it has the same numbers";
+  Connect(target, "Torch.b.0.forward.input.0", "", EdgeKind::kOutside);
+  EXPECT_EQ(Find(target, golden)->blame, Blame::kWeight);
 }
 
 }  // namespace

@@ -979,6 +979,7 @@ class RankMerge {
     for (const std::vector<Value>* values : {&node.inputs, &node.outputs}) {
       for (const Value& value : *values) {
         Row row = value.row;
+        row.ForgetEdge();
         row.name = table.arena.Add(value.name);
         row.dtype = table.Intern(value.table->text(row.dtype));
         row.shape = table.Intern(value.table->text(row.shape));

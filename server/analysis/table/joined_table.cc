@@ -113,6 +113,7 @@ class JoinedTable : public TableSource {
   // Adds a row as one rank has it; what it is made of is its only part.
   Row& Add(const StepTable& from, const Row& row, Parts parts, size_t axis, std::string layout) {
     Row& added = table_.rows.emplace_back(row);
+    added.ForgetEdge();
     added.dtype = table_.Intern(from.text(row.dtype));
     added.shape = table_.Intern(from.text(row.shape));
     if (row.extended >= 0) {

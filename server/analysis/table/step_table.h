@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -74,6 +75,9 @@ struct ExtendedStatistics {
   bool has_counts = false;
 };
 
+// Whence a record got a tensor; the numbers of v1::EdgeKind. From kSame on Row.producer names the output it came from.
+enum class EdgeKind : uint8_t { kUnknown, kOutside, kSame, kView, kChanged, kUnversioned };
+
 enum class RowState : uint8_t { kInput, kParameters, kOutput, kParametersGrad, kDebug };
 
 // One tensor, or one scalar argument, of one entry.
@@ -91,8 +95,16 @@ struct Row {
   Grad requires_grad = Grad::kAbsent;
   bool is_tensor = false;
   bool is_null = false;   // the argument was None: no dtype, no shape
+  EdgeKind edge = EdgeKind::kUnknown;  // of an input
+  int32_t producer = -1;               // StepTable.rows: the output that the tensor is, or is a view of; -1: none
   std::string_view type;  // what it is: "torch.Tensor", "float", "torch.Size"
   std::string_view said;  // of an argument that is no tensor: what it says where `statistics` do not
+
+  // Where rows come to other places than those that `producer` tells.
+  void ForgetEdge() {
+    edge = EdgeKind::kUnknown;
+    producer = -1;
+  }
 };
 
 // One record: consecutive rows, in the order in which tables show them (inputs, parameters, outputs, gradients).
@@ -138,6 +150,13 @@ struct StepTable {
     return number;
   }
   std::string_view text(uint32_t number) const { return texts[number]; }
+
+  // The entry that a row belongs to.
+  size_t EntryOf(uint32_t row) const {
+    const auto after = std::upper_bound(entries.begin(), entries.end(), row,
+                                        [](uint32_t of, const Entry& entry) { return of < entry.first_row; });
+    return static_cast<size_t>(after - entries.begin()) - 1;
+  }
 
   TextArena arena;
   std::vector<std::string_view> texts;

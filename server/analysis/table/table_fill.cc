@@ -1,5 +1,6 @@
 #include <zlib.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <variant>
@@ -36,7 +37,11 @@ class Filling {
       non_finite_[leaf] = i;
     }
     at_ = {};
-    for (int i = 0; i < block.leaf_flags_size(); ++i) AddLeaf(block, i, layout_.leaves[leaves_++]);
+    for (int i = 0; i < block.leaf_flags_size(); ++i) {
+      const TableLayout::Leaf& leaf = layout_.leaves[leaves_++];
+      AddLeaf(block, i, leaf);
+      if (block.edge_size() != 0) AddEdge(block, i, leaf);
+    }
     for (int64_t value : block.integers()) {
       const TableLayout::Scalar scalar = layout_.integers[integers_++];
       if (scalar.row >= 0) AddInteger(value, scalar);
@@ -89,6 +94,15 @@ class Filling {
                    {"payload", size(block.payload()), end.payload}};
     for (const auto& column : columns) {
       if (column.got != column.wanted) return Loss(column.name, column.got, column.wanted);
+    }
+    if (block.edge_size() != 0) {
+      const auto producers = std::count_if(block.edge().begin(), block.edge().end(), &NamesProducer);
+      for (uint64_t got : {size(block.edge_distance()), size(block.edge_leaf())}) {
+        if (got != static_cast<uint64_t>(producers)) return Loss("edge_distance", got, static_cast<uint64_t>(producers));
+      }
+      if (block.edge_size() != block.leaf_flags_size()) {
+        return Loss("edge", size(block.edge()), size(block.leaf_flags()));
+      }
     }
     for (uint32_t shape : block.shape()) {
       if (shape >= static_cast<uint32_t>(block.shapes_size())) return Loss("shapes", size(block.shapes()), shape);
@@ -227,6 +241,20 @@ class Filling {
     if (payload >= 0 && !row.data_name.empty()) {
       contents_.try_emplace(row.data_name, StoredContent{&block.payload(payload), leaf.slot, &shape});
     }
+  }
+
+  void AddEdge(const v1::Block& block, int i, const TableLayout::Leaf& leaf) {
+    const uint32_t kind = block.edge(i);
+    const int at = NamesProducer(kind) ? static_cast<int>(at_.producers++) : -1;
+    if (leaf.row < 0 || kind > static_cast<uint32_t>(EdgeKind::kUnversioned)) return;
+    Row& row = table_.rows[static_cast<size_t>(leaf.row)];
+    if (at >= 0) {
+      const auto end = layout_.ends.find(leaf.ordinal - static_cast<uint64_t>(block.edge_distance(at)));
+      if (end == layout_.ends.end() || block.edge_leaf(at) >= end->second.leaves) return;
+      row.producer = layout_.leaves[end->second.first_leaf + block.edge_leaf(at)].row;
+      if (row.producer < 0) return;
+    }
+    row.edge = static_cast<EdgeKind>(kind);
   }
 
   void PutXor(uint64_t value, const v1::Shape& shape, const TableLayout::Leaf& leaf, Row& row) {

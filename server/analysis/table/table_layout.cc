@@ -61,6 +61,9 @@ class Maker {
     assembler.ForEachPlaced([&](const v1::Record& head, const PlacedValue& fields, uint64_t stack_fragment) {
       AddRecord(head, fields, stack_fragment);
     });
+    assembler.ForEachEnd([&](uint64_t ordinal, uint64_t first_leaf, uint32_t leaves) {
+      layout_->ends.emplace(ordinal, TableLayout::End{first_leaf, leaves});
+    });
     absl::flat_hash_set<std::string_view> names;
     names.reserve(layout_->table.rows.size());
     for (const Row& row : layout_->table.rows) layout_->unique = names.insert(row.name).second && layout_->unique;
@@ -208,6 +211,7 @@ class Maker {
     TableLayout::Leaf& leaf = layout_->leaves[value.place];
     const std::string dtype = DTypeName(slot);
     leaf.slot = &slot;
+    leaf.ordinal = value.ordinal;
     leaf.dtype = DTypeOfName(dtype);
     leaf.rules = DumpRulesOf(slot.type(), leaf.dtype, settings_.high_precision());
     leaf.numpy = slot.type() == "numpy.ndarray";
@@ -285,6 +289,7 @@ TableLayout::Key LayoutKey(const v1::CaptureSettings& settings, const StepBlocks
   std::vector<uint8_t> masks;
   std::vector<uint64_t> parents;
   uint64_t booleans = 0;
+  texts.Word(std::any_of(blocks.begin(), blocks.end(), [](const auto& block) { return block->edge_size() != 0; }));
   for (const auto& block : blocks) {
     words.clear();
     parents.assign(1, 0);

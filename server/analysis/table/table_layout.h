@@ -30,7 +30,8 @@ using StepBlocks = std::vector<std::shared_ptr<const v1::Block>>;
 // Constant once it is made; any thread.
 struct TableLayout {
   // Of what a layout depends on: structures, counts, order, flags, parents, tokens, texts and booleans of all
-  // fragments, which leaves have content, and the settings. Not on how fragments were cut into blocks.
+  // fragments, which leaves have content, whether there are edges, and the settings. Not on how fragments were cut into
+  // blocks.
   using Key = std::array<uint64_t, 2>;
 
   struct Leaf {
@@ -39,6 +40,12 @@ struct TableLayout {
     const v1::Node::TensorSlot* slot = nullptr;
     DumpRules rules;
     bool numpy = false;
+    uint64_t ordinal = 0;  // of its fragment
+  };
+  // A fragment that ended a call: the places of its tensors among `leaves`.
+  struct End {
+    uint64_t first_leaf = 0;
+    uint32_t leaves = 0;
   };
   struct Scalar {
     int32_t row = -1;
@@ -56,6 +63,7 @@ struct TableLayout {
   std::vector<Scalar> floats;               // Block.floats
   std::vector<uint64_t> stack_of;           // entry -> index of the fragment that has its stack, plus 1; 0: none
   std::vector<SharedStructure> structures;  // whose slots leaves point to
+  absl::flat_hash_map<uint64_t, End> ends;  // by ordinal; empty where the blocks tell of no edges
 };
 
 TableLayout::Key LayoutKey(const v1::CaptureSettings& settings, const StepBlocks& blocks);

@@ -85,6 +85,9 @@ absl::Status CheckEnds(const v1::Block& block, const FragmentColumns& end) {
                   {"payload", static_cast<uint64_t>(block.payload_size()), end.payload},
                   {"integers", static_cast<uint64_t>(block.integers_size()), end.integers},
                   {"floats", static_cast<uint64_t>(block.floats_size()), end.floats},
+                  {"edge", static_cast<uint64_t>(block.edge_size()), block.edge_size() == 0 ? 0 : end.leaf},
+                  {"edge_distance", static_cast<uint64_t>(block.edge_distance_size()), end.producers},
+                  {"edge_leaf", static_cast<uint64_t>(block.edge_leaf_size()), end.producers},
                   {"booleans", static_cast<uint64_t>(block.booleans_size()), end.booleans},
                   {"strings", static_cast<uint64_t>(block.strings_size()), end.strings}});
 }
@@ -126,7 +129,10 @@ absl::StatusOr<std::vector<FragmentColumns>> CheckBlock(const v1::Block& block, 
       return absl::InvalidArgumentError(Cat("column leaf_flags has ", block.leaf_flags_size(), " values, fragment ", i,
                                             " (", summary.name, ") needs more"));
     }
-    for (uint32_t leaf = 0; leaf < summary.leaves; ++leaf) TakeLeaf(block.leaf_flags(next.leaf), next);
+    for (uint32_t leaf = 0; leaf < summary.leaves; ++leaf) {
+      if (static_cast<int>(next.leaf) < block.edge_size()) next.producers += NamesProducer(block.edge(next.leaf));
+      TakeLeaf(block.leaf_flags(next.leaf), next);
+    }
     next.integers += summary.integers;
     next.floats += summary.floats;
     next.booleans += summary.booleans;

@@ -26,7 +26,11 @@ struct FragmentColumns {
   uint32_t floats = 0;
   uint32_t booleans = 0;
   uint32_t strings = 0;
+  uint32_t producers = 0;  // columns edge_distance and edge_leaf
 };
+
+// Whether a leaf with this edge has a producer. So does each kind that a later version adds.
+inline bool NamesProducer(uint32_t edge) { return edge >= v1::EDGE_SAME; }
 
 // The statistics of a leaf are in exactly one of three columns; LEAF_INTEGER wins over LEAF_WIDE.
 inline bool TakesInteger(uint32_t leaf_flags) {

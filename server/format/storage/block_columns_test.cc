@@ -105,6 +105,13 @@ INSTANTIATE_TEST_SUITE_P(
         Damage{"Thread", [](v1::Block& b) { b.add_thread(1), b.add_thread(1); }, "column thread has 2 values"},
         Damage{"Shape", [](v1::Block& b) { b.mutable_shape()->RemoveLast(); }, "column shape has 1 values"},
         Damage{"LeafFlags", [](v1::Block& b) { b.add_leaf_flags(0); }, "column leaf_flags has 3 values"},
+        Damage{"Edge", [](v1::Block& b) { b.add_edge(v1::EDGE_SAME); }, "column edge has 1 values"},
+        Damage{"EdgeLeaf",
+               [](v1::Block& b) {
+                 for (int i = 0; i < b.leaf_flags_size(); ++i) b.add_edge(v1::EDGE_VIEW);
+                 for (int i = 0; i < b.leaf_flags_size(); ++i) b.add_edge_distance(1);
+               },
+               "column edge_leaf has 0 values"},
         Damage{"FewLeafFlags", [](v1::Block& b) { b.clear_leaf_flags(); }, "column leaf_flags has 0 values"},
         Damage{"Narrow", [](v1::Block& b) { b.add_narrow(1); }, "column narrow has 6 values, 5 are needed"},
         Damage{"Wide", [](v1::Block& b) { b.add_wide(1); }, "column wide"},

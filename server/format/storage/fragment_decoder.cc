@@ -10,8 +10,9 @@ namespace {
 
 class Decoder {
  public:
-  Decoder(const v1::Block& block, FragmentColumns at, const absl::flat_hash_map<uint32_t, int>& non_finite)
-      : block_(block), at_(at), non_finite_(non_finite) {}
+  Decoder(const v1::Block& block, FragmentColumns at, const absl::flat_hash_map<uint32_t, int>& non_finite,
+          ProducerNames name_producer)
+      : block_(block), at_(at), non_finite_(non_finite), name_producer_(name_producer) {}
 
   void Decode(const v1::Node& node, v1::Value& out) {
     switch (node.kind_case()) {
@@ -91,7 +92,19 @@ class Decoder {
     if (auto found = non_finite_.find(at_.leaf); found != non_finite_.end()) {
       SetNonFinite(block_.non_finite(found->second), leaf);
     }
+    if (block_.edge_size() != 0 && block_.edge(at_.leaf) != v1::EDGE_UNKNOWN) DecodeEdge(leaf);
     ++at_.leaf;
+  }
+
+  void DecodeEdge(v1::TensorLeaf& leaf) {
+    const uint32_t kind = block_.edge(at_.leaf);
+    if (!NamesProducer(kind)) return leaf.mutable_edge()->set_kind(v1::EDGE_OUTSIDE);
+    const int at = static_cast<int>(at_.producers++);
+    if (!v1::EdgeKind_IsValid(static_cast<int>(kind))) return;
+    v1::Edge& edge = *leaf.mutable_edge();
+    name_producer_(at_.ordinal - static_cast<uint64_t>(block_.edge_distance(at)), block_.edge_leaf(at), edge);
+    if (edge.record().empty()) return leaf.clear_edge();
+    edge.set_kind(static_cast<v1::EdgeKind>(kind));
   }
 
   template <typename Get>
@@ -145,6 +158,7 @@ class Decoder {
   const v1::Block& block_;
   FragmentColumns at_;
   const absl::flat_hash_map<uint32_t, int>& non_finite_;
+  const ProducerNames name_producer_;
 };
 
 }  // namespace
@@ -159,9 +173,10 @@ std::string DTypeName(const v1::Node::TensorSlot& slot) {
 }
 
 void DecodeFields(const v1::Structure& structure, const v1::Block& block, FragmentColumns start,
-                  const absl::flat_hash_map<uint32_t, int>& non_finite, v1::Value& fields) {
+                  const absl::flat_hash_map<uint32_t, int>& non_finite, ProducerNames name_producer,
+                  v1::Value& fields) {
   fields.mutable_dict();
-  if (structure.has_fields()) Decoder(block, start, non_finite).Decode(structure.fields(), fields);
+  if (structure.has_fields()) Decoder(block, start, non_finite, name_producer).Decode(structure.fields(), fields);
 }
 
 void MergeValue(v1::Value& target, v1::Value&& addition) {

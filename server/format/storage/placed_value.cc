@@ -31,6 +31,7 @@ class Placer {
         value.kind = Kind::kTensor;
         value.slot = &node.tensor();
         value.place = places_.leaves + at_.leaf;
+        value.ordinal = at_.ordinal;
         value.has_payload = (block_.leaf_flags(static_cast<int>(at_.leaf)) & v1::LEAF_PAYLOAD) != 0;
         ++at_.leaf;
         break;

@@ -22,6 +22,7 @@ struct PlacedValue {
   // kInteger, kReal, kTensor: index of the value in the column of its kind (Block.integers, Block.floats, the columns
   // of leaves), counted over all blocks in order of arrival.
   uint64_t place = 0;
+  uint64_t ordinal = 0;                                         // kTensor: of its fragment
   const v1::Node::TensorSlot* slot = nullptr;                   // kTensor
   const std::string* text = nullptr;                            // kText, kJson
   std::vector<std::pair<std::string_view, PlacedValue>> items;  // kDict: by key; kList: keys are empty

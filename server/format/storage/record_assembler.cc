@@ -46,6 +46,7 @@ absl::Status RecordAssembler::Add(std::shared_ptr<const v1::Block> block) {
   if (absl::Status status = CheckDigests(*block, *columns, summary); !status.ok()) return status;
   for (int i = 0; i < block->non_finite_size(); ++i) stored->non_finite.emplace(block->non_finite(i).leaf(), i);
   stored->fragments = *std::move(columns);
+  has_edges_ = has_edges_ || block->edge_size() != 0;
   stored->places = places_;
   places_.Skip(*block);
   stored->block = std::move(block);
@@ -131,7 +132,8 @@ uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
     v1::Value& addition = *google::protobuf::Arena::CreateMessage<v1::Value>(record.GetArena());
     DecodeFields(stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
-                 stored.non_finite, addition);
+                 stored.non_finite,
+                 [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ordinal, leaf, edge); }, addition);
     MergeValue(fields, std::move(addition));
   });
   return BuildHead(entry, record);
@@ -151,6 +153,7 @@ absl::Status RecordAssembler::ForEach(absl::FunctionRef<absl::Status(const v1::R
 
 absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::string&, uint32_t)> wanted,
                                            absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) {
+  if (has_edges_) ends_ = Ends();
   // A record is a tree of many small messages. An arena saves an allocation for each.
   std::vector<char> first_block(kArenaBytes);
   google::protobuf::Arena arena(first_block.data(), first_block.size());
@@ -195,6 +198,44 @@ void RecordAssembler::ForEachPlaced(
     });
     visit(head, fields, stack_fragment);
   }
+}
+
+absl::flat_hash_map<uint64_t, RecordAssembler::End> RecordAssembler::Ends() const {
+  absl::flat_hash_map<uint64_t, End> ends;
+  ends.reserve(records_.size());
+  for (uint32_t record = 0; record < records_.size(); ++record) {
+    for (int32_t at = records_[record].first; at >= 0; at = fragments_[at].next) {
+      const StoredBlock& stored = *blocks_[fragments_[at].block];
+      const uint32_t i = fragments_[at].index;
+      if ((stored.block->fragment_flags(static_cast<int>(i)) & v1::FRAGMENT_EXIT) == 0) continue;
+      End& end = ends[stored.fragments[i].ordinal];
+      if (at > end.fragment) end = {at, record};
+    }
+  }
+  return ends;
+}
+
+void RecordAssembler::ForEachEnd(
+    absl::FunctionRef<void(uint64_t ordinal, uint64_t first_leaf, uint32_t leaves)> visit) const {
+  if (!has_edges_) return;
+  for (const auto& [ordinal, end] : Ends()) {
+    const Fragment& fragment = fragments_[end.fragment];
+    const StoredBlock& stored = *blocks_[fragment.block];
+    const KnownStructure& known = *stored.structures[stored.block->structure(static_cast<int>(fragment.index))];
+    visit(ordinal, stored.places.leaves + stored.fragments[fragment.index].leaf, known.decoded->summary.leaves);
+  }
+}
+
+void RecordAssembler::NameProducer(uint64_t ordinal, uint32_t leaf, v1::Edge& edge) const {
+  const auto found = ends_.find(ordinal);
+  if (found == ends_.end()) return;
+  const Fragment& fragment = fragments_[found->second.fragment];
+  const StoredBlock& stored = *blocks_[fragment.block];
+  const KnownStructure& known = *stored.structures[stored.block->structure(static_cast<int>(fragment.index))];
+  const std::string path = TensorPath(known.decoded->structure, leaf);
+  if (path.empty()) return;
+  edge.set_record(NameOf(records_[found->second.record]));
+  edge.set_tensor(Cat(edge.record(), ".", path));
 }
 
 bool RecordAssembler::has_payloads() const {

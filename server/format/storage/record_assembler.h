@@ -54,6 +54,10 @@ class RecordAssembler {
   void ForEachPlaced(
       absl::FunctionRef<void(const v1::Record& head, const PlacedValue& fields, uint64_t stack_fragment)> visit) const;
 
+  // Visits the fragments that ended a call, whose tensors may be producers of others (Block.edge_distance): the last of
+  // each ordinal. first_leaf: the place of its first tensor, as PlacedValue::place.
+  void ForEachEnd(absl::FunctionRef<void(uint64_t ordinal, uint64_t first_leaf, uint32_t leaves)> visit) const;
+
   // The number of values in all blocks together.
   const BlockPlaces& places() const { return places_; }
 
@@ -107,6 +111,13 @@ class RecordAssembler {
   void ForEachFragment(const Entry& entry, absl::FunctionRef<void(const StoredBlock& block, int fragment)> visit) const;
   std::string NameOf(const Entry& entry) const;
   std::vector<uint32_t> Order() const;
+  // By ordinal, the last fragment that ended a call there, and its record.
+  struct End {
+    int32_t fragment = -1;
+    uint32_t record = 0;
+  };
+  absl::flat_hash_map<uint64_t, End> Ends() const;
+  void NameProducer(uint64_t ordinal, uint32_t leaf, v1::Edge& edge) const;
 
   const uint32_t step_;
   const v1::Rank rank_;
@@ -119,6 +130,8 @@ class RecordAssembler {
   std::vector<Fragment> fragments_;
   std::vector<Entry> records_;
   absl::flat_hash_map<RecordKey, uint32_t> record_index_;
+  bool has_edges_ = false;
+  absl::flat_hash_map<uint64_t, End> ends_;  // while records are decoded
 };
 
 }  // namespace msprobe::server

@@ -185,7 +185,7 @@ TEST(DecodeFields, GivesNumbersTheirKind) {
     for (int i = 0; i < 3; ++i) block.add_integer_moments(i);
     block.add_zero_count(6);
     v1::Value value;
-    DecodeFields(structure, block, {}, {}, value);
+    DecodeFields(structure, block, {}, {}, [](uint64_t, uint32_t, v1::Edge&) {}, value);
     const v1::TensorLeaf& leaf = value.dict().entries(0).value().list().items(0).tensor();
     EXPECT_EQ(leaf.max().ShortDebugString(), c.expected.ShortDebugString());
     EXPECT_EQ(leaf.zero_count(), 6u);
@@ -203,12 +203,47 @@ TEST(DecodeFields, NonFiniteLeafHasItsCountsAndFiniteNumbers) {
   entry->set_nan_count(3);
   entry->set_finite_max(0);
   v1::Value value;
-  DecodeFields(structure, script.block(), {}, {{1, 0}}, value);
+  DecodeFields(structure, script.block(), {}, {{1, 0}}, [](uint64_t, uint32_t, v1::Edge&) {}, value);
   EXPECT_EQ(value.dict().entries(0).value().list().items(0).tensor().nan_count(), 0u);
   const v1::TensorLeaf& leaf = value.dict().entries(1).value().list().items(0).tensor();
   EXPECT_EQ(leaf.nan_count(), 3u);
   EXPECT_TRUE(leaf.has_finite_max());
   EXPECT_FALSE(leaf.has_finite_min());
+}
+
+// relu, in a module that ends later, then add: the second input is a view of what the module gave out.
+TEST_F(RecordAssemblerTest, NamesTheProducersOfInputs) {
+  const v1::Structure entered = Define("Torch.add", v1::RECORD_API, {"input_args", "input_kwargs"});
+  const v1::Structure left = Define("Torch.add", v1::RECORD_API, {"output"});
+  const v1::Structure relu = Define("Torch.relu", v1::RECORD_API, {"output"});
+  const v1::Structure module_in = Define("Module.m.M", v1::RECORD_MODULE, {"input_args"});
+  const v1::Structure module_out = Define("Module.m.M", v1::RECORD_MODULE, {"output", "parameters"});
+  BlockScript script(3, 0);
+  script.Fragment(module_in, 0, 1, v1::FRAGMENT_ENTER, {1})
+      .Fragment(relu, 0, 2, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT, {2})
+      .Fragment(module_out, 0, 3, v1::FRAGMENT_EXIT, {2, 9})
+      .Fragment(entered, 0, 4, v1::FRAGMENT_ENTER, {2, 2})
+      .Fragment(left, 0, 4, v1::FRAGMENT_EXIT, {5})
+      .Fragment(entered, 1, 5, v1::FRAGMENT_ENTER, {5, 5});
+  script.Edge(0, v1::EDGE_OUTSIDE)
+      .Edge(4, v1::EDGE_SAME, 2)
+      .Edge(5, v1::EDGE_VIEW, 1, 1)
+      .Edge(7, v1::EDGE_CHANGED, 1)
+      .Edge(8, v1::EDGE_SAME, 77);
+  const std::vector<v1::Record> records = Assemble({script.block()});
+  const auto edge = [&](size_t record, int field) {
+    const v1::TensorLeaf& leaf = records[record].fields().dict().entries(field).value().list().items(0).tensor();
+    return leaf.edge().ShortDebugString();
+  };
+  ASSERT_THAT(Names(records), ElementsAre("Torch.relu.0.forward", "Module.m.M.forward.0", "Torch.add.0.forward",
+                                          "Torch.add.1.forward"));
+  EXPECT_EQ(edge(0, 0), "");
+  EXPECT_EQ(edge(1, 0), "kind: EDGE_OUTSIDE");
+  EXPECT_EQ(edge(2, 0), R"(kind: EDGE_SAME record: "Torch.relu.0.forward" tensor: "Torch.relu.0.forward.output.0")");
+  EXPECT_EQ(edge(2, 1),
+            R"(kind: EDGE_VIEW record: "Module.m.M.forward.0" tensor: "Module.m.M.forward.0.parameters.0")");
+  EXPECT_EQ(edge(3, 0), R"(kind: EDGE_CHANGED record: "Torch.add.0.forward" tensor: "Torch.add.0.forward.output.0")");
+  EXPECT_EQ(edge(3, 1), "") << "a producer that is not there";
 }
 
 TEST(DTypeName, AsTorchAndNumpyPrintIt) {

@@ -60,4 +60,13 @@ BlockScript& BlockScript::Stack(uint64_t id) {
   return *this;
 }
 
+BlockScript& BlockScript::Edge(int leaf, v1::EdgeKind kind, int64_t distance, uint32_t producer_leaf) {
+  while (block_.edge_size() < block_.leaf_flags_size()) block_.add_edge(v1::EDGE_UNKNOWN);
+  block_.set_edge(leaf, kind);
+  if (kind < v1::EDGE_SAME) return *this;
+  block_.add_edge_distance(distance);
+  block_.add_edge_leaf(producer_leaf);
+  return *this;
+}
+
 }  // namespace msprobe::server

@@ -32,6 +32,8 @@ class BlockScript {
                         const std::vector<float>& values, const std::string& hash = "", uint64_t size = 0);
   BlockScript& Parent(const std::string& name);  // of the last fragment
   BlockScript& Stack(uint64_t id);               // of the last fragment
+  // The edge of the leaf with this number in the block. A producer: how far back, and its leaf.
+  BlockScript& Edge(int leaf, v1::EdgeKind kind, int64_t distance = 0, uint32_t producer_leaf = 0);
 
   const v1::Block& block() const { return block_; }
   v1::Block& block() { return block_; }

@@ -63,6 +63,25 @@ void AddTensorSlots(const v1::Node& node, std::vector<const v1::Node::TensorSlot
   }
 }
 
+// Appends the place of the tensor with this number to `path`; lowers the number by those that it has passed.
+bool FindTensor(const v1::Node& node, bool indexed, uint32_t& leaf, std::string& path) {
+  if (node.has_tensor()) return leaf-- == 0;
+  const size_t size = path.size();
+  const auto found_in = [&](const v1::Node& child, std::string_view part) {
+    if (!part.empty()) path.append(path.empty() ? "" : ".").append(part);
+    if (FindTensor(child, indexed, leaf, path)) return true;
+    path.resize(size);
+    return false;
+  };
+  for (int i = 0; i < node.list().items_size(); ++i) {
+    if (found_in(node.list().items(i), indexed ? Cat(i) : "")) return true;
+  }
+  for (const v1::Node::Entry& entry : node.dict().entries()) {
+    if (found_in(entry.value(), entry.key())) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
@@ -102,6 +121,12 @@ std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& struct
   std::vector<const v1::Node::TensorSlot*> slots;
   AddTensorSlots(structure.fields(), slots);
   return slots;
+}
+
+std::string TensorPath(const v1::Structure& structure, uint32_t leaf) {
+  std::string path;
+  const bool indexed = structure.kind() != v1::RECORD_PARAMETERS_GRAD;
+  return FindTensor(structure.fields(), indexed, leaf, path) ? path : "";
 }
 
 std::string FullName(std::string_view name, v1::RecordKind kind, v1::Direction direction, uint32_t count) {

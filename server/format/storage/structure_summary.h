@@ -43,6 +43,10 @@ absl::StatusOr<SharedStructure> DecodeStructure(std::string_view bytes);
 // The structure's tensors in the order of a fragment's leaves. Borrowed from the structure.
 std::vector<const v1::Node::TensorSlot*> TensorSlots(const v1::Structure& structure);
 
+// The place of one of these tensors, as names of rows have it: "output.0", "input_args.1.key". In a record of gradients
+// of parameters indexes are left out. Empty: there is no such tensor.
+std::string TensorPath(const v1::Structure& structure, uint32_t leaf);
+
 // {name}.{count}.{direction}, {name}.{direction}.{count}, {name}.parameters_grad.{count} or {name}.{count}.debug.
 std::string FullName(std::string_view name, v1::RecordKind kind, v1::Direction direction, uint32_t count);
 

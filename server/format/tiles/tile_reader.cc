@@ -43,12 +43,14 @@ void BlockBuilder::Begin(uint32_t step, uint32_t token) {
 v1::Block BlockBuilder::Take() {
   if (!threads_) block_.clear_thread();
   if (!digests_) block_.clear_digest();
+  if (!edges_) block_.clear_edge();
   v1::Block taken = std::exchange(block_, {});
   static std::atomic<uint64_t> serials = 0;
   serial_ = ++serials;
   ordinal_ = 0;
   threads_ = false;
   digests_ = false;
+  edges_ = false;
   structures_.clear();
   stacks_.clear();
   parents_.clear();
@@ -69,6 +71,11 @@ void BlockBuilder::Thread(uint32_t thread) {
 void BlockBuilder::Digest(uint32_t digest) {
   block_.add_digest(digest);
   digests_ = digests_ || digest != 0;
+}
+
+void BlockBuilder::Edge(uint32_t kind) {
+  block_.add_edge(kind);
+  edges_ = edges_ || kind != 0;
 }
 
 uint32_t BlockBuilder::Structure(uint64_t id) {
@@ -203,6 +210,14 @@ absl::Status TileReader::AppendFragment(std::string_view section, uint32_t pass,
     block.add_strings(std::string(strings_[text]));
   }
   out.Digest(in.left() > 0 ? NumberAt<uint32_t>(in, passes_, pass) : 0);
+  const bool has_edges = in.left() > 0;
+  for (uint64_t i = 0; i < leaves && !in.failed(); ++i) {
+    if (has_edges) {
+      ReadEdge(in, pass, out);
+    } else {
+      out.Edge(0);
+    }
+  }
   return in.failed() ? Broken("a fragment") : absl::OkStatus();
 }
 
@@ -306,6 +321,23 @@ absl::Status TileReader::ReadLeaf(std::string_view bytes, uint32_t pass, BlockBu
   }
   ReadNonFinite(in, pass, out);
   return in.failed() ? Broken("a leaf") : absl::OkStatus();
+}
+
+void TileReader::ReadEdge(ByteCursor& in, uint32_t pass, BlockBuilder& out) {
+  uint32_t kind = 0;
+  const bool constant = ReadFlags(in, pass, kind);
+  Among among;
+  if (!constant) {
+    among = AmongOf(flags_, pass, NamesProducer);
+  } else if (NamesProducer(kind)) {
+    among = {passes_, pass, true};
+  }
+  const auto distance = static_cast<int64_t>(IntegerAt(in, among.count, among.index));
+  const auto leaf = static_cast<uint32_t>(IntegerAt(in, among.count, among.index));
+  out.Edge(kind);
+  if (!among.taken) return;
+  out.block_.add_edge_distance(distance);
+  out.block_.add_edge_leaf(leaf);
 }
 
 void TileReader::ReadNonFinite(ByteCursor& in, uint32_t pass, BlockBuilder& out) {

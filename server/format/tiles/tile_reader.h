@@ -29,6 +29,7 @@ class BlockBuilder {
   void Ordinal(uint64_t ordinal);
   void Thread(uint32_t thread);
   void Digest(uint32_t digest);
+  void Edge(uint32_t kind);
   uint32_t Structure(uint64_t id);
   uint32_t Stack(uint64_t id);
   uint32_t Parent(std::string text);
@@ -39,6 +40,7 @@ class BlockBuilder {
   uint64_t ordinal_ = 0;
   bool threads_ = false;
   bool digests_ = false;
+  bool edges_ = false;
   absl::flat_hash_map<uint64_t, uint32_t> structures_, stacks_;
   absl::flat_hash_map<std::string, uint32_t> parents_;
   absl::flat_hash_map<std::string, uint32_t> shapes_;
@@ -74,10 +76,11 @@ class TileReader {
   absl::Status AppendFragment(std::string_view section, uint32_t pass, BlockBuilder& out);
   absl::Status ReadLeaf(std::string_view bytes, uint32_t pass, BlockBuilder& out);
   absl::Status AppendShape(ByteCursor& in, uint32_t pass, BlockBuilder& out);
-  // Reads the flags of a leaf and sets `flags` to those of `pass`. True: all passes have the same; else flags_ has
+  // Reads the flags or edges of a leaf and sets `flags` to those of `pass`. True: all passes have the same; else flags_ has
   // them.
   bool ReadFlags(ByteCursor& in, uint32_t pass, uint32_t& flags);
   void ReadNonFinite(ByteCursor& in, uint32_t pass, BlockBuilder& out);
+  void ReadEdge(ByteCursor& in, uint32_t pass, BlockBuilder& out);
   Places& PlacesIn(const BlockBuilder& out);
 
   uint32_t passes_ = 0;
@@ -86,7 +89,7 @@ class TileReader {
   std::vector<std::vector<int64_t>> shapes_;
   std::vector<std::string_view> sections_;
   Places places_;
-  std::vector<uint32_t> flags_;  // the current leaf's, by pass
+  std::vector<uint32_t> flags_;  // the current leaf's, or its edges, by pass
 };
 
 }  // namespace msprobe::server

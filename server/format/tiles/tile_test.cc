@@ -230,6 +230,32 @@ TEST_F(TileTest, ThreadsStacksAndOddParentsComeBack) {
   ExpectComesBack(4);
 }
 
+// A pass without edges (of an earlier agent), passes with the same, and passes with others.
+TEST_F(TileTest, EdgesComeBackAndRepeatingOnesCostAByteOrTwo) {
+  Fill(RepeatedPass({.calls = 12}), 48, 5, 1);
+  const size_t bare = EncodeTile(passes_, 0, 24, Lookup()).size();
+  for (size_t p = 1; p < blocks_.size(); ++p) {
+    int at = 0;
+    for (v1::Block& block : blocks_[p]) {
+      for (int i = 0; i < block.leaf_flags_size(); ++i, ++at) {
+        uint32_t kind = static_cast<uint32_t>(at % 6);
+        if (p == 7 && at % 5 == 0) kind = v1::EDGE_CHANGED;
+        block.add_edge(kind);
+        if (!NamesProducer(kind)) continue;
+        block.add_edge_distance(p == 9 ? -at : at);
+        block.add_edge_leaf(static_cast<uint32_t>(at % 3));
+      }
+    }
+  }
+  Make();
+  ExpectComesBack(5);
+  ExpectColumnsHoldThePasses();
+  for (size_t p : {0U, 7U, 9U}) blocks_[p] = blocks_[1];
+  Make();
+  const size_t with_edges = EncodeTile(passes_, 0, 24, Lookup()).size();
+  EXPECT_LT(with_edges - bare, 24 * 12) << "for 24 leaves of 48 passes, five bytes of each for the digest";
+}
+
 TEST_F(TileTest, OneLeafIsReadAlone) {
   Fill(RepeatedPass({.calls = 10, .variety = true}), 8);
   const std::string bytes = EncodeTile(passes_, 0, passes_[0].fragments(), Lookup());

@@ -143,6 +143,7 @@ class TileWriter {
     }
     WriteScalars(fragment, summary, out);
     WriteDigests(fragment, out);
+    WriteEdges(fragment, summary, out);
   }
 
   // Splits "Module.a.forward.12" into "Module.a.forward." and 13. If the text does not end in a plain number, `number`
@@ -241,16 +242,47 @@ class TileWriter {
     out += entries;
   }
 
-  // Writes nothing if no pass has a digest.
+  // Writes nothing if no pass has a digest, and no edges follow.
   void WriteDigests(size_t fragment, std::string& out) const {
     std::vector<uint32_t> digests;
-    bool any = false;
+    bool any = HasEdges(fragment);
     for (size_t p = 0; p < passes_.size(); ++p) {
       const v1::Block& block = BlockOf(p, fragment);
       digests.push_back(block.digest_size() == 0 ? 0 : block.digest(IndexOf(p, fragment)));
       any = any || digests.back() != 0;
     }
     if (any) AppendNumbers<uint32_t>(out, digests);
+  }
+
+  bool HasEdges(size_t fragment) const {
+    for (size_t p = 0; p < passes_.size(); ++p) {
+      if (BlockOf(p, fragment).edge_size() != 0) return true;
+    }
+    return false;
+  }
+
+  // Writes nothing if no pass has edges.
+  void WriteEdges(size_t fragment, const StructureSummary& summary, std::string& out) {
+    if (!HasEdges(fragment)) return;
+    for (size_t p = 0; p < passes_.size(); ++p) {
+      const TilePass::Fragment& place = passes_[p].fragments_[fragment];
+      at_[p] = passes_[p].columns_[place.block][place.index];
+    }
+    for (uint32_t i = 0; i < summary.leaves; ++i) {
+      Passes named;
+      Integers(passes_.size(), out, [&](size_t p) -> uint64_t {
+        const v1::Block& block = BlockOf(p, fragment);
+        const uint32_t kind = block.edge_size() == 0 ? 0 : block.edge(static_cast<int>(at_[p].leaf++));
+        if (NamesProducer(kind)) named.push_back(static_cast<uint32_t>(p));
+        return kind;
+      });
+      Integers(named.size(), out, [&](size_t n) {
+        return BlockOf(named[n], fragment).edge_distance(static_cast<int>(at_[named[n]].producers));
+      });
+      Integers(named.size(), out, [&](size_t n) {
+        return BlockOf(named[n], fragment).edge_leaf(static_cast<int>(at_[named[n]].producers++));
+      });
+    }
   }
 
   void WriteScalars(size_t fragment, const StructureSummary& summary, std::string& out) {

@@ -54,6 +54,7 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
   std::unique_ptr<AgentMemory> memory = AgentMemory::Open(hello, service_->sessions_->shared_directories());
   welcome.add_capabilities("payload_chunks");
   welcome.add_capabilities("digests");
+  welcome.add_capabilities("edges");
   if (memory != nullptr) welcome.add_capabilities("shared_memory");
   payloads_.emplace(std::move(memory), welcome.max_chunk_bytes(), service_->metrics_);
   {

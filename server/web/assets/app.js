@@ -1,5 +1,6 @@
 // What is chosen, and what is shown of it.
 
+import { Graph } from "/graph.js";
 import { Grid } from "/heat_map.js";
 import { Scale } from "/pictures.js";
 import { drawShown, openRecord } from "/record.js";
@@ -16,6 +17,7 @@ let line = null;  // of the time line
 let zoom = EVERYTHING;
 
 const map = new Grid($("map"), { moved: describeCell, opened: openCell, selected: zoomTo }, 640);
+const graph = new Graph({ open: (what) => open(what), attempt });
 const timeLine = new Grid($("line"), { moved: describeLine, opened: openLine, selected: (from, to) => openLine(from, to) }, 220);
 
 function say(text, error = false) {
@@ -118,7 +120,7 @@ async function present() {
   const chosen = asked();
   const address = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
   history.replaceState(null, "", `?${address}`);
-  await Promise.all([presentMap(), presentOverflow(chosen.run)]);
+  await Promise.all([presentMap(), presentOverflow(chosen.run), graph.present(chosen)]);
 }
 
 async function presentMap(at) {

@@ -1,5 +1,6 @@
 // One record: its tensors, its stack, and the trend of one of them.
 
+import { openHistogram } from "/histogram.js";
 import { drawTrend } from "/pictures.js";
 import { ask } from "/server.js";
 import { $, count, element, numberOf, show } from "/text.js";
@@ -37,7 +38,7 @@ export async function openRecord({ run, golden, rank, step, record: name, tensor
   fillTensors(records, name, tensor, (chosen) => openTrend({ ...shown.asked, tensor: chosen }));
   fillStack(records[0]?.stack ?? []);
   shown = { asked: { run, golden, rank, step, tensor, statistic }, trend };
-  drawShown();
+  draw();
 }
 
 async function openTrend(asked) {
@@ -45,7 +46,12 @@ async function openTrend(asked) {
   const { run, golden, rank, statistic, tensor } = asked;
   const { answer: trend } = await ask("trend", { run, golden, rank, statistic, tensor, columns });
   shown = { asked, trend };
+  draw();
+}
+
+function draw() {
   drawShown();
+  openHistogram(shown.asked);
 }
 
 export function drawShown() {

@@ -27,12 +27,12 @@ async function refusal(response) {
   }
 }
 
-// {answer, missing}. A question ends the one of its kind that is under way, which the server then stops working on.
+// {answer, missing}. A question ends the one in its place that is under way, which the server then stops working on.
 // AbortError: that happened to this one.
-export async function ask(kind, parameters = {}, progress = () => {}) {
-  asking.get(kind)?.abort();
+export async function ask(kind, parameters = {}, progress = () => {}, place = kind) {
+  asking.get(place)?.abort();
   const control = new AbortController();
-  asking.set(kind, control);
+  asking.set(place, control);
   const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== undefined && value !== null);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const address = `/api/${kind}?${new URLSearchParams(given)}`;

@@ -47,6 +47,12 @@ void BlockWriter::AddLeaf(Leaf& leaf, std::vector<AnnouncedPayload>* announced) 
   block_->add_shape(ShapeIndex(leaf.shape));
   const uint32_t flags = LeafFlags(leaf);
   block_->add_leaf_flags(flags);
+  block_->add_edge(static_cast<uint32_t>(leaf.edge.kind));
+  if (leaf.edge.names_producer()) {
+    block_->add_edge_distance(leaf.edge.distance);
+    block_->add_edge_leaf(leaf.edge.leaf);
+    bytes_ += 4;
+  }
   if (leaf.has_statistics) {
     block_->add_zero_count(leaf.zero_count);
     if (leaf.is_integer) {

@@ -1,18 +1,31 @@
 #include "agent/core/transport/packing/packer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/core/queue/fragment_digest.h"
 #include "agent/core/queue/fragment_queue.h"
 
 namespace msprobe::core {
+namespace {
 
-std::string WithoutDigests(std::string_view batch) {
+void ClearEdges(v1::Block* block) {
+  block->clear_edge();
+  block->clear_edge_distance();
+  block->clear_edge_leaf();
+}
+
+}  // namespace
+
+std::string Plainer(std::string_view batch, KnownColumns known) {
   v1::AgentMessage message;
   // What a dead process left may be no batch: the server says so.
   if (!message.ParseFromArray(batch.data(), static_cast<int>(batch.size()))) return std::string(batch);
   for (v1::Item& item : *message.mutable_batch()->mutable_items()) {
-    if (item.has_block()) item.mutable_block()->clear_digest();
+    if (!item.has_block()) continue;
+    v1::Block& block = *item.mutable_block();
+    if (!known.digests) block.clear_digest();
+    if (!known.edges) ClearEdges(&block);
   }
   return message.SerializeAsString();
 }
@@ -75,6 +88,10 @@ PackedBatch Packer::Cut(uint64_t last_entry) {
     bool all_zero = true;
     for (uint32_t thread : item.block().thread()) all_zero = all_zero && thread == 0;
     if (all_zero) item.mutable_block()->clear_thread();
+    const auto& edges = item.block().edge();
+    if (std::all_of(edges.begin(), edges.end(), [](uint32_t edge) { return edge == 0; })) {
+      ClearEdges(item.mutable_block());
+    }
   }
   batch_->set_session(session_);
   batch_->set_batch_sequence(next_sequence_);

@@ -80,7 +80,14 @@ class Packer {
   bool verifies_ = false;
 };
 
-// The bytes of a batch for a server that does not know Block.digest.
-std::string WithoutDigests(std::string_view batch);
+// The columns of a block that not every server knows, by the words of its Welcome.
+struct KnownColumns {
+  bool digests = false;
+  bool edges = false;
+
+  bool all() const { return digests && edges; }
+};
+// The bytes of a batch without the columns that the server does not know.
+std::string Plainer(std::string_view batch, KnownColumns known);
 
 }  // namespace msprobe::core

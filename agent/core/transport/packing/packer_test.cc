@@ -129,10 +129,33 @@ TEST_F(PackerTest, AServerThatDoesNotKnowDigestsGetsTheBatchWithoutThem) {
   ASSERT_TRUE(AddLeaf(Leaf()));
   const PackedBatch packed = packer_.Cut(0);
   v1::AgentMessage message, plain;
-  ASSERT_TRUE(message.ParseFromString(packed.bytes) && plain.ParseFromString(WithoutDigests(packed.bytes)));
+  ASSERT_TRUE(message.ParseFromString(packed.bytes) && plain.ParseFromString(Plainer(packed.bytes, {})));
   ASSERT_EQ(message.batch().items(0).block().digest_size(), 1);
   message.mutable_batch()->mutable_items(0)->mutable_block()->clear_digest();
   EXPECT_EQ(plain.SerializeAsString(), message.SerializeAsString());
+}
+
+TEST_F(PackerTest, EdgesAreColumnsOfAServerThatKnowsThem) {
+  Leaf leaf;
+  ASSERT_TRUE(AddLeaf(leaf));
+  EXPECT_EQ(Parse(packer_.Cut(0)).items(0).block().edge_size(), 0) << "nothing is known";
+  leaf.edge = {.kind = EdgeKind::kOutside};
+  ASSERT_TRUE(AddLeaf(leaf));
+  leaf.edge = {.kind = EdgeKind::kView, .leaf = 2, .distance = -3};
+  ASSERT_TRUE(AddLeaf(leaf));
+  const PackedBatch packed = packer_.Cut(0);
+  v1::AgentMessage message, plain;
+  ASSERT_TRUE(message.ParseFromString(packed.bytes));
+  const v1::Block& block = message.batch().items(0).block();
+  EXPECT_THAT(block.edge(), ElementsAre(v1::EDGE_OUTSIDE, v1::EDGE_VIEW));
+  EXPECT_THAT(block.edge_distance(), ElementsAre(-3));
+  EXPECT_THAT(block.edge_leaf(), ElementsAre(2));
+  ASSERT_TRUE(plain.ParseFromString(Plainer(packed.bytes, {.digests = true})));
+  v1::Block* const known = message.mutable_batch()->mutable_items(0)->mutable_block();
+  known->clear_edge();
+  known->clear_edge_distance();
+  known->clear_edge_leaf();
+  EXPECT_EQ(plain.SerializeAsString(), message.SerializeAsString()) << "and the digests still match";
 }
 
 TEST_F(PackerTest, TablesHoldEachValueOnceAndIndicesPointAtThem) {

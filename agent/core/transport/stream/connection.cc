@@ -73,6 +73,7 @@ void Connection::Welcomed(const v1::Welcome& welcome) {
   offers.chunks = Has(welcome, "payload_chunks");
   offers.memory = offers.chunks && stream_.shares_memory && Has(welcome, "shared_memory");
   offers.digests = Has(welcome, "digests");
+  offers.edges = Has(welcome, "edges");
   offers.exports = Has(welcome, "export");
 }
 

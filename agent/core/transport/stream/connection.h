@@ -22,6 +22,7 @@ struct ServerOffers {
   bool chunks = false;     // several chunks in one message
   bool memory = false;     // chunks that name a place in the session's memory
   bool digests = false;    // Block.digest
+  bool edges = false;      // Block.edge and its like
   bool exports = false;    // writes the files of steps that end, and reports them
 };
 

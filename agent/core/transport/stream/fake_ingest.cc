@@ -191,6 +191,7 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       if (durable_ < message.hello().freed_through()) durable_ = message.hello().freed_through();
       if (behavior_.exports) welcome->add_capabilities("export");
       if (behavior_.reads_memory) welcome->add_capabilities("shared_memory");
+      if (behavior_.knows_edges) welcome->add_capabilities("edges");
       if (behavior_.takes_chunks || behavior_.reads_memory) welcome->add_capabilities("payload_chunks");
       for (const std::string& hash : announced_) {
         if (behavior_.want_payloads && !payloads_.contains(hash)) welcome->add_missing_payloads(hash);

@@ -61,7 +61,7 @@ void BatchUpload::ReplaceByGap(uint64_t sequence) {
   held_->Replace(sequence, message.SerializeAsString());
 }
 
-bool BatchUpload::SendNext(bool with_digests, WriteContent write) {
+bool BatchUpload::SendNext(KnownColumns known, WriteContent write) {
   if (next_ > held_->last_sequence()) return false;
   if (one_at_a_time_ && next_ > held_->freed_through() + 1) return false;
   absl::StatusOr<HeldBatches::Bytes> bytes = held_->Read(next_);
@@ -69,8 +69,8 @@ bool BatchUpload::SendNext(bool with_digests, WriteContent write) {
     ReplaceByGap(next_);
     bytes = held_->Read(next_);
   }
-  if (!with_digests) {
-    const auto plain = std::make_shared<const std::string>(WithoutDigests(bytes->view));
+  if (!known.all()) {
+    const auto plain = std::make_shared<const std::string>(Plainer(bytes->view, known));
     *bytes = {.owner = plain, .view = *plain};
   }
   const size_t size = bytes->view.size();

@@ -33,7 +33,7 @@ class BatchUpload {
   void ReportServerLoss();
 
   // False: there is no batch to send now, or `write` did not take it.
-  bool SendNext(bool with_digests, WriteContent write);
+  bool SendNext(KnownColumns known, WriteContent write);
 
  private:
   void ReplaceByGap(uint64_t sequence);

@@ -1,0 +1,79 @@
+"""Another policy's verdicts on what an earlier check measured and wrote as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_client.check.rows import CheckRow, Outcome
+from msprobe_client.errors import InvalidArgument
+from msprobe_client.proto import check_pb2
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
+
+_OUTCOMES: dict[int, Outcome] = {
+    check_pb2.Verdict.PASS: "pass",
+    check_pb2.Verdict.WARNING: "warning",
+    check_pb2.Verdict.FAIL: "fail",
+    check_pb2.Verdict.UNDECIDED: "undecided",
+}
+
+
+def judged_again(client: Client, file: Path, policy: str) -> Iterator[CheckRow]:
+    """Rows without numbers (skips, shapes, distributions) stay as they were."""
+    rows = _read(file)
+    request = check_pb2.JudgeRequest(policy=policy)
+    for row in rows:
+        if row.accuracy:
+            output = request.outputs.add(operation=row.operation.rsplit(".", 1)[-1], accuracy=_message(row.accuracy))
+            if row.plain:
+                output.plain.CopyFrom(_message(row.plain))
+    verdicts = iter(client.judge(request).verdicts)
+    for row in rows:
+        if not row.accuracy or row.rule == "equal_elements":
+            if row.accuracy:
+                next(verdicts)
+            yield row
+            continue
+        verdict = next(verdicts)
+        yield replace(
+            row,
+            verdict=_OUTCOMES[verdict.outcome],
+            policy=verdict.policy,
+            rule=verdict.rule,
+            measured=verdict.measured,
+            limit=verdict.limit,
+        )
+
+
+def is_result(source: str) -> bool:
+    """Whether the source is what check --format json wrote."""
+    path = Path(source)
+    return path.suffix == ".json" and path.is_file() and b'"accuracy"' in path.read_bytes()
+
+
+def _read(file: Path) -> list[CheckRow]:
+    known = {field.name for field in fields(CheckRow)}
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+        return [
+            CheckRow(**{key: _value(value) for key, value in row.items() if key in known}) for row in document["rows"]
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"{file} is not the result of msprobe-client check --format json: {error!r}") from None
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _message(numbers: Mapping[str, Any]) -> check_pb2.Accuracy:
+    message = check_pb2.Accuracy()
+    for key, value in numbers.items():
+        # JSON has NaN and infinities as strings.
+        setattr(message, key, float(value) if isinstance(value, str) else value)
+    return message

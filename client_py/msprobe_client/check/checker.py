@@ -1,0 +1,427 @@
+"""Checks the calls of a run: each again on the device and in float64. The server measures the difference and judges."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+
+from msprobe_client.check import distribution, replay, sweep, ties
+from msprobe_client.check.arguments import Arguments, Loader, NotReplayable
+from msprobe_client.check.measuring import Measuring
+from msprobe_client.check.operators import (
+    DROPOUTS,
+    GENERATORS,
+    CallName,
+    function_of,
+    reason_to_skip,
+    reference_of,
+)
+from msprobe_client.check.rows import CheckRow, Outcome
+from msprobe_client.client import Client
+from msprobe_client.model import Rank, Record, TensorStats
+from msprobe_client.proto import check_pb2
+
+RECORDED = "recorded"
+FLOAT64 = "cpu-fp64"
+_OUTCOMES: dict[int, Outcome] = {
+    check_pb2.Verdict.PASS: "pass",
+    check_pb2.Verdict.WARNING: "warning",
+    check_pb2.Verdict.FAIL: "fail",
+    check_pb2.Verdict.UNDECIDED: "undecided",
+}
+# Of a CPU the plain implementation is itself; what rounding of its inputs costs is no divisor for these.
+_NOT_BY_NOISE = frozenset({"cann", "documented"})
+_COMPARISONS = frozenset(
+    {"eq", "ne", "gt", "ge", "lt", "le", "greater", "greater_equal", "less", "less_equal", "not_equal", "equal"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    device: str = "cpu"
+    golden: str = FLOAT64  # or a run
+    policy: str = ""
+    seed: int = 1234
+    stress: bool = False
+    shown: str = ""  # the source as a command names it
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    run: str
+    step: int
+    rank: Rank
+
+
+class Checker:
+    """Checks calls of one step and rank. One thread at a time."""
+
+    def __init__(self, client: Client, place: Place, settings: Settings, measuring: Measuring) -> None:
+        self._place = place
+        self._settings = settings
+        self._measuring = measuring
+        self._loader = Loader(client, place.run, settings.seed)
+        self._golden: dict[str, Record] = {}
+        self._golden_loader = None
+        if settings.golden != FLOAT64:
+            self._golden_loader = Loader(client, settings.golden, settings.seed)
+            rank = self._golden_rank(client)
+            records = client.records(settings.golden, step=place.step, rank=rank)
+            self._golden = {record.full_name: record for record in records}
+        self._on_cpu = settings.device != RECORDED and torch.device(settings.device).type == "cpu"
+
+    def _golden_rank(self, client: Client) -> Rank:
+        """The same rank; where both have one process only, that one."""
+        ranks = [each.rank for each in client.steps(self._settings.golden) if each.step == self._place.step]
+        return ranks[0] if len(ranks) == 1 else self._place.rank
+
+    def check(self, record: Record, backward: Record | None) -> Iterator[CheckRow]:
+        """record: of the forward call. Never raises for what a call does."""
+        name = CallName.parse(record.full_name)
+        if name is None:
+            yield self._skipped(record, "", "it is no call of an operator")
+            return
+        try:
+            given = self._loader.arguments(record)
+            if reason := reason_to_skip(name, given.args, given.kwargs):
+                yield self._skipped(record, name.operation, reason)
+                return
+            for variant, arguments in sweep.variants(given) if self._settings.stress else [("", given)]:
+                for row in self._check(name, record, backward, arguments):
+                    yield replace(row, variant=variant)
+        except NotReplayable as reason:
+            yield self._skipped(record, name.operation, str(reason))
+
+    def _check(
+        self, name: CallName, record: Record, backward: Record | None, arguments: Arguments
+    ) -> Iterator[CheckRow]:
+        seed = self._settings.seed
+        grads = None if backward is None else self._grad_outputs(backward)
+        random = name.operation in GENERATORS or self._drops(name, arguments)
+        golden = self._golden_result(name, record, arguments, grads)
+        try:
+            output = self._device_result(name, record, backward, arguments, grads, golden.node_inputs)
+        except NotReplayable:
+            raise
+        except Exception as error:  # whatever an operator raises
+            yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {_first_line(error)}")
+            return
+        if random:
+            yield self._random_row(name, record, arguments, output, golden)
+            return
+        plain: replay.Result | None = None
+        asked = False
+
+        def plain_result() -> replay.Result | None:
+            nonlocal plain, asked
+            if not asked:
+                asked = True
+                plain = self._plain_result(name, arguments, grads, seed)
+            return plain
+
+        for direction, mine, theirs in (
+            ("forward", output.outputs, golden.outputs),
+            ("backward", output.gradients, golden.gradients),
+        ):
+            golden_by_place = dict(theirs)
+            base = f"{name.base}.{direction}"
+            for place, tensor in mine:
+                if place not in golden_by_place:
+                    reason = f"the golden side has no {place}"
+                if self._golden_loader is not None and direction == "backward":
+                    continue  # a run holds no gradients by argument
+                    yield self._row(record, name.operation, "skip", name=f"{base}.{place}", reason=reason)
+                    continue
+                yield self._judged(
+                    record,
+                    name,
+                    f"{base}.{place}",
+                    tensor,
+                    golden_by_place[place],
+                    arguments,
+                    lambda place=place, direction=direction: _at(plain_result(), direction, place),
+                )
+        if grads is not None and output.no_backward:
+            yield self._row(record, name.operation, "skip", name=f"{name.base}.backward", reason=output.no_backward)
+
+    # --- what is compared ---
+
+    def _device_result(
+        self,
+        name: CallName,
+        record: Record,
+        backward: Record | None,
+        arguments: Arguments,
+        grads: Any,
+        node_inputs: Sequence[str],
+    ) -> replay.Result:
+        if self._settings.device == RECORDED:
+            return self._recorded(record, backward, arguments, node_inputs)
+        function = function_of(name)
+        if function is None:
+            raise NotReplayable(f"this environment has no {name.prefix} function {name.operation}")
+        device = self._settings.device
+        moved = arguments.mapped(replay.on(device), lambda value: _device_in(value, device))
+        return replay.run(function, moved, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
+
+    def _recorded(
+        self,
+        record: Record,
+        backward: Record | None,
+        arguments: Arguments,
+        node_inputs: Sequence[str],
+    ) -> replay.Result:
+        if arguments.source != "saved":
+            raise NotReplayable("its inputs were not saved, so that its outputs cannot be checked")
+        result = replay.Result()
+        for place, tensor in self._loader.outputs(record):
+            if tensor is None:
+                raise NotReplayable("its outputs were not saved; capture with task tensor")
+            result.outputs.append((place.removeprefix(f"{record.full_name}."), tensor))
+        if backward is None:
+            return result
+        grads = backward.fields.get("output") or []
+        # A record holds the gradients of the innermost node, which need not be those of the arguments.
+        inner = any(grad is not None and (i >= len(node_inputs) or not node_inputs[i]) for i, grad in enumerate(grads))
+        if inner or not grads:
+            result.no_backward = "the gradients that were recorded are those of an inner node, not of the arguments"
+            return result
+        saved = dict(self._loader.outputs(backward))
+        for i, grad in enumerate(grads):
+            tensor = None if grad is None else saved.get(f"{backward.full_name}.output.{i}")
+            if tensor is not None:
+                result.gradients.append((node_inputs[i], tensor))
+        return result
+
+    def _golden_result(self, name: CallName, record: Record, arguments: Arguments, grads: Any) -> replay.Result:
+        if self._golden_loader is not None:
+            other = self._golden.get(record.full_name)
+            if other is None:
+                raise NotReplayable(f"the golden run has no {record.full_name}")
+            found = [(place, tensor) for place, tensor in self._golden_loader.outputs(other) if tensor is not None]
+            if not found:
+                raise NotReplayable("the golden run has not saved its outputs")
+            return replay.Result([(place.removeprefix(f"{other.full_name}."), tensor) for place, tensor in found])
+        reference = reference_of(name)
+        if reference is None:
+            raise NotReplayable(f"{name.prefix}.{name.operation} is not in this environment and has no composition")
+        exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
+        try:
+            return replay.run(reference, exact, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
+        except Exception as error:  # whatever an operator raises
+            raise NotReplayable(f"float64: {_first_line(error)}") from None
+
+    def _plain_result(self, name: CallName, arguments: Arguments, grads: Any, seed: int) -> replay.Result | None:
+        """The same on a CPU in its own dtype; of a CPU itself, in float64 with its inputs rounded otherwise."""
+        reference = reference_of(name)
+        if reference is None or self._golden_loader is not None:
+            return None
+        if self._on_cpu:
+            changed = arguments.mapped(replay.nudged(seed), _scalars_as(name, arguments))
+        else:
+            changed = arguments.mapped(replay.on("cpu"))
+        try:
+            return replay.run(reference, changed, mutates=name.mutates, grad_outputs=grads, seed=seed)
+        except Exception:  # a CPU may lack the operator for this dtype
+            return None
+
+    def _grad_outputs(self, backward: Record) -> list[torch.Tensor | None]:
+        given = backward.fields.get("input") or []
+        name = f"{backward.full_name}.input"
+        return [
+            self._loader.tensor(backward, f"{name}.{i}", item) if isinstance(item, TensorStats) else None
+            for i, item in enumerate(given)
+        ]
+
+    # --- rows ---
+
+    def _judged(
+        self,
+        record: Record,
+        name: CallName,
+        row: str,
+        tensor: torch.Tensor,
+        golden: torch.Tensor,
+        arguments: Arguments,
+        plain: Any,
+    ) -> CheckRow:
+        operation = name.operation.rsplit(".", 1)[-1]
+        shape = tuple(tensor.shape)
+        known: dict[str, Any] = {"name": row, "dtype": str(tensor.dtype).removeprefix("torch."), "shape": shape}
+        known["inputs"] = arguments.source
+        if tensor.shape != golden.shape:
+            reason = f"the shape is {list(shape)}, that of the golden value {list(golden.shape)}"
+            return self._row(record, name.operation, "fail", rule="shape", reason=reason, **known)
+        if _kind(tensor.dtype) != _kind(golden.dtype):
+            reason = f"the dtype is {tensor.dtype}, that of the golden value {golden.dtype}"
+            return self._row(record, name.operation, "fail", rule="dtype", reason=reason, **known)
+        if tensor.numel() == 0:
+            return self._row(record, name.operation, "pass", rule="no_elements", **known)
+        # Another device has it always, so that every policy can be tried on what was measured.
+        at_once = not self._on_cpu or self._settings.policy == "fp64-ratio"
+        beside = _as(plain(), tensor) if at_once else None
+        answer = self._measuring.measured(operation, tensor, golden, beside)
+        if answer.error:
+            return self._row(record, name.operation, "skip", reason=answer.error, **known)
+        outcome = _OUTCOMES[answer.verdict.outcome]
+        if outcome == "fail" and ties.point_to_equals(operation, arguments, tensor, golden):
+            return self._row(record, name.operation, "pass", rule="equal_elements", **known)
+        noise_counts = self._settings.policy not in _NOT_BY_NOISE
+        if outcome != "pass" and beside is None and tensor.dtype.is_floating_point and noise_counts:
+            beside = _as(plain(), tensor)
+            if beside is not None:
+                answer = self._measuring.measured(operation, tensor, golden, beside)
+                outcome = _OUTCOMES[answer.verdict.outcome]
+        accuracy, verdict = answer.accuracy, answer.verdict
+        if accuracy.max_abs > 0 or accuracy.nan_mismatches + accuracy.inf_mismatches + accuracy.inf_sign_mismatches:
+            known["worst_index"] = _index(accuracy.worst_index // (2 if tensor.dtype.is_complex else 1), shape)
+            known["worst_output"] = accuracy.worst_output
+            known["worst_golden"] = accuracy.worst_golden
+        return self._row(
+            record,
+            name.operation,
+            outcome,
+            policy=verdict.policy,
+            rule=verdict.rule,
+            measured=verdict.measured,
+            limit=verdict.limit,
+            accuracy=_numbers(accuracy),
+            plain=_numbers(answer.plain) if answer.HasField("plain") else {},
+            **known,
+        )
+
+    def _drops(self, name: CallName, arguments: Arguments) -> bool:
+        return name.operation in DROPOUTS and 0 < _probability(arguments) < 1 and _training(arguments)
+
+    def _random_row(
+        self, name: CallName, record: Record, arguments: Arguments, output: replay.Result, golden: replay.Result
+    ) -> CheckRow:
+        (place, tensor), *_ = output.outputs
+        if name.operation in GENERATORS:
+            agreement = distribution.same_distribution(tensor, dict(golden.outputs)[place])
+        else:
+            agreement = distribution.dropped_as_often(tensor, arguments.args[0], _probability(arguments))
+        return self._row(
+            record,
+            name.operation,
+            "pass" if agreement.holds else "fail",
+            name=f"{record.full_name}.{place}",
+            policy="distribution",
+            rule=agreement.rule,
+            measured=agreement.measured,
+            limit=agreement.limit,
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            shape=tuple(tensor.shape),
+            inputs=arguments.source,
+        )
+
+    def _skipped(self, record: Record, operation: str, reason: str) -> CheckRow:
+        return self._row(record, operation, "skip", reason=reason)
+
+    def _row(self, record: Record, operation: str, verdict: Outcome, *, name: str = "", **more: Any) -> CheckRow:
+        settings = self._settings
+        words = ["msprobe-client", "check", settings.shown, "--step", str(self._place.step), "--rank",
+                 str(self._place.rank), "--name", f"{record.full_name}"]  # fmt: skip
+        words += ["--device", settings.device, "--seed", str(settings.seed)]
+        words += ["--golden", settings.golden] * (settings.golden != FLOAT64)
+        words += ["--policy", settings.policy] * bool(settings.policy) + ["--stress"] * settings.stress
+        frame = record.stack[0] if record.stack else None
+        return CheckRow(
+            name=name or record.full_name,
+            step=self._place.step,
+            rank=str(self._place.rank),
+            operation=operation,
+            verdict=verdict,
+            stack="" if frame is None else f"{frame.path}:{frame.line} in {frame.function}: {frame.source}",
+            repeat=shlex.join(words),
+            **more,
+        )
+
+
+def checked(
+    client: Client, places: Iterable[Place], settings: Settings, name: str | None = None
+) -> Iterator[tuple[int, int, list[CheckRow]]]:
+    """The rows of one call after another, with how many of the step's calls are done, and how many there are."""
+    with Measuring(client, settings.policy) as measuring:
+        for place in places:
+            records = client.records(place.run, step=place.step, rank=place.rank, with_stack=True)
+            by_name = {record.full_name: record for record in records if record.kind == "api"}
+            forward = [
+                record
+                for record in by_name.values()
+                if record.direction == "forward" and (name is None or fnmatchcase(record.full_name, name))
+            ]
+            checker = Checker(client, place, settings, measuring)
+            for done, record in enumerate(forward, start=1):
+                backward = by_name.get(f"{record.full_name.removesuffix('.forward')}.backward")
+                yield done, len(forward), list(checker.check(record, backward))
+
+
+def _at(result: replay.Result | None, direction: str, place: str) -> torch.Tensor | None:
+    if result is None:
+        return None
+    return dict(result.outputs if direction == "forward" else result.gradients).get(place)
+
+
+def _as(plain: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:
+    if plain is None or plain.shape != tensor.shape or _kind(plain.dtype) != _kind(tensor.dtype):
+        return None
+    return plain.to("cpu", tensor.dtype)
+
+
+def _kind(dtype: torch.dtype) -> str:
+    return "complex" if dtype.is_complex else "float" if dtype.is_floating_point else "exact"
+
+
+def _numbers(accuracy: check_pb2.Accuracy) -> dict[str, float]:
+    return {field.name: getattr(accuracy, field.name) for field in accuracy.DESCRIPTOR.fields}
+
+
+def _index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
+    index: list[int] = []
+    for size in reversed(shape):
+        index.append(flat % max(size, 1))
+        flat //= max(size, 1)
+    return tuple(reversed(index))
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+
+
+def _device_in(value: Any, device: str) -> Any:
+    return torch.device(device) if isinstance(value, torch.device) else value
+
+
+def _scalars_as(name: CallName, arguments: Arguments) -> Any:
+    """Numbers as the operator takes them: rounded to what it computes in, or for comparisons to the tensors' dtype."""
+    dtypes = {tensor.dtype for _, tensor in arguments.tensors if tensor.dtype.is_floating_point}
+    compares = name.operation.strip("_") in _COMPARISONS
+    narrow = bool(dtypes) and torch.float64 not in dtypes
+
+    def scalar(value: Any) -> Any:
+        if isinstance(value, float) and narrow and math.isfinite(value) and abs(value) < 3e38:
+            if compares and len(dtypes) == 1:
+                return torch.tensor(value, dtype=next(iter(dtypes))).item()
+            return struct.unpack("f", struct.pack("f", value))[0]
+        return replay.wide(value)
+
+    return scalar
+
+
+def _probability(arguments: Arguments) -> float:
+    given = arguments.kwargs.get("p", arguments.args[1] if len(arguments.args) > 1 else 0.5)
+    return float(given) if isinstance(given, int | float) else 0.5
+
+
+def _training(arguments: Arguments) -> bool:
+    given = arguments.kwargs.get("training", arguments.args[2] if len(arguments.args) > 2 else True)
+    return bool(given)

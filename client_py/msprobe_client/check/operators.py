@@ -1,0 +1,145 @@
+"""What a recorded name stands for, and the operators that cannot simply be run again."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from msprobe_client.check import compositions
+
+_NAME = re.compile(r"(?P<prefix>[A-Za-z]\w*)\.(?P<operation>[\w.]+)\.(?P<number>\d+)\.(?P<direction>forward|backward)")
+# Where the functions of a prefix are. Prefixes that users register themselves are names of modules.
+_HOMES = {
+    "Functional": "torch.nn.functional",
+    "Torch": "torch",
+    "Tensor": "torch:Tensor",
+    "VF": "torch:_VF",
+    "NPU": "torch_npu",
+    "Aten": "torch:ops.aten",
+}
+_UNINITIALISED = frozenset(
+    {
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "new_empty",
+        "new_empty_strided",
+        "empty_with_format",
+        "resize_",
+        "resize_as_",
+    }
+)
+# What they return is drawn anew from one distribution.
+GENERATORS = frozenset(
+    {
+        "rand",
+        "randn",
+        "rand_like",
+        "randn_like",
+        "randint",
+        "randint_like",
+        "normal",
+        "normal_",
+        "uniform_",
+        "bernoulli",
+        "bernoulli_",
+        "exponential_",
+        "cauchy_",
+        "geometric_",
+        "log_normal_",
+        "random_",
+        "poisson",
+    }
+)
+# Each element is zeroed with the probability that is their argument, or scaled.
+DROPOUTS = frozenset({"dropout", "dropout_", "native_dropout", "_npu_dropout", "npu_dropout"})
+_OTHERWISE_RANDOM = frozenset(
+    {
+        "multinomial",
+        "randperm",
+        "alpha_dropout",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "fractional_max_pool2d",
+        "fractional_max_pool3d",
+        "fractional_max_pool2d_with_indices",
+        "fractional_max_pool3d_with_indices",
+        "gumbel_softmax",
+        "rrelu",
+        "rrelu_",
+    }
+)
+_NO_ANSWER = frozenset({"numpy", "__bool__", "__nonzero__", "stride", "is_pinned"})
+
+
+@dataclass(frozen=True, slots=True)
+class CallName:
+    prefix: str
+    operation: str  # without prefix and number: "matmul"
+    direction: str
+    base: str  # without direction: "Torch.matmul.0"
+
+    @classmethod
+    def parse(cls, full_name: str) -> CallName | None:
+        """None: not the name of an API call."""
+        match = _NAME.fullmatch(full_name)
+        if match is None:
+            return None
+        return cls(match["prefix"], match["operation"], match["direction"], full_name.rsplit(".", 1)[0])
+
+    @property
+    def mutates(self) -> bool:
+        """Whether it writes into its first argument."""
+        name = self.operation
+        if name.endswith("__"):
+            return name == "__setitem__" or (name.startswith("__i") and name not in _NOT_IN_PLACE)
+        return name.endswith("_")
+
+
+_NOT_IN_PLACE = frozenset({"__invert__", "__index__", "__int__"})
+
+
+def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) -> str | None:
+    """Why a call is not run again, if it is not."""
+    operation = name.operation
+    if name.prefix == "Distributed":
+        return f"{operation} is a collective: its answer is made by other ranks"
+    if name.prefix == "MindSpeed":
+        return f"{operation} of MindSpeed has no reference"
+    if operation in _UNINITIALISED:
+        return f"{operation} returns memory that nobody has written"
+    if operation in _NO_ANSWER:
+        return f"{operation} returns no numbers"
+    if operation in _OTHERWISE_RANDOM:
+        return f"{operation} is random, and its distribution has no test here"
+    probability = kwargs.get("dropout_p", 0.0)
+    if operation == "scaled_dot_product_attention":
+        probability = next(iter(list(args)[4:5]), probability)
+    if operation == "multi_head_attention_forward" and kwargs.get("training", True):
+        probability = next(iter(list(args)[10:11]), probability)
+    if isinstance(probability, float) and probability > 0:
+        return f"{operation} is random inside: its dropout probability is {probability:g}"
+    return None
+
+
+def function_of(name: CallName) -> Callable[..., Any] | None:
+    """The function that was called, if this environment has it."""
+    home, _, attribute = _HOMES.get(name.prefix, name.prefix).partition(":")
+    try:
+        found: Any = importlib.import_module(home)
+        for part in [*attribute.split(".")] * bool(attribute) + name.operation.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError, RuntimeError):
+        return None
+    return found if callable(found) else None
+
+
+def reference_of(name: CallName) -> Callable[..., Any] | None:
+    """What computes the golden value: the function itself, or for fused operators a composition of plain ones."""
+    return compositions.TABLE.get(name.operation) or function_of(name)

@@ -1,0 +1,132 @@
+"""Runs one call, forward and backward, on a device or in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from msprobe_client.check.arguments import Arguments
+
+_WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
+
+
+@dataclass
+class Result:
+    outputs: list[tuple[str, torch.Tensor]] = field(default_factory=list)  # "output.0"
+    gradients: list[tuple[str, torch.Tensor]] = field(default_factory=list)  # by the place of the argument: "input.0"
+    no_backward: str = ""  # why there are no gradients
+    # Of the node that made the first output: the arguments whose gradients it gives, in order. "": that of no argument.
+    node_inputs: list[str] = field(default_factory=list)
+
+
+def wide(value: Any) -> Any:
+    """Floating dtypes and tensors in float64, complex ones in complex128."""
+    if isinstance(value, torch.dtype):
+        return _WIDE.get(value, torch.float64 if value.is_floating_point else value)
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", wide(value.dtype))
+    return value
+
+
+def on(device: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: tensor.detach().to(device, copy=True)
+
+
+def nudged(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Floating tensors in float64, each element moved by up to half an ULP of its dtype: what their rounding costs."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def nudge(tensor: torch.Tensor) -> torch.Tensor:
+        exact: torch.Tensor = wide(tensor)
+        if not tensor.dtype.is_floating_point:
+            return exact
+        step = torch.finfo(tensor.dtype).eps / 2
+        moved: torch.Tensor = exact * (
+            1 + step * (2 * torch.rand(exact.shape, generator=generator, dtype=torch.float64) - 1)
+        )
+        return moved
+
+    return nudge
+
+
+def leaves(value: Any, name: str = "output") -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a result with the names that a record gives them. Numbers are tensors without dimensions."""
+    items = list(value) if isinstance(value, list | tuple) and not isinstance(value, torch.Size) else [value]
+    found = []
+    for index, item in enumerate(items):
+        place = f"{name}.{index}"
+        if isinstance(item, torch.Tensor):
+            found.append((place, item))
+        elif isinstance(item, bool | int | float) and not isinstance(value, torch.Size):
+            dtype = torch.bool if isinstance(item, bool) else torch.int64 if isinstance(item, int) else torch.float64
+            found.append((place, torch.tensor(item, dtype=dtype)))
+        elif isinstance(item, list | tuple):
+            found += leaves(item, place)
+        elif isinstance(item, dict):
+            for key, entry in item.items():
+                found += [(f"{place}.{key}{tail[len('x.0') :]}", leaf) for tail, leaf in leaves(entry, "x")]
+    return found
+
+
+def run(
+    function: Callable[..., Any],
+    arguments: Arguments,
+    *,
+    mutates: bool,
+    grad_outputs: Sequence[torch.Tensor | None] | None,
+    seed: int,
+) -> Result:
+    """grad_outputs: of the outputs that have gradients, in order; None: the call had no backward."""
+    torch.manual_seed(seed)
+    backward = grad_outputs is not None
+    inputs: list[tuple[str, torch.Tensor]] = []
+    needs = iter(arguments.needs_grad)
+
+    def prepared(tensor: torch.Tensor) -> torch.Tensor:
+        differentiable = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        if not (next(needs) and backward and differentiable):
+            return tensor.clone() if mutates else tensor
+        leaf = tensor.detach().requires_grad_()
+        inputs.append(("", leaf))
+        return leaf.clone() if mutates else leaf
+
+    ready = arguments.mapped(prepared)
+    wanted = [
+        need and (t.dtype.is_floating_point or t.dtype.is_complex)
+        for (_, t), need in zip(arguments.tensors, arguments.needs_grad, strict=True)
+    ]
+    places = [place for (place, _), want in zip(arguments.tensors, wanted, strict=True) if want and backward]
+    with torch.enable_grad() if backward else torch.no_grad():
+        answer = function(*ready.args, **ready.kwargs)
+        if answer is None and mutates and ready.args:
+            answer = ready.args[0]
+    result = Result(outputs=[(place, tensor.detach()) for place, tensor in leaves(answer)])
+    if grad_outputs is None:
+        return result
+    if not inputs:
+        result.no_backward = "no argument has a gradient"
+        return result
+    differentiable = [tensor for _, tensor in leaves(answer) if tensor.requires_grad]
+    if differentiable and differentiable[0].grad_fn is not None:
+        place_of = {id(leaf): place for place, (_, leaf) in zip(places, inputs, strict=True)}
+        nodes = [node for node, _ in differentiable[0].grad_fn.next_functions]
+        result.node_inputs = [place_of.get(id(getattr(node, "variable", None)), "") for node in nodes]
+    pairs = []
+    for tensor, grad in zip(differentiable, grad_outputs, strict=False):
+        if grad is None:
+            continue
+        if grad.shape != tensor.shape:
+            result.no_backward = (
+                f"the gradient that was recorded has the shape {list(grad.shape)}, the output {list(tensor.shape)}"
+            )
+            return result
+        pairs.append((tensor, grad.to(tensor.device, tensor.dtype)))
+    if not pairs:
+        result.no_backward = "no output has a recorded gradient"
+        return result
+    grads = torch.autograd.grad([t for t, _ in pairs], [t for _, t in inputs], [g for _, g in pairs], allow_unused=True)
+    result.gradients = [(place, grad.detach()) for place, grad in zip(places, grads, strict=True) if grad is not None]
+    return result

@@ -1,0 +1,211 @@
+"""msprobe-client check SOURCE"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from msprobe_client.commands.options import Connection, Selection
+from msprobe_client.commands.sides import Where, connected
+from msprobe_client.exit_codes import EXIT_DIFFERS
+
+if TYPE_CHECKING:
+    from msprobe_client.check.rows import CheckRow
+    from msprobe_client.client import Client
+    from msprobe_client.output import Column, Mark, Row
+
+EXAMPLES = (
+    "msprobe-client check tuesday --device recorded",
+    "msprobe-client check dump_a --policy torch",
+    "msprobe-client check dump_a --name 'Functional.linear.*' --stress --format json --output result.json",
+    "msprobe-client check result.json --policy fp64-ratio",
+)
+
+
+class PolicyName(str, Enum):
+    """As server/analysis/check/policy.cc lists them."""
+
+    default = "default"
+    documented = "documented"
+    torch = "torch"
+    fp64_ratio = "fp64-ratio"
+    cann = "cann"
+
+
+class Show(str, Enum):
+    wrong = "wrong"
+    all = "all"
+
+
+def run(
+    context: typer.Context,
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="A run or dump directory, captured at level L1 or mix; or an earlier JSON result to judge again",
+            show_default=False,
+        ),
+    ],
+    *,
+    device: Annotated[
+        str, typer.Option("--device", help="Where calls run again: cpu, cuda:0, npu:0; recorded: take what was saved")
+    ] = "cpu",
+    golden: Annotated[
+        str, typer.Option("--golden", metavar="cpu-fp64|RUN", help="float64 on the CPU, or what another run saved")
+    ] = "cpu-fp64",
+    policy: Annotated[PolicyName, typer.Option("--policy", help="What is right; see docs/checking.md")] = (
+        PolicyName.default
+    ),
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn where no tensor was saved")] = 1234,
+    stress: Annotated[
+        bool, typer.Option("--stress", help="Each call also with other layouts, sizes and special values")
+    ] = False,
+    rows: Annotated[Optional[Show], typer.Option("--rows", help="Default: wrong in a table, else all")] = None,  # noqa: UP045
+    where: Where,
+    output: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option("--output", "-o", metavar="FILE", help="A file instead of stdout"),
+    ] = None,
+    connection: Connection,
+) -> None:
+    """Run every recorded call of an operator again, and find those that compute something wrong.
+
+    Exit code 1: there are some.
+    """
+    from msprobe_client.check.rows import WRONG
+    from msprobe_client.output import Ending, Format, progress, write
+
+    options = connection.common(context)
+    chosen = options.format or Format.table
+    counts: dict[str, int] = {}
+    with _client(options, source, golden) as client, progress.bar("check", "calls") as advance:
+
+        def kept() -> Iterator[Row]:
+            for row in _found(client, source, golden, device, policy.value, seed, stress, where, advance):
+                counts[row.verdict] = counts.get(row.verdict, 0) + 1
+                wrong_only = (rows or (Show.wrong if chosen is Format.table else Show.all)) is Show.wrong
+                if not wrong_only or row.verdict not in ("pass", "skip"):
+                    yield _row(row)
+
+        def ending() -> Ending:
+            said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to check"
+            return Ending(facts={"verdicts": dict(sorted(counts.items()))}, shown=(said,))
+
+        write(chosen, _columns(), kept(), output, _mark, ending=ending)
+    if any(counts.get(verdict) for verdict in WRONG):
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _client(options: Any, source: str, golden: str) -> Any:
+    from msprobe_client.check.again import is_result
+
+    return connected(options, source, *([] if golden == "cpu-fp64" or is_result(source) else [golden]))
+
+
+def _found(
+    client: Client,
+    source: str,
+    golden: str,
+    device: str,
+    policy: str,
+    seed: int,
+    stress: bool,
+    where: Any,
+    advance: Any,
+) -> Iterator[CheckRow]:
+    from contextlib import ExitStack
+
+    from msprobe_client import analysis_client
+    from msprobe_client.check.again import is_result, judged_again
+    from msprobe_client.errors import InvalidArgument
+
+    if is_result(source):
+        yield from judged_again(client, Path(source), policy)
+        return
+    try:
+        from msprobe_client.check.checker import Place, Settings, checked
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise InvalidArgument("check runs operators, and this environment has no torch; install it here") from None
+    _refuse_unknown_device(device)
+    with ExitStack() as cleanup:
+
+        def run_of(side: str) -> str:
+            if not analysis_client.is_path(side):
+                return side.removeprefix(analysis_client.RUN_PREFIX)
+            path = Path(side)
+            return cleanup.enter_context(analysis_client.uploaded(client, path))
+
+        run_name = run_of(source)
+        golden_run = golden if golden == "cpu-fp64" else run_of(golden)
+        selection = Selection(where.step, where.rank)
+        places = [
+            Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
+        ]
+        settings = Settings(device, golden_run, policy, seed, stress, source)
+        for done, total, found in checked(client, places, settings, where.name):
+            advance(done, total)
+            yield from found
+
+
+def _refuse_unknown_device(device: str) -> None:
+    import torch
+
+    from msprobe_client.errors import InvalidArgument
+
+    if device == "recorded":
+        return
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InvalidArgument(
+            f"device {device!r} cannot be used: {first}; write cpu, cuda:0, npu:0 or recorded"
+        ) from None
+
+
+def _columns() -> list[Column]:
+    from msprobe_client.output import Column
+
+    def number(value: Any) -> str:
+        return "" if value is None else f"{value:.4g}"
+
+    def index(value: Any) -> str:
+        return "" if value is None else str(list(value))
+
+    return [
+        Column("name", "output"),
+        Column("step", "step", right=True, kind="int"),
+        Column("rank", "rank"),
+        Column("operation", "operation", in_table=False),
+        Column("variant", "variant"),
+        Column("verdict", "verdict"),
+        Column("policy", "policy", in_table=False, kind="text"),
+        Column("rule", "rule"),
+        Column("measured", "measured", number, right=True, kind="float"),
+        Column("limit", "limit", number, right=True, kind="float"),
+        Column("dtype", "dtype"),
+        Column("shape", "shape", index),
+        Column("inputs", "inputs", in_table=False),
+        Column("worst_index", "worst", index),
+        Column("worst_output", "is", number, right=True, kind="float"),
+        Column("worst_golden", "should be", number, right=True, kind="float"),
+        Column("reason", "reason"),
+        Column("stack", "stack", in_table=False),
+        Column("repeat", "repeat", in_table=False),
+    ]
+
+
+def _row(row: CheckRow) -> Row:
+    from dataclasses import asdict
+
+    return asdict(row)
+
+
+def _mark(row: Row) -> Mark:
+    return "bad" if row["verdict"] in ("fail", "error") else "doubtful" if row["verdict"] == "warning" else ""

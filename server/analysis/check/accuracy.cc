@@ -1,0 +1,303 @@
+#include "server/analysis/check/accuracy.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "server/analysis/check/accuracy_block.h"
+#include "server/analysis/check/dtype_standard.h"
+#include "server/analysis/compare/element_load.h"
+#include "server/format/cat.h"
+#include "server/format/dtype_name.h"
+
+namespace msprobe::server {
+namespace {
+
+// Of |d|: a bucket for each exponent and four bits of mantissa.
+constexpr int kBucketBits = 4;
+constexpr size_t kBuckets = size_t{2048} << kBucketBits;
+// ULPs below the largest number within which rounding may or may not overflow.
+constexpr double kOverflowUlps = 4;
+
+bool IsWideInteger(v1::DType dtype) { return dtype == v1::DTYPE_INT64 || dtype == v1::DTYPE_UINT64; }
+
+__int128 IntegerAt(const char* from, size_t i, v1::DType dtype, double loaded) {
+  if (!IsWideInteger(dtype)) return static_cast<__int128>(loaded);
+  uint64_t bits;
+  std::memcpy(&bits, from + i * 8, 8);
+  return dtype == v1::DTYPE_INT64 ? static_cast<__int128>(static_cast<int64_t>(bits)) : static_cast<__int128>(bits);
+}
+
+// A sum, and what rounding lost of it (Neumaier).
+struct Sum {
+  void Add(double term) {
+    const double next = sum + term;
+    lost += std::fabs(sum) >= std::fabs(term) ? (sum - next) + term : (term - next) + sum;
+    sum = next;
+  }
+  double value() const { return std::isfinite(sum) ? sum + lost : sum; }
+
+  double sum = 0;
+  double lost = 0;
+};
+
+}  // namespace
+
+double Accuracy::error_balance() const {
+  if (elements == 0) return 0;
+  return static_cast<double>(higher > lower ? higher - lower : lower - higher) / static_cast<double>(elements);
+}
+
+struct AccuracyComparison::Sums {
+  TensorDescription target;
+  TensorDescription golden;
+  ElementLoad load_target = nullptr;
+  ElementLoad load_golden = nullptr;
+  size_t target_size = 0;
+  size_t golden_size = 0;
+  const DTypeStandard* standard = nullptr;
+  bool exact_integers = false;
+  double largest = std::numeric_limits<double>::max();  // finite, of the target's dtype
+  double may_overflow = std::numeric_limits<double>::max();
+
+  Accuracy accuracy;
+  WorstElement mismatch;
+  Sum abs, squares, rel, rel_squares, dot, target_squares, golden_squares, cann, ulp, normal_rel, normal_squares;
+  uint64_t nonzero = 0;
+  uint64_t under[4] = {};
+  std::vector<uint64_t> histogram;
+
+  alignas(64) double a[kAccuracyBlock];
+  alignas(64) double b[kAccuracyBlock];
+  alignas(64) double d[kAccuracyBlock];
+  alignas(64) double ulps[kAccuracyBlock];
+
+  void AddBlock(const char* from_a, const char* from_b, size_t count);
+  size_t CleanNonFinite(size_t count);
+  bool Agree(double x, double y) const;
+  void FindWorst(size_t count);
+  void Add(const BlockSums& sums);
+  void Add(const BlockCounts& counts, size_t filled);
+};
+
+// Whether a number that is not finite, or a golden one that the dtype cannot hold, is what the dtype has for the other.
+bool AccuracyComparison::Sums::Agree(double x, double y) const {
+  if (std::isnan(y)) return std::isnan(x);
+  const bool overflows = std::fabs(y) > largest;
+  if (std::isinf(x) || overflows) {
+    if (std::isnan(x)) return overflows && standard != nullptr && !standard->has_infinity;
+    if (std::signbit(x) != std::signbit(y) || std::fabs(y) < may_overflow) return false;
+    return std::isinf(x) || !std::isinf(y) || (standard != nullptr && !standard->has_infinity)
+               ? std::fabs(x) >= may_overflow
+               : false;
+  }
+  return false;
+}
+
+// Elements that cannot be subtracted become zeros on both sides, counted. Gives how many are left to compare.
+size_t AccuracyComparison::Sums::CleanNonFinite(size_t count) {
+  size_t left = count;
+  for (size_t i = 0; i < count; ++i) {
+    if (std::isfinite(a[i]) && std::fabs(b[i]) <= largest) continue;
+    --left;
+    NonFiniteElements& non_finite = accuracy.non_finite;
+    if (Agree(a[i], b[i])) {
+      ++non_finite.same;
+    } else {
+      if (std::isnan(a[i]) != std::isnan(b[i])) {
+        ++non_finite.nan;
+      } else if (std::isinf(a[i]) && std::isinf(b[i])) {
+        ++non_finite.inf_sign;
+      } else {
+        ++non_finite.inf;
+      }
+      if (!non_finite.first_mismatch) {
+        non_finite.first_mismatch = accuracy.elements + i;
+        mismatch = {accuracy.elements + i, a[i], b[i]};
+      }
+    }
+    a[i] = b[i] = d[i] = 0;
+  }
+  return left;
+}
+
+void AccuracyComparison::Sums::FindWorst(size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (std::fabs(d[i]) != accuracy.absolute.max) continue;
+    accuracy.worst = {accuracy.elements + i, a[i], b[i]};
+    return;
+  }
+}
+
+void AccuracyComparison::Sums::Add(const BlockSums& sums) {
+  abs.Add(sums.abs);
+  squares.Add(sums.squares);
+  rel.Add(sums.rel);
+  rel_squares.Add(sums.rel_squares);
+  dot.Add(sums.dot);
+  target_squares.Add(sums.target_squares);
+  golden_squares.Add(sums.golden_squares);
+  cann.Add(sums.cann);
+  ulp.Add(sums.ulp);
+  normal_rel.Add(sums.normal_rel);
+  normal_squares.Add(sums.normal_squares);
+  nonzero += static_cast<uint64_t>(sums.nonzero);
+  accuracy.split.normal += static_cast<uint64_t>(sums.normal);
+  accuracy.golden_max = std::max(accuracy.golden_max, sums.golden_max);
+  accuracy.relative.max = std::max(accuracy.relative.max, sums.max_rel);
+  accuracy.mare = std::max(accuracy.mare, sums.cann_max);
+  accuracy.ulp.max = std::max(accuracy.ulp.max, sums.ulp_max);
+  accuracy.split.normal_max_rel = std::max(accuracy.split.normal_max_rel, sums.normal_max_rel);
+}
+
+void AccuracyComparison::Sums::Add(const BlockCounts& counts, size_t filled) {
+  for (size_t i = 0; i < 4; ++i) under[i] += counts.under[i] - filled;
+  accuracy.higher += counts.higher;
+  accuracy.lower += counts.lower;
+  accuracy.ulp.over_one += counts.over_one;
+  accuracy.ulp.over_limit += counts.over_limit;
+  accuracy.split.normal_over += counts.normal_over;
+  accuracy.split.small_over_threshold += counts.small_over_threshold;
+  accuracy.split.small_over_benchmark += counts.small_over_benchmark;
+  accuracy.split.over_accumulative += counts.over_accumulative;
+  accuracy.over_torch += counts.over_torch;
+}
+
+void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, size_t count) {
+  load_target(from_a, count, target, a);
+  load_golden(from_b, count, golden, b);
+  const size_t padded = (count + kAccuracyLanes - 1) / kAccuracyLanes * kAccuracyLanes;
+  for (size_t i = count; i < padded; ++i) a[i] = b[i] = 0;
+  const bool finite = SubtractBlock(a, b, padded, largest, d);
+  if (exact_integers) {
+    for (size_t i = 0; i < count; ++i) {
+      d[i] = static_cast<double>(IntegerAt(from_a, i, target.dtype, a[i]) - IntegerAt(from_b, i, golden.dtype, b[i]));
+    }
+  }
+  const size_t left = finite ? count : CleanNonFinite(count);
+  const BlockSums sums = SumBlock(b, a, d, padded, standard, ulps);
+  Add(sums);
+  if (sums.max_abs == 0) {
+    for (uint64_t& each : under) each += left;
+  } else {
+    Add(CountBlock(b, d, ulps, padded, standard, sums), padded - left);
+    uint64_t* const buckets = histogram.data();
+    for (size_t i = 0; i < count; ++i) ++buckets[std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits)];
+    if (sums.max_abs > accuracy.absolute.max) {
+      accuracy.absolute.max = sums.max_abs;
+      FindWorst(count);
+    }
+  }
+  accuracy.elements += count;
+  accuracy.compared += left;
+}
+
+AccuracyComparison::AccuracyComparison(std::unique_ptr<Sums> sums) : sums_(std::move(sums)) {}
+AccuracyComparison::AccuracyComparison(AccuracyComparison&&) noexcept = default;
+AccuracyComparison::~AccuracyComparison() = default;
+
+absl::StatusOr<AccuracyComparison> AccuracyComparison::Start(const TensorDescription& target,
+                                                             const TensorDescription& golden) {
+  auto sums = std::make_unique<Sums>();
+  sums->target = target;
+  sums->golden = golden;
+  sums->load_target = LoadOf(target.dtype);
+  sums->load_golden = LoadOf(golden.dtype);
+  for (const auto& [load, description] :
+       {std::pair(sums->load_target, &target), std::pair(sums->load_golden, &golden)}) {
+    if (load == nullptr) {
+      return absl::UnimplementedError(
+          Cat("elements of ", TorchDTypeName(description->dtype), " cannot be compared one by one"));
+    }
+  }
+  if (IsComplex(target.dtype) != IsComplex(golden.dtype)) {
+    return absl::UnimplementedError("complex elements cannot be compared with real ones");
+  }
+  sums->target_size = LoadedSize(target.dtype);
+  sums->golden_size = LoadedSize(golden.dtype);
+  sums->standard = StandardOf(target.dtype);
+  if (sums->standard != nullptr) {
+    const DTypeStandard& standard = *sums->standard;
+    const double ulp = std::ldexp(1.0, std::ilogb(standard.largest) - standard.mantissa_bits);
+    // Half an ULP over the largest number still rounds to it.
+    sums->largest = standard.largest + (standard.mantissa_bits < 52 ? ulp / 2 : 0);
+    sums->may_overflow = standard.largest - kOverflowUlps * ulp;
+  }
+  sums->exact_integers = IsInteger(target.dtype) && IsInteger(golden.dtype) &&
+                         (IsWideInteger(target.dtype) || IsWideInteger(golden.dtype));
+  sums->accuracy.dtype = target.dtype;
+  sums->histogram.resize(kBuckets);
+  return AccuracyComparison(std::move(sums));
+}
+
+size_t AccuracyComparison::target_size() const { return sums_->target_size; }
+size_t AccuracyComparison::golden_size() const { return sums_->golden_size; }
+
+void AccuracyComparison::Add(const char* target, const char* golden, size_t count) {
+  while (count != 0) {
+    const size_t block = std::min(count, kAccuracyBlock);
+    sums_->AddBlock(target, golden, block);
+    target += block * sums_->target_size;
+    golden += block * sums_->golden_size;
+    count -= block;
+  }
+}
+
+Accuracy AccuracyComparison::Finish() {
+  Sums& sums = *sums_;
+  Accuracy accuracy = sums.accuracy;
+  const auto compared = static_cast<double>(accuracy.compared);
+  accuracy.different = accuracy.higher + accuracy.lower;
+  accuracy.ulp.over_half = sums.standard != nullptr ? accuracy.different : 0;
+  accuracy.split.small = sums.standard != nullptr ? accuracy.compared - accuracy.split.normal : 0;
+  accuracy.split.normal_squares = sums.normal_squares.value();
+  if (accuracy.split.normal != 0) {
+    accuracy.split.normal_mean_rel = sums.normal_rel.value() / static_cast<double>(accuracy.split.normal);
+  }
+  accuracy.target_norm = std::sqrt(sums.target_squares.value());
+  accuracy.golden_norm = std::sqrt(sums.golden_squares.value());
+  if (accuracy.compared != 0) {
+    accuracy.absolute.mean = sums.abs.value() / compared;
+    accuracy.absolute.rms = std::sqrt(sums.squares.value() / compared);
+    accuracy.mere = sums.cann.value() / compared;
+    accuracy.ulp.mean = sums.ulp.value() / compared;
+    for (size_t i = 0; i < 4; ++i) accuracy.relative.share_under[i] = static_cast<double>(sums.under[i]) / compared;
+  }
+  if (sums.nonzero != 0) {
+    accuracy.relative.mean = sums.rel.value() / static_cast<double>(sums.nonzero);
+    accuracy.relative.rms = std::sqrt(sums.rel_squares.value() / static_cast<double>(sums.nonzero));
+  }
+  const double product = accuracy.target_norm * accuracy.golden_norm;
+  if (accuracy.absolute.max == 0) {
+    accuracy.cosine = 1;
+  } else if (product > 0) {
+    accuracy.cosine = std::clamp(sums.dot.value() / product, -1.0, 1.0);
+  } else {
+    accuracy.cosine = 0;
+  }
+  if (accuracy.non_finite.first_mismatch) accuracy.worst = sums.mismatch;
+  // The first bucket is that of no error: what was not counted had none.
+  uint64_t with_error = 0;
+  for (size_t bucket = 1; bucket < kBuckets; ++bucket) with_error += sums.histogram[bucket];
+  for (size_t i = 0; i < accuracy.absolute.percentiles.size(); ++i) {
+    const double rank = AbsoluteErrors::kPercentiles[i] / 100 * compared * (1 - 1e-12);
+    auto reached = compared - static_cast<double>(with_error);
+    if (reached >= rank) continue;
+    for (size_t bucket = 1; bucket < kBuckets; ++bucket) {
+      reached += static_cast<double>(sums.histogram[bucket]);
+      if (reached < rank) continue;
+      const uint64_t middle =
+          (static_cast<uint64_t>(bucket) << (52 - kBucketBits)) | (uint64_t{1} << (51 - kBucketBits));
+      const double value = std::bit_cast<double>(middle);
+      accuracy.absolute.percentiles[i] = value < accuracy.absolute.max ? value : accuracy.absolute.max;
+      break;
+    }
+  }
+  return accuracy;
+}
+
+}  // namespace msprobe::server

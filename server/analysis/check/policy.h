@@ -1,0 +1,62 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "server/analysis/check/accuracy.h"
+
+namespace msprobe::server {
+
+// One output of one call, measured.
+struct CheckedOutput {
+  std::string_view operation;  // "matmul": the name between prefix and number
+  Accuracy accuracy;           // of the output against the golden value
+  // Of the plain implementation against the same golden value: what the dtype costs in any case.
+  std::optional<Accuracy> plain;
+};
+
+enum class Outcome {
+  kPass,
+  kWarning,
+  kFail,
+  kUndecided,  // the policy needs what was not measured
+};
+
+struct Verdict {
+  Outcome outcome = Outcome::kPass;
+  std::string_view rule;  // the rule that decided: "inf_nan", "max_abs_ratio"; a literal
+  double measured = 0;    // the number that decided
+  double limit = 0;       // what it was held against
+};
+
+// A verdict is a pure function of what was measured. docs/checking.md has each policy's source and numbers.
+struct Policy {
+  std::string_view name;
+  std::string_view about;  // one line
+  Verdict (*judge)(const CheckedOutput& output);
+};
+
+// The first is the default.
+std::span<const Policy> Policies();
+// Null: there is none of that name.
+const Policy* PolicyOfName(std::string_view name);
+
+// What several policies share.
+Verdict Held(bool passes, std::string_view rule, double measured, double limit);
+// NaN or infinity where the golden value has another one.
+uint64_t NonFiniteMismatches(const Accuracy& accuracy);
+// Whether the operator rounds floats to integers, so that its integers may be one off.
+bool Quantises(std::string_view operation);
+// Integers and bools: nothing may differ, but by 1 where the operator quantises. Absent: the output has floats.
+std::optional<Verdict> JudgeIntegers(const CheckedOutput& output);
+
+// One file each.
+Verdict JudgeByDefault(const CheckedOutput& output);
+Verdict JudgeAsDocumented(const CheckedOutput& output);
+Verdict JudgeAsTorch(const CheckedOutput& output);
+Verdict JudgeByRatio(const CheckedOutput& output);
+Verdict JudgeAsCann(const CheckedOutput& output);
+
+}  // namespace msprobe::server

@@ -1,0 +1,177 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "server/analysis/check/benchmark_level.h"
+#include "server/analysis/check/dtype_standard.h"
+#include "server/analysis/check/policy.h"
+#include "server/format/dtype_name.h"
+
+namespace msprobe::server {
+namespace {
+
+using Names = std::string_view;
+
+constexpr auto kBinary = std::to_array<Names>({
+    "abs",          "abs_",        "absolute",     "absolute_",  "argmin",        "bitwise_and",    "bitwise_and_",
+    "broadcast_to", "ceil",        "ceil_",        "equal",      "fill_",         "flatten",        "floor",
+    "floor_",       "gather",      "greater",      "greater_",   "greater_equal", "greater_equal_", "histc",
+    "isfinite",     "isnan",       "less",         "less_",      "less_equal",    "less_equal_",    "logical_and",
+    "logical_and_", "logical_not", "logical_not_", "logical_or", "logical_or_",   "masked_fill",    "masked_fill_",
+    "max_pool3d",   "maximum",     "minimum",      "neg",        "neg_",          "nonzero",        "not_equal",
+    "not_equal_",   "one_hot",     "pad",          "relu",       "reshape",       "round",          "round_",
+    "select",       "sign",        "sign_",        "sort",       "tile",          "topk",           "transpose",
+    "transpose_",   "tril",        "tril_",        "triu",       "triu_",         "type_as",
+});
+constexpr auto kAbsoluteThreshold = std::to_array<Names>({
+    "mul",        "mul_",        "__mul__", "__imul__",   "__rmul__",    "add",      "add_",   "__add__",
+    "__iadd__",   "__radd__",    "div",     "div_",       "__div__",     "__idiv__", "divide", "divide_",
+    "leaky_relu", "leaky_relu_", "prelu",   "reciprocal", "reciprocal_", "rsqrt",    "rsqrt_", "square",
+    "square_",    "sub",         "sub_",    "rsub",       "__isub__",    "__sub__",
+});
+constexpr auto kUlp = std::to_array<Names>({
+    "__matmul__",
+    "addbmm",
+    "addbmm_",
+    "addmm",
+    "addmm_",
+    "baddbmm",
+    "baddbmm_",
+    "bilinear",
+    "bmm",
+    "chain_matmul",
+    "hspmm",
+    "linear",
+    "matmul",
+    "mm",
+    "mv",
+    "smm",
+    "sspaddmm",
+});
+constexpr auto kThousandth = std::to_array<Names>({"conv1d", "conv2d"});
+constexpr auto kAccumulative = std::to_array<Names>({"test_api"});
+
+template <size_t kSize>
+bool Has(const std::array<Names, kSize>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+double Share(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// Rates of elements over a limit, none of which may be.
+Verdict JudgeRates(const Accuracy& accuracy, uint64_t over) {
+  const uint64_t mismatches = NonFiniteMismatches(accuracy);
+  if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);
+  return Held(over == 0, "rel_err_rate", Share(over, accuracy.split.normal), 0);
+}
+
+Verdict JudgeAbsoluteThreshold(const Accuracy& accuracy) {
+  Verdict verdict = JudgeRates(accuracy, accuracy.split.normal_over);
+  if (verdict.outcome != Outcome::kPass) return verdict;
+  const double small = Share(accuracy.split.small_over_threshold, accuracy.split.small);
+  return Held(small == 0, "abs_err_rate", small, 0);
+}
+
+Verdict JudgeAccumulative(const Accuracy& accuracy, const DTypeStandard& standard) {
+  Verdict verdict = JudgeRates(accuracy, accuracy.split.over_accumulative);
+  if (verdict.outcome != Outcome::kPass) return verdict;
+  const double balance = accuracy.error_balance();
+  return Held(balance <= standard.accumulative_balance, "error_balance", balance, standard.accumulative_balance);
+}
+
+// Unlike the other standards it has no word on NaN and infinity: a mean over them is neither below a limit nor equal.
+Verdict JudgeUlp(const CheckedOutput& output) {
+  const Accuracy& accuracy = output.accuracy;
+  const uint64_t mismatches = NonFiniteMismatches(accuracy);
+  if (mismatches != 0) return Held(false, "inf_nan", static_cast<double>(mismatches), 0);
+  const double share = Share(accuracy.ulp.over_limit, accuracy.elements);
+  const bool single = accuracy.dtype == v1::DTYPE_FLOAT32;
+  if (single && accuracy.ulp.mean < 64) return Held(true, "mean_ulp", accuracy.ulp.mean, 64);
+  const double limit = single ? 0.05 : 0.001;
+  if (share < limit || !output.plain || IsFloat8(accuracy.dtype)) {
+    return Held(share < limit, "ulp_share", share, limit);
+  }
+  const double floor = StandardOf(accuracy.dtype)->ratio_floor;
+  const double ratio = share / std::max(Share(output.plain->ulp.over_limit, output.plain->elements), floor);
+  return Held(ratio < 1, "ulp_share_ratio", ratio, 1);
+}
+
+double NormalRms(const Accuracy& accuracy) {
+  if (accuracy.elements == 0) return 0;
+  const auto elements = static_cast<double>(accuracy.elements);
+  const double masked = elements - static_cast<double>(accuracy.split.normal);
+  return std::sqrt(accuracy.split.normal_squares / elements * (elements / (elements - masked + 1e-4) + 1e-4));
+}
+
+// With a second implementation: ratios of errors.
+Verdict JudgeBenchmark(const CheckedOutput& output) {
+  const Accuracy& accuracy = output.accuracy;
+  const Accuracy& plain = *output.plain;
+  const double floor = StandardOf(accuracy.dtype)->ratio_floor;
+  const BenchmarkLevel level = LevelOf(output.operation);
+  const auto ratio = [floor](double error, double of_plain) { return error / std::max(of_plain, floor); };
+  struct Rule {
+    std::string_view name;
+    double ratio;
+    double limit;
+  };
+  const Rule rules[] = {
+      {"small_value_ratio",
+       ratio(Share(accuracy.split.small_over_benchmark, accuracy.split.small),
+             Share(plain.split.small_over_benchmark, plain.split.small)),
+       2},
+      {"rmse_ratio", ratio(NormalRms(accuracy), NormalRms(plain)), level.rms},
+      {"max_rel_ratio", ratio(accuracy.split.normal_max_rel, plain.split.normal_max_rel), level.max_rel},
+      {"mean_rel_ratio", ratio(accuracy.split.normal_mean_rel, plain.split.normal_mean_rel), level.mean_rel},
+  };
+  const Rule* worst = rules;
+  for (const Rule& rule : rules) {
+    if (rule.ratio / rule.limit > worst->ratio / worst->limit) worst = &rule;
+  }
+  return Held(worst->ratio <= worst->limit, worst->name, worst->ratio, worst->limit);
+}
+
+// Without one: the first stage of acc_check. A NaN or an infinity on one side counts as an element that is far off.
+Verdict JudgeAlone(const Accuracy& accuracy) {
+  const uint64_t mismatches = NonFiniteMismatches(accuracy);
+  if (accuracy.elements > 1 && (accuracy.golden_norm > 0 || accuracy.target_norm > 0) &&
+      accuracy.non_finite.same + mismatches == 0 && accuracy.cosine <= 0.99) {
+    return Held(false, "cosine", accuracy.cosine, 0.99);
+  }
+  if (mismatches == 0 && accuracy.absolute.max < 0.001) return Held(true, "max_abs", accuracy.absolute.max, 0.001);
+  const double compared = Share(accuracy.compared, accuracy.elements - accuracy.non_finite.same);
+  const auto share = [&](int i) { return accuracy.relative.share_under[static_cast<size_t>(i)] * compared; };
+  const bool half = accuracy.dtype == v1::DTYPE_FLOAT16 || accuracy.dtype == v1::DTYPE_BFLOAT16;
+  if (half && share(0) <= 0.99) return Held(false, "double_hundredth", share(0), 0.99);
+  Verdict verdict = Held(share(2) > 0.999, "double_thousandth", share(2), 0.999);
+  if (half && verdict.outcome == Outcome::kFail) verdict.outcome = Outcome::kWarning;
+  if (half || verdict.outcome == Outcome::kFail) return verdict;
+  verdict = Held(share(3) > 0.9999, "double_ten_thousandth", share(3), 0.9999);
+  if (verdict.outcome == Outcome::kFail) verdict.outcome = Outcome::kWarning;
+  return verdict;
+}
+
+}  // namespace
+
+Verdict JudgeAsDocumented(const CheckedOutput& output) {
+  const Accuracy& accuracy = output.accuracy;
+  if (auto verdict = JudgeIntegers(output)) return *verdict;
+  if (IsFloat8(accuracy.dtype)) return JudgeUlp(output);
+  if (accuracy.dtype == v1::DTYPE_FLOAT64 || IsComplex(accuracy.dtype)) return {Outcome::kUndecided, "dtype", 0, 0};
+  if (Has(kBinary, output.operation)) {
+    const double rate = Share(accuracy.different + NonFiniteMismatches(accuracy), accuracy.elements);
+    return Held(rate == 0, "binary", rate, 0);
+  }
+  if (Has(kAbsoluteThreshold, output.operation)) return JudgeAbsoluteThreshold(accuracy);
+  if (Has(kUlp, output.operation)) return JudgeUlp(output);
+  if (Has(kThousandth, output.operation)) {
+    const double share = accuracy.relative.share_under[2] * Share(accuracy.compared, accuracy.elements);
+    return Held(share >= 0.999, "double_thousandth", share, 0.999);
+  }
+  if (Has(kAccumulative, output.operation)) return JudgeAccumulative(accuracy, *StandardOf(accuracy.dtype));
+  return output.plain ? JudgeBenchmark(output) : JudgeAlone(accuracy);
+}
+
+}  // namespace msprobe::server
