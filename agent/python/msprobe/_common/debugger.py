@@ -153,6 +153,9 @@ class Debugger:
         """Tells the agent of self._models, of which it knows self._registered."""
         raise NotImplementedError
 
+    def _set_batch(self, scheduled: dict[str, int]) -> None:
+        """Requests and their tokens that the next forward pass holds, where the framework serves."""
+
     def _finish_calls(self) -> None:
         """The step ends: records that wait for gradients get no more."""
 
@@ -278,8 +281,7 @@ class Debugger:
                 return
         self._open()
         self._agent.set_request_rows(rows)
-        if hasattr(self._agent, "set_batch"):
-            self._agent.set_batch(list((scheduled or {}).items()))
+        self._set_batch(scheduled or {})
         self._find_bench()
         self._register_models()
         self._load_inputs()

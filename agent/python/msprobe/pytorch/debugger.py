@@ -78,6 +78,9 @@ class PrecisionDebugger(Debugger):
     def _open_session(self) -> Any:
         return open_agent(self.config, self._rank, self._after_failed_pass)
 
+    def _set_batch(self, scheduled: dict[str, int]) -> None:
+        self._agent.set_batch(list(scheduled.items()))
+
     def _framework_rank(self) -> int | None:
         return distributed_rank()
 
