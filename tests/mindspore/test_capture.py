@@ -140,3 +140,11 @@ def test_graph_mode_is_refused_with_what_works(case):
 def test_what_is_torchs_is_refused(case):
     said, _, _ = case("for_torch")
     assert said == "capture is 'all'; it is for PyTorch, leave it out for MindSpore"
+
+
+def test_one_framework_a_process(run_program, tmp_path):
+    ran = run_program(PROGRAMS / "calls.py", "imported", tmp_path, code=1, BESIDE_TORCH="1")
+    assert ran.output.splitlines()[-1] == (
+        "ImportError: msprobe.pytorch is imported in this process already, and msprobe.mindspore cannot stand beside "
+        "it; capture each framework in a process of its own"
+    )

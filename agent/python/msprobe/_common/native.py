@@ -1,6 +1,7 @@
-"""The extension whose neutral functions the modules here call: that of the framework that was imported first.
+"""The extension whose neutral functions the modules here call: that of the framework that is captured.
 
-Each framework has one, with the same functions for configuration and control (config_binding.h, control_binding.h).
+Each framework has one with the same functions for configuration and control (config_binding.h, control_binding.h), and
+a process loads one.
 """
 
 import sys
