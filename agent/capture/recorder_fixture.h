@@ -211,7 +211,7 @@ class RecorderTest : public core::SessionTest {
 
   bool knows_edges_ = true;  // the server
   ArraySource::Log log_;
-  Array result_;                                // of the last Sum
+  Array result_;                               // of the last Sum
   std::map<uint64_t, std::string> given_out_;  // names of records that ended, by ordinal
   std::shared_ptr<Recorder> recorder_;
   const Api sum_ = [] {

@@ -37,6 +37,7 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
+from msprobe_client.output.whole_file import whole_file
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -46,6 +47,8 @@ from msprobe_client.proto import (
     ingest_pb2,
     query_pb2,
     query_pb2_grpc,
+    report_pb2,
+    report_pb2_grpc,
 )
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
 
@@ -115,6 +118,7 @@ class Client:
         self._local = data_dir is not None
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
+        self._report = report_pb2_grpc.ReportStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
 
     def __enter__(self) -> Client:
@@ -623,6 +627,57 @@ class Client:
             file = analysis_client.DatabaseFile(Path(output), progress)
             file.write(self._items(lambda: self._analysis.TrendDatabase(request)))
         return TrendReport(str(file.target), file.bytes, file.steps, tuple(file.warnings))
+
+    def report(
+        self, target: PathLike, output: PathLike, golden: PathLike | None = None, *, progress: Progress = _nothing
+    ) -> int:
+        """target, beside golden where there is one, as one HTML file that needs no server. Gives its size in bytes.
+
+        target and golden: runs, or dump directories of this machine. output: the file, which appears whole.
+        """
+        given = (target,) if golden is None else (target, golden)
+        titles = [os.fspath(side).removeprefix(analysis_client.RUN_PREFIX) for side in given]
+        size = 0
+        # The report asks about runs alone, so directories become some.
+        with analysis_client.sources(self, given, local=False) as sides, whole_file(Path(output)) as scratch:
+            request = report_pb2.ReportRequest(
+                run=sides[0].run,
+                golden=sides[-1].run if golden is not None else "",
+                run_title=titles[0],
+                golden_title=titles[-1] if golden is not None else "",
+            )
+            with scratch.open("xb") as file:
+                for part in self._items(lambda: self._report.MakeReport(request)):
+                    if part.WhichOneof("kind") == "progress":
+                        progress(part.progress.steps_done, part.progress.steps_total)
+                    else:
+                        size += file.write(part.content)
+            if size == 0:
+                raise DataError("the server's answer ended before the report")
+        return size
+
+    def follow_graph(
+        self, run: str, output: PathLike, *, ranks: Iterable[model.Rank] = (), **options: Any
+    ) -> Iterator[GraphReport]:
+        """graph of a run that goes on: steps are appended as they complete, until the run has ended.
+
+        output may be open in TensorBoard. options: those of graph. Gives a report for each change of the file.
+        """
+        from msprobe_client import followed_graph
+
+        chosen = set(ranks)
+        self.steps(run)  # NotFound, where there is no such run
+
+        def summary() -> model.RunSummary:
+            return next(each for each in self.runs() if each.run == run)
+
+        def steps() -> list[model.StepSummary]:
+            return [each for each in self.steps(run) if not chosen or each.rank in chosen]
+
+        def write(numbers: list[int], of: list[model.Rank], file: Path) -> GraphReport:
+            return self.graph(f"run:{run}", file, **options, steps=[(number, number) for number in numbers], ranks=of)
+
+        return followed_graph.follow(summary, steps, write, Path(output))
 
     def delete(self, run: str) -> model.DeleteReport:
         response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
-from msprobe_client.proto import analysis_pb2
+from msprobe_client.proto import analysis_pb2, check_pb2
 
 RECORDED = Path(__file__).with_name("analysis_wire.txt")
 
@@ -29,15 +29,17 @@ def values(prefix: str, enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[st
 
 
 def test_nothing_of_the_wire_is_gone_or_changed() -> None:
-    file = descriptor_pb2.FileDescriptorProto()
-    analysis_pb2.DESCRIPTOR.CopyToProto(file)
-    now = {line for message in file.message_type for line in fields("", message)}
-    now |= {line for enum in file.enum_type for line in values("", enum)}
-    now |= {
-        f"{service.name}.{method.name}({method.input_type}) -> {method.output_type}"
-        for service in file.service
-        for method in service.method
-    }
+    now: set[str] = set()
+    for module in (analysis_pb2, check_pb2):
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        now |= {line for message in file.message_type for line in fields("", message)}
+        now |= {line for enum in file.enum_type for line in values("", enum)}
+        now |= {
+            f"{service.name}.{method.name}({method.input_type}) -> {method.output_type}"
+            for service in file.service
+            for method in service.method
+        }
     recorded = set(RECORDED.read_text(encoding="utf-8").splitlines())
     assert not recorded - now, "taken away or changed; old clients and servers would misread each other"
     assert not now - recorded, f"new: add these lines to {RECORDED.name}"

@@ -47,6 +47,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
                                                                 .spool_directory = context.spool_directory,
                                                                 .threads = AnalysisThreads(),
                                                                 .peers = peers_.get()});
+  report_ = std::make_unique<ReportService>(query(), analysis_->context());
   if (!options.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_, metrics_);
   ingest_->OnReport([this](const std::string& session, const v1::ControlReport& report) {
     run_control_->Report(session, report);
@@ -71,6 +72,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(ingest_.get());
   builder.RegisterService(query_.get());
   builder.RegisterService(analysis_.get());
+  builder.RegisterService(report_.get());
   builder.RegisterService(control_.get());
   if (shards_ != nullptr) builder.RegisterService(shards_.get());
 }

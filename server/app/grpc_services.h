@@ -23,6 +23,7 @@
 #include "server/shards/peers.h"
 #include "server/shards/placement.h"
 #include "server/store/store.h"
+#include "server/web/report_service.h"
 
 namespace msprobe::server {
 
@@ -71,6 +72,7 @@ class GrpcServices {
   std::unique_ptr<IngestService> ingest_;
   std::unique_ptr<QueryService> query_;
   std::unique_ptr<AnalysisService> analysis_;
+  std::unique_ptr<ReportService> report_;
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
 };

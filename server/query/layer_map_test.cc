@@ -33,7 +33,7 @@ class LayerMapTest : public testing::Test {
     context_.layouts = &layouts_;
     Put("run", 1, RepeatedPass({.calls = 40, .seed = 1}));
     request_.run = "run";
-    request_.rank.set_kind(v1::Rank::RANK);
+    request_.rank.emplace().set_kind(v1::Rank::RANK);
     request_.tensors = "*.forward.output.0";
     request_.statistic = Statistic::kMax;
   }
@@ -186,9 +186,9 @@ TEST_F(LayerMapTest, WhatIsNotThereIsNamed) {
   request_.run = "none";
   EXPECT_THAT(std::string(ask().message()), HasSubstr("none"));
   request_.run = "run";
-  request_.rank.set_number(7);
+  request_.rank->set_number(7);
   EXPECT_THAT(std::string(ask().message()), HasSubstr("rank0"));
-  request_.rank.set_number(0);
+  request_.rank->set_number(0);
   request_.tensors = "nothing is called so";
   EXPECT_TRUE(Map().rows.empty());
 }

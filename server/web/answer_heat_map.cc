@@ -33,15 +33,17 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
   LayerMapRequest request;
   auto run = query.Required("run");
   if (!run.ok()) return run.status();
-  auto rank = query.Rank();
-  if (!rank.ok()) return rank.status();
+  if (!query.Text("rank").empty()) {
+    auto rank = query.Rank();
+    if (!rank.ok()) return rank.status();
+    request.rank = *rank;
+  }
   auto statistic = query.Statistic();
   if (!statistic.ok()) return statistic.status();
   auto tensors = query.Required("tensors");
   if (!tensors.ok()) return tensors.status();
   request.run = *run;
   request.golden = query.Text("golden");
-  request.rank = *rank;
   request.statistic = static_cast<Statistic>(*statistic);
   request.tensors = *tensors;
   uint32_t columns = 600, rows = 400;
@@ -63,19 +65,21 @@ absl::StatusOr<LayerMapRequest> RequestOf(const WebQuery& query) {
 }  // namespace
 
 // LayerMap as {"layers", "columns": [[first step, last], ...], "rows": [[first layer, last], ...], "tensors": [[name,
-// record], ...], "values", "steps_of", "tensors_of", "steps", "steps_read"}. "values", "steps_of" and "tensors_of" have
-// the cells row by row, as base64 of float32, uint32 and uint32. A cell whose tensor is 4294967295 is empty.
+// record], ...], "values", "steps_of", "tensors_of", "layers_of", "steps", "steps_read"}. "values" and the three after
+// it have the cells row by row, as base64 of float32 and of uint32. A cell whose tensor is 4294967295 is empty. Without
+// a rank, a layer is a rank.
 absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto request = RequestOf(query);
   if (!request.ok()) return request.status();
   auto map = MapLayers(context.analysis, *request, context.cancelled, context.tell);
   if (!map.ok()) return map.status();
   std::vector<float> values;
-  std::vector<uint32_t> steps, tensors;
+  std::vector<uint32_t> steps, tensors, layers;
   for (const LayerMap::Cell& cell : map->cells) {
     values.push_back(cell.value);
     steps.push_back(cell.step);
     tensors.push_back(cell.known ? cell.tensor : UINT32_MAX);
+    layers.push_back(cell.layer);
   }
   json.StartObject();
   WriteTexts(json, "layers", map->layers);
@@ -96,6 +100,8 @@ absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, Jso
   json.Text(Base64(steps));
   json.Name("tensors_of");
   json.Text(Base64(tensors));
+  json.Name("layers_of");
+  json.Text(Base64(layers));
   json.Name("steps");
   json.Uint64(map->steps);
   json.Name("steps_read");

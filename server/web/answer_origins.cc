@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "server/format/storage/key.h"
+#include "server/web/origin_json.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -11,41 +11,6 @@ constexpr uint32_t kDefaultLimit = 20;
 constexpr uint32_t kMaxOrigins = 200;
 constexpr uint32_t kOriginsOfAStep = 3;  // for each rank
 constexpr size_t kMaxReads = 64;         // pairs of step and rank that are read
-
-const char* OriginName(v1::OverflowOrigin origin) {
-  switch (origin) {
-    case v1::ORIGIN_COMPUTATION:
-      return "computation";
-    case v1::ORIGIN_WEIGHT:
-      return "weight";
-    case v1::ORIGIN_INPUT:
-      return "input";
-    default:
-      return "";
-  }
-}
-
-void WriteOrigin(JsonWriter& json, const v1::Overflow& found) {
-  json.StartObject();
-  json.Name("step");
-  json.Uint(found.step());
-  json.Name("rank");
-  json.Text(RankName(found.rank()));
-  for (const auto& [name, text] : {std::pair<const char*, std::string>{"op", found.op()},
-                                   {"module", found.module()},
-                                   {"tensor", found.tensor()},
-                                   {"dtype", found.dtype()},
-                                   {"shape", found.shape()},
-                                   {"origin", OriginName(found.origin())}}) {
-    json.Name(name);
-    json.Text(text);
-  }
-  json.Name("nan");
-  json.Bool(found.nan());
-  json.Name("infinity");
-  json.Bool(found.infinity());
-  json.EndObject();
-}
 
 }  // namespace
 

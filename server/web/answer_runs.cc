@@ -1,15 +1,18 @@
+#include <string>
+
 #include "server/format/storage/key.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 
 // [{"run", "created_unix_us", "steps", "ranks": ["rank0", ...], "records", "tensors", "nan_tensors", "inf_tensors",
-// "open_sessions"}, ...], the latest first.
-absl::Status AnswerRuns(const WebContext& context, const WebQuery&, JsonWriter& json) {
+// "open_sessions"}, ...], the latest first; only `run` if it is given.
+absl::Status AnswerRuns(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   v1::ListRunsResponse response;
   if (absl::Status status = ListRuns(context.query, response); !status.ok()) return status;
   json.StartArray();
   for (auto run = response.runs().rbegin(); run != response.runs().rend(); ++run) {
+    if (const std::string wanted = query.Text("run"); !wanted.empty() && wanted != run->run()) continue;
     json.StartObject();
     json.Name("run");
     json.Text(run->run());

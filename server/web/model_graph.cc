@@ -47,7 +47,7 @@ absl::StatusOr<ModelGraph> ModelGraph::Of(const StepTable& table) {
     node.stack = -1;
   }
   made.graph_ = StepGraph::Of(std::move(nodes), graph->micro_steps());
-  made.edges_.emplace(*made.graph_, std::span<const TensorFlow>());
+  made.edges_.emplace(*made.graph_, FlowsOf(table));
   made.facts_.resize(made.graph_->nodes().size());
   made.ended_.resize(made.facts_.size());
   for (uint32_t i = 0; i < made.graph_->order().size(); ++i) made.ended_[Index(made.graph_->order()[i])] = i;

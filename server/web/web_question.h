@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,6 +38,11 @@ absl::Status AnswerHeatMap(const WebContext& context, const WebQuery& query, Jso
 absl::Status AnswerOverflow(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerOrigins(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerTrend(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerModules(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerHistogram(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonWriter& json);
@@ -54,6 +60,9 @@ inline constexpr uint32_t kMaxColumns = 2000;  // of a picture: more than any sc
 // Writes `name` and the spans as [[first, last], ...].
 void WriteSpans(JsonWriter& json, const char* name, size_t count,
                 absl::FunctionRef<std::pair<uint32_t, uint32_t>(size_t index)> span);
+
+// Writes each name with its text.
+void WriteTexts(JsonWriter& json, std::initializer_list<std::pair<const char*, std::string>> texts);
 
 // Writes a number. NaN and the infinities become strings, because JSON has no numbers for them.
 void WriteNumber(JsonWriter& json, double value);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/format/cat.h"
@@ -14,6 +15,11 @@ namespace {
 
 constexpr auto kQuestions = std::to_array<WebQuestion>({
     {"runs", AnswerRuns},
+    {"run", AnswerRun},
+    {"verdict", AnswerVerdict},
+    {"divergence", AnswerDivergence},
+    {"differences", AnswerDifferences},
+    {"modules", AnswerModules},
     {"heat_map", AnswerHeatMap},
     {"overflow", AnswerOverflow},
     {"origins", AnswerOrigins},
@@ -102,6 +108,13 @@ void WriteSpans(JsonWriter& json, const char* name, size_t count,
   json.EndArray();
 }
 
+void WriteTexts(JsonWriter& json, std::initializer_list<std::pair<const char*, std::string>> texts) {
+  for (const auto& [name, text] : texts) {
+    json.Name(name);
+    json.Text(text);
+  }
+}
+
 void WriteNumber(JsonWriter& json, double value) {
   if (std::isfinite(value)) {
     json.Double(value);
@@ -115,7 +128,7 @@ WebService::WebService(QueryContext query, AnalysisContext analysis, Tokens* tok
     : query_(std::move(query)), analysis_(analysis), tokens_(tokens), refusals_(refusals), now_(std::move(now)) {}
 
 HttpResponse WebService::Answer(const HttpRequest& request) {
-  if (const WebAsset* const asset = FindAsset(request.path); asset != nullptr) {
+  if (const std::optional<WebAsset> asset = FindAsset(request.path); asset.has_value()) {
     query_.metrics->Add(Metric::kWebRequests, 1, {"page", "ok"});
     return {200, std::string(asset->type), std::string(asset->content), nullptr};
   }

@@ -51,6 +51,15 @@ class WebServiceTest : public testing::Test {
     ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
     Make(nullptr);
   }
+  // A rank whose division gives these results, one a step.
+  void AddRank(const std::string& run, uint32_t rank, const std::vector<float>& results) {
+    ScriptedAgent agent(run + std::to_string(rank), run, rank);
+    for (uint32_t step = 0; step < results.size(); ++step) {
+      agent.Enter(step, "div", 1).Exit(step, "div", results[step]).StepEnd(step);
+    }
+    agent.End();
+    ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  }
   void Make(Tokens* tokens) {
     QueryContext query{.store = store_.get(),
                        .sessions = sessions_.get(),
@@ -97,8 +106,10 @@ TEST_F(WebServiceTest, ThePageAndItsFilesAreHereAndNothingElse) {
 }
 
 TEST_F(WebServiceTest, ThePageLoadsNothingFromElsewhereAndHasNoInlineScript) {
-  for (const char* path : {"/", "/app.js", "/server.js", "/heat_map.js", "/pictures.js", "/record.js", "/text.js",
-                           "/graph.js", "/graph_view.js", "/histogram.js", "/style.css", "/icon.svg"}) {
+  for (const char* path : {"/",          "/app.js",    "/choice.js",     "/colours.js",   "/grid.js",  "/keep.js",
+                           "/live.js",   "/map.js",    "/origin.js",     "/panes.js",     "/ranks.js", "/record.js",
+                           "/runs.js",   "/server.js", "/stack.js",      "/text.js",      "/trend.js", "/verdict.js",
+                           "/style.css", "/graph.js",  "/graph_view.js", "/histogram.js", "/icon.svg"}) {
     const std::string text = Get(path).body;
     EXPECT_FALSE(text.empty()) << path;
     std::string_view rest = text;
@@ -130,8 +141,10 @@ TEST_F(WebServiceTest, HeatMap) {
 }
 
 TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
-  EXPECT_THAT(Ask("overflow", Of({})), AllOf(HasSubstr("\"ranks\":[{\"rank\":\"rank0\",\"nan\":[0,1],\"inf\":[0,0]}]"),
-                                             HasSubstr("\"first\":{\"step\":1,\"rank\":\"rank0\"}")));
+  EXPECT_THAT(Ask("overflow", Of({})),
+              AllOf(HasSubstr("\"rows\":[{\"ranks\":[\"rank0\",\"rank0\"],\"states\":\"fn\",\"nan\":[0,1],"
+                              "\"inf\":[0,0]}]"),
+                    HasSubstr("\"ranks\":1,\"ranks_with\":1")));
   EXPECT_THAT(Ask("origins", Of({})),
               AllOf(HasSubstr("\"step\":1,\"rank\":\"rank0\",\"op\":\"Torch.div.0.forward\""),
                     HasSubstr("\"origin\":\"computation\""), HasSubstr("\"nan\":true,\"infinity\":false")));
@@ -142,6 +155,42 @@ TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
               AllOf(HasSubstr("\"value\":[[1.0,1.0,0,0],[null,null,1,0]]"), HasSubstr("\"golden\":[[1.0,1.0,0,0]")));
   const std::string record = Ask("record", Of({{"step", "1"}, {"name", "Torch.div.0.forward"}}));
   EXPECT_THAT(record, AllOf(HasSubstr("\"full_name\":\"Torch.div.0.forward\""), Not(HasSubstr("Torch.add"))));
+}
+
+TEST_F(WebServiceTest, TheVerdictIsTheFirstOriginOfAllRanks) {
+  AddRank("job", 1, {2, 1});
+  AddRank("job", 2, {std::numeric_limits<float>::quiet_NaN(), 1});
+  const std::string text = Ask("verdict", {{"run", "job"}});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"origin\":{\"step\":0,\"rank\":\"rank2\",\"op\":\"Torch.div.0.forward\""),
+                          HasSubstr("\"suspects\":2,\"read\":1")));
+  EXPECT_THAT(Ask("overflow", {{"run", "job"}}), AllOf(HasSubstr("\"states\":\"fn\""), HasSubstr("\"states\":\"ff\""),
+                                                       HasSubstr("\"states\":\"nf\""), HasSubstr("\"ranks_with\":2")));
+  EXPECT_THAT(Ask("overflow", {{"run", "job"}, {"rows", "1"}}),
+              HasSubstr("{\"ranks\":[\"rank0\",\"rank2\"],\"states\":\"nn\",\"nan\":[1,1],\"inf\":[0,0]}"))
+      << "rows of several ranks show the worst of them";
+}
+
+TEST_F(WebServiceTest, WithoutARankTheHeatMapHasARowForEach) {
+  AddRank("job", 1, {8, 9});
+  const std::string text = Ask("heat_map", {{"run", "job"}, {"statistic", "max"}, {"tensors", "Torch.div.*.output.0"}});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"layers\":[\"rank0\",\"rank1\"]"),
+                          HasSubstr("\"values\":\"AACAPwAAwH8AAABBAAAQQQ==\""),  // 1, NaN, 8, 9
+                          HasSubstr("\"layers_of\":\"AAAAAAAAAAABAAAAAQAAAA==\""), HasSubstr("\"steps\":2")));
+}
+
+TEST_F(WebServiceTest, ARunSaysWhoMadeIt) {
+  const std::string text = Ask("run", {{"run", "job"}});
+  EXPECT_THAT(text, AllOf(HasSubstr("\"level\":"), HasSubstr("\"processes\":[{\"rank\":\"rank0\",\"host\":"),
+                          HasSubstr("\"other_processes\":0")));
+}
+
+TEST_F(WebServiceTest, TwoRunsDivergeFirst) {
+  EXPECT_THAT(Ask("divergence", {{"run", "job"}, {"golden", "job"}}), HasSubstr("{\"answer\":{},"));
+  AddRank("one", 0, {2, 1, 5});
+  AddRank("other", 0, {2, 1, 6});
+  EXPECT_THAT(Ask("divergence", {{"run", "one"}, {"golden", "other"}}),
+              AllOf(HasSubstr("{\"divergence\":{\"step\":2,\"rank\":\"rank0\""),
+                    HasSubstr("\"op\":\"Torch.div.0.forward\""), HasSubstr("\"blame\":\"computation\"")));
 }
 
 TEST_F(WebServiceTest, TheGraphBeginsWithTheWayToWhereTheTroubleBegan) {
@@ -196,6 +245,9 @@ TEST_F(WebServiceTest, WhatIsWrongIsNamed) {
   for (const auto& [what, query, status, words] :
        {std::tuple<std::string, Parameters, int, std::string>{"overflow", {}, 400, "run is missing"},
         {"overflow", {{"run", "none"}}, 404, "none"},
+        {"verdict", {}, 400, "run is missing"},
+        {"run", {{"run", "none"}}, 404, "none"},
+        {"divergence", {{"run", "job"}}, 400, "golden is missing"},
         {"heat_map", {{"run", "job"}, {"rank", "rank0"}}, 400, "tensors is missing"},
         {"heat_map", {{"run", "job"}, {"tensors", "*"}, {"rank", "3"}}, 400, "rank=3"},
         {"heat_map", Of({{"tensors", "*"}, {"columns", "x"}}), 400, "columns=x"},

@@ -1,12 +1,9 @@
 #!/usr/bin/env python3
-"""Runs every benchmark: the cost of capture (overhead.py), many ranks on one server (load.py), comparisons
-(compare.py), probes in compiled models (graph.py), trend databases (trend_database.py), the graph on the page (page.py), and
-the microbenchmarks.
+"""Runs every benchmark: the programs of PARTS beside this file, and the microbenchmarks.
 
-bench.py                  all of it, beside mindstudio-probe; 45 minutes. Writes docs/overhead.md, docs/load.md and
-                          docs/figures/
+bench.py                  all of it, beside mindstudio-probe; an hour. Writes the tables in docs/ and docs/figures/
 bench.py --pairs 10       fewer pairs of steps a row
-bench.py --only micro     one part: overhead, load, compare, graph, trend_database, page or micro
+bench.py --only micro     one part: a name of PARTS, or micro
 """
 
 from __future__ import annotations
@@ -19,7 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PARTS = ("overhead", "load", "compare", "graph", "trend_database", "page", "micro")
+# The programs, and their arguments.
+PARTS = {
+    "overhead": ["--write"],  # the cost of capture
+    "load": ["--write"],  # many ranks on one server
+    "compare": ["--write"],  # comparisons
+    "graph": [],  # probes in compiled models
+    "trend_database": [],
+    "page": ["--write"],  # the graph on the page
+    "check": ["--write"],  # checking operators
+}
 MICRO_SECONDS = 300
 
 
@@ -35,20 +41,15 @@ def microbenchmarks() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--only", choices=(*PARTS, "micro"))
     parser.add_argument("--pairs", type=int, default=40)
     options = parser.parse_args()
     failed = []
-    for part in [options.only] if options.only else PARTS:
+    for part in [options.only] if options.only else [*PARTS, "micro"]:
         if part == "micro":
             code = microbenchmarks()
         else:
-            more = {
-                "overhead": ["--write", "--pairs", str(options.pairs)],
-                "load": ["--write"],
-                "compare": ["--write"],
-                "page": ["--write"],
-            }.get(part, [])
+            more = [*PARTS[part], *(["--pairs", str(options.pairs)] if part == "overhead" else [])]
             code = subprocess.run([sys.executable, str(HERE / f"{part}.py"), *more], check=False).returncode
         if code != 0:
             failed.append(part)

@@ -10,6 +10,7 @@ import sys
 import pytest
 from harness.processes import REPOSITORY, find_binary
 from operate_checks import output_of
+from web_pages import chromium, four, opened, place  # noqa: F401 - fixtures
 
 
 @pytest.fixture(scope="session")

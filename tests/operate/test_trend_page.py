@@ -81,7 +81,9 @@ def choose(page, frame, at, text):
     """Picks from the list `at` of the page's menus."""
     frame.locator(".ant-select").nth(at).click()
     with page.expect_request_finished(lambda request: "TrendVis" in request.url):
-        frame.locator(".ant-select-dropdown:not(.ant-select-dropdown-hidden) .ant-select-item-option", has_text=text).first.click()
+        frame.locator(
+            ".ant-select-dropdown:not(.ant-select-dropdown-hidden) .ant-select-item-option", has_text=text
+        ).first.click()
 
 
 def settle(page):

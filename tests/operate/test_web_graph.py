@@ -6,7 +6,7 @@ import sys
 import pytest
 from harness.dumps import write_config
 from harness.processes import REPOSITORY, external_server, free_port, run
-from test_web_page import ask, chromium, opened, place, rank_of  # noqa: F401
+from web_pages import ask, rank_of
 
 RUN, OTHER = "planted", "healthy"
 STEPS, NAN_AT = 3, 2
@@ -15,21 +15,26 @@ PARTED = "Torch.add.50000.forward"
 
 
 @pytest.fixture(scope="module")
-def served(place, tmp_path_factory):  # noqa: F811
+def served(place, tmp_path_factory):
     """Address of a page with two runs with captured tensors, of which one has a NaN planted."""
     folder, port = tmp_path_factory.mktemp("graph"), free_port()
     program = REPOSITORY / "tests" / "operate" / "programs" / "overflowing.py"
     with external_server(place / "g", folder / "data", folder / "log", f"--web_listen=127.0.0.1:{port}"):
         for name, nan_at in ((OTHER, -1), (RUN, NAN_AT)):
             config = write_config(
-                folder / f"{name}.json", folder / "dump", level="mix", task="tensor", server=f"unix:{place / 'g'}", run=name
+                folder / f"{name}.json",
+                folder / "dump",
+                level="mix",
+                task="tensor",
+                server=f"unix:{place / 'g'}",
+                run=name,
             )
             run([sys.executable, program, "--config", config, "--steps", STEPS, "--nan-at", nan_at])
         yield f"http://127.0.0.1:{port}"
 
 
 @pytest.fixture(scope="module")
-def nested(place, tmp_path_factory):  # noqa: F811
+def nested(place, tmp_path_factory):
     """Address of a page with two runs of one step of 100,000 calls."""
     program = REPOSITORY / "build" / "server" / "web" / "nested_store"
     if not program.exists():
@@ -40,7 +45,7 @@ def nested(place, tmp_path_factory):  # noqa: F811
         yield f"http://127.0.0.1:{port}"
 
 
-def show(opened, address, query, **options):  # noqa: F811
+def show(opened, address, query, **options):
     page = opened(address, **options)
     page.page.goto(f"{address}/{query}")
     page.reads(r"\d calls\.", "#graph-say")
@@ -48,7 +53,7 @@ def show(opened, address, query, **options):  # noqa: F811
     return page
 
 
-def test_it_opens_where_the_nan_began_and_a_click_shows_the_record(served, opened):  # noqa: F811
+def test_it_opens_where_the_nan_began_and_a_click_shows_the_record(served, opened):
     page = show(opened, served, f"?run={RUN}")
     assert page.text("#graph-say").startswith("NaN or infinity begins in Torch.log.0.forward. ")
     assert page.text("#graph-cell") == "Torch.log.0.forward; critical; norm NaN; it began here"
@@ -64,7 +69,7 @@ def test_it_opens_where_the_nan_began_and_a_click_shows_the_record(served, opene
     assert page.page.is_disabled("#graph-first")
 
 
-def test_the_keyboard_alone_opens_closes_and_searches(served, opened):  # noqa: F811
+def test_the_keyboard_alone_opens_closes_and_searches(served, opened):
     page = show(opened, served, f"?run={RUN}&graph_step=0")
     page.page.locator("#graph-find").focus()
     page.page.keyboard.type("LAYERS.1.PROJ")
@@ -83,7 +88,7 @@ def test_the_keyboard_alone_opens_closes_and_searches(served, opened):  # noqa: 
     again.reads(r"Linear\.(for|back)ward\.0; 1 call inside, closed", "#graph-cell")
 
 
-def test_two_runs_stand_side_by_side_with_one_selection(served, opened):  # noqa: F811
+def test_two_runs_stand_side_by_side_with_one_selection(served, opened):
     page = show(opened, served, f"?run={RUN}&golden={OTHER}&graph_step={NAN_AT}")
     page.reads(r"The two sides part in Tensor\.__sub__\.0\.forward: one side lacks it", "#graph-say")
     assert page.page.is_visible("#graph-golden")
@@ -104,7 +109,7 @@ def test_two_runs_stand_side_by_side_with_one_selection(served, opened):  # noqa
 
 
 @pytest.mark.parametrize("width", [1600, 1024, 390])
-def test_it_fits_every_width(served, opened, width):  # noqa: F811
+def test_it_fits_every_width(served, opened, width):
     page = show(opened, served, f"?run={RUN}&golden={OTHER}&graph_step={NAN_AT}", width=width, height=860)
     assert not page.scrolls_sideways()
     box = page.page.locator("#graph-target").bounding_box()
@@ -113,14 +118,18 @@ def test_it_fits_every_width(served, opened, width):  # noqa: F811
     page.keep(f"graph_{width}")
 
 
-def test_100000_calls_send_only_what_is_seen(nested, opened):  # noqa: F811
+def test_100000_calls_send_only_what_is_seen(nested, opened):
     page = show(opened, nested, "?run=nested&golden=golden")
     assert page.text("#graph-say").startswith(f"The two sides part in {PARTED}: ")
-    answer = ask(nested, "graph", run="nested", rank="rank0", step=0, open="0", show=PARTED, wide=3000, high=2000)["answer"]
+    answer = ask(nested, "graph", run="nested", rank="rank0", step=0, open="0", show=PARTED, wide=3000, high=2000)[
+        "answer"
+    ]
     assert answer["nodes"] == LAYERS * (2 * CALLS + 3) + 1
     assert answer["size"][1] > 20_000
     assert 20 < len(answer["boxes"]) < 200
-    every = ask(nested, "graph", run="nested", rank="rank0", step=0, open="0", show=PARTED, wide=3000, high=4_000_000)["answer"]
+    every = ask(nested, "graph", run="nested", rank="rank0", step=0, open="0", show=PARTED, wide=3000, high=4_000_000)[
+        "answer"
+    ]
     assert len(every["boxes"]) <= 1500
     page.page.fill("#graph-find", "add.7777.f")
     page.reads(r"Torch\.add\.7777\.forward", "#graph-found")

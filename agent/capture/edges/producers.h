@@ -28,7 +28,7 @@ struct Producer {
 //    that overlaps it. So the producer of what an in-place operation changed is that operation.
 // 3. A module gives out what a call inside it made: the call is the producer, and the module tree tells the rest. A
 //    record that hands on what came from before it (Identity, contiguous) is a producer.
-// 4. A bounded table: kMaxTensors outputs, about 8 MiB. What found no room makes later answers unknown, never wrong.
+// 4. A bounded table: kMaxTensors outputs, at most 16 MiB. What found no room makes later answers unknown, never wrong.
 //
 // Allocates only while the table grows. Thread-safe.
 class Producers {
@@ -86,7 +86,8 @@ class Producers {
   uint32_t Allocate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // kNone: there is no room
   void ForgetOldest(Storage& storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetOutputs(Storage& storage) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Lets go of a few storages that are gone, so that their objects do not lie on the program's heap until the step ends.
+  // Lets go of a few storages that are gone, so that their objects do not lie on the program's heap until the step
+  // ends.
   void ForgetDead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const size_t max_tensors_;

@@ -46,12 +46,12 @@ class StorageReference {
 
 // The memory that a tensor shows, at one time.
 struct TensorIdentity {
-  StorageReference storage;  // null: this tensor has none that could be told apart
+  StorageReference storage;      // null: this tensor has none that could be told apart
   const void* memory = nullptr;  // of the storage: another one is put under it by some
   // What the tensor reaches, in bytes from the storage's begin.
   int64_t begin = 0;
   int64_t end = 0;
-  uint64_t layout = 0;  // hash of place, sizes, strides and dtype
+  uint64_t layout = 0;   // hash of place, sizes, strides and dtype
   uint32_t version = 0;  // grows with each write that the framework knows of
   bool has_version = false;
 };

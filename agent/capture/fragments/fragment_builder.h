@@ -72,7 +72,7 @@ class FragmentBuilder {
   Role role_ = Role::kOther;
   std::vector<core::Leaf> leaves_;
   std::vector<int64_t> dims_;
-  std::vector<uint32_t> ranks_;  // of leaves_
+  std::vector<uint32_t> ranks_;      // of leaves_
   std::vector<Producer> producers_;  // of leaves_
   std::vector<Output> outputs_;
   std::vector<int64_t> integers_;

@@ -51,7 +51,8 @@ TensorIdentity IdentityOf(const at::Tensor& tensor) {
     const int64_t reach = (sizes[i] - 1) * strides[i];
     (reach < 0 ? low : high) += reach;
     // The stride of a dimension of one is anything.
-    layout = Mixed(Mixed(layout, static_cast<uint64_t>(sizes[i])), sizes[i] == 1 ? 0 : static_cast<uint64_t>(strides[i]));
+    layout =
+        Mixed(Mixed(layout, static_cast<uint64_t>(sizes[i])), sizes[i] == 1 ? 0 : static_cast<uint64_t>(strides[i]));
   }
   const auto item = static_cast<int64_t>(impl->itemsize());
   identity.storage = StorageReference(static_cast<const c10::intrusive_ptr_target*>(storage), &kWeak);

@@ -37,6 +37,7 @@ COMMANDS = (
     ("overflow", "overflow"),
     ("check", "check"),
     ("graph", "graph"),
+    ("report", "report"),
     ("trend", "trend"),
     ("trend_database", "trend-database"),
     ("find", "find"),

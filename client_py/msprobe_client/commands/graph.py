@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 import typer
 
@@ -13,6 +14,7 @@ from msprobe_client.commands.sides import SourceOf, connected
 EXAMPLES = (
     "msprobe-client graph tuesday -o graphs",
     "msprobe-client graph dump_a dump_b --overflow -o graphs/pair.vis.db",
+    "msprobe-client graph tuesday --follow -o graphs/live.vis.db",
 )
 
 
@@ -39,6 +41,9 @@ def run(
         Optional[Path],  # noqa: UP045
         typer.Option(help="Paths of modules by class: {class: {target: golden}}", show_default=False),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Of a run: add steps as they complete, until the run has ended")
+    ] = False,
     server: Server = None,
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
@@ -47,31 +52,41 @@ def run(
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
     from msprobe_client import name_mapping
+    from msprobe_client.analysis_client import is_path
+    from msprobe_client.errors import InvalidArgument
+
+    if follow and is_path(target):
+        raise InvalidArgument(f"--follow is for a run of a server, and {target} is a dump directory")
+    if follow and step is not None:
+        raise InvalidArgument("--follow shows all steps of a run: leave out --step")
     from msprobe_client.output import Column, Ending, Format, progress, show, warn, write
     from msprobe_client.vis_file import other_graphs, vis_file
 
     layers = name_mapping.layers(layer_mapping) if layer_mapping else None
     file = vis_file(output, compare=golden is not None)
     sides = (target,) if golden is None else (target, golden)
+    chosen: dict[str, Any] = {"matching": "fuzzy" if fuzzy else "exact", "overflow": overflow, "layers": layers}
     with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
-        report = client.graph(
-            target,
-            file,
-            golden,
-            matching="fuzzy" if fuzzy else "exact",
-            overflow=overflow,
-            layers=layers,
-            steps=selection.ranges,
-            ranks=selection.ranks,
-            progress=advance,
+        chosen |= {"ranks": selection.ranks, "progress": advance}
+        reports = (
+            client.follow_graph(target.removeprefix("run:"), file, golden=golden, **chosen)
+            if follow
+            else iter([client.graph(target, file, golden, steps=selection.ranges, **chosen)])
         )
-    for text in (*report.warnings, *other_graphs(file)):
+        unpaired: list[str] = []
+
+        def rows() -> Iterator[dict[str, object]]:
+            for report in reports:
+                for text in report.warnings:
+                    warn(text, str(context.find_root().info_name))
+                unpaired.extend(map(str, report.unpaired))
+                yield {"path": report.path, "steps": report.steps, "bytes": report.bytes}
+
+        columns = (
+            Column("path", "FILE"),
+            Column("steps", "STEPS", right=True),
+            Column("bytes", "BYTES", show.size, right=True),
+        )
+        write(options.format or Format.table, columns, rows(), live=follow, ending=lambda: Ending(notes=unpaired))
+    for text in other_graphs(file):
         warn(text, str(context.find_root().info_name))
-    columns = (
-        Column("path", "FILE"),
-        Column("steps", "STEPS", right=True),
-        Column("bytes", "BYTES", show.size, right=True),
-    )
-    row = {"path": report.path, "steps": report.steps, "bytes": report.bytes}
-    notes = [*map(str, report.unpaired)]
-    write(options.format or Format.table, columns, [row], ending=lambda: Ending(notes=notes))

@@ -43,7 +43,9 @@ def run(
     request: Request = None,
     filters: TensorFilters,
     stack: Annotated[bool, typer.Option("--stack", help="Add call stacks (json)")] = False,
-    edges: Annotated[bool, typer.Option("--edges", help="Add which record made each input (json always has it)")] = False,
+    edges: Annotated[
+        bool, typer.Option("--edges", help="Add which record made each input (json always has it)")
+    ] = False,
     connection: Connection,
 ) -> None:
     """Show records: table and csv one tensor to a line, json one record to a row. Filters of tensors: these alone."""
@@ -69,7 +71,9 @@ def _refuse_beside_filters(request: str | None, *, stack: bool, edges: bool) -> 
     if request is not None:
         raise typer.BadParameter("cannot be combined with filters of tensors; use --name", param_hint="--request")
     if edges:
-        raise typer.BadParameter("with filters of tensors there are no edges to show; leave it out", param_hint="--edges")
+        raise typer.BadParameter(
+            "with filters of tensors there are no edges to show; leave it out", param_hint="--edges"
+        )
     if stack:
         raise typer.BadParameter(
             "with filters of tensors there are no stacks to show; leave it out", param_hint="--stack"

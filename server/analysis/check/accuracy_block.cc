@@ -224,16 +224,20 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
     counts.lower = Count(lower);
     return counts;
   }
-  if (sums.ulp_max > 0.5) {
+  if (sums.ulp_max >= 0.5) {
     const Lanes half = zero + 0.5;
     const Lanes limit = zero + standard->ulp_count_limit;
     Bits higher{}, lower{}, one{}, many{};
     for (size_t i = 0; i < count; i += kAccuracyLanes) {
-      Lanes u, steps;
+      Lanes y, u, steps;
+      Load(b + i, &y);
       Load(ulps + i, &u);
       Absolute(u, &steps);
-      higher += u > half;
-      lower += u < -half;
+      // Under a power of two the neighbour is half an ULP away, and no rounding of it.
+      const Bits next_below =
+          (steps == half) & ((reinterpret_cast<Bits>(y) & 0xFFFFFFFFFFFFF) == Bits{}) & (u * y < zero);
+      higher += (u > half) | (next_below & (u > zero));
+      lower += (u < -half) | (next_below & (u < zero));
       one += steps > zero + 1;
       many += steps > limit;
     }

@@ -202,6 +202,14 @@ TEST(AccuracyTest, ComplexElementsAreTwoNumbersEach) {
   EXPECT_TRUE(absl::IsUnimplemented(Compare(v1::DTYPE_COMPLEX64, v1::DTYPE_FLOAT64).status()));
 }
 
+TEST(AccuracyTest, TheNeighbourUnderAPowerOfTwoIsDifferent) {
+  const Accuracy got = Measure({std::nextafter(1.0F, 0.0F), std::nextafter(-2.0F, 0.0F), 1.0F}, {1, -2, 1 + 0x1p-24});
+  EXPECT_EQ(got.ulp.max, 0.5);
+  EXPECT_EQ(got.lower, 1);
+  EXPECT_EQ(got.higher, 1);
+  EXPECT_EQ(got.different, 2);  // the third is a golden number rounded
+}
+
 TEST(AccuracyTest, Percentiles) {
   std::vector<float> a;
   std::vector<double> b(10'000, 0.0);

@@ -133,7 +133,8 @@ class Search {
       const int32_t ours = ProducerOf(target_, found.culprit_row);
       const int32_t theirs = ProducerOf(golden_, culprit_golden_);
       if (ours < 0 || theirs < 0 || agreed_.contains({ours, theirs})) return;
-      if (options_.comparison.wanted && !options_.comparison.wanted(target_.entries[static_cast<size_t>(ours)].name)) return;
+      if (options_.comparison.wanted && !options_.comparison.wanted(target_.entries[static_cast<size_t>(ours)].name))
+        return;
       if (ours == found.target_entry || std::count(found.path.begin(), found.path.end(), ours) > 0) return;
       std::optional<Divergence> producer = Compare(ours, theirs);
       if (!producer) return;
@@ -304,7 +305,7 @@ class Search {
   const StepTable& target_;
   const StepTable& golden_;
   const DivergenceOptions& options_;
-  absl::flat_hash_set<std::string> made_;  // fingerprints of outputs so far
+  absl::flat_hash_set<std::string> made_;                    // fingerprints of outputs so far
   absl::flat_hash_set<std::pair<int32_t, int32_t>> agreed_;  // entries of both sides
   int32_t culprit_golden_ = kNoRow;                          // the golden side's row of the last culprit
 };

@@ -33,10 +33,10 @@ struct Divergence {
   std::vector<ContentResult> contents;  // ComparedRow.content
   std::string culprit;                  // name of the row that is blamed
   int32_t culprit_row = kNoRow;         // that row, if it is the target's: its edge tells who made it
-  // The entries, by index into the target's, whose inputs differ and that led here, each to the producer of its culprit:
-  // the first of all in order, then the producers. Empty: the first in order is the answer.
+  // The entries, by index into the target's, whose inputs differ and that led here, each to the producer of its
+  // culprit: the first of all in order, then the producers. Empty: the first in order is the answer.
   std::vector<int32_t> path;
-  uint64_t collectives_before = 0;      // communication records of the target before it
+  uint64_t collectives_before = 0;  // communication records of the target before it
 };
 
 struct DivergenceOptions {

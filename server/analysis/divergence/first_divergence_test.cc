@@ -82,11 +82,11 @@ TEST(FirstDivergenceTest, CountsTheCollectivesBefore) {
 }
 
 // Row of `consumer`, an input, gets what `producer` gave out.
-void Connect(MemoryTable& side, std::string_view consumer, std::string_view producer,
-             EdgeKind kind = EdgeKind::kSame) {
+void Connect(MemoryTable& side, std::string_view consumer, std::string_view producer, EdgeKind kind = EdgeKind::kSame) {
   StepTable& table = side.mutable_table();
   const auto find = [&](std::string_view name) {
-    const auto found = std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& row) { return row.name == name; });
+    const auto found =
+        std::find_if(table.rows.begin(), table.rows.end(), [&](const Row& row) { return row.name == name; });
     EXPECT_NE(found, table.rows.end()) << name;
     return static_cast<int32_t>(found - table.rows.begin());
   };

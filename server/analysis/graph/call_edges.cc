@@ -44,6 +44,19 @@ class Places {
 
 }  // namespace
 
+std::vector<TensorFlow> FlowsOf(const StepTable& table) {
+  std::vector<TensorFlow> flows;
+  for (size_t i = 0; i < table.entries.size(); ++i) {
+    const Entry& entry = table.entries[i];
+    for (uint32_t row = entry.first_row; row < entry.first_row + entry.rows; ++row) {
+      if (table.rows[row].producer < 0) continue;
+      const size_t producer = table.EntryOf(static_cast<uint32_t>(table.rows[row].producer));
+      flows.push_back({static_cast<int32_t>(producer), static_cast<int32_t>(i)});
+    }
+  }
+  return flows;
+}
+
 CallEdges::CallEdges(const StepGraph& graph, std::span<const TensorFlow> flows) {
   std::vector<std::pair<int32_t, Edge>> found;  // by module
   if (!flows.empty()) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "server/analysis/graph/step_graph.h"
+#include "server/analysis/table/step_table.h"
 
 namespace msprobe::server {
 
@@ -13,6 +14,9 @@ struct TensorFlow {
   int32_t producer = -1;
   int32_t consumer = -1;
 };
+
+// What a table's rows say of their producers; empty where nothing captured edges.
+std::vector<TensorFlow> FlowsOf(const StepTable& table);
 
 // The edges between the calls directly inside of each module. Two calls are joined
 //   - by data: a record in one made a tensor that a record in the other takes;

@@ -55,5 +55,19 @@ TEST_F(CallEdgesTest, ARecordThatHoldsTheOtherGivesNoEdge) {
   EXPECT_FALSE(edges.has_data());
 }
 
+TEST(FlowsOfTest, RowsThatNameTheirProducersAreFlows) {
+  StepTable table;
+  table.entries = {{.name = "a", .first_row = 0, .rows = 2}, {.name = "b", .first_row = 2, .rows = 2}};
+  table.rows.resize(4);
+  EXPECT_THAT(FlowsOf(table), IsEmpty());
+  table.rows[0].edge = EdgeKind::kOutside;
+  table.rows[3].edge = EdgeKind::kView;
+  table.rows[3].producer = 1;
+  const std::vector<TensorFlow> flows = FlowsOf(table);
+  ASSERT_EQ(flows.size(), 1u);
+  EXPECT_EQ(flows[0].producer, 0);
+  EXPECT_EQ(flows[0].consumer, 1);
+}
+
 }  // namespace
 }  // namespace msprobe::server

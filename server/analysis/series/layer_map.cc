@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "server/analysis/series/step_columns.h"
 #include "server/analysis/series/trend_walk.h"
 #include "server/format/cat.h"
+#include "server/format/storage/key.h"
 
 namespace msprobe::server {
 namespace {
@@ -48,13 +50,29 @@ class Names {
   std::vector<std::string> names_;
 };
 
+using PlaceRank = decltype(Place::second);
+
+// One tensor of one rank.
+std::string NameOf(const PlaceRank& rank, std::string_view tensor) {
+  return Cat(rank.first, ".", rank.second, " ", tensor);
+}
+
+std::string NameOf(const PlaceRank& place) {
+  v1::Rank rank;
+  rank.set_kind(static_cast<v1::Rank::Kind>(place.first));
+  rank.set_number(place.second);
+  return RankName(rank);
+}
+
 // The golden side's values, to be subtracted.
 class GoldenValues : public TrendSink {
  public:
-  GoldenValues(const std::vector<uint32_t>& steps, Tell tell) : steps_(steps), tell_(std::move(tell)) {}
+  // partners: the target's rank for each golden one.
+  GoldenValues(std::vector<uint32_t> steps, std::map<PlaceRank, PlaceRank> partners, Tell tell)
+      : steps_(std::move(steps)), partners_(std::move(partners)), tell_(std::move(tell)) {}
 
   bool Begin(const TrendTensor& tensor, size_t) override {
-    tensor_ = names_.NumberOf(tensor.name);
+    tensor_ = names_.NumberOf(NameOf(partners_.at(tensor.place.second), tensor.name));
     if (tensor_ == values_.size()) values_.emplace_back(steps_.size(), Known{});
     return true;
   }
@@ -65,9 +83,9 @@ class GoldenValues : public TrendSink {
   }
   bool Progress(size_t done, size_t total) override { return tell_(done, total); }
 
-  // `at`: index of the step.
-  std::optional<double> Find(std::string_view tensor, size_t at, uint32_t token) {
-    const uint32_t number = names_.NumberOf(tensor);
+  // `at`: index of the step; `rank`: the target's.
+  std::optional<double> Find(const PlaceRank& rank, std::string_view tensor, size_t at, uint32_t token) {
+    const uint32_t number = names_.NumberOf(NameOf(rank, tensor));
     Known known;
     if (token == 0 && number < values_.size()) known = values_[number][at];
     if (const auto found = later_.find({number, at, token}); token > 0 && found != later_.end()) known = found->second;
@@ -81,6 +99,7 @@ class GoldenValues : public TrendSink {
   };
 
   const std::vector<uint32_t> steps_;  // in order
+  const std::map<PlaceRank, PlaceRank> partners_;
   const Tell tell_;
   Names names_;
   uint32_t tensor_ = 0;
@@ -94,39 +113,41 @@ double Difference(double target, double golden) {
   return target - golden;
 }
 
-// Puts values into the columns of their steps, a row for each layer.
+// Puts values into the columns of their steps, a row for each layer, or for each rank.
 class Painter : public TrendSink {
  public:
-  Painter(StepColumns columns, GoldenValues* golden, Tell tell)
-      : columns_(std::move(columns)), golden_(golden), tell_(std::move(tell)) {}
+  Painter(bool ranks, StepColumns columns, GoldenValues* golden, Tell tell)
+      : ranks_(ranks), columns_(std::move(columns)), golden_(golden), tell_(std::move(tell)) {}
 
   bool Begin(const TrendTensor& tensor, size_t) override {
     name_ = std::string(tensor.name);
+    rank_ = tensor.place.second;
     tensor_ = tensors_.NumberOf(name_);
-    if (tensor_ == layer_of_.size()) {
+    if (tensor_ == records_.size()) {
       records_.emplace_back(tensor.entry.name);
-      layer_of_.push_back(layers_.NumberOf(LayerNameOf(tensor.entry)));
-      if (layer_of_.back() == cells_.size()) {
-        cells_.emplace_back(columns_.size());
-        place_.push_back(tensor.row);
-      }
+      layer_of_.push_back(ranks_ ? 0 : layers_.NumberOf(LayerNameOf(tensor.entry)));
     }
-    size_t& place = place_[layer_of_[tensor_]];
-    place = std::min(place, tensor.row);
+    layer_ = ranks_ ? layers_.NumberOf(NameOf(rank_)) : layer_of_[tensor_];
+    const size_t row = ranks_ ? RankOrder(rank_) : tensor.row;
+    if (layer_ == cells_.size()) {
+      cells_.emplace_back(columns_.size());
+      place_.push_back(row);
+    }
+    place_[layer_] = std::min(place_[layer_], row);
     return true;
   }
 
   void Point(uint32_t step, uint32_t token, std::optional<double> value, std::optional<double>) override {
     if (!value) return;
     if (golden_ != nullptr) {
-      const std::optional<double> golden = golden_->Find(name_, columns_.IndexOf(step), token);
+      const std::optional<double> golden = golden_->Find(rank_, name_, columns_.IndexOf(step), token);
       if (!golden) return;
       value = Difference(*value, *golden);
     }
     // What a float cannot hold would look infinite.
     constexpr double kMax = std::numeric_limits<float>::max();
     if (std::isfinite(*value)) value = std::clamp(*value, -kMax, kMax);
-    Keep(cells_[layer_of_[tensor_]][columns_.ColumnOf(step)], {true, static_cast<float>(*value), step, tensor_});
+    Keep(cells_[layer_][columns_.ColumnOf(step)], {true, static_cast<float>(*value), step, tensor_});
   }
 
   bool Progress(size_t done, size_t total) override { return tell_(done, total); }
@@ -150,7 +171,11 @@ class Painter : public TrendSink {
       map.rows.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(end)});
       std::vector<LayerMap::Cell> row(columns_.size());
       for (size_t at = begin; at <= end; ++at) {
-        for (size_t column = 0; column < row.size(); ++column) Keep(row[column], cells_[order[at]][column]);
+        for (size_t column = 0; column < row.size(); ++column) {
+          LayerMap::Cell& cell = cells_[order[at]][column];
+          cell.layer = static_cast<uint32_t>(at);
+          Keep(row[column], cell);
+        }
       }
       map.cells.insert(map.cells.end(), row.begin(), row.end());
     }
@@ -158,14 +183,22 @@ class Painter : public TrendSink {
   }
 
  private:
+  // Ranks before processes.
+  static size_t RankOrder(const PlaceRank& rank) {
+    return (rank.first == v1::Rank::RANK ? 0 : size_t{1} << 32) + rank.second;
+  }
+
+  const bool ranks_;
   const StepColumns columns_;
   GoldenValues* const golden_;  // null: none
   const Tell tell_;
   Names tensors_, layers_;
-  std::string name_;  // of the tensor whose points come
-  uint32_t tensor_ = 0;
+  // Of the tensor whose points come.
+  std::string name_;
+  PlaceRank rank_;
+  uint32_t tensor_ = 0, layer_ = 0;
   std::vector<std::string> records_;                // by tensor
-  std::vector<uint32_t> layer_of_;                  // by tensor
+  std::vector<uint32_t> layer_of_;                  // by tensor; without meaning for ranks
   std::vector<size_t> place_;                       // by layer: its first tensor's among those of a step
   std::vector<std::vector<LayerMap::Cell>> cells_;  // by layer, column
 };
@@ -178,14 +211,16 @@ class Mapping {
   absl::StatusOr<LayerMap> Run(int threads, const std::function<bool()>& cancelled) {
     auto found = Pairs();
     if (!found.ok()) return found.status();
-    const size_t steps = found->size();
+    const size_t steps = StepsOf(*found);
     auto pairs = Thinned(*std::move(found));
     if (!pairs.ok()) return pairs.status();
     const size_t total = pairs->size() * (golden_ != nullptr ? 2 : 1);
 
     std::vector<uint32_t> ours, theirs;
     std::vector<TrendStop> stops, golden_stops;
+    std::map<PlaceRank, PlaceRank> partners;
     for (const PlacePair& pair : *pairs) {
+      partners[pair.golden.second] = pair.target.second;
       ours.push_back(pair.target.first);
       theirs.push_back(pair.golden.first);
       stops.push_back({pair.target, std::nullopt});
@@ -194,28 +229,36 @@ class Mapping {
     const TrendQuestion walk{question_.tensors, {question_.statistic}, threads, cancelled};
     std::optional<GoldenValues> values;
     if (golden_ != nullptr) {
-      values.emplace(theirs, [&](size_t done, size_t) { return tell_(done, total); });
+      theirs.erase(std::unique(theirs.begin(), theirs.end()), theirs.end());
+      values.emplace(theirs, std::move(partners), [&](size_t done, size_t) { return tell_(done, total); });
       absl::Status status = WalkTrend(walk, *golden_, nullptr, std::move(golden_stops), *values);
       if (!status.ok()) return status;
     }
     const size_t before = golden_ != nullptr ? pairs->size() : 0;
-    Painter painter(StepColumns(ours, question_.max_columns), values ? &*values : nullptr,
+    Painter painter(!question_.rank.has_value(), StepColumns(ours, question_.max_columns), values ? &*values : nullptr,
                     [&](size_t done, size_t) { return tell_(before + done, total); });
     if (absl::Status status = WalkTrend(walk, target_, nullptr, std::move(stops), painter); !status.ok()) return status;
     LayerMap map = painter.Take(question_);
     map.steps = steps;
-    map.steps_read = pairs->size();
+    map.steps_read = StepsOf(*pairs);
     return map;
   }
 
  private:
+  static size_t StepsOf(const std::vector<PlacePair>& pairs) {
+    size_t steps = 0;
+    for (size_t i = 0; i < pairs.size(); ++i) steps += i == 0 || pairs[i].target.first != pairs[i - 1].target.first;
+    return steps;
+  }
+
   // The wanted rank and steps, in order of steps. Without a golden side both places of a pair are the target's.
   absl::StatusOr<std::vector<PlacePair>> Pairs() const {
-    const std::pair<int, uint32_t> rank(question_.rank.kind(), question_.rank.number());
+    std::optional<PlaceRank> rank;
+    if (question_.rank.has_value()) rank.emplace(question_.rank->kind(), question_.rank->number());
     PlaceScope scope{{{question_.first_step, question_.last_step}}, {}};
     std::vector<PlacePair> pairs;
     if (golden_ == nullptr) {
-      scope.ranks.push_back(rank);
+      if (rank.has_value()) scope.ranks.push_back(*rank);
       auto places = PlacesIn(target_, scope);
       if (!places.ok()) return places.status();
       for (const Place& place : *places) pairs.push_back({place, place});
@@ -226,7 +269,7 @@ class Mapping {
     auto all = PairPlaces(target_, *golden_, scope, unpaired);
     if (!all.ok()) return all.status();
     for (const PlacePair& pair : *all) {
-      if (pair.target.second == rank) pairs.push_back(pair);
+      if (!rank.has_value() || pair.target.second == *rank) pairs.push_back(pair);
     }
     if (pairs.empty()) {
       return absl::InvalidArgumentError(Cat("the run ", golden_->name(), " has nothing of this rank"));
@@ -245,15 +288,16 @@ class Mapping {
     const auto tensors = static_cast<size_t>(std::count_if(table.rows.begin(), table.rows.end(), wanted));
     // All values of the golden side are kept until the target's come.
     const size_t max_values = golden_ == nullptr ? question_.max_values : question_.max_values / 2;
-    const size_t max_steps = std::max<size_t>(1, max_values / std::max<size_t>(1, tensors));
-    if (pairs.size() <= max_steps) return pairs;
-    const size_t each = (pairs.size() + max_steps - 1) / max_steps;
+    const size_t max_pairs = std::max<size_t>(1, max_values / std::max<size_t>(1, tensors));
+    if (pairs.size() <= max_pairs) return pairs;
+    const size_t each = (pairs.size() + max_pairs - 1) / max_pairs;
     // Steps with NaN or infinity may be as many again.
-    size_t marked = 0;
+    size_t marked = 0, step_number = 0;
     std::vector<PlacePair> kept;
     for (size_t i = 0; i < pairs.size(); ++i) {
-      const bool non_finite = marked < max_steps && target_.HasNonFinite(pairs[i].target);
-      const bool regular = i % each == 0 || i + 1 == pairs.size();
+      if (i > 0 && pairs[i].target.first != pairs[i - 1].target.first) ++step_number;
+      const bool non_finite = marked < max_pairs && target_.HasNonFinite(pairs[i].target);
+      const bool regular = step_number % each == 0 || pairs[i].target.first == pairs.back().target.first;
       if (!regular && non_finite) ++marked;
       if (regular || non_finite) kept.push_back(pairs[i]);
     }

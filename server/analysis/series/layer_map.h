@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,8 @@
 namespace msprobe::server {
 
 struct LayerMapQuestion {
-  v1::Rank rank;  // of the target; golden ranks are paired with it as comparisons pair them
+  // Of the target; golden ranks are paired with it as comparisons pair them. Absent: every rank, and a layer is a rank.
+  std::optional<v1::Rank> rank;
   Statistic statistic = Statistic::kNorm;
   std::string tensors;  // shell pattern over full names
   uint32_t first_step = 0, last_step = UINT32_MAX;
@@ -27,7 +29,7 @@ struct LayerMapQuestion {
 };
 
 // One statistic of many tensors over many steps, as a picture of bounded size. A column stands for some consecutive
-// steps, a row for some consecutive layers.
+// steps, a row for some consecutive layers or ranks.
 //
 // A cell shows one of the values that fall into it: NaN if there is one, else an infinity, else the number farthest
 // from 0. With a golden side, values are the target's less the golden side's; where both are NaN, or the same infinity,
@@ -38,6 +40,7 @@ struct LayerMap {
     float value = 0;
     uint32_t step = 0;    // the value's step
     uint32_t tensor = 0;  // the value's tensor, an index into tensors
+    uint32_t layer = 0;   // the value's layer, an index into layers
   };
   struct Span {
     uint32_t first = 0, last = 0;  // both included
@@ -47,7 +50,8 @@ struct LayerMap {
     std::string record;  // "Torch.log.0.forward"
   };
 
-  std::vector<std::string> layers;  // every layer, in the order in which they ran
+  std::vector<std::string>
+      layers;  // every layer, in the order in which they ran; or every rank, ranks before processes
   std::vector<Tensor> tensors;
   std::vector<Span> columns;  // steps
   std::vector<Span> rows;     // layers, by index

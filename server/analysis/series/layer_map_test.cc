@@ -58,7 +58,7 @@ class MemoryTables : public StepTables {
 class LayerMapTest : public testing::Test {
  protected:
   LayerMapTest() {
-    question_.rank.set_kind(v1::Rank::RANK);
+    question_.rank.emplace().set_kind(v1::Rank::RANK);
     question_.statistic = Statistic::kMax;
     question_.tensors = "*.output.0";
   }
@@ -134,9 +134,9 @@ TEST_F(LayerMapTest, ErrorsSayWhatIsMissing) {
   target_.AddStep(0, {"1.0"});
   MemoryTables golden("theirs");
   golden.AddStep(0, {"1.0"});
-  question_.rank.set_number(7);
+  question_.rank->set_number(7);
   EXPECT_THAT(std::string(Ask().status().message()), HasSubstr("step 0 rank0"));
-  question_.rank.set_number(0);
+  question_.rank->set_number(0);
   question_.tensors.clear();
   EXPECT_TRUE(absl::IsInvalidArgument(Ask().status()));
 }

@@ -94,11 +94,11 @@ struct Row {
   RowState state = RowState::kInput;
   Grad requires_grad = Grad::kAbsent;
   bool is_tensor = false;
-  bool is_null = false;   // the argument was None: no dtype, no shape
+  bool is_null = false;                // the argument was None: no dtype, no shape
   EdgeKind edge = EdgeKind::kUnknown;  // of an input
   int32_t producer = -1;               // StepTable.rows: the output that the tensor is, or is a view of; -1: none
-  std::string_view type;  // what it is: "torch.Tensor", "float", "torch.Size"
-  std::string_view said;  // of an argument that is no tensor: what it says where `statistics` do not
+  std::string_view type;               // what it is: "torch.Tensor", "float", "torch.Size"
+  std::string_view said;               // of an argument that is no tensor: what it says where `statistics` do not
 
   // Where rows come to other places than those that `producer` tells.
   void ForgetEdge() {

@@ -98,7 +98,8 @@ class Filling {
     if (block.edge_size() != 0) {
       const auto producers = std::count_if(block.edge().begin(), block.edge().end(), &NamesProducer);
       for (uint64_t got : {size(block.edge_distance()), size(block.edge_leaf())}) {
-        if (got != static_cast<uint64_t>(producers)) return Loss("edge_distance", got, static_cast<uint64_t>(producers));
+        if (got != static_cast<uint64_t>(producers))
+          return Loss("edge_distance", got, static_cast<uint64_t>(producers));
       }
       if (block.edge_size() != block.leaf_flags_size()) {
         return Loss("edge", size(block.edge()), size(block.leaf_flags()));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "server/analysis/table/dump_reader.h"
+#include "server/analysis/table/table_layouts.h"
 #include "server/exporter/record_json.h"
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
@@ -365,6 +366,59 @@ TEST(TableLayoutTest, AStoredStepSaysWhatItsExportSays) {
       }
     }
   }
+}
+
+// A call in a module, and one behind it; in the next step the module's is behind the first.
+TEST(TableLayoutTest, RowsNameTheRowsThatMadeThem) {
+  std::map<uint64_t, v1::Structure> structures;
+  const auto define = [&](const std::string& name, v1::RecordKind kind, const std::vector<std::string>& fields) {
+    const v1::Structure structure = TensorStructure(name, kind, fields);
+    structures[IdOf(structure)] = structure;
+    return structure;
+  };
+  const v1::Structure module_in = define("Module.m.M", v1::RECORD_MODULE, {"input_args"});
+  const v1::Structure module_out = define("Module.m.M", v1::RECORD_MODULE, {"output", "parameters"});
+  const v1::Structure relu = define("Torch.relu", v1::RECORD_API, {"output"});
+  const v1::Structure add = define("Torch.add", v1::RECORD_API, {"input_args", "input_kwargs"});
+  TableLayouts layouts;
+  const auto table_of = [&](int64_t distance, bool edges, StepTable& table) {
+    BlockScript script(3, 0);
+    script.Fragment(module_in, 0, 1, v1::FRAGMENT_ENTER, {1})
+        .Fragment(relu, 0, 2, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT, {2})
+        .Fragment(module_out, 0, 3, v1::FRAGMENT_EXIT, {2, 9})
+        .Fragment(add, 0, 4, v1::FRAGMENT_ENTER, {2, 2});
+    if (edges) script.Edge(0, v1::EDGE_OUTSIDE).Edge(4, v1::EDGE_VIEW, distance).Edge(5, v1::EDGE_SAME, 99);
+    const StepBlocks blocks = {std::make_shared<v1::Block>(script.block())};
+    auto layout = layouts.Get(LayoutKey({}, blocks), [&] {
+      return MakeTableLayout({}, blocks,
+                             [&](uint64_t id) { return DecodeStructure(structures[id].SerializeAsString()); });
+    });
+    ASSERT_TRUE(layout.ok()) << layout.status();
+    StoredContents contents;
+    ASSERT_TRUE(FillTable(*layout, blocks, table, contents, nullptr).ok());
+  };
+  const auto told = [](const StepTable& table) {
+    std::vector<std::string> rows;
+    for (const Row& row : table.rows) {
+      if (row.edge == EdgeKind::kUnknown) continue;
+      const bool made = row.producer >= 0;
+      rows.push_back(Cat(row.name, " ", static_cast<int>(row.edge), " ",
+                         made ? table.rows[static_cast<size_t>(row.producer)].name : "", " ",
+                         made ? table.entries[table.EntryOf(static_cast<uint32_t>(row.producer))].name : ""));
+    }
+    return rows;
+  };
+  StepTable inside, around, without;
+  table_of(2, true, inside);
+  EXPECT_THAT(told(inside),
+              testing::ElementsAre("Module.m.M.forward.0.input.0 1  ",
+                                   "Torch.add.0.forward.input.0 3 Torch.relu.0.forward.output.0 Torch.relu.0.forward"));
+  table_of(1, true, around);
+  EXPECT_EQ(around.layout, inside.layout) << "edges are no part of the layout";
+  EXPECT_THAT(told(around), testing::Contains("Torch.add.0.forward.input.0 3 Module.m.M.forward.0.output.0 "
+                                              "Module.m.M.forward.0"));
+  table_of(0, false, without);
+  EXPECT_THAT(told(without), testing::IsEmpty());
 }
 
 TEST(TableLayoutTest, AShortColumnIsDataLoss) {

@@ -131,9 +131,10 @@ uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
   fields.mutable_dict();
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
     v1::Value& addition = *google::protobuf::Arena::CreateMessage<v1::Value>(record.GetArena());
-    DecodeFields(stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
-                 stored.non_finite,
-                 [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ordinal, leaf, edge); }, addition);
+    DecodeFields(
+        stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
+        stored.non_finite, [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ordinal, leaf, edge); },
+        addition);
     MergeValue(fields, std::move(addition));
   });
   return BuildHead(entry, record);

@@ -185,7 +185,8 @@ TEST(DecodeFields, GivesNumbersTheirKind) {
     for (int i = 0; i < 3; ++i) block.add_integer_moments(i);
     block.add_zero_count(6);
     v1::Value value;
-    DecodeFields(structure, block, {}, {}, [](uint64_t, uint32_t, v1::Edge&) {}, value);
+    DecodeFields(
+        structure, block, {}, {}, [](uint64_t, uint32_t, v1::Edge&) {}, value);
     const v1::TensorLeaf& leaf = value.dict().entries(0).value().list().items(0).tensor();
     EXPECT_EQ(leaf.max().ShortDebugString(), c.expected.ShortDebugString());
     EXPECT_EQ(leaf.zero_count(), 6u);
@@ -203,7 +204,8 @@ TEST(DecodeFields, NonFiniteLeafHasItsCountsAndFiniteNumbers) {
   entry->set_nan_count(3);
   entry->set_finite_max(0);
   v1::Value value;
-  DecodeFields(structure, script.block(), {}, {{1, 0}}, [](uint64_t, uint32_t, v1::Edge&) {}, value);
+  DecodeFields(
+      structure, script.block(), {}, {{1, 0}}, [](uint64_t, uint32_t, v1::Edge&) {}, value);
   EXPECT_EQ(value.dict().entries(0).value().list().items(0).tensor().nan_count(), 0u);
   const v1::TensorLeaf& leaf = value.dict().entries(1).value().list().items(0).tensor();
   EXPECT_EQ(leaf.nan_count(), 3u);

@@ -76,8 +76,8 @@ class TileReader {
   absl::Status AppendFragment(std::string_view section, uint32_t pass, BlockBuilder& out);
   absl::Status ReadLeaf(std::string_view bytes, uint32_t pass, BlockBuilder& out);
   absl::Status AppendShape(ByteCursor& in, uint32_t pass, BlockBuilder& out);
-  // Reads the flags or edges of a leaf and sets `flags` to those of `pass`. True: all passes have the same; else flags_ has
-  // them.
+  // Reads the flags or edges of a leaf and sets `flags` to those of `pass`. True: all passes have the same; else flags_
+  // has them.
   bool ReadFlags(ByteCursor& in, uint32_t pass, uint32_t& flags);
   void ReadNonFinite(ByteCursor& in, uint32_t pass, BlockBuilder& out);
   void ReadEdge(ByteCursor& in, uint32_t pass, BlockBuilder& out);

@@ -2,7 +2,7 @@
 // chosen in it.
 
 import { GraphView } from "/graph_view.js";
-import { Scale } from "/pictures.js";
+import { Scale } from "/colours.js";
 import { ask } from "/server.js";
 import { $, count, element, show } from "/text.js";
 

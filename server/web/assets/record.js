@@ -1,12 +1,12 @@
-// One record: its tensors, its stack, and the trend of one of them.
+// One record: its tensors, its stack, and the trends of what is chosen among them.
 
-import { openHistogram } from "/histogram.js";
-import { drawTrend } from "/pictures.js";
+import { keepable } from "/keep.js";
 import { ask } from "/server.js";
-import { $, count, element, numberOf, show } from "/text.js";
+import { fillStack } from "/stack.js";
+import { MOST_SERIES, TrendPicture } from "/trend.js";
+import { $, count, element, numberOf, operationText, rankText, show } from "/text.js";
 
 const NAMES = { input_args: "input", input_kwargs: "input", input: "input", output: "output", parameters: "parameters" };
-let shown = null;
 
 // All tensors in a value of record.proto, however nested.
 function* tensorsIn(value, name) {
@@ -26,70 +26,141 @@ function figure(value) {
   return show(numberOf(value.real ?? Number(value.integer ?? value.unsigned_integer)));
 }
 
-export async function openRecord({ run, golden, rank, step, record: name, tensor, statistic }) {
-  $("record-box").hidden = false;
-  $("no-record").hidden = true;
-  const columns = Math.max(60, Math.floor($("trend").clientWidth / 2));
-  const [{ answer: records }, { answer: trend }] = await Promise.all([
-    ask("record", { run, rank, step, name }),
-    ask("trend", { run, golden, rank, statistic, tensor, columns }),
-  ]);
-  $("record-name").textContent = `${name} · ${rank} · step ${step}`;
-  fillTensors(records, name, tensor, (chosen) => openTrend({ ...shown.asked, tensor: chosen }));
-  fillStack(records[0]?.stack ?? []);
-  shown = { asked: { run, golden, rank, step, tensor, statistic }, trend };
-  draw();
-}
-
-async function openTrend(asked) {
-  const columns = Math.max(60, Math.floor($("trend").clientWidth / 2));
-  const { run, golden, rank, statistic, tensor } = asked;
-  const { answer: trend } = await ask("trend", { run, golden, rank, statistic, tensor, columns });
-  shown = { asked, trend };
-  draw();
-}
-
-function draw() {
-  drawShown();
-  openHistogram(shown.asked);
-}
-
-export function drawShown() {
-  if (!shown) return;
-  $("trend-name").textContent = `${shown.asked.tensor} ${shown.trend.dtype} ${shown.trend.shape}`;
-  $("trend-title").textContent = `Trend of ${shown.asked.statistic}`;
-  drawTrend($("trend"), shown.trend, shown.asked);
-}
-
-function fillTensors(records, name, current, open) {
+// The table of a record's tensors. open(full name): shows a trend; add(full name): beside those that are shown. Either
+// may be missing.
+export function fillTensors(table, records, name, current, { open, add } = {}) {
   const head = element("tr");
-  for (const title of ["Tensor", "Max", "Min", "Mean", "Norm", "NaN", "Inf", "Type", "Shape"]) head.append(element("th", title, { scope: "col" }));
+  for (const title of ["Tensor", "Max", "Min", "Mean", "Norm", "NaN", "Inf", "Type", "Shape", ...(add ? ["Trend"] : [])]) head.append(element("th", title, { scope: "col" }));
   const rows = [head];
   for (const record of records) {
     for (const [label, found] of tensorsIn(record.fields ?? {}, "")) {
       const full = `${name}.${label}`, nan = Number(found.nan_count ?? 0);
       const inf = Number(found.positive_inf_count ?? 0) + Number(found.negative_inf_count ?? 0);
-      const row = element("tr"), link = element("button", label, { type: "button", title: `trend of ${full}` });
-      link.addEventListener("click", () => open(full).catch(() => {}));
-      const first = element("th", undefined, { scope: "row" });
-      first.append(link);
+      const row = element("tr"), first = element("th", open ? undefined : label, { scope: "row" });
+      const button = (text, title, work) => {
+        const made = element("button", text, { type: "button", title });
+        made.addEventListener("click", () => work(full));
+        return made;
+      };
+      if (open) first.append(button(label, `trend of ${full}`, open));
       if (full === current) row.className = "current";
       row.append(first);
       for (const key of ["max", "min", "mean", "norm"]) row.append(element("td", figure(found[key])));
-      for (const many of [nan, inf]) row.append(element("td", many ? count(many) : "0", many ? { class: "bad" } : {}));
+      for (const number of [nan, inf]) row.append(element("td", number ? count(number) : "0", number ? { class: "bad" } : {}));
       row.append(element("td", (found.dtype ?? "").replace("torch.", "")), element("td", `[${(found.shape ?? []).join(", ")}]`));
+      if (add) {
+        const cell = element("td");
+        cell.append(button("add", `add the trend of ${full} to the picture`, add));
+        row.append(cell);
+      }
       rows.push(row);
     }
   }
-  $("tensors-of-record").replaceChildren(...rows);
+  table.replaceChildren(...rows);
 }
 
-function fillStack(frames) {
-  const lines = frames.map((frame) => {
-    const item = element("li"), place = `${frame.path}${frame.line ? `:${frame.line}` : ""}`;
-    item.append(element("span", place, { class: "hint" }), ` ${frame.function ?? ""}`);
-    if (frame.source) item.append(element("code", frame.source));
-    return item;
-  });
-  $("stack").replaceChildren(...(lines.length ? lines : [element("li", "No stack was captured.", { class: "hint" })]));
+export class RecordView {
+  // heard: {failed(work), opened(what): another step of the record, changed()}; ranks(): those of the run.
+  constructor(heard, ranks) {
+    this.heard = heard;
+    this.ranks = ranks;
+    this.shown = null;
+    this.series = [];  // [{rank, tensor, trend}, ...]
+    this.picture = new TrendPicture($("trend"), $("trend-cell"), { opened: (series, step) => this.openStep(series, step) });
+    $("logarithmic").addEventListener("change", () => {
+      this.picture.logarithmic = $("logarithmic").checked;
+      this.draw();
+    });
+    $("smoothing").addEventListener("input", () => {
+      this.picture.smoothing = Number($("smoothing").value);
+      this.draw();
+    });
+    $("beside").addEventListener("change", () => {
+      const rank = $("beside").value;
+      $("beside").value = "";
+      if (rank) this.heard.failed(() => this.add(this.series[0].tensor, rank === "all" ? this.ranks() : [rank]));
+    });
+    keepable($("keep-trend"), { name: () => `${this.shown.record} ${this.shown.statistic}`, table: () => this.picture.table(), picture: () => $("trend").querySelector("svg") });
+  }
+
+  // what: {run, golden, rank, step, record, tensor, statistic}; its tensor may be missing.
+  async open(what) {
+    const { run, rank, step, record: name } = what;
+    const { answer: records } = await ask("record", { run, rank, step, name });
+    $("record-box").hidden = false;
+    $("no-record").hidden = true;
+    const first = records.flatMap((record) => [...tensorsIn(record.fields ?? {}, "")])[0];
+    const tensor = what.tensor || (first ? `${name}.${first[0]}` : "");
+    this.shown = { ...what, tensor };
+    $("record-name").textContent = `${name} · ${rankText(rank)} · step ${step}`;
+    $("record-name").title = operationText(name);
+    $("beside").replaceChildren(element("option", "another rank", { value: "" }), ...this.ranks().map((other) => element("option", rankText(other), { value: other })), element("option", `all, at most ${MOST_SERIES}`, { value: "all" }));
+    $("beside").hidden = this.ranks().length < 2;
+    fillTensors($("tensors-of-record"), records, name, tensor, {
+      open: (full) => this.heard.failed(() => this.trendOf(full)),
+      add: (full) => this.heard.failed(() => this.add(full, [this.shown.rank])),
+    });
+    fillStack($("stack"), records[0]?.stack ?? []);
+    await this.trendOf(tensor);
+  }
+
+  async trendOf(tensor) {
+    this.shown.tensor = tensor;
+    this.series = tensor ? [{ rank: this.shown.rank, tensor, trend: await this.read(this.shown.rank, tensor) }] : [];
+    this.draw();
+    this.heard.changed();
+  }
+
+  async read(rank, tensor) {
+    const { run, golden, statistic } = this.shown, columns = Math.max(60, Math.floor($("trend").clientWidth / 2));
+    return (await ask("trend", { run, golden, rank, statistic, tensor, columns })).answer;
+  }
+
+  async add(tensor, ranks) {
+    for (const rank of ranks) {
+      if (this.series.length >= MOST_SERIES) break;
+      if (this.series.some((one) => one.rank === rank && one.tensor === tensor)) continue;
+      this.series.push({ rank, tensor, trend: await this.read(rank, tensor) });
+      this.draw();
+    }
+  }
+
+  remove(one) {
+    this.series = this.series.filter((other) => other !== one);
+    this.draw();
+  }
+
+  // The steps that came since.
+  async refresh() {
+    if (!this.shown) return;
+    const read = [];
+    for (const { rank, tensor } of this.series) read.push({ rank, tensor, trend: await this.read(rank, tensor) });
+    this.series = read;
+    this.draw();
+  }
+
+  openStep(series, step) {
+    const { record, tensor } = this.shown, other = series.tensor !== tensor && !series.tensor.startsWith(`${record}.`);
+    if (!other) this.heard.opened({ rank: series.rank, step, record, tensor: series.tensor });
+  }
+
+  draw() {
+    if (!this.shown) return;
+    const [first] = this.series, { statistic, golden, step } = this.shown;
+    const alone = this.series.every(({ tensor }) => tensor === first?.tensor), oneRank = this.series.every(({ rank }) => rank === first?.rank);
+    const named = ({ tensor, rank }) => [!alone && tensor, !oneRank && rankText(rank)].filter(Boolean).join(", ") || this.shown.run;
+    $("trend-title").textContent = `Trend of ${statistic}`;
+    $("trend-name").replaceChildren(...this.series.map((one) => this.chip(one)));
+    this.picture.show(this.series.map((one) => ({ ...one, name: named(one) })), { statistic, step, goldenName: golden });
+  }
+
+  chip(one) {
+    const chip = element("span", `${one.tensor} ${one.trend.dtype} ${one.trend.shape} ${rankText(one.rank)} `, { class: "chip" });
+    if (this.series.length > 1) {
+      const button = element("button", "×", { type: "button", "aria-label": `take ${one.tensor} of ${rankText(one.rank)} out of the picture` });
+      button.addEventListener("click", () => this.remove(one));
+      chip.append(button);
+    }
+    return chip;
+  }
 }

@@ -27,12 +27,23 @@ async function refusal(response) {
   }
 }
 
+// Whether a question is under way.
+export const busy = () => asking.size > 0;
+
 // {answer, missing}. A question ends the one in its place that is under way, which the server then stops working on.
 // AbortError: that happened to this one.
 export async function ask(kind, parameters = {}, progress = () => {}, place = kind) {
   asking.get(place)?.abort();
   const control = new AbortController();
   asking.set(place, control);
+  try {
+    return await answerOf(kind, parameters, progress, control);
+  } finally {
+    if (asking.get(place) === control) asking.delete(place);
+  }
+}
+
+async function answerOf(kind, parameters, progress, control) {
   const given = Object.entries(parameters).filter(([, value]) => value !== "" && value !== undefined && value !== null);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   const address = `/api/${kind}?${new URLSearchParams(given)}`;
@@ -59,11 +70,4 @@ export async function ask(kind, parameters = {}, progress = () => {}, place = ki
     }
     if (rest) parts.push(rest);
   }
-}
-
-// Columns of an answer: base64 of little-endian numbers of 4 bytes.
-export function columnOf(Kind, text) {
-  const bytes = atob(text), values = new Uint8Array(bytes.length);
-  for (let i = 0; i < bytes.length; ++i) values[i] = bytes.charCodeAt(i);
-  return new Kind(values.buffer);
 }

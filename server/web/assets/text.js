@@ -31,6 +31,26 @@ export function show(value) {
 
 export const count = (value) => Number(value).toLocaleString("en").replace(/,/g, " ");
 
+// "1 step", "12 steps".
+export const many = (value, word) => `${count(value)} ${word}${Number(value) === 1 ? "" : word.endsWith("s") ? "es" : "s"}`;
+
+export const moment = (microseconds) => `${new Date(microseconds / 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+// "rank2" as people say it.
+export const rankText = (rank) => rank.replace(/^rank(\d+)$/, "rank $1").replace(/^proc(\d+)$/, "process $1");
+
+// An operation as one writes it: torch.sqrt for Torch.sqrt.0.forward, layers.2.proj (Linear) for a module.
+export function operationText(name) {
+  const module = /^(?:Module|Cell)\.(.*)\.(\w+)\.(forward|backward|parameters_grad)(?:\.\d+)?$/.exec(name);
+  if (module) return `${module[1]} (${module[2]})${module[3] === "forward" ? "" : ` ${module[3]}`}`;
+  const call = /^(\w+)\.(.*)\.\d+\.(forward|backward)$/.exec(name);
+  if (!call) return name;
+  const home = { Torch: "torch.", Functional: "F.", Distributed: "dist.", NPU: "torch_npu.", Aten: "torch.ops.aten." }[call[1]] ?? `${call[1]}.`;
+  return `${home}${call[2]}${call[3] === "forward" ? "" : " backward"}`;
+}
+
+export const notFinite = ({ nan, infinity }) => [nan && "NaN", infinity && "infinity"].filter(Boolean).join(" and ");
+
 export const span = ([first, last]) => (first === last ? `step ${first}` : `steps ${first}–${last}`);
 
 // Round numbers between low and high, about `most` of them.

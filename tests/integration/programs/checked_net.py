@@ -1,4 +1,4 @@
-"""python checked_net.py DUMP_PATH TASK [wrong]: a transformer layer and some operators, forward and backward, at level L1.
+"""python checked_net.py DUMP_PATH TASK [wrong]: a transformer layer and some operators, both ways, at level L1.
 
 wrong: gelu on the CPU has another constant than it should, in this process alone.
 """

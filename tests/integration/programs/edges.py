@@ -1,4 +1,4 @@
-"""Steps whose edges are known: written by hand, with memory that comes back, in inference mode, and a model's training."""
+"""Steps whose edges are known: by hand, with memory that comes back, in inference mode, and a model in training."""
 
 import argparse
 

@@ -5,19 +5,24 @@ import { element, ticks } from "/text.js";
 
 const FONT = "11px system-ui, sans-serif";
 const LABEL_HEIGHT = 13, TOP = 7, AXIS = 32, RIGHT = 8;
-const HIGHEST = 18, WIDEST = 40, DRAGGED = 6, STRONG = 4;
+const DRAGGED = 6, STRONG = 4;
 
 export class Grid {
-  // heard: {moved(cell), opened(cell), selected(from, to)}; a cell is {row, column}.
-  constructor(canvas, heard, tallest) {
+  // heard: {moved(cell), opened(cell), selected(from, to)}; a cell is {row, column}. tallest: of the picture; highest: of
+  // a cell. Cells are as wide as the room allows.
+  constructor(canvas, heard, { tallest, highest }) {
     this.canvas = canvas;
     this.heard = heard;
     this.tallest = tallest;
+    this.highest = highest;
     this.data = null;
     this.at = { row: 0, column: 0 };
     this.cursor = element("div", undefined, { class: "cursor", hidden: "" });
     this.selection = element("div", undefined, { class: "selection", hidden: "" });
     canvas.parentElement.append(this.cursor, this.selection);
+    this.marked = null;
+    this.mark = element("div", undefined, { class: "chosen", hidden: "" });
+    canvas.parentElement.append(this.mark);
     this.listen();
   }
 
@@ -61,8 +66,8 @@ export class Grid {
     context.font = FONT;
     const longest = Math.max(0, ...data.rows.map((name) => context.measureText(name).width));
     this.left = Math.ceil(Math.min(longest + 26, Math.max(70, wide * 0.32)));
-    this.cellWidth = Math.min(WIDEST, (wide - this.left - RIGHT) / Math.max(data.columns.length, 1));
-    this.cellHeight = Math.min(HIGHEST, Math.max(1, this.tallest / Math.max(data.rows.length, 1)));
+    this.cellWidth = (wide - this.left - RIGHT) / Math.max(data.columns.length, 1);
+    this.cellHeight = Math.min(this.highest, Math.max(1, this.tallest / Math.max(data.rows.length, 1)));
     this.plotWidth = this.cellWidth * data.columns.length;
     this.plotHeight = this.cellHeight * data.rows.length;
     const high = Math.ceil(TOP + this.plotHeight + AXIS), ratio = Math.min(window.devicePixelRatio || 1, 2);
@@ -135,11 +140,21 @@ export class Grid {
     context.fillText(this.data.columnTitle, this.left, this.plotHeight + 19);
   }
 
-  // Puts the cursor where it is.
+  // Shows which cell was chosen; null: none.
+  choose(cell) {
+    this.marked = cell;
+    this.place();
+  }
+
+  // Puts the cursor, and the mark of what is chosen, where they are.
   place() {
-    const { cursor, at } = this;
-    cursor.hidden = document.activeElement !== this.canvas || !this.cells;
-    if (cursor.hidden) return;
+    this.mark.hidden = !this.marked || !this.cells;
+    if (!this.mark.hidden) this.put(this.mark, this.marked);
+    this.cursor.hidden = document.activeElement !== this.canvas || !this.cells;
+    if (!this.cursor.hidden) this.put(this.cursor, this.at);
+  }
+
+  put(cursor, at) {
     const wide = Math.max(this.cellWidth, 5), high = Math.max(this.cellHeight, 5);
     const x = this.left + (at.column + 0.5) * this.cellWidth - wide / 2, y = TOP + (at.row + 0.5) * this.cellHeight - high / 2;
     cursor.style.transform = `translate(${x - 2}px, ${y - 2}px)`;

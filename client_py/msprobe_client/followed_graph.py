@@ -1,0 +1,107 @@
+"""Graph databases of runs that go on: steps are appended while TensorBoard has the file open."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, TypeAlias
+
+from msprobe_client.errors import DataError
+
+if TYPE_CHECKING:
+    from msprobe_client.comparison import GraphReport
+    from msprobe_client.model import Rank, RunSummary, StepSummary
+
+    Place: TypeAlias = tuple[int, Rank]  # step and rank
+
+_POLL_S = 0.5
+_LOCK_S = 60  # how long another writer, such as the plugin's manual match, may hold the file
+
+
+def follow(
+    run: Callable[[], RunSummary],
+    steps: Callable[[], list[StepSummary]],
+    write: Callable[[list[int], list[Rank], Path], GraphReport],
+    output: Path,
+) -> Iterator[GraphReport]:
+    """Writes the steps that are there to output, then appends others as they complete; ends with the run.
+
+    write: makes a whole database of these steps and ranks. One report for each change of output.
+    """
+    shown: set[Place] = set()
+    while True:
+        told = run()  # before its steps: of a run that has ended all are there
+        ready = _ready(told, steps()) - shown
+        for ranks, numbers in _by_ranks(ready):
+            if not shown:
+                yield write(numbers, ranks, output)
+            else:
+                with tempfile.TemporaryDirectory(prefix="msprobe-graph-") as scratch:
+                    part = Path(scratch) / output.name
+                    report = write(numbers, ranks, part)
+                    append(part, output)
+                yield report
+            shown.update((number, rank) for number in numbers for rank in ranks)
+        if told.open_sessions == 0:
+            return
+        Event().wait(_POLL_S)
+
+
+def _ready(run: RunSummary, steps: list[StepSummary]) -> set[Place]:
+    """Of steps that every rank has ended: a rank without the step has a later one, or the run has ended."""
+    ended = {(each.step, each.rank) for each in steps if each.state != "open"}
+    known = {(each.step, each.rank) for each in steps}
+    last = {rank: max((step for step, other in ended if other == rank), default=-1) for rank in run.ranks}
+
+    def passed(step: int) -> bool:
+        return all(
+            (step, rank) in ended if (step, rank) in known else last[rank] > step or run.open_sessions == 0
+            for rank in run.ranks
+        )
+
+    return {place for place in ended if passed(place[0])}
+
+
+def _by_ranks(places: set[Place]) -> Iterator[tuple[list[Rank], list[int]]]:
+    """Steps of the same ranks together."""
+    ranks: dict[int, set[Rank]] = {}
+    for step, rank in places:
+        ranks.setdefault(step, set()).add(rank)
+    steps: dict[frozenset[Rank], list[int]] = {}
+    for step in sorted(ranks):
+        steps.setdefault(frozenset(ranks[step]), []).append(step)
+    for same, numbers in steps.items():
+        yield list(same), numbers
+
+
+def append(part: Path, output: Path) -> None:
+    """Adds the steps of a database to another one in one transaction, whoever reads it meanwhile.
+
+    DataError: the file cannot be written, or has these steps.
+    """
+    try:
+        with closing(sqlite3.connect(output, timeout=_LOCK_S, isolation_level=None)) as file:
+            file.execute("ATTACH ? AS part", (str(part),))
+            file.execute("BEGIN IMMEDIATE")
+            file.execute("INSERT INTO nodes SELECT * FROM part.nodes")
+            for table in ("paths", "tb_stack"):
+                file.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM part.{table}")
+            _widen(file)
+            file.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise DataError(f"{output} cannot take more steps: {error}") from None
+
+
+def _widen(file: sqlite3.Connection) -> None:
+    columns = ("rank_list", "step_list")
+    query = f"SELECT {', '.join(columns)}, micro_steps FROM {{}}.tb_config"
+    (mine, other) = (file.execute(query.format(schema)).fetchone() for schema in ("main", "part"))
+    lists = [json.dumps(sorted({*json.loads(a), *json.loads(b)})) for a, b in zip(mine[:2], other[:2], strict=True)]
+    file.execute(
+        "UPDATE main.tb_config SET rank_list = ?, step_list = ?, micro_steps = ?", (*lists, max(mine[2], other[2]))
+    )

@@ -1,0 +1,72 @@
+"""Which steps of a run that goes on are ready to be shown."""
+
+from types import SimpleNamespace
+
+from msprobe_client import followed_graph
+from msprobe_client.comparison import GraphReport
+from msprobe_client.model import Rank
+
+ZERO, ONE = Rank("rank", 0), Rank("rank", 1)
+
+
+def followed(tmp_path, monkeypatch, *looks):
+    """What is written for each look at a run: (open sessions, {rank: [states of its steps]})."""
+    left = list(looks)
+    written = []
+    appended = []
+
+    def look():
+        return left[0]
+
+    def run():
+        return SimpleNamespace(ranks=(*look()[1],), open_sessions=look()[0])
+
+    def steps():
+        _, states = left.pop(0)
+        return [
+            SimpleNamespace(step=step, rank=rank, state=state)
+            for rank, of in states.items()
+            for step, state in enumerate(of)
+            if state
+        ]
+
+    def write(numbers, ranks, file):
+        written.append((numbers, sorted(rank.number for rank in ranks)))
+        return GraphReport(str(file), 1, len(numbers), (), ())
+
+    monkeypatch.setattr(followed_graph, "append", lambda part, output: appended.append(output))
+    monkeypatch.setattr(followed_graph, "_POLL_S", 0)
+    reports = [*followed_graph.follow(run, steps, write, tmp_path / "a.vis.db")]
+    assert len(reports) == len(written) and not left
+    assert appended == [tmp_path / "a.vis.db"] * max(0, len(written) - 1)
+    return written
+
+
+def test_a_step_waits_for_every_rank(tmp_path, monkeypatch):
+    assert followed(
+        tmp_path,
+        monkeypatch,
+        (2, {ZERO: ["complete"], ONE: ["open"]}),
+        (2, {ZERO: ["complete", "complete"], ONE: ["complete", "open"]}),
+        (0, {ZERO: ["complete", "complete"], ONE: ["complete", "incomplete"]}),
+    ) == [([0], [0, 1]), ([1], [0, 1])]
+
+
+def test_a_rank_that_comes_late_is_added(tmp_path, monkeypatch):
+    assert followed(
+        tmp_path,
+        monkeypatch,
+        (1, {ZERO: ["complete"]}),
+        (2, {ZERO: ["complete", "complete"], ONE: ["complete"]}),
+        (0, {ZERO: ["complete", "complete"], ONE: ["complete", "complete"]}),
+    ) == [([0], [0]), ([0], [1]), ([1], [0, 1])]
+
+
+def test_a_rank_that_skips_a_step_holds_up_none(tmp_path, monkeypatch):
+    assert followed(
+        tmp_path,
+        monkeypatch,
+        (2, {ZERO: ["complete"], ONE: [""]}),
+        (2, {ZERO: ["complete"], ONE: ["", "complete"]}),
+        (0, {ZERO: ["complete"], ONE: ["", "complete"]}),
+    ) == [([0], [0]), ([1], [1])]

@@ -1,0 +1,74 @@
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "server/web/origin_json.h"
+#include "server/web/web_question.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr size_t kMaxSteps = 16;   // with NaN or infinity that are read
+constexpr size_t kMaxRanks = 256;  // of each of them
+
+// The origin of one step, of all its ranks: the one before the fewest collectives.
+absl::Status FindOrigin(const WebContext& context, const std::string& run, const std::vector<v1::StepSummary>& ranks,
+                        std::optional<v1::Overflow>& origin) {
+  v1::OverflowRequest request;
+  request.mutable_source()->set_run(run);
+  request.set_limit(1);
+  v1::Scope::Steps& steps = *request.mutable_scope()->add_steps();
+  steps.set_first(ranks.front().step());
+  steps.set_last(ranks.front().step());
+  for (const v1::StepSummary& rank : ranks) *request.mutable_scope()->add_ranks() = rank.rank();
+  return Overflow(context.analysis, request, context.cancelled, [&](const v1::OverflowResponse& response) {
+    if (response.has_overflow() && response.overflow().first()) origin = response.overflow();
+    return true;
+  });
+}
+
+}  // namespace
+
+// Where NaN or infinity began first: {"origin": as of AnswerOrigins, "suspects", "read"}. "suspects" counts the steps
+// with any, over all ranks; "read" those that were looked at. "origin" is left out if none of these began there: a
+// mask, or memory that nothing was written to.
+absl::Status AnswerVerdict(const WebContext& context, const WebQuery& query, JsonWriter& json) {
+  auto run = query.Required("run");
+  if (!run.ok()) return run.status();
+  v1::ListStepsRequest list;
+  list.set_run(*run);
+  std::vector<std::vector<v1::StepSummary>> suspects;  // by step; the first kMaxSteps
+  size_t count = 0;
+  uint32_t last = 0;
+  absl::Status status = ListSteps(context.query, list, [&](const v1::StepSummary& step) {
+    if (step.nan_tensors() + step.inf_tensors() == 0) return true;
+    if (count == 0 || step.step() != last) {
+      ++count;
+      if (count <= kMaxSteps) suspects.emplace_back();
+    }
+    last = step.step();
+    if (count <= kMaxSteps && suspects.back().size() < kMaxRanks) suspects.back().push_back(step);
+    return true;
+  });
+  if (!status.ok()) return status;
+  std::optional<v1::Overflow> origin;
+  size_t read = 0;
+  while (!origin.has_value() && read < suspects.size()) {
+    status = FindOrigin(context, *run, suspects[read++], origin);
+    if (!status.ok()) return status;
+    if (!context.tell(read, suspects.size())) return PeerGone();
+  }
+  json.StartObject();
+  if (origin.has_value()) {
+    json.Name("origin");
+    WriteOrigin(json, *origin);
+  }
+  json.Name("suspects");
+  json.Uint64(count);
+  json.Name("read");
+  json.Uint64(read);
+  json.EndObject();
+  return absl::OkStatus();
+}
+
+}  // namespace msprobe::server

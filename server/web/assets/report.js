@@ -1,0 +1,95 @@
+// A report: the page's pictures of one run, or of two, from recorded answers.
+
+import { differenceTable, fillDifferences } from "/differences.js";
+import { keepable } from "/keep.js";
+import { HeatMap } from "/map.js";
+import { fillModules } from "/modules.js";
+import { presentOrigins } from "/origin.js";
+import { RankTimes } from "/ranks.js";
+import { RecordView } from "/record.js";
+import { maker } from "/runs.js";
+import { ask, recordedAnswers } from "/server.js";
+import { $, element, many, moment, rankText } from "/text.js";
+import { divergenceLine, framesOf, overflowLine } from "/verdict.js";
+
+const about = JSON.parse($("about").textContent);
+const sides = [about.run, about.golden].filter(Boolean);
+
+async function attempt(work) {
+  try {
+    await work();
+    $("status").textContent = "";
+  } catch (error) {
+    $("status").textContent = error.message;
+  }
+}
+
+const record = new RecordView({ failed: attempt, opened: (what) => open(what), changed: () => {} }, () => []);
+const map = new HeatMap({ opened: (cell) => open(cell), failed: attempt, steps: () => [0, 0] });
+const times = new RankTimes({ opened: ({ first, last }) => ($("status").textContent = `Steps ${first} to ${last}: the page of the server shows more.`) });
+
+const open = (what) => attempt(async () => {
+  const { run, golden, statistic } = about, { rank, step, record: name, tensor } = what;
+  await record.open({ run, golden, statistic, rank, step, record: name, tensor });
+  map.mark({ rank, step, record: name });
+});
+
+const openFound = (found) => open({ rank: found.rank, step: found.step, record: found.op, tensor: found.tensor });
+
+async function presentRuns() {
+  for (const name of sides) {
+    const [run] = (await ask("runs", { run: name })).answer;
+    const text = `${many(run.steps, "step")} of ${many(run.ranks.length, "rank")}, ${many(run.tensors, "tensor")}, ${many(run.nan_tensors, "tensor")} with NaN, ${run.inf_tensors} with infinity; began ${moment(run.created_unix_us)}`;
+    $("sides").append(...maker(name, (await ask("run", { run: name })).answer), element("p", text));
+  }
+}
+
+async function presentVerdict() {
+  const [run] = (await ask("runs", { run: about.run })).answer, verdict = (await ask("verdict", { run: about.run })).answer;
+  const bad = run.nan_tensors + run.inf_tensors > 0, frames = verdict.origin ? await framesOf(about.run, verdict.origin) : [];
+  $("verdict").replaceChildren(overflowLine(run, bad ? verdict : null, frames, () => openFound(verdict.origin)));
+  if (!about.golden) return;
+  const { divergence } = (await ask("divergence", { run: about.run, golden: about.golden })).answer;
+  const tensor = divergence?.culprit.startsWith(`${divergence.op}.`) ? divergence.culprit : undefined;
+  $("divergence").replaceChildren(divergenceLine(about.golden, divergence, () => open({ ...divergence, record: divergence.op, tensor })));
+}
+
+async function presentMaps() {
+  const maps = recordedAnswers("heat_map"), titles = maps.map(({ asked }) => [asked.rank ? rankText(asked.rank) : "all ranks", asked.golden && `minus ${asked.golden}`].filter(Boolean).join(", "));
+  $("which-map").replaceChildren(...titles.map((title, i) => element("option", title, { value: i })));
+  $("which-map").hidden = maps.length < 2;
+  const present = () => attempt(async () => {
+    const { run, golden = "", rank = "", statistic, tensors } = maps[Number($("which-map").value)].asked;
+    await map.present({ run, golden, rank, statistic, tensors });
+  });
+  $("which-map").addEventListener("change", present);
+  await present();
+}
+
+async function presentTables() {
+  const [{ modules }] = recordedAnswers("modules").map(({ answer }) => answer), [differences] = recordedAnswers("differences");
+  const compared = new Map(differences?.answer.modules.map((module) => [module.name, module])), names = new Set(modules.map(({ name }) => name));
+  const others = [...compared.values()].filter(({ name }) => !names.has(name));
+  fillModules($("modules"), [...modules.map((module) => ({ ...module, ...compared.get(module.name) })), ...others]);
+  $("differences-section").hidden = !differences;
+  if (!differences) return;
+  fillDifferences($("differences-text"), $("differences"), differences.answer);
+  keepable($("keep-differences"), { name: () => `${about.run} differences`, table: () => differenceTable(differences.answer) });
+}
+
+async function begin() {
+  document.title = `${sides.join(" and ")} · msprobe`;
+  $("title").textContent = sides.join(" beside ");
+  $("made").textContent = `made ${about.made}`;
+  await presentVerdict();
+  await times.present(about.run);
+  await presentOrigins({ run: about.run }, openFound);
+  await presentMaps();
+  await presentTables();
+  await presentRuns();
+  const [first] = about.shown;
+  $("record").hidden = !first;
+  if (first) await open({ ...first, record: first.op });
+}
+
+attempt(begin).then(() => document.documentElement.setAttribute("data-ready", ""));

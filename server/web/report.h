@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/web/web_question.h"
+
+namespace msprobe::server {
+
+// What the report of a run shows; golden: the run that it is compared with, empty: none.
+struct ReportQuestion {
+  std::string run;
+  std::string golden;
+  std::string run_title = run;  // what the report calls them
+  std::string golden_title = golden;
+};
+
+// A page of its own: the web page's scripts and styles, and the answers that they show, in one HTML text. It asks no
+// server, and its policy lets a browser load nothing. Bounded by the bounds of the answers: under 2 MB.
+// Errors: those of the answers.
+absl::StatusOr<std::string> MakeReport(const WebContext& context, const ReportQuestion& question);
+
+}  // namespace msprobe::server

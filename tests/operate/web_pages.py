@@ -1,0 +1,125 @@
+"""Chromium, and what its pages said and asked for."""
+
+import json
+import re
+import shutil
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from harness import browser
+from harness.dumps import write_config
+from harness.processes import REPOSITORY, external_server, free_port, run
+from msprobe_client import Client
+
+PICTURES = REPOSITORY / "build" / "test-results" / "web_page"
+RANKS, BAD_RANK = 4, 2
+STEPS, NAN_AT = 8, 5
+PROGRAM = Path(__file__).parent / "programs" / "overflowing.py"
+SUMMARY = re.compile(r"\d+ (layer|rank)s?, \d+ tensors? in ")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    with browser.chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def place():
+    """A short directory for sockets."""
+    folder = Path(f"/tmp/mspw{time.monotonic_ns() % 10**9}")
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def four(tmp_path_factory):
+    """Addresses of a page and of its server: runs healthy, planted, and ranks (four, one with a planted NaN)."""
+    folder, port = tmp_path_factory.mktemp("four"), free_port()
+    socket = Path(f"/tmp/mspf{time.monotonic_ns() % 10**9}")
+    server = f"unix:{socket}"
+    with external_server(socket, folder / "data", folder / "log", f"--web_listen=127.0.0.1:{port}"):
+        for name, nan_at in (("healthy", -1), ("planted", NAN_AT)):
+            config = write_config(folder / f"{name}.json", folder / "dump", level="mix", server=server, run=name)
+            run([sys.executable, PROGRAM, "--config", config, "--steps", STEPS, "--nan-at", nan_at])
+        with Client(server) as client:
+            for name in ("healthy", "planted"):
+                client.export(name, folder / name)
+            for step in range(STEPS):
+                sides = [next((folder / name / f"step{step}").iterdir()) for name in ("healthy", "planted")]
+                for rank in range(RANKS):
+                    shutil.copytree(sides[rank == BAD_RANK], folder / "ranks" / f"step{step}" / f"rank{rank}")
+            client.import_dump(folder / "ranks", "ranks")
+        yield f"http://127.0.0.1:{port}", server
+    socket.unlink(missing_ok=True)
+
+
+class Page:
+    """A page, all that its console said, and all that it asked for."""
+
+    def __init__(self, browser, address, width=1400, height=950, scheme="light"):
+        from playwright.sync_api import expect
+
+        self._expect = expect
+        self.address = address
+        self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.said, self.asked = [], []
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+
+    def open(self, query=""):
+        self.page.goto(f"{self.address}/{query}")
+        self.reads(SUMMARY)
+        return self
+
+    def reads(self, pattern, selector="#status", timeout=20_000):
+        self._expect(self.page.locator(selector)).to_have_text(re.compile(pattern), timeout=timeout)
+
+    def text(self, selector):
+        return self.page.inner_text(selector)
+
+    def press(self, *keys):
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def keep(self, name):
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+
+    def scrolls_sideways(self):
+        return self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+
+
+@pytest.fixture
+def opened(chromium):
+    pages = []
+
+    def make(address, **options):
+        pages.append(Page(chromium, address, **options))
+        return pages[-1]
+
+    yield make
+    for page in pages:
+        page.context.close()
+        assert page.said == [], "the browser's console"
+        assert all(url.startswith(page.address) for url in page.asked), "the page loads from elsewhere"
+
+
+def ask(address, what, token=None, **parameters):
+    """The last line of an answer."""
+    query = "&".join(f"{key}={value}" for key, value in parameters.items())
+    request = urllib.request.Request(f"{address}/api/{what}?{query}")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.loads(answer.read().splitlines()[-1])
+
+
+def rank_of(address, run_name):
+    return next(one["ranks"][0] for one in ask(address, "runs")["answer"] if one["run"] == run_name)
