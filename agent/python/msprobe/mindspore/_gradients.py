@@ -6,8 +6,8 @@ their gradients. It adds nothing to them, so a run has the same bits with and wi
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -29,16 +29,16 @@ _DIFFERENTIABLE = frozenset(
 )
 
 
-def _executor() -> Any:
-    """What says whether gradients are being recorded; None: this version does not say it here."""
-    for module in ("common.api", "graph.api"):
-        with contextlib.suppress(ImportError, AttributeError):
-            found = __import__(f"mindspore.{module}", fromlist=["_pynative_executor"])
-            return found._pynative_executor
-    return None
+def graph_api() -> Any:
+    """MindSpore's module of compiled and eager execution, where this version has it."""
+    try:
+        return importlib.import_module("mindspore.graph.api")  # from 2.9 on
+    except ImportError:
+        return importlib.import_module("mindspore.common.api")
 
 
-_EXECUTOR = _executor()
+# Says whether gradients are being recorded; None: this version does not say it here.
+_EXECUTOR = getattr(graph_api(), "_pynative_executor", None)
 
 
 def are_recorded() -> bool:

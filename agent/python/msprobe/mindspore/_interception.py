@@ -14,6 +14,7 @@ from mindspore import nn
 
 from msprobe._common.swaps import AttributeSwap, Swap, read_names
 from msprobe.mindspore._calls import Calls, api_of
+from msprobe.mindspore._gradients import graph_api
 
 _NAMES = Path(__file__).parent / "api_names.txt"
 
@@ -116,15 +117,10 @@ class Interception:
 
     def _jit_executors(self) -> Iterator[AttributeSwap]:
         """What runs a function that mindspore.jit has compiled, and compiles it at its first call."""
-        seen = set()
-        for module in ("mindspore.common.api", "mindspore.graph.api", "mindspore.common.jit_executor"):
-            with contextlib.suppress(ImportError):
-                found = importlib.import_module(module)
-                for name in ("_JitExecutor", "_MindsporeFunctionExecutor"):
-                    kind = getattr(found, name, None)
-                    if isinstance(kind, type) and kind not in seen:
-                        seen.add(kind)
-                        yield AttributeSwap(kind, "__call__", self._compiled(kind.__call__))
+        for name in ("_JitExecutor", "_MindsporeFunctionExecutor"):
+            kind = getattr(graph_api(), name, None)
+            if isinstance(kind, type):
+                yield AttributeSwap(kind, "__call__", self._compiled(kind.__call__))
 
     def _compiled(self, original: Any) -> Any:
         def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
