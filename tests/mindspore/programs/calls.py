@@ -16,6 +16,9 @@ if os.environ.get("WITHOUT_TORCH"):
 
     sys.meta_path.insert(0, NoTorch())
 
+if os.environ.get("BESIDE_TORCH"):  # as if msprobe.pytorch had been imported
+    sys.modules["msprobe._agent"] = types.ModuleType("msprobe._agent")
+
 import mindspore as ms
 import msprobe.mindspore as tool
 import numpy as np
