@@ -16,6 +16,8 @@ export MSPROBE_REFERENCE ?= $(or $(wildcard $(abspath ../shared/reference)),$(MS
 VENV := .venv
 ORACLE := .oracle
 VLLM := .venv-vllm
+MINDSPORE := .venv-mindspore
+MINDSPORE_ORACLE := .oracle-mindspore
 TENSORBOARD := .tensorboard
 RUN := $(VENV)/bin/python
 
@@ -30,11 +32,21 @@ build: cpp ## install what is missing, build the C++, make and install the three
 
 dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
 
-test: build tests oracle tensorboard vllm operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
+test: build tests oracle tensorboard vllm mindspore operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
 	@$(RUN) scripts/run_suites.py
 
 test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
 	@$(RUN) scripts/run_suites.py vllm
+
+test-mindspore: build tests mindspore ## capture inside the real MindSpore beside mindstudio-probe, each in an environment of its own
+	@$(RUN) scripts/run_suites.py mindspore
+
+test-mindspore-versions: build tests mindspore ## the same in MindSpore 2.9 and 2.10, without mindstudio-probe
+	@for version in 2.9.0 2.10.0; do $(MAKE) mindspore MINDSPORE=.venv-mindspore-$$version MINDSPORE_VERSION=$$version && \
+	  MSPROBE_MINDSPORE=$(CURDIR)/.venv-mindspore-$$version $(RUN) -m pytest -q tests/mindspore; done
+
+demo-mindspore: build mindspore-run ## train LeNet in MindSpore twice, one of its weights at fault, and find which
+	@$(RUN) demo/demo_mindspore.py --output demo_out/mindspore --python $(MINDSPORE)/bin/python
 
 test-operate: build chaos-programs operate-tools lint-tools ## what is in deploy/: manifests, rules and dashboards in Prometheus, package, image
 	@$(RUN) scripts/run_suites.py operate
@@ -90,6 +102,7 @@ nightly: build oracle tensorboard operate-tools benchmarks chaos-programs ## wha
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
 	@$(MAKE) properties
+	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/trend_database.py --steps 10000
@@ -103,7 +116,7 @@ clean: ## remove what was built; the virtual environments stay
 cpp: venv
 	@test -f build/build.ninja || cmake -S . -B build -G Ninja -DMSPROBE_PYTHON=$(CURDIR)/$(VENV)/bin/python \
 	  -DMSPROBE_BUILD_TESTS=OFF $(CMAKE_FLAGS)
-	@ninja -C build -j $(JOBS) --quiet msprobe-server _agent
+	@ninja -C build -j $(JOBS) --quiet msprobe-server _agent _mindspore
 
 tests: cpp test-tools
 	@grep -q '^MSPROBE_BUILD_TESTS:BOOL=ON' build/CMakeCache.txt || cmake -S . -B build -DMSPROBE_BUILD_TESTS=ON
@@ -178,7 +191,26 @@ $(VLLM)/.requirements: scripts/requirements-vllm.txt scripts/requirements-torch.
 vllm: build $(VLLM)/.requirements
 	@$(VLLM)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
 
-.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo dev fuzz help image \
-  lint lint-tools nightly operate-packages operate-tools oracle package properties sanitize sanitize-capture tensorboard test \
-  test-operate test-tools test-vllm tests tsan upgrade venv vllm wheels \
+# MindSpore and our wheels; numpy is an older one than the other environments have. The tool it is compared with lives apart.
+MINDSPORE_VERSION := $(shell sed -n 's/^mindspore==//p' scripts/requirements-mindspore.txt)
+$(MINDSPORE)/.requirements: scripts/requirements-mindspore.txt | debian
+	@test -x $(MINDSPORE)/bin/python || $(PYTHON) -m venv $(MINDSPORE)
+	@echo "installing MindSpore $(MINDSPORE_VERSION) into $(MINDSPORE)"
+	@sed 's/^mindspore==.*/mindspore==$(MINDSPORE_VERSION)/' $< | $(MINDSPORE)/bin/python -m pip install --quiet -r /dev/stdin
+	@touch $@
+
+$(MINDSPORE_ORACLE)/.requirements: scripts/requirements-mindspore.txt scripts/requirements-oracle.txt | debian
+	@test -x $(MINDSPORE_ORACLE)/bin/python || $(PYTHON) -m venv $(MINDSPORE_ORACLE)
+	@echo "installing MindSpore and mindstudio-probe into $(MINDSPORE_ORACLE)"
+	@$(MINDSPORE_ORACLE)/bin/python -m pip install --quiet -r $< "$$(grep ^mindstudio-probe scripts/requirements-oracle.txt)"
+	@touch $@
+
+mindspore-run: build $(MINDSPORE)/.requirements
+	@$(MINDSPORE)/bin/python -m pip install --quiet --no-deps --force-reinstall dist/msprobe_agent-*.whl dist/msprobe_server-*.whl
+
+mindspore: mindspore-run $(MINDSPORE_ORACLE)/.requirements
+
+.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev fuzz help image \
+  lint lint-tools mindspore mindspore-run nightly operate-packages operate-tools oracle package properties sanitize sanitize-capture tensorboard test \
+  test-mindspore test-mindspore-versions test-operate test-tools test-vllm tests tsan upgrade venv vllm wheels \
   wheels-all wheels-test

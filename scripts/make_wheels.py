@@ -49,7 +49,7 @@ class Wheel:
     project: str
     inputs: tuple[str, ...]  # globs from the root: the inputs of the wheel's content
     kind: str  # pure, executable, extension
-    target: str = ""  # ninja's target of the program in it
+    targets: tuple[str, ...] = ()  # ninja's targets of the programs in it
 
     def files(self) -> Iterator[Path]:
         """The inputs, and the shared objects that its program links: a change of one makes the wheel anew."""
@@ -57,7 +57,7 @@ class Wheel:
             for path in sorted(ROOT.glob(pattern)):
                 if path.is_file() and "__pycache__" not in path.parts and not GENERATED.search(path.name):
                     yield path
-                    if path.name.partition(".")[0] == self.target and path.suffix in ("", ".so"):
+                    if path.name.partition(".")[0] in self.targets and path.suffix in ("", ".so"):
                         yield from linked(path)
 
     def digest(self) -> str:
@@ -92,7 +92,7 @@ WHEELS = (
         "server",
         ("server/pyproject.toml", "cmake/*", "build/server/msprobe-server"),
         "executable",
-        "msprobe-server",
+        ("msprobe-server",),
     ),
     Wheel(
         "msprobe_agent",
@@ -104,9 +104,10 @@ WHEELS = (
             "agent/python/msprobe_vllm/*.py",
             "build/agents.txt",
             "build/python/msprobe/torch*/_agent*.so",
+            "build/python/msprobe/_mindspore*.so",
         ),
         "extension",
-        "_agent",
+        ("_agent", "_mindspore"),
     ),
 )
 
@@ -170,7 +171,7 @@ def build(wheel: Wheel) -> None:
     )
     if wheel.kind == "extension":
         repair(only_wheel(RAW, wheel.name), DIST)
-    add_notices(wheel, only_wheel(DIST, wheel.name), [wheel.target])
+    add_notices(wheel, only_wheel(DIST, wheel.name), wheel.targets)
     if wheel.kind == "pure":
         run(
             sys.executable,
@@ -201,7 +202,7 @@ def build_all(wheel: Wheel) -> Path:
     """The wheel of every torch and Python that there is an agent for."""
     shutil.rmtree(ALL, ignore_errors=True)
     raw = ALL / "raw"
-    both = {"build.targets": "_agent;agents", "install.components": "agent;agents"}
+    both = {"build.targets": "_agent;_mindspore;agents", "install.components": "agent;agents"}
     options: list[str | Path] = [f"--config-settings={key}={value}" for key, value in both.items()]
     run(
         *(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", raw, *options),
@@ -211,7 +212,7 @@ def build_all(wheel: Wheel) -> Path:
     repair(only_wheel(raw, wheel.name), ALL)
     shutil.rmtree(raw)
     made = for_pythons(only_wheel(ALL, wheel.name), sorted({tag.split()[1] for tag in agent_tags()}, key=len_then_text))
-    targets = [wheel.target]
+    targets = [*wheel.targets]
     targets += [f"_agent_torch{torch}_{python}" for torch, python in map(str.split, agent_tags()[1:])]
     add_notices(wheel, made, targets)
     return made
@@ -244,7 +245,7 @@ def add_notices(wheel: Wheel, made: Path, targets: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         zip2dir(made, tree)
-        carried = libraries(tree, targets, BUILD) if wheel.target else []
+        carried = libraries(tree, targets, BUILD) if wheel.targets else []
         (information,) = tree.glob("*.dist-info")
         notices.write(information / "licenses", wheel.name.replace("_", "-"), carried)
         metadata = information / "METADATA"

@@ -251,6 +251,7 @@ SUITES = {
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 2100, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1800),
+        pytest("mindspore", "tests/mindspore", 900),
         pytest("operate", "tests/operate", 1200),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 3000, SANITIZER_ENVIRONMENT),
         *(
@@ -294,7 +295,7 @@ SUITES = {
 }
 # The first builds what the others need; of these the longest begin.
 FIRST = "unit"
-BESIDE = ("integration", "sanitize", "interop", "vllm", "operate", "client", "agent")
+BESIDE = ("integration", "sanitize", "interop", "vllm", "mindspore", "operate", "client", "agent")
 AT_ONCE = 2
 
 

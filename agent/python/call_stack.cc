@@ -3,19 +3,11 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
+#include "agent/python/object_text.h"
 #include "agent/python/python_versions.h"
 
 namespace msprobe::capture {
 namespace {
-
-std::string Utf8(PyObject* text) {
-  const char* data = PyUnicode_AsUTF8(text);
-  if (data == nullptr) {
-    PyErr_Clear();
-    return {};
-  }
-  return data;
-}
 
 // The line of a source that is no file (a notebook cell, python -c), as linecache has it.
 std::string CachedSource(const std::string& path, int line) {
@@ -27,7 +19,7 @@ std::string CachedSource(const std::string& path, int line) {
     PyErr_Clear();
     return {};
   }
-  return Utf8(text.get());
+  return std::string(Utf8(text.get()));
 }
 
 int LastLine(PyObject* code) {

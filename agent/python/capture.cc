@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "agent/core/pool.h"
+#include "agent/python/thread_slot.h"
+#include "agent/python/torch_values.h"
 #include "agent/python/untraced.h"
 #include "agent/python/value_walker.h"
 #include "agent/torch/autograd/exact_backward.h"
@@ -65,7 +67,8 @@ class Depth {
 Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, Callbacks callbacks)
     : recorder_(std::move(recorder)),
       callbacks_(std::move(callbacks)),
-      call_stack_(std::shared_ptr<core::Session>(recorder_, &recorder_->session()), std::move(own_directory)),
+      values_(callbacks_.describe),
+      fields_(recorder_, values_, std::move(own_directory)),
       parameter_gradients_(recorder_) {}
 
 bool Capture::Wants() {
@@ -81,91 +84,9 @@ bool Capture::Wants() {
 
 ThreadState& Capture::Thread() {
   ThreadState& thread = ThreadState::Get();
-  const uint32_t step = recorder_->step().id();
-  if (thread.slot_step == step) return thread;
-  const KeptError error;
-  const Depth unrecorded(thread.suppressed);
+  if (thread.slot_step == recorder_->step().id()) return thread;
   const Untraced untraced;
-  const ObjectReference slot = ObjectReference::Steal(PyObject_CallFunction(callbacks_.thread_slot.get(), "I", step));
-  const long number = slot ? PyLong_AsLong(slot.get()) : -1;
-  PyErr_Clear();
-  thread.slot = number < 0 ? 0 : static_cast<uint32_t>(number);
-  thread.slot_step = step;
-  return thread;
-}
-
-core::StackId Capture::Stack(PyObject* entered) {
-  return recorder_->config().extra_info ? call_stack_.Take(entered) : 0;
-}
-
-void Capture::EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
-                          PyObject* entered) {
-  if (!record.wanted) return;
-  recorder_->faults().Contain(record, [&] {
-    FragmentBuilder& builder = ThreadState::Get().builder;
-    FragmentEmitter::Start(record, builder);
-    if (recorder_->rules().WantsInput(core::Direction::kForward)) {
-      ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
-      builder.Key("input_args");
-      walker.WalkArguments(arguments, api == nullptr ? std::span<const int>() : api->ignored_inputs);
-      builder.Key("input_kwargs");
-      walker.WalkKeywords(keywords, api == nullptr ? std::string_view() : api->ignored_keyword);
-    }
-    recorder_->emitter().Emit(record, builder, core::kEnter, Stack(entered));
-  });
-}
-
-void Capture::ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
-                         PyObject* result, PyObject* parameters, PyObject* entered) {
-  const bool was_wanted = record.wanted;
-  const bool was_selected = record.selected;
-  recorder_->opener().Recheck(record);
-  recorder_->faults().Contain(record, [&] {
-    if (!record.wanted && !was_wanted) {
-      return recorder_->emitter().EmitConstructOnly(record, was_selected || record.selected ? Stack(entered) : 0);
-    }
-    FragmentBuilder& builder = ThreadState::Get().builder;
-    FragmentEmitter::Start(record, builder);
-    if (record.wanted && recorder_->rules().WantsOutput(core::Direction::kForward)) {
-      ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
-      const std::span<const int> ignored = api == nullptr ? std::span<const int>() : api->ignored_outputs;
-      builder.Key("output");
-      if (api != nullptr && api->is_distributed) {
-        std::vector<PyObject*> values(arguments.begin(), arguments.end());
-        PyObject *key, *value;
-        Py_ssize_t position = 0;
-        while (keywords != nullptr && PyDict_Next(keywords, &position, &key, &value)) values.push_back(value);
-        walker.WalkArguments(values, ignored);
-      } else {
-        walker.WalkResult(result, ignored);
-      }
-      if (api == nullptr) {
-        builder.Key("parameters");
-        builder.BeginDict();
-        PyObject *name, *parameter;
-        Py_ssize_t position = 0;
-        while (parameters != nullptr && PyDict_Next(parameters, &position, &name, &parameter)) {
-          const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-          if (text == nullptr || parameter == Py_None) continue;
-          builder.Key(text);
-          walker.Walk(parameter);
-        }
-        builder.End();
-        PyErr_Clear();
-      }
-    }
-    recorder_->emitter().Emit(record, builder, was_wanted ? core::kExit : core::kEnter | core::kExit);
-  });
-}
-
-void Capture::Raised(OpenRecord& record) {
-  const KeptError error;
-  if (!record.wanted) return;
-  recorder_->faults().Contain(record, [&] {
-    FragmentBuilder& builder = ThreadState::Get().builder;
-    FragmentEmitter::Start(record, builder);
-    recorder_->emitter().Emit(record, builder, core::kExit | core::kRaised);
-  });
+  return ThreadInStep(*recorder_, callbacks_.thread_slot.get());
 }
 
 PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments, PyObject* keywords, PyObject* callable,
@@ -189,12 +110,12 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
 
 PyObject* Capture::ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
                               std::span<PyObject* const> arguments, PyObject* keywords, Original original) {
-  EnterFields(record, arguments, keywords, &api, nullptr);
+  fields_.Enter(record, arguments, keywords, &api, nullptr);
   const uint64_t first_sequence = at::sequence_number::peek();
   PyObject* result = original();
   if (active_ != this) return result;
   if (result == nullptr) {
-    Raised(record);
+    fields_.Raised(record);
     return nullptr;
   }
   if (!api.is_dropout || !DropsNothing(arguments, keywords)) {
@@ -211,7 +132,7 @@ PyObject* Capture::ObserveApi(const std::shared_ptr<Recorder>& recorder, const A
     });
   }
   if (api.is_distributed && CompletesLater(api, record, arguments, keywords, result)) return result;
-  ExitFields(record, &api, arguments, keywords, result, nullptr, nullptr);
+  fields_.Exit(record, &api, arguments, keywords, result, nullptr, nullptr);
   return result;
 }
 
@@ -253,7 +174,7 @@ void Capture::Waited(PyObject* work) {
   for (const ObjectReference& argument : wait->arguments) arguments.push_back(argument.get());
   const Depth inside(ThreadState::Get().api_depth);
   const KeptError error;
-  ExitFields(wait->record, wait->api, arguments, wait->keywords.get(), wait->result.get(), nullptr, nullptr);
+  fields_.Exit(wait->record, wait->api, arguments, wait->keywords.get(), wait->result.get(), nullptr, nullptr);
 }
 
 ObjectReference Capture::Behind(const OpenRecord& record, PyObject* value, Pass pass) {
@@ -319,7 +240,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   PyObject* result = nullptr;
   if (!stages_.Touches(record)) {
     const std::span<PyObject* const> inputs = ItemsOf(arguments).subspan(1);
-    EnterFields(record, inputs, keywords, nullptr, entered_code);
+    fields_.Enter(record, inputs, keywords, nullptr, entered_code);
     recorder->opener().PushModule(thread, call, record);
     result = ObserveModule(frame, arguments, inputs, keywords, [&](PyObject* positional, PyObject* named) {
       return PyObject_Call(original, positional, named);
@@ -332,7 +253,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
       result = stages_.Run(
           record, inputs.get(), keywords,
           [&](PyObject* positional, PyObject* named, RestOfCall rest) {
-            EnterFields(record, ItemsOf(positional), named, nullptr, entered_code);
+            fields_.Enter(record, ItemsOf(positional), named, nullptr, entered_code);
             return ObserveModule(frame, positional, ItemsOf(positional), named, rest);
           },
           [&](PyObject* positional, PyObject* named) -> PyObject* {
@@ -366,11 +287,11 @@ PyObject* Capture::ObserveModule(const ModuleFrame& frame, PyObject* arguments, 
   PyObject* result = rest(arguments, keywords);
   if (active_ != this) return result;
   if (result == nullptr) {
-    Raised(record);
+    fields_.Raised(record);
     return nullptr;
   }
   const ObjectReference parameters = ParametersOf(frame.module.object.get());
-  ExitFields(record, nullptr, inputs, keywords, result, parameters.get(), frame.entered_code);
+  fields_.Exit(record, nullptr, inputs, keywords, result, parameters.get(), frame.entered_code);
   EndModule(frame, result, parameters.get(), exact != nullptr);
   if (exact != nullptr) {
     const ObjectReference plain = ObjectReference::Steal(result);
@@ -405,18 +326,6 @@ void Capture::AddModule(PyObject* module, const std::string& name, bool is_root)
 void Capture::RemoveModule(PyObject* module) { modules_.erase(module); }
 
 void Capture::ForgetModules() { modules_.clear(); }
-
-void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
-  OpenRecord record = recorder_->opener().BeginDebug(name, count);
-  recorder_->faults().Contain(record, [&] {
-    FragmentBuilder builder;
-    FragmentEmitter::Start(record, builder);
-    ValueWalker walker(*recorder_, builder, callbacks_.describe.get(), record.save);
-    builder.Key("value");
-    walker.Walk(value);
-    recorder_->emitter().Emit(record, builder, core::kEnter | core::kExit);
-  });
-}
 
 ObjectReference Capture::Read(PyObject* tensor) {
   auto reading = std::make_unique<TensorReading>(

@@ -11,8 +11,9 @@
 #include "agent/capture/recorder.h"
 #include "agent/capture/stages/stage_chain.h"
 #include "agent/capture/steps/served_batch.h"
-#include "agent/python/call_stack.h"
+#include "agent/python/call_fields.h"
 #include "agent/python/object_reference.h"
+#include "agent/python/torch_values.h"
 #include "agent/torch/autograd/module_call.h"
 #include "agent/torch/autograd/parameter_gradients.h"
 
@@ -74,7 +75,7 @@ class Capture {
   StageChain& stages() { return stages_; }
 
   // PrecisionDebugger.save: `value` as the record {name}.{count}.debug; given again, it replaces the value before.
-  void Save(const std::string& name, uint32_t count, PyObject* value);
+  void Save(const std::string& name, uint32_t count, PyObject* value) { fields_.Save(name, count, value); }
   // A tensor's reading as an opaque object that Save accepts in place of the tensor.
   ObjectReference Read(PyObject* tensor);
 
@@ -120,12 +121,6 @@ class Capture {
   PyObject* EndPass(PyObject* result);
   // The calling thread's state, with its slot of the step.
   ThreadState& Thread();
-  core::StackId Stack(PyObject* entered);
-  void EnterFields(OpenRecord& record, std::span<PyObject* const> arguments, PyObject* keywords, const Api* api,
-                   PyObject* entered);
-  void ExitFields(OpenRecord& record, const Api* api, std::span<PyObject* const> arguments, PyObject* keywords,
-                  PyObject* result, PyObject* parameters, PyObject* entered);
-  void Raised(OpenRecord& record);
   // `value` with its tensors that require grad behind a node of `pass`; `value` itself where there are none.
   using Pass = absl::FunctionRef<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
   ObjectReference Behind(const OpenRecord& record, PyObject* value, Pass pass);
@@ -134,7 +129,8 @@ class Capture {
 
   const std::shared_ptr<Recorder> recorder_;
   const Callbacks callbacks_;
-  CallStack call_stack_;
+  TorchValues values_;
+  CallFields fields_;
   ParameterGradients parameter_gradients_;
   ServedBatch batch_;
   bool serving_ = false;      // batch_ has requests

@@ -75,7 +75,7 @@ Config Parse(const std::string& json, const std::optional<std::string>& task,
 }  // namespace
 
 void BindConfig(py::module_& module) {
-  py::class_<Config> config(module, "Config");
+  py::class_<Config> config(module, "Config", py::module_local());
   for (const core::Field& field : core::Fields()) {
     if (field.section == core::Field::Section::kLoad || field.access.give == nullptr) continue;
     config.def_property_readonly(std::string(field.name).c_str(),

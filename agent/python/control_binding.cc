@@ -78,14 +78,15 @@ void SayState(Recorder& recorder, bool enabled, bool capturing, uint32_t step, i
 }  // namespace
 
 void BindControl(py::module_& module) {
-  module.def("stay_connected", [](Recorder& recorder) {
-    if (core::Controlled* controlled = ControlledOf(recorder)) controlled->StayConnected();
-  });
-  module.def("take_commands", &TakeCommands);
-  module.def("answer_command", &AnswerCommand, py::arg("recorder"), py::arg("command"), py::arg("said"),
-             py::arg("refused"));
-  module.def("say_state", &SayState, py::arg("recorder"), py::arg("enabled"), py::arg("capturing"), py::arg("step"),
-             py::arg("steps_left"), py::arg("request"));
+  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder", py::module_local())
+      .def("stay_connected",
+           [](Recorder& recorder) {
+             if (core::Controlled* controlled = ControlledOf(recorder)) controlled->StayConnected();
+           })
+      .def("take_commands", &TakeCommands)
+      .def("answer_command", &AnswerCommand, py::arg("command"), py::arg("said"), py::arg("refused"))
+      .def("say_state", &SayState, py::arg("enabled"), py::arg("capturing"), py::arg("step"), py::arg("steps_left"),
+           py::arg("request"));
 }
 
 }  // namespace msprobe::capture

@@ -4,7 +4,7 @@
 
 namespace msprobe::capture {
 
-// Adds the functions to the module with which a debugger obeys and answers commands (core::ControlMailbox).
+// Adds Recorder to the module, with the methods by which a debugger obeys and answers commands (core::ControlMailbox).
 void BindControl(pybind11::module_& module);
 
 }  // namespace msprobe::capture

@@ -110,8 +110,6 @@ uint64_t EmitGraph(const std::shared_ptr<Recorder>& recorder, uint32_t step, con
 
 void BindGraphs(py::module_& module) {
   EnsureProbeOperator();
-  py::class_<Recorder, std::shared_ptr<Recorder>>(module, "Recorder");
-  BindControl(module);  // of a Recorder, too
   py::class_<ProbeTable, std::unique_ptr<ProbeTable, py::nodelete>>(module, "ProbeTable")
       .def_property_readonly("id", &ProbeTable::id)
       .def_property_readonly("probes", &ProbeTable::probes)

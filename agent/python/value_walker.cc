@@ -1,51 +1,18 @@
 #include "agent/python/value_walker.h"
 
-#include <torch/csrc/Device.h>
-#include <torch/csrc/Dtype.h>
-#include <torch/csrc/Layout.h>
-#include <torch/csrc/MemoryFormat.h>
-#include <torch/csrc/Size.h>
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 
-#include "agent/python/untraced.h"
+#include "agent/python/object_text.h"
 #include "agent/stats/tensor_view.h"
-#include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
 namespace {
 
 using stats::DType;
-
-std::string_view Utf8(PyObject* text) {
-  Py_ssize_t size = 0;
-  const char* data = PyUnicode_AsUTF8AndSize(text, &size);
-  if (data == nullptr) {  // lone surrogates
-    PyErr_Clear();
-    return "\xEF\xBF\xBD";
-  }
-  return {data, static_cast<size_t>(size)};
-}
-
-std::string StringOf(PyObject* value) {
-  const ObjectReference text = ObjectReference::Steal(PyObject_Str(value));
-  if (!text) {
-    PyErr_Clear();
-    return {};
-  }
-  return std::string(Utf8(text.get()));
-}
-
-ObjectReference Attribute(PyObject* object, const char* name) {
-  ObjectReference attribute = ObjectReference::Steal(PyObject_GetAttrString(object, name));
-  if (!attribute) PyErr_Clear();
-  return attribute;
-}
 
 std::string FloatJson(double value) {
   if (std::isnan(value)) return "NaN";
@@ -54,35 +21,6 @@ std::string FloatJson(double value) {
   std::snprintf(text, sizeof(text), "%.17g", value);
   const bool looks_integral = std::strpbrk(text, ".e") == nullptr;
   return looks_integral ? std::string(text) + ".0" : text;
-}
-
-// An integer as JSON, whatever its size; "null" for what is no integer.
-std::string IntegerJson(PyObject* value) {
-  if (value == Py_None) return "null";
-  const ObjectReference integer = ObjectReference::Steal(PyNumber_Index(value));
-  if (!integer) {
-    PyErr_Clear();
-    const ObjectReference converted = ObjectReference::Steal(PyNumber_Long(value));
-    if (!converted) {
-      PyErr_Clear();
-      return "null";
-    }
-    return StringOf(converted.get());
-  }
-  return StringOf(integer.get());
-}
-
-bool ComesFrom(PyTypeObject* type, std::string_view module_prefix) {
-  const ObjectReference module = Attribute(reinterpret_cast<PyObject*>(type), "__module__");
-  return module && PyUnicode_Check(module.get()) && Utf8(module.get()).substr(0, module_prefix.size()) == module_prefix;
-}
-
-// A type of a module that need not be imported; null until it is.
-PyTypeObject* LoadedType(const char* module, const char* name) {
-  PyObject* loaded = PyDict_GetItemString(PyImport_GetModuleDict(), module);  // borrowed
-  if (loaded == nullptr) return nullptr;
-  const ObjectReference type = Attribute(loaded, name);
-  return type && PyType_Check(type.get()) ? reinterpret_cast<PyTypeObject*>(type.get()) : nullptr;
 }
 
 struct NumpyTypes {
@@ -120,23 +58,6 @@ bool Contains(std::span<const int> indexes, size_t index) {
 }
 
 }  // namespace
-
-std::string JsonQuote(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char escape[8];
-      std::snprintf(escape, sizeof(escape), "\\u%04x", c);
-      quoted += escape;
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + '"';
-}
 
 void ValueWalker::WalkArguments(std::span<PyObject* const> arguments, std::span<const int> ignored) {
   builder_.BeginList();
@@ -178,31 +99,14 @@ void ValueWalker::WalkResult(PyObject* result, std::span<const int> ignored) {
     }
     return builder_.End();
   }
-  if (THPSize_Check(result) || PyObject_HasAttrString(result, "_fields")) return Walk(result, {}, 0);
+  if (framework_.IsOneValue(result) || PyObject_HasAttrString(result, "_fields")) return Walk(result, {}, 0);
   auto* items = reinterpret_cast<PyTupleObject*>(result);
   WalkArguments({items->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(result))}, ignored);
 }
 
 void ValueWalker::Walk(PyObject* value, std::string_view key, int depth) {
   if (value == Py_None || depth > kMaxDepth) return builder_.None();
-  if (THPVariable_Check(value)) return WalkTensor(value);
-  if (key == "device") {
-    std::string shown;
-    if (THPDevice_Check(value)) {
-      const at::Device& device = reinterpret_cast<THPDevice*>(value)->device;
-      shown = c10::DeviceTypeName(device.type(), true) + ":" +
-              (device.has_index() ? std::to_string(device.index()) : "None");
-      return builder_.Json("{\"type\": \"torch.device\", \"value\": " + JsonQuote(shown) + "}");
-    }
-    if (PyLong_Check(value) && !PyBool_Check(value))
-      return builder_.Json("{\"type\": \"torch.device\", \"value\": " + IntegerJson(value) + "}");
-    if (PyUnicode_Check(value)) {
-      return builder_.Json("{\"type\": \"torch.device\", \"value\": " + JsonQuote(Utf8(value)) + "}");
-    }
-  }
-  if ((key == "dtype" || key == "output_dtype") && THPDtype_Check(value)) {
-    return builder_.Json("{\"type\": \"torch.dtype\", \"value\": " + JsonQuote(StringOf(value)) + "}");
-  }
+  if (framework_.PutFirst(value, key, *this)) return;
   const NumpyTypes& numpy = NumpyTypes::Get();
   if (numpy.array != nullptr && (PyObject_TypeCheck(value, numpy.array) || PyObject_TypeCheck(value, numpy.scalar))) {
     if (!WalkNumpy(value)) builder_.None();
@@ -218,12 +122,12 @@ void ValueWalker::Walk(PyObject* value, std::string_view key, int depth) {
   }
   if (PyFloat_Check(value)) return builder_.Float(PyFloat_AS_DOUBLE(value));
   if (PyUnicode_Check(value)) return builder_.String(Utf8(value));
-  if (WalkTorchObject(value)) return;
+  if (framework_.PutObject(value, *this)) return;
   if (value == Py_Ellipsis) return builder_.Json(R"({"type": "ellipsis", "value": "..."})");
   if (PySlice_Check(value)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(value);
-    const auto bound = [](PyObject* part) {
-      if (!THPVariable_Check(part)) return IntegerJson(part);
+    const auto bound = [this](PyObject* part) {
+      if (!framework_.IsTensor(part)) return IntegerJson(part);
       return std::string("null");  // a tensor as a bound would have to be waited for
     };
     return builder_.Json("{\"type\": \"slice\", \"value\": [" + bound(slice->start) + ", " + bound(slice->stop) + ", " +
@@ -235,38 +139,7 @@ void ValueWalker::Walk(PyObject* value, std::string_view key, int depth) {
   if (PyCapsule_IsValid(value, kReadingName)) {
     return builder_.Tensor(*static_cast<const TensorReading*>(PyCapsule_GetPointer(value, kReadingName)));
   }
-  Describe(value);
-}
-
-void ValueWalker::WalkTensor(PyObject* value) {
-  if (!THPVariable_CheckExact(value) && describe_ != nullptr && ComesFrom(Py_TYPE(value), "torch.distributed")) {
-    return Describe(value);
-  }
-  builder_.Tensor(recorder_.Read(RefTo(THPVariable_Unpack(value)), save_));
-}
-
-bool ValueWalker::WalkTorchObject(PyObject* value) {
-  if (THPSize_Check(value)) {
-    std::string text = "{\"type\": \"torch.Size\", \"value\": [";
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
-      if (i > 0) text += ", ";
-      text += IntegerJson(PyTuple_GET_ITEM(value, i));
-    }
-    builder_.Json(text + "]}");
-    return true;
-  }
-  if (THPDtype_Check(value) || THPDevice_Check(value)) {  // shown under their keywords only
-    builder_.BeginDict();
-    builder_.End();
-    return true;
-  }
-  if (THPMemoryFormat_Check(value)) {
-    const std::string name = StringOf(value);  // torch.channels_last
-    builder_.Json("{\"type\": \"torch.memory_format\", \"format\": " + JsonQuote(name.substr(name.rfind('.') + 1)) +
-                  "}");
-    return true;
-  }
-  return false;
+  PutOther(value);
 }
 
 bool ValueWalker::WalkFields(PyObject* value, int depth) {
@@ -402,63 +275,8 @@ void ValueWalker::WalkDescription(PyObject* dict) {
   builder_.End();
 }
 
-void ValueWalker::Describe(PyObject* value) {
-  if (describe_ == nullptr || (!ComesFrom(Py_TYPE(value), "torch.") && !THPVariable_Check(value)))
-    return builder_.None();
-  const Untraced untraced;
-  const ObjectReference described = ObjectReference::Steal(PyObject_CallOneArg(describe_, value));
-  if (!described) {
-    PyErr_Clear();
-    return builder_.None();
-  }
-  if (PyUnicode_Check(described.get())) return builder_.Json(Utf8(described.get()));
-  if (PyDict_Check(described.get())) return WalkDescription(described.get());
-  if (PyTuple_Check(described.get()) && PyTuple_GET_SIZE(described.get()) == 2 &&
-      THPVariable_Check(PyTuple_GET_ITEM(described.get(), 0))) {
-    TensorReading reading = recorder_.Read(RefTo(THPVariable_Unpack(PyTuple_GET_ITEM(described.get(), 0))), save_);
-    reading.type = "torch.distributed.tensor.DTensor";
-    reading.requires_grad = THPVariable_Check(value) && THPVariable_Unpack(value).requires_grad();
-    reading.attributes_json = Utf8(PyTuple_GET_ITEM(described.get(), 1));
-    return builder_.Tensor(reading);
-  }
-  if (THPVariable_Check(value)) return builder_.Tensor(recorder_.Read(RefTo(THPVariable_Unpack(value)), save_));
-  builder_.None();
-}
-
-void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth) {
-  if (depth > ValueWalker::kMaxDepth) return;
-  if (THPVariable_Check(value)) {
-    const at::Tensor& tensor = THPVariable_Unpack(value);
-    if (tensor.requires_grad()) tensors.push_back(tensor);
-  } else if (PyList_Check(value) || PyTuple_Check(value)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-      CollectGradientTensors(PySequence_Fast_GET_ITEM(value, i), tensors, depth + 1);
-    }
-  } else if (PyDict_Check(value)) {
-    PyObject *key, *item;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(value, &position, &key, &item)) CollectGradientTensors(item, tensors, depth + 1);
-  }
-}
-
-at::Tensor FirstTensor(PyObject* value) {
-  for (int depth = 0; depth <= ValueWalker::kMaxDepth; ++depth) {
-    if (THPVariable_Check(value)) return THPVariable_Unpack(value);
-    if (PyDict_Check(value)) {
-      PyObject *key, *item, *found = nullptr;
-      Py_ssize_t position = 0;
-      while (found == nullptr && PyDict_Next(value, &position, &key, &item)) {
-        if (THPVariable_Check(item)) found = item;
-      }
-      if (found == nullptr) return {};
-      value = found;
-    } else if ((PyList_Check(value) || PyTuple_Check(value)) && PySequence_Fast_GET_SIZE(value) > 0) {
-      value = PySequence_Fast_GET_ITEM(value, 0);
-    } else {
-      return {};
-    }
-  }
-  return {};
+void ValueWalker::PutOther(PyObject* value) {
+  if (!framework_.PutOther(value, *this)) builder_.None();
 }
 
 }  // namespace msprobe::capture

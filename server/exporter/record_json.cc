@@ -100,6 +100,16 @@ class LeafWriter {
     }
   }
 
+  void WriteExtreme(const Number& number, JsonWriter& writer) {
+    if (rules_.real_extremes && number.has_integer()) {
+      writer.Double(static_cast<double>(number.integer()));
+    } else if (rules_.real_extremes && number.has_unsigned_integer()) {
+      writer.Double(static_cast<double>(number.unsigned_integer()));
+    } else {
+      Write(number, writer);
+    }
+  }
+
   void WriteXor() {
     bool empty = false;
     for (int64_t dim : leaf_.shape()) empty = empty || dim == 0;
@@ -124,8 +134,8 @@ class LeafWriter {
       for (std::string_view name : {"Max", "Min", "Mean", "Norm"}) Write(leaf_.max(), Field(name));
       return;
     }
-    Write(leaf_.max(), Field("Max"));
-    Write(leaf_.min(), Field("Min"));
+    WriteExtreme(leaf_.max(), Field("Max"));
+    WriteExtreme(leaf_.min(), Field("Min"));
     WriteOptional(leaf_.has_mean() && rules_.mean, leaf_.mean(), Field("Mean"));
     WriteOptional(leaf_.has_norm() && rules_.norm, leaf_.norm(), Field("Norm"));
   }

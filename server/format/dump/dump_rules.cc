@@ -43,6 +43,10 @@ uint64_t SignExtended(v1::DType dtype, uint64_t bytes) {
 
 DumpRules DumpRulesOf(std::string_view type, v1::DType dtype, bool high_precision) {
   DumpRules rules;
+  if (type == "mindspore.Tensor") {
+    rules.mean = rules.norm = rules.own_value = rules.real_extremes = dtype != v1::DTYPE_BOOL;
+    return rules;
+  }
   if (!IsTorch(type)) return rules;
   rules.own_value = dtype != v1::DTYPE_BOOL && !IsComplex(dtype);
   if (high_precision) return rules;

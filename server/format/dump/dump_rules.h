@@ -8,14 +8,15 @@
 
 namespace msprobe::server {
 
-// Which numbers of a tensor dump.json shows. Where mindstudio-probe writes null, so does this project; the rules follow
-// its output for each dtype. They hold for a "type" that begins with "torch."; numpy arrays and tensors of MindSpore
-// show every number.
+// Which numbers of a tensor dump.json shows, and how. Where mindstudio-probe writes null, so does this project; the
+// rules follow its output for each dtype. They hold for a "type" that begins with "torch."; tensors of MindSpore have
+// rules of their own, and numpy arrays show every number.
 struct DumpRules {
-  bool statistics = true;  // false: Max, Min, Mean and Norm are null (floats of 8 and 4 bits)
-  bool mean = true;        // false: Mean is null (float64, integers, bool, quantized types)
-  bool norm = true;        // false: Norm is null (the same types, and complex ones)
-  bool own_value = false;  // a tensor without dimensions shows its value in all four
+  bool statistics = true;      // false: Max, Min, Mean and Norm are null (floats of 8 and 4 bits)
+  bool mean = true;            // false: Mean is null (float64, integers, bool, quantized types)
+  bool norm = true;            // false: Norm is null (the same types, and complex ones)
+  bool own_value = false;      // a tensor without dimensions shows its value in all four
+  bool real_extremes = false;  // Max and Min of integers are written as reals, 8.0
 };
 
 // type: of the tensor, such as "torch.Tensor". high_precision: the configuration has "precision": "high", which lifts

@@ -27,13 +27,20 @@ TEST(DumpRules, WhatTorchTensorsShow) {
   EXPECT_EQ(shown(v1::DTYPE_FLOAT4_E2M1FN_X2), "mean norm own value");
 }
 
-TEST(DumpRules, OthersShowAll) {
-  for (const char* type : {"numpy.ndarray", "mindspore.Tensor"}) {
-    for (v1::DType dtype : {v1::DTYPE_FLOAT64, v1::DTYPE_INT32, v1::DTYPE_FLOAT8_E4M3FN}) {
-      const DumpRules rules = DumpRulesOf(type, dtype, false);
-      EXPECT_TRUE(rules.statistics && rules.mean && rules.norm && !rules.own_value) << type;
-    }
+TEST(DumpRules, NumpyArraysShowAll) {
+  for (v1::DType dtype : {v1::DTYPE_FLOAT64, v1::DTYPE_INT32, v1::DTYPE_FLOAT8_E4M3FN}) {
+    const DumpRules rules = DumpRulesOf("numpy.ndarray", dtype, false);
+    EXPECT_TRUE(rules.statistics && rules.mean && rules.norm && !rules.own_value && !rules.real_extremes);
   }
+}
+
+TEST(DumpRules, TensorsOfMindsporeShowAllButOfBool) {
+  for (v1::DType dtype : {v1::DTYPE_FLOAT64, v1::DTYPE_INT32, v1::DTYPE_FLOAT8_E4M3FN}) {
+    const DumpRules rules = DumpRulesOf("mindspore.Tensor", dtype, false);
+    EXPECT_TRUE(rules.statistics && rules.mean && rules.norm && rules.own_value && rules.real_extremes);
+  }
+  const DumpRules rules = DumpRulesOf("mindspore.Tensor", v1::DTYPE_BOOL, false);
+  EXPECT_TRUE(rules.statistics && !rules.mean && !rules.norm && !rules.own_value && !rules.real_extremes);
 }
 
 TEST(ShowXor, ValuesWithoutDimensionsAndWordsElse) {

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from msprobe import _agent
 from msprobe._common import arguments, log
 from msprobe._common.errors import MsprobeError
+from msprobe._common.native import extension
 
 DEFAULT = '{"task": "statistics", "dump_path": "./dump_path", "level": "L1"}'
 POLL_SECONDS = 0.5  # the file is looked at no more often
@@ -57,7 +57,7 @@ class ConfigFile:
         """The checked configuration of `text`, or of what was read first. dump_path stands above all."""
         overrides = self.overrides if dump_path is None else {**self.overrides, "dump_path": dump_path}
         try:
-            return _agent.parse_config(self.text if text is None else text, **overrides)
+            return extension.parse_config(self.text if text is None else text, **overrides)
         except ValueError as error:
             raise MsprobeError(str(error)) from None
 
@@ -89,7 +89,7 @@ class ConfigFile:
 
     @staticmethod
     def _of_task(name: str) -> bool:
-        return f"*.{name}" in _agent.config_fields()
+        return f"*.{name}" in extension.config_fields()
 
     def poll(self) -> str | None:
         """The whole text of the file, once each time that it has changed."""

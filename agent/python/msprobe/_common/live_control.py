@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from msprobe import _agent
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe._common.followed_config import FollowedConfig
+from msprobe._common.native import extension
 
 
 class LiveControl:
@@ -28,20 +28,20 @@ class LiveControl:
         """Where a server is named, it reaches this process from now on, captured or not."""
         if not self._reached and self._followed.config.server:
             self._reached = True
-            _agent.stay_connected(agent.recorder)
+            agent.recorder.stay_connected()
 
     def obey(self, agent: Any) -> bool:
         """Does what was asked since the last call. False: nothing was."""
         if agent is None:
             return False
-        commands = _agent.take_commands(agent.recorder)
+        commands = agent.recorder.take_commands()
         for number, action, settings, steps, request, asked_by in commands:
             try:
                 said, refused = self._do(action, settings, steps, request), False
             except (MsprobeError, ValueError) as error:
                 said, refused = str(error), True
             log.info(f"{asked_by} asked: {action}{' ' + request if request else ''}: {said}")
-            _agent.answer_command(agent.recorder, command=number, said=said, refused=refused)
+            agent.recorder.answer_command(command=number, said=said, refused=refused)
         return bool(commands)
 
     def end_step(self) -> None:
@@ -55,8 +55,7 @@ class LiveControl:
     def say(self, agent: Any, capturing: bool, step: int) -> None:
         """How the program stands now, for whoever asks."""
         if agent is not None:
-            _agent.say_state(
-                agent.recorder,
+            agent.recorder.say_state(
                 enabled=self._followed.enabled,
                 capturing=capturing,
                 step=step,
@@ -90,7 +89,7 @@ class LiveControl:
         raise MsprobeError(f"{action} is not known to this agent")
 
     def _change(self, fields: dict[str, Any]) -> list[str]:
-        reasons = [_agent.why_fixed(field) or self._why_fixed(field, value) for field, value in fields.items()]
+        reasons = [extension.why_fixed(field) or self._why_fixed(field, value) for field, value in fields.items()]
         if refused := [why for why in reasons if why]:
             raise MsprobeError("nothing is changed: " + "; ".join(refused))
         try:

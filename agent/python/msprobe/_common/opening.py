@@ -6,23 +6,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from msprobe import _agent
 from msprobe._common.errors import MsprobeError
+from msprobe._common.native import extension
 from msprobe._common.thread_slots import ThreadSlots
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
 
-def open_agent(config: Any, rank: int | None, **of_framework: Any) -> Any:
+def open_agent(agent_class: Any, config: Any, rank: int | None, **of_framework: Any) -> Any:
     """The agent of a checked configuration. MsprobeError says which part of it cannot be had.
 
-    of_framework: framework_version, and the callbacks that capture.h describes (Capture.Callbacks).
+    agent_class: of the framework's extension. of_framework: framework_version, and what else its constructor takes.
     """
     program = Path(sys.argv[0] or "python").name
     try:
-        return _agent.Agent(
+        return agent_class(
             config=config,
-            run=config.run or _agent.choose_run_name(program),
+            run=config.run or extension.choose_run_name(program),
             rank=rank,
             process_id=os.getpid(),
             server_binary=_server_binary(),

@@ -11,11 +11,17 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from msprobe import _agent
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", SyntaxWarning)
     _SHIM = compile("def shim(*args, **kwargs): return 'callable'(*args, **kwargs)", "<msprobe>", "exec").co_consts[0]
+
+
+def _extension() -> Any:
+    """torch's, whose functions alone carry code of ours."""
+    from msprobe import _agent
+
+    return _agent
+
 
 # Told of each pair (what was replaced, what replaces it); a framework's compiler that looks at functions is one.
 on_replacement: list[Callable[[Any, Any], None]] = []
@@ -65,7 +71,7 @@ class CodeSwap:
             co_filename=function.__code__.co_filename,  # inspect.getsource shows the function's own
             co_firstlineno=function.__code__.co_firstlineno,
         )
-        _agent.hide_code(self.shim)
+        _extension().hide_code(self.shim)
         _note_replacement(self.original, self.shim)
 
         try:
@@ -114,7 +120,7 @@ Swap = CodeSwap | AttributeSwap
 
 def recorded(function: types.FunctionType, kind: str, **options: Any) -> CodeSwap:
     """kind and options as _agent.intercept has them."""
-    return CodeSwap(function, lambda twin: _agent.intercept(twin, kind, **options))
+    return CodeSwap(function, lambda twin: _extension().intercept(twin, kind, **options))
 
 
 def stand_in(owner: Any, name: str, api: Any) -> list[Swap]:
@@ -125,7 +131,7 @@ def stand_in(owner: Any, name: str, api: Any) -> list[Swap]:
         replacement = copied(original)
         swaps: list[Swap] = [recorded(replacement, "api", api=api)]
     else:
-        replacement = _agent.intercept(original, "api", api=api)
+        replacement = _extension().intercept(original, "api", api=api)
         swaps = []
     if isinstance(inspect.getattr_static(owner, name, None), staticmethod | classmethod):
         replacement = staticmethod(replacement)  # what was got is bound already

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from msprobe._common import log
+from msprobe._common.custom_apis import CustomApis
 from msprobe._common.errors import MsprobeError
-from msprobe.pytorch._custom_apis import CustomApis
 
 # Where mindstudio-probe's users keep it.
 _USUAL = Path(__file__).parent / "dump" / "api_dump" / "custom_wrap_ops.yaml"

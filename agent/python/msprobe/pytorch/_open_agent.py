@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from msprobe import _agent
 from msprobe._common import opening
 from msprobe.pytorch._describe import describe
 from msprobe.pytorch._with_tensors import with_tensors
@@ -18,6 +19,7 @@ def distributed_rank() -> int | None:
 def open_agent(config: Any, rank: int | None, pass_failed: Callable[[], None]) -> Any:
     """As opening.open_agent. pass_failed is called where a forward pass of a served batch raised."""
     return opening.open_agent(
+        _agent.Agent,
         config,
         rank,
         framework_version=torch.__version__,

@@ -1,127 +1,31 @@
-"""PrecisionDebugger: the class users start and stop; decides what is captured when, and leaves the capturing to C++."""
+"""PrecisionDebugger for PyTorch: the class users start and stop. It leaves the capturing to C++."""
 
-import atexit
-import multiprocessing
-import os
-import sys
-import threading
-import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from msprobe._common import arguments, log
-from msprobe._common.asked_request import as_asked
-from msprobe._common.config_file import ConfigFile, differences
-from msprobe._common.earlier_dump import rank_directory
-from msprobe._common.errors import MsprobeError, end_with_message
-from msprobe._common.followed_config import FollowedConfig
-from msprobe._common.leaving import leave
-from msprobe._common.live_control import LiveControl
-from msprobe._common.service import Service
-from msprobe._common.step_bounds import StepBounds
-from msprobe.pytorch._custom_apis import CustomApis
+from msprobe._common.custom_apis import CustomApis
+from msprobe._common.debugger import Debugger
+from msprobe._common.errors import MsprobeError
+from msprobe._common.saving import Saver
+from msprobe._common.swaps import Swap, read_names, stand_in
 from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._open_agent import distributed_rank, open_agent
-from msprobe.pytorch._saving import Saver
-from msprobe.pytorch.interception import Interception
+from msprobe.pytorch.interception import Interception, make_api, risk_levels
+
+_NAMES = Path(__file__).parent / "api_names.txt"
 
 
-class PrecisionDebugger:
-    """Captures API calls and modules of a PyTorch model, between start() and stop(), step by step.
+class PrecisionDebugger(Debugger):
+    """Captures API calls and modules of a PyTorch model, between start() and stop(), step by step."""
 
-    Arguments stand above the same fields of the configuration file. One exists a process: constructing again returns
-    it, and says which fields stay as they were. Methods work on the class as well. Nothing raises into the run once
-    start() has returned. Thread-safe, as far as start, stop and step are called by one thread at a time.
-    """
-
-    _instance: "PrecisionDebugger | None" = None
-    _abandoned: Any
-    _arguments: tuple[Any, ...]
-    _initialised: bool
-    config: Any
-    _lock = threading.RLock()
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> "PrecisionDebugger":
-        with cls._lock:
-            if cls._instance is None:
-                made = super().__new__(cls)
-                made._initialised = False
-                cls._instance = made
-            return cls._instance
-
-    def __init__(
-        self,
-        config_path: str | os.PathLike[str] | None = None,
-        task: str | None = None,
-        dump_path: str | os.PathLike[str] | None = None,
-        level: str | None = None,
-        step: Sequence[int | str] | None = None,
-    ) -> None:
-        if self._initialised:
-            if any(each is not None for each in (config_path, task, dump_path, level, step)):
-                self._tell_of_second(config_path, task, dump_path, level, step)
-            return
-        try:
-            self._file = ConfigFile(config_path, task, dump_path, level, step)
-            self._followed = FollowedConfig(self._file)
-            self.config = self._followed.config
-            self._control = LiveControl(self._followed)
-        except MsprobeError as error:
-            type(self)._instance = None
-            end_with_message(error)
-            raise
-        self._initialised = True
-        self.task = self.config.task
-        self.service = Service()
-        self.module_dumper = ModuleDumper(self)
-        self._agent: Any = None
-        self._rank: int | None = None
-        self._interception = Interception()
-        self._models: list[Any] = []
-        self._registered = 0  # so many of _models are known to the agent
-        self._custom_apis = CustomApis(self._interception)
-        self._listed_apis = ListedApis(self._custom_apis)
-        self._saver = Saver(lambda: self._agent, lambda: self.service.loop + self.service.init_step)
-        self._loaded = self._make_inputs()
-        self._bench_step: int | None = None  # the step that a bench was looked for
-        self._running = False
-        self._started = False  # between start and stop, whether or not anything is captured
-        self._step_has_records = False
-        self._ended = False
-        self._bounds = StepBounds()
-        self._paused = False  # for want of room, since start
-        self._told_of_empty = False
-        self._tell_start = log.info
-        self._tokens: tuple[int, int] | None = None
-        self._pid = os.getpid()
-        self._untold = list(self.config.warnings)
-        if not _is_worker():  # one that only imports the program says nothing; once it captures it does
-            self._tell_warnings()
-        atexit.register(self._at_exit)
-        os.register_at_fork(after_in_child=self._after_fork)
-
-    def _tell_warnings(self) -> None:
-        for text in self._untold:
-            log.warning(text)
-        self._untold = []
-
-    def _tell_of_second(self, *arguments: Any) -> None:
-        try:
-            lines = differences(self._file.asked(), ConfigFile(*arguments).asked())
-        except MsprobeError as error:
-            lines = [str(error)]
-        if lines:
-            log.warning(
-                "PrecisionDebugger exists already in this process and keeps its first configuration; the second is "
-                "ignored: " + "; ".join(lines)
-            )
-
-    # What users call. Each is a class method in effect: PrecisionDebugger.start() and debugger.start() are the same.
+    rank_source = "torch.distributed"
 
     @classmethod
     def start(
@@ -149,40 +53,6 @@ class PrecisionDebugger:
         )
 
     @classmethod
-    def stop(cls) -> None:
-        """Stops capturing and puts every intercepted function back. Does not wait for the records to arrive."""
-        cls._the()._stop()
-
-    @classmethod
-    def forward_backward_dump_end(cls) -> None:
-        """The older name of stop."""
-        cls.stop()
-
-    @classmethod
-    def step(cls, dump: bool = True) -> None:
-        """Ends the step. dump=False forgets its records, and its number is used again."""
-        cls._the()._end_step(arguments.boolean(dump, "dump"))
-
-    @classmethod
-    def wait(cls, timeout: float = 60.0) -> bool:
-        """Waits until what was captured is durable and, with an embedded server, the files are in place.
-
-        False: not within timeout seconds.
-        """
-        return cls._the()._wait(timeout)
-
-    @classmethod
-    def set_init_step(cls, step: int) -> None:
-        """The next directory is step{step}. An int of at least 0."""
-        service = cls._the().service
-        service.init_step, service.loop = arguments.init_step(step), 0
-
-    @classmethod
-    def save(cls, variable: Any, name: str, save_backward: bool = True) -> None:
-        """Level debug: records a value, and the gradients that its tensors get later, under a name, in debug.json."""
-        cls._the()._save(variable, name, save_backward)
-
-    @classmethod
     def module_dump(cls, module: torch.nn.Module, dump_name: str) -> None:
         """Level L1: records this module, not its children, as ``Module.{dump_name}.{class}``, until module_dump_end.
 
@@ -195,106 +65,42 @@ class PrecisionDebugger:
         """Ends module_dump: APIs are recorded again, the module is not."""
         cls._the().module_dumper.stop_module_dump()
 
-    @classmethod
-    def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
-        """Calls of ``module.api`` are recorded as ``{api_prefix}.{api}``; the prefix defaults to the module's name."""
-        cls._the()._custom_apis.register(module, api, api_prefix)
+    def _make_parts(self) -> None:
+        self.module_dumper = ModuleDumper(self)
+        self._interception = Interception()
+        self._custom_apis = CustomApis(self._interception, _swaps_of)
+        self._listed_apis = ListedApis(self._custom_apis)
+        self._saver = Saver(
+            lambda: self._agent, lambda: self.service.loop + self.service.init_step, torch.Tensor, _hook_gradient
+        )
+        self._loaded = self._make_inputs()
 
-    @classmethod
-    def restore_custom_api(cls, module: Any, api: str) -> None:
-        """Undoes register_custom_api."""
-        cls._the()._custom_apis.restore(module, api)
+    def _open_session(self) -> Any:
+        return open_agent(self.config, self._rank, self._after_failed_pass)
 
-    @classmethod
-    def _the(cls) -> "PrecisionDebugger":
-        if cls._instance is None or not cls._instance._initialised:
-            raise MsprobeError("PrecisionDebugger has not been constructed; call PrecisionDebugger(config_path) first")
-        return cls._instance
+    def _set_batch(self, scheduled: dict[str, int]) -> None:
+        self._agent.set_batch(list(scheduled.items()))
 
-    def _start(
-        self, models: list[Any], tokens: tuple[int, int] | None, rank_id: int | None, scheduled: dict[str, int] | None
-    ) -> None:
-        service = self.service
-        service.current_iter = service.loop + service.init_step
-        self._started = True
-        self._tokens = tokens
-        self._tell_warnings()
-        self._models += [
-            model for model in models if not any(model is known or model == known for known in self._models)
-        ]
-        if self.config.server and self._agent is None:
-            self._update_rank(rank_id)
-            self._open()
-        self._follow_file()
-        if not self._followed.enabled or self.config.level == "debug" or self._ended or self._paused:
-            return
-        if not self._models:
-            reason = "token_range counts its forward passes" if tokens is not None else None
-            if self.config.level in ("L0", "mix"):
-                reason = f"level {self.config.level} records modules"
-            if self._loaded is not None:
-                reason = "load replaces the inputs of its modules"
-            if reason is not None:
-                raise MsprobeError(f"missing the parameter 'model': {reason}; call start(model=...)")
-        if self._has_ended(service.current_iter):
-            return self._end()
-        if self.config.step and service.current_iter not in self.config.step and not self._control.forced:
-            return
-        self._update_rank(rank_id)
-        if self.config.rank and self._rank not in self.config.rank:
-            if self._rank is None:
-                log.warning(
-                    f"rank is {self.config.rank}, but torch.distributed is not initialised and no rank_id was given: "
-                    "nothing is captured"
-                )
-            return
-        if self._loads_only:
-            return self._start_loading()
-        rows = None
-        scheduled = as_asked(self.config.request_id, scheduled)
-        if self.config.request_id and scheduled is not None:
-            rows = arguments.request_rows(self.config.request_id, scheduled)
-            if rows is None:
-                log.warning(
-                    f"request_id {self.config.request_id!r} is not among scheduled_tokens {list(scheduled)}: "
-                    f"step {service.current_iter} is not captured"
-                )
-                return
-        self._open()
-        self._agent.set_request_rows(rows)
-        self._agent.set_batch(list((scheduled or {}).items()))
-        self._find_bench()
-        self._register_models()
-        self._load_inputs()
-        self._interception.set_phase = self._agent.set_phase
-        self._agent.start(service.current_iter, tokens)
-        self._install()
-        self._running = self._step_has_records = True
-        self._control.say(self._agent, True, service.current_iter)
-        self._tell_of_start(f"Dump switch is turned on at step {service.current_iter}.")
+    def _framework_rank(self) -> int | None:
+        return distributed_rank()
 
-    def _tell_of_start(self, what: str) -> None:
-        """Once a process; each step says at its end where it is."""
-        tell, self._tell_start = self._tell_start, log.debug
-        where = f"Dump data will be saved in {self.config.dump_path}."
-        tell(f"msprobe: debugger.start() is set successfully. {what} {where}")
-
-    def _end(self) -> None:
-        self._ended = True
-        self._stop_capture()
-        log.info("msprobe ends successfully")
-
-    def _has_ended(self, step: int) -> bool:
-        past = (bool(self.config.step) and step > max(self.config.step)) or self._bounds.is_last(self.config)
-        return (past and not self._control.forced) or (self._agent is not None and self._agent.diff_check_done())
+    def _why_empty(self, asked: dict[str, Any], *, passes: bool, calls: bool) -> str:
+        return why_empty(self.config.level, asked, self._models, self._tokens, passes=passes, calls=calls)
 
     def _install(self) -> None:
+        self._interception.set_phase = self._agent.set_phase
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
         if with_apis:
             self._listed_apis.register()
         self._interception.install(
             with_apis=with_apis, namespaces=self.config.custom_op_namespaces, everything=self.config.capture == "all"
         )
+
+    def _uninstall(self) -> None:
+        self._interception.restore()
+
+    def _uninstall_in_child(self) -> None:
+        self._interception.after_fork()
 
     def recapture(self) -> None:
         """module_dump has begun or ended: intercepts what is wanted now, if capturing."""
@@ -306,76 +112,6 @@ class PrecisionDebugger:
         if self._agent is not None:
             self._agent.remove_module(module)
 
-    def _stop(self) -> None:
-        self._started = False
-        if self._running:
-            self._stop_capture()
-            if self._loaded is not None:
-                self._loaded.tell_missed()
-            log.debug(
-                "msprobe: debugger.stop() is set successfully. "
-                "Please set debugger.start() to turn on the dump switch again. "
-            )
-        self._follow_file()
-
-    def _stop_capture(self) -> None:
-        self._running = False
-        if self._agent is not None:
-            self._agent.stop()
-        if self._loaded is not None:
-            self._loaded.unhook()
-        self._interception.restore()
-
-    def _end_step(self, dump: bool) -> None:
-        service = self.service
-        service.current_iter = service.loop + service.init_step
-        if self._agent is not None and self._step_has_records and not self._ended:
-            if self._rank is None:
-                self._update_rank(None)
-            passes, calls, records = self._agent.end_step(service.current_iter, keep=dump)
-            if dump:
-                self._bounds.note_step()
-                self._control.end_step()
-                self._tell_of_end(passes, calls, records)
-        goes_on = self._running and self._agent is not None  # step() without stop()
-        self._step_has_records = False
-        self._saver.end_step()
-        if self._loaded is not None:
-            self._loaded.end_step()
-        if dump:
-            service.loop += 1
-        self._bench_step = None
-        was_paused = self._paused
-        self._follow_file()
-        if self._bounds.is_last(self.config) and self._running and not self._control.forced:
-            self._end()
-        elif goes_on and self._running:
-            service.current_iter = service.loop + service.init_step
-            self._find_bench()
-            self._agent.go_on(service.current_iter)
-            self._step_has_records = True
-        elif self._started and not self._running and (self._control.forced or (was_paused and not self._paused)):
-            self._start_again()
-
-    def _tell_of_end(self, passes: bool, calls: bool, records: bool) -> None:
-        step = self.service.current_iter
-        if not records and not self._told_of_empty:
-            self._told_of_empty = True
-            asked = self._file.asked()
-            section = asked.get(self.config.task)
-            asked |= section if isinstance(section, dict) else {}
-            why = why_empty(self.config.level, asked, self._models, self._tokens, passes=passes, calls=calls)
-            log.warning(f"step {step} has no record: {why}")
-        if records and self.config.server:  # others tell where dump.json is, once it is there
-            log.info(f"step {step} goes to {self.config.server}.")
-
-    def _start_again(self) -> None:
-        """Of a program that called start() once, and that has been switched on since, or has room again."""
-        try:
-            self._start([], None, None, None)
-        except MsprobeError as error:
-            log.warning(f"nothing is captured: {error}")
-
     def _after_failed_pass(self) -> None:
         """A served batch raised, its step was never ended, and the next batch begins, of which nothing was said."""
         log.warning(
@@ -386,36 +122,6 @@ class PrecisionDebugger:
         self._agent.set_batch([])
         if self.config.request_id:  # whose rows nobody has told
             self._stop_capture()
-
-    def _follow_file(self) -> None:
-        self._followed.look()
-        if self._control.obey(self._agent):
-            self._ended = False
-        self._paused = self._bounds.is_full(self._agent)
-        if (not self._followed.enabled or self._paused) and self._running:
-            self._stop_capture()
-        if not self._step_has_records and self._followed.take():
-            self._reconfigure()
-        self._control.say(self._agent, self._running, self.service.loop + self.service.init_step)
-
-    def _reconfigure(self) -> None:
-        config = self.config = self._followed.config
-        self.task, self._ended = config.task, False
-        was_running = self._running
-        self._stop_capture()
-        self._loaded = self._make_inputs()
-        self._bench_step = None
-        if self._agent is not None:
-            self._agent.reconfigure(config)
-            self._registered = 0
-        if was_running and self._followed.enabled and config.level != "debug" and not self._loads_only:
-            self._register_models()
-            self._load_inputs()
-            self._interception.set_phase = self._agent.set_phase
-            self._install()
-            self._running = True
-
-    # load and bench_path: what an earlier dump has of this step.
 
     @property
     def _loads_only(self) -> bool:
@@ -450,46 +156,6 @@ class PrecisionDebugger:
         else:
             self._agent.set_stage("load", self._loaded if active else None, records=self._loaded.names)
 
-    def _find_bench(self) -> None:
-        step = self.service.current_iter
-        if not self.config.bench_path or self._bench_step == step:
-            return
-        self._bench_step = step
-        directory = rank_directory(self.config.bench_path, step, self._rank)
-        try:
-            self._agent.set_bench("" if directory is None else str(directory / "dump.json"))
-        except ValueError as error:
-            log.warning(f"bench_path: {error}; step {step} is not compared")
-        if directory is None:
-            place = f"step{step}" if self._rank is None else f"step{step}/rank{self._rank}"
-            log.warning(f"bench_path: {self.config.bench_path} has no {place}; step {step} is not compared")
-
-    def _wait(self, timeout: float) -> bool:
-        if self._agent is None:
-            return True
-        if self._step_has_records:
-            self._agent.export_open_step(self.service.loop + self.service.init_step)
-        missing = self._agent.wait(timeout)
-        if missing:
-            log.warning(missing)
-        return not missing
-
-    def _open(self) -> None:
-        if self._agent is not None:
-            return
-        self._agent = open_agent(self.config, self._rank, self._after_failed_pass)
-        self._control.announce(self._agent)
-        self._followed.settle()
-
-    def _update_rank(self, rank_id: int | None) -> None:
-        rank = rank_id if rank_id is not None else distributed_rank()
-        if rank is None or rank == self._rank:
-            return
-        self._rank = rank
-        log.set_rank(rank)
-        if self._agent is not None:
-            self._agent.set_rank(rank)
-
     def _submodules(self) -> Iterator[tuple[str, torch.nn.Module]]:
         """(name without count, module) of every module below the models, as records have them."""
         for model in self._models:
@@ -515,61 +181,15 @@ class PrecisionDebugger:
             self._agent.add_module(root, name=name, is_root=True)
         self._registered = len(self._models)
 
-    def _save(self, variable: Any, name: str, save_backward: bool) -> None:
-        service = self.service
-        step = service.current_iter = service.loop + service.init_step
-        if (
-            self.config.level != "debug"
-            or not self._followed.enabled
-            or (self.config.step and step not in self.config.step)
-            or self._bounds.is_last(self.config)
-            or self._bounds.is_full(self._agent)
-        ):
-            return
-        if not Saver.accepts(variable, name, save_backward):
-            return
-        self._update_rank(None)
-        if self.config.rank and self._rank not in self.config.rank:
-            return
-        self._open()
-        self._step_has_records = True
-        self._saver.save(variable, name, save_backward)
 
-    def _at_exit(self) -> None:
-        if self._agent is None or os.getpid() != self._pid:
-            return
-        self._stop_capture()
-        leave(self._agent, self.config)
-        self._agent = None
-
-    def _after_fork(self) -> None:
-        if self._agent is None:
-            return
-        self._interception.after_fork()
-        self._agent.abandon()
-        type(self)._abandoned = self._agent  # never destroyed: it belongs to the parent
-        self._agent = None
-        if self._running and not _forked_by_multiprocessing():
-            log.info("a forked process captures nothing until it calls debugger.start()")
-        self._running = self._step_has_records = False
-        self._models, self._registered = [], 0
-        self._pid = os.getpid()
+def _swaps_of(module: Any, api: str, full_name: str) -> list[Swap]:
+    risk = risk_levels(read_names(_NAMES.read_text(encoding="utf-8"))).get(api, "FOCUS")
+    return stand_in(module, api, make_api(full_name, risk))
 
 
-def _is_worker() -> bool:
-    """Of multiprocessing; a spawned one has no parent yet while it imports the program."""
-    imports_program = getattr(multiprocessing.current_process(), "_inheriting", False)
-    return imports_program or multiprocessing.parent_process() is not None
-
-
-def _forked_by_multiprocessing() -> bool:
-    """Asked where a fork has just returned: a worker (of a DataLoader, say) need not tell what nobody expects of it."""
-    frame: types.FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "multiprocessing.popen_fork":
-            return True
-        frame = frame.f_back
-    return False
+def _hook_gradient(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:
+    if tensor.requires_grad:
+        tensor.register_hook(callback)
 
 
 __all__ = ["MsprobeError", "PrecisionDebugger"]

@@ -1,21 +1,28 @@
 """register_custom_api and restore_custom_api: functions of the user's own that are recorded as APIs."""
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
-from msprobe._common.swaps import Swap, read_names, stand_in
-from msprobe.pytorch.interception import Interception, make_api, risk_levels
+from msprobe._common.swaps import Swap
 
-_NAMES = Path(__file__).parent / "api_names.txt"
+
+class Interception(Protocol):
+    """What is intercepted in this process, capturing or not."""
+
+    def add(self, swaps: list[Swap]) -> None: ...
+    def remove(self, swaps: list[Swap]) -> None: ...
 
 
 class CustomApis:
-    """What was registered. It is intercepted from then on, capturing or not, until it is restored."""
+    """What was registered. It is intercepted from then on, capturing or not, until it is restored.
 
-    def __init__(self, interception: Interception) -> None:
-        self._interception = interception
+    swaps(module, api, full_name): those by which calls of module.api are recorded under that name.
+    """
+
+    def __init__(self, interception: Interception, swaps: Callable[[Any, str, str], list[Swap]]) -> None:
+        self._interception, self._make_swaps = interception, swaps
         self._swaps: dict[tuple[int, str], list[Swap]] = {}
 
     def register(self, module: Any, api: str, prefix: str | None) -> None:
@@ -29,8 +36,7 @@ class CustomApis:
         if not callable(original):
             found = "none of that name" if original is None else repr(original)
             raise MsprobeError(f"api is {api!r}; it should name a callable of {owner}, which has {found}")
-        risk = risk_levels(read_names(_NAMES.read_text(encoding="utf-8"))).get(api, "FOCUS")
-        swaps = self._swaps[id(module), api] = stand_in(module, api, make_api(f"{prefix or owner}.{api}", risk))
+        swaps = self._swaps[id(module), api] = self._make_swaps(module, api, f"{prefix or owner}.{api}")
         self._interception.add(swaps)
         log.info(f"Custom api registered: {owner}.{api}")
 

@@ -4,30 +4,36 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from msprobe._common import log
 
-_KINDS = (torch.Tensor, int, float, str, dict, list, tuple)
+_KINDS = (int, float, str, dict, list, tuple)
 
 
 class Saver:
-    """Counts names and mirrors values for their gradients. agent and step are asked when a gradient comes."""
+    """Counts names and mirrors values for their gradients. agent and step are asked when a gradient comes.
 
-    def __init__(self, agent: Callable[[], Any], step: Callable[[], int]) -> None:
-        self._agent, self._step = agent, step
+    hook(tensor, callback): calls callback(gradient) once the tensor's gradient comes; nothing for a tensor without one.
+    """
+
+    def __init__(
+        self,
+        agent: Callable[[], Any],
+        step: Callable[[], int],
+        tensor_class: type,
+        hook: Callable[[Any, Callable[[Any], None]], None],
+    ) -> None:
+        self._agent, self._step, self._tensor_class, self._hook = agent, step, tensor_class, hook
         self._counts: Counter[str] = Counter()
 
     def end_step(self) -> None:
         self._counts.clear()
 
-    @staticmethod
-    def accepts(variable: Any, name: Any, save_backward: Any) -> bool:
+    def accepts(self, variable: Any, name: Any, save_backward: Any) -> bool:
         """Says what is wrong with the arguments of save, which skips the call then."""
         wrong = ""
         if not isinstance(name, str):
             wrong = f"name is {name!r}; it should be a string"
-        elif not isinstance(variable, _KINDS):
+        elif not isinstance(variable, (self._tensor_class, *_KINDS)):
             wrong = (
                 f"{name!r} is a {type(variable).__name__}; it should be a tensor, int, float, str, dict, list or tuple"
             )
@@ -50,7 +56,7 @@ class Saver:
         step = self._step()
         root: list[Any] = [None]
 
-        def keep(holder: Any, key: Any, gradient: torch.Tensor) -> None:
+        def keep(holder: Any, key: Any, gradient: Any) -> None:
             try:
                 agent = self._agent()
                 if agent is None or self._step() != step:
@@ -61,8 +67,8 @@ class Saver:
                 log.error(f"save: the gradient of {name!r} was not recorded: {error}")
 
         def mirror(value: Any, holder: Any, key: Any) -> None:
-            if isinstance(value, torch.Tensor) and value.requires_grad:
-                value.register_hook(lambda gradient: keep(holder, key, gradient))
+            if isinstance(value, self._tensor_class):
+                self._hook(value, lambda gradient: keep(holder, key, gradient))
             elif isinstance(value, dict):
                 holder[key] = dict.fromkeys(value)
                 for inner, each in value.items():

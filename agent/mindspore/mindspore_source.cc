@@ -1,0 +1,51 @@
+#include "agent/mindspore/mindspore_source.h"
+
+#include <vector>
+
+#include "agent/stats/checksum.h"
+
+namespace msprobe::capture {
+namespace {
+
+using stats::DType;
+
+// The checksum of the same numbers as float32. A bfloat16 is the upper half of one.
+uint32_t WidenedCrc32(const HostTensor& tensor, const stats::TensorView& view, const MemoryReader& memory) {
+  std::vector<uint16_t> halves(static_cast<size_t>(view.element_count()));
+  stats::CopyContiguous(view, halves.data());
+  std::vector<uint32_t> words(halves.begin(), halves.end());
+  for (uint32_t& word : words) word <<= 16;
+  std::vector<int64_t> strides(tensor.sizes.size(), 1);
+  for (size_t i = strides.size(); i > 1; --i) strides[i - 2] = strides[i - 1] * tensor.sizes[i - 1];
+  TensorReading widened;
+  widened.dtype = static_cast<uint8_t>(DType::kFloat32);
+  memory.Read({.data = words.data(), .dtype = DType::kFloat32, .sizes = tensor.sizes, .strides = strides}, false,
+              widened);
+  return widened.leaf.crc32.value_or(0);
+}
+
+}  // namespace
+
+TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader& memory) {
+  const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
+  TensorReading reading;
+  reading.type = kMindsporeTensorType;
+  reading.device = "cpu";
+  reading.dtype = static_cast<uint8_t>(tensor.dtype);
+  const stats::TensorView view{
+      .data = tensor.data, .dtype = tensor.dtype, .sizes = tensor.sizes, .strides = tensor.strides};
+  if (tensor.dtype == DType::kOther || (tensor.data == nullptr && view.element_count() > 0)) {
+    reading.shape.assign(tensor.sizes.begin(), tensor.sizes.end());
+  } else {
+    memory.Read(view, save, reading);
+    if (tensor.dtype == DType::kBFloat16 && reading.leaf.crc32.has_value()) {
+      reading.leaf.crc32 = WidenedCrc32(tensor, view, memory);
+    }
+  }
+  // The wire's own names are torch's.
+  reading.dtype = static_cast<uint8_t>(DType::kOther);
+  reading.dtype_name = tensor.dtype_name;
+  return reading;
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,31 @@
+#pragma once
+
+#include "agent/capture/reading/tensor_source.h"
+#include "agent/mindspore/host_tensor.h"
+
+namespace msprobe::capture {
+
+inline TensorRef RefTo(const HostTensor& tensor) { return {&tensor}; }
+
+// The type of MindSpore's tensors in dump.json (TensorReading::type).
+inline constexpr std::string_view kMindsporeTensorType = "mindspore.Tensor";
+
+// The TensorSource over MindSpore. A TensorRef points at a HostTensor.
+//
+// Everything is read before Read returns: PyNative runs ahead of Python, and operators that work in place write the
+// memory of tensors that were read before. Nothing is remembered from call to call, as MindSpore counts no writes.
+//
+// The checksum of bfloat16 is that of the same numbers as float32, as in mindstudio-probe's dumps of MindSpore.
+//
+// Threads: any; needs no GIL.
+class MindsporeSource final : public TensorSource {
+ public:
+  std::string_view framework() const override { return "mindspore"; }
+  TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  bool BeginCall(core::RecordKind) override { return false; }
+  void Flush() override {}
+  void EndStep() override {}
+  Counts counts() const override { return {}; }
+};
+
+}  // namespace msprobe::capture

@@ -1,0 +1,92 @@
+#include "agent/mindspore/mindspore_source.h"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "agent/core/config/config.h"
+#include "agent/core/session_fixture.h"
+
+namespace msprobe::capture {
+namespace {
+
+using stats::DType;
+
+class MindsporeSourceTest : public core::SessionTest {
+ protected:
+  void SetUp() override {
+    fake_.Start();
+    Open();
+  }
+
+  template <typename Element>
+  TensorReading Read(const std::vector<Element>& elements, DType dtype, std::vector<int64_t> sizes, bool save = false) {
+    std::vector<int64_t> strides(sizes.size(), 1);
+    for (size_t i = strides.size(); i > 1; --i) strides[i - 2] = strides[i - 1] * sizes[i - 1];
+    const MemoryReader memory(config_, session_.get());
+    return source_.Read(RefTo(HostTensor{.data = elements.data(),
+                                         .dtype = dtype,
+                                         .dtype_name = MindsporeDTypeName(dtype),
+                                         .sizes = sizes,
+                                         .strides = strides}),
+                        save, memory);
+  }
+
+  core::Config config_;
+  MindsporeSource source_;
+};
+
+TEST_F(MindsporeSourceTest, ReadsNumbersUnderMindsporesOwnNames) {
+  const TensorReading reading = Read<float>({1, -2, 3, 2}, DType::kFloat32, {2, 2}, true);
+  EXPECT_EQ(reading.type, "mindspore.Tensor");
+  EXPECT_EQ(reading.dtype_name, "Float32");
+  EXPECT_EQ(reading.leaf.max, 3);
+  EXPECT_EQ(reading.leaf.min, -2);
+  EXPECT_DOUBLE_EQ(reading.leaf.norm, std::sqrt(18.0));
+  ASSERT_NE(reading.leaf.payload, nullptr);
+  EXPECT_EQ(reading.leaf.payload->bytes().size(), 16U);
+}
+
+TEST_F(MindsporeSourceTest, KeepsThe64BitsOfWideTypes) {
+  const int64_t big = (int64_t{1} << 60) + 1;
+  const TensorReading reading = Read<int64_t>({big, 0}, DType::kInt64, {2});
+  EXPECT_EQ(reading.dtype_name, "Int64");
+  EXPECT_TRUE(reading.leaf.is_wide);
+  EXPECT_EQ(reading.leaf.integer_max, big);
+}
+
+TEST_F(MindsporeSourceTest, ChecksumsOfBfloat16AreThoseOfFloat32) {
+  config_.summary_mode = core::SummaryMode::kMd5;
+  const TensorReading reading = Read<uint16_t>({0x3f80, 0xc000, 0x4040}, DType::kBFloat16, {3});  // 1, -2, 3
+  const float widened[] = {1, -2, 3};
+  EXPECT_EQ(reading.leaf.max, 3);
+  EXPECT_EQ(reading.leaf.crc32, crc32(0, reinterpret_cast<const Bytef*>(widened), sizeof(widened)));
+}
+
+TEST_F(MindsporeSourceTest, AReadingWithoutMemoryHasItsShapeAlone) {
+  const int64_t sizes[] = {7};
+  HostTensor tensor;
+  tensor.dtype_name = "Int4";
+  tensor.sizes = sizes;
+  const MemoryReader memory(config_, session_.get());
+  const TensorReading reading = source_.Read(RefTo(tensor), true, memory);
+  EXPECT_EQ(reading.dtype_name, "Int4");
+  EXPECT_EQ(reading.shape.size(), 1U);
+  EXPECT_FALSE(reading.leaf.has_statistics);
+  EXPECT_EQ(reading.leaf.payload, nullptr);
+}
+
+TEST_F(MindsporeSourceTest, KnowsEachNameThatItGives) {
+  for (int number = 1; number < 26; ++number) {
+    const std::string_view name = MindsporeDTypeName(static_cast<DType>(number));
+    if (name.empty()) continue;
+    EXPECT_EQ(static_cast<int>(MindsporeDTypeOf(name)), number);
+  }
+  EXPECT_EQ(MindsporeDTypeOf("HiFloat8"), DType::kOther);
+}
+
+}  // namespace
+}  // namespace msprobe::capture

@@ -1,0 +1,165 @@
+#include "agent/python/agent.h"
+
+#include <unistd.h>
+
+#include "agent/capture/compare/bench_dump.h"
+
+namespace py = pybind11;
+
+namespace msprobe::capture {
+namespace {
+
+// Whether Ctrl-C waits for this thread to return to Python, where it is handled: not here, and it is not forgotten.
+bool InterruptWaits() {
+  if (getpid() != gettid()) return false;  // signals are the main thread's
+  std::optional<py::gil_scoped_acquire> held;
+  if (PyGILState_Check() == 0) held.emplace();
+  if (PyOS_InterruptOccurred() == 0) return false;
+  try {
+    const py::object set_wakeup = py::module_::import("signal").attr("set_wakeup_fd");
+    const py::object wakeup = set_wakeup(-1);  // that was written to when it came
+    PyErr_SetInterrupt();
+    set_wakeup(wakeup);
+  } catch (const std::exception&) {
+    PyErr_SetInterrupt();
+  }
+  return true;
+}
+
+}  // namespace
+
+void Refuse(const absl::Status& status) { throw py::value_error(std::string(status.message())); }
+
+void Agent::Open(const core::Config& config, const Program& program) {
+  core::SessionOptions options;
+  static_cast<core::SessionConfig&>(options) = config.session;
+  options.run = program.run;
+  options.rank = program.rank ? core::RankLabel{true, *program.rank} : core::RankLabel{false, program.process_id};
+  std::unique_ptr<TensorSource> source = MakeSource(config);
+  options.settings = core::SettingsOf(config, source->framework());
+  options.server_binary = program.server_binary;
+  options.framework_version = program.framework_version;
+  options.program = program.program;
+  options.interrupted = &InterruptWaits;
+  absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
+  if (!session.ok()) Refuse(session.status());
+  session_ = *std::move(session);
+  MakeRecorder(config, std::move(source));
+}
+
+void Agent::MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source) {
+  recorder_ = std::make_shared<Recorder>(config, session_, std::move(source));
+  CaptureInto(recorder_);
+}
+
+void Agent::Start(uint32_t step, std::optional<std::pair<uint32_t, uint32_t>> tokens) {
+  std::optional<TokenWindow::Range> range;
+  if (tokens) range = TokenWindow::Range{tokens->first, tokens->second};
+  Activate(true);
+  recorder_->step().Start(step, range);
+}
+
+void Agent::GoOn(uint32_t step) {
+  Activate(true);
+  recorder_->step().GoOn(step);
+}
+
+void Agent::Reconfigure(const core::Config& config) {
+  recorder_->Stop();
+  Activate(false);
+  std::unique_ptr<TensorSource> source = MakeSource(config);
+  session_->SetSettings(core::SettingsOf(config, source->framework()));
+  MakeRecorder(config, std::move(source));
+}
+
+std::tuple<bool, bool, bool> Agent::EndStep(uint32_t step, bool keep) {
+  ForgetStep();
+  const Recorder::StepContents had = recorder_->EndStep(step, keep);
+  return {had.passes, had.calls, had.records};
+}
+
+void Agent::SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows) {
+  if (rows) {
+    recorder_->memory().rows().Select(std::get<0>(*rows), std::get<1>(*rows), std::get<2>(*rows));
+  } else {
+    recorder_->memory().rows().Clear();
+  }
+}
+
+void Agent::SetBench(const std::string& dump_json) {
+  if (recorder_->diff_check() == nullptr) return;
+  recorder_->diff_check()->SetBench(nullptr);
+  if (dump_json.empty()) return;
+  absl::StatusOr<capture::BenchDump> bench = [&] {
+    const py::gil_scoped_release released;
+    return capture::BenchDump::Load(dump_json);
+  }();
+  if (!bench.ok()) Refuse(bench.status());
+  recorder_->diff_check()->SetBench(std::make_shared<const capture::BenchDump>(*std::move(bench)));
+}
+
+void Agent::SetPhase(const std::string& phase) {
+  if (recorder_->step().capturing()) recorder_->opener().SetPhase(phase);
+}
+
+std::string Agent::Wait(double seconds) {
+  std::optional<py::error_already_set> raised;
+  absl::Status status;
+  {
+    const py::gil_scoped_release released;
+    status = session_->Wait(absl::Seconds(seconds), [&](std::string_view) {
+      const py::gil_scoped_acquire held;
+      if (PyErr_CheckSignals() != 0) raised.emplace();
+      return !raised.has_value();
+    });
+  }
+  if (raised.has_value()) throw py::error_already_set(*std::move(raised));
+  return std::string(status.message());
+}
+
+std::string Agent::Close(bool clean, double seconds, const py::function& goes_on) {
+  recorder_->Stop();
+  const py::gil_scoped_release released;
+  const absl::Status status = session_->Close(clean, absl::Seconds(seconds), [&](std::string_view missing) {
+    const py::gil_scoped_acquire held;
+    try {
+      return goes_on(std::string(missing)).cast<bool>();
+    } catch (const std::exception&) {  // whatever it raises, it was to end this
+      return false;
+    }
+  });
+  Closed();
+  return std::string(status.message());
+}
+
+void Agent::Abandon() {
+  recorder_->Stop();
+  Activate(false);
+  session_->Abandon();
+  new std::shared_ptr<core::Session>(session_);  // kept for ever: destructors would touch the parent's threads
+  new std::shared_ptr<Recorder>(recorder_);
+  Leak();
+}
+
+py::dict Agent::Counters() const {
+  const core::SessionCounters counters = session_->counters();
+  py::dict shown;
+  shown["fragments_emitted"] = counters.fragments_emitted;
+  shown["fragments_dropped"] = counters.fragments_dropped;
+  shown["payloads_dropped"] = counters.payloads_dropped;
+  shown["faults"] = counters.faults;
+  shown["batches_sent"] = counters.batches_sent;
+  shown["received_through"] = counters.received_through;
+  shown["durable_through"] = counters.durable_through;
+  shown["bytes_sent"] = counters.bytes_sent;
+  shown["bytes_spooled"] = counters.bytes_spooled;
+  shown["connected"] = counters.connected;
+  shown["dump_full"] = counters.dump_full;
+  const TensorSource::Counts remembered = recorder_->source().counts();
+  shown["statistics_recalled"] = remembered.recalled;
+  shown["statistics_wrong"] = remembered.wrong;
+  shown["tensor_bytes_read"] = recorder_->memory().bytes_read();
+  return shown;
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,179 @@
+#include "agent/python/mindspore/call_records.h"
+
+#include <span>
+#include <utility>
+
+#include "agent/python/thread_slot.h"
+#include "agent/python/value_walker.h"
+
+namespace msprobe::capture {
+namespace {
+
+std::span<PyObject* const> ItemsOf(PyObject* tuple) {
+  return {reinterpret_cast<PyTupleObject*>(tuple)->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(tuple))};
+}
+
+// Nothing that reading does is recorded.
+class Reading {
+ public:
+  explicit Reading(ThreadState& thread) : thread_(thread) { ++thread_.suppressed; }
+  ~Reading() { --thread_.suppressed; }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+
+ private:
+  ThreadState& thread_;
+};
+
+}  // namespace
+
+CallRecords::CallRecords(std::shared_ptr<Recorder> recorder, std::string own_directory, MindsporeValues values,
+                         ObjectReference thread_slot)
+    : recorder_(std::move(recorder)),
+      thread_slot_(std::move(thread_slot)),
+      values_(std::move(values)),
+      fields_(recorder_, values_, std::move(own_directory)) {}
+
+bool CallRecords::Wants() const {
+  if (!recorder_->step().capturing()) return false;
+  const ThreadState& thread = ThreadState::Get();
+  return thread.api_depth == 0 && thread.suppressed == 0;
+}
+
+std::shared_ptr<CallRecords::Call> CallRecords::NewCall(OpenRecord record, const Api* api, const ThreadState& thread) {
+  auto call = std::make_shared<Call>();
+  call->records_ = shared_from_this();
+  call->record_ = std::move(record);
+  call->api_ = api;
+  call->step_ = recorder_->step().id();
+  if (call->record_.parent != 0 && !thread.modules.empty()) {
+    const auto* enclosing = static_cast<const Call*>(thread.modules.back().call.get());
+    if (enclosing != nullptr) call->backward_parent_ = enclosing->backward_self_;
+  }
+  return call;
+}
+
+std::shared_ptr<CallRecords::Call> CallRecords::BeginApi(const Api& api, PyObject* arguments, PyObject* keywords) {
+  ThreadState& thread = ThreadInStep(*recorder_, thread_slot_.get());
+  const std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginApi(api, thread), &api, thread);
+  ++thread.api_depth;
+  const Reading reading(thread);
+  fields_.Enter(call->record_, ItemsOf(arguments), keywords, &api, nullptr);
+  return call;
+}
+
+std::shared_ptr<CallRecords::Call> CallRecords::BeginCell(const std::shared_ptr<const std::string>& name,
+                                                          PyObject* arguments, PyObject* keywords) {
+  ThreadState& thread = ThreadState::Get();
+  if (!recorder_->step().capturing() || thread.suppressed > 0) return nullptr;
+  ThreadInStep(*recorder_, thread_slot_.get());
+  const std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginModule(name, thread), nullptr, thread);
+  OpenRecord backward = call->record_;
+  backward.direction = core::Direction::kBackward;
+  call->backward_self_ = recorder_->session().DefineParent(backward.FullName());
+  {
+    const Reading reading(thread);
+    fields_.Enter(call->record_, ItemsOf(arguments), keywords, nullptr, nullptr);
+  }
+  recorder_->opener().PushModule(thread, call, call->record_);
+  return call;
+}
+
+void CallRecords::Call::End(PyObject* result, PyObject* parameters) {
+  ThreadState& thread = ThreadState::Get();
+  {
+    const Reading reading(thread);
+    records_->fields_.Exit(record_, api_, {}, nullptr, result, parameters, nullptr);
+  }
+  if (is_cell()) {
+    records_->recorder_->opener().PopModule(thread, record_);
+  } else {
+    --thread.api_depth;
+  }
+}
+
+void CallRecords::Call::Raised() {
+  ThreadState& thread = ThreadState::Get();
+  records_->fields_.Raised(record_);
+  if (is_cell()) {
+    records_->recorder_->opener().PopModule(thread, record_);
+  } else {
+    --thread.api_depth;
+  }
+}
+
+void CallRecords::Call::BeginBackward(PyObject* gradients) {
+  Recorder& recorder = *records_->recorder_;
+  if (step_ != recorder.step().id()) return;
+  if (record_.passes == nullptr) record_.passes = std::make_shared<PassCount>();
+  backward_ = recorder.opener().BeginBackward(record_, ThreadState::Get());
+  backward_.parent = backward_parent_;
+  EmitGradients(Side::kArriving, gradients);
+}
+
+void CallRecords::Call::EndBackward(PyObject* gradients) {
+  if (step_ != records_->recorder_->step().id()) return;
+  EmitGradients(Side::kLeaving, gradients);
+  if (is_cell()) records_->recorder_->opener().PopModule(ThreadState::Get(), backward_);
+}
+
+void CallRecords::Call::EmitGradients(Side side, PyObject* gradients) {
+  Recorder& recorder = *records_->recorder_;
+  recorder.faults().Contain(backward_, [&] {
+    if (!backward_.wanted) {
+      if (side == Side::kArriving) recorder.emitter().EmitConstructOnly(backward_);
+      return;
+    }
+    ThreadState& thread = ThreadState::Get();
+    const Reading reading(thread);
+    FragmentBuilder& builder = thread.builder;
+    FragmentEmitter::Start(backward_, builder);
+    const bool arriving = side == Side::kArriving;
+    const CaptureRules& rules = recorder.rules();
+    if (arriving ? rules.WantsInput(core::Direction::kBackward) : rules.WantsOutput(core::Direction::kBackward)) {
+      ValueWalker walker(recorder, builder, records_->values_, backward_.save);
+      builder.Key(arriving ? "input" : "output");
+      walker.WalkArguments(ItemsOf(gradients), {});
+    }
+    recorder.emitter().Emit(backward_, builder, arriving ? core::kEnter : core::kExit);
+  });
+}
+
+void CallRecords::ParameterGradient(const std::shared_ptr<const std::string>& cell, const std::string& parameter,
+                                    PyObject* gradient) {
+  ThreadState& thread = ThreadState::Get();
+  OpenRecord record = recorder_->opener().BeginParameterGradient(cell, parameter, thread);
+  if (!record.wanted) return;
+  recorder_->faults().Contain(record, [&] {
+    const Reading reading(thread);
+    FragmentBuilder& builder = thread.builder;
+    FragmentEmitter::Start(record, builder);
+    ValueWalker walker(*recorder_, builder, values_, record.save);
+    builder.Key(parameter);
+    builder.BeginList();
+    walker.Walk(gradient);
+    builder.End();
+    recorder_->emitter().Emit(record, builder, core::kEnter | core::kExit | core::kUpdate);
+  });
+}
+
+ObjectReference CallRecords::Read(PyObject* tensor, bool save) {
+  const Reading suppressed(ThreadState::Get());
+  auto reading = std::make_unique<TensorReading>(ReadMindsporeTensor(*recorder_, tensor, save));
+  return ObjectReference::Steal(PyCapsule_New(reading.release(), kReadingName, [](PyObject* capsule) {
+    delete static_cast<TensorReading*>(PyCapsule_GetPointer(capsule, kReadingName));
+  }));
+}
+
+ObjectReference CallRecords::Call::ReadGradient(PyObject* gradient) {
+  const Recorder& recorder = *records_->recorder_;
+  if (step_ != records_->recorder_->step().id() || !recorder.rules().WantsDirection(core::Direction::kBackward) ||
+      !records_->values_.IsTensor(gradient)) {
+    return ObjectReference::Borrow(Py_None);
+  }
+  OpenRecord backward = record_;
+  backward.direction = core::Direction::kBackward;
+  return records_->Read(gradient, recorder.rules().Saves(backward));
+}
+
+}  // namespace msprobe::capture

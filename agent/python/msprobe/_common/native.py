@@ -1,0 +1,12 @@
+"""The extension whose neutral functions the modules here call: that of the framework that is captured.
+
+Each framework has one with the same functions for configuration and control (config_binding.h, control_binding.h), and
+a process loads one.
+"""
+
+import sys
+from typing import Any
+
+extension: Any = sys.modules.get("msprobe._agent") or sys.modules.get("msprobe._mindspore")
+if extension is None:
+    from msprobe import _agent as extension

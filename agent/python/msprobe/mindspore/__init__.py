@@ -1,0 +1,24 @@
+"""Capture for MindSpore: ``from msprobe.mindspore import PrecisionDebugger``."""
+
+import mindspore
+
+from msprobe.mindspore._check import check_environment
+
+check_environment(mindspore.__version__)
+
+from msprobe._common.errors import MsprobeError  # noqa: E402  (the check gives the better error)
+from msprobe.mindspore._reproducible import seed_all  # noqa: E402
+from msprobe.mindspore._tensor_files import save, save_grad, step  # noqa: E402
+from msprobe.mindspore.common.utils import MsprobeInitStep, MsprobeStep  # noqa: E402
+from msprobe.mindspore.debugger import PrecisionDebugger  # noqa: E402
+
+__all__ = [
+    "MsprobeError",
+    "MsprobeInitStep",
+    "MsprobeStep",
+    "PrecisionDebugger",
+    "save",
+    "save_grad",
+    "seed_all",
+    "step",
+]

@@ -1,0 +1,170 @@
+"""Records calls of functions and cells around the calls themselves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from msprobe import _mindspore
+from msprobe._common import log
+from msprobe.mindspore._gradients import Passage, are_recorded
+
+Function = Callable[..., Any]
+_IN_PLACE = "__iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __setitem__".split()
+
+
+class Calls:
+    """What is recorded now. Calls go through, whatever fails on our side.
+
+    `agent` is set while something is captured. Threads: any, as far as the agent is.
+    """
+
+    def __init__(self) -> None:
+        self.agent: Any = None
+        self._cells: dict[int, _Cell] = {}  # by id; each keeps its cell
+        self._primitives: dict[int, tuple[Any, Any]] = {}  # by id: the primitive and its Api
+        self._watched: dict[tuple[int, str], Any] = {}  # parameter and cell: the handle of its hook
+        self._unfinished: set[Passage] = set()
+
+    # What is known of the models.
+
+    def add_cell(self, cell: Any, name: str, is_root: bool) -> None:
+        """name: "Cell.net.conv1.Conv2d"; empty: its calls are no records."""
+        self._cells[id(cell)] = _Cell(cell, name, is_root)
+
+    def add_primitive(self, primitive: Any, name: str) -> bool:
+        """name: "Primitive.conv2d.Conv2D". False: it is known by another name."""
+        if id(primitive) in self._primitives:
+            return False
+        self._primitives[id(primitive)] = (primitive, api_of(name))
+        return True
+
+    def forget_models(self) -> None:
+        self._cells, self._primitives = {}, {}
+
+    def release_parameters(self) -> None:
+        """Nothing of ours stays on a parameter."""
+        watched, self._watched = self._watched, {}
+        for handle in watched.values():
+            if hasattr(handle, "remove"):
+                handle.remove()
+
+    def finish(self) -> None:
+        """No further gradients of this step come."""
+        for passage in list(self._unfinished):
+            passage.finish()
+        self._unfinished.clear()
+
+    # Replacements of functions.
+
+    def recorded(self, function: Function, api: Any) -> Function:
+        """A function that runs this one, as a call of the API."""
+        name = api.name.rpartition(".")[2]
+        in_place = name in _IN_PLACE or (name.endswith("_") and not name.endswith("__"))
+
+        @functools.wraps(function)
+        def recorded(*args: Any, **kwargs: Any) -> Any:
+            agent = self.agent
+            if agent is None or not agent.wants():
+                return function(*args, **kwargs)
+            return self._run(function, agent.begin_api(api, args, kwargs), args, kwargs, passes=not in_place)
+
+        return recorded
+
+    def recorded_cell(self, original: Function) -> Function:
+        """In place of Cell.__call__."""
+
+        @functools.wraps(original)
+        def recorded(cell: Any, *args: Any, **kwargs: Any) -> Any:
+            known = self._cells.get(id(cell))
+            agent = self.agent
+            if known is None or agent is None or not agent.watching():
+                return original(cell, *args, **kwargs)
+            if known.is_root:
+                agent.begin_pass()
+            call = agent.begin_cell(known.native, args, kwargs) if known.name else None
+            if call is None:
+                return original(cell, *args, **kwargs)
+            return self._run(functools.partial(original, cell), call, args, kwargs, known=known)
+
+        return recorded
+
+    def recorded_primitive(self, original: Function) -> Function:
+        """In place of the __call__ of a class of primitives."""
+
+        @functools.wraps(original)
+        def recorded(primitive: Any, *args: Any, **kwargs: Any) -> Any:
+            known = self._primitives.get(id(primitive))
+            agent = self.agent
+            if known is None or agent is None or not agent.wants():
+                return original(primitive, *args, **kwargs)
+            call = agent.begin_api(known[1], args, kwargs)
+            return self._run(functools.partial(original, primitive), call, args, kwargs, by_arrival=True)
+
+        return recorded
+
+    def _run(
+        self,
+        function: Function,
+        call: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        known: _Cell | None = None,
+        passes: bool = True,
+        by_arrival: bool = False,
+    ) -> Any:
+        passage = Passage(call, by_arrival, self._unfinished) if passes and are_recorded() else None
+        try:
+            result = function(*(args if passage is None else _unless_it_fails(passage.enter, args)), **kwargs)
+        except BaseException:
+            call.raised()
+            raise
+        call.end(result, None if known is None else known.parameters())
+        if passage is None:
+            return result
+        if known is not None:
+            _unless_it_fails(self._watch, known)
+        return _unless_it_fails(passage.leave, result)
+
+    def _watch(self, known: _Cell) -> None:
+        """Gradients of the cell's own parameters are records, from the first call on."""
+        for name, parameter in known.parameters().items():
+            key = (id(parameter), known.name)
+            if parameter.requires_grad and key not in self._watched:
+                self._watched[key] = parameter.register_hook(functools.partial(self._tell, known.native, name))
+
+    def _tell(self, cell: Any, parameter: str, gradient: Any) -> Any:
+        try:
+            if self.agent is not None:
+                self.agent.parameter_gradient(cell, parameter, gradient)
+        except Exception as error:  # into the user's backward pass nothing of ours may go
+            log.error(f"the gradient of {parameter} was not recorded: {error}")
+        return gradient
+
+
+class _Cell:
+    """A cell that is known, and the name of its records."""
+
+    def __init__(self, cell: Any, name: str, is_root: bool) -> None:
+        self.cell, self.name, self.is_root = cell, name, is_root
+        self.native = _mindspore.CellName(name)
+
+    def parameters(self) -> dict[str, Any]:
+        """Its own, by their last names."""
+        own = self.cell.parameters_and_names(expand=False)
+        return {name.rpartition(".")[2]: parameter for name, parameter in own}
+
+
+def _unless_it_fails(change: Callable[[Any], Any], value: Any) -> Any:
+    """What change gives; the value itself where it raises."""
+    try:
+        return change(value)
+    except Exception as error:
+        log.error(f"a call is recorded without its gradients: {error}")
+        return value
+
+
+@functools.cache  # kept for good: records of calls that are under way point at it
+def api_of(name: str) -> Any:
+    return _mindspore.make_api(name)

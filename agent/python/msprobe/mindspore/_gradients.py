@@ -1,0 +1,154 @@
+"""Where gradients pass: what goes into a recorded call and what comes out of it stands behind an identity operator.
+
+HookBackward of MindSpore is that operator: it gives the tensors that it gets, in the same memory, and calls back with
+their gradients. It adds nothing to them, so a run has the same bits with and without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import mindspore
+from mindspore import Tensor, ops
+
+from msprobe._common import log
+
+# What mindstudio-probe's hooks are put on as well.
+_DIFFERENTIABLE = frozenset(
+    (
+        mindspore.float16,
+        mindspore.float32,
+        mindspore.float64,
+        mindspore.bfloat16,
+        mindspore.complex64,
+        mindspore.complex128,
+    )
+)
+
+
+def graph_api() -> Any:
+    """MindSpore's module of compiled and eager execution, where this version has it."""
+    try:
+        return importlib.import_module("mindspore.graph.api")  # from 2.9 on
+    except ImportError:
+        return importlib.import_module("mindspore.common.api")
+
+
+# Says whether gradients are being recorded; None: this version does not say it here.
+_EXECUTOR = getattr(graph_api(), "_pynative_executor", None)
+
+
+def are_recorded() -> bool:
+    """Whether this call is inside a function whose gradients will be asked for."""
+    return _EXECUTOR is None or bool(_EXECUTOR.requires_grad())
+
+
+def has_gradient(value: Any) -> bool:
+    """Whether one may come for this value; which ones do is known in the backward pass alone."""
+    return isinstance(value, Tensor) and bool(getattr(value, "_requires_grad", True)) and value.dtype in _DIFFERENTIABLE
+
+
+def behind(tensor: Any, told: Callable[[Any], None]) -> Any:
+    """The same tensor, whose gradient is told once it has come."""
+
+    def tell(gradients: Any) -> None:
+        try:
+            told(gradients[0] if isinstance(gradients, tuple) else gradients)
+        except Exception as error:  # into the user's backward pass nothing of ours may go
+            log.error(f"a gradient of a call was not recorded: {error}")
+
+    return ops.HookBackward(tell)(tensor)
+
+
+class Passage:
+    """The gradients of one call, each behind an operator of its own: so none is computed that the program does not ask
+    for.
+
+    Those of the results come first. Those of the arguments follow, and some may never come: then `finish` ends the
+    record with what there is.
+    """
+
+    def __init__(self, call: Any, by_arrival: bool, unfinished: set[Passage]) -> None:
+        """by_arrival: gradients stand in the order in which they come, and no null among them.
+        unfinished: where a passage stands while it waits for gradients."""
+        self._call, self._by_arrival, self._unfinished = call, by_arrival, unfinished
+        self._inputs = self._outputs = 0  # tensors
+        self._hooked_inputs: set[int] = set()
+        self._hooked_outputs: set[int] = set()
+        self._forget()
+
+    def enter(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments to call with."""
+        given = list(arguments)
+        for index, value in enumerate(arguments):
+            if isinstance(value, Tensor):
+                if has_gradient(value):
+                    given[index] = behind(value, functools.partial(self._tell_input, self._inputs))
+                    self._hooked_inputs.add(self._inputs)
+                self._inputs += 1
+        if not any(isinstance(value, Tensor) and value.dtype in _DIFFERENTIABLE for value in arguments):
+            self._inputs = 0
+        return tuple(given) if self._hooked_inputs else arguments
+
+    def leave(self, result: Any) -> Any:
+        """The result to hand on."""
+        given = list(result) if isinstance(result, tuple) else [result]
+        for index, value in enumerate(given):
+            if isinstance(value, Tensor):
+                if has_gradient(value):
+                    given[index] = behind(value, functools.partial(self._tell_output, self._outputs))
+                    self._hooked_outputs.add(self._outputs)
+                self._outputs += 1
+        if not self._hooked_outputs:
+            return result
+        if not isinstance(result, tuple):
+            return given[0]
+        return type(result)._make(given) if hasattr(result, "_make") else type(result)(given)
+
+    def finish(self) -> None:
+        """No further gradient comes in this pass."""
+        if not self._begun:
+            self._begin()
+        if self._begun:
+            self._end()
+
+    def _tell_output(self, place: int, gradient: Any) -> None:
+        if self._begun:  # another pass over the same call
+            self.finish()
+        self._arrived_outputs[place] = self._call.read_gradient(gradient)
+        self._unfinished.add(self)
+        if len(self._arrived_outputs) == len(self._hooked_outputs):
+            self._begin()
+
+    def _tell_input(self, place: int, gradient: Any) -> None:
+        if self not in self._unfinished:
+            return  # of a call whose results have no gradients that are told
+        if not self._begun:
+            self._begin()
+        self._arrived_inputs[place] = self._call.read_gradient(gradient)
+        if len(self._arrived_inputs) == len(self._hooked_inputs):
+            self._end()
+
+    def _begin(self) -> None:
+        self._begun = True
+        self._call.begin_backward(self._shown(self._arrived_outputs, self._outputs))
+        if not self._hooked_inputs:
+            self._end()
+
+    def _end(self) -> None:
+        # As mindstudio-probe shows a call whose arguments need no gradient: one null, however many they are.
+        count = self._inputs if self._arrived_inputs else min(self._inputs, 1)
+        self._call.end_backward(self._shown(self._arrived_inputs, count))
+        self._forget()
+
+    def _shown(self, arrived: dict[int, Any], count: int) -> tuple[Any, ...]:
+        return tuple(arrived.values() if self._by_arrival else map(arrived.get, range(count)))
+
+    def _forget(self) -> None:
+        self._begun = False
+        self._arrived_inputs: dict[int, Any] = {}  # by place, in the order of arrival
+        self._arrived_outputs: dict[int, Any] = {}
+        self._unfinished.discard(self)

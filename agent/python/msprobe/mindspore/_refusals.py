@@ -1,0 +1,24 @@
+"""What a configuration can ask that MindSpore cannot do, and what can be done instead."""
+
+from typing import Any
+
+import mindspore
+
+from msprobe._common.errors import MsprobeError
+
+
+def refuse(config: Any) -> None:
+    """MsprobeError: what is asked, and what would be right."""
+    if config.level != "debug" and mindspore.get_context("mode") == mindspore.GRAPH_MODE:
+        raise MsprobeError(
+            f"level is {config.level!r}, which records calls in PyNative mode, and the program runs in GRAPH_MODE; "
+            "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
+        )
+    asked = {
+        "load": config.load is not None,
+        "capture": config.capture == "all",
+        "backward": config.backward == "exact",
+    }
+    for field, is_asked in asked.items():
+        if is_asked:
+            raise MsprobeError(f"{field} is {getattr(config, field)!r}; it is for PyTorch, leave it out for MindSpore")

@@ -1,0 +1,1 @@
+"""Where mindstudio-probe has MsprobeStep, too."""

@@ -1,0 +1,133 @@
+"""PrecisionDebugger for MindSpore: the class users start and stop. It leaves the capturing to C++."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mindspore import Tensor, nn
+from mindspore.ops import Primitive
+
+from msprobe._common import arguments
+from msprobe._common.custom_apis import CustomApis
+from msprobe._common.debugger import Debugger
+from msprobe._common.errors import MsprobeError
+from msprobe._common.saving import Saver
+from msprobe.mindspore._calls import Calls
+from msprobe.mindspore._gradients import are_recorded, has_gradient
+from msprobe.mindspore._interception import Interception
+from msprobe.mindspore._open_agent import distributed_rank, open_agent
+from msprobe.mindspore._refusals import refuse
+from msprobe.mindspore._why_empty import why_empty
+
+
+class PrecisionDebugger(Debugger):
+    """Captures API calls and cells of a MindSpore model in PyNative mode, between start() and stop(), step by step."""
+
+    rank_source = "mindspore.communication"
+
+    @classmethod
+    def start(cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None) -> None:
+        """Begins to capture into the present step.
+
+        model: the cell (or list of cells) whose inner cells are recorded, and primitives with them; needed at levels L0
+        and mix, and with token_range.
+        token_range: [first, last], both captured: forward passes of the (first) model, counted from 0 at each start.
+        rank_id: names the rank where mindspore.communication does not.
+        """
+        cls._the()._start(
+            arguments.models(model, nn.Cell, "mindspore.nn.Cell"),
+            arguments.token_range(token_range),
+            arguments.rank_id(rank_id),
+            None,
+        )
+
+    @classmethod
+    def remember(cls, model: nn.Cell) -> None:
+        """The model of later calls of start() that name none, if none has been given yet."""
+        debugger = cls._the()
+        if not debugger._models:
+            debugger._models = [model]
+
+    @classmethod
+    def exists(cls) -> bool:
+        """Whether one has been constructed in this process."""
+        return cls._instance is not None and cls._instance._initialised
+
+    def _make_parts(self) -> None:
+        self._calls = Calls()
+        self._interception = Interception(self._calls)
+        self._custom_apis = CustomApis(self._interception, self._interception.swaps_of)
+        self._saver = Saver(
+            lambda: self._agent, lambda: self.service.loop + self.service.init_step, Tensor, _hook_gradient
+        )
+
+    def _refuse(self, config: Any) -> None:
+        refuse(config)
+
+    def _open_session(self) -> Any:
+        return open_agent(self.config, self._rank)
+
+    def _framework_rank(self) -> int | None:
+        return distributed_rank()
+
+    def _why_empty(self, asked: dict[str, Any], *, passes: bool, calls: bool) -> str:
+        return why_empty(self.config.level, asked, self._models, self._tokens, passes=passes, calls=calls)
+
+    def _install(self) -> None:
+        self._calls.agent = self._agent
+        self._interception.install(with_apis=self.config.level in ("L1", "mix"))
+
+    def _uninstall(self) -> None:
+        self._interception.restore()
+
+    def _uninstall_in_child(self) -> None:
+        self._calls.agent = None
+        self._interception.after_fork()
+
+    def _finish_calls(self) -> None:
+        self._calls.finish()
+
+    def _end(self) -> None:
+        super()._end()
+        self._calls.release_parameters()
+
+    def _register_models(self) -> None:
+        if self._registered == len(self._models):
+            return
+        self._calls.forget_models()
+        with_cells = self.config.level in ("L0", "mix")
+        for model in self._models:
+            for index, root in enumerate(model if isinstance(model, list) else [model]):
+                prefix = f"Cell.{index}" if isinstance(model, list) else "Cell"
+                for name, cell in _cells_of(root):
+                    full_name = f"{prefix}.{name}.{type(cell).__name__}" if with_cells and cell is not root else ""
+                    self._calls.add_cell(cell, full_name, is_root=cell is root and index == 0)
+                    self._add_primitives(cell)
+        self._registered = len(self._models)
+
+    def _add_primitives(self, cell: nn.Cell) -> None:
+        for attribute, value in vars(cell).items():
+            if isinstance(value, Primitive) and self._calls.add_primitive(
+                value, f"Primitive.{attribute}.{type(value).__name__}"
+            ):
+                self._interception.add_primitive_class(type(value))
+
+
+def _cells_of(root: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
+    """(dotted name, cell) of the cell and all inside it, each once."""
+    yield from root.cells_and_names()
+
+
+def _hook_gradient(tensor: Tensor, callback: Callable[[Tensor], None]) -> None:
+    if not has_gradient(tensor) or not are_recorded():
+        return
+
+    def tell(gradient: Tensor) -> Tensor:
+        callback(gradient)
+        return gradient
+
+    tensor.register_hook(tell)
+
+
+__all__ = ["MsprobeError", "PrecisionDebugger"]

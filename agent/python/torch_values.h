@@ -1,0 +1,40 @@
+#pragma once
+
+#include <Python.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+#include "absl/container/inlined_vector.h"
+#include "agent/python/framework_values.h"
+#include "agent/python/object_reference.h"
+
+namespace msprobe::capture {
+
+// torch's tensors and objects among the values of a call.
+class TorchValues final : public FrameworkValues {
+ public:
+  // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see pytorch/_describe.py):
+  // it gives None, JSON text, a dict whose texts are JSON, or a tuple (tensor, JSON attributes). May be null.
+  explicit TorchValues(ObjectReference describe) : describe_(std::move(describe)) {}
+
+  bool IsTensor(PyObject* value) const override;
+  bool IsOneValue(PyObject* tuple) const override;
+  bool PutFirst(PyObject* value, std::string_view key, ValueWalker& walker) override;
+  bool PutObject(PyObject* value, ValueWalker& walker) override;
+  bool PutOther(PyObject* value, ValueWalker& walker) override;
+
+ private:
+  const ObjectReference describe_;
+};
+
+// The tensors that require grad, depth first, in lists, tuples and dicts (as full backward hooks see them),
+// dataclasses' dict bases included.
+using Tensors = absl::InlinedVector<at::Tensor, 4>;
+void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth = 0);
+
+// The first tensor a call returned, looking into first items; undefined if there is none.
+at::Tensor FirstTensor(PyObject* value);
+
+}  // namespace msprobe::capture

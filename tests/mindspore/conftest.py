@@ -1,0 +1,41 @@
+"""The real MindSpore, and the real mindstudio-probe for it, each in an environment of its own (`make mindspore`)."""
+
+import functools
+import os
+
+import pytest
+from harness.mindspore import TRAIN, environment_at, run
+
+
+@pytest.fixture(scope="session")
+def mindspore_python():
+    """The Python with MindSpore and our wheels."""
+    return environment_at("MSPROBE_MINDSPORE", ".venv-mindspore", "mindspore")
+
+
+@pytest.fixture(scope="session")
+def run_program(mindspore_python):
+    """run_program(path, *arguments, code=0): a program with our msprobe."""
+    if built := os.environ.get("MSPROBE_MINDSPORE_PATH"):  # a build that is not installed
+        return functools.partial(run, mindspore_python, PYTHONPATH=built)
+    return functools.partial(run, mindspore_python)
+
+
+@pytest.fixture(scope="session")
+def run_theirs():
+    """The same with mindstudio-probe's msprobe, and the one line without which it fails on a CPU."""
+    python = environment_at("MSPROBE_MINDSPORE_ORACLE", ".oracle-mindspore", "mindspore")
+    return lambda *command: run(python, *command, MSPROBE_SHIM="1")
+
+
+@pytest.fixture(scope="session")
+def plain(run_program):
+    """plain(net): the digests of its steps without a debugger."""
+    known = {}
+
+    def digests(net):
+        if net not in known:
+            known[net] = run_program(TRAIN, net, "-").digests
+        return known[net]
+
+    return digests

@@ -1,0 +1,214 @@
+"""Runs one case of test_capture.py: python calls.py CASE OUT. Prints `said JSON`."""
+
+import importlib.abc
+import json
+import os
+import pathlib
+import sys
+import types
+
+if os.environ.get("WITHOUT_TORCH"):
+
+    class NoTorch(importlib.abc.MetaPathFinder):
+        def find_spec(self, name, path=None, target=None):
+            if name.partition(".")[0] == "torch":
+                raise ImportError("torch is not here")
+
+    sys.meta_path.insert(0, NoTorch())
+
+if os.environ.get("BESIDE_TORCH"):  # as if msprobe.pytorch had been imported
+    sys.modules["msprobe._agent"] = types.ModuleType("msprobe._agent")
+
+import mindspore as ms
+import msprobe.mindspore as tool
+import numpy as np
+from mindspore import Tensor, mint, nn, ops
+from msprobe.mindspore import PrecisionDebugger
+
+ms.set_context(mode=ms.PYNATIVE_MODE)
+ms.set_device("CPU")
+
+
+class Net(nn.Cell):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Dense(4, 4), nn.Dense(4, 2)
+
+    def construct(self, x):
+        return self.second(ops.relu(self.first(x)))
+
+
+def configure(out, level="mix", task="statistics", section=None, **fields):
+    path = pathlib.Path(out, "config.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"task": task, "level": level, "dump_path": out, task: section or {}, **fields}))
+    return PrecisionDebugger(config_path=path)
+
+
+def train(debugger, steps=1, net=None):
+    net = net or Net()
+    step = ms.value_and_grad(net, None, net.trainable_params())
+    x = Tensor(np.ones((3, 4), np.float32))
+    for _ in range(steps):
+        debugger.start(net)
+        step(x)
+        debugger.stop()
+        debugger.step()
+    return net
+
+
+def say(value):
+    print("said", json.dumps(value), flush=True)
+
+
+def bfloat16(out):
+    debugger = configure(out, section={"summary_mode": "md5"})
+    debugger.start(Net())
+    mint.abs(ops.cast(Tensor(np.array([1, -2, 3], np.float32)), ms.bfloat16))
+    debugger.stop()
+    debugger.step()
+
+
+def tensors(out):
+    debugger = configure(out, task="tensor", level="L1")
+    debugger.start()
+    half = ops.cast(Tensor(np.array([1.5, -2, 3], np.float32)), ms.bfloat16)
+    mint.abs(half)
+    mint.abs(Tensor(np.arange(3), ms.int64))
+    mint.mul(Tensor(np.array(2.0, np.float32)), Tensor(np.array([True, False])))
+    debugger.stop()
+    debugger.step()
+
+
+def in_place(out):
+    """The memory of a tensor is written after it was recorded."""
+    debugger = configure(out, level="L1", section={"list": ["abs"]})
+    debugger.start()
+    x = ms.Parameter(Tensor(np.array([1.0, 2.0], np.float32)), name="x")
+    for _ in range(5):
+        mint.abs(x)
+        ops.assign_add(x, Tensor(np.ones(2, np.float32)))
+    debugger.stop()
+    debugger.step()
+    say(x.asnumpy().tolist())
+
+
+def saved(out):
+    debugger = configure(out, level="debug")
+
+    def net(x):
+        y = mint.tanh(x)
+        PrecisionDebugger.save(y, "y")
+        PrecisionDebugger.save({"a": [y, 3]}, "nest", save_backward=False)
+        PrecisionDebugger.save(object(), "wrong")
+        return mint.sum(mint.mul(y, y))
+
+    for _ in range(2):
+        ms.grad(net)(Tensor(np.array([0.5, 1.0], np.float32)))
+        debugger.step()
+
+
+def callback(out):
+    debugger = configure(out, level="L0")
+
+    def rows():
+        for _ in range(2):
+            yield np.ones(4, np.float32), np.zeros(2, np.float32)
+
+    net = Net()
+    dataset = ms.dataset.GeneratorDataset(rows, ["x", "y"], shuffle=False).batch(1)
+    model = ms.train.Model(net, nn.MSELoss(), nn.SGD(net.trainable_params(), 0.1))
+    model.train(1, dataset, callbacks=[tool.MsprobeStep(debugger)], dataset_sink_mode=False)
+
+
+def init_step(out):
+    debugger = configure(out, level="L1")
+    run_context = types.SimpleNamespace(original_args=lambda: types.SimpleNamespace(cur_step_num=7))
+    tool.MsprobeInitStep().on_train_begin(run_context)
+    debugger.start()
+    mint.abs(Tensor([1.0]))
+    debugger.stop()
+    debugger.forward_backward_dump_end()
+    debugger.step()
+
+
+def custom(out):
+    module = types.ModuleType("mymod")
+    original = module.double = lambda x: x * 2
+    debugger = configure(out, level="L1")
+    debugger.register_custom_api(module, "double")
+    debugger.start()
+    module.double(Tensor([1.0]))
+    debugger.stop()
+    debugger.step()
+    debugger.restore_custom_api(module, "double")
+    say(module.double is original)
+
+
+def put_back(out):
+    before = [mint.abs, ops.relu, vars(nn.Cell)["__call__"], vars(Tensor).get("astype"), Tensor.__add__]
+    debugger = configure(out)
+    train(debugger)
+    after = [mint.abs, ops.relu, vars(nn.Cell)["__call__"], vars(Tensor).get("astype"), Tensor.__add__]
+    say([left is right for left, right in zip(before, after)])
+
+
+def faults(out):
+    """Whatever fails on our side, the program goes on and gets its own errors."""
+    debugger = configure(out, level="L1")
+    debugger.start()
+    debugger._calls.agent.recorder  # the capture is there
+    said = []
+    try:
+        mint.abs("a text")
+    except TypeError as error:
+        said.append(type(error).__name__)
+    import msprobe.mindspore._gradients as gradients
+
+    gradients.Passage.enter = gradients.Passage.leave = lambda self, value: 1 / 0
+    said.append(float(ms.grad(lambda x: mint.sum(mint.mul(x, x)))(Tensor([3.0])).asnumpy()[0]))
+    debugger.stop()
+    debugger.step()
+    say(said)
+
+
+def structure(out):
+    train(configure(out, level="L0", task="structure"))
+
+
+def filters(out):
+    train(configure(out, level="mix", section={"list": ["relu"], "data_mode": ["forward"]}, step=[1]), steps=3)
+
+
+def graph_mode(out):
+    ms.set_context(mode=ms.GRAPH_MODE)
+    say_refusal(out)
+
+
+def for_torch(out):
+    say_refusal(out, capture="all")
+
+
+def say_refusal(out, **fields):
+    try:
+        configure(out, **fields)
+    except tool.MsprobeError as error:
+        say(str(error))
+
+
+def files(out):
+    def net(x):
+        y = mint.mul(x, x)
+        tool.save(out, "y", y)
+        return mint.sum(tool.save_grad(out, "y", y))
+
+    ms.grad(net)(Tensor(np.array([2.0], np.float32)))
+    tool.step()
+    tool.save(out, "pair", [Tensor([1.0]), Tensor([2.0])])
+
+
+def imported(out):
+    say(["torch" in sys.modules, sorted(tool.__all__)])
+
+
+globals()[sys.argv[1]](sys.argv[2])

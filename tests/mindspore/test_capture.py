@@ -1,0 +1,150 @@
+"""What a user of MindSpore sees of the debugger."""
+
+import json
+import zlib
+
+import numpy
+import pytest
+from harness.mindspore import PROGRAMS, TRAIN, entries, only_rank
+
+
+@pytest.fixture
+def case(run_program, tmp_path):
+    """case(name): what calls.py says of the case, and where it dumped."""
+
+    def run_case(name, **environment):
+        ran = run_program(PROGRAMS / "calls.py", name, tmp_path / "out", **environment)
+        said = [line.removeprefix("said ") for line in ran.output.splitlines() if line.startswith("said ")]
+        return (json.loads(said[-1]) if said else None), tmp_path / "out", ran.output
+
+    return run_case
+
+
+def test_a_checksum_of_bfloat16_is_that_of_float32(case):
+    _, dump, _ = case("bfloat16")
+    (argument,) = entries(dump)["Mint.abs.0.forward"]["input_args"]
+    assert (argument["dtype"], argument["Max"], argument["Min"]) == ("BFloat16", 3.0, -2.0)
+    widened = numpy.array([1, -2, 3], numpy.float32)
+    assert argument["md5"] == f"{zlib.crc32(widened.tobytes()):08x}"
+
+
+def test_tensors_are_files_as_mindstudio_probe_has_them(case):
+    _, dump, _ = case("tensors")
+    folder = only_rank(dump) / "dump_tensor_data"
+    half = numpy.load(folder / "Mint.abs.0.forward.input.0.npy")
+    assert half.dtype == numpy.float32 and half.tolist() == [1.5, -2, 3]
+    assert numpy.load(folder / "Mint.abs.1.forward.output.0.npy").tolist() == [0, 1, 2]
+    assert numpy.load(folder / "Mint.mul.0.forward.input.1.npy").dtype == numpy.bool_
+    scalar, mask = entries(dump)["Mint.mul.0.forward"]["input_args"]
+    assert [scalar[name] for name in ("Max", "Min", "Mean", "Norm")] == [2.0] * 4
+    assert [mask[name] for name in ("Max", "Min", "Mean", "Norm")] == [True, False, None, None]
+
+
+def test_numbers_are_those_of_the_call_though_memory_is_written_later(case):
+    written, dump, _ = case("in_place")
+    assert written == [6.0, 7.0]
+    found = entries(dump)
+    assert [found[f"Mint.abs.{count}.forward"]["input_args"][0]["Max"] for count in range(5)] == [2, 3, 4, 5, 6]
+
+
+def test_save_writes_values_and_gradients(case):
+    _, dump, output = case("saved")
+    for step in (0, 1):
+        found = entries(dump, step, "debug.json")
+        assert found["y.0.debug"]["shape"] == [2]
+        y = numpy.tanh(numpy.array([0.5, 1.0], numpy.float32))
+        assert found["y_grad.0.debug"]["Max"] == pytest.approx(2 * y.max(), rel=1e-5)
+        assert found["nest.0.debug"]["a"][1] == {"type": "int", "value": 3}
+    assert "'wrong' is a object" in output
+
+
+def test_model_train_captures_by_its_callback(case):
+    _, dump, _ = case("callback")
+    for step in (0, 1):
+        assert any(name.endswith("first.Dense.forward.0") for name in entries(dump, step))
+
+
+def test_a_training_that_goes_on_counts_from_its_step(case):
+    _, dump, _ = case("init_step")
+    assert list(entries(dump, 7)) == ["Mint.abs.0.forward"]
+
+
+def test_custom_apis_are_recorded_and_restored(case):
+    is_original, dump, _ = case("custom")
+    assert is_original
+    assert "mymod.double.0.forward" in entries(dump)
+
+
+def test_stop_puts_everything_back(case):
+    same, _, _ = case("put_back")
+    assert all(same)
+
+
+def test_faults_of_ours_stay_ours(case):
+    said, dump, output = case("faults")
+    assert said == ["TypeError", 6.0]
+    assert "a call is recorded without its gradients" in output
+    assert "Mint.mul.0.forward" in entries(dump)
+
+
+def test_structure_alone(case):
+    _, dump, _ = case("structure")
+    assert entries(dump) == {}
+    construct = json.loads((only_rank(dump) / "construct.json").read_text())
+    assert construct == {
+        "Cell.first.Dense.forward.0": None,
+        "Cell.second.Dense.forward.0": None,
+        "Cell.second.Dense.backward.0": None,
+        "Cell.first.Dense.backward.0": None,
+    }
+
+
+def test_filters(case):
+    _, dump, _ = case("filters")
+    assert [path.name for path in dump.glob("step*")] == ["step1"]
+    assert list(entries(dump, 1)) == ["Functional.relu.0.forward"]
+
+
+def test_compiled_cells_are_recorded_whole(run_program, plain, tmp_path):
+    """Where mindstudio-probe needs Ascend: what goes into the compiled cell and comes out of it."""
+    ran = run_program(TRAIN, "jit", tmp_path, "mix", "statistics")
+    assert ran.digests == plain("jit")
+    found = entries(tmp_path)
+    assert found["Cell.net.inner.Compiled.forward.0"]["output"][0]["shape"] == [4, 10]
+    assert found["Cell.net.inner.Compiled.backward.0"]["input"][0]["shape"] == [4, 10]
+
+
+def test_single_tensors_as_files(case):
+    _, folder, _ = case("files")
+    assert numpy.load(folder / "0" / "0" / "y_0.npy").tolist() == [4.0]
+    assert numpy.load(folder / "0" / "0" / "y_grad_1.npy").tolist() == [1.0]
+    assert sorted(path.name for path in (folder / "1" / "0").iterdir()) == ["pair.0_0.npy", "pair.1_1.npy"]
+
+
+def test_needs_no_torch(case):
+    has_torch, names = case("imported", WITHOUT_TORCH="1")[0]
+    assert not has_torch
+    assert set(names) >= {
+        *("PrecisionDebugger", "seed_all", "MsprobeStep", "MsprobeInitStep", "save", "save_grad", "step"),
+    }
+
+
+def test_graph_mode_is_refused_with_what_works(case):
+    said, _, _ = case("graph_mode")
+    assert said == (
+        "level is 'mix', which records calls in PyNative mode, and the program runs in GRAPH_MODE; "
+        "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
+    )
+
+
+def test_what_is_torchs_is_refused(case):
+    said, _, _ = case("for_torch")
+    assert said == "capture is 'all'; it is for PyTorch, leave it out for MindSpore"
+
+
+def test_one_framework_a_process(run_program, tmp_path):
+    ran = run_program(PROGRAMS / "calls.py", "imported", tmp_path, code=1, BESIDE_TORCH="1")
+    assert ran.output.splitlines()[-1] == (
+        "ImportError: msprobe.pytorch is imported in this process already, and msprobe.mindspore cannot stand beside "
+        "it; capture each framework in a process of its own"
+    )
