@@ -58,7 +58,7 @@ ABSL_FLAG(std::string, tls_client_ca, "", "PEM file: clients have to show a cert
 ABSL_FLAG(int, tls_reload_seconds, 60, "How often the three files are looked at again, 1 to 86400.");
 ABSL_FLAG(
     std::string, tokens, "",
-    "File of bearer tokens, a line each: ROLE[,ROLE...] NAME TOKEN; roles are write, read, control, admin. Empty: "
+    "File of bearer tokens, a line each: ROLE[,ROLE...] NAME TOKEN; roles are write, read, control, work, admin. Empty: "
     "no token is asked for.");
 ABSL_FLAG(std::string, socket_mode, "600", "Permissions of unix sockets, octal.");
 ABSL_FLAG(double, retain_days, 0,
