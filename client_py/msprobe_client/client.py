@@ -37,6 +37,7 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
+from msprobe_client.jobs_client import Jobs
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -115,6 +116,7 @@ class Client:
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
+        self.jobs = Jobs(channel, self._result, self._items)
 
     def __enter__(self) -> Client:
         return self

@@ -42,6 +42,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "graph": [["target", "-o", "{scratch}/graphs"], ["target", "golden", "-o", "{scratch}/pair.vis.db"]],
     "control": [["target", "status"]],
     "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
+    "jobs": [["target"]],
     "delete": [["target", "--yes"]],
 }
 ON_DIRECTORIES: dict[str, list[list[str]]] = {
@@ -54,6 +55,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
+    "worker": [],  # it answers by its exit code: test_jobs.py
 }
 PAIRS = ("clean", "differing", "incomplete")
 
