@@ -189,7 +189,9 @@ def say(text: str) -> None:
 
 
 def _end_with_supervisor(process: WorkerProcess) -> None:
-    sys.stdin.buffer.read()
+    # Not by sys.stdin: a thread that waits in it makes Python abort at its end.
+    while os.read(0, 4096):
+        pass
     process.give_back()
     os._exit(1)
 
