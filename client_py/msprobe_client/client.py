@@ -45,6 +45,7 @@ from msprobe_client.errors import (
     ServerUnavailable,
 )
 from msprobe_client.export_writer import ExportWriter
+from msprobe_client.jobs_client import Jobs
 from msprobe_client.output.whole_file import whole_file
 from msprobe_client.proto import (
     analysis_pb2,
@@ -128,6 +129,7 @@ class Client:
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._report = report_pb2_grpc.ReportStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
+        self.jobs = Jobs(channel, self._result, self._items)
 
     def __enter__(self) -> Client:
         return self

@@ -281,6 +281,41 @@ def _leaves(name: str, value: FieldValue) -> Iterator[tuple[str, TensorStats]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """A job of the work queue. items = waiting + leased + done + failed + crashed, unless it was cancelled."""
+
+    job: int
+    run: str
+    kind: str
+    title: str
+    state: str  # open, sealed, finished or cancelled
+    created: datetime
+    ended: datetime | None
+    created_by: str
+    items: int
+    waiting: int
+    leased: int
+    done: int
+    failed: int
+    crashed: int
+    attempts_lost: int
+    options: bytes  # where this job alone was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class ItemResult:
+    item: int
+    order: int  # among the results of its job
+    name: str
+    outcome: str  # done, failed or crashed
+    result: bytes
+    message: str
+    worker: str
+    attempts: int
+    seconds: float  # that it ran
+
+
+@dataclass(frozen=True, slots=True)
 class ExportReport:
     directories: tuple[Path, ...]  # step{N}/rank{R}, in place
     files: int

@@ -30,6 +30,7 @@ from msprobe_client.output.extras import extra
 # Tasks handed out for each that can run: the next one is ready when one ends, and few wait.
 _AHEAD = 2
 _RETRIES = 3
+_CANCEL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 _HOST_AND_PORT = re.compile(r"(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]+)")
 
@@ -97,6 +98,18 @@ class RayEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._cleanup.close()
+
+    def keep_running(self, work: Callable[[Any], None], argument: Any, copies: int, **resources: Any) -> None:
+        """Runs work(argument) so many times at once, each again where its process or machine dies, until all return."""
+        remote = self._ray.remote(max_retries=-1, **resources)(work)
+        under_way = [remote.remote(argument) for _ in range(copies)]
+        try:
+            for reference in under_way:
+                self._get(reference)
+        finally:
+            for reference in under_way:
+                self._ray.cancel(reference)  # as Ctrl-C in it
+            self._ray.wait(under_way, num_returns=len(under_way), timeout=_CANCEL_SECONDS)
 
     def compare(
         self,

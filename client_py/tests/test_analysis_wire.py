@@ -1,15 +1,15 @@
-"""The wire of analysis grows by added fields only: every field, number and type there ever was, in a recorded list."""
+"""The wire of analysis and jobs grows by added fields only: every field, number and type there ever was, recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
 from google.protobuf import descriptor_pb2
 
-from msprobe_client.proto import analysis_pb2, check_pb2
-
-RECORDED = Path(__file__).with_name("analysis_wire.txt")
+from msprobe_client.proto import analysis_pb2, check_pb2, jobs_pb2
 
 
 def fields(prefix: str, message: descriptor_pb2.DescriptorProto) -> Iterator[str]:
@@ -28,9 +28,13 @@ def values(prefix: str, enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[st
     yield from (f"{prefix}{enum.name}.{value.name} = {value.number}" for value in enum.value)
 
 
-def test_nothing_of_the_wire_is_gone_or_changed() -> None:
+@pytest.mark.parametrize(
+    ("name", "modules"), [("analysis", (analysis_pb2, check_pb2)), ("jobs", (jobs_pb2,))], ids=["analysis", "jobs"]
+)
+def test_nothing_of_the_wire_is_gone_or_changed(name: str, modules: tuple[Any, ...]) -> None:
+    kept = Path(__file__).with_name(f"{name}_wire.txt")
     now: set[str] = set()
-    for module in (analysis_pb2, check_pb2):
+    for module in modules:
         file = descriptor_pb2.FileDescriptorProto()
         module.DESCRIPTOR.CopyToProto(file)
         now |= {line for message in file.message_type for line in fields("", message)}
@@ -40,6 +44,6 @@ def test_nothing_of_the_wire_is_gone_or_changed() -> None:
             for service in file.service
             for method in service.method
         }
-    recorded = set(RECORDED.read_text(encoding="utf-8").splitlines())
+    recorded = set(kept.read_text(encoding="utf-8").splitlines())
     assert not recorded - now, "taken away or changed; old clients and servers would misread each other"
-    assert not now - recorded, f"new: add these lines to {RECORDED.name}"
+    assert not now - recorded, f"new: add these lines to {kept.name}"

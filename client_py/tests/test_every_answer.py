@@ -48,6 +48,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "trend-database": [["target", "-o", "{scratch}/trends"], ["target", "--micro-steps", "-o", "{scratch}/a.trend.db"]],
     "control": [["target", "status"]],
     "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
+    "jobs": [["target"]],
     "delete": [["target", "--yes"]],
 }
 ON_DIRECTORIES: dict[str, list[list[str]]] = {
@@ -62,6 +63,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "trend-database": [["{target}", "-o", "{scratch}/trends"]],
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
+    "worker": [],  # it answers by its exit code: test_jobs.py
 }
 PAIRS = ("clean", "differing", "incomplete")
 

@@ -5,7 +5,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames = {"write", "read", "control", "admin"};
+constexpr std::array<std::string_view, 5> kNames = {"write", "read", "control", "work", "admin"};
 
 constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Ingest/Stream", Role::kWrite},
@@ -33,6 +33,16 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Control/PinRun", Role::kControl},
     {"/msprobe.v1.Control/Backup", Role::kAdmin},
     {"/msprobe.v1.Control/ControlRun", Role::kControl},
+    {"/msprobe.v1.Jobs/CreateJob", Role::kWrite},
+    {"/msprobe.v1.Jobs/AddItems", Role::kWrite},
+    {"/msprobe.v1.Jobs/ListJobs", Role::kRead},
+    {"/msprobe.v1.Jobs/ReadResults", Role::kRead},
+    {"/msprobe.v1.Jobs/CancelJob", Role::kWrite},
+    {"/msprobe.v1.Jobs/DeleteJob", Role::kWrite},
+    {"/msprobe.v1.Jobs/Lease", Role::kWork},
+    {"/msprobe.v1.Jobs/Heartbeat", Role::kWork},
+    {"/msprobe.v1.Jobs/Finish", Role::kWork},
+    {"/msprobe.v1.Jobs/Return", Role::kWork},
     // The servers of a cluster show each other a token with the role admin; the role read is enough to read.
     {"/msprobe.shards.Shards/FindRun", Role::kRead},
     {"/msprobe.shards.Shards/PlaceRun", Role::kAdmin},

@@ -12,6 +12,7 @@ enum class Role : uint8_t {
   kWrite,    // stream records in, import
   kRead,     // ask every question, export
   kControl,  // change what is captured, and what is kept and for how long
+  kWork,     // lease items of jobs, and give their results
   kAdmin,    // delete, drain, back up, restore
 };
 

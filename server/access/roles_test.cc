@@ -10,6 +10,7 @@
 #include "msprobe/v1/analysis.pb.h"
 #include "msprobe/v1/control.pb.h"
 #include "msprobe/v1/ingest.pb.h"
+#include "msprobe/v1/jobs.pb.h"
 #include "msprobe/v1/query.pb.h"
 #include "msprobe/v1/report.pb.h"
 #include "server/shards/shards.pb.h"
@@ -24,6 +25,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
   v1::Hello().GetDescriptor();
   v1::RunSummary().GetDescriptor();
   v1::ReportRequest().GetDescriptor();
+  v1::Job().GetDescriptor();
   shards::FindRunRequest().GetDescriptor();
   int methods = 0;
   std::vector<std::string> names = {"server/shards/shards.proto"};
@@ -53,7 +55,7 @@ TEST(RolesTest, WhatIsNotInTheTableIsNobodys) {
 }
 
 TEST(RolesTest, NamesComeBack) {
-  for (const char* name : {"write", "read", "control", "admin"}) EXPECT_EQ(RoleName(*RoleOfName(name)), name);
+  for (const char* name : {"write", "read", "control", "work", "admin"}) EXPECT_EQ(RoleName(*RoleOfName(name)), name);
   EXPECT_FALSE(RoleOfName("root").has_value());
 }
 

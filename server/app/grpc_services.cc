@@ -66,6 +66,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
   };
   control_ = std::make_unique<ControlService>(std::move(info), parts.drain, store_, Cat(options.data_dir, "/backups"),
                                               run_control_.get(), std::move(bearer), peers_.get());
+  jobs_ = std::make_unique<JobsService>(parts.jobs, activity_);
 }
 
 void GrpcServices::Register(grpc::ServerBuilder& builder) {
@@ -74,6 +75,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(analysis_.get());
   builder.RegisterService(report_.get());
   builder.RegisterService(control_.get());
+  builder.RegisterService(jobs_.get());
   if (shards_ != nullptr) builder.RegisterService(shards_.get());
 }
 

@@ -15,6 +15,8 @@
 #include "server/ingest/session/sessions.h"
 #include "server/ingest/stream/ingest_service.h"
 #include "server/ingest/stream/throttle.h"
+#include "server/jobs/job_queue.h"
+#include "server/jobs/jobs_service.h"
 #include "server/metrics/metrics.h"
 #include "server/query/activity.h"
 #include "server/query/analysis_service.h"
@@ -31,6 +33,7 @@ namespace msprobe::server {
 struct ServiceParts {
   Store* store = nullptr;
   Sessions* sessions = nullptr;
+  JobQueue* jobs = nullptr;
   Metrics* metrics = nullptr;
   Activity* activity = nullptr;
   Tokens* tokens = nullptr;  // null: no token is needed
@@ -75,6 +78,7 @@ class GrpcServices {
   std::unique_ptr<ReportService> report_;
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
+  std::unique_ptr<JobsService> jobs_;
 };
 
 }  // namespace msprobe::server

@@ -56,10 +56,10 @@ ABSL_FLAG(std::string, tls_cert, "", "PEM file with the server's certificate cha
 ABSL_FLAG(std::string, tls_key, "", "PEM file with its private key.");
 ABSL_FLAG(std::string, tls_client_ca, "", "PEM file: clients have to show a certificate signed by one of these.");
 ABSL_FLAG(int, tls_reload_seconds, 60, "How often the three files are looked at again, 1 to 86400.");
-ABSL_FLAG(
-    std::string, tokens, "",
-    "File of bearer tokens, a line each: ROLE[,ROLE...] NAME TOKEN; roles are write, read, control, admin. Empty: "
-    "no token is asked for.");
+ABSL_FLAG(std::string, tokens, "",
+          "File of bearer tokens, a line each: ROLE[,ROLE...] NAME TOKEN; roles are write, read, control, work, admin. "
+          "Empty: "
+          "no token is asked for.");
 ABSL_FLAG(std::string, socket_mode, "600", "Permissions of unix sockets, octal.");
 ABSL_FLAG(double, retain_days, 0,
           "Remove runs whose latest session began longer ago. 0: no limit. Pinned and open runs are never removed.");

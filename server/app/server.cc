@@ -85,6 +85,8 @@ absl::Status Server::OpenStore() {
         options_.data_dir, closed);
   }
   tiler_ = std::make_unique<Tiler>(store_.get());
+  jobs_ = std::make_unique<JobQueue>(store_.get(), &metrics_);
+  if (absl::Status status = jobs_->Load(); !status.ok()) return status;
   store_meters_ = std::make_unique<StoreMeters>(&store_->database(), tiler_.get(), &metrics_);
   RemoveLeftBackups(Cat(options_.data_dir, "/backups"));
   retention_ = std::make_unique<Retention>(store_.get(), &metrics_, options_.retention);
@@ -130,6 +132,7 @@ absl::Status Server::OpenSessions() {
 absl::Status Server::Listen() {
   services_ = std::make_unique<GrpcServices>(options_, ServiceParts{.store = store_.get(),
                                                                     .sessions = sessions_.get(),
+                                                                    .jobs = jobs_.get(),
                                                                     .metrics = &metrics_,
                                                                     .activity = &activity_,
                                                                     .tokens = tokens_.get(),
@@ -184,6 +187,7 @@ bool Server::Tick() {
   const absl::Time now = absl::Now();
   store_->database().Tend();
   sessions_->Tick();
+  jobs_->Tick();
   services_->Tick(now);
   store_meters_->Publish();
   metrics_.Set(Metric::kExportsWaiting, static_cast<double>(monitors_->waiting()));
@@ -220,6 +224,7 @@ void Server::Stop() {
     LogInfo("shutting down");
     if (!options_.embedded.advertise.empty()) RemoveAdvertisement(options_.embedded.advertise);
     port_->StopServing();
+    jobs_->Stop();
     sessions_->Drain();
     if (!services_->EndStreams(kStreamsEnd)) LogWarning("some streams did not end and are cut");
     if (!monitors_->AwaitDone(kExportsEnd)) {

@@ -19,6 +19,7 @@
 #include "server/app/server_options.h"
 #include "server/app/store_meters.h"
 #include "server/ingest/session/sessions.h"
+#include "server/jobs/job_queue.h"
 #include "server/maintenance/retention.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/dump_room.h"
@@ -84,6 +85,7 @@ class Server {
   std::unique_ptr<Tokens> tokens_;  // null: no token is needed
   std::unique_ptr<Store> store_;
   std::unique_ptr<Tiler> tiler_;
+  std::unique_ptr<JobQueue> jobs_;
   std::unique_ptr<Retention> retention_;
   std::unique_ptr<DumpRoom> dump_room_;  // null: nothing is exported
   std::unique_ptr<StoreMeters> store_meters_;

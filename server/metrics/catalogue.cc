@@ -154,6 +154,16 @@ constexpr std::array kRows = std::to_array<MetricRow>({
     {Metric::kConnectionsCut, "msprobe_http_connections_cut_total", MetricType::kCounter, "connections", "port,reason",
      "Connections to the ports web and metrics that were closed before their time; reason is deadline (the request or "
      "the client took too long) or crowded (others wanted their place)."},
+    {Metric::kJobItems, "msprobe_job_items", MetricType::kGauge, "items", "state",
+     "Items of jobs without a result: waiting for a worker, or leased to one."},
+    {Metric::kJobResults, "msprobe_job_results_total", MetricType::kCounter, "items", "result",
+     "Items that are through; result is done, failed (its function refused) or crashed (its workers died)."},
+    {Metric::kJobItemSeconds, "msprobe_job_item_seconds", MetricType::kHistogram, "seconds", "",
+     "How long done and failed items ran, by their workers' clocks."},
+    {Metric::kJobResultsRefused, "msprobe_job_results_refused_total", MetricType::kCounter, "items", "",
+     "Results that came too late: the lease had expired, another worker had given one, or the job was cancelled."},
+    {Metric::kJobLeasesExpired, "msprobe_job_leases_expired_total", MetricType::kCounter, "leases", "",
+     "Leases whose worker was not heard of in time, or ran an item too long."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 

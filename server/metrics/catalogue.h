@@ -78,6 +78,11 @@ enum class Metric : uint8_t {
   kWebUnderWay,
   kScrapeSeconds,
   kConnectionsCut,
+  kJobItems,
+  kJobResults,
+  kJobItemSeconds,
+  kJobResultsRefused,
+  kJobLeasesExpired,
   kCount,
 };
 

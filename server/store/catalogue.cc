@@ -167,6 +167,17 @@ absl::StatusOr<storage::SessionRow> Catalogue::SessionOfEpoch(uint32_t run, uint
   return **row;
 }
 
+absl::StatusOr<uint32_t> Catalogue::TakeJobNumber() {
+  absl::MutexLock registry(&registry_mutex_);
+  storage::ServerRow server = server_;
+  server.set_jobs(server.jobs() + 1);
+  ChangeSet changes;
+  changes.PutMeta(ServerKey(), server);
+  if (absl::Status status = database_->Write(changes); !status.ok()) return status;
+  server_ = server;
+  return server_.jobs();
+}
+
 absl::Status Catalogue::SetPinned(const std::string& name, bool pinned) {
   absl::MutexLock registry(&registry_mutex_);
   auto run = FindRun(name);

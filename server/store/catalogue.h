@@ -47,6 +47,9 @@ class Catalogue {
   absl::StatusOr<std::vector<storage::SessionRow>> Sessions(std::optional<uint32_t> run = std::nullopt) const;
   absl::StatusOr<storage::SessionRow> SessionOfEpoch(uint32_t run, uint32_t epoch) const;
 
+  // A number that no job of this store has had.
+  absl::StatusOr<uint32_t> TakeJobNumber();
+
   // NotFound as FindRun.
   absl::Status SetPinned(const std::string& name, bool pinned);
   // Keeps what was asked of the run's processes, the latest hundred. NotFound as FindRun.

@@ -16,6 +16,7 @@ absl::StatusOr<Maintenance::Deleted> Maintenance::DeleteRun(const std::string& n
   absl::MutexLock deletion(&payloads_->deletion_mutex());
   absl::MutexLock registry(&catalogue_->registry_mutex());
   absl::ReaderMutexLock tiling(&steps_->tiling_mutex());
+  absl::MutexLock jobs(&job_rows_->mutex());
   auto run = catalogue_->FindRun(name);
   if (!run.ok()) return run.status();
   auto sessions = catalogue_->Sessions(run->number());
@@ -28,6 +29,7 @@ absl::StatusOr<Maintenance::Deleted> Maintenance::DeleteRun(const std::string& n
   auto payload_bytes = payloads_->AddRunDeletion(run->number(), *sessions, changes);
   if (!payload_bytes.ok()) return payload_bytes.status();
   definitions_->AddRunDeletion(run->number(), changes);
+  JobRows::AddRunDeletion(run->number(), changes);
   if (absl::Status status = database_->Write(changes); !status.ok()) return status;
   ++runs_deleted_;
   if (database_->options().on_run_deleted) database_->options().on_run_deleted(name);

@@ -11,6 +11,7 @@
 #include "server/store/catalogue.h"
 #include "server/store/database.h"
 #include "server/store/definitions.h"
+#include "server/store/job_rows.h"
 #include "server/store/payloads.h"
 #include "server/store/steps.h"
 
@@ -23,8 +24,13 @@ class Maintenance {
  public:
   // All are borrowed.
   Maintenance(Database* database, Catalogue* catalogue, const Definitions* definitions, Steps* steps,
-              const Payloads* payloads)
-      : database_(database), catalogue_(catalogue), definitions_(definitions), steps_(steps), payloads_(payloads) {}
+              const Payloads* payloads, JobRows* job_rows)
+      : database_(database),
+        catalogue_(catalogue),
+        definitions_(definitions),
+        steps_(steps),
+        payloads_(payloads),
+        job_rows_(job_rows) {}
 
   struct Deleted {
     uint64_t row_bytes = 0;
@@ -51,6 +57,7 @@ class Maintenance {
   const Definitions* const definitions_;
   Steps* const steps_;
   const Payloads* const payloads_;
+  JobRows* const job_rows_;
   // Held by whoever deletes segments, and by a checkpoint, which needs all of them. Taken before Rocks::chunk_mutex.
   mutable absl::Mutex collection_mutex_;
   std::atomic<uint64_t> runs_deleted_ = 0;

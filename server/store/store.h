@@ -8,6 +8,7 @@
 #include "server/store/catalogue.h"
 #include "server/store/database.h"
 #include "server/store/definitions.h"
+#include "server/store/job_rows.h"
 #include "server/store/maintenance.h"
 #include "server/store/payloads.h"
 #include "server/store/steps.h"
@@ -21,6 +22,7 @@ namespace msprobe::server {
 //   definitions()  structures and stacks
 //   steps()        steps and their blocks
 //   payloads()     tensors' contents
+//   job_rows()     the work queue's rows
 //   maintenance()  what is done with the whole: deleting runs, getting disk space back, checkpoints
 //   database()     keys and bytes: one atomic write for changes of any of the parts, durability, the disk
 //
@@ -28,7 +30,8 @@ namespace msprobe::server {
 // outside server/store includes RocksDB.
 //
 // Threads: every method from any thread.
-// Locks are taken in this order: Payloads::deletion_mutex, Catalogue::registry_mutex, Steps::tiling_mutex.
+// Locks are taken in this order: Payloads::deletion_mutex, Catalogue::registry_mutex, Steps::tiling_mutex,
+// JobRows::mutex.
 class Store {
  public:
   // Errors as Database::Open and Catalogue::Load.
@@ -44,6 +47,7 @@ class Store {
   Steps& steps() { return steps_; }
   const Steps& steps() const { return steps_; }
   const Payloads& payloads() const { return payloads_; }
+  JobRows& job_rows() { return job_rows_; }
   Maintenance& maintenance() { return maintenance_; }
   const Maintenance& maintenance() const { return maintenance_; }
 
@@ -56,8 +60,9 @@ class Store {
   Catalogue catalogue_{database_.get()};
   Definitions definitions_{database_.get()};
   Payloads payloads_{database_.get()};
+  JobRows job_rows_{database_.get()};
   Steps steps_{database_.get(), &catalogue_, &definitions_, &payloads_};
-  Maintenance maintenance_{database_.get(), &catalogue_, &definitions_, &steps_, &payloads_};
+  Maintenance maintenance_{database_.get(), &catalogue_, &definitions_, &steps_, &payloads_, &job_rows_};
 };
 
 }  // namespace msprobe::server

@@ -14,6 +14,7 @@ import tempfile
 import pytest
 from harness import spread
 from harness.processes import REPOSITORY, environment, external_server, free_port, run
+from msprobe_client import Client
 from msprobe_client.commands import COMMANDS, application
 from typer.testing import CliRunner
 
@@ -33,8 +34,8 @@ ENDS = {
 MAX_TIMES = 15
 MAX_TIMES_OF_SUBCOMMAND = 30
 PAIRS = 10
-SUBCOMMANDS = [name for _, name in COMMANDS if name != "server"]
-SERVER_COMMANDS = ("info", "pin", "unpin", "backup", "restore")
+GROUPS = {"server": ("info", "pin", "unpin", "backup", "restore"), "jobs": ("list", "results", "cancel", "delete")}
+SUBCOMMANDS = [name for _, name in COMMANDS if name not in GROUPS]
 
 
 def examples_in(said):
@@ -115,6 +116,8 @@ def world(tmp_path_factory, client):
     with external_server(socket, folder / "data", folder / "server.log"):
         for dump, name in (("dump_a", "tuesday"), ("dump_b", "monday")):
             run([client, "--server", address, "import", folder / dump, "--run", name])
+        with Client(address) as connection:
+            connection.jobs.add(connection.jobs.create("tuesday", "export"), [])
         yield folder, address
 
 
@@ -146,10 +149,11 @@ def expected(line):
 def test_examples_of_the_client_run_as_they_stand(world, client):
     """In the order of --help: what one writes, a later one reads."""
     lines = [line for line in examples_of_client() if not line.startswith("export ")]
+    for group, names in GROUPS.items():
+        for name in names:
+            lines += examples_of_client(group, name)
     for name in SUBCOMMANDS:
         lines += examples_of_client(name)
-    for name in SERVER_COMMANDS:
-        lines += examples_of_client("server", name)
     assert len(lines) > 30
     failures = []
     for line in lines:

@@ -43,6 +43,8 @@ COMMANDS = (
     ("find", "find"),
     ("control", "control"),
     ("delete", "delete"),
+    ("worker", "worker"),
+    ("jobs", "jobs"),
     ("server", "server"),
     ("recover", "recover"),
     ("doctor", "doctor"),

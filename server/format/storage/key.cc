@@ -16,6 +16,14 @@ std::string Space(MetaSpace space) { return std::string(1, static_cast<char>(spa
 
 std::string CodeName(uint32_t code) { return RankName(RankOfCode(code)); }
 
+std::string_view JobSpaceName(char space) {
+  constexpr std::string_view kNames[] = {"job",          "job_progress", "job_item",     "job_lease",
+                                         "job_returned", "job_result",   "job_result_of"};
+  return kNames[space - static_cast<char>(MetaSpace::kJob)];
+}
+
+std::string JobName(std::string_view rest) { return Cat(" run=", ReadU32(rest, 0), " job=", ReadU32(rest, 4)); }
+
 }  // namespace
 
 void AppendU32(std::string& out, uint32_t value) {
@@ -194,6 +202,32 @@ std::string TileSetKey(uint32_t run, uint32_t rank, uint32_t epoch, uint32_t set
   return key;
 }
 
+std::string JobKey(MetaSpace space, uint32_t run, uint32_t job) { return MetaPrefix(space, run, job); }
+
+std::string JobPartKey(MetaSpace space, uint32_t run, uint32_t job, uint32_t part) {
+  std::string key = JobKey(space, run, job);
+  AppendU32(key, part);
+  return key;
+}
+
+std::string JobLeaseKey(uint32_t run, uint32_t job, uint64_t lease) {
+  std::string key = JobKey(MetaSpace::kJobLease, run, job);
+  AppendU64(key, lease);
+  return key;
+}
+
+std::string JobResultPlace::Encode() const {
+  std::string value;
+  AppendU32(value, order);
+  AppendU64(value, lease);
+  return value;
+}
+
+absl::StatusOr<JobResultPlace> JobResultPlace::Decode(std::string_view value) {
+  if (value.size() != 12) return absl::DataLossError(Cat("the place of a result has ", value.size(), " bytes, not 12"));
+  return JobResultPlace{ReadU32(value, 0), ReadU64(value, 4)};
+}
+
 std::string PrefixEnd(std::string_view prefix) {
   std::string end(prefix);
   while (!end.empty() && static_cast<uint8_t>(end.back()) == 0xff) end.pop_back();
@@ -261,6 +295,17 @@ std::string MetaKeyToString(std::string_view key) {
                  : unknown();
     case MetaSpace::kEpoch:
       return rest.size() == 8 ? Cat("epoch run=", ReadU32(rest, 0), " epoch=", ReadU32(rest, 4)) : unknown();
+    case MetaSpace::kJob:
+    case MetaSpace::kJobProgress:
+      return rest.size() == 8 ? Cat(JobSpaceName(key[0]), JobName(rest)) : unknown();
+    case MetaSpace::kJobItem:
+    case MetaSpace::kJobReturned:
+    case MetaSpace::kJobResultOf:
+      return rest.size() == 12 ? Cat(JobSpaceName(key[0]), JobName(rest), " item=", ReadU32(rest, 8)) : unknown();
+    case MetaSpace::kJobResult:
+      return rest.size() == 12 ? Cat(JobSpaceName(key[0]), JobName(rest), " order=", ReadU32(rest, 8)) : unknown();
+    case MetaSpace::kJobLease:
+      return rest.size() == 16 ? Cat(JobSpaceName(key[0]), JobName(rest), " lease=", Hex(rest.substr(8))) : unknown();
     case MetaSpace::kFault: {
       if (rest.size() != 20) return unknown();
       StepKey step{ReadU32(rest, 0), ReadU32(rest, 4), ReadU32(rest, 8), ReadU32(rest, 12)};

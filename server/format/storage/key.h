@@ -80,21 +80,28 @@ struct ChunkKey {
 
 // The key spaces of column family "meta". A key begins with the byte of its space.
 enum class MetaSpace : uint8_t {
-  kServer = 1,      // -> ServerRow
-  kRunByName = 2,   // name -> number, u32
-  kRun = 3,         // run -> RunRow
-  kSession = 4,     // session id -> SessionRow
-  kDefinition = 5,  // run | id u64 -> 'T' structure or 'K' stack, bytes as sent
-  kStep = 6,        // run | rank | step | epoch -> StepRow
-  kPayload = 7,     // hash -> PayloadRow
-  kPending = 8,     // session id | hash -> PendingRow
-  kReference = 9,   // run | hash -> ReferenceRow
-  kReferrer = 10,   // hash | run -> empty
-  kFault = 11,      // run | rank | step | epoch | n -> Marker.Fault
-  kEpoch = 12,      // run | epoch -> session id, bare
-  kUntiled = 13,    // run | rank | step | epoch -> empty: a finished step whose rows are to become tiles
-  kTiled = 14,      // run | rank | step | epoch -> TiledRow
-  kTileSet = 15,    // run | rank | epoch | set -> TileSetRow
+  kServer = 1,        // -> ServerRow
+  kRunByName = 2,     // name -> number, u32
+  kRun = 3,           // run -> RunRow
+  kSession = 4,       // session id -> SessionRow
+  kDefinition = 5,    // run | id u64 -> 'T' structure or 'K' stack, bytes as sent
+  kStep = 6,          // run | rank | step | epoch -> StepRow
+  kPayload = 7,       // hash -> PayloadRow
+  kPending = 8,       // session id | hash -> PendingRow
+  kReference = 9,     // run | hash -> ReferenceRow
+  kReferrer = 10,     // hash | run -> empty
+  kFault = 11,        // run | rank | step | epoch | n -> Marker.Fault
+  kEpoch = 12,        // run | epoch -> session id, bare
+  kUntiled = 13,      // run | rank | step | epoch -> empty: a finished step whose rows are to become tiles
+  kTiled = 14,        // run | rank | step | epoch -> TiledRow
+  kTileSet = 15,      // run | rank | epoch | set -> TileSetRow
+  kJob = 16,          // run | job -> JobRow
+  kJobProgress = 17,  // run | job -> JobProgressRow
+  kJobItem = 18,      // run | job | item -> msprobe.v1.JobItem
+  kJobLease = 19,     // run | job | lease u64 -> JobLeaseRow
+  kJobReturned = 20,  // run | job | item -> JobReturnedRow
+  kJobResult = 21,    // run | job | order -> msprobe.v1.ItemResult
+  kJobResultOf = 22,  // run | job | item -> order, u32, and lease, u64
 };
 
 // One step of one rank, in the view of one session.
@@ -123,6 +130,21 @@ std::string ReferrerKey(std::string_view hash, uint32_t run);
 std::string FaultKey(const StepKey& step, uint32_t n);
 std::string EpochKey(uint32_t run, uint32_t epoch);
 std::string TileSetKey(uint32_t run, uint32_t rank, uint32_t epoch, uint32_t set);
+// A key of kJob or kJobProgress, and the prefix of all keys of the job in one of the spaces after them.
+std::string JobKey(MetaSpace space, uint32_t run, uint32_t job);
+// A key of the spaces that count: items, or results in their order.
+std::string JobPartKey(MetaSpace space, uint32_t run, uint32_t job, uint32_t part);
+std::string JobLeaseKey(uint32_t run, uint32_t job, uint64_t lease);
+
+// The value in kJobResultOf.
+struct JobResultPlace {
+  uint32_t order = 0;  // of the item's result
+  uint64_t lease = 0;  // that gave it; 0: the server itself
+
+  std::string Encode() const;
+  static absl::StatusOr<JobResultPlace> Decode(std::string_view value);
+  friend bool operator==(const JobResultPlace&, const JobResultPlace&) = default;
+};
 
 // Prefixes for iteration.
 std::string MetaPrefix(MetaSpace space);

@@ -84,13 +84,30 @@ TEST(MetaKeys, ReferenceBytesAndWords) {
            {ReferrerKey(kHash, 1), "0a" + hash_hex + "00000001", "referrer hash=" + hash_hex + " run=1"},
            {FaultKey({1, 2, 3, 4}, 5), "0b0000000100000002000000030000000400000005",
             "fault run=1 rank=rank2 step=3 epoch=4 n=5"},
-           {EpochKey(1, 2), "0c0000000100000002", "epoch run=1 epoch=2"}}) {
+           {EpochKey(1, 2), "0c0000000100000002", "epoch run=1 epoch=2"},
+           {JobKey(MetaSpace::kJob, 1, 2), "100000000100000002", "job run=1 job=2"},
+           {JobKey(MetaSpace::kJobProgress, 1, 2), "110000000100000002", "job_progress run=1 job=2"},
+           {JobPartKey(MetaSpace::kJobItem, 1, 2, 3), "12000000010000000200000003", "job_item run=1 job=2 item=3"},
+           {JobLeaseKey(1, 2, 0xab), "13000000010000000200000000000000ab",
+            "job_lease run=1 job=2 lease=00000000000000ab"},
+           {JobPartKey(MetaSpace::kJobReturned, 1, 2, 3), "14000000010000000200000003",
+            "job_returned run=1 job=2 item=3"},
+           {JobPartKey(MetaSpace::kJobResult, 1, 2, 3), "15000000010000000200000003", "job_result run=1 job=2 order=3"},
+           {JobPartKey(MetaSpace::kJobResultOf, 1, 2, 3), "16000000010000000200000003",
+            "job_result_of run=1 job=2 item=3"}}) {
     EXPECT_EQ(Hex(c.key), c.hex);
     EXPECT_EQ(MetaKeyToString(c.key), c.words);
   }
   EXPECT_EQ(MetaKeyToString("\x7fxy"), "unknown 7f7879");
   EXPECT_EQ(MetaKeyToString(""), "unknown ");
   EXPECT_EQ(MetaKeyToString("\x04short"), "unknown 0473686f7274");
+}
+
+TEST(JobResultPlace, ReferenceBytes) {
+  const JobResultPlace place{5, 0x1122334455667788};
+  EXPECT_EQ(Hex(place.Encode()), "000000051122334455667788");
+  EXPECT_EQ(*JobResultPlace::Decode(place.Encode()), place);
+  EXPECT_EQ(JobResultPlace::Decode("abc").status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST(Keys, WrongLengthIsDataLossAndShowsTheBytes) {
