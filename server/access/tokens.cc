@@ -18,9 +18,10 @@ constexpr size_t kShortestToken = 16;
 constexpr size_t kLongestToken = 4096;
 
 absl::Status Bad(const std::string& path, int line, std::string_view why) {
-  return absl::InvalidArgumentError(Cat("--tokens=", path, ", line ", line, ": ", why,
-                                        "; a line is ROLE[,ROLE...] NAME TOKEN with the roles write, read, control, work "
-                                        "and admin, and a token of 16 to 4096 bytes without spaces"));
+  return absl::InvalidArgumentError(
+      Cat("--tokens=", path, ", line ", line, ": ", why,
+          "; a line is ROLE[,ROLE...] NAME TOKEN with the roles write, read, control, work "
+          "and admin, and a token of 16 to 4096 bytes without spaces"));
 }
 
 }  // namespace

@@ -21,9 +21,9 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxOpen = 1000;                        // modules
-constexpr size_t kMaxBoxes = 1500, kMaxLines = 3000;     // of one answer
-constexpr size_t kFewAtFirst = 8, kManyAtFirst = 60;     // boxes that a graph begins with, if it can
+constexpr size_t kMaxOpen = 1000;                     // modules
+constexpr size_t kMaxBoxes = 1500, kMaxLines = 3000;  // of one answer
+constexpr size_t kFewAtFirst = 8, kManyAtFirst = 60;  // boxes that a graph begins with, if it can
 constexpr size_t kMostAtFirst = 1000;
 constexpr float kOverviewWide = 48, kOverviewHigh = 160;  // cells of the small picture at most
 constexpr uint32_t kMaxFound = 200;
@@ -56,8 +56,7 @@ absl::StatusOr<std::set<int32_t>> OpenOf(const WebQuery& query, const ModelGraph
   const std::string text = query.Text("open");
   for (const absl::string_view each : absl::StrSplit(text, '.', absl::SkipEmpty())) {
     uint32_t number = 0;
-    if (!absl::SimpleAtoi(each, &number) ||
-        number >= model.graph().nodes().size()) {
+    if (!absl::SimpleAtoi(each, &number) || number >= model.graph().nodes().size()) {
       return absl::InvalidArgumentError(Cat("open=", StdView(each), " is no number of a call of this graph, which has ",
                                             model.graph().nodes().size()));
     }
@@ -105,7 +104,8 @@ void WriteOverview(JsonWriter& json, const ModelGraph& model, const GraphPicture
   for (const GraphPicture::Box& box : picture.boxes()) {
     if (box.open) continue;
     const char mark = static_cast<char>(1 + static_cast<int>(model.MarkOf(box.node)));
-    const auto right = static_cast<size_t>((box.x + box.wide) / cell), below = static_cast<size_t>((box.y + box.high) / cell);
+    const auto right = static_cast<size_t>((box.x + box.wide) / cell),
+               below = static_cast<size_t>((box.y + box.high) / cell);
     for (auto y = static_cast<size_t>(box.y / cell); y <= std::min(below, high - 1); ++y) {
       for (auto x = static_cast<size_t>(box.x / cell); x <= std::min(right, wide - 1); ++x) {
         char& at = cells[y * wide + x];
@@ -195,9 +195,7 @@ void WriteBoxes(JsonWriter& json, const ModelGraph& model, const GraphPicture& p
 
 void WriteLines(JsonWriter& json, const ModelGraph& model, const GraphPicture& picture,
                 const GraphPicture::Window& window) {
-  const auto on_path = [&](uint32_t i) {
-    return model.OnPath(picture.lines()[i].from, picture.lines()[i].to);
-  };
+  const auto on_path = [&](uint32_t i) { return model.OnPath(picture.lines()[i].from, picture.lines()[i].to); };
   std::vector<uint32_t> shown = picture.LinesIn(window);
   Thin(shown, kMaxLines, on_path);
   json.Name("lines");
@@ -288,10 +286,10 @@ absl::StatusOr<GraphPicture::Window> WindowOf(const WebQuery& query) {
 // its boxes and lines that a window (x, y, wide, high) shows, with the modules `open` (numbers, joined by dots) open.
 //   - Without `open` and `show`, the graph begins with the way to where the trouble began.
 //   - `show`, the name of a call: the modules around it are open, too, and the window lies around it.
-// {"place": [step, rank] of the side, "step", "steps", "first_step", "last_step", "micro_steps", "step_before", "step_after", "nodes", "compared",
-// "data_edges", "first": node or -1, "first_name", "blame", "culprit", "verdicts": names, "range": [1st, 99th percentile
-// of the statistic's magnitudes] or null, "open": [nodes], "size": [wide, high], "window": [x, y, wide, high], "shown":
-// node or -1,
+// {"place": [step, rank] of the side, "step", "steps", "first_step", "last_step", "micro_steps", "step_before",
+// "step_after", "nodes", "compared", "data_edges", "first": node or -1, "first_name", "blame", "culprit", "verdicts":
+// names, "range": [1st, 99th percentile of the statistic's magnitudes] or null, "open": [nodes], "size": [wide, high],
+// "window": [x, y, wide, high], "shown": node or -1,
 //  "boxes": [[node, x, y, wide, high, open, name, tensor, has a record, kind, parent, calls inside, level, worst level
 //  inside, verdict, worst verdict inside, partner, value], ...], "left_out": boxes,
 //  "lines": [[from, to, by data, on the path of the trouble, x, y, x, y, ...], ...],
@@ -301,8 +299,7 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   auto golden_side = IsGoldenSide(query);
   auto statistic = query.Statistic();
   auto window = WindowOf(query);
-  for (const absl::Status& status :
-       {question.status(), golden_side.status(), statistic.status(), window.status()}) {
+  for (const absl::Status& status : {question.status(), golden_side.status(), statistic.status(), window.status()}) {
     if (!status.ok()) return status;
   }
   auto graphs = context.graphs->Find(context.analysis, *question, context.cancelled);

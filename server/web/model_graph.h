@@ -1,9 +1,9 @@
 #pragma once
 
 #include <array>
-#include <memory>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -97,10 +97,10 @@ class ModelGraph {
   TextArena arena_;
   std::optional<StepGraph> graph_;
   std::optional<CallEdges> edges_;
-  std::vector<Facts> facts_;                            // by node
-  std::vector<uint32_t> ended_;                         // by node: its place in StepGraph::order()
+  std::vector<Facts> facts_;                              // by node
+  std::vector<uint32_t> ended_;                           // by node: its place in StepGraph::order()
   std::vector<std::array<float, kStatisticsOf>> values_;  // by node
-  std::vector<uint16_t> known_;                         // by node: bits, which of the values were captured
+  std::vector<uint16_t> known_;                           // by node: bits, which of the values were captured
   std::vector<std::string> tensors_;
   int32_t first_ = -1;
   bool compared_ = false;

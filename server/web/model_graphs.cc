@@ -152,8 +152,8 @@ class Found {
     DivergenceOptions options;
     options.comparison.content.threads = context.threads;
     options.comparison.content.cancelled = cancelled;
-    auto beside = std::async(std::launch::async,
-                             [&] { return FindFirstDivergence(*steps.target, *steps.golden, options); });
+    auto beside =
+        std::async(std::launch::async, [&] { return FindFirstDivergence(*steps.target, *steps.golden, options); });
     auto comparison = CompareStep(*steps.target, *steps.golden, options.comparison);
     auto divergence = beside.get();
     if (!comparison.ok()) return comparison.status();

@@ -24,7 +24,7 @@ namespace msprobe::server {
 struct StepGraphs {
   explicit StepGraphs(ModelGraph graph) : target(std::move(graph)) {}
 
-  uint32_t step = 0;    // of the target
+  uint32_t step = 0;   // of the target
   uint32_t steps = 0;  // that the rank has, or both sides have
   uint32_t first_step = 0, last_step = 0;
   std::optional<uint32_t> step_before, step_after;
@@ -51,9 +51,9 @@ class ModelGraphs {
 
   struct Question {
     std::string run;
-    std::string golden;                    // empty: the run alone
-    std::pair<int, uint32_t> rank;         // as in StepTables::Place
-    std::optional<uint32_t> step;          // nothing: the first with NaN or infinity, else the first
+    std::string golden;             // empty: the run alone
+    std::pair<int, uint32_t> rank;  // as in StepTables::Place
+    std::optional<uint32_t> step;   // nothing: the first with NaN or infinity, else the first
     auto Key() const { return std::tie(run, golden, rank, step); }
   };
 

@@ -1,5 +1,5 @@
-// For tests and benches: writes a data directory with two runs of one step of many calls in nested modules, a transformer
-// as captured at level mix. From one call on, the values of the run "nested" differ from those of "golden".
+// For tests and benches: writes a data directory with two runs of one step of many calls in nested modules, a
+// transformer as captured at level mix. From one call on, the values of the run "nested" differ from those of "golden".
 //
 //   nested_store DIRECTORY LAYERS CALLS
 //

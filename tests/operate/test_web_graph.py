@@ -1,4 +1,4 @@
-"""The graph of the model on the server's page, in a real browser: seen, searched, opened, and used by keyboard alone."""
+"""The graph of the model on the server's page, in a real browser: seen, searched, opened, and used by keyboard."""
 
 import re
 import sys

@@ -210,8 +210,8 @@ class Layout {
   const std::span<const LayeredLayout::Size> vertices_;
   const std::span<const LayeredLayout::Edge> edges_;
   const LayeredLayout::Spacing& spacing_;
-  std::vector<uint32_t> layer_of_;  // by vertex
-  std::vector<Slot> slots_;         // vertices first
+  std::vector<uint32_t> layer_of_;              // by vertex
+  std::vector<Slot> slots_;                     // vertices first
   std::vector<std::vector<uint32_t>> crossed_;  // by edge: its slots, downwards
   std::vector<uint32_t> around_;                // edges
   std::vector<std::vector<uint32_t>> layers_;   // slots, from left to right

@@ -30,8 +30,8 @@ struct LayeredLayout {
     float lane = 10;     // of an edge that passes vertices by
   };
 
-  std::vector<Point> corners;  // left and top, by vertex
-  std::vector<Point> bends;    // of all edges, in their order, between the ends of each
+  std::vector<Point> corners;        // left and top, by vertex
+  std::vector<Point> bends;          // of all edges, in their order, between the ends of each
   std::vector<uint32_t> first_bend;  // by edge; one more at the end
   Size size;
 
