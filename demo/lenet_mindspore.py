@@ -12,7 +12,7 @@ seed_all(1234)
 
 
 class LeNet(nn.Cell):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 6, 5, pad_mode="valid")
         self.conv2 = nn.Conv2d(6, 16, 5, pad_mode="valid")
@@ -21,7 +21,7 @@ class LeNet(nn.Cell):
         self.fc1 = nn.Dense(16 * 4 * 4, 84)
         self.fc2 = nn.Dense(84, 10)
 
-    def construct(self, x):
+    def construct(self, x: Tensor) -> Tensor:
         x = self.pool(ops.relu(self.conv1(x)))
         x = self.pool(ops.relu(self.conv2(x)))
         return self.fc2(ops.relu(self.fc1(self.flat(x))))

@@ -153,6 +153,12 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
         yield analysis_pb2.TrendDatabaseResponse(progress=analysis_pb2.CompareProgress(steps_done=1, steps_total=1))
         yield analysis_pb2.TrendDatabaseResponse(content=b"SQLite format 3")
 
+    def Measure(self, request_iterator: Any, context: Any) -> NoReturn:
+        _absent(context)
+
+    def Judge(self, request: Any, context: Any) -> NoReturn:
+        _absent(context)
+
     def FirstDivergence(self, request: analysis_pb2.FirstDivergenceRequest, context: Any) -> NoReturn:
         _absent(context)
 

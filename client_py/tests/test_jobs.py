@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import TESTS, Run, rows
@@ -23,7 +24,7 @@ from msprobe_client.jobs import modules
 from msprobe_client.model import ItemResult, Job
 
 KIND = "test=job_kinds"
-DUMP = {"Torch.f.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}}
+DUMP: dict[str, Any] = {"Torch.f.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}}
 
 
 @pytest.fixture
