@@ -249,10 +249,10 @@ SUITES = {
         pytest("agent", "agent/python/tests", 900),
         pytest("integration", "tests/integration", 3300),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
-        pytest("interop", "tests/interop", 2100, "--ignore=tests/interop/test_pt_file.py"),
+        pytest("interop", "tests/interop", 2400, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1800),
-        pytest("mindspore", "tests/mindspore", 900),
-        pytest("operate", "tests/operate", 1200),
+        pytest("mindspore", "tests/mindspore", 1500),
+        pytest("operate", "tests/operate", 1800),
         ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 3000, SANITIZER_ENVIRONMENT),
         *(
             ctest(
