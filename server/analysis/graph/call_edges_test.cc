@@ -57,7 +57,8 @@ TEST_F(CallEdgesTest, ARecordThatHoldsTheOtherGivesNoEdge) {
 
 TEST(FlowsOfTest, RowsThatNameTheirProducersAreFlows) {
   StepTable table;
-  table.entries = {{.name = "a", .first_row = 0, .rows = 2}, {.name = "b", .first_row = 2, .rows = 2}};
+  table.entries = {{.name = "a", .parent = "", .first_row = 0, .rows = 2},
+                   {.name = "b", .parent = "", .first_row = 2, .rows = 2}};
   table.rows.resize(4);
   EXPECT_THAT(FlowsOf(table), IsEmpty());
   table.rows[0].edge = EdgeKind::kOutside;
