@@ -61,6 +61,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],
     "report": [["{target}", "-o", "{scratch}/one.html"], ["{target}", "{golden}", "-o", "{scratch}/two.html"]],
     "trend-database": [["{target}", "-o", "{scratch}/trends"]],
+    "check": [["{target}"]],
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
     "worker": [],  # it answers by its exit code: test_jobs.py
