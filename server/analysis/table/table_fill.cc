@@ -5,6 +5,7 @@
 #include <cmath>
 #include <variant>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "server/analysis/table/python_text.h"
 #include "server/analysis/table/table_layout.h"
@@ -150,6 +151,14 @@ class Filling {
     return Cell::Integer(value);
   }
 
+  static Cell AsReal(const Cell& cell) {
+    if (cell.kind == Cell::Kind::kInteger) return Cell::Real(static_cast<double>(cell.integer));
+    double value = 0;  // of an integer beyond 2^63
+    return cell.kind == Cell::Kind::kText && absl::SimpleAtod(absl::string_view(cell.text, cell.text_size), &value)
+               ? Cell::Real(value)
+               : cell;
+  }
+
   Numbers NumbersOf(const v1::Block& block, uint32_t flags, const TableLayout::Leaf& leaf) {
     Numbers numbers;
     if (TakesInteger(flags)) {
@@ -214,6 +223,9 @@ class Filling {
         row.statistics[1] = row.statistics[2] = row.statistics[3] = numbers.max;
       } else {
         row.statistics[1] = numbers.min;
+        if (leaf.rules.real_extremes) {
+          for (int k : {0, 1}) row.statistics[k] = AsReal(row.statistics[k]);
+        }
         if (numbers.has_mean && leaf.rules.mean) row.statistics[2] = Cell::Real(numbers.mean);
         if (numbers.has_norm && leaf.rules.norm) row.statistics[3] = Cell::Real(numbers.norm);
       }
