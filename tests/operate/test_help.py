@@ -109,6 +109,9 @@ def world(tmp_path_factory, client):
     write_dump(folder / "dump_b", 1.5)
     (folder / "tolerances.yaml").write_text("tolerances:\n  - {name: '*', dtype: float32, rtol: 0.01, atol: 0.001}\n")
     (folder / "apis.yaml").write_text("api: [Functional.linear.0.forward]\n")
+    (folder / "monitor_output" / "rank_0").mkdir(parents=True)
+    watched = "vpp_stage,step,module_name,scope,norm\n-1,0,layers.0.q_proj.output.0,forward,1.5\n"
+    (folder / "monitor_output" / "rank_0" / "module_step0-0.csv").write_text(watched)
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"
@@ -273,7 +276,7 @@ def test_bash_completes_the_server(server_binary, words, offered):
 def test_every_subcommand_has_examples():
     for module, name in COMMANDS:
         loaded = importlib.import_module(f"msprobe_client.commands.{module}")
-        assert name == "server" or all(line.startswith(f"msprobe-client {name} ") for line in loaded.EXAMPLES), name
+        assert name in GROUPS or all(line.startswith(f"msprobe-client {name} ") for line in loaded.EXAMPLES), name
 
 
 def processor_seconds(*arguments):

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import browser
 from harness.processes import REPOSITORY, run
 from harness.tensorboard import tensorboard
 
@@ -17,10 +16,10 @@ SPIKE = (1, 0, 3)  # step, rank and layer of a value that mindstudio-probe's own
 SPIKE_VALUE = 3e12
 
 
-@pytest.fixture(scope="module")
-def page():
-    with browser.chromium() as opened:
-        yield opened.new_page(viewport={"width": 1500, "height": 950})
+@pytest.fixture
+def page(chromium):
+    with chromium.new_context(viewport={"width": 1500, "height": 950}) as context:
+        yield context.new_page()
 
 
 def write_dump(root):

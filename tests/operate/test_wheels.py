@@ -109,4 +109,4 @@ def test_with_torch_held_pip_refuses_where_no_build_fits(install, tmp_path):
     held.write_text(f"torch=={LATER}.0\n")
     wanted, output = install("msprobe-agent[torch]", "--constraint", held, torch=LATER)
     assert wanted is None
-    assert f"torch=={OURS}.*" in output and f"torch=={LATER}.0" in output, output
+    assert f"torch=={OURS}.*" in output and f"=={LATER}.0" in output, output
