@@ -129,6 +129,18 @@ SHOWN_BY = {
     "graph-index": ["interop/test_graph_databases.py::test_step_and_rank_are_those_of_the_path"],
     "graph-repeated": ["interop/test_graph_databases.py::test_a_graph_is_replaced_whole_and_needs_no_stacks"],
     "graph-no-stacks": ["interop/test_graph_databases.py::test_a_graph_is_replaced_whole_and_needs_no_stacks"],
+    "graph-packed": ["interop/test_graph_databases.py::test_step_and_rank_are_those_of_the_path"],
+    "trend-values": ["interop/test_trend_databases.py::test_every_row_of_the_first_monitor"],
+    "trend-more": ["interop/test_trend_databases.py::test_every_row_of_several_ranks"],
+    "trend-counts": ["interop/test_trend_databases.py::test_a_stored_run_has_counts"],
+    "trend-micro-steps": ["interop/test_trend_databases.py::test_every_row_of_a_model"],
+    "trend-roots": ["interop/test_trend_databases.py::test_every_row_of_several_ranks"],
+    "trend-processes": ["interop/test_trend_databases.py::test_processes_without_a_rank_keep_their_number"],
+    "trend-second-monitor": ["interop/test_trend_databases.py::test_every_row_of_the_second_monitor"],
+    "trend-restarts": ["interop/test_trend_databases.py::test_a_monitor_that_began_again_has_all_of_its_output"],
+    "trend-numbers": ["interop/test_trend_databases.py::test_the_plugin_answers_the_same"],
+    "trend-index": ["interop/test_trend_databases.py::test_processes_without_a_rank_keep_their_number"],
+    "trend-nothing": ["interop/test_trend_databases.py::test_where_nothing_can_be_read_it_says_so"],
 }
 
 # Defect of mindstudio-probe 26.2.0 that must not come back -> rows above and tests that show it.

@@ -5,11 +5,13 @@ import json
 import pathlib
 import sqlite3
 import sys
+import tempfile
 import urllib.request
 
 import parallel_dumps
 import pytest
-from harness.processes import run
+from harness.dumps import write_config
+from harness.processes import REPOSITORY, external_server, run
 from harness.tensorboard import tensorboard
 from test_compare import binary  # noqa: F401
 
@@ -257,3 +259,59 @@ def plain_step(directory, value):
     (directory / "construct.json").write_text(json.dumps(construct))
     (directory / "stack.json").write_text("{}")
     (directory / "dump.json").write_text(json.dumps({"task": "statistics", "level": "mix", "data": data}))
+
+
+def dump(directory, value=1.0):
+    leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": value, "Min": 0.0, "Mean": value}
+    entry = {"input_args": [], "input_kwargs": {}, "output": [leaf | {"Norm": value, "requires_grad": False}]}
+    directory.mkdir(parents=True)
+    (directory / "dump.json").write_text(
+        json.dumps({"task": "statistics", "level": "mix", "data": {"Module.net.Net.forward.0": entry}})
+    )
+    (directory / "construct.json").write_text('{"Module.net.Net.forward.0": null}')
+
+
+def test_processes_without_a_rank_keep_their_number(binary, tmp_path):  # noqa: F811
+    """`trend-processes`; and `trend-index`: the page finds a target or a step by an index."""
+    for step, processes in enumerate(((11, 12), (12,), (11, 12))):
+        for process in processes:
+            dump(tmp_path / f"dump/step{step}/proc{process}", float(process))
+    here = ours(tmp_path / "dump", tmp_path / "out", "--micro_step", "false", binary=binary)
+    assert {(key[0], row["max"]) for key, row in values(here).items()} == {(0, 11.0), (1, 12.0)}
+    indexed = " ".join(
+        sql for (sql,) in asked(here, "select sql from sqlite_master where type = 'index' and sql != ''")
+    )
+    assert "trend_data" in indexed and "target_id" in indexed and "step" in indexed
+
+
+def test_a_monitor_that_began_again_has_all_of_its_output(binary, tmp_path):  # noqa: F811
+    """`trend-restarts`."""
+    for began, rows in (("Nov30_00-00-00", "0,fc,1,1\n0,fc,2,1\n"), ("Dec01_00-00-00", "0,fc,2,2\n0,fc,3,2\n")):
+        folder = tmp_path / "monitor" / f"{began}-rank0-{began[:3].lower()}"
+        folder.mkdir(parents=True)
+        (folder / "actv_1-3.csv").write_text("vpp_stage,name,step,max\n" + rows)
+    here = ours(tmp_path / "monitor", tmp_path / "out", "--micro_step", "false", binary=binary)
+    assert {key[1]: row["max"] for key, row in values(here, ("max",)).items()} == {1: 1, 2: 2, 3: 2}
+
+
+def test_a_stored_run_has_counts(binary, tmp_path):  # noqa: F811
+    """`trend-counts`: a captured run has the numbers of NaN and of zeros."""
+    program = REPOSITORY / "tests" / "operate" / "programs" / "overflowing.py"
+    with tempfile.TemporaryDirectory(prefix="mspt", dir="/tmp") as short:
+        socket = pathlib.Path(short) / "s"
+        with external_server(socket, tmp_path / "data", tmp_path / "log"):
+            config = write_config(tmp_path / "c.json", tmp_path / "dump", server=f"unix:{socket}", run="stored")
+            run([sys.executable, program, "--config", config, "--steps", 2, "--nan-at", 1])
+            client = [sys.executable, "-m", "msprobe_client", "--server", f"unix:{socket}"]
+            run([*client, "trend-database", "stored", "-o", tmp_path / "out"], MSPROBE_SERVER_BINARY=binary)
+    found = values(only(tmp_path / "out"), ("nans", "zeros"))
+    assert any(row["nans"] for key, row in found.items() if key[1] == 1)
+    assert not any(row["nans"] for key, row in found.items() if key[1] == 0)
+
+
+def test_where_nothing_can_be_read_it_says_so(binary, tmp_path):  # noqa: F811
+    """`trend-nothing`."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(AssertionError, match="ended with 3"):
+        ours(tmp_path / "empty", tmp_path / "out", binary=binary)
+    assert not list((tmp_path / "out").glob("*"))
