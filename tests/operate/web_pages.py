@@ -58,6 +58,22 @@ def four(tmp_path_factory):
     socket.unlink(missing_ok=True)
 
 
+# Counts the questions of a page that are under way at the same time.
+COUNTS_QUESTIONS = """
+  window.mostAtOnce = 0;
+  const fetched = window.fetch;
+  let underWay = 0;
+  window.fetch = async (...given) => {
+    window.mostAtOnce = Math.max(window.mostAtOnce, ++underWay);
+    try {
+      return await fetched(...given);
+    } finally {
+      --underWay;
+    }
+  };
+"""
+
+
 class Page:
     """A page, all that its console said, and all that it asked for."""
 
@@ -68,6 +84,7 @@ class Page:
         self.address = address
         self.context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         self.page = self.context.new_page()
+        self.page.add_init_script(f"{{ {COUNTS_QUESTIONS} }}")
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(message.text))
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
@@ -106,9 +123,11 @@ def opened(chromium):
 
     yield make
     for page in pages:
+        most_at_once = page.page.evaluate("window.mostAtOnce")
         page.context.close()
         assert page.said == [], "the browser's console"
         assert all(url.startswith(page.address) for url in page.asked), "the page loads from elsewhere"
+        assert most_at_once <= 3, "the page asks so much at once that the server refuses a second tab"
 
 
 def ask(address, what, token=None, **parameters):

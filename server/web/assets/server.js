@@ -3,6 +3,13 @@
 let token = sessionStorage.getItem("msprobe-token") || "";
 const asking = new Map();
 
+// The server works on four questions of one caller at the same time (kOfACaller in web_service.h). The page asks three, so
+// a second tab and a question whose end the server has not heard of yet find their place.
+const MOST_AT_ONCE = 3;
+const HEARD_AFTER_MS = 50;
+let sent = 0;
+const waiting = [];
+
 export class Refused extends Error {
   constructor(message, status) {
     super(message);
@@ -16,6 +23,24 @@ export function useToken(given) {
   token = given;
   if (given) sessionStorage.setItem("msprobe-token", given);
   else sessionStorage.removeItem("msprobe-token");
+}
+
+function leave() {
+  --sent;
+  while (sent < MOST_AT_ONCE && waiting.length > 0) waiting.shift()();
+}
+
+// Resolves when the question may be sent. One that was replaced while it waited is never sent.
+function turn(signal) {
+  return new Promise((resolve, reject) => {
+    const go = () => {
+      if (signal.aborted) return reject(signal.reason);
+      ++sent;
+      resolve();
+    };
+    if (sent < MOST_AT_ONCE) go();
+    else waiting.push(go);
+  });
 }
 
 async function refusal(response) {
@@ -37,7 +62,13 @@ export async function ask(kind, parameters = {}, progress = () => {}, place = ki
   const control = new AbortController();
   asking.set(place, control);
   try {
-    return await answerOf(kind, parameters, progress, control);
+    await turn(control.signal);
+    try {
+      return await answerOf(kind, parameters, progress, control);
+    } finally {
+      if (control.signal.aborted) setTimeout(leave, HEARD_AFTER_MS);
+      else leave();
+    }
   } finally {
     if (asking.get(place) === control) asking.delete(place);
   }
@@ -55,9 +86,10 @@ async function answerOf(kind, parameters, progress, control) {
   }
   if (!response.ok) throw await refusal(response);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let parts = [];
+  let parts = [], last;
   for (;;) {
     const { value, done } = await reader.read();
+    if (done && last) return last;
     if (done) throw new Refused("the server ended before it had answered", 0);
     let rest = value;
     for (let end = rest.indexOf("\n"); end >= 0; end = rest.indexOf("\n")) {
@@ -66,7 +98,7 @@ async function answerOf(kind, parameters, progress, control) {
       rest = rest.slice(end + 1);
       if (line.progress) progress(...line.progress);
       else if (line.error) throw new Refused(line.error, line.status);
-      else return line;
+      else last = line;
     }
     if (rest) parts.push(rest);
   }
