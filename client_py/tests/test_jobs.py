@@ -27,25 +27,30 @@ KIND = "test=job_kinds"
 DUMP: dict[str, Any] = {"Torch.f.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}}
 
 
-@pytest.fixture
-def address(binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:  # noqa: F811
+@pytest.fixture(scope="module")
+def address(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:  # noqa: F811
     """A server with the run `r` of two steps."""
-    monkeypatch.setenv("MSPROBE_SERVER_BINARY", binary)
+    scratch = tmp_path_factory.mktemp("jobs")
     for step in (0, 1):
-        directory = tmp_path / "dump" / f"step{step}" / "rank0"
+        directory = scratch / "dump" / f"step{step}" / "rank0"
         directory.mkdir(parents=True)
         document = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": DUMP}
         (directory / "dump.json").write_text(json.dumps(document))
-    with EmbeddedServer(tmp_path / "store", create=True) as server:
-        with Client(server.address) as client:
-            client.import_dump(tmp_path / "dump", "r")
-        yield server.address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MSPROBE_SERVER_BINARY", binary)
+        with EmbeddedServer(scratch / "store", create=True) as server:
+            with Client(server.address) as client:
+                client.import_dump(scratch / "dump", "r")
+            yield server.address
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
     with Client(address) as made:
         yield made
+        for job in made.jobs.of_run("r"):
+            made.jobs.cancel(job.job)
+            made.jobs.delete(job.job)
 
 
 def make(client: Client, *payloads: str, attempts: int = 0, item_timeout: float = 0.0) -> Job:
@@ -184,6 +189,7 @@ def test_what_a_user_sees_of_jobs(address: str, client: Client, run_client: Run)
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.usefixtures("client")
 def test_an_export_by_workers_is_that_of_the_command(address: str, run_client: Run, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "msprobe_client", "--server", address, "worker", "--kinds", "export"]
     workers = subprocess.Popen([*command, "--processes", "2"])
