@@ -250,7 +250,7 @@ class TableFiles:
             file = None
             for chunk in chunks:
                 if file is None:
-                    file = scratch.open("xb", buffering=0)
+                    file = scratch.open("xb")
                 if content := chunk.content:  # each look at the field copies it
                     file.write(content)
                 if not chunk.last:
@@ -294,7 +294,8 @@ class DatabaseFile:
         self.target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         scratch = self.target.parent / f".msprobe-{secrets.token_hex(8)}"
         try:
-            with scratch.open("xb", buffering=0) as file:
+            scratch.touch(0o640, exist_ok=False)
+            with scratch.open("wb") as file:
                 for part in parts:
                     kind = part.WhichOneof("kind")
                     if kind == "content":
@@ -308,7 +309,6 @@ class DatabaseFile:
                         self.unpaired.append(unpaired(part.unpaired))
             if self.bytes == 0:
                 raise DataError("the server's answer ended before the database")
-            scratch.chmod(0o640)
             for left in ("-wal", "-shm"):  # of a file of this name that was open
                 self.target.with_name(self.target.name + left).unlink(missing_ok=True)
             scratch.replace(self.target)

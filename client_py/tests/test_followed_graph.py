@@ -41,12 +41,15 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *looks: Look) -> l
 
     def write(numbers: list[int], ranks: list[Rank], file: Path) -> GraphReport:
         written.append((numbers, sorted(rank.number for rank in ranks)))
-        return GraphReport(str(file), 1, len(numbers), (), ())
+        file.write_bytes(b"?" * len(written))
+        return GraphReport(str(file), len(written), len(numbers), (), ())
 
     monkeypatch.setattr(followed_graph, "append", lambda part, output: appended.append(output))
     monkeypatch.setattr(followed_graph, "_POLL_S", 0)
     reports = [*followed_graph.follow(run, steps, write, tmp_path / "a.vis.db")]
     assert len(reports) == len(written) and not left
+    # The user's file, not the one that was appended to it.
+    assert [(report.path, report.bytes) for report in reports] == [(str(tmp_path / "a.vis.db"), 1)] * len(written)
     assert appended == [tmp_path / "a.vis.db"] * max(0, len(written) - 1)
     return written
 

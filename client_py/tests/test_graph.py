@@ -34,6 +34,22 @@ def test_the_file_is_whole_and_for_its_owner(server: FakeServer, run_client: Run
     assert request.matching == analysis_pb2.MATCHING_FUZZY and request.scope.steps[0].first == 3
 
 
+@pytest.mark.parametrize("command", ["graph", "trend-database"])
+def test_a_disk_that_takes_a_part_gets_no_file(server: FakeServer, tmp_path: Path, command: str) -> None:
+    # The system takes 8 bytes of 15 without an error; the next write has one.
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)); import msprobe_client.__main__"
+    out = tmp_path / "out"
+    result = subprocess.run(
+        [sys.executable, "-B", "-c", limited, command, "training", "-o", out, "--server", server.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 3, result.stdout
+    assert "cannot be written: File too large" in result.stderr and list(out.iterdir()) == []
+
+
 def test_one_side_has_no_golden(server: FakeServer, run_client: Run, tmp_path: Path) -> None:
     result = run_client("graph", "training", "-o", tmp_path / "out", "--server", server.address)
     assert result.returncode == 0, result.stderr
