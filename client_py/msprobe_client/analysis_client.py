@@ -85,7 +85,10 @@ def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[
     """The dump at path as a run for as long as this takes. tensors: with the content of its tensors."""
     run = f".uploaded-{secrets.token_hex(8)}"
     try:
-        client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+        try:
+            client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+        except MsprobeError as error:  # which names files by their paths below
+            raise type(error)(f"{path} cannot be read: {error}") from None
         yield run
     finally:
         _forget(client, run)

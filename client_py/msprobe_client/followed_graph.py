@@ -87,7 +87,8 @@ def append(part: Path, output: Path) -> None:
     DataError: the file cannot be written, or has these steps.
     """
     try:
-        with closing(sqlite3.connect(output, timeout=_LOCK_S, isolation_level=None)) as file:
+        there = f"{output.resolve().as_uri()}?mode=rw"  # never an empty file in place of one that was removed
+        with closing(sqlite3.connect(there, uri=True, timeout=_LOCK_S, isolation_level=None)) as file:
             file.execute("ATTACH ? AS part", (str(part),))
             file.execute("BEGIN IMMEDIATE")
             file.execute("INSERT INTO nodes SELECT * FROM part.nodes")
@@ -95,6 +96,8 @@ def append(part: Path, output: Path) -> None:
                 file.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM part.{table}")
             _widen(file)
             file.execute("COMMIT")
+    except sqlite3.IntegrityError:
+        raise DataError(f"{output} has these steps already: something else writes it; name another file") from None
     except sqlite3.Error as error:
         raise DataError(f"{output} cannot take more steps: {error}") from None
 

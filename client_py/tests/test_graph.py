@@ -179,3 +179,18 @@ def test_ranks_and_steps_and_what_one_side_lacks(tmp_path: Path, binary: str) ->
     assert connection.execute("select count(*), count(distinct id) from tb_nodes").fetchone() == (24, 24)
     assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
     connection.close()
+
+
+def test_a_report_names_the_directory_that_cannot_be_read(tmp_path: Path, binary: str) -> None:  # noqa: F811
+    write(tmp_path / "a" / "step0" / "rank0")
+    write(tmp_path / "b" / "step0" / "rank0", dump="[]")
+    result = subprocess.run(
+        [sys.executable, "-m", "msprobe_client", "report", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "r.html"],
+        env={**os.environ, "MSPROBE_SERVER_BINARY": binary},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 3 and not (tmp_path / "r.html").exists()
+    assert f"{tmp_path / 'b'} cannot be read: " in result.stderr and "step0/rank0/dump.json: line 1" in result.stderr
