@@ -222,25 +222,3 @@ def test_bad_input_is_one_line(client: Client) -> None:
         client.jobs.delete(job.job)
     with pytest.raises(InvalidArgument, match="is no kind of job"):
         modules(["a="])
-
-
-@pytest.mark.timeout(180)
-def test_ray_s_workers_go_on_where_one_is_killed(
-    address: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="Ray is an extra: pip install 'msprobe-client[ray]'")
-    job = make(client, f"mark {tmp_path}/mark 60", *["plain"] * 30, "kill 11", attempts=2)
-    with worker(address, "--engine", "ray", "--processes", 2):
-        until((tmp_path / "mark").exists, 90)
-        process = int((tmp_path / "mark").read_text())
-        supervisor = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        (tmp_path / "mark").unlink()
-        os.kill(supervisor, signal.SIGKILL)  # Ray's process; the worker process notices
-        until((tmp_path / "mark").exists, 90)
-        os.kill(int((tmp_path / "mark").read_text()), signal.SIGKILL)
-        until((tmp_path / "mark").exists, 90)
-        until(lambda: client.jobs.get(job.job).crashed == 1, 60)
-        client.jobs.cancel(job.job)
-    found = list(client.jobs.results(job.job))
-    assert len({result.item for result in found}) == len(found)
-    assert client.jobs.get(job.job).done == 30
