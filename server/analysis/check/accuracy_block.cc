@@ -8,7 +8,7 @@
 
 // A sanitizer's runtime is not ready when the loader chooses a clone.
 #if defined(__x86_64__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define MSPROBE_WIDE_CLONES __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#define MSPROBE_WIDE_CLONES __attribute__((target_clones("default", "avx2")))
 #else
 #define MSPROBE_WIDE_CLONES
 #endif
@@ -19,7 +19,6 @@ namespace {
 typedef double Lanes __attribute__((vector_size(kAccuracyLanes * 8)));
 typedef int64_t Bits __attribute__((vector_size(kAccuracyLanes * 8)));
 
-constexpr double kShares[] = {1e-2, 5e-3, 1e-3, 1e-4};
 constexpr double kCannOffset = 1e-7;
 constexpr double kPerCannOffset = 1 / kCannOffset;
 
@@ -31,32 +30,11 @@ MSPROBE_INLINE void Absolute(const Lanes& x, Lanes* to) {
   const Bits bits = reinterpret_cast<Bits>(x) & INT64_MAX;
   *to = reinterpret_cast<Lanes>(bits);
 }
-// Comparisons as masks of ones. A bare one of these lanes is taken apart by GCC 12; a choice between two is not.
-const Bits kOnes = ~Bits{};
-MSPROBE_INLINE void AtMost(const Lanes& x, const Lanes& y, Bits* to) {
-  const Lanes mask = x <= y ? reinterpret_cast<Lanes>(kOnes) : Lanes{};
-  *to = reinterpret_cast<Bits>(mask);
-}
-MSPROBE_INLINE void Over(const Lanes& x, const Lanes& y, Bits* to) {
-  const Lanes mask = x > y ? reinterpret_cast<Lanes>(kOnes) : Lanes{};
-  *to = reinterpret_cast<Bits>(mask);
-}
-MSPROBE_INLINE void Same(const Lanes& x, const Lanes& y, Bits* to) {
-  const Lanes mask = x == y ? reinterpret_cast<Lanes>(kOnes) : Lanes{};
-  *to = reinterpret_cast<Bits>(mask);
-}
 MSPROBE_INLINE void Largest(const Lanes& x, Lanes* so_far) { *so_far = x > *so_far ? x : *so_far; }
-MSPROBE_INLINE double Total(const Lanes& x) {
-  return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
-}
-MSPROBE_INLINE double Top(const Lanes& x) {
-  return std::max(std::max(std::max(x[0], x[4]), std::max(x[2], x[6])),
-                  std::max(std::max(x[1], x[5]), std::max(x[3], x[7])));
-}
+MSPROBE_INLINE double Total(const Lanes& x) { return (x[0] + x[2]) + (x[1] + x[3]); }
+MSPROBE_INLINE double Top(const Lanes& x) { return std::max(std::max(x[0], x[2]), std::max(x[1], x[3])); }
 MSPROBE_INLINE uint64_t Count(const Bits& all_ones) {
-  int64_t sum = 0;
-  for (size_t i = 0; i < kAccuracyLanes; ++i) sum += all_ones[i];
-  return static_cast<uint64_t>(-sum);
+  return static_cast<uint64_t>(-(all_ones[0] + all_ones[1] + all_ones[2] + all_ones[3]));
 }
 
 MSPROBE_INLINE double SmallestOf(const double* b, size_t count) {
@@ -67,7 +45,7 @@ MSPROBE_INLINE double SmallestOf(const double* b, size_t count) {
     Absolute(size, &size);
     least = size < least ? size : least;
   }
-  return -Top(-least);
+  return std::min(std::min(least[0], least[2]), std::min(least[1], least[3]));
 }
 
 }  // namespace
@@ -86,12 +64,9 @@ bool SubtractBlock(const double* a, const double* b, size_t count, double larges
     std::memcpy(d + i, &difference, sizeof(difference));
     Absolute(x, &x);
     Absolute(y, &y);
-    Bits a_fits, b_fits;
-    AtMost(x, most_a, &a_fits);
-    AtMost(y, most_b, &b_fits);
-    finite &= a_fits & b_fits;
+    finite &= (x <= most_a) & (y <= most_b);
   }
-  return Count(finite) == kAccuracyLanes;
+  return (finite[0] & finite[1] & finite[2] & finite[3]) != 0;
 }
 
 MSPROBE_WIDE_CLONES
@@ -238,13 +213,11 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
       Load(d + i, &e);
       Absolute(y, &size);
       Absolute(e, &e);
-      Bits same;
-      Same(e, zero, &same);
-      for (int limit = 0; limit < 4; ++limit) {
-        Bits is_under;
-        Over(kShares[limit] * size, e, &is_under);
-        under[limit] += is_under | same;
-      }
+      const Bits same = e == zero;
+      under[0] += (e < 1e-2 * size) | same;
+      under[1] += (e < 5e-3 * size) | same;
+      under[2] += (e < 1e-3 * size) | same;
+      under[3] += (e < 1e-4 * size) | same;
     }
     for (int i = 0; i < 4; ++i) counts.under[i] = Count(under[i]);
   }
@@ -253,11 +226,8 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
     for (size_t i = 0; i < count; i += kAccuracyLanes) {
       Lanes difference;
       Load(d + i, &difference);
-      Bits above, below;
-      Over(difference, zero, &above);
-      Over(zero, difference, &below);
-      higher += above;
-      lower += below;
+      higher += difference > zero;
+      lower += difference < zero;
     }
     counts.higher = Count(higher);
     counts.lower = Count(lower);
@@ -273,22 +243,12 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
       Load(ulps + i, &u);
       Absolute(u, &steps);
       // Under a power of two the neighbour is half an ULP away, and no rounding of it.
-      const Bits fraction = (reinterpret_cast<Bits>(y) & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000;
-      Bits power_of_two, positive, negative, towards_zero, at_half, above, below, over_one, over_limit;
-      Same(reinterpret_cast<Lanes>(fraction), zero + 1, &power_of_two);
-      Over(u, zero, &positive);
-      Over(zero, u, &negative);
-      Over(zero, u * y, &towards_zero);
-      Same(steps, half, &at_half);
-      Over(u, half, &above);
-      Over(-half, u, &below);
-      Over(steps, zero + 1, &over_one);
-      Over(steps, limit, &over_limit);
-      const Bits next_below = at_half & power_of_two & towards_zero;
-      higher += above | (next_below & positive);
-      lower += below | (next_below & negative);
-      one += over_one;
-      many += over_limit;
+      const Bits next_below =
+          (steps == half) & ((reinterpret_cast<Bits>(y) & 0xFFFFFFFFFFFFF) == Bits{}) & (u * y < zero);
+      higher += (u > half) | (next_below & (u > zero));
+      lower += (u < -half) | (next_below & (u < zero));
+      one += steps > zero + 1;
+      many += steps > limit;
     }
     counts.higher = Count(higher);
     counts.lower = Count(lower);
@@ -312,18 +272,12 @@ BlockCounts CountBlock(const double* b, const double* d, const double* ulps, siz
     Load(d + i, &e);
     Absolute(y, &size);
     Absolute(e, &e);
-    Bits is_small, over_relative, over_threshold, over_benchmark, over_accumulative, over_torch;
-    AtMost(size, small_limit, &is_small);
-    Over(e, standard->relative_limit * (size + epsilon), &over_relative);
-    Over(e, zero + standard->threshold_small_error, &over_threshold);
-    Over(e, zero + standard->benchmark_small_error, &over_benchmark);
-    Over(e, standard->accumulative_bound * (size > one ? size + epsilon : one), &over_accumulative);
-    Over(e, standard->torch.absolute + standard->torch.relative * size, &over_torch);
-    normal_over += ~is_small & over_relative;
-    threshold += is_small & over_threshold;
-    benchmark += is_small & over_benchmark;
-    accumulative += over_accumulative;
-    torch += over_torch;
+    const Bits is_small = size <= small_limit;
+    normal_over += ~is_small & (e > standard->relative_limit * (size + epsilon));
+    threshold += is_small & (e > zero + standard->threshold_small_error);
+    benchmark += is_small & (e > zero + standard->benchmark_small_error);
+    accumulative += e > standard->accumulative_bound * (size > one ? size + epsilon : one);
+    torch += e > standard->torch.absolute + standard->torch.relative * size;
   }
   counts.normal_over = Count(normal_over);
   counts.small_over_threshold = Count(threshold);

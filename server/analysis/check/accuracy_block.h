@@ -9,7 +9,7 @@ namespace msprobe::server {
 
 // The inner loops of AccuracyComparison, over blocks that fit the first cache.
 inline constexpr size_t kAccuracyBlock = 512;  // elements
-inline constexpr size_t kAccuracyLanes = 8;    // what the last group lacks is zeros on both sides
+inline constexpr size_t kAccuracyLanes = 4;    // what the last group lacks is zeros on both sides
 
 // Sums and largest values of one block. e is |a - b|, y is |b|.
 struct BlockSums {
