@@ -214,8 +214,10 @@ def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[Check
     from msprobe_client.check import queued
 
     if asked.by_others:
-        print(f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are",
-              file=sys.stderr)  # fmt: skip
+        said = f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are"
+        print(said, file=sys.stderr)
+    elif not job.run.startswith("."):  # one that was uploaded goes with this command
+        print(f"job {job.job} has the results; msprobe-client check job:{job.job} judges them again", file=sys.stderr)
     access = asked.access.resolved() if asked.access is not None else None
     try:
         with queued.workers(client, access, job, asked.settings["device"], asked.workers):
