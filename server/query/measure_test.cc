@@ -109,7 +109,8 @@ TEST(MeasureTest, AStreamOfAnotherFormIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Ask({Begin(1, v1::DTYPE_FLOAT32, -1)}).status));
   v1::MeasureRequest policy = Begin(1, v1::DTYPE_FLOAT32, 1);
   policy.set_policy("lenient");
-  EXPECT_THAT(Ask({policy}).status.message(), testing::HasSubstr("default, documented, torch, fp64-ratio, acc-check, cann"));
+  EXPECT_THAT(Ask({policy}).status.message(),
+              testing::HasSubstr("default, documented, torch, fp64-ratio, acc-check, cann"));
 }
 
 }  // namespace
