@@ -127,6 +127,7 @@ SHOWN_BY = {
     "acc-check-random": ["interop/test_acc_check.py::test_the_tables_are_the_same"],
     "acc-check-keywords": ["interop/test_acc_check.py::test_the_tables_are_the_same"],
     "acc-check-drawn": ["interop/test_acc_check.py::test_drawn_inputs_have_the_same_rows"],
+    "acc-check-filter": ["interop/test_acc_check.py::test_an_interrupted_check_goes_on"],
     "acc-check-messages": ["interop/test_acc_check.py::test_the_tables_are_the_same"],
     "acc-check-digits": ["interop/test_acc_check.py::test_the_tables_are_the_same"],
     "acc-check-refused": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
