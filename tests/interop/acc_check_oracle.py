@@ -22,7 +22,12 @@ from msprobe.pytorch.api_accuracy_checker.compare import api_precision_compare  
 from msprobe.pytorch.api_accuracy_checker.precision_standard.standard_register import StandardRegistry  # noqa: E402
 
 acc_check.current_device = acc_check_utils.current_device = "cpu"
-acc_check.gc = types.SimpleNamespace(collect=lambda: None)  # most of its time
+# Most of its time: it collects garbage, and looks up every operator of torch, twice for each call.
+acc_check.gc = types.SimpleNamespace(collect=lambda: None)
+register = acc_check_utils.get_api_register()
+register.initialize_hook(None)
+register.initialize_hook = lambda _: None
+acc_check_utils.get_api_register = lambda: register
 category = StandardRegistry._get_standard_category
 
 
