@@ -32,6 +32,10 @@ EXAMPLES = (
 )
 
 
+# Golden values that are computed here.
+_COMPUTED = ("cpu-fp64", "cpu-raised")
+
+
 class PolicyName(str, Enum):
     """As server/analysis/check/policy.cc lists them."""
 
@@ -39,6 +43,7 @@ class PolicyName(str, Enum):
     documented = "documented"
     torch = "torch"
     fp64_ratio = "fp64-ratio"
+    acc_check = "acc-check"
     cann = "cann"
 
 
@@ -67,7 +72,12 @@ def run(
         str, typer.Option("--device", help="Where calls run again: cpu, cuda:0, npu:0; recorded: take what was saved")
     ] = "cpu",
     golden: Annotated[
-        str, typer.Option("--golden", metavar="cpu-fp64|RUN", help="float64 on the CPU, or what another run saved")
+        str,
+        typer.Option(
+            "--golden",
+            metavar="cpu-fp64|cpu-raised|RUN",
+            help="float64, or the next wider dtype, on the CPU; or what another run saved",
+        ),
     ] = "cpu-fp64",
     policy: Annotated[PolicyName, typer.Option("--policy", help="What is right; see docs/checking.md")] = (
         PolicyName.default
@@ -144,7 +154,7 @@ def run(
 def _client(options: Any, source: str, golden: str) -> Any:
     from msprobe_client.check.again import is_result
 
-    return connected(options, source, *([] if golden == "cpu-fp64" or is_result(source) else [golden]))
+    return connected(options, source, *([] if golden in _COMPUTED or is_result(source) else [golden]))
 
 
 @dataclass(frozen=True)
@@ -190,7 +200,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
 
         run_name = run_of(source)
         golden = settings["golden"]
-        settings = {**settings, "golden": golden if golden == "cpu-fp64" else run_of(golden)}
+        settings = {**settings, "golden": golden if golden in _COMPUTED else run_of(golden)}
         selection = Selection(asked.where.step, asked.where.rank)
         places = [
             Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
