@@ -203,8 +203,13 @@ async function grown(found) {
     await times.present(run.run);
     if (worse) await presentOrigins({ run: run.run }, openFound);
     if (!map.zoomed) sayOf(await map.present(choice.chosen, undefined, { at: map.grid.at }));
-    if (JSON.stringify(had) === JSON.stringify(selected)) await record.refresh();
-    else await reopen();
+    if (JSON.stringify(had) === JSON.stringify(selected)) {
+      await record.refresh();
+      await graph.refresh();
+    } else {
+      await reopen();
+      if (selected) await graph.goToCall(selected.step, selected.record);
+    }
     map.mark(selected ?? { step: -1 });
   });
 }
