@@ -5,9 +5,10 @@ import re
 import shutil
 
 import pytest
+from harness.browser import keep_picture
 from harness.processes import find_binary, run
 from msprobe_client import Client
-from web_pages import BAD_RANK, NAN_AT, PICTURES, STEPS
+from web_pages import BAD_RANK, NAN_AT, STEPS
 
 MOST_BYTES = 2_000_000
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -86,17 +87,17 @@ def test_two_runs_of_a_server(client, four, shown, tmp_path):
     with page.expect_download() as saved:
         page.click("#keep-differences button:has-text('CSV')")
     assert saved.value.suggested_filename.endswith(".csv")
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / "report.png", full_page=True)
+    keep_picture(page, "web_page/report", full_page=True)
 
 
 BAD = "#d9480f"
 
 # Whether a canvas shows a colour.
 SHOWS = """([selector, colour]) => {
-  const canvas = document.querySelector(selector), { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
-  for (let i = 0; i < data.length; i += 4) if (data[i] === red && data[i + 1] === green && data[i + 2] === blue) return true;
+  const canvas = document.querySelector(selector), { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const wanted = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  for (let i = 0; i < data.length; i += 4) if (wanted.every((part, j) => data[i + j] === part)) return true;
   return false;
 }"""
 
@@ -128,10 +129,7 @@ def test_modules_of_the_graph_open_and_close_in_the_file(client, four, shown, tm
     page.click("#graph-first")
     expect_text(page, "#graph-cell", r"^Torch\.log\.0\.forward; critical")
     keys.press("Enter")
-    page.focus("#graph-target")
-    keys.press("0")
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / "report_graph.png")
+    keep_picture(page, "web_page/report_graph", "report", of="#graph")
 
 
 def expect_text(page, selector, pattern):

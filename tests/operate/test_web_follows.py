@@ -26,7 +26,7 @@ def test_a_run_opens_with_its_verdict_and_the_record_of_it(page):
     assert page.text("#record-name") == f"Torch.log.0.forward · rank {BAD_RANK} · step {NAN_AT}"
     assert page.text("#ranks-count") == f"1 of {RANKS} ranks with NaN or infinity"
     assert page.page.locator("#map ~ .chosen").is_visible(), "the cell of the record is marked in the map"
-    page.keep("verdict")
+    page.keep("verdict", "page", high=860)
 
 
 def line_of_the_log():
@@ -114,10 +114,11 @@ def test_a_trend_takes_ranks_and_tensors_beside_each_other_and_tells_values(page
     page.page.select_option("#beside", "all")
     page.reads(r"rank 0.*rank 1.*rank 3", "#trend-name")
     assert page.page.locator("#trend path.line").count() == RANKS
-    before = page.page.locator("#trend .axis.end").all_text_contents()
+    places = "labels => labels.map((label) => label.getAttribute('y'))"
+    before = page.page.locator("#trend .axis.end").evaluate_all(places)
     page.page.check("#logarithmic")
     page.reads(r"^\|norm\|$", "#trend .axis:text('norm')")
-    assert page.page.locator("#trend .axis.end").all_text_contents() != before
+    assert page.page.locator("#trend .axis.end").evaluate_all(places) != before
     page.page.locator("#smoothing").fill("0.5")
     assert page.page.locator("#trend path.smooth").count() == RANKS
     page.keep("trends")

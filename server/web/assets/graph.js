@@ -120,7 +120,7 @@ export class Graph {
     const first = !before, other = !same("run") || !same("golden") || !same("rank");
     this.chosen = chosen;
     if (!chosen.run || !chosen.rank) return;
-    if (first || !same("golden")) this.offerColours(first ? this.wanted.get("graph_colour") : null);
+    if (first || !same("golden") || !same("statistic")) this.offerColours(first ? this.wanted.get("graph_colour") : same("golden") && $("graph-colour").value);
     if (first) this.step = this.wanted.get("graph_step") ?? "";
     else if (!same("run") || !same("rank")) this.step = "";
     const open = first && this.wanted.get("graph_open"), node = first ? this.wanted.get("graph_node") : null;
@@ -153,7 +153,7 @@ export class Graph {
 
   offerColours(wanted) {
     const names = Object.entries(COLOURS).filter(([name]) => name !== "verdict" || this.chosen.golden);
-    $("graph-colour").replaceChildren(...names.map(([value, text]) => element("option", text, { value })));
+    $("graph-colour").replaceChildren(...names.map(([value, text]) => element("option", value === "statistic" ? `statistic: ${this.chosen.statistic}` : text, { value })));
     if (names.some(([name]) => name === wanted)) $("graph-colour").value = wanted;
   }
 
