@@ -1,7 +1,7 @@
 // A graph with some of its modules closed, from one that the server laid out with all of them open: what is inside a
 // closed module goes, and so does the room that it took. Lengths are those of graph_picture.h.
 
-const WIDE = 212, HIGH = 40, HEAD = 26, EDGE = 12, GAP = 48;
+const WIDE = 212, HIGH = 40, HEAD = 26, EDGE = 12, GAP = 24;
 const NODE = 0, X = 1, Y = 2, ACROSS = 3, DOWN = 4, OPEN = 5, NAME = 6, PARENT = 10, MARK = 18, KEY = 19;
 const CELLS = { wide: 48, high: 160 };  // of the small picture at most
 
