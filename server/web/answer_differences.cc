@@ -79,7 +79,8 @@ std::vector<NamedModule> WorstModules(const std::map<std::string, ModuleTally>& 
 // What differs between a run and `golden`: {"rows": [{"step", "rank", "name", "golden_name", "module", "verdict",
 // "statistic", "dtype", "shape", "target", "golden", "excess"}, ...], "compared", "differences", "verdicts": {verdict:
 // rows}, "modules": [{"name", "rows", "differences", "excess"}, ...], "unpaired"}. "rows" has the worst `limit` of all
-// that differ; "modules" is summed over steps and ranks, and has at most `modules`, the worst if there are more; "unpaired" counts steps of a rank that one side lacks.
+// that differ; "modules" is summed over steps and ranks, and has at most `modules`, the worst if there are more;
+// "unpaired" counts steps of a rank that one side lacks.
 absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto golden = query.Required("golden");

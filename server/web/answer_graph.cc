@@ -23,9 +23,9 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxOpen = 1000;                     // modules
-constexpr uint32_t kMaxBoxes = 1500;  // of one answer
-constexpr size_t kLinesOfABox = 2;    // at most, on average
+constexpr size_t kMaxOpen = 1000;                         // modules
+constexpr uint32_t kMaxBoxes = 1500;                      // of one answer
+constexpr size_t kLinesOfABox = 2;                        // at most, on average
 constexpr float kOverviewWide = 48, kOverviewHigh = 160;  // cells of the small picture at most
 constexpr uint32_t kMaxFound = 200;
 constexpr float kLeastWindow = 64;
@@ -58,7 +58,8 @@ absl::StatusOr<std::set<int32_t>> OpenOf(const WebQuery& query, const ModelGraph
   for (const absl::string_view each : absl::StrSplit(text, '.', absl::SkipEmpty())) {
     uint32_t key = 0;
     if (!absl::SimpleHexAtoi(each, &key)) {
-      return absl::InvalidArgumentError(Cat("open=", StdView(each), " is no key of a module: 1 to 8 hexadecimal digits"));
+      return absl::InvalidArgumentError(
+          Cat("open=", StdView(each), " is no key of a module: 1 to 8 hexadecimal digits"));
     }
     for (const int32_t node : model.ModulesOf(key)) open.insert(node);
     if (open.size() > kMaxOpen) {
@@ -195,8 +196,8 @@ void WriteLines(JsonWriter& json, const ModelGraph& model, const GraphPicture& p
   json.EndArray();
 }
 
-void WriteHead(JsonWriter& json, const StepGraphs& graphs, const StepsAround& around, bool golden_side, const ModelGraph& model,
-               Statistic statistic) {
+void WriteHead(JsonWriter& json, const StepGraphs& graphs, const StepsAround& around, bool golden_side,
+               const ModelGraph& model, Statistic statistic) {
   const StepTables::Place& place = golden_side ? graphs.golden_place : graphs.place;
   json.Name("place");
   json.StartArray();
@@ -211,8 +212,7 @@ void WriteHead(JsonWriter& json, const StepGraphs& graphs, const StepsAround& ar
     json.Name(name);
     json.Uint(value);
   }
-  for (const auto& [name, value] :
-       {std::pair("step_before", around.before), std::pair("step_after", around.after)}) {
+  for (const auto& [name, value] : {std::pair("step_before", around.before), std::pair("step_after", around.after)}) {
     json.Name(name);
     value ? json.Uint(*value) : json.Null();
   }
@@ -263,11 +263,13 @@ absl::StatusOr<GraphPicture::Window> WindowOf(const WebQuery& query) {
 }  // namespace
 
 // The graph of one step of one rank, of `side` (target or golden) where `golden` names a run to compare with: those of
-// its boxes and lines that a window (x, y, wide, high) shows, with the modules `open` (keys, joined by dots; 0: none) open.
+// its boxes and lines that a window (x, y, wide, high) shows, with the modules `open` (keys, joined by dots; 0: none)
+// open.
 //   - Without `open` and `show`, the graph begins with the way to where the trouble began.
 //   - `show`, the name of a call: the modules around it are open, too, and the window lies around it.
 //   - `anew`, anything: it is as the store has it now; else it may be a few seconds old.
-//   - `fill`, a number of boxes: more modules are laid open, as long as no more boxes are shown. "open" leaves these out.
+//   - `fill`, a number of boxes: more modules are laid open, as long as no more boxes are shown. "open" leaves these
+//   out.
 // {"place": [step, rank] of the side, "step", "steps", "first_step", "last_step", "micro_steps", "step_before",
 // "step_after", "nodes", "compared", "data_edges", "first": node or -1, "first_name", "blame", "culprit", "verdicts":
 // names, "range": [1st, 99th percentile of the statistic's magnitudes] or null, "open": [keys], "size": [wide, high],

@@ -89,7 +89,10 @@ TEST_F(ModelGraphsTest, TwoSidesAreCompared) {
 
 TEST_F(ModelGraphsTest, ARunThatGoesOnKeepsItsGraphAndHasNewSteps) {
   ModelGraphs graphs;
-  const auto asked = [&](bool anew) { return *graphs.Find(context_, Of("a"), [] { return false; }, anew); };
+  const auto asked = [&](bool anew) {
+    return *graphs.Find(
+        context_, Of("a"), [] { return false; }, anew);
+  };
   const auto before = asked(false);
   EXPECT_EQ(before.around.after, std::nullopt);
   ScriptedAgent agent("c", "a");

@@ -83,8 +83,6 @@ bool RecordedAnswers::Take(std::string& list, const std::string& one, size_t mos
   return true;
 }
 
-std::string RecordedAnswers::Inert(const std::string& json) {
-  return absl::StrReplaceAll(json, {{"<", "\\u003c"}});
-}
+std::string RecordedAnswers::Inert(const std::string& json) { return absl::StrReplaceAll(json, {{"<", "\\u003c"}}); }
 
 }  // namespace msprobe::server

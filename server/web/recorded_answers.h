@@ -13,8 +13,8 @@
 
 namespace msprobe::server {
 
-// The answers that a report shows, with the questions that they answer, in a bounded number of bytes. What does not find
-// room is named, with the command that shows it.
+// The answers that a report shows, with the questions that they answer, in a bounded number of bytes. What does not
+// find room is named, with the command that shows it.
 class RecordedAnswers {
  public:
   using Parameters = std::map<std::string, std::string>;
@@ -32,8 +32,8 @@ class RecordedAnswers {
   RecordedAnswers(const WebContext& context, const ReportQuestion& question, size_t room)
       : context_(context), question_(question), room_(room) {}
 
-  // Asks a question of the page with the first of its sizes that finds room, and gives that size's index; kLeftOut: none
-  // does. `read` takes the answer, too. Errors: those of the answer.
+  // Asks a question of the page with the first of its sizes that finds room, and gives that size's index; kLeftOut:
+  // none does. `read` takes the answer, too. Errors: those of the answer.
   absl::StatusOr<int> Add(const Part& part, rapidjson::Document* read = nullptr);
   // Names something that the report lacks, and the command that shows it.
   void Lack(std::string_view what, std::string_view command);

@@ -40,7 +40,8 @@ std::string RankWord(const std::string& rank) { return rank.starts_with("rank") 
 // In a shell.
 std::string Quoted(std::string_view word) {
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || std::string_view("_-./:+,@%").find(c) != std::string_view::npos;
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-./:+,@%").find(c) != std::string_view::npos;
   });
   return plain ? std::string(word) : Cat("'", absl::StrReplaceAll(AbslView(word), {{"'", "'\\''"}}), "'");
 }
@@ -72,9 +73,9 @@ class Report {
   }
 
   absl::StatusOr<std::string> Make() {
-    for (auto part : {&Report::AddRuns, &Report::AddOrigins, &Report::AddDivergence, &Report::AddFirstRecord,
-                      &Report::AddGraphs, &Report::AddDifferences, &Report::AddModules, &Report::AddMaps,
-                      &Report::AddOtherRecords}) {
+    for (auto part :
+         {&Report::AddRuns, &Report::AddOrigins, &Report::AddDivergence, &Report::AddFirstRecord, &Report::AddGraphs,
+          &Report::AddDifferences, &Report::AddModules, &Report::AddMaps, &Report::AddOtherRecords}) {
       if (context_.cancelled()) return absl::CancelledError("nobody waits for the report");
       if (absl::Status status = (this->*part)(); !status.ok()) return status;
     }
@@ -108,7 +109,8 @@ class Report {
     if (*added >= 0 && verdict.HasMember("origin")) Show(ShownOf(verdict["origin"], "tensor"));
     constexpr size_t kOrigins = 20;
     added = answers_.Add(
-        {"origins", {{"run", question_.run}}, 60'000, {{{"limit", std::to_string(kOrigins)}}, {{"limit", "5"}}}}, &origins);
+        {"origins", {{"run", question_.run}}, 60'000, {{{"limit", std::to_string(kOrigins)}}, {{"limit", "5"}}}},
+        &origins);
     if (!added.ok()) return added.status();
     if (*added >= 0) {
       for (const rapidjson::Value& origin : origins.GetArray()) Show(ShownOf(origin, "tensor"));
@@ -128,7 +130,8 @@ class Report {
     rapidjson::Document divergence;
     auto added = answers_.Add({"divergence", Sides(), 60'000}, &divergence);
     if (!added.ok()) return added.status();
-    if (*added < 0) Lack("Where the two differ first", {"first-divergence", question_.run_title, question_.golden_title});
+    if (*added < 0)
+      Lack("Where the two differ first", {"first-divergence", question_.run_title, question_.golden_title});
     if (*added >= 0 && divergence.HasMember("divergence")) {
       Shown shown = ShownOf(divergence["divergence"], "culprit");
       if (!shown.tensor.starts_with(shown.op + ".")) shown.tensor.clear();
@@ -173,13 +176,12 @@ class Report {
   absl::Status AddDifferences() {
     if (question_.golden.empty()) return absl::OkStatus();
     rapidjson::Document found;
-    auto added = answers_.Add({"differences",
-                               Sides(),
-                               200'000,
-                               {{{"modules", "1000"}},
-                                {{"limit", "50"}, {"modules", "200"}},
-                                {{"limit", "10"}, {"modules", "20"}}}},
-                              &found);
+    auto added = answers_.Add(
+        {"differences",
+         Sides(),
+         200'000,
+         {{{"modules", "1000"}}, {{"limit", "50"}, {"modules", "200"}}, {{"limit", "10"}, {"modules", "20"}}}},
+        &found);
     if (!added.ok()) return added.status();
     const std::vector<std::string> command = {"compare", question_.run_title, question_.golden_title};
     if (*added < 0) {
@@ -245,15 +247,15 @@ class Report {
     const bool fresh = records_.insert(asked).second;
     auto added = absl::StatusOr<int>(0);
     if (fresh) {
-      added =
-          answers_.Add({"record", asked, most, {{}, {{"limit", "100"}}, {{"limit", "30"}}, {{"limit", "5"}}}});
+      added = answers_.Add({"record", asked, most, {{}, {{"limit", "100"}}, {{"limit", "30"}}, {{"limit", "5"}}}});
     }
     // The golden side alone has an operation that the target lacks.
     if (absl::IsNotFound(added.status())) return absl::OkStatus();
     if (!added.ok()) return added.status();
     if (*added != 0) {
       Lack(Cat(*added < 0 ? "The record " : "All tensors and frames of ", shown.op),
-           {"records", question_.run_title, "--step", step, "--rank", RankWord(shown.rank), "--name", shown.op, "--stack"});
+           {"records", question_.run_title, "--step", step, "--rank", RankWord(shown.rank), "--name", shown.op,
+            "--stack"});
     }
     if (*added < 0 || shown.tensor.empty()) return absl::OkStatus();
     Parameters trend = {{"run", question_.run}, {"rank", shown.rank}, {"tensor", shown.tensor}};
@@ -315,8 +317,8 @@ class Report {
   std::string Html() {
     std::string about = About();
     for (; about.size() > kAbout; about = About()) shown_.pop_back();
-    return absl::StrReplaceAll(
-        page_, {{"@ABOUT@", about}, {"@LACKS@", answers_.Lacks()}, {"@ANSWERS@", answers_.Answers()}});
+    return absl::StrReplaceAll(page_,
+                               {{"@ABOUT@", about}, {"@LACKS@", answers_.Lacks()}, {"@ANSWERS@", answers_.Answers()}});
   }
 
   WebContext context_;
@@ -326,8 +328,8 @@ class Report {
   RecordedAnswers answers_;
   std::set<uint32_t> ranks_;
   std::set<Parameters> records_;  // that were asked for
-  Shown last_;                // rank and step of the last
-  std::vector<Shown> shown_;  // what went wrong first, first
+  Shown last_;                    // rank and step of the last
+  std::vector<Shown> shown_;      // what went wrong first, first
 };
 
 }  // namespace
