@@ -233,6 +233,7 @@ def test_whatever_is_in_a_run_the_file_has_at_most_2_mb_and_says_what_it_leaves_
     assert page.inner_text("#divergence").startswith("Differs from golden first at step 0, rank 0, ")
     assert "The two sides part in " in page.inner_text("#graph-say")
     assert page.locator("#stack .own").count() >= 1, "the record has the innermost frames"
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     left_out = page.locator("#lacks li").all_inner_texts()
     for pattern in (
         r"^In the graph: \d+ of 101001 calls: msprobe-client graph target golden -o graphs$",
