@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
@@ -85,7 +86,7 @@ def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[
     """The dump at path as a run for as long as this takes. tensors: with the content of its tensors."""
     run = f".uploaded-{secrets.token_hex(8)}"
     try:
-        client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+        client.import_dump(path.parent if path.is_file() else path, run, tensors=tensors)
         yield run
     finally:
         _forget(client, run)
@@ -250,7 +251,7 @@ class TableFiles:
             file = None
             for chunk in chunks:
                 if file is None:
-                    file = scratch.open("xb", buffering=0)
+                    file = scratch.open("xb")
                 if content := chunk.content:  # each look at the field copies it
                     file.write(content)
                 if not chunk.last:
@@ -294,7 +295,7 @@ class DatabaseFile:
         self.target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         scratch = self.target.parent / f".msprobe-{secrets.token_hex(8)}"
         try:
-            with scratch.open("xb", buffering=0) as file:
+            with scratch.open("xb") as file:
                 for part in parts:
                     kind = part.WhichOneof("kind")
                     if kind == "content":
@@ -349,6 +350,9 @@ class ExplorerFiles:
             opened.close()
             if not names:
                 raise DataError("the server's answer ended before the graph")
+            for target in (self._directory / name for name in names):
+                if target.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
             for name in names:
                 (Path(scratch) / name).replace(self._directory / name)
         paths = tuple(str(self._directory / name) for name in names)
