@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
@@ -86,7 +87,7 @@ def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[
     run = f".uploaded-{secrets.token_hex(8)}"
     try:
         try:
-            client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+            client.import_dump(path.parent if path.is_file() else path, run, tensors=tensors)
         except MsprobeError as error:  # which names files by their paths below
             raise type(error)(f"{path} cannot be read: {error}") from None
         yield run
@@ -352,6 +353,9 @@ class ExplorerFiles:
             opened.close()
             if not names:
                 raise DataError("the server's answer ended before the graph")
+            for target in (self._directory / name for name in names):
+                if target.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
             for name in names:
                 (Path(scratch) / name).replace(self._directory / name)
         paths = tuple(str(self._directory / name) for name in names)

@@ -46,7 +46,7 @@ from msprobe_client.errors import (
 )
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
-from msprobe_client.output.whole_file import whole_file
+from msprobe_client.output.whole_file import blamed, whole_file
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -859,7 +859,7 @@ def _disk(output: PathLike) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{error.filename or output} cannot be written: {error.strerror or error}") from None
+        raise DataError(f"{blamed(error, output)} cannot be written: {error.strerror or error}") from None
 
 
 @contextmanager

@@ -154,6 +154,7 @@ SHOWN_BY = {
     "trend-more": ["interop/test_trend_databases.py::test_every_row_of_several_ranks"],
     "trend-counts": ["interop/test_trend_databases.py::test_a_stored_run_has_counts"],
     "trend-micro-steps": ["interop/test_trend_databases.py::test_every_row_of_a_model"],
+    "trend-recompute": ["interop/test_trend_databases.py::test_what_checkpointing_computes_again_is_a_metric"],
     "trend-roots": ["interop/test_trend_databases.py::test_every_row_of_several_ranks"],
     "trend-processes": ["interop/test_trend_databases.py::test_processes_without_a_rank_keep_their_number"],
     "trend-second-monitor": ["interop/test_trend_databases.py::test_every_row_of_the_second_monitor"],

@@ -90,6 +90,9 @@ def test_its_classes_take_the_files(files):
             made = dacite.from_dict(node_data.GraphNodeData, data, dacite.Config(check_types=False, strict=True))
             assert made.name == name and made.results.keys() <= ids[graph]
     mapping = json.loads((files / "mapping_step0_rank0.json").read_text())
+    (target,) = json.loads((files / "target.json").read_text())["graphs"]
+    layers = {f"{node['namespace']}___group___" for node in target["nodes"] if node["namespace"]}
+    assert layers <= {node for entry in mapping["mappingEntries"] for node in entry["leftNodeIds"]}
     lonely = [
         sorted(ids[graph] - {node for entry in mapping["mappingEntries"] for node in entry[side]})
         for graph, side in (("target step0 rank0", "leftNodeIds"), ("golden step0 rank0", "rightNodeIds"))

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from msprobe_client.errors import DataError
+
+
+def blamed(error: OSError, target: str | os.PathLike[str]) -> str:
+    """The path that a person knows, of a failure to write target: never that of a scratch file, which is gone."""
+    path = Path(os.fsdecode(error.filename2 or error.filename or target))
+    hidden = next((each for each in (path, *path.parents) if each.name.startswith(".msprobe-")), None)
+    return str(path if hidden is None else hidden.parent)
 
 
 @contextmanager
@@ -24,5 +32,5 @@ def whole_file(target: Path) -> Iterator[Path]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = target if error.filename in (None, str(scratch)) else error.filename
+        where = target if error.filename == str(scratch) else blamed(error, target)
         raise DataError(f"{where} cannot be written: {error.strerror or error}") from None
