@@ -20,6 +20,7 @@ from msprobe_client.comparison import (
     VERDICTS,
     ComparedTensor,
     Divergence,
+    DumpReport,
     ExplorerReport,
     Overflow,
     RollUp,
@@ -32,6 +33,7 @@ from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
+    from msprobe_client.export_writer import ExportWriter
 
 TrainingBackend: TypeAlias = Literal["fsdp", "megatron"]
 Rows: TypeAlias = Literal["different", "all", "none"]
@@ -250,7 +252,7 @@ class TableFiles:
             file = None
             for chunk in chunks:
                 if file is None:
-                    file = scratch.open("xb", buffering=0)
+                    file = scratch.open("xb")
                 if content := chunk.content:  # each look at the field copies it
                     file.write(content)
                 if not chunk.last:
@@ -294,7 +296,7 @@ class DatabaseFile:
         self.target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         scratch = self.target.parent / f".msprobe-{secrets.token_hex(8)}"
         try:
-            with scratch.open("xb", buffering=0) as file:
+            with scratch.open("xb") as file:  # buffered: it writes all of a part, or fails
                 for part in parts:
                     kind = part.WhichOneof("kind")
                     if kind == "content":
@@ -314,6 +316,35 @@ class DatabaseFile:
             scratch.replace(self.target)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+def merged_dump(
+    parts: Iterable[analysis_pb2.GraphResponse], writer: ExportWriter, progress: Callable[[int, int], None]
+) -> DumpReport:
+    """Puts the directories of a dump in place as they come."""
+    warnings: list[str] = []
+    path, content = "", b""
+
+    def end_file() -> None:
+        if path:
+            writer.write(path, content, last=True)
+
+    for part in parts:
+        kind = part.WhichOneof("kind")
+        if kind == "file":
+            end_file()
+            path, content = part.file, b""
+        elif kind == "content":
+            if content:
+                writer.write(path, content, last=False)
+            content = part.content
+        elif kind == "progress":
+            progress(part.progress.steps_done, part.progress.steps_total)
+        elif kind == "warning":
+            warnings.append(part.warning)
+    end_file()
+    writer.finish()
+    return DumpReport(tuple(map(str, writer.directories)), writer.bytes, tuple(warnings))
 
 
 class ExplorerFiles:

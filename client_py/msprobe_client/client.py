@@ -25,6 +25,7 @@ from msprobe_client.backup import write as write_backup
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
 from msprobe_client.comparison import (
     Divergence,
+    DumpReport,
     ExplorerReport,
     GraphReport,
     Overflow,
@@ -620,6 +621,29 @@ class Client:
             files = analysis_client.ExplorerFiles(Path(output), progress)
             return files.write(self._items(lambda: self._analysis.Graph(request)))
 
+    def merged_dump(
+        self,
+        target: PathLike,
+        output: PathLike,
+        layout: analysis_pb2.ParallelLayout,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        progress: Progress = _nothing,
+    ) -> DumpReport:
+        """The ranks of target, merged, as a dump of the whole model: step{N}/rank{R}/dump.json and its kin in `output`.
+
+        Each of these directories appears whole; earlier ones of these names are replaced. Contents of tensors are not
+        merged.
+        """
+        from msprobe_client.export_writer import ExportWriter
+
+        with self._graph_request(target, None, "exact", None, steps, ()) as request, _disk(output):
+            request.target_layout.CopyFrom(layout)
+            request.format = analysis_pb2.GRAPH_FORMAT_DUMP
+            with ExportWriter(Path(output), force=True) as writer:
+                parts = self._items(lambda: self._analysis.Graph(request))
+                return analysis_client.merged_dump(parts, writer, progress)
+
     @contextmanager
     def _graph_request(
         self,
@@ -859,7 +883,15 @@ def _disk(output: PathLike) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{error.filename or output} cannot be written: {error.strerror or error}") from None
+        named = Path(error.filename or output)
+        where = Path(output) if named.name.startswith(".msprobe-") else named
+        reason = error.strerror or str(error)
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            file = next((path for path in (where, *where.parents) if path.exists()), where)
+            reason = f"{file} is a file, and a directory is needed there"
+        elif isinstance(error, PermissionError):
+            reason += "; name a directory in which you may write"
+        raise DataError(f"{where} cannot be written: {reason}") from None
 
 
 @contextmanager
