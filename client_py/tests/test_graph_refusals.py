@@ -14,42 +14,60 @@ import pytest
 from test_compare import binary  # noqa: F401
 from test_graph import FILES, write
 
-# Command -> its program, and what its options are called.
-COMMANDS = {
-    "graph": (["-m", "msprobe_client", "graph"], {"target": (), "golden": (), "layers": "--layer-mapping"}),
-    "graph_visualize": (
-        ["-c", "from msprobe_client.compat.legacy import main; main()", "graph_visualize"],
-        {"target": ("-tp",), "golden": ("-gp",), "layers": "-lm"},
-    ),
+# What the options of each command are called.
+COMMANDS: dict[str, dict[str, list[str]]] = {
+    "graph": {"target": [], "golden": [], "layers": ["--layer-mapping"]},
+    "graph_visualize": {"target": ["-tp"], "golden": ["-gp"], "layers": ["-lm"]},
 }
 MAPPING = {"Top": {"a": "b"}}
 Refused = Callable[..., str]
 
 
 @pytest.fixture(params=COMMANDS)
-def refused(request: pytest.FixtureRequest, binary: str, tmp_path: Path) -> Refused:  # noqa: F811
-    """Runs a command, which must end with 3 and one line, and leave nothing. Gives the line."""
-    program, names = COMMANDS[request.param]
+def refused(
+    request: pytest.FixtureRequest,
+    binary: str,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Refused:
+    """Runs a command, which must end with 3 and one line, and leave nothing. Gives the line.
 
-    def run(target: Path, golden: Path | None = None, out: Path = tmp_path / "out", layers: Path | None = None) -> str:
-        command = [sys.executable, *program, *names["target"], target, "-o", out]
-        command += [] if golden is None else [*names["golden"], golden]
-        command += [] if layers is None else [names["layers"], layers]
+    anyone: in a process for which modes of files count, also where root runs this.
+    """
+    monkeypatch.setenv("MSPROBE_SERVER_BINARY", binary)
+    names = COMMANDS[request.param]
+
+    def run(target: Path, golden: Path | None = None, *, anyone: bool = False, **others: Path) -> str:
+        words = [request.param, *names["target"], str(target), "-o", str(others.get("out", tmp_path / "out"))]
+        words += [] if golden is None else [*names["golden"], str(golden)]
+        words += [*names["layers"], str(others["layers"])] if "layers" in others else []
         before = files(tmp_path)
-        result = subprocess.run(
-            [*as_anyone(), *map(str, command)],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env=os.environ | {"MSPROBE_SERVER_BINARY": binary},
-        )
-        assert result.returncode == 3, result
-        assert result.stderr.count("\n") == 1 and not result.stdout, result
+        code, out, told = in_another_process(words) if anyone else in_this_process(words, capfd)
+        assert code == 3, (out, told)
+        assert told.count("\n") == 1 and not out, (out, told)
         assert files(tmp_path) == before
-        return result.stderr
+        return told
 
     return run
+
+
+def in_this_process(words: list[str], capfd: pytest.CaptureFixture[str]) -> tuple[object, str, str]:
+    from msprobe_client.commands import main as client
+    from msprobe_client.compat import graph_command
+
+    with pytest.raises(SystemExit) as ended:
+        client(words) if words[0] == "graph" else graph_command.main(words[1:])
+    return ended.value.code, *capfd.readouterr()
+
+
+def in_another_process(words: list[str]) -> tuple[object, str, str]:
+    program = "from msprobe_client.commands import main"
+    if words[0] != "graph":
+        program = "from msprobe_client.compat.legacy import main"
+    command = [*as_anyone(), sys.executable, "-c", f"{program}; main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
 
 
 def files(directory: Path) -> list[Path]:
@@ -104,7 +122,7 @@ def test_what_cannot_be_read(name: str, refused: Refused, tmp_path: Path) -> Non
     hidden = write(tmp_path / "dump" / "step0" / "rank1") / name
     mode = hidden.stat().st_mode
     hidden.chmod(0)
-    told = refused(tmp_path / "dump")
+    told = refused(tmp_path / "dump", anyone=True)
     hidden.chmod(mode)
     assert f"{hidden}: Permission denied" in told
 
@@ -160,9 +178,9 @@ def test_a_directory_that_takes_no_file(refused: Refused, tmp_path: Path) -> Non
     if os.geteuid() == 0:
         os.chown(closed, 65534, 65534)  # of another owner
     closed.chmod(0o555)
-    told = refused(dump, out=closed / "old.vis.db")
+    told = refused(dump, out=closed / "old.vis.db", anyone=True)
     assert f"{closed}/old.vis.db cannot be written: Permission denied; name a directory in which you may write" in told
-    assert "Permission denied; name a directory" in refused(dump, out=closed / "new")
+    assert "Permission denied; name a directory" in refused(dump, out=closed / "new", anyone=True)
     assert (closed / "old.vis.db").read_bytes() == b"of another time"
 
 
