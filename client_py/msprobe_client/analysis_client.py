@@ -87,7 +87,10 @@ def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[
     """The dump at path as a run for as long as this takes. tensors: with the content of its tensors."""
     run = f".uploaded-{secrets.token_hex(8)}"
     try:
-        client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+        try:
+            client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+        except MsprobeError as error:  # which names files by their paths below
+            raise type(error)(f"{path} cannot be read: {error}") from None
         yield run
     finally:
         _forget(client, run)
@@ -296,7 +299,8 @@ class DatabaseFile:
         self.target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         scratch = self.target.parent / f".msprobe-{secrets.token_hex(8)}"
         try:
-            with scratch.open("xb") as file:  # buffered: it writes all of a part, or fails
+            scratch.touch(0o640, exist_ok=False)
+            with scratch.open("wb") as file:
                 for part in parts:
                     kind = part.WhichOneof("kind")
                     if kind == "content":
@@ -310,7 +314,6 @@ class DatabaseFile:
                         self.unpaired.append(unpaired(part.unpaired))
             if self.bytes == 0:
                 raise DataError("the server's answer ended before the database")
-            scratch.chmod(0o640)
             for left in ("-wal", "-shm"):  # of a file of this name that was open
                 self.target.with_name(self.target.name + left).unlink(missing_ok=True)
             scratch.replace(self.target)

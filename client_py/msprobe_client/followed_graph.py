@@ -7,6 +7,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TypeAlias
@@ -31,7 +32,8 @@ def follow(
 ) -> Iterator[GraphReport]:
     """Writes the steps that are there to output, then appends others as they complete; ends with the run.
 
-    write: makes a whole database of these steps and ranks. One report for each change of output.
+    write: makes a whole database of these steps and ranks. One report for each change of output, of the steps that it
+    brought and of the whole file's size.
     """
     shown: set[Place] = set()
     while True:
@@ -45,7 +47,7 @@ def follow(
                     part = Path(scratch) / output.name
                     report = write(numbers, ranks, part)
                     append(part, output)
-                yield report
+                yield replace(report, path=str(output), bytes=output.stat().st_size)
             shown.update((number, rank) for number in numbers for rank in ranks)
         if told.open_sessions == 0:
             return
@@ -85,7 +87,8 @@ def append(part: Path, output: Path) -> None:
     DataError: the file cannot be written, or has these steps.
     """
     try:
-        with closing(sqlite3.connect(output, timeout=_LOCK_S, isolation_level=None)) as file:
+        there = f"{output.resolve().as_uri()}?mode=rw"  # never an empty file in place of one that was removed
+        with closing(sqlite3.connect(there, uri=True, timeout=_LOCK_S, isolation_level=None)) as file:
             file.execute("ATTACH ? AS part", (str(part),))
             file.execute("BEGIN IMMEDIATE")
             file.execute("INSERT INTO nodes SELECT * FROM part.nodes")
@@ -93,6 +96,8 @@ def append(part: Path, output: Path) -> None:
                 file.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM part.{table}")
             _widen(file)
             file.execute("COMMIT")
+    except sqlite3.IntegrityError:
+        raise DataError(f"{output} has these steps already: something else writes it; name another file") from None
     except sqlite3.Error as error:
         raise DataError(f"{output} cannot take more steps: {error}") from None
 

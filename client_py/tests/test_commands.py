@@ -220,8 +220,11 @@ def test_an_output_that_cannot_be_written_is_one_line(server: FakeServer, run_cl
         assert str(tmp_path) in result.stderr and result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("subcommand", ["records", "export"])
-def test_ctrl_c_cancels_the_call_and_leaves_nothing(server: FakeServer, tmp_path: Path, subcommand: str) -> None:
+def test_ctrl_c_cancels_the_call_and_leaves_nothing(
+    server: FakeServer, tmp_path: Path, subcommand: str, sent: signal.Signals
+) -> None:
     server.hold.clear()
     out = tmp_path / "out"
     arguments = ["--step", "0", "--rank", "0"] + (["--output", str(out)] if subcommand == "export" else [])
@@ -233,7 +236,7 @@ def test_ctrl_c_cancels_the_call_and_leaves_nothing(server: FakeServer, tmp_path
     ) as process:
         while not any(type(item).__name__ in ("ReadRecordsRequest", "ExportRequest") for item in server.requests):
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         try:
             _, stderr = process.communicate(timeout=30)
         finally:

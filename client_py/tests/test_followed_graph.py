@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from msprobe_client import followed_graph
 from msprobe_client.comparison import GraphReport
+from msprobe_client.errors import DataError
 from msprobe_client.model import Rank
 
 ZERO, ONE = Rank("rank", 0), Rank("rank", 1)
@@ -41,12 +44,15 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *looks: Look) -> l
 
     def write(numbers: list[int], ranks: list[Rank], file: Path) -> GraphReport:
         written.append((numbers, sorted(rank.number for rank in ranks)))
-        return GraphReport(str(file), 1, len(numbers), (), ())
+        file.write_bytes(b"?" * len(written))
+        return GraphReport(str(file), len(written), len(numbers), (), ())
 
     monkeypatch.setattr(followed_graph, "append", lambda part, output: appended.append(output))
     monkeypatch.setattr(followed_graph, "_POLL_S", 0)
     reports = [*followed_graph.follow(run, steps, write, tmp_path / "a.vis.db")]
     assert len(reports) == len(written) and not left
+    # The user's file, not the one that was appended to it.
+    assert [(report.path, report.bytes) for report in reports] == [(str(tmp_path / "a.vis.db"), 1)] * len(written)
     assert appended == [tmp_path / "a.vis.db"] * max(0, len(written) - 1)
     return written
 
@@ -79,3 +85,32 @@ def test_a_rank_that_skips_a_step_holds_up_none(tmp_path: Path, monkeypatch: pyt
         (2, {ZERO: ["complete"], ONE: ["", "complete"]}),
         (0, {ZERO: ["complete"], ONE: ["", "complete"]}),
     ) == [([0], [0]), ([1], [1])]
+
+
+def database(path: Path, step: int) -> Path:
+    """The tables of a graph database, with one node of this step."""
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(
+            f"CREATE TABLE nodes (id INTEGER PRIMARY KEY); INSERT INTO nodes VALUES ({step});"
+            "CREATE TABLE paths (id INTEGER PRIMARY KEY, path); CREATE TABLE tb_stack (id INTEGER PRIMARY KEY, stack);"
+            "CREATE TABLE tb_config (rank_list, step_list, micro_steps);"
+            f"INSERT INTO tb_config VALUES ('[0]', '[{step}]', 1);"
+        )
+    return path
+
+
+def test_steps_come_into_the_file_once(tmp_path: Path) -> None:
+    output, part = database(tmp_path / "a?b#.vis.db", 0), database(tmp_path / "part.vis.db", 1)
+    followed_graph.append(part, output)
+    with closing(sqlite3.connect(output)) as file:
+        assert file.execute("SELECT id FROM nodes ORDER BY id").fetchall() == [(0,), (1,)]
+        assert file.execute("SELECT step_list FROM tb_config").fetchone() == ("[0, 1]",)
+    with pytest.raises(DataError, match="has these steps already: something else writes it"):
+        followed_graph.append(part, output)
+
+
+def test_a_file_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
+    output = tmp_path / "a.vis.db"
+    with pytest.raises(DataError, match=r"a\.vis\.db cannot take more steps: unable to open"):
+        followed_graph.append(database(tmp_path / "part.vis.db", 1), output)
+    assert not output.exists()

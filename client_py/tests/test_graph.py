@@ -34,6 +34,22 @@ def test_the_file_is_whole_and_for_its_owner(server: FakeServer, run_client: Run
     assert request.matching == analysis_pb2.MATCHING_FUZZY and request.scope.steps[0].first == 3
 
 
+@pytest.mark.parametrize("command", ["graph", "trend-database"])
+def test_a_disk_that_takes_a_part_gets_no_file(server: FakeServer, tmp_path: Path, command: str) -> None:
+    # The system takes 8 bytes of 15 without an error; the next write has one.
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)); import msprobe_client.__main__"
+    out = tmp_path / "out"
+    result = subprocess.run(
+        [sys.executable, "-B", "-c", limited, command, "training", "-o", out, "--server", server.address],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 3, result.stdout
+    assert "cannot be written: File too large" in result.stderr and list(out.iterdir()) == []
+
+
 def test_one_side_has_no_golden(server: FakeServer, run_client: Run, tmp_path: Path) -> None:
     result = run_client("graph", "training", "-o", tmp_path / "out", "--server", server.address)
     assert result.returncode == 0, result.stderr
@@ -140,3 +156,18 @@ def test_ranks_and_steps_and_what_one_side_lacks(tmp_path: Path, binary: str) ->
     assert connection.execute("select count(*), count(distinct id) from tb_nodes").fetchone() == (24, 24)
     assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
     connection.close()
+
+
+def test_a_report_names_the_directory_that_cannot_be_read(tmp_path: Path, binary: str) -> None:  # noqa: F811
+    write(tmp_path / "a" / "step0" / "rank0")
+    write(tmp_path / "b" / "step0" / "rank0", dump="[]")
+    result = subprocess.run(
+        [sys.executable, "-m", "msprobe_client", "report", tmp_path / "a", tmp_path / "b", "-o", tmp_path / "r.html"],
+        env={**os.environ, "MSPROBE_SERVER_BINARY": binary},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 3 and not (tmp_path / "r.html").exists()
+    assert f"{tmp_path / 'b'} cannot be read: " in result.stderr and "step0/rank0/dump.json: line 1" in result.stderr

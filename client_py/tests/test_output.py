@@ -97,8 +97,11 @@ def test_a_failure_leaves_no_part_of_a_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
-    for target in (tmp_path, Path("/proc/none/rows.csv")):
-        with pytest.raises(DataError, match=f"{target if target == tmp_path else '/proc/none'} cannot be written"):
+    for target, named in (
+        (tmp_path, tmp_path),
+        *((Path(f"{each}/rows.csv"), each) for each in ("/proc/none", "/dev/null")),
+    ):
+        with pytest.raises(DataError, match=f"{named} cannot be written"):
             write(Format.csv, COLUMNS, iter(ROWS), target)
 
 

@@ -210,7 +210,7 @@ absl::StatusOr<Config> ParseConfig(std::string_view json, const ConfigOverrides&
         Cat("the configuration should be a JSON object, currently it is ", Shown(document), "."));
   }
   absl::StatusOr<Config> config = Reader(&document, overrides).Read();
-  if (config.ok()) config->json = std::string(json);
+  if (config.ok()) config->json = JsonText(document);
   return config;
 }
 

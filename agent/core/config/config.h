@@ -75,7 +75,7 @@ struct Config : Selection {
   bool edges = true;                  // "edges": "on"
   bool exact_backward = false;        // "backward": "exact"
   bool linear_weight_grad = false;    // the weight's gradient in the backward record of a linear
-  std::string json;                   // as read, for CaptureSettings.config_json
+  std::string json;                   // with the overrides, for CaptureSettings.config_json
   std::vector<std::string> warnings;  // unknown fields and the like, for the log
 };
 

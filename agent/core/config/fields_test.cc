@@ -147,6 +147,16 @@ TEST_F(FieldsTest, TheServerIsToldOfTheCapture) {
   EXPECT_THAT(settings.config_json, HasSubstr("\"xor\""));
 }
 
+TEST_F(FieldsTest, TheServerIsToldWhatArgumentsAskFor) {
+  ConfigOverrides arguments;
+  arguments.level = "mix";
+  arguments.dump_path = directory_.string();
+  const absl::StatusOr<Config> config = ParseConfig(R"({"task": "statistics", "level": "L1"})", arguments);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(SettingsOf(*config, "pytorch").config_json,
+            Cat(R"({"task":"statistics","level":"mix","dump_path":")", directory_.string(), R"("})"));
+}
+
 TEST_F(FieldsTest, FilesOfTheEnvironmentStandInForThoseOfTheConfiguration) {
   const Field& any = Fields()[0];
   setenv("MSPROBE_SERVER_CA", "/of/environment", 1);

@@ -98,11 +98,15 @@ std::string_view Nearest(std::string_view name, std::span<const std::string_view
   return nearest;
 }
 
-std::string Shown(const Value& value) {
+std::string JsonText(const Value& value) {
   rapidjson::StringBuffer buffer;
   rapidjson::Writer<rapidjson::StringBuffer> writer(buffer);
   value.Accept(writer);
-  std::string text(buffer.GetString(), buffer.GetSize());
+  return {buffer.GetString(), buffer.GetSize()};
+}
+
+std::string Shown(const Value& value) {
+  std::string text = JsonText(value);
   if (text.size() > kLongestShown) text = Cat(text.substr(0, kLongestShown), "...");
   return text;
 }

@@ -30,7 +30,9 @@ absl::Status ReadChoice(const rapidjson::Value& value, std::string_view field,
 constexpr int64_t kLargestRankOrStep = 1'000'000;
 absl::Status ReadRankOrStep(const rapidjson::Value& value, std::string_view field, std::vector<uint32_t>* out);
 
-// As JSON, for messages; a long text is cut.
+// As JSON.
+std::string JsonText(const rapidjson::Value& value);
+// The same for messages: a long text is cut.
 std::string Shown(const rapidjson::Value& value);
 // ['a', 'b']
 std::string ShownList(std::span<const std::string_view> names);

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -152,6 +153,8 @@ def application() -> typer.Typer:
 
 
 def main(arguments: list[str] | None = None, name: str = "msprobe-client") -> NoReturn:
+    # As Ctrl-C: no part of a file stays, and no server of one's own with what it was given.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         application()(arguments, prog_name=name)
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 from typing import NoReturn
 
@@ -55,6 +56,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
         v1_compare(given[1], words[1:])
     if words and words[0] in _PRESENT:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, as for msprobe-client
         importlib.import_module(f"msprobe_client.compat.{_PRESENT[words[0]]}").main(words[1:])
     from msprobe_client.commands import main as client_main
 

@@ -16,12 +16,13 @@ def whole_file(target: Path) -> Iterator[Path]:
     scratch = target.parent / f".msprobe-{secrets.token_hex(8)}"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        yield scratch
-        scratch.replace(target)
+        try:
+            yield scratch
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)
     except BrokenPipeError:
         raise
     except OSError as error:
         where = target if error.filename in (None, str(scratch)) else error.filename
         raise DataError(f"{where} cannot be written: {error.strerror or error}") from None
-    finally:
-        scratch.unlink(missing_ok=True)
