@@ -30,6 +30,8 @@ from msprobe_client.proto import check_pb2
 
 RECORDED = "recorded"
 FLOAT64 = "cpu-fp64"
+RAISED = "cpu-raised"  # the next wider dtype, as mindstudio-probe's acc_check has it
+COMPUTED = (FLOAT64, RAISED)
 _OUTCOMES: dict[int, Outcome] = {
     check_pb2.Verdict.PASS: "pass",
     check_pb2.Verdict.WARNING: "warning",
@@ -46,7 +48,7 @@ _COMPARISONS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Settings:
     device: str = "cpu"
-    golden: str = FLOAT64  # or a run
+    golden: str = FLOAT64  # or RAISED, or a run
     policy: str = ""
     seed: int = 1234
     stress: bool = False
@@ -60,17 +62,31 @@ class Place:
     rank: Rank
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The tensors of one call as they were compared."""
+
+    arguments: Arguments
+    grad_outputs: Sequence[torch.Tensor | None]
+    output: replay.Result
+    golden: replay.Result
+
+
 class Checker:
-    """Checks calls of one step and rank. One thread at a time."""
+    """Checks calls of one step and rank. One thread at a time.
+
+    replayed: of the last call; None where it did not run on both sides.
+    """
 
     def __init__(self, client: Client, place: Place, settings: Settings, measuring: Measuring) -> None:
         self._place = place
         self._settings = settings
         self._measuring = measuring
         self._loader = Loader(client, place.run, settings.seed)
+        self.replayed: Replayed | None = None
         self._golden: dict[str, Record] = {}
         self._golden_loader = None
-        if settings.golden != FLOAT64:
+        if settings.golden not in COMPUTED:
             self._golden_loader = Loader(client, settings.golden, settings.seed)
             rank = self._golden_rank(client)
             records = client.records(settings.golden, step=place.step, rank=rank)
@@ -84,6 +100,7 @@ class Checker:
 
     def check(self, record: Record, backward: Record | None) -> Iterator[CheckRow]:
         """record: of the forward call. Never raises for what a call does."""
+        self.replayed = None
         name = CallName.parse(record.full_name)
         if name is None:
             yield self._skipped(record, "", "it is no call of an operator")
@@ -113,6 +130,7 @@ class Checker:
         except Exception as error:  # whatever an operator raises
             yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {_first_line(error)}")
             return
+        self.replayed = Replayed(arguments, grads or [], output, golden)
         if random:
             yield self._random_row(name, record, arguments, output, golden)
             return
@@ -212,11 +230,15 @@ class Checker:
         reference = reference_of(name)
         if reference is None:
             raise NotReplayable(f"{name.prefix}.{name.operation} is not in this environment and has no composition")
-        exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
+        if self._settings.golden == RAISED:
+            exact = arguments.mapped(replay.raised(name.operation, arguments))
+        else:
+            exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
         try:
             return replay.run(reference, exact, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
         except Exception as error:  # whatever an operator raises
-            raise NotReplayable(f"float64: {_first_line(error)}") from None
+            where = "float64" if self._settings.golden == FLOAT64 else "golden value"
+            raise NotReplayable(f"{where}: {_first_line(error)}") from None
 
     def _plain_result(self, name: CallName, arguments: Arguments, grads: Any, seed: int) -> replay.Result | None:
         """The same on a CPU in its own dtype; of a CPU itself, in float64 with its inputs rounded otherwise."""

@@ -34,6 +34,9 @@ class Measuring:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._requests.put(None)
 
     def measured(

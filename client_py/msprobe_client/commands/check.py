@@ -27,6 +27,10 @@ EXAMPLES = (
 )
 
 
+# Golden values that are computed here.
+_COMPUTED = ("cpu-fp64", "cpu-raised")
+
+
 class PolicyName(str, Enum):
     """As server/analysis/check/policy.cc lists them."""
 
@@ -34,6 +38,7 @@ class PolicyName(str, Enum):
     documented = "documented"
     torch = "torch"
     fp64_ratio = "fp64-ratio"
+    acc_check = "acc-check"
     cann = "cann"
 
 
@@ -56,7 +61,12 @@ def run(
         str, typer.Option("--device", help="Where calls run again: cpu, cuda:0, npu:0; recorded: take what was saved")
     ] = "cpu",
     golden: Annotated[
-        str, typer.Option("--golden", metavar="cpu-fp64|RUN", help="float64 on the CPU, or what another run saved")
+        str,
+        typer.Option(
+            "--golden",
+            metavar="cpu-fp64|cpu-raised|RUN",
+            help="float64, or the next wider dtype, on the CPU; or what another run saved",
+        ),
     ] = "cpu-fp64",
     policy: Annotated[PolicyName, typer.Option("--policy", help="What is right; see docs/checking.md")] = (
         PolicyName.default
@@ -112,7 +122,7 @@ def run(
 def _client(options: Any, source: str, golden: str) -> Any:
     from msprobe_client.check.again import is_result
 
-    return connected(options, source, *([] if golden == "cpu-fp64" or is_result(source) else [golden]))
+    return connected(options, source, *([] if golden in _COMPUTED or is_result(source) else [golden]))
 
 
 def _found(
@@ -154,7 +164,7 @@ def _found(
             return cleanup.enter_context(analysis_client.uploaded(client, path))
 
         run_name = run_of(source)
-        golden_run = golden if golden == "cpu-fp64" else run_of(golden)
+        golden_run = golden if golden in _COMPUTED else run_of(golden)
         selection = Selection(where.step, where.rank)
         places = [
             Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
