@@ -21,6 +21,7 @@ from msprobe_client.comparison import (
     VERDICTS,
     ComparedTensor,
     Divergence,
+    DumpReport,
     ExplorerReport,
     Overflow,
     RollUp,
@@ -33,6 +34,7 @@ from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
+    from msprobe_client.export_writer import ExportWriter
 
 TrainingBackend: TypeAlias = Literal["fsdp", "megatron"]
 Rows: TypeAlias = Literal["different", "all", "none"]
@@ -318,6 +320,35 @@ class DatabaseFile:
             scratch.replace(self.target)
         finally:
             scratch.unlink(missing_ok=True)
+
+
+def merged_dump(
+    parts: Iterable[analysis_pb2.GraphResponse], writer: ExportWriter, progress: Callable[[int, int], None]
+) -> DumpReport:
+    """Puts the directories of a dump in place as they come."""
+    warnings: list[str] = []
+    path, content = "", b""
+
+    def end_file() -> None:
+        if path:
+            writer.write(path, content, last=True)
+
+    for part in parts:
+        kind = part.WhichOneof("kind")
+        if kind == "file":
+            end_file()
+            path, content = part.file, b""
+        elif kind == "content":
+            if content:
+                writer.write(path, content, last=False)
+            content = part.content
+        elif kind == "progress":
+            progress(part.progress.steps_done, part.progress.steps_total)
+        elif kind == "warning":
+            warnings.append(part.warning)
+    end_file()
+    writer.finish()
+    return DumpReport(tuple(map(str, writer.directories)), writer.bytes, tuple(warnings))
 
 
 class ExplorerFiles:

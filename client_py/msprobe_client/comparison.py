@@ -131,6 +131,15 @@ class TrendReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpReport:
+    """A written dump of merged ranks."""
+
+    directories: tuple[str, ...]
+    bytes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExplorerReport:
     """Written files of Model Explorer."""
 
