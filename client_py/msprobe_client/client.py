@@ -769,7 +769,6 @@ class Client:
         code = error.code()
         details = (error.details() or "no details").strip().replace("\n", " ")
         at = f"msprobe-server at {self.address}"
-        refused = "" if self._local else f"{at} refused the request: "
         if code == grpc.StatusCode.UNAVAILABLE:
             return ServerUnavailable(
                 f"{at} cannot be reached ({details}); check that it runs and that the address is right, "
@@ -780,9 +779,9 @@ class Client:
         if code == grpc.StatusCode.NOT_FOUND:
             return NotFound(details if self._local else f"{at}: {details}")
         if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE):
-            return InvalidArgument(f"{refused}{details}")
+            return InvalidArgument(details if self._local else f"{at} refused the request: {details}")
         if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.ABORTED):
-            return FailedPrecondition(f"{refused}{details}")
+            return FailedPrecondition(details if self._local else f"{at} refused the request: {details}")
         if code == grpc.StatusCode.UNIMPLEMENTED:
             return ServerError(f"{at} does not know this request ({details}); is it a msprobe-server of this version?")
         if code == grpc.StatusCode.CANCELLED:
