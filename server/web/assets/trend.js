@@ -56,7 +56,7 @@ export class TrendPicture {
     const { box, what } = this;
     this.lines = this.series.flatMap((one, i) => {
       const line = { ...one, kind: i % MOST_SERIES, ranges: one.trend.value, columns: one.trend.columns };
-      const beside = { ...line, name: `${what.goldenName ?? ""}: ${one.name}`, ranges: one.trend.golden, golden: true };
+      const beside = { ...line, name: this.series.length > 1 ? `${what.goldenName ?? ""}: ${one.name}` : (what.goldenName ?? ""), ranges: one.trend.golden, golden: true };
       return one.trend.golden ? [beside, line] : [line];
     });
     const all = this.lines.flatMap((line) => line.columns);
