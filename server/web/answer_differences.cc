@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "server/analysis/compare/comparison.h"
+#include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/web/web_question.h"
 
@@ -17,8 +19,10 @@ constexpr size_t kMaxModules = 4000;
 
 using Compared = v1::ComparedTensor;
 
+// Of rows that are equally bad, those of the earliest step come first, then in order of execution.
 bool Worse(const Compared& one, const Compared& other) {
-  return std::pair(one.verdict(), one.excess()) > std::pair(other.verdict(), other.excess());
+  return std::tuple(other.verdict(), other.excess(), one.step(), one.rank().number(), one.order()) <
+         std::tuple(one.verdict(), one.excess(), other.step(), other.rank().number(), other.order());
 }
 
 // The worst rows of all that are added.
@@ -56,6 +60,26 @@ uint64_t DifferencesOf(const v1::VerdictTally& tally) {
   return differences;
 }
 
+void WriteScalar(JsonWriter& json, const v1::Scalar& scalar) {
+  switch (scalar.value_case()) {
+    case v1::Scalar::kBoolean:
+      json.Text(scalar.boolean() ? "True" : "False");
+      break;
+    case v1::Scalar::kInteger:
+      json.Text(Cat(scalar.integer()));
+      break;
+    case v1::Scalar::kReal:
+      WriteNumber(json, scalar.real());
+      break;
+    case v1::Scalar::kText:
+      json.Text(scalar.text());
+      break;
+    case v1::Scalar::VALUE_NOT_SET:
+      json.Text("None");
+      break;
+  }
+}
+
 void WriteRow(JsonWriter& json, const Compared& row) {
   json.StartObject();
   json.Name("step");
@@ -68,11 +92,13 @@ void WriteRow(JsonWriter& json, const Compared& row) {
                     {"statistic", row.statistic()},
                     {"dtype", row.target_dtype()},
                     {"shape", row.target_shape()}});
-  for (const auto& [name, value] :
-       {std::pair("target", row.target_value()), std::pair("golden", row.golden_value()), {"excess", row.excess()}}) {
-    json.Name(name);
-    WriteNumber(json, value);
-  }
+  const bool scalars = static_cast<Verdict>(row.verdict()) == Verdict::kScalar;
+  json.Name("target");
+  scalars ? WriteScalar(json, row.target_scalar()) : WriteNumber(json, row.target_value());
+  json.Name("golden");
+  scalars ? WriteScalar(json, row.golden_scalar()) : WriteNumber(json, row.golden_value());
+  json.Name("excess");
+  WriteNumber(json, row.excess());
   json.EndObject();
 }
 
@@ -81,7 +107,8 @@ void WriteRow(JsonWriter& json, const Compared& row) {
 // What differs between a run and `golden`: {"rows": [{"step", "rank", "name", "golden_name", "module", "verdict",
 // "statistic", "dtype", "shape", "target", "golden", "excess"}, ...], "compared", "differences", "verdicts": {verdict:
 // rows}, "modules": [{"name", "rows", "differences", "excess"}, ...], "unpaired"}. "rows" has the worst `limit` of all
-// that differ; "modules" is summed over steps and ranks; "unpaired" counts steps of a rank that one side lacks.
+// that differ; the target and golden of a scalar are its values, texts where they are no real numbers; "modules" is
+// summed over steps and ranks; "unpaired" counts steps of a rank that one side lacks.
 absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto golden = query.Required("golden");
