@@ -68,8 +68,10 @@ absl::StatusOr<std::set<int32_t>> OpenOf(const WebQuery& query, const ModelGraph
   return open;
 }
 
+// From the node outward, so that at most kMaxOpen are open; of deeper nesting the outermost modules stay closed.
 void OpenAround(const StepGraph& graph, int32_t node, std::set<int32_t>& open) {
-  for (int32_t around = graph.node(node).parent; around > 0; around = graph.node(around).parent) open.insert(around);
+  int32_t around = graph.node(node).parent;
+  for (; around > 0 && open.size() < kMaxOpen; around = graph.node(around).parent) open.insert(around);
 }
 
 // What a graph begins with: the way to where the trouble began, else one level after the other as long as few boxes
