@@ -101,6 +101,7 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 nightly: build oracle tensorboard operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
+	@$(RUN) -m pytest -q client_py/tests/ray_workers.py
 	@$(MAKE) properties
 	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint

@@ -13,6 +13,7 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
       rules_(&config_, diff_check_.get()),
       opener_(config_, session_.get(), source_.get(), &rules_, &step_),
       producers_(config_.edges ? std::make_unique<Producers>() : nullptr),
+      gradient_parts_(config_.edges ? std::make_unique<GradientParts>() : nullptr),
       emitter_(session_.get(), &step_, &opener_, diff_check_.get(), producers_.get()),
       faults_(session_.get()) {}
 
@@ -40,6 +41,7 @@ Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
   if (diff_check_ != nullptr) diff_check_->EndStep();
   source_->EndStep();
   if (producers_ != nullptr) producers_->EndStep();
+  if (gradient_parts_ != nullptr) gradient_parts_->EndStep();
   const bool had_calls = opener_.EndStep();
   return {.passes = contents.passes, .calls = had_calls, .records = contents.records};
 }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "agent/capture/compare/diff_check.h"
+#include "agent/capture/edges/gradient_parts.h"
 #include "agent/capture/edges/producers.h"
 #include "agent/capture/faults.h"
 #include "agent/capture/filter/capture_rules.h"
@@ -51,6 +52,9 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   // (OpenRecord::save).
   TensorReading Read(TensorRef tensor, bool save) const;
 
+  // The records that gave gradients to be added up; null without edges.
+  GradientParts* gradient_parts() { return gradient_parts_.get(); }
+
   // Nothing is captured until step().Start or GoOn. Stop ends that, and submits what is gathered for a device.
   void Stop();
 
@@ -72,7 +76,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const CaptureRules rules_;
   StepState step_;
   RecordOpener opener_;
-  const std::unique_ptr<Producers> producers_;  // null: "edges" is off
+  const std::unique_ptr<Producers> producers_;  // null: "edges" is off, as is the next
+  const std::unique_ptr<GradientParts> gradient_parts_;
   FragmentEmitter emitter_;
   Faults faults_;
 };

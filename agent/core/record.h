@@ -141,7 +141,7 @@ enum FragmentFlag : uint32_t {
 };
 
 // The numbers and meanings of v1::EdgeKind.
-enum class EdgeKind : uint8_t { kUnknown = 0, kOutside, kSame, kView, kChanged, kUnversioned };
+enum class EdgeKind : uint8_t { kUnknown = 0, kOutside, kSame, kView, kChanged, kUnversioned, kSum };
 
 // Which record a tensor came from.
 struct Edge {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import tempfile
@@ -20,6 +21,7 @@ from msprobe_client.comparison import (
     VERDICTS,
     ComparedTensor,
     Divergence,
+    DumpReport,
     ExplorerReport,
     Overflow,
     RollUp,
@@ -33,6 +35,7 @@ from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
+    from msprobe_client.export_writer import ExportWriter
 
 TrainingBackend: TypeAlias = Literal["fsdp", "megatron"]
 Rows: TypeAlias = Literal["different", "all", "none"]
@@ -87,7 +90,7 @@ def uploaded(client: Importer, path: Path, *, tensors: bool = True) -> Iterator[
     run = f".uploaded-{secrets.token_hex(8)}"
     try:
         try:
-            client.import_dump(path if path.is_dir() else path.parent, run, tensors=tensors)
+            client.import_dump(path.parent if path.is_file() else path, run, tensors=tensors)
         except MsprobeError as error:  # which names files by their paths below
             raise type(error)(f"{path} cannot be read: {error}") from None
         yield run
@@ -323,6 +326,35 @@ class DatabaseFile:
             scratch.unlink(missing_ok=True)
 
 
+def merged_dump(
+    parts: Iterable[analysis_pb2.GraphResponse], writer: ExportWriter, progress: Callable[[int, int], None]
+) -> DumpReport:
+    """Puts the directories of a dump in place as they come."""
+    warnings: list[str] = []
+    path, content = "", b""
+
+    def end_file() -> None:
+        if path:
+            writer.write(path, content, last=True)
+
+    for part in parts:
+        kind = part.WhichOneof("kind")
+        if kind == "file":
+            end_file()
+            path, content = part.file, b""
+        elif kind == "content":
+            if content:
+                writer.write(path, content, last=False)
+            content = part.content
+        elif kind == "progress":
+            progress(part.progress.steps_done, part.progress.steps_total)
+        elif kind == "warning":
+            warnings.append(part.warning)
+    end_file()
+    writer.finish()
+    return DumpReport(tuple(map(str, writer.directories)), writer.bytes, tuple(warnings))
+
+
 class ExplorerFiles:
     """Writes files of Model Explorer as they come: all of them or none."""
 
@@ -365,6 +397,9 @@ class ExplorerFiles:
             opened.close()
             if not names:
                 raise DataError("the server's answer ended before the graph")
+            for target in (self._directory / name for name in names):
+                if target.is_dir():
+                    raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
             for name in names:
                 (Path(scratch) / name).replace(self._directory / name)
         paths = tuple(str(self._directory / name) for name in names)

@@ -25,6 +25,7 @@ from msprobe_client.backup import write as write_backup
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
 from msprobe_client.comparison import (
     Divergence,
+    DumpReport,
     ExplorerReport,
     GraphReport,
     Overflow,
@@ -46,7 +47,7 @@ from msprobe_client.errors import (
 )
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
-from msprobe_client.output.whole_file import closed_to_writers, whole_file
+from msprobe_client.output.whole_file import closed_to_writers, unwritable, whole_file
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -620,6 +621,29 @@ class Client:
             files = analysis_client.ExplorerFiles(Path(output), progress)
             return files.write(self._items(lambda: self._analysis.Graph(request)))
 
+    def merged_dump(
+        self,
+        target: PathLike,
+        output: PathLike,
+        layout: analysis_pb2.ParallelLayout,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        progress: Progress = _nothing,
+    ) -> DumpReport:
+        """The ranks of target, merged, as a dump of the whole model: step{N}/rank{R}/dump.json and its kin in `output`.
+
+        Each of these directories appears whole; earlier ones of these names are replaced. Contents of tensors are not
+        merged.
+        """
+        from msprobe_client.export_writer import ExportWriter
+
+        with self._graph_request(target, None, "exact", None, steps, ()) as request, _disk(output):
+            request.target_layout.CopyFrom(layout)
+            request.format = analysis_pb2.GRAPH_FORMAT_DUMP
+            with ExportWriter(Path(output), force=True) as writer:
+                parts = self._items(lambda: self._analysis.Graph(request))
+                return analysis_client.merged_dump(parts, writer, progress)
+
     @contextmanager
     def _graph_request(
         self,
@@ -859,7 +883,7 @@ def _disk(output: PathLike) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(f"{error.filename or output} cannot be written: {error.strerror or error}") from None
+        raise unwritable(error, output) from None
 
 
 @contextmanager

@@ -131,6 +131,15 @@ class TrendReport:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpReport:
+    """A written dump of merged ranks."""
+
+    directories: tuple[str, ...]
+    bytes: int
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ExplorerReport:
     """Written files of Model Explorer."""
 
@@ -182,6 +191,8 @@ class Divergence:
         made = "no recorded operation made it"
         if self.edge is not None and self.edge.tensor:
             made = f"{self.edge.tensor}, which made it, agrees: it was changed in between"
+            if self.edge.kind == "sum":
+                made = f"{self.edge.tensor} agrees: another of the gradients that were added up does not"
         what = {
             "weight": f"the weight {self.culprit} differs; all before agrees",
             "input": f"the input {self.culprit} differs, and {made}",

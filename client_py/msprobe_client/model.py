@@ -171,7 +171,7 @@ class PayloadRef:
     size: int
 
 
-EdgeKind: TypeAlias = Literal["unknown", "outside", "same", "view", "changed", "unversioned"]
+EdgeKind: TypeAlias = Literal["unknown", "outside", "same", "view", "changed", "unversioned", "sum"]
 EDGE_KINDS: tuple[EdgeKind, ...] = get_args(EdgeKind)
 
 

@@ -65,6 +65,7 @@ def renames(path: PathLike) -> list[tuple[str, str]]:
 def layers(path: PathLike | None) -> analysis_pb2.NameMapping:
     """The layer mapping of a file, which must name something. None: modules correspond by their places alone."""
     made = analysis_pb2.NameMapping() if path is None else mapping(layer=path)
+    made.file = "" if path is None else os.fspath(path)
     if path is not None and not any(layer.names for layer in made.layers):
         raise InvalidArgument(f"{os.fspath(path)}: it names no module; write {{class: {{target's path: golden path}}}}")
     if path is None:

@@ -27,25 +27,30 @@ KIND = "test=job_kinds"
 DUMP: dict[str, Any] = {"Torch.f.0.forward": {"input_args": [], "input_kwargs": {}, "output": []}}
 
 
-@pytest.fixture
-def address(binary: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:  # noqa: F811
+@pytest.fixture(scope="module")
+def address(binary: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:  # noqa: F811
     """A server with the run `r` of two steps."""
-    monkeypatch.setenv("MSPROBE_SERVER_BINARY", binary)
+    scratch = tmp_path_factory.mktemp("jobs")
     for step in (0, 1):
-        directory = tmp_path / "dump" / f"step{step}" / "rank0"
+        directory = scratch / "dump" / f"step{step}" / "rank0"
         directory.mkdir(parents=True)
         document = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": DUMP}
         (directory / "dump.json").write_text(json.dumps(document))
-    with EmbeddedServer(tmp_path / "store", create=True) as server:
-        with Client(server.address) as client:
-            client.import_dump(tmp_path / "dump", "r")
-        yield server.address
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MSPROBE_SERVER_BINARY", binary)
+        with EmbeddedServer(scratch / "store", create=True) as server:
+            with Client(server.address) as client:
+                client.import_dump(scratch / "dump", "r")
+            yield server.address
 
 
 @pytest.fixture
 def client(address: str) -> Iterator[Client]:
     with Client(address) as made:
         yield made
+        for job in made.jobs.of_run("r"):
+            made.jobs.cancel(job.job)
+            made.jobs.delete(job.job)
 
 
 def make(client: Client, *payloads: str, attempts: int = 0, item_timeout: float = 0.0) -> Job:
@@ -155,7 +160,7 @@ def test_idle_workers_end_and_a_kind_that_cannot_be_had_is_said(address: str, cl
         assert process.wait(30) == 0
     assert client.jobs.get(job.job).state == "finished"
     for kinds, said in (
-        ("chek", "'chek' is no kind of job; there are export, and KIND=MODULE"),
+        ("chek", "'chek' is no kind of job; there are check, export, and KIND=MODULE"),
         ("a=no_such_module", "no_such_module is no module of a job's kind: No module named 'no_such_module'"),
     ):
         refused = run_client("--server", address, "worker", "--kinds", kinds)
@@ -184,6 +189,7 @@ def test_what_a_user_sees_of_jobs(address: str, client: Client, run_client: Run)
 
 
 @pytest.mark.timeout(60)
+@pytest.mark.usefixtures("client")
 def test_an_export_by_workers_is_that_of_the_command(address: str, run_client: Run, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "msprobe_client", "--server", address, "worker", "--kinds", "export"]
     workers = subprocess.Popen([*command, "--processes", "2"])
@@ -216,25 +222,3 @@ def test_bad_input_is_one_line(client: Client) -> None:
         client.jobs.delete(job.job)
     with pytest.raises(InvalidArgument, match="is no kind of job"):
         modules(["a="])
-
-
-@pytest.mark.timeout(180)
-def test_ray_s_workers_go_on_where_one_is_killed(
-    address: str, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("ray", reason="Ray is an extra: pip install 'msprobe-client[ray]'")
-    job = make(client, f"mark {tmp_path}/mark 60", *["plain"] * 30, "kill 11", attempts=2)
-    with worker(address, "--engine", "ray", "--processes", 2):
-        until((tmp_path / "mark").exists, 90)
-        process = int((tmp_path / "mark").read_text())
-        supervisor = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-        (tmp_path / "mark").unlink()
-        os.kill(supervisor, signal.SIGKILL)  # Ray's process; the worker process notices
-        until((tmp_path / "mark").exists, 90)
-        os.kill(int((tmp_path / "mark").read_text()), signal.SIGKILL)
-        until((tmp_path / "mark").exists, 90)
-        until(lambda: client.jobs.get(job.job).crashed == 1, 60)
-        client.jobs.cancel(job.job)
-    found = list(client.jobs.results(job.job))
-    assert len({result.item for result in found}) == len(found)
-    assert client.jobs.get(job.job).done == 30

@@ -10,14 +10,10 @@ import pytest
 from fake_server import FakeServer
 
 ABSENT = [
-    "acc_check",
-    "multi_acc_check",
     "config_check",
-    "api_precision_compare",
     "parse",
     "offline_dump",
     "install_deps",
-    "run_ut",
     "graph",
     "op_generate",
 ]

@@ -28,7 +28,7 @@ CASES = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def binary() -> str:
     named = os.environ.get("MSPROBE_SERVER_BINARY", str(Path(sys.executable).parent / "msprobe-server"))
     if not os.access(named, os.X_OK):

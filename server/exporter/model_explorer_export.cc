@@ -1,6 +1,7 @@
 #include "server/exporter/model_explorer_export.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -107,18 +108,31 @@ std::string_view LabelOf(const StepGraph& graph, const GraphNode& node) {
   return kind == std::string_view::npos ? label : label.substr(kind + 1);
 }
 
+// By node: the namespace of what is in it.
+std::vector<std::string> LayersOf(const StepGraph& graph) {
+  std::vector<std::string> layers(graph.nodes().size());
+  for (size_t i = graph.order().size(); i-- > 0;) {  // parents first
+    const auto at = static_cast<size_t>(graph.order()[i]);
+    const GraphNode& node = graph.nodes()[at];
+    if (node.parent < 0) continue;
+    const std::string& around = layers[static_cast<size_t>(node.parent)];
+    const std::string_view label = LabelOf(graph, node);
+    layers[at] = node.children.empty() ? around : around.empty() ? std::string(label) : Cat(around, "/", label);
+  }
+  return layers;
+}
+
 class GraphWriter {
  public:
   // partners: of each node; null: there is no other side.
   GraphWriter(const StepTable& table, const StepGraph& graph, const std::vector<int32_t>* partners)
-      : table_(table), graph_(graph), partners_(partners), json_(true), layers_(graph.nodes().size()) {}
+      : table_(table), graph_(graph), partners_(partners), json_(true), layers_(LayersOf(graph)) {}
 
   std::string Write(std::string_view id) {
     json_.StartObject();
     Member("id", id);
     json_.Name("nodes");
     json_.StartArray();
-    // Parents come before their children, so that layers are known.
     std::vector<int32_t> waiting = {0};
     while (!waiting.empty()) {
       const int32_t number = waiting.back();
@@ -146,9 +160,7 @@ class GraphWriter {
 
   void WriteNode(int32_t number, const GraphNode& node) {
     const std::string_view label = LabelOf(graph_, node);
-    const std::string& around = node.parent < 0 ? layers_[0] : layers_[static_cast<size_t>(node.parent)];
-    std::string& own = layers_[static_cast<size_t>(number)];
-    own = node.children.empty() ? around : around.empty() ? std::string(label) : Cat(around, "/", label);
+    const std::string& own = layers_[static_cast<size_t>(number)];
     json_.StartObject();
     Member("id", node.name);
     Member("label", label);
@@ -242,7 +254,7 @@ class GraphWriter {
   const StepGraph& graph_;
   const std::vector<int32_t>* const partners_;
   JsonWriter json_;
-  std::vector<std::string> layers_;  // by node: the namespace of what is in it
+  const std::vector<std::string> layers_;  // by node
   std::vector<size_t> place_of_;
 };
 
@@ -323,6 +335,7 @@ void AddMetrics(std::string_view node, StepTable::Mode mode, const std::vector<T
 }
 
 // Nodes that belong together: those that are connected by partners of either side.
+// Layers have numbers of their own in Model Explorer, so each goes with that of the same call on the other side.
 std::string MappingOf(const StepGraph& target, const StepGraph& golden, const GraphMatch& match) {
   const size_t ours = target.nodes().size();
   std::vector<size_t> root(ours + golden.nodes().size());
@@ -337,26 +350,36 @@ std::string MappingOf(const StepGraph& target, const StepGraph& golden, const Gr
   for (size_t i = 0; i < golden.nodes().size(); ++i) {
     if (match.target_of[i] >= 0) root[find(ours + i)] = find(static_cast<size_t>(match.target_of[i]));
   }
-  std::map<size_t, std::pair<std::vector<std::string_view>, std::vector<std::string_view>>> together;
-  for (size_t i = 1; i < ours; ++i) together[find(i)].first.push_back(target.nodes()[i].name);
-  for (size_t i = 1; i < golden.nodes().size(); ++i) {
-    together[find(ours + i)].second.push_back(golden.nodes()[i].name);
-  }
+  struct Side {
+    std::vector<std::string> calls, layers;
+  };
+  std::map<size_t, std::array<Side, 2>> together;
+  const auto add = [&](const StepGraph& graph, size_t first, size_t side) {
+    const std::vector<std::string> layers = LayersOf(graph);
+    for (size_t i = 1; i < graph.nodes().size(); ++i) {
+      Side& of = together[find(first + i)][side];
+      of.calls.emplace_back(graph.nodes()[i].name);
+      if (!graph.nodes()[i].children.empty()) of.layers.push_back(Cat(layers[i], "___group___"));
+    }
+  };
+  add(target, 0, 0);
+  add(golden, ours, 1);
   JsonWriter json(true);
   json.StartObject();
   json.Name("mappingEntries");
   json.StartArray();
   for (const auto& [first, sides] : together) {
-    if (sides.first.empty() || sides.second.empty()) continue;
-    json.StartObject();
-    for (const auto& [name, nodes] :
-         {std::pair("leftNodeIds", &sides.first), std::pair("rightNodeIds", &sides.second)}) {
-      json.Name(name);
-      json.StartArray();
-      for (std::string_view node : *nodes) json.Text(node);
-      json.EndArray();
+    for (const auto nodes : {&Side::calls, &Side::layers}) {
+      if ((sides[0].*nodes).empty() || (sides[1].*nodes).empty()) continue;
+      json.StartObject();
+      for (size_t side : {0, 1}) {
+        json.Name(side == 0 ? "leftNodeIds" : "rightNodeIds");
+        json.StartArray();
+        for (const std::string& node : sides[side].*nodes) json.Text(node);
+        json.EndArray();
+      }
+      json.EndObject();
     }
-    json.EndObject();
   }
   json.EndArray();
   for (const char* name : {"disableMappingFallback", "showDiffHighlights"}) {

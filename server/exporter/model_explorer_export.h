@@ -20,7 +20,7 @@ namespace msprobe::server {
 //                                    modules around it; an edge says that a call came after its neighbour
 //   node_data_{what}.json            a value for each node, of every graph: statistics of its results; the overflow
 //                                    level, if asked for; of two sides the verdict and each metric
-//   mapping_step{S}_rank{R}.json     of two sides: which nodes belong together, for synchronised navigation
+//   mapping_step{S}_rank{R}.json     of two sides: which nodes and layers belong together, for synchronised navigation
 //
 // A module that calls others is a layer, and a node in it that stands for its own record. Of numbers that JSON does not
 // have, NaN and infinities, nodes have no data; their attributes have the words.

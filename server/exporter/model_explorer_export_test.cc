@@ -107,6 +107,8 @@ TEST_F(ModelExplorerExportTest, TwoSidesHaveVerdictsMetricsAndAMapping) {
   EXPECT_THAT(Text("node_data_max.json"), HasSubstr(R"("golden step1 rank3")"));
   const std::string mapping = Text("mapping_step1_rank3.json");
   EXPECT_THAT(mapping, HasSubstr(R"({"leftNodeIds":["Torch.a.0.forward"],"rightNodeIds":["Torch.a.0.forward"]})"));
+  EXPECT_THAT(mapping, HasSubstr(R"({"leftNodeIds":["fc.Linear.forward.0___group___"],)"
+                                 R"("rightNodeIds":["fc.Linear.forward.0___group___"]})"));
   EXPECT_THAT(mapping, HasSubstr(R"("disableMappingFallback":true,"showDiffHighlights":true)"));
   EXPECT_THAT(mapping, testing::Not(HasSubstr("Torch.c")));
   for (const char* side : {"target.json", "golden.json"}) {

@@ -45,6 +45,10 @@ absl::Status WriteMonitorTrend(const MonitorFiles& files, std::string path, cons
     const std::vector<std::string>& statistics = files.statistics_of_metrics()[i];
     if (!statistics.empty()) metrics.push_back({std::string(MonitorFiles::kMetrics[i]), statistics});
   }
+  if (metrics.empty()) {
+    return absl::InvalidArgumentError(
+        "the files of the training monitor have no column of a statistic that is known, or are empty");
+  }
   auto database = TrendDatabase::Create(std::move(path), std::move(metrics), files.statistics());
   if (!database.ok()) return database.status();
   FirstOfStep first_of_step;

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
+#include "server/analysis/graph/recomputed_call.h"
 #include "server/analysis/graph/step_graph.h"
 #include "server/format/cat.h"
 
@@ -43,11 +44,28 @@ Values ValuesOf(const StepTable& table, const Row& row) {
   return values;
 }
 
-// The number of each entry's call, counted anew in each micro step: a target has the same number in all of them.
-std::vector<uint64_t> CallsInMicroSteps(const StepTable& table, const std::vector<uint32_t>& micro_steps) {
+// Which stacks of the table are those of calls that checkpointing repeated.
+std::vector<bool> RecomputedStacks(const StepTable& table) {
+  std::vector<bool> recomputed(table.stacks.size());
+  for (size_t i = 0; i < recomputed.size(); ++i) recomputed[i] = IsRecomputed(table, static_cast<int32_t>(i));
+  return recomputed;
+}
+
+std::optional<TrendRecord> RecordOf(std::string_view name, int32_t stack, const std::vector<bool>& recomputed) {
+  std::optional<TrendRecord> record = TrendRecordOf(name);
+  if (record && record->metric == TrendMetric::kForward && stack >= 0 && recomputed[static_cast<size_t>(stack)]) {
+    record->metric = TrendMetric::kRecompute;
+  }
+  return record;
+}
+
+// The number of each entry's call, counted anew in each micro step: a target has the same number in all of them. What
+// is computed again has the number of what it repeats.
+std::vector<uint64_t> CallsInMicroSteps(const StepTable& table, const std::vector<uint32_t>& micro_steps,
+                                        const std::vector<bool>& recomputed) {
   std::map<std::tuple<uint32_t, TrendMetric, std::string>, std::vector<std::pair<uint64_t, size_t>>> groups;
   for (size_t i = 0; i < table.entries.size(); ++i) {
-    if (auto record = TrendRecordOf(table.entries[i].name)) {
+    if (auto record = RecordOf(table.entries[i].name, table.entries[i].stack, recomputed)) {
       groups[{micro_steps[i], record->metric, std::move(record->name)}].emplace_back(record->call, i);
     }
   }
@@ -76,6 +94,7 @@ absl::Status TrendExport::Begin(const StepTable& table) {
 
 absl::StatusOr<TrendExport::Plan> TrendExport::Make(const StepTable& table) {
   Plan plan;
+  const std::vector<bool> recomputed = RecomputedStacks(table);
   std::vector<uint64_t> calls;
   std::vector<uint32_t> micro_steps(table.entries.size(), 0);
   if (options_.micro_steps) {
@@ -88,7 +107,7 @@ absl::StatusOr<TrendExport::Plan> TrendExport::Make(const StepTable& table) {
         if (node.entry >= 0) micro_steps[static_cast<size_t>(node.entry)] = node.micro_step;
       }
     }
-    calls = CallsInMicroSteps(table, micro_steps);
+    calls = CallsInMicroSteps(table, micro_steps, recomputed);
   }
   // In the order in which mindstudio-probe numbers targets: by metric, and the parameters of a call after its results.
   std::vector<std::pair<Place, TrendTarget>> found;
@@ -96,7 +115,7 @@ absl::StatusOr<TrendExport::Plan> TrendExport::Make(const StepTable& table) {
     const Entry& entry = table.entries[i];
     std::string name(entry.name);
     for (const auto& [from, to] : options_.renames) absl::StrReplaceAll({{from, to}}, &name);
-    const std::optional<TrendRecord> record = TrendRecordOf(name);
+    const std::optional<TrendRecord> record = RecordOf(name, entry.stack, recomputed);
     if (!record) continue;
     for (const bool parameters : {false, true}) {
       for (uint32_t row = entry.first_row; row < entry.first_row + entry.rows; ++row) {

@@ -24,7 +24,8 @@ struct TrendOptions {
   std::vector<std::pair<std::string, std::string>> renames;
 };
 
-// Writes the statistics of steps into a trend database: a row for each tensor of a floating dtype.
+// Writes the statistics of steps into a trend database: a row for each tensor of a floating dtype. Forward calls that
+// checkpointing repeated (IsRecomputed) are the metric "recompute"; tables need their stacks for it.
 //
 // What the database says is what mindstudio-probe's data2db says; docs/compatibility.md lists what differs.
 // Threads: one.

@@ -19,6 +19,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::UnorderedElementsAre;
 
 using Entries = std::vector<std::pair<std::string, std::string>>;
 
@@ -28,9 +29,13 @@ std::string Tensor(const std::string& max, const std::string& dtype = "torch.flo
 }
 std::string Outputs(const std::string& tensors) { return Cat(R"({"output": [)", tensors, "]}"); }
 
-std::unique_ptr<MemoryTable> Step(const Entries& entries, const std::string& construct = "") {
+std::unique_ptr<MemoryTable> Step(const Entries& entries, const std::string& construct = "",
+                                  const std::string& stacks = "") {
   auto step = std::make_unique<MemoryTable>(entries);
   DumpReader reader(&step->mutable_table());
+  if (!stacks.empty()) {
+    EXPECT_TRUE(reader.AddStacks(stacks).ok());
+  }
   if (!construct.empty()) {
     EXPECT_TRUE(reader.AddCalls(construct).ok());
   }
@@ -84,6 +89,26 @@ TEST_F(TrendExportTest, MicroStepsCountOnFromStepToStep) {
       ElementsAre("0|1|Module.net.Net.output.0|0", "0|2|Module.net.Net.output.0|0", "1|1|Module.net.Net.output.0|0",
                   "1|2|Module.net.Net.output.0|0", "2|1|Module.net.Net.output.0|0", "2|2|Module.net.Net.output.0|0",
                   "3|1|Module.net.Net.output.0|0", "3|2|Module.net.Net.output.0|0"));
+}
+
+TEST_F(TrendExportTest, WhatCheckpointingComputesAgainIsAMetricOfItsOwn) {
+  const Entries entries = {{"Module.a.A.forward.0", Outputs(Tensor("1.0"))},
+                           {"Module.a.A.forward.1", Outputs(Tensor("2.0"))},
+                           {"Module.a.A.backward.0", Cat(R"({"input": [], "output": [)", Tensor("3.0"), "]}")}};
+  const std::string construct =
+      R"({"Module.a.A.forward.0": null, "Module.a.A.forward.1": null, "Module.a.A.backward.0": null})";
+  const std::string stacks =
+      R"({"0": [["Module.a.A.forward.0"], ["File a.py, line 1, in step"]],
+          "1": [["Module.a.A.forward.1"], ["File /torch/utils/checkpoint.py, line 1, in recompute_fn, \n f"]]})";
+  for (const bool micro_steps : {true, false}) {
+    TrendExport file(path_, {.micro_steps = micro_steps, .renames = {}});
+    ASSERT_TRUE(file.Add(0, 0, Step(entries, construct, stacks)->table()).ok());
+    ASSERT_TRUE(file.Finish().ok());
+    EXPECT_THAT(Values(), UnorderedElementsAre(
+                              "0|0|forward|Module.a.A.output.0|0|2.0|1.0|-1.0|0.5",
+                              Cat("0|0|recompute|Module.a.A.output.0|", micro_steps ? "0" : "1", "|2.0|2.0|-1.0|0.5"),
+                              "0|0|backward|Module.a.A.output.0|0|2.0|3.0|-1.0|0.5"));
+  }
 }
 
 TEST_F(TrendExportTest, TextsInNamesAreReplaced) {

@@ -372,9 +372,9 @@ absl::Status CheckRenamed(const VisOptions& options, bool renamed) {
   if (renamed || options.fuzzy || !options.layers || options.layers->empty()) return absl::OkStatus();
   std::string classes;
   for (const auto& [type, names] : *options.layers) classes += Cat(classes.empty() ? "" : ", ", type);
-  return absl::InvalidArgumentError(
-      Cat("the layer mapping renames no module: inside modules of the classes that it has (", classes,
-          ") the target has none of the names on its left sides"));
+  return absl::InvalidArgumentError(Cat(options.layers_file.empty() ? "the layer mapping" : options.layers_file,
+                                        " renames no module: inside modules of the classes that it has (", classes,
+                                        ") the target has none of the names on its left sides"));
 }
 
 std::optional<double> PrecisionOfNode(const StepGraph& graph, int32_t node, const MindstudioNodes& compared,

@@ -28,6 +28,7 @@ struct VisOptions {
   bool fuzzy = false;     // MatchNodesFuzzily
   // EntriesOfLayers; an empty list matches by the modules' places alone. Fuzzy matching goes before it.
   std::optional<std::vector<std::pair<std::string, NameMapping::Names>>> layers;
+  std::string layers_file;  // where they were read from, for messages; empty: nowhere
   ContentComparison content;
 };
 

@@ -186,7 +186,9 @@ TEST_F(VisExportTest, TellsModulesOfTwoFrameworksApart) {
 TEST_F(VisExportTest, MarksWhereInfinityBegins) {
   const auto step = Step(StepOf("Infinity", "NaN"));
   const auto golden = Step(StepOf("2.5", "3.0"));
-  ASSERT_TRUE(Export({.overflow = true, .fuzzy = false, .layers = {}, .content = {}}, step.get(), golden.get()).ok());
+  ASSERT_TRUE(Export({.overflow = true, .fuzzy = false, .layers = {}, .layers_file = {}, .content = {}}, step.get(),
+                     golden.get())
+                  .ok());
   EXPECT_EQ(Ask("SELECT data_source, node_name, overflow_level FROM tb_nodes WHERE overflow_level IS NOT NULL"),
             "NPU|Functional.linear.0.forward|critical\nNPU|Module.fc.Linear.forward.0|high");
 }

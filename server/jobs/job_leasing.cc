@@ -19,6 +19,24 @@ bool MayWorkFor(const LiveJob& job, const Caller& caller) {
   return job.owner.empty() || caller.is_admin || caller.identity == job.owner || caller.identity.starts_with("token ");
 }
 
+absl::Status NoItem(const LiveJob& job, uint32_t item) {
+  return absl::DataLossError(Cat("job ", job.number(), " has no item ", item));
+}
+
+// Whether there is room for one more, which is counted in `bytes`. The first always fits.
+bool Fits(const v1::JobItem& item, size_t& bytes, const v1::LeaseResponse& response) {
+  bytes += item.payload().size() + item.name().size();
+  return response.items().empty() || bytes <= kMaxLeaseBytes;
+}
+
+void AddItem(const TriedItem& item, v1::JobItem row, v1::LeaseResponse& response) {
+  v1::LeaseResponse::Item& added = *response.add_items();
+  added.set_item(item.item);
+  added.set_attempt(item.lost + 1);
+  added.set_name(std::move(*row.mutable_name()));
+  added.set_payload(std::move(*row.mutable_payload()));
+}
+
 }  // namespace
 
 LiveJob* JobQueue::NextReady(const v1::LeaseRequest& request, const Caller& caller) {
@@ -76,18 +94,32 @@ absl::StatusOr<v1::LeaseResponse> JobQueue::TakeLease(const v1::LeaseRequest& re
   return response;
 }
 
-absl::StatusOr<bool> JobQueue::AddTo(const LiveJob& job, const TriedItem& item, size_t& bytes,
-                                     v1::LeaseResponse& response) const {
+absl::Status JobQueue::AddFresh(const LiveJob& job, uint32_t first, uint32_t end, size_t& bytes,
+                                v1::LeaseResponse& response) const {
+  uint32_t next = first;
+  bool full = false;
+  const auto add = [&](std::string_view key, std::string_view value) {
+    auto row = DecodeAs<v1::JobItem>(value);
+    if (!row.ok()) return row.status();
+    if (key != job.Key(MetaSpace::kJobItem, next)) return NoItem(job, next);
+    full = !Fits(*row, bytes, response);
+    if (full) return absl::CancelledError();
+    AddItem({.item = next++}, *std::move(row), response);
+    return absl::OkStatus();
+  };
+  absl::Status status = store_->database().ForRange(Family::kMeta, job.Key(MetaSpace::kJobItem, first),
+                                                    job.Key(MetaSpace::kJobItem, end), add);
+  if (full) return absl::OkStatus();
+  return status.ok() && next != end ? NoItem(job, next) : status;
+}
+
+absl::StatusOr<bool> JobQueue::AddReturned(const LiveJob& job, const TriedItem& item, size_t& bytes,
+                                           v1::LeaseResponse& response) const {
   auto row = store_->database().Find<v1::JobItem>(job.Key(MetaSpace::kJobItem, item.item));
   if (!row.ok()) return row.status();
-  if (!row->has_value()) return absl::DataLossError(Cat("job ", job.number(), " has no item ", item.item));
-  bytes += (*row)->payload().size() + (*row)->name().size();
-  if (response.items_size() > 0 && bytes > kMaxLeaseBytes) return false;
-  v1::LeaseResponse::Item& added = *response.add_items();
-  added.set_item(item.item);
-  added.set_attempt(item.lost + 1);
-  added.set_name(std::move(*(*row)->mutable_name()));
-  added.set_payload(std::move(*(*row)->mutable_payload()));
+  if (!row->has_value()) return NoItem(job, item.item);
+  if (!Fits(**row, bytes, response)) return false;
+  AddItem(item, **std::move(row), response);
   return true;
 }
 
@@ -109,7 +141,7 @@ absl::StatusOr<v1::LeaseResponse> JobQueue::Grant(LiveJob& job, size_t most, con
   for (const auto& [number, item] : job.returned) {
     if (lease.items.size() >= most) break;
     if (item.alone && !lease.items.empty()) continue;
-    auto added = AddTo(job, item, bytes, response);
+    auto added = AddReturned(job, item, bytes, response);
     if (!added.ok()) return added.status();
     if (!*added) break;
     lease.items.push_back(item);
@@ -120,13 +152,14 @@ absl::StatusOr<v1::LeaseResponse> JobQueue::Grant(LiveJob& job, size_t most, con
   const size_t in_memory = leases_.items() + returned_;
   const size_t room = in_memory < options_.max_leased ? options_.max_leased - in_memory : 0;
   const size_t fresh_until = std::min(most, lease.items.size() + room);
-  while (!alone && lease.items.size() < fresh_until && progress.fresh() < progress.items()) {
-    const TriedItem item{.item = progress.fresh()};
-    auto added = AddTo(job, item, bytes, response);
-    if (!added.ok()) return added.status();
-    if (!*added) break;
-    lease.items.push_back(item);
-    progress.set_fresh(progress.fresh() + 1);
+  if (!alone && lease.items.size() < fresh_until && progress.fresh() < progress.items()) {
+    const uint32_t first = progress.fresh();
+    const size_t wanted = std::min<size_t>(fresh_until - lease.items.size(), progress.items() - first);
+    absl::Status status = AddFresh(job, first, first + static_cast<uint32_t>(wanted), bytes, response);
+    if (!status.ok()) return status;
+    const auto added = static_cast<uint32_t>(static_cast<size_t>(response.items_size()) - lease.items.size());
+    for (uint32_t i = 0; i < added; ++i) lease.items.push_back({.item = first + i});
+    progress.set_fresh(first + added);
   }
   if (lease.items.empty()) {
     return absl::ResourceExhaustedError(

@@ -39,8 +39,7 @@ struct JobQueueOptions {
 // 2. An item is in one place (storage::JobProgressRow). It gets its result in the write that takes it off its lease, so
 //    it never gets two.
 // 3. A lease whose deadline passes is returned. Which of its items was running is known only if it has one: then that
-// one
-//    has lost an attempt. Else all wait to be leased alone, so that an item that ends its worker takes no others with
+//    one has lost an attempt. Else all wait to be leased alone, so that an item that ends its worker takes no others with
 //    it.
 // 4. Memory: about 1 KiB a job, and 100 bytes for each item that is leased or was returned.
 // 5. After a restart every lease gets its whole time again.
@@ -103,9 +102,12 @@ class JobQueue {
   bool Room(const v1::LeaseRequest& request, const Caller& caller, size_t& items) const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   absl::StatusOr<v1::LeaseResponse> Grant(LiveJob& job, size_t most, const v1::LeaseRequest& request,
                                           const Caller& caller) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Adds an item to the answer. False: its payload does not fit any more.
-  absl::StatusOr<bool> AddTo(const LiveJob& job, const TriedItem& item, size_t& bytes,
-                             v1::LeaseResponse& response) const;
+  // Adds items from `first` to before `end`, none of which was leased yet, to the answer, as long as payloads fit.
+  absl::Status AddFresh(const LiveJob& job, uint32_t first, uint32_t end, size_t& bytes,
+                        v1::LeaseResponse& response) const;
+  // Adds an item that was returned. False: its payload does not fit any more.
+  absl::StatusOr<bool> AddReturned(const LiveJob& job, const TriedItem& item, size_t& bytes,
+                                   v1::LeaseResponse& response) const;
 
   absl::StatusOr<v1::FinishResponse> Refuse(const v1::FinishRequest& request, const LiveJob& job,
                                             const std::vector<const v1::FinishRequest::Result*>& results, bool expired);

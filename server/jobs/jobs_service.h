@@ -4,7 +4,7 @@
 
 #include "msprobe/v1/jobs.grpc.pb.h"
 #include "server/jobs/job_queue.h"
-#include "server/query/activity.h"
+#include "server/metrics/activity.h"
 
 namespace msprobe::server {
 

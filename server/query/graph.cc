@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -6,7 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "server/exporter/file_sink.h"
+#include "server/exporter/merged_dump.h"
 #include "server/exporter/model_explorer_export.h"
+#include "server/exporter/step_exporter.h"
 #include "server/exporter/vis_export.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
@@ -20,6 +24,35 @@ namespace {
 
 constexpr DumpReading kReading{.stacks = true, .construct = true, .calls = true};
 
+// Files as the parts of an answer.
+class ResponseSink : public FileSink {
+ public:
+  explicit ResponseSink(const Send<v1::GraphResponse>& send) : send_(send) {}
+
+  absl::Status Begin(std::string_view path) override {
+    response_.set_file(std::string(path));
+    return Tell();
+  }
+  absl::Status Write(std::string_view content) override {
+    buffer_ += content;
+    return buffer_.size() < kPartBytes ? absl::OkStatus() : End();
+  }
+  absl::Status End() override {
+    response_.set_content(std::move(buffer_));
+    buffer_.clear();
+    return Tell();
+  }
+
+ private:
+  static constexpr size_t kPartBytes = 256 << 10;
+
+  absl::Status Tell() const { return send_(response_) ? absl::OkStatus() : PeerGone(); }
+
+  const Send<v1::GraphResponse>& send_;
+  v1::GraphResponse response_;
+  std::string buffer_;
+};
+
 class GraphFile {
  public:
   GraphFile(const AnalysisContext& context, const v1::GraphRequest& request, const std::function<bool()>& cancelled,
@@ -31,6 +64,7 @@ class GraphFile {
       return absl::InvalidArgumentError("a graph has all nodes of its steps: leave out the name");
     }
     if (absl::Status status = Open(); !status.ok()) return status;
+    if (request_.format() == v1::GRAPH_FORMAT_DUMP) return WriteDump();
     auto scratch = SpoolDirectory::Make(context_.spool_directory, "graph");
     if (!scratch.ok()) return scratch.status();
     if (request_.format() == v1::GRAPH_FORMAT_MODEL_EXPLORER) return WriteFiles(scratch->path());
@@ -76,6 +110,10 @@ class GraphFile {
     options.overflow = request_.overflow();
     options.fuzzy = compare->fuzzy;
     if (!compare->mapping.layers.empty()) {
+      if (!golden_) {
+        return absl::InvalidArgumentError("a layer mapping is for two sides: name the golden one, or leave it out");
+      }
+      options.layers_file = request_.mapping().file();
       options.layers = std::move(compare->mapping.layers);
       std::erase_if(*options.layers, [](const auto& layer) { return layer.second.empty(); });
     } else if (!compare->mapping.empty()) {
@@ -114,14 +152,37 @@ class GraphFile {
     return absl::OkStatus();
   }
 
+  absl::Status WriteDump() const {
+    if (!merges() || golden_) return absl::InvalidArgumentError("a dump is made of the merged ranks of one side");
+    ResponseSink files(send_);
+    return ForEachMerged([&](uint32_t step, MergedSide& target, MergedSide& /*golden*/) {
+      v1::Rank rank;
+      rank.set_kind(v1::Rank::RANK);
+      for (const std::unique_ptr<MergedStep>& merged : target.merged) {
+        rank.set_number(merged->rank());
+        absl::Status status = WriteMergedDump(*merged, StepDirectory(step, rank), files);
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
+    });
+  }
+
   template <typename File>
   absl::Status AddEach(File& file) {
     std::vector<StepTables::Place> shown;
     for (const PlacePair& pair : pairs_) shown.push_back(pair.target);
     const RankNumbers ranks(shown);
+    // One is read while the one before it is written.
+    const auto read = [this](size_t i) {
+      return std::async(std::launch::async, [this, i] { return Read(pairs_[i]); });
+    };
+    std::future<absl::StatusOr<StepPair>> next = read(0);
     for (size_t i = 0; i < pairs_.size(); ++i) {
       if (cancelled_()) return PeerGone();
-      absl::Status status = Add(pairs_[i], ranks.Of(pairs_[i].target), file);
+      absl::StatusOr<StepPair> steps = next.get();
+      if (!steps.ok()) return steps.status();
+      if (i + 1 < pairs_.size()) next = read(i + 1);
+      absl::Status status = Add(pairs_[i], *steps, ranks.Of(pairs_[i].target), file);
       if (status.ok()) status = Tell(i + 1, pairs_.size());
       if (!status.ok()) return status;
     }
@@ -157,13 +218,18 @@ class GraphFile {
     return steps;
   }
 
-  absl::StatusOr<MergedSide> Merge(const OpenedSource& source, const std::vector<StepTables::Place>& places,
-                                   const v1::ParallelLayout& message) const {
+  static ParallelLayout LayoutOf(const v1::ParallelLayout& message) {
     ParallelLayout layout;
     layout.ranks = message.ranks();
     layout.tensor = message.tensor();
     layout.pipeline = message.pipeline();
+    if (message.virtual_pipeline() != 0) layout.chunks = message.virtual_pipeline();
     if (!message.order().empty()) layout.order = message.order();
+    return layout;
+  }
+
+  absl::StatusOr<MergedSide> Merge(const OpenedSource& source, const std::vector<StepTables::Place>& places,
+                                   const ParallelLayout& layout) const {
     const auto named = [&](const absl::Status& status) {
       return absl::Status(status.code(),
                           Cat(source.name(), ", step ", places[0].first, ": ", StdView(status.message())));
@@ -195,9 +261,37 @@ class GraphFile {
   }
 
   absl::Status AddMerged(VisExport& file) const {
+    return ForEachMerged([&](uint32_t step, MergedSide& target, MergedSide& golden) {
+      if (golden_ && golden.merged.size() != target.merged.size()) {
+        return absl::InvalidArgumentError(Cat("the target's ranks are merged into ", target.merged.size(),
+                                              " graphs and the golden side's into ", golden.merged.size(),
+                                              ": both need the same number of ranks of data parallelism"));
+      }
+      for (size_t i = 0; i < target.merged.size(); ++i) {
+        MergedStep& ours = *target.merged[i];
+        VisSide beside;
+        if (golden_) {
+          MergedStep& theirs = *golden.merged[i];
+          beside = {&theirs, golden.tensors.at(theirs.rank())};
+        }
+        absl::Status status = file.Add(step, ours.rank(), {&ours, target.tensors.at(ours.rank())}, beside);
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  // Both sides of each step; golden is empty where there is none.
+  template <typename Visit>
+  absl::Status ForEachMerged(Visit visit) const {
     if (!request_.has_target_layout() || request_.has_golden_layout() != golden_.has_value()) {
       return absl::InvalidArgumentError("merging ranks needs a layout of each side, and of no other");
     }
+    const ParallelLayout target_layout = LayoutOf(request_.target_layout());
+    const ParallelLayout golden_layout = LayoutOf(golden_ ? request_.golden_layout() : request_.target_layout());
+    absl::Status status = CheckLayout(target_layout);
+    if (status.ok()) status = CheckLayout(golden_layout);
+    if (!status.ok()) return status;
     auto steps = StepsOf(*target_);
     if (!steps.ok()) return steps.status();
     Steps golden_steps;
@@ -210,46 +304,30 @@ class GraphFile {
     size_t done = 0;
     for (const auto& [step, places] : *steps) {
       if (cancelled_()) return PeerGone();
-      auto target = Merge(*target_, places, request_.target_layout());
+      auto target = Merge(*target_, places, target_layout);
       if (!target.ok()) return target.status();
       MergedSide golden;
       if (golden_) {
-        auto merged = Merge(*golden_, golden_steps.at(step), request_.golden_layout());
+        auto merged = Merge(*golden_, golden_steps.at(step), golden_layout);
         if (!merged.ok()) return merged.status();
         golden = *std::move(merged);
-        if (golden.merged.size() != target->merged.size()) {
-          return absl::InvalidArgumentError(Cat("the target's ranks are merged into ", target->merged.size(),
-                                                " graphs and the golden side's into ", golden.merged.size(),
-                                                ": both need the same number of ranks of data parallelism"));
-        }
       }
-      for (size_t i = 0; i < target->merged.size(); ++i) {
-        MergedStep& ours = *target->merged[i];
-        VisSide beside;
-        if (golden_) {
-          MergedStep& theirs = *golden.merged[i];
-          beside = {&theirs, golden.tensors.at(theirs.rank())};
-        }
-        absl::Status status = file.Add(step, ours.rank(), {&ours, target->tensors.at(ours.rank())}, beside);
-        if (!status.ok()) return status;
-      }
-      if (absl::Status status = Tell(++done, steps->size()); !status.ok()) return status;
+      status = visit(step, *target, golden);
+      if (status.ok()) status = Tell(++done, steps->size());
+      if (!status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
+  absl::StatusOr<StepPair> Read(const PlacePair& pair) const {
+    if (golden_) return ReadPair(*target_, *golden_, pair, kReading, kReading);
+    auto target = target_->Read(pair.target, kReading);
+    if (!target.ok()) return target.status();
+    return StepPair{*std::move(target), nullptr};
+  }
+
   template <typename File>
-  absl::Status Add(const PlacePair& pair, uint32_t rank, File& file) const {
-    StepPair steps;
-    if (golden_) {
-      auto read = ReadPair(*target_, *golden_, pair, kReading, kReading);
-      if (!read.ok()) return read.status();
-      steps = *std::move(read);
-    } else {
-      auto read = target_->Read(pair.target, kReading);
-      if (!read.ok()) return read.status();
-      steps.target = *std::move(read);
-    }
+  absl::Status Add(const PlacePair& pair, const StepPair& steps, uint32_t rank, File& file) const {
     auto target = SideOf(*target_, pair.target, *steps.target);
     if (!target.ok()) return target.status();
     VisSide golden;

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "server/analysis/check/benchmark_level.h"
 #include "server/format/cat.h"
 #include "server/query/accuracy_message.h"
 #include "server/query/analysis_context.h"
@@ -121,6 +122,9 @@ absl::Status Judge(const v1::JudgeRequest& request, v1::JudgeResponse& response)
     CheckedOutput checked{output.operation(), AccuracyOf(output.accuracy()), std::nullopt};
     if (output.has_plain()) checked.plain = AccuracyOf(output.plain());
     Fill((*policy)->judge(checked), **policy, *response.add_verdicts());
+    v1::JudgeResponse::Standard& standard = *response.add_standards();
+    standard.set_name(std::string(DocumentedStandard(checked)));
+    standard.set_level(std::string(LevelOf(checked.operation).name));
   }
   return absl::OkStatus();
 }

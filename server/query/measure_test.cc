@@ -76,6 +76,15 @@ TEST(MeasureTest, OutputsOneAfterAnotherInAnyNumberOfChunks) {
   v1::JudgeResponse again;
   ASSERT_TRUE(Judge(judge, again).ok());
   EXPECT_EQ(again.verdicts(0).SerializeAsString(), wrong.verdict().SerializeAsString());
+  for (const char* operation : {"mm", "relu", "softmax"}) {
+    *judge.add_outputs() = judge.outputs(0);
+    judge.mutable_outputs(judge.outputs_size() - 1)->set_operation(operation);
+  }
+  again.Clear();
+  ASSERT_TRUE(Judge(judge, again).ok());
+  std::vector<std::string> standards;
+  for (const auto& each : again.standards()) standards.push_back(each.name() + " " + each.level());
+  EXPECT_THAT(standards, testing::ElementsAre("benchmark L0", "ulp L2", "binary L0", "benchmark L0"));
 }
 
 TEST(MeasureTest, WhatCannotBeMeasuredIsAnAnswer) {
@@ -100,7 +109,8 @@ TEST(MeasureTest, AStreamOfAnotherFormIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Ask({Begin(1, v1::DTYPE_FLOAT32, -1)}).status));
   v1::MeasureRequest policy = Begin(1, v1::DTYPE_FLOAT32, 1);
   policy.set_policy("lenient");
-  EXPECT_THAT(Ask({policy}).status.message(), testing::HasSubstr("default, documented, torch, fp64-ratio, cann"));
+  EXPECT_THAT(Ask({policy}).status.message(),
+              testing::HasSubstr("default, documented, torch, fp64-ratio, acc-check, cann"));
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ bool IsNumbered(std::string_view part, std::string_view prefix) {
 bool IsDumpName(std::string_view name) { return name == "dump.json" || name == "debug.json"; }
 
 // Files of one rank directory, or of the directories of ranks and steps below it: names of tensors are not listed.
-void ListJson(const fs::path& directory, const std::string& relative, int depth, std::vector<std::string>& paths) {
+absl::Status ListJson(const fs::path& directory, const std::string& relative, int depth,
+                      std::vector<std::string>& paths) {
   std::error_code error;
   for (const fs::directory_entry& child : fs::directory_iterator(directory, error)) {
     const std::string name = child.path().filename().string();
@@ -31,12 +32,14 @@ void ListJson(const fs::path& directory, const std::string& relative, int depth,
     std::error_code ignored;
     if (child.is_directory(ignored)) {
       if (depth > 0 && name != "dump_tensor_data" && !name.starts_with('.')) {
-        ListJson(child.path(), path, depth - 1, paths);
+        if (absl::Status status = ListJson(child.path(), path, depth - 1, paths); !status.ok()) return status;
       }
     } else if (IsDumpName(name) || name == "stack.json" || name == "construct.json") {
       paths.push_back(path);
     }
   }
+  if (!error) return absl::OkStatus();
+  return absl::ErrnoToStatus(error.value(), Cat("cannot read ", directory.string()));
 }
 
 // "step3/rank1/" of /dumps/step3/rank1: a path may begin inside what the names of directories say.
@@ -65,7 +68,7 @@ absl::StatusOr<std::map<OpenedSource::Place, DumpFiles>> FilesOf(const std::stri
       if (fs::is_regular_file(directory / name, error)) paths.push_back(name);
     }
   } else {
-    ListJson(directory, "", 4, paths);
+    if (absl::Status status = ListJson(directory, "", 4, paths); !status.ok()) return status;
   }
   const std::string above = NamesAbove(directory);
   for (std::string& each : paths) each.insert(0, above);

@@ -5,8 +5,8 @@
 
 #include "server/exporter/export_formats.h"
 #include "server/ingest/session/sessions.h"
+#include "server/metrics/activity.h"
 #include "server/metrics/metrics.h"
-#include "server/query/activity.h"
 #include "server/shards/run_view.h"
 #include "server/store/store.h"
 

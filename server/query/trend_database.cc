@@ -72,7 +72,7 @@ class TrendFile {
     if (!places.ok()) return places.status();
     const RankNumbers ranks(*places);
     const bool calls = options_.micro_steps;
-    const DumpReading reading{.stacks = calls, .construct = calls, .calls = calls};
+    const DumpReading reading{.stacks = true, .construct = calls, .calls = calls};
     const auto read = [&](size_t i) { return source->Read((*places)[i], reading); };
     TrendExport file(path, options_);
     // The next step is read while this one is written.

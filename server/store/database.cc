@@ -159,16 +159,18 @@ absl::StatusOr<std::optional<std::string>> Database::Get(Family family, std::str
   return std::optional<std::string>(std::move(value));
 }
 
-absl::Status Database::ForEach(Family family, std::string_view prefix,
-                               absl::FunctionRef<absl::Status(std::string_view, std::string_view)> visit) const {
-  const std::string end = PrefixEnd(prefix);
-  const rocksdb::Slice upper(end);
+absl::Status Database::ForEach(Family family, std::string_view prefix, Visit visit) const {
+  return ForRange(family, prefix, PrefixEnd(prefix), visit);
+}
+
+absl::Status Database::ForRange(Family family, std::string_view begin, std::string_view end, Visit visit) const {
+  const rocksdb::Slice upper = Slice(end);
   rocksdb::ReadOptions read;
   // Rows of a step are read once and whole: the cache is for what is read again. A tile is, by each of its passes.
   read.fill_cache = family == Family::kMeta || family == Family::kTiles;
   if (!end.empty()) read.iterate_upper_bound = &upper;
   std::unique_ptr<rocksdb::Iterator> at(rocks_->db->NewIterator(read, rocks_->Handle(family)));
-  for (at->Seek(Slice(prefix)); at->Valid(); at->Next()) {
+  for (at->Seek(Slice(begin)); at->Valid(); at->Next()) {
     absl::Status status = visit({at->key().data(), at->key().size()}, {at->value().data(), at->value().size()});
     if (!status.ok()) return status;
   }

@@ -57,8 +57,10 @@ class Database {
     return std::optional<Message>(*std::move(message));
   }
   // In order of key, over a snapshot. Stops at the first status that is not OK, and returns it.
-  absl::Status ForEach(Family family, std::string_view prefix,
-                       absl::FunctionRef<absl::Status(std::string_view key, std::string_view value)> visit) const;
+  using Visit = absl::FunctionRef<absl::Status(std::string_view key, std::string_view value)>;
+  absl::Status ForEach(Family family, std::string_view prefix, Visit visit) const;
+  // The same of the keys from `begin` to before `end`; an empty end: to the last.
+  absl::Status ForRange(Family family, std::string_view begin, std::string_view end, Visit visit) const;
 
   // --- the disk (DiskState says what it promises) ---------------------------------------------------------------
   // Whether new content may be written: ResourceExhausted while the disk is full. Cheap.

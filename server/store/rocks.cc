@@ -34,6 +34,9 @@ rocksdb::ColumnFamilyOptions FamilyOptions(Family family, const StoreOptions& op
   table.block_cache = cache;
   table.cache_index_and_filter_blocks = true;
   table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(10));
+  // In parts: the whole filter of a large file is larger than a shard of the cache, and each Get would read it again.
+  table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+  table.partition_filters = true;
   table.block_size = 16 << 10;
   rocksdb::ColumnFamilyOptions result;
   result.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "server/analysis/compare/comparison.h"
-#include "server/format/cat.h"
 #include "server/format/storage/key.h"
+#include "server/web/compared_json.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kDefaultRows = 200;
 constexpr uint32_t kMaxRows = 2000;
-constexpr size_t kMaxModules = 4000;
+constexpr uint32_t kMaxModules = 4000;
 
 using Compared = v1::ComparedTensor;
 
@@ -60,46 +60,21 @@ uint64_t DifferencesOf(const v1::VerdictTally& tally) {
   return differences;
 }
 
-void WriteScalar(JsonWriter& json, const v1::Scalar& scalar) {
-  switch (scalar.value_case()) {
-    case v1::Scalar::kBoolean:
-      json.Text(scalar.boolean() ? "True" : "False");
-      break;
-    case v1::Scalar::kInteger:
-      json.Text(Cat(scalar.integer()));
-      break;
-    case v1::Scalar::kReal:
-      WriteNumber(json, scalar.real());
-      break;
-    case v1::Scalar::kText:
-      json.Text(scalar.text());
-      break;
-    case v1::Scalar::VALUE_NOT_SET:
-      json.Text("None");
-      break;
-  }
-}
-
-void WriteRow(JsonWriter& json, const Compared& row) {
-  json.StartObject();
-  json.Name("step");
-  json.Uint(row.step());
-  WriteTexts(json, {{"rank", RankName(row.rank())},
-                    {"name", row.name()},
-                    {"golden_name", row.golden_name()},
-                    {"module", row.module()},
-                    {"verdict", std::string(VerdictName(static_cast<Verdict>(row.verdict())))},
-                    {"statistic", row.statistic()},
-                    {"dtype", row.target_dtype()},
-                    {"shape", row.target_shape()}});
-  const bool scalars = static_cast<Verdict>(row.verdict()) == Verdict::kScalar;
-  json.Name("target");
-  scalars ? WriteScalar(json, row.target_scalar()) : WriteNumber(json, row.target_value());
-  json.Name("golden");
-  scalars ? WriteScalar(json, row.golden_scalar()) : WriteNumber(json, row.golden_value());
-  json.Name("excess");
-  WriteNumber(json, row.excess());
-  json.EndObject();
+// Those that differ most.
+struct NamedModule {
+  std::string_view name;
+  const ModuleTally* tally;
+};
+std::vector<NamedModule> WorstModules(const std::map<std::string, ModuleTally>& modules, size_t most) {
+  std::vector<NamedModule> worst;
+  for (const auto& [name, tally] : modules) worst.push_back({name, &tally});
+  if (worst.size() <= most) return worst;
+  std::stable_sort(worst.begin(), worst.end(), [](const NamedModule& one, const NamedModule& other) {
+    return std::pair(one.tally->differences > 0, one.tally->excess) >
+           std::pair(other.tally->differences > 0, other.tally->excess);
+  });
+  worst.resize(most);
+  return worst;
 }
 
 }  // namespace
@@ -107,13 +82,14 @@ void WriteRow(JsonWriter& json, const Compared& row) {
 // What differs between a run and `golden`: {"rows": [{"step", "rank", "name", "golden_name", "module", "verdict",
 // "statistic", "dtype", "shape", "target", "golden", "excess"}, ...], "compared", "differences", "verdicts": {verdict:
 // rows}, "modules": [{"name", "rows", "differences", "excess"}, ...], "unpaired"}. "rows" has the worst `limit` of all
-// that differ; the target and golden of a scalar are its values, texts where they are no real numbers; "modules" is
-// summed over steps and ranks; "unpaired" counts steps of a rank that one side lacks.
+// that differ, as WriteCompared writes them; "modules" is summed over steps and ranks, and has at most `modules`, the
+// worst if there are more; "unpaired" counts steps of a rank that one side lacks.
 absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto golden = query.Required("golden");
   auto limit = query.Number("limit", kDefaultRows);
-  for (const absl::Status& status : {run.status(), golden.status(), limit.status()}) {
+  auto most_modules = query.Number("modules", kMaxModules);
+  for (const absl::Status& status : {run.status(), golden.status(), limit.status(), most_modules.status()}) {
     if (!status.ok()) return status;
   }
   v1::CompareRequest request;
@@ -145,7 +121,17 @@ absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query,
   json.StartObject();
   json.Name("rows");
   json.StartArray();
-  for (const Compared& row : worst.Take()) WriteRow(json, row);
+  for (const Compared& row : worst.Take()) {
+    json.StartObject();
+    json.Name("step");
+    json.Uint(row.step());
+    WriteTexts(json, {{"rank", RankName(row.rank())},
+                      {"golden_name", row.golden_name()},
+                      {"module", row.module()},
+                      {"verdict", std::string(VerdictName(static_cast<Verdict>(row.verdict())))}});
+    WriteCompared(json, row);
+    json.EndObject();
+  }
   json.EndArray();
   for (const auto& [name, count] : {std::pair("compared", total.rows()), std::pair("differences", DifferencesOf(total)),
                                     std::pair("unpaired", unpaired)}) {
@@ -162,16 +148,16 @@ absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query,
   json.EndObject();
   json.Name("modules");
   json.StartArray();
-  for (const auto& [name, module] : modules) {
+  for (const NamedModule& module : WorstModules(modules, *most_modules)) {
     json.StartObject();
     json.Name("name");
-    json.Text(name);
+    json.Text(module.name);
     json.Name("rows");
-    json.Uint64(module.rows);
+    json.Uint64(module.tally->rows);
     json.Name("differences");
-    json.Uint64(module.differences);
+    json.Uint64(module.tally->differences);
     json.Name("excess");
-    WriteNumber(json, module.excess);
+    WriteNumber(json, module.tally->excess);
     json.EndObject();
   }
   json.EndArray();

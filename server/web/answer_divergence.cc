@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "server/format/storage/key.h"
+#include "server/web/compared_json.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -15,20 +16,6 @@ std::string BlameName(v1::Blame blame) {
   std::string name = v1::Blame_Name(blame).substr(sizeof("BLAME_") - 1);
   for (char& c : name) c = absl::ascii_tolower(static_cast<unsigned char>(c));
   return name;
-}
-
-void WriteEvidence(JsonWriter& json, const v1::ComparedTensor& row) {
-  json.StartObject();
-  WriteTexts(json, {{"name", row.name()},
-                    {"statistic", row.statistic()},
-                    {"dtype", row.target_dtype()},
-                    {"shape", row.target_shape()}});
-  for (const auto& [name, value] :
-       {std::pair("target", row.target_value()), std::pair("golden", row.golden_value()), {"excess", row.excess()}}) {
-    json.Name(name);
-    WriteNumber(json, value);
-  }
-  json.EndObject();
 }
 
 }  // namespace
@@ -69,7 +56,11 @@ absl::Status AnswerDivergence(const WebContext& context, const WebQuery& query, 
                       {"culprit", first->culprit()}});
     json.Name("evidence");
     json.StartArray();
-    for (int i = 0; i < std::min(first->evidence_size(), kMaxEvidence); ++i) WriteEvidence(json, first->evidence(i));
+    for (int i = 0; i < std::min(first->evidence_size(), kMaxEvidence); ++i) {
+      json.StartObject();
+      WriteCompared(json, first->evidence(i));
+      json.EndObject();
+    }
     json.EndArray();
     json.EndObject();
   }

@@ -11,20 +11,20 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/query/opened_source.h"
 #include "server/web/model_graphs.h"
+#include "server/web/open_modules.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxOpen = 1000;                     // modules
-constexpr size_t kMaxBoxes = 1500, kMaxLines = 3000;  // of one answer
-constexpr size_t kFewAtFirst = 8, kManyAtFirst = 60;  // boxes that a graph begins with, if it can
-constexpr size_t kMostAtFirst = 1000;
+constexpr uint32_t kMaxBoxes = 1500;                      // of one answer
+constexpr size_t kLinesOfABox = 2;                        // at most, on average
 constexpr float kOverviewWide = 48, kOverviewHigh = 160;  // cells of the small picture at most
 constexpr uint32_t kMaxFound = 200;
 constexpr float kLeastWindow = 64;
@@ -55,12 +55,12 @@ absl::StatusOr<std::set<int32_t>> OpenOf(const WebQuery& query, const ModelGraph
   std::set<int32_t> open;
   const std::string text = query.Text("open");
   for (const absl::string_view each : absl::StrSplit(text, '.', absl::SkipEmpty())) {
-    uint32_t number = 0;
-    if (!absl::SimpleAtoi(each, &number) || number >= model.graph().nodes().size()) {
-      return absl::InvalidArgumentError(Cat("open=", StdView(each), " is no number of a call of this graph, which has ",
-                                            model.graph().nodes().size()));
+    uint32_t key = 0;
+    if (!absl::SimpleHexAtoi(each, &key)) {
+      return absl::InvalidArgumentError(
+          Cat("open=", StdView(each), " is no key of a module: 1 to 8 hexadecimal digits"));
     }
-    open.insert(static_cast<int32_t>(number));
+    for (const int32_t node : model.ModulesOf(key)) open.insert(node);
     if (open.size() > kMaxOpen) {
       return absl::InvalidArgumentError(Cat("more than ", kMaxOpen, " modules are open; close some"));
     }
@@ -68,33 +68,9 @@ absl::StatusOr<std::set<int32_t>> OpenOf(const WebQuery& query, const ModelGraph
   return open;
 }
 
-// From the node outward, so that at most kMaxOpen are open; of deeper nesting the outermost modules stay closed.
-void OpenAround(const StepGraph& graph, int32_t node, std::set<int32_t>& open) {
-  int32_t around = graph.node(node).parent;
-  for (; around > 0 && open.size() < kMaxOpen; around = graph.node(around).parent) open.insert(around);
-}
-
-// What a graph begins with: the way to where the trouble began, else one level after the other as long as few boxes
-// are shown.
-std::set<int32_t> OpenAtFirst(const ModelGraph& model) {
-  const StepGraph& graph = model.graph();
-  std::set<int32_t> open;
-  if (model.first() >= 0) OpenAround(graph, model.first(), open);
-  std::vector<int32_t> level = graph.node(0).children;
-  size_t boxes = level.size();
-  while (!level.empty()) {
-    std::vector<int32_t> next;
-    for (const int32_t node : level) {
-      next.insert(next.end(), graph.node(node).children.begin(), graph.node(node).children.end());
-    }
-    boxes += next.size();
-    if (boxes > (level.size() < kFewAtFirst ? kMostAtFirst : kManyAtFirst)) break;
-    for (const int32_t node : level) {
-      if (!graph.node(node).children.empty()) open.insert(node);
-    }
-    level = std::move(next);
-  }
-  return open;
+std::string KeyText(const ModelGraph& model, int32_t node) {
+  const uint32_t key = model.KeyOf(node);
+  return key == 0 ? std::string() : absl::StrCat(absl::Hex(key));
 }
 
 // The whole picture in few cells: 0 where nothing is, else 1 + the worst mark of the boxes there.
@@ -153,6 +129,8 @@ void WriteNode(JsonWriter& json, const ModelGraph& model, int32_t number, Statis
   } else {
     json.Null();
   }
+  json.Int(static_cast<int>(model.MarkOf(number)));
+  json.Text(KeyText(model, number));
 }
 
 // Leaves at most `most`, evenly, but keeps all that are `kept` as far as there is room.
@@ -172,10 +150,10 @@ void Thin(std::vector<uint32_t>& shown, size_t most, Kept kept) {
 }
 
 void WriteBoxes(JsonWriter& json, const ModelGraph& model, const GraphPicture& picture,
-                const GraphPicture::Window& window, Statistic statistic) {
+                const GraphPicture::Window& window, Statistic statistic, size_t most) {
   std::vector<uint32_t> shown = picture.BoxesIn(window);
   const size_t all = shown.size();
-  Thin(shown, kMaxBoxes, [&](uint32_t i) {
+  Thin(shown, most, [&](uint32_t i) {
     const GraphPicture::Box& box = picture.boxes()[i];
     return box.open || model.MarkOf(box.node) >= ModelGraph::Mark::kBad;
   });
@@ -196,10 +174,10 @@ void WriteBoxes(JsonWriter& json, const ModelGraph& model, const GraphPicture& p
 }
 
 void WriteLines(JsonWriter& json, const ModelGraph& model, const GraphPicture& picture,
-                const GraphPicture::Window& window) {
+                const GraphPicture::Window& window, size_t most) {
   const auto on_path = [&](uint32_t i) { return model.OnPath(picture.lines()[i].from, picture.lines()[i].to); };
   std::vector<uint32_t> shown = picture.LinesIn(window);
-  Thin(shown, kMaxLines, on_path);
+  Thin(shown, most, on_path);
   json.Name("lines");
   json.StartArray();
   for (const uint32_t i : shown) {
@@ -217,8 +195,8 @@ void WriteLines(JsonWriter& json, const ModelGraph& model, const GraphPicture& p
   json.EndArray();
 }
 
-void WriteHead(JsonWriter& json, const StepGraphs& graphs, bool golden_side, const ModelGraph& model,
-               Statistic statistic) {
+void WriteHead(JsonWriter& json, const StepGraphs& graphs, const StepsAround& around, bool golden_side,
+               const ModelGraph& model, Statistic statistic) {
   const StepTables::Place& place = golden_side ? graphs.golden_place : graphs.place;
   json.Name("place");
   json.StartArray();
@@ -226,15 +204,14 @@ void WriteHead(JsonWriter& json, const StepGraphs& graphs, bool golden_side, con
   json.Text(RankName(RankOfPlace(place)));
   json.EndArray();
   for (const auto& [name, value] : {std::pair<const char*, uint32_t>{"step", graphs.step},
-                                    {"steps", graphs.steps},
-                                    {"first_step", graphs.first_step},
-                                    {"last_step", graphs.last_step},
+                                    {"steps", around.steps},
+                                    {"first_step", around.first},
+                                    {"last_step", around.last},
                                     {"micro_steps", model.graph().micro_steps()}}) {
     json.Name(name);
     json.Uint(value);
   }
-  for (const auto& [name, value] :
-       {std::pair("step_before", graphs.step_before), std::pair("step_after", graphs.step_after)}) {
+  for (const auto& [name, value] : {std::pair("step_before", around.before), std::pair("step_after", around.after)}) {
     json.Name(name);
     value ? json.Uint(*value) : json.Null();
   }
@@ -285,15 +262,19 @@ absl::StatusOr<GraphPicture::Window> WindowOf(const WebQuery& query) {
 }  // namespace
 
 // The graph of one step of one rank, of `side` (target or golden) where `golden` names a run to compare with: those of
-// its boxes and lines that a window (x, y, wide, high) shows, with the modules `open` (numbers, joined by dots) open.
+// its boxes and lines that a window (x, y, wide, high) shows, with the modules `open` (keys, joined by dots; 0: none)
+// open.
 //   - Without `open` and `show`, the graph begins with the way to where the trouble began.
 //   - `show`, the name of a call: the modules around it are open, too, and the window lies around it.
+//   - `anew`, anything: it is as the store has it now; else it may be a few seconds old.
+//   - `fill`, a number of boxes: more modules are laid open, as long as no more boxes are shown. "open" leaves these
+//   out.
 // {"place": [step, rank] of the side, "step", "steps", "first_step", "last_step", "micro_steps", "step_before",
 // "step_after", "nodes", "compared", "data_edges", "first": node or -1, "first_name", "blame", "culprit", "verdicts":
-// names, "range": [1st, 99th percentile of the statistic's magnitudes] or null, "open": [nodes], "size": [wide, high],
+// names, "range": [1st, 99th percentile of the statistic's magnitudes] or null, "open": [keys], "size": [wide, high],
 // "window": [x, y, wide, high], "shown": node or -1,
 //  "boxes": [[node, x, y, wide, high, open, name, tensor, has a record, kind, parent, calls inside, level, worst level
-//  inside, verdict, worst verdict inside, partner, value], ...], "left_out": boxes,
+//  inside, verdict, worst verdict inside, partner, value, mark as in AnswerGraphSearch, key], ...], "left_out": boxes,
 //  "lines": [[from, to, by data, on the path of the trouble, x, y, x, y, ...], ...],
 //  "overview": {"cell": its size, "wide": cells, "cells": base64}}. Verdicts are indexes into "verdicts", -1: none.
 absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonWriter& json) {
@@ -301,12 +282,15 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   auto golden_side = IsGoldenSide(query);
   auto statistic = query.Statistic();
   auto window = WindowOf(query);
-  for (const absl::Status& status : {question.status(), golden_side.status(), statistic.status(), window.status()}) {
+  auto fill = query.Number("fill", 0);
+  for (const absl::Status& status :
+       {question.status(), golden_side.status(), statistic.status(), window.status(), fill.status()}) {
     if (!status.ok()) return status;
   }
-  auto graphs = context.graphs->Find(context.analysis, *question, context.cancelled);
-  if (!graphs.ok()) return graphs.status();
-  const ModelGraph& model = (*graphs)->side(*golden_side);
+  auto found = context.graphs->Find(context.analysis, *question, context.cancelled, !query.Text("anew").empty());
+  if (!found.ok()) return found.status();
+  const StepGraphs& graphs = *found->graphs;
+  const ModelGraph& model = graphs.side(*golden_side);
   auto open = OpenOf(query, model);
   if (!open.ok()) return open.status();
   const std::string wanted = query.Text("show");
@@ -314,7 +298,7 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   if (!wanted.empty()) {
     shown = model.graph().Find(wanted);
     if (shown <= 0) {
-      return absl::NotFoundError(Cat("the graph of step ", (*graphs)->step, " has no call \"", wanted, "\""));
+      return absl::NotFoundError(Cat("the graph of step ", graphs.step, " has no call \"", wanted, "\""));
     }
     if (open->empty()) *open = OpenAtFirst(model);
   } else if (query.Text("open").empty()) {
@@ -322,17 +306,21 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
     shown = model.first();
   }
   if (shown > 0) OpenAround(model.graph(), shown, *open);
-  const std::shared_ptr<const GraphPicture> picture = model.PictureOf(*open);
+  std::set<int32_t> laid = *open;
+  if (*fill > 0) OpenMore(model, *fill, laid);
+  const std::shared_ptr<const GraphPicture> picture = model.PictureOf(laid);
   if (const GraphPicture::Box* const box = shown > 0 ? picture->Find(shown) : nullptr) {
     window->x = std::max(0.0F, box->x + box->wide / 2 - window->wide / 2);
     window->y = std::max(0.0F, box->y + std::min(box->high, GraphPicture::kBoxHigh) / 2 - window->high / 2);
   }
   const auto s = static_cast<Statistic>(*statistic);
   json.StartObject();
-  WriteHead(json, **graphs, *golden_side, model, s);
+  WriteHead(json, graphs, found->around, *golden_side, model, s);
   json.Name("open");
   json.StartArray();
-  for (const int32_t node : *open) json.Int(node);
+  for (const int32_t node : *open) {
+    if (const std::string key = KeyText(model, node); !key.empty()) json.Text(key);
+  }
   json.EndArray();
   json.Name("size");
   json.StartArray();
@@ -344,8 +332,9 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   json.EndArray();
   json.Name("shown");
   json.Int(shown);
-  WriteBoxes(json, model, *picture, *window, s);
-  WriteLines(json, model, *picture, *window);
+  const size_t most = *fill > 0 ? std::min(*fill, kMaxBoxes) : kMaxBoxes;
+  WriteBoxes(json, model, *picture, *window, s, most);
+  WriteLines(json, model, *picture, *window, kLinesOfABox * most);
   WriteOverview(json, model, *picture);
   json.EndObject();
   return absl::OkStatus();
@@ -363,7 +352,7 @@ absl::Status AnswerGraphSearch(const WebContext& context, const WebQuery& query,
   }
   auto graphs = context.graphs->Find(context.analysis, *question, context.cancelled);
   if (!graphs.ok()) return graphs.status();
-  const ModelGraph& model = (*graphs)->side(*golden_side);
+  const ModelGraph& model = graphs->graphs->side(*golden_side);
   const uint32_t most = std::clamp(*limit, 1u, kMaxFound);
   constexpr int kMarks = 4;
   std::array<std::vector<int32_t>, kMarks> found;  // by mark

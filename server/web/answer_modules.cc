@@ -12,7 +12,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxModules = 4000;
+constexpr uint32_t kMaxModules = 4000;
 
 // The tensors of the operations that ran in one module, those of inner modules left out.
 struct ModuleSum {
@@ -35,13 +35,14 @@ struct ModuleSum {
 
 // The modules of one step of one rank, in the order in which they ran: {"modules": [{"name", "tensors", "nan", "inf",
 // "largest"}, ...], "others"}. "nan" and "inf" count tensors that hold any. "others" counts modules after the first
-// kMaxModules.
+// `limit`, at most kMaxModules.
 absl::Status AnswerModules(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto rank = query.Rank();
   auto required = query.Required("step");
   auto step = query.Number("step", 0);
-  for (const absl::Status& status : {run.status(), rank.status(), required.status(), step.status()}) {
+  auto limit = query.Number("limit", kMaxModules);
+  for (const absl::Status& status : {run.status(), rank.status(), required.status(), step.status(), limit.status()}) {
     if (!status.ok()) return status;
   }
   v1::FindRequest request;
@@ -52,11 +53,12 @@ absl::Status AnswerModules(const WebContext& context, const WebQuery& query, Jso
   *request.mutable_scope()->add_ranks() = *rank;
   std::vector<ModuleSum> modules;
   absl::flat_hash_map<std::string, size_t> places;
+  const size_t most = std::min(*limit, kMaxModules);
   size_t others = 0;
   absl::Status status = Find(context.analysis, request, context.cancelled, [&](const v1::FindResponse& response) {
     for (const v1::FoundTensor& tensor : response.found().tensors()) {
       const auto [found, fresh] = places.try_emplace(tensor.module(), modules.size());
-      if (fresh && modules.size() < kMaxModules) {
+      if (fresh && modules.size() < most) {
         modules.emplace_back().name = tensor.module();
       } else if (fresh) {
         found->second = SIZE_MAX;

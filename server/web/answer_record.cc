@@ -1,5 +1,8 @@
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
+#include <string>
+
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -8,16 +11,43 @@ namespace {
 constexpr size_t kMaxRecords = 16;  // with one name; each token has one
 constexpr size_t kMaxBytes = 4 << 20;
 
+// Keeps the first `left` leaves of a value, and what is around them.
+void KeepTensors(v1::Value& value, size_t& left) {
+  if (value.has_list()) {
+    auto& items = *value.mutable_list()->mutable_items();
+    int kept = 0;
+    for (; kept < items.size() && left > 0; ++kept) KeepTensors(items[kept], left);
+    items.DeleteSubrange(kept, items.size() - kept);
+  } else if (value.has_dict()) {
+    auto& entries = *value.mutable_dict()->mutable_entries();
+    int kept = 0;
+    for (; kept < entries.size() && left > 0; ++kept) KeepTensors(*entries[kept].mutable_value(), left);
+    entries.DeleteSubrange(kept, entries.size() - kept);
+  } else {
+    --left;
+  }
+}
+
+void Shorten(v1::Record& record, size_t limit) {
+  size_t left = limit;
+  KeepTensors(*record.mutable_fields(), left);
+  const int frames = std::min(record.stack_size(), static_cast<int>(limit));
+  record.mutable_stack()->DeleteSubrange(frames, record.stack_size() - frames);
+}
+
 }  // namespace
 
 // The records with one name in one step, with their stacks, in protobuf's JSON for record.proto: [{...}, ...].
+// `limit`: of each at most so many values, and so many innermost frames.
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto rank = query.Rank();
   auto name = query.Required("name");
   auto required = query.Required("step");
   auto step = query.Number("step", 0);
-  for (const absl::Status& status : {run.status(), rank.status(), name.status(), required.status(), step.status()}) {
+  auto limit = query.Number("limit", 0);
+  for (const absl::Status& status :
+       {run.status(), rank.status(), name.status(), required.status(), step.status(), limit.status()}) {
     if (!status.ok()) return status;
   }
   v1::ReadRecordsRequest request;
@@ -30,7 +60,9 @@ absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, Json
   options.preserve_proto_field_names = true;
   json.StartArray();
   size_t records = 0, bytes = 0;
-  absl::Status status = ReadRecords(context.query, request, [&](const v1::Record& record) {
+  absl::Status status = ReadRecords(context.query, request, [&](const v1::Record& found) {
+    v1::Record record = found;
+    if (*limit > 0) Shorten(record, *limit);
     std::string text;
     if (records == kMaxRecords || bytes > kMaxBytes || !MessageToJsonString(record, &text, options).ok()) return true;
     json.RawValue(text.data(), text.size(), rapidjson::kObjectType);

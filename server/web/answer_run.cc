@@ -1,6 +1,8 @@
+#include <algorithm>
 #include <map>
 #include <string>
 
+#include "server/format/json/json_cursor.h"
 #include "server/format/storage/key.h"
 #include "server/shards/run_view.h"
 #include "server/web/web_question.h"
@@ -8,7 +10,8 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxProcesses = 64;
+constexpr uint32_t kMaxProcesses = 64;
+constexpr uint32_t kMaxCharacters = 1 << 20;  // of the configuration
 
 void WriteProcess(JsonWriter& json, const RecordSource& source) {
   const v1::Hello& hello = source.hello();
@@ -31,10 +34,15 @@ void WriteProcess(JsonWriter& json, const RecordSource& source) {
 // Who made a run, as its processes said when they began: {"task", "level", "summary_mode", "dump_path", "config",
 // "processes": [{"rank", "host", "program", "framework", "framework_version", "agent_version", "process",
 // "started_unix_us"}, ...], "other_processes"}. "config" is the configuration file's text. Settings are those of the
-// last step of the first rank. At most kMaxProcesses are told, "other_processes" counts the rest.
+// last step of the first rank. At most `processes` (kMaxProcesses) are told, "other_processes" counts the rest; of
+// "config" at most the first `characters`.
 absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
-  if (!run.ok()) return run.status();
+  auto processes = query.Number("processes", kMaxProcesses);
+  auto characters = query.Number("characters", kMaxCharacters);
+  for (const absl::Status& status : {run.status(), processes.status(), characters.status()}) {
+    if (!status.ok()) return status;
+  }
   auto view = RunView::Open(context.query.shards(), *run);
   if (!view.ok()) return view.status();
   std::map<uint32_t, const ShownStep*> latest;  // by rank
@@ -42,17 +50,18 @@ absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWri
   json.StartObject();
   size_t told = 0;
   for (const auto& [rank, step] : latest) {
-    if (told == kMaxProcesses) break;
+    if (told == std::min(*processes, kMaxProcesses)) break;
     if (context.cancelled()) return PeerGone();
     auto source = view->Records(*step);
     if (!source.ok()) return source.status();
     if (told++ == 0) {
       const v1::CaptureSettings& settings = (*source)->settings();
+      const std::string config = settings.config_json().substr(0, std::min(*characters, kMaxCharacters));
       WriteTexts(json, {{"task", settings.task()},
                         {"level", settings.level()},
                         {"summary_mode", settings.summary_mode()},
                         {"dump_path", settings.dump_path()},
-                        {"config", settings.config_json()}});
+                        {"config", config.substr(0, Utf8Prefix(config))}});
       json.Name("processes");
       json.StartArray();
     }

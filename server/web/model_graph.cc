@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "agent/core/content_hash.h"
 #include "server/analysis/divergence/overflow.h"
 #include "server/format/cat.h"
 
@@ -54,6 +55,10 @@ absl::StatusOr<ModelGraph> ModelGraph::Of(const StepTable& table) {
   made.AddStatistics(table);
   made.AddLevels(table);
   made.Gather();
+  for (int32_t node = 1; node < static_cast<int32_t>(made.facts_.size()); ++node) {
+    if (const uint32_t key = made.KeyOf(node); key != 0) made.modules_.emplace_back(key, node);
+  }
+  std::sort(made.modules_.begin(), made.modules_.end());
   return made;
 }
 
@@ -178,6 +183,20 @@ std::optional<std::pair<float, float>> ModelGraph::RangeOf(Statistic statistic) 
   };
   const float low = at(0.01);
   return std::pair(low, at(0.99));
+}
+
+uint32_t ModelGraph::KeyOf(int32_t node) const {
+  if (graph_->node(node).children.empty()) return 0;
+  return std::max(1U, static_cast<uint32_t>(core::DefinitionHash(graph_->node(node).name)));
+}
+
+std::vector<int32_t> ModelGraph::ModulesOf(uint32_t key) const {
+  std::vector<int32_t> modules;
+  for (auto at = std::lower_bound(modules_.begin(), modules_.end(), std::pair(key, 0));
+       at != modules_.end() && at->first == key; ++at) {
+    modules.push_back(at->second);
+  }
+  return modules;
 }
 
 std::shared_ptr<const GraphPicture> ModelGraph::PictureOf(const std::set<int32_t>& open) const {

@@ -68,6 +68,12 @@ class ModelGraph {
   // The name of its first output tensor without the call's, ".output.0". Empty: it has no tensor.
   std::string_view TensorOf(int32_t node) const { return tensors_[facts(node).tensor]; }
 
+  // What the page calls a module: of its name alone, so that it is the same in every step, on both sides and while the
+  // step grows. 0: the node holds nothing.
+  uint32_t KeyOf(int32_t node) const;
+  // The modules of a key: one, or, rarely, several.
+  std::vector<int32_t> ModulesOf(uint32_t key) const;
+
   // The picture with these nodes open. The last few are kept.
   std::shared_ptr<const GraphPicture> PictureOf(const std::set<int32_t>& open) const;
 
@@ -102,6 +108,7 @@ class ModelGraph {
   std::vector<std::array<float, kStatisticsOf>> values_;  // by node
   std::vector<uint16_t> known_;                           // by node: bits, which of the values were captured
   std::vector<std::string> tensors_;
+  std::vector<std::pair<uint32_t, int32_t>> modules_;  // key and node
   int32_t first_ = -1;
   bool compared_ = false;
   std::unique_ptr<Pictures> pictures_;

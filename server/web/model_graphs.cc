@@ -67,6 +67,14 @@ class Found {
 
   uint32_t step() const { return place().target.first; }
 
+  StepsAround Around() const {
+    StepsAround around{static_cast<uint32_t>(places_.size()), places_.front().target.first, places_.back().target.first,
+                       std::nullopt, std::nullopt};
+    if (chosen_ > 0) around.before = places_[chosen_ - 1].target.first;
+    if (chosen_ + 1 < places_.size()) around.after = places_[chosen_ + 1].target.first;
+    return around;
+  }
+
   // What the store calls its contents; empty: it does not say.
   std::string Version() const {
     const auto text = [](const OpenedSource& source, const StepTables::Place& place) {
@@ -103,11 +111,6 @@ class Found {
     made.step = place().target.first;
     made.place = place().target;
     made.golden_place = place().golden;
-    made.steps = static_cast<uint32_t>(places_.size());
-    made.first_step = places_.front().target.first;
-    made.last_step = places_.back().target.first;
-    if (chosen_ > 0) made.step_before = places_[chosen_ - 1].target.first;
-    if (chosen_ + 1 < places_.size()) made.step_after = places_[chosen_ + 1].target.first;
     if (!golden_) return made;
     auto theirs = beside.get();
     if (!theirs.ok()) return theirs.status();
@@ -176,14 +179,15 @@ class Found {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const StepGraphs>> ModelGraphs::Find(const AnalysisContext& context,
-                                                                    const Question& question,
-                                                                    const std::function<bool()>& cancelled) {
-  if (question.step) {
+absl::StatusOr<ModelGraphs::Answer> ModelGraphs::Find(const AnalysisContext& context, const Question& question,
+                                                      const std::function<bool()>& cancelled, bool anew) {
+  if (question.step && !anew) {
     absl::MutexLock lock(&mu_);
     auto kept = Await(question, cancelled);
     if (!kept.ok()) return kept.status();
-    if (*kept != kept_.end() && absl::Now() - (*kept)->checked < kFresh) return (*kept)->graphs;
+    if (*kept != kept_.end() && absl::Now() - (*kept)->checked < kFresh) {
+      return Answer{(*kept)->graphs, (*kept)->around};
+    }
   }
   auto found = Found::Open(context, question);
   if (!found.ok()) return found.status();
@@ -197,11 +201,12 @@ absl::StatusOr<std::shared_ptr<const StepGraphs>> ModelGraphs::Find(const Analys
     if (*kept != kept_.end()) {
       if (!version.empty() && version == (*kept)->version) {
         (*kept)->checked = absl::Now();
-        return (*kept)->graphs;
+        (*kept)->around = found->Around();
+        return Answer{(*kept)->graphs, (*kept)->around};
       }
       kept_.erase(*kept);
     }
-    kept_.push_front({exact, std::move(version), absl::InfinitePast(), nullptr});
+    kept_.push_front({exact, std::move(version), absl::InfinitePast(), nullptr, found->Around()});
   }
   auto made = found->Make(context, cancelled);
   absl::MutexLock lock(&mu_);
@@ -213,9 +218,9 @@ absl::StatusOr<std::shared_ptr<const StepGraphs>> ModelGraphs::Find(const Analys
   }
   kept->graphs = std::make_shared<const StepGraphs>(*std::move(made));
   kept->checked = absl::Now();
-  auto graphs = kept->graphs;
+  Answer answer{kept->graphs, kept->around};
   Evict();
-  return graphs;
+  return answer;
 }
 
 absl::StatusOr<std::list<ModelGraphs::Kept>::iterator> ModelGraphs::Await(const Question& question,

@@ -20,14 +20,17 @@
 
 namespace msprobe::server {
 
+// The steps that a rank has, or that both sides have, around one of them.
+struct StepsAround {
+  uint32_t steps = 0, first = 0, last = 0;
+  std::optional<uint32_t> before, after;
+};
+
 // One step of one rank of a run, alone or beside another run.
 struct StepGraphs {
   explicit StepGraphs(ModelGraph graph) : target(std::move(graph)) {}
 
-  uint32_t step = 0;   // of the target
-  uint32_t steps = 0;  // that the rank has, or both sides have
-  uint32_t first_step = 0, last_step = 0;
-  std::optional<uint32_t> step_before, step_after;
+  uint32_t step = 0;  // of the target
   ModelGraph target;
   std::optional<ModelGraph> golden;
   StepTables::Place place, golden_place;  // a process has another number on the golden side
@@ -57,9 +60,15 @@ class ModelGraphs {
     auto Key() const { return std::tie(run, golden, rank, step); }
   };
 
-  // Errors are those of opening and comparing; InvalidArgument: the step has no modules. Cancelled.
-  absl::StatusOr<std::shared_ptr<const StepGraphs>> Find(const AnalysisContext& context, const Question& question,
-                                                         const std::function<bool()>& cancelled);
+  struct Answer {
+    std::shared_ptr<const StepGraphs> graphs;
+    StepsAround around;
+  };
+
+  // anew: the store is asked whether the step has changed, however lately it was. Errors are those of opening and
+  // comparing; InvalidArgument: the step has no modules. Cancelled.
+  absl::StatusOr<Answer> Find(const AnalysisContext& context, const Question& question,
+                              const std::function<bool()>& cancelled, bool anew = false);
 
   size_t nodes() const;  // that are kept
 
@@ -69,6 +78,7 @@ class ModelGraphs {
     std::string version;  // of the steps in the store; empty: unknown
     absl::Time checked;
     std::shared_ptr<const StepGraphs> graphs;  // null: it is being made
+    StepsAround around;
   };
 
   // Its place, once nobody makes it; the end: it is not kept.

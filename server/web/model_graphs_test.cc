@@ -38,7 +38,7 @@ class ModelGraphsTest : public testing::Test {
   std::shared_ptr<const StepGraphs> Find(ModelGraphs& graphs, const ModelGraphs::Question& question) {
     auto found = graphs.Find(context_, question, [] { return false; });
     EXPECT_TRUE(found.ok()) << found.status();
-    return found.ok() ? *found : nullptr;
+    return found.ok() ? found->graphs : nullptr;
   }
 
   ScratchDirectory directory_;
@@ -77,12 +77,32 @@ TEST_F(ModelGraphsTest, ThoseAskedForLastStayWithinTheBound) {
 
 TEST_F(ModelGraphsTest, TwoSidesAreCompared) {
   ModelGraphs graphs;
-  const auto found = Find(graphs, Of("a", "b"));
+  const auto answer = graphs.Find(context_, Of("a", "b"), [] { return false; });
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  const auto found = answer->graphs;
   EXPECT_EQ(found->blame, "input") << "the scripted input is the output, too";
   EXPECT_EQ(found->target.graph().node(found->target.first()).name, "Torch.div.0.forward");
-  EXPECT_EQ(found->steps, 2);
-  EXPECT_EQ(found->step_before, 0);
-  EXPECT_EQ(found->step_after, std::nullopt);
+  EXPECT_EQ(answer->around.steps, 2);
+  EXPECT_EQ(answer->around.before, 0);
+  EXPECT_EQ(answer->around.after, std::nullopt);
+}
+
+TEST_F(ModelGraphsTest, ARunThatGoesOnKeepsItsGraphAndHasNewSteps) {
+  ModelGraphs graphs;
+  const auto asked = [&](bool anew) {
+    return *graphs.Find(
+        context_, Of("a"), [] { return false; }, anew);
+  };
+  const auto before = asked(false);
+  EXPECT_EQ(before.around.after, std::nullopt);
+  ScriptedAgent agent("c", "a");
+  agent.Call(2, "add", 2).StepEnd(2).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  EXPECT_EQ(asked(false).around.last, 1) << "the store was asked a moment ago";
+  const auto after = asked(true);
+  EXPECT_EQ(after.graphs, before.graphs);
+  EXPECT_EQ(after.around.after, 2);
+  EXPECT_EQ(asked(false).around.last, 2);
 }
 
 TEST_F(ModelGraphsTest, ManyThatAskAtOnceGetTheSameGraphAndOneThatLeavesHoldsNobodyUp) {

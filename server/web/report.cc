@@ -1,13 +1,12 @@
 #include "server/web/report.h"
 
 #include <algorithm>
-#include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -15,74 +14,37 @@
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/web/assets.h"
+#include "server/web/model_graphs.h"
+#include "server/web/recorded_answers.h"
 #include "server/web/script_bundle.h"
 
 namespace msprobe::server {
 namespace {
 
-using Parameters = std::map<std::string, std::string>;
+using Parameters = RecordedAnswers::Parameters;
 
 constexpr const char* kTensors = "*.forward*.output*";
 constexpr const char* kStatistic = "norm";
 constexpr size_t kRecords = 12;  // with their stacks and trends
 
-// The answers that a report shows, with the questions that they answer.
-class RecordedAnswers {
- public:
-  RecordedAnswers(const WebContext& context, const ReportQuestion& question)
-      : context_(context), question_(question), json_(/*strict=*/true) {
-    json_.StartArray();
-  }
+// Bytes. What one answer may take leaves room for those after it.
+constexpr size_t kAbout = 60'000;
+constexpr size_t kMaxTitle = 4096;
+constexpr size_t kMaxNames = 4096;  // of one record that is shown
 
-  // Asks a question of the page. `read` takes the answer, too.
-  absl::Status Add(std::string_view kind, const Parameters& parameters, rapidjson::Document* read = nullptr) {
-    const std::span<const WebQuestion> questions = WebQuestions();
-    const auto question =
-        std::find_if(questions.begin(), questions.end(), [&](const WebQuestion& one) { return one.name == kind; });
-    JsonWriter answer(/*strict=*/true);
-    if (absl::Status status = question->answer(context_, WebQuery(parameters), answer); !status.ok()) return status;
-    std::string text = answer.Take();
-    if (kind == "runs")
-      text = absl::StrReplaceAll(text, {{Named(parameters.at("run")), Named(TitleOf(parameters.at("run")))}});
-    if (read != nullptr) read->Parse(text.data(), text.size());
-    json_.StartObject();
-    json_.Name("kind");
-    json_.Text(kind);
-    json_.Name("asked");
-    json_.StartObject();
-    for (const auto& [name, value] : parameters) {
-      json_.Name(name);
-      json_.Text(name == "run" || name == "golden" ? TitleOf(value) : value);
-    }
-    json_.EndObject();
-    json_.Name("answer");
-    json_.RawValue(text.data(), text.size(), rapidjson::kObjectType);
-    json_.EndObject();
-    return absl::OkStatus();
-  }
+constexpr const char* kEverywhere = "4000000000";  // a window around any picture
 
-  std::string Take() {
-    json_.EndArray();
-    return json_.Take();
-  }
+// rank3 as --rank takes it.
+std::string RankWord(const std::string& rank) { return rank.starts_with("rank") ? rank.substr(4) : rank; }
 
- private:
-  // The run's name as AnswerRuns writes it.
-  static std::string Named(const std::string& run) {
-    JsonWriter json(/*strict=*/true);
-    json.Text(run);
-    return Cat("\"run\":", json.Take());
-  }
-
-  // An answer stands under the title of its run.
-  const std::string& TitleOf(const std::string& run) const {
-    return run == question_.run ? question_.run_title : question_.golden_title;
-  }
-
-  const WebContext& context_;
-  const ReportQuestion& question_;
-  JsonWriter json_;
-};
+// In a shell.
+std::string Quoted(std::string_view word) {
+  const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+           std::string_view("_-./:+,@%").find(c) != std::string_view::npos;
+  });
+  return plain ? std::string(word) : Cat("'", absl::StrReplaceAll(AbslView(word), {{"'", "'\\''"}}), "'");
+}
 
 // A record that the report shows.
 struct Shown {
@@ -103,11 +65,17 @@ Shown ShownOf(const rapidjson::Value& found, const char* tensor) {
 class Report {
  public:
   Report(const WebContext& context, const ReportQuestion& question)
-      : context_(context), question_(question), answers_(context, question) {}
+      : context_(context),
+        question_(question),
+        page_(Page()),
+        answers_(context_, question, kMaxReportBytes - page_.size() - kAbout) {
+    context_.graphs = &graphs_;
+  }
 
   absl::StatusOr<std::string> Make() {
     for (auto part :
-         {&Report::AddRuns, &Report::AddOrigins, &Report::AddComparison, &Report::AddPictures, &Report::AddRecords}) {
+         {&Report::AddRuns, &Report::AddOrigins, &Report::AddDivergence, &Report::AddFirstRecord, &Report::AddGraphs,
+          &Report::AddDifferences, &Report::AddModules, &Report::AddMaps, &Report::AddOtherRecords}) {
       if (context_.cancelled()) return absl::CancelledError("nobody waits for the report");
       if (absl::Status status = (this->*part)(); !status.ok()) return status;
     }
@@ -126,82 +94,198 @@ class Report {
     if (!status.ok()) return status;
     for (const std::string& run : {question_.run, question_.golden}) {
       if (run.empty()) continue;
-      if (status = answers_.Add("runs", {{"run", run}}); !status.ok()) return status;
-      if (status = answers_.Add("run", {{"run", run}}); !status.ok()) return status;
+      if (auto added = answers_.Add({"runs", {{"run", run}}, 80'000}); !added.ok()) return added.status();
+      auto added = answers_.Add({"run", {{"run", run}}, 60'000, {{}, {{"processes", "8"}, {"characters", "4000"}}}});
+      if (!added.ok()) return added.status();
+      if (*added != 0) Lack("All of who made a run", {"runs", "--format", "json"});
     }
     return absl::OkStatus();
   }
 
   absl::Status AddOrigins() {
     rapidjson::Document verdict, origins;
-    absl::Status status = answers_.Add("verdict", {{"run", question_.run}}, &verdict);
-    if (!status.ok()) return status;
-    if (verdict.HasMember("origin")) Show(ShownOf(verdict["origin"], "tensor"));
-    status = answers_.Add("origins", {{"run", question_.run}}, &origins);
-    if (!status.ok()) return status;
-    for (const rapidjson::Value& origin : origins.GetArray()) Show(ShownOf(origin, "tensor"));
-    return answers_.Add("overflow", {{"run", question_.run}});
+    auto added = answers_.Add({"verdict", {{"run", question_.run}}, 30'000}, &verdict);
+    if (!added.ok()) return added.status();
+    if (*added >= 0 && verdict.HasMember("origin")) Show(ShownOf(verdict["origin"], "tensor"));
+    constexpr size_t kOrigins = 20;
+    added = answers_.Add(
+        {"origins", {{"run", question_.run}}, 60'000, {{{"limit", std::to_string(kOrigins)}}, {{"limit", "5"}}}},
+        &origins);
+    if (!added.ok()) return added.status();
+    if (*added >= 0) {
+      for (const rapidjson::Value& origin : origins.GetArray()) Show(ShownOf(origin, "tensor"));
+    }
+    if (*added != 0 || origins.Size() == kOrigins) {
+      Lack("Further places where NaN or infinity began", {"overflow", question_.run_title});
+    }
+    added = answers_.Add({"overflow",
+                          {{"run", question_.run}},
+                          120'000,
+                          {{}, {{"columns", "200"}, {"rows", "32"}}, {{"columns", "100"}, {"rows", "16"}}}});
+    return added.status();
   }
 
-  absl::Status AddComparison() {
+  absl::Status AddDivergence() {
     if (question_.golden.empty()) return absl::OkStatus();
-    const Parameters sides = {{"run", question_.run}, {"golden", question_.golden}};
     rapidjson::Document divergence;
-    if (absl::Status status = answers_.Add("divergence", sides, &divergence); !status.ok()) return status;
-    if (divergence.HasMember("divergence")) {
+    auto added = answers_.Add({"divergence", Sides(), 60'000}, &divergence);
+    if (!added.ok()) return added.status();
+    if (*added < 0)
+      Lack("Where the two differ first", {"first-divergence", question_.run_title, question_.golden_title});
+    if (*added >= 0 && divergence.HasMember("divergence")) {
       Shown shown = ShownOf(divergence["divergence"], "culprit");
       if (!shown.tensor.starts_with(shown.op + ".")) shown.tensor.clear();
       shown_.insert(shown_.begin(), shown);
     }
-    return answers_.Add("differences", sides);
+    return absl::OkStatus();
   }
 
-  // Of the rank and step of what went wrong first, else of the last ones.
-  absl::Status AddPictures() {
-    const Shown& of = shown_.empty() ? last_ : shown_.front();
-    absl::Status status =
-        answers_.Add("modules", {{"run", question_.run}, {"rank", of.rank}, {"step", std::to_string(of.step)}});
-    if (!status.ok()) return status;
-    Parameters map = {{"run", question_.run}, {"rank", of.rank}, {"statistic", kStatistic}, {"tensors", kTensors}};
-    map.insert({{"columns", "150"}, {"rows", "100"}});
-    if (status = answers_.Add("heat_map", map); !status.ok()) return status;
+  absl::Status AddFirstRecord() { return shown_.empty() ? absl::OkStatus() : AddRecord(shown_.front(), 160'000); }
+
+  // The server lays out as much of the graph as finds room; the page folds what is closed.
+  absl::Status AddGraphs() {
+    Parameters asked = {{"run", question_.run}, {"rank", Place().rank}, {"step", std::to_string(Place().step)}};
+    asked.insert({{"statistic", kStatistic}, {"wide", kEverywhere}, {"high", kEverywhere}});
+    const auto is_absent = [](const absl::Status& status) {  // no modules in the step, or no such step on a side
+      return absl::IsInvalidArgument(status) || absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
+    };
+    absl::Status status = absl::NotFoundError("");
     if (!question_.golden.empty()) {
-      map["golden"] = question_.golden;
-      // The golden side may lack this rank.
-      status = answers_.Add("heat_map", map);
-      if (!status.ok() && !absl::IsInvalidArgument(status)) return status;
-      map.erase("golden");
+      Parameters beside = asked;
+      beside.insert({{"golden", question_.golden}, {"side", "target"}});
+      status = AddGraph(beside, "In the graph");
+      beside["side"] = "golden";
+      if (status.ok()) status = AddGraph(beside, "In the graph of the other side");
     }
-    if (ranks_.size() < 2) return absl::OkStatus();
-    map.erase("rank");
-    return answers_.Add("heat_map", map);
+    if (is_absent(status)) status = AddGraph(asked, "In the graph");
+    return is_absent(status) ? absl::OkStatus() : status;
   }
 
-  absl::Status AddRecords() {
-    for (const Shown& shown : shown_) {
-      const std::string step = std::to_string(shown.step);
-      absl::Status status =
-          answers_.Add("record", {{"run", question_.run}, {"rank", shown.rank}, {"step", step}, {"name", shown.op}});
-      // The golden side alone has an operation that the target lacks.
-      if (absl::IsNotFound(status)) continue;
-      if (!status.ok()) return status;
-      if (shown.tensor.empty()) continue;
-      Parameters trend = {{"run", question_.run}, {"rank", shown.rank}, {"tensor", shown.tensor}};
-      trend.insert({{"statistic", kStatistic}, {"columns", "300"}});
-      if (!question_.golden.empty()) trend["golden"] = question_.golden;
-      status = answers_.Add("trend", trend);
-      if (!status.ok() && !absl::IsInvalidArgument(status) && !absl::IsNotFound(status)) return status;
+  absl::Status AddGraph(const Parameters& asked, std::string_view where) {
+    rapidjson::Document graph;
+    const auto fill = [](const char* boxes) { return Parameters{{"fill", boxes}}; };
+    auto added = answers_.Add({"graph", asked, 240'000, {fill("1000"), fill("400"), fill("100"), fill("20")}}, &graph);
+    if (!added.ok()) return added.status();
+    const uint64_t calls = *added < 0 ? 0 : graph["nodes"].GetUint64(), held = *added < 0 ? 0 : graph["boxes"].Size();
+    if (*added >= 0 && calls == held) return absl::OkStatus();
+    Lack(*added < 0 ? Cat(where, ": everything") : Cat(where, ": ", calls - held, " of ", calls, " calls"),
+         {"graph", question_.run_title, question_.golden_title, "-o", "graphs"});
+    return absl::OkStatus();
+  }
+
+  absl::Status AddDifferences() {
+    if (question_.golden.empty()) return absl::OkStatus();
+    rapidjson::Document found;
+    auto added = answers_.Add(
+        {"differences",
+         Sides(),
+         200'000,
+         {{{"modules", "1000"}}, {{"limit", "50"}, {"modules", "200"}}, {{"limit", "10"}, {"modules", "20"}}}},
+        &found);
+    if (!added.ok()) return added.status();
+    const std::vector<std::string> command = {"compare", question_.run_title, question_.golden_title};
+    if (*added < 0) {
+      Lack("All rows that differ", command);
+      return absl::OkStatus();
+    }
+    const uint64_t differences = found["differences"].GetUint64(), rows = found["rows"].Size();
+    if (differences > rows) Lack(Cat(differences - rows, " of ", differences, " rows that differ"), command);
+    return absl::OkStatus();
+  }
+
+  absl::Status AddModules() {
+    rapidjson::Document modules;
+    auto added = answers_.Add({"modules",
+                               {{"run", question_.run}, {"rank", Place().rank}, {"step", std::to_string(Place().step)}},
+                               150'000,
+                               {{{"limit", "1000"}}, {{"limit", "200"}}, {{"limit", "20"}}}},
+                              &modules);
+    if (!added.ok()) return added.status();
+    const std::string others = *added < 0 ? "All" : std::to_string(modules["others"].GetUint64());
+    if (others != "0") {
+      Lack(Cat(others, " modules of the step"),
+           {"records", question_.run_title, "--step", std::to_string(Place().step), "--rank", RankWord(Place().rank)});
     }
     return absl::OkStatus();
   }
 
+  absl::Status AddMaps() {
+    Parameters map = {{"run", question_.run}, {"rank", Place().rank}, {"statistic", kStatistic}, {"tensors", kTensors}};
+    std::vector<Parameters> maps = {map};
+    if (!question_.golden.empty()) {
+      maps.push_back(map);
+      maps.back()["golden"] = question_.golden;
+    }
+    if (ranks_.size() > 1) {
+      maps.push_back(map);
+      maps.back().erase("rank");
+    }
+    const auto size = [](const char* columns, const char* rows) {
+      return Parameters{{"columns", columns}, {"rows", rows}};
+    };
+    for (const Parameters& asked : maps) {
+      auto added = answers_.Add(
+          {"heat_map", asked, 340'000, {size("150", "100"), size("60", "50"), size("30", "25"), size("10", "10")}});
+      // The golden side may lack this rank.
+      if (absl::IsInvalidArgument(added.status()) && asked.contains("golden")) continue;
+      if (!added.ok()) return added.status();
+      if (*added < 0) Lack("A heat map", {"trend", question_.run_title, kTensors, "--statistic", kStatistic});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddOtherRecords() {
+    for (size_t i = 1; i < shown_.size(); ++i) {
+      if (absl::Status status = AddRecord(shown_[i], 60'000); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddRecord(const Shown& shown, size_t most) {
+    const std::string step = std::to_string(shown.step);
+    const Parameters asked = {{"run", question_.run}, {"rank", shown.rank}, {"step", step}, {"name", shown.op}};
+    const bool fresh = records_.insert(asked).second;
+    auto added = absl::StatusOr<int>(0);
+    if (fresh) {
+      added = answers_.Add({"record", asked, most, {{}, {{"limit", "100"}}, {{"limit", "30"}}, {{"limit", "5"}}}});
+    }
+    // The golden side alone has an operation that the target lacks.
+    if (absl::IsNotFound(added.status())) return absl::OkStatus();
+    if (!added.ok()) return added.status();
+    if (*added != 0) {
+      Lack(Cat(*added < 0 ? "The record " : "All tensors and frames of ", shown.op),
+           {"records", question_.run_title, "--step", step, "--rank", RankWord(shown.rank), "--name", shown.op,
+            "--stack"});
+    }
+    if (*added < 0 || shown.tensor.empty()) return absl::OkStatus();
+    Parameters trend = {{"run", question_.run}, {"rank", shown.rank}, {"tensor", shown.tensor}};
+    trend["statistic"] = kStatistic;
+    if (!question_.golden.empty()) trend["golden"] = question_.golden;
+    added = answers_.Add({"trend", trend, most / 2, {{{"columns", "300"}}, {{"columns", "60"}}}});
+    if (absl::IsInvalidArgument(added.status()) || absl::IsNotFound(added.status())) return absl::OkStatus();
+    return added.status();
+  }
+
   void Show(Shown shown) {
-    if (shown_.size() < kRecords && std::find(shown_.begin(), shown_.end(), shown) == shown_.end()) {
+    if (shown_.size() < kRecords && shown.op.size() + shown.tensor.size() < kMaxNames &&
+        std::find(shown_.begin(), shown_.end(), shown) == shown_.end()) {
       shown_.push_back(std::move(shown));
     }
   }
 
-  std::string Html() {
+  // Of what went wrong first, else the last one.
+  const Shown& Place() const { return shown_.empty() ? last_ : shown_.front(); }
+  Parameters Sides() const { return {{"run", question_.run}, {"golden", question_.golden}}; }
+
+  void Lack(std::string_view what, const std::vector<std::string>& words) {
+    std::string command = "msprobe-client";
+    for (const std::string& word : words) {
+      if (!word.empty()) command += Cat(" ", Quoted(word));
+    }
+    answers_.Lack(what, command);
+  }
+
+  std::string About() const {
     JsonWriter about(/*strict=*/true);
     about.StartObject();
     WriteTexts(about, {{"run", question_.run_title},
@@ -220,30 +304,42 @@ class Report {
     }
     about.EndArray();
     about.EndObject();
-    const std::string script = BundledScript("/report.js", "/server.js", "/recorded.js");
-    return absl::StrReplaceAll(Abseil(FindAsset("/report.html")->content),
-                               {{"@STYLE@", Abseil(FindAsset("/style.css")->content)},
-                                {"@ABOUT@", Inert(about.Take())},
-                                {"@ANSWERS@", Inert(answers_.Take())},
-                                {"@SCRIPT@", script}});
+    return RecordedAnswers::Inert(about.Take());
   }
 
-  static absl::string_view Abseil(std::string_view text) { return {text.data(), text.size()}; }
+  // Without the answers.
+  static std::string Page() {
+    return absl::StrReplaceAll(AbslView(FindAsset("/report.html")->content),
+                               {{"@STYLE@", AbslView(FindAsset("/style.css")->content)},
+                                {"@SCRIPT@", BundledScript("/report.js", "/server.js", "/recorded.js")}});
+  }
 
-  // JSON that ends no element of HTML, whatever its texts are.
-  static std::string Inert(const std::string& json) { return absl::StrReplaceAll(json, {{"<", "\\u003c"}}); }
+  std::string Html() {
+    std::string about = About();
+    for (; about.size() > kAbout; about = About()) shown_.pop_back();
+    return absl::StrReplaceAll(page_,
+                               {{"@ABOUT@", about}, {"@LACKS@", answers_.Lacks()}, {"@ANSWERS@", answers_.Answers()}});
+  }
 
-  const WebContext& context_;
+  WebContext context_;
   const ReportQuestion& question_;
+  ModelGraphs graphs_;
+  const std::string page_;
   RecordedAnswers answers_;
   std::set<uint32_t> ranks_;
-  Shown last_;                // rank and step of the last
-  std::vector<Shown> shown_;  // what went wrong first, first
+  std::set<Parameters> records_;  // that were asked for
+  Shown last_;                    // rank and step of the last
+  std::vector<Shown> shown_;      // what went wrong first, first
 };
 
 }  // namespace
 
 absl::StatusOr<std::string> MakeReport(const WebContext& context, const ReportQuestion& question) {
+  for (const std::string& title : {question.run_title, question.golden_title}) {
+    if (title.size() > kMaxTitle) {
+      return absl::InvalidArgumentError(Cat("a title has ", title.size(), " bytes, at most ", kMaxTitle));
+    }
+  }
   return Report(context, question).Make();
 }
 

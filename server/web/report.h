@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,9 +16,12 @@ struct ReportQuestion {
   std::string golden_title = golden;
 };
 
+inline constexpr size_t kMaxReportBytes = 2'000'000;
+
 // A page of its own: the web page's scripts and styles, and the answers that they show, in one HTML text. It asks no
-// server, and its policy lets a browser load nothing. Bounded by the bounds of the answers.
-// Errors: those of the answers.
+// server, and its policy lets a browser load nothing. It has at most kMaxReportBytes, however large the runs are:
+// answers get smaller, or are left out, and the page then says what is missing and which command shows it. Errors:
+// those of the answers; InvalidArgument: a title is too long.
 absl::StatusOr<std::string> MakeReport(const WebContext& context, const ReportQuestion& question);
 
 }  // namespace msprobe::server

@@ -77,6 +77,36 @@ TEST_F(ReportTest, NamesEndNoElement) {
               AllOf(Not(HasSubstr("</script><")), Not(HasSubstr("<!--")), HasSubstr("\\u003c/script>\\u003ci>")));
 }
 
+TEST_F(ReportTest, HoweverLongNamesAreItStaysBelowItsBoundAndSaysWhatItLeavesOut) {
+  ScriptedAgent agent("long", "long");
+  const std::string name(3000, '<');  // six bytes each in the file
+  for (int i = 0; i < 400; ++i) {
+    const std::string op = name + std::to_string(i);
+    agent.Enter(0, op, 1).Exit(0, op, std::numeric_limits<float>::quiet_NaN());
+  }
+  agent.StepEnd(0).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  for (const char* golden : {"", "bad"}) {
+    const auto report = MakeReport(context_, {"long", golden});
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_LE(report->size(), kMaxReportBytes);
+    EXPECT_THAT(*report, HasSubstr("\"command\":\"msprobe-client overflow long\""));
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(MakeReport(context_, {"bad", "", std::string(5000, 'x')}).status()));
+}
+
+TEST_F(ReportTest, ItHoldsTheGraphOfBothSides) {
+  for (const char* run : {"left", "right"}) {
+    ScriptedAgent agent(run, run);
+    agent.Call(0, "add", 2).Call(0, "div", *run).StepEnd(0).End();
+    ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  }
+  const auto report = MakeReport(context_, {"left", "right"});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_THAT(*report, AllOf(HasSubstr("\"side\":\"target\""), HasSubstr("\"side\":\"golden\""),
+                             HasSubstr("\"first_name\":\"Torch.div.0.forward\"")));
+}
+
 TEST_F(ReportTest, ARunThatIsNotThereIsNamed) {
   EXPECT_EQ(MakeReport(context_, {"none", ""}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(MakeReport(context_, {"bad", "none"}).status().message()), HasSubstr("none"));

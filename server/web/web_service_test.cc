@@ -205,9 +205,12 @@ TEST_F(WebServiceTest, TheGraphBeginsWithTheWayToWhereTheTroubleBegan) {
   const std::string text = Ask("graph", Of({}));
   EXPECT_THAT(text, AllOf(HasSubstr("\"step\":1,\"steps\":2"), HasSubstr("\"first_name\":\"Torch.div.0.forward\""),
                           HasSubstr("\"open\":["), HasSubstr("\"Apis_Between_Modules.0\""),
-                          HasSubstr("\"Torch.add.0.forward\",\".output.0\""), HasSubstr("\"NaN\"]")));
+                          HasSubstr("\"Torch.add.0.forward\",\".output.0\""), HasSubstr("\"NaN\",3,\"\"]")));
   const std::string closed = Ask("graph", Of({{"step", "1"}, {"open", "0"}}));
   EXPECT_THAT(closed, AllOf(HasSubstr("\"Apis_Between_Modules.0\""), Not(HasSubstr("\"Torch.add.0.forward\",\""))));
+  const std::string filled = Ask("graph", Of({{"step", "1"}, {"open", "0"}, {"fill", "3"}}));
+  EXPECT_THAT(filled, AllOf(HasSubstr("\"open\":[]"), HasSubstr("\"Torch.add.0.forward\",\"")));
+  EXPECT_EQ(Ask("graph", Of({{"step", "1"}, {"open", "0"}, {"fill", "2"}})), closed) << "three would be too many";
   EXPECT_THAT(Ask("graph", Of({{"step", "0"}, {"open", "0"}, {"show", "Torch.add.0.forward"}})),
               AllOf(HasSubstr("\"step\":0"), HasSubstr("\"Torch.add.0.forward\",\""), HasSubstr("\"first\":-1")));
 }
@@ -262,8 +265,8 @@ TEST_F(WebServiceTest, WhatIsWrongIsNamed) {
         {"trend", {{"run", "job"}, {"tensor", "*"}, {"rank", "rank0"}, {"statistic", "mode"}}, 400, "statistic=mode"},
         {"graph", Of({{"step", "7"}}), 404, "there is no step 7 of this rank; there are 2, from 0 to 1"},
         {"graph", {{"run", "job"}, {"rank", "rank5"}}, 404, "no step of this rank"},
-        {"graph", Of({{"open", "1.x"}}), 400, "open=x is no number of a call of this graph"},
-        {"graph", Of({{"open", "99"}}), 400, "open=99"},
+        {"graph", Of({{"open", "1.x"}}), 400, "open=x is no key of a module"},
+        {"graph", Of({{"open", "123456789"}}), 400, "open=123456789"},
         {"graph", Of({{"show", "Torch.none"}}), 404, "no call \\\"Torch.none\\\""},
         {"graph", Of({{"side", "left"}}), 400, "side=left"},
         {"graph", Of({{"side", "golden"}}), 400, "needs the parameter golden"},

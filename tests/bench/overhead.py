@@ -54,7 +54,7 @@ SERVER_SECONDS = 60
 NAMES = {"real": "mindstudio-probe"}
 Pair = tuple[float, float]
 PARTS = ("answer", "table")  # of docs/overhead.md, between comments
-RECORD_LIMITS = {"ours": 5, "ours, no stacks": 3}  # us of the caller's CPU
+RECORD_LIMITS = {"ours": 5, "ours, no stacks": 3, "ours, no edges": 5}  # us of the caller's CPU
 FLAT_LIMIT = 1.25
 
 # The rows that the answer shows.
@@ -328,8 +328,8 @@ def stopped(ours: bool, turns: int, processes: int) -> dict[str, float]:
     }
 
 
-def records(ours: bool, blocks: int, stacks: bool) -> dict[str, float]:
-    arguments = ("--mode", "records", "--blocks", str(blocks), *(() if stacks else ("--no-stacks",)))
+def records(ours: bool, blocks: int, *without: str) -> dict[str, float]:
+    arguments = ("--mode", "records", "--blocks", str(blocks), *(f"--no-{part}" for part in without))
     result = work(ours, arguments)
     measured, edge = result["blocks"], min(20, len(result["blocks"]) // 2)
     plain = median(result["plain"], "thread")
@@ -381,12 +381,16 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         }
         console.print(found["stopped"])
     if wanted("record"):
-        found["record"] = {"ours": records(True, 40, True), "ours, no stacks": records(True, 40, False)}
+        found["record"] = {
+            "ours": records(True, 40),
+            "ours, no stacks": records(True, 40, "stacks"),
+            "ours, no edges": records(True, 40, "edges"),
+        }
         if real:
-            found["record"]["real"] = records(False, 3, True)
+            found["record"]["real"] = records(False, 3)
         console.print(found["record"])
     if wanted("flat"):
-        found["flat"] = records(True, 200, True)
+        found["flat"] = records(True, 200)
         console.print(found["flat"])
     if wanted("micro"):
         found["micro"] = micro()

@@ -66,6 +66,8 @@ def write_config(options: argparse.Namespace) -> str:
         config["server"] = options.server
     if not options.stacks:
         config["extra_info"] = False
+    if not options.edges:
+        config["edges"] = "off"
     path = options.scratch / "config.json"
     path.write_text(json.dumps(config))
     return str(path)
@@ -346,6 +348,7 @@ if __name__ == "__main__":
     parser.add_argument("--plain", action="store_true", help="peak: without the tool")
     parser.add_argument("--server", default="")
     parser.add_argument("--no-stacks", dest="stacks", action="store_false")
+    parser.add_argument("--no-edges", dest="edges", action="store_false")
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=896)
     parser.add_argument("--tokens", type=int, default=64)

@@ -61,6 +61,17 @@ def test_a_right_run_has_no_wrong_operator(check, dumps):
     assert rows["Torch.topk.0.forward.output.1"]["dtype"] == "int64"
 
 
+def test_golden_values_of_the_next_wider_dtype(check, dumps):
+    """As acc_check computes them. Of bfloat16 it is float32, which is as good as float64."""
+    code, rows, _ = check(dumps["right"], "--golden", "cpu-raised", "--policy", "acc-check")
+    assert code == 0 and not [row for row in rows.values() if row["verdict"] not in ("pass", "warning", "skip")]
+    name = "Torch.mul.0.forward.output.0"
+    _, exact, _ = check(dumps["right"])
+    assert rows[name]["dtype"] == "bfloat16" and rows[name]["policy"] == "acc-check"
+    assert rows[name]["accuracy"]["max_abs"] == pytest.approx(exact[name]["accuracy"]["max_abs"], rel=1e-3)
+    assert "--golden cpu-raised" in rows[name]["repeat"]
+
+
 def test_what_is_skipped_has_a_reason(check, dumps):
     _, rows, _ = check(dumps["right"])
     skipped = {name: row["reason"] for name, row in rows.items() if row["verdict"] == "skip"}

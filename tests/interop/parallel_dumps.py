@@ -17,10 +17,11 @@ def single(value):
 class Rank:
     """One rank's step: data, construct and stack, filled call by call."""
 
-    def __init__(self, rank, tp, pp, ranks, shift=0.0, group=True):
+    def __init__(self, rank, tp, pp, ranks, shift=0.0, group=True, vpp=1):
         self.rank, self.tp, self.shift, self.group = rank, tp, shift, group
         self.share = rank % tp
-        self.stage = rank // (ranks // pp)
+        self.stage, self.stages = rank // (ranks // pp), pp
+        self.chunks = [f"Module.{chunk}.module" for chunk in range(vpp)] if vpp > 1 else ["Module.module"]
         self.data, self.construct, self.counts = {}, {}, {}
 
     def tensor(self, name, *, shared, staged):
@@ -63,8 +64,8 @@ class Rank:
             self.call("Distributed.all_reduce", full, [part], [out], {"group": group} if self.group else None)
         self.end(full, [whole], [out])
 
-    def layer(self, number, parent):
-        name = f"Module.module.decoder.layers.{number}"
+    def layer(self, number, parent, chunk="Module.module"):
+        name = f"{chunk}.decoder.layers.{number}"
         full = self.module(f"{name}.TransformerLayer", parent)
         mlp = self.module(f"{name}.mlp.MLP", full)
         self.linear(f"{name}.mlp.linear_fc1", mlp, rows=False)
@@ -75,34 +76,54 @@ class Rank:
         self.end(mlp, ends[:1], ends[1:])
         self.end(full, ends[:1], ends[1:])
 
-    def backward(self, number, parent):
-        name = f"Module.module.decoder.layers.{number}.TransformerLayer"
+    def backward(self, number, parent, chunk="Module.module"):
+        name = f"{chunk}.decoder.layers.{number}.TransformerLayer"
         full = self.module(name, parent, "backward")
         grads = [self.tensor(f"{name}.grad{i}", shared=True, staged=True) for i in range(2)]
         self.end(full, grads[:1], grads[1:])
 
-    def step(self, layers=2):
-        whole = [self.tensor(f"whole{i}", shared=True, staged=i == 1) for i in range(2)]
-        self.call("Torch.arange", None, whole[:1], whole[:1])
-        self.call("Torch.add", None, whole[:1], whole[1:])
-        model = self.module("Module.module.GPTModel", None)
-        if self.stage == 0:
-            embedding = self.module("Module.module.embedding.Embedding", model)
+    def whole(self, chunk=""):
+        """What goes into a model and what comes out of it."""
+        return [self.tensor(f"{chunk}whole{i}", shared=True, staged=i == 1) for i in range(2)]
+
+    def chunk_forward(self, chunk, layers, head):
+        first, last = chunk == self.chunks[0], chunk == self.chunks[-1]
+        whole = self.whole(chunk if not first else "")
+        model = self.module(f"{chunk}.GPTModel", None)
+        if self.stage == 0 and first:
+            embedding = self.module(f"{chunk}.embedding.Embedding", model)
             self.call("Functional.embedding", embedding, whole[:1], whole[:1])
             self.end(embedding, whole[:1], whole[:1])
-        else:
+        elif head or first:
             self.call("Torch.mul", model, whole[:1], whole[1:])
-        decoder = self.module("Module.module.decoder.TransformerBlock", model)
+        decoder = self.module(f"{chunk}.decoder.TransformerBlock", model)
         for number in range(layers):
-            self.layer(number, decoder)
+            self.layer(number, decoder, chunk)
+        if head and last and self.stage == self.stages - 1:
+            self.end(self.module(f"{chunk}.decoder.final_layernorm.LayerNorm", decoder), whole[:1], whole[1:])
         self.end(decoder, whole[:1], whole[1:])
+        if head and last and self.stage == self.stages - 1:
+            self.end(self.module(f"{chunk}.output_layer.Linear", model), whole[:1], whole[1:])
         self.end(model, whole[:1], whole[1:])
-        back = self.module("Module.module.GPTModel", None, "backward")
-        block = self.module("Module.module.decoder.TransformerBlock", back, "backward")
+
+    def chunk_backward(self, chunk, layers):
+        whole = self.whole(chunk if chunk != self.chunks[0] else "")
+        back = self.module(f"{chunk}.GPTModel", None, "backward")
+        block = self.module(f"{chunk}.decoder.TransformerBlock", back, "backward")
         for number in reversed(range(layers)):
-            self.backward(number, block)
+            self.backward(number, block, chunk)
         self.end(block, whole[1:], whole[:1])
         self.end(back, whole[1:], whole[:1])
+
+    def step(self, layers=2, *, head=False):
+        """head: a norm and an output layer, which the last chunk of the last stage has alone."""
+        whole = self.whole()
+        self.call("Torch.arange", None, whole[:1], whole[:1])
+        self.call("Torch.add", None, whole[:1], whole[1:])
+        for chunk in self.chunks:
+            self.chunk_forward(chunk, layers, head)
+        for chunk in reversed(self.chunks):
+            self.chunk_backward(chunk, layers)
         self.call("Torch.sqrt", None, whole[:1], whole[:1])
         self.call("Torch.relu", None, whole[:1], whole[:1])
         return self
@@ -115,11 +136,11 @@ class Rank:
         (directory / "stack.json").write_text(json.dumps({"0": [list(self.construct), STACK]}))
 
 
-def write(root: pathlib.Path, ranks, tp, pp, *, steps=1, shift=0.0, group=True):
+def write(root: pathlib.Path, ranks, tp, pp, *, steps=1, shift=0.0, group=True, vpp=1, head=False):
     """root/step{N}/rank{R} of each rank."""
     for step in range(steps):
         for rank in range(ranks):
-            made = Rank(rank, tp, pp, ranks, shift + step, group).step()
+            made = Rank(rank, tp, pp, ranks, shift + step, group, vpp).step(head=head)
             made.write(root / f"step{step}" / f"rank{rank}")
     return root
 

@@ -3,10 +3,9 @@
 import re
 
 import pytest
-from harness.processes import REPOSITORY
+from harness.browser import keep_picture
 
 WAIT_MS = 20_000
-PICTURES = REPOSITORY / "build" / "test-results" / "graph_plugins"
 
 
 class PluginPage:
@@ -35,9 +34,8 @@ class PluginPage:
     def has_colour(self, name, colour):
         self.expect(self.node("NPU", name)).to_have_attribute("fill", re.compile(colour, re.I))
 
-    def keep(self, name):
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=PICTURES / f"{name}.png")
+    def keep(self, name, document=None):
+        keep_picture(self.page, f"graph_plugins/{name}", document)
 
     def expand(self, side, name):
         self.node(side, name).dblclick(force=True)

@@ -2,6 +2,7 @@
 docs/compatibility.md."""
 
 import json
+import pathlib
 import sys
 
 import parallel_dumps
@@ -80,9 +81,71 @@ def test_several_ranks_and_steps(oracle_python, binary, tmp_path):  # noqa: F811
 def test_merged_ranks(name, compare, oracle_python, binary, tmp_path):  # noqa: F811
     ranks, tp, pp, group = LAYOUTS[name]
     sides = [parallel_dumps.write(tmp_path / side, ranks, tp, pp, shift=shift, group=group) for side, shift in SIDES]
-    values = {"--rank_size": ranks, "--tp": tp, "--pp": pp}
-    options = [text for key, value in values.items() for text in [key, *[str(value)] * (1 + compare)]]
+    options = layout(ranks, tp, pp, sides=1 + compare)
     same_databases(sides[0], sides[1] if compare else None, tmp_path, options, oracle_python, binary)
+
+
+def layout(ranks, tp, pp, vpp=1, sides=1):
+    values = {"--rank_size": ranks, "--tp": tp, "--pp": pp, "--vpp": vpp}
+    return [text for key, value in values.items() for text in [key, *[str(value)] * sides]]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("ranks", "tp", "compare"), [(2, 1, True), (4, 2, False)], ids=["pipeline", "both"])
+def test_chunks_of_a_virtual_pipeline(ranks, tp, compare, oracle_python, binary, tmp_path):  # noqa: F811
+    sides = [
+        parallel_dumps.write(tmp_path / side, ranks, tp, 2, shift=shift, group=False, vpp=2) for side, shift in SIDES
+    ]
+    options = layout(ranks, tp, 2, 2, 1 + compare)
+    same_databases(sides[0], sides[1] if compare else None, tmp_path, options, oracle_python, binary)
+
+
+def test_what_is_outside_of_layers_stays(binary, tmp_path):  # noqa: F811
+    root = parallel_dumps.write(tmp_path / "dump", 2, 1, 2, vpp=3, head=True)
+    here = ours(root, None, tmp_path / "out", layout(2, 1, 2, 3), binary)
+    names = [name for (name,) in rows(here, "select node_name from tb_nodes order by node_order")]
+    assert not [name for name in names if name.startswith(("Module.1.", "Module.2."))]
+    layers = [name for name in names if name.endswith(".TransformerLayer.forward.0")]
+    assert layers == [f"Module.0.module.decoder.layers.{i}.TransformerLayer.forward.0" for i in range(12)]
+    back = [name for name in names if name.endswith(".TransformerLayer.backward.0")]
+    assert [name.replace("backward", "forward") for name in back] == layers[::-1]
+    parents = dict(rows(here, "select node_name, up_node from tb_nodes"))
+    model, block = "Module.0.module.GPTModel.forward.0", "Module.0.module.decoder.TransformerBlock.forward.0"
+    # `graph-vpp`: what only the last chunk of the last rank has.
+    assert parents["Module.0.module.output_layer.Linear.forward.0"] == model
+    assert parents["Module.0.module.decoder.final_layernorm.LayerNorm.forward.0"] == block
+    assert names.index("Module.0.module.output_layer.Linear.forward.0") > names.index(block)
+
+
+@pytest.mark.timeout(400)
+def test_merged_ranks_as_a_dump(oracle_python, binary, tmp_path):  # noqa: F811
+    root = parallel_dumps.write(tmp_path / "dump", 4, 2, 2, group=False)
+    options = [*layout(4, 2, 2), "--file_type", "json"]
+    program = "from msprobe_client.compat.legacy import main; main()"
+    command = ["graph_visualize", "-tp", root, *options, "-o"]
+    run([sys.executable, "-c", program, *command, tmp_path / "ours"], MSPROBE_SERVER_BINARY=binary)
+    run([pathlib.Path(oracle_python).parent / "msprobe", *command, tmp_path / "theirs"], PYTHONPATH=None, timeout=240)
+    assert [path.name for path in (tmp_path / "ours").iterdir()] == ["step0"]
+    mine, other = (
+        {path.stem: json.loads(path.read_text()) for path in (tmp_path / side / "step0" / "rank0").iterdir()}
+        for side in ("ours", "theirs")
+    )
+    assert list(mine["construct"].items()) == list(other["construct"].items())
+    assert mine["stack"] == other["stack"]
+    mine_records, records = mine["dump"].pop("data"), other["dump"].pop("data")
+    assert mine["dump"] == other["dump"]
+    assert list(mine_records) == list(records)
+    for name, record in records.items():
+        record.pop("input_kwargs", None)  # empty
+        if ".backward" in name:  # `graph-json`
+            inputs = record.pop("input", None) or record.pop("input_args")
+            assert len(mine_records[name].pop("input")) == len(inputs)
+        assert mine_records[name] == record, name
+    # It is a dump like any other: drawn, it is the graph that it was written from.
+    again = ours(tmp_path / "ours", None, tmp_path / "again", (), binary)
+    direct = ours(root, None, tmp_path / "direct", layout(4, 2, 2), binary)
+    same = "select node_name, up_node, node_order, input_data, output_data from tb_nodes order by node_order"
+    assert rows(again, same) == rows(direct, same)
 
 
 def same_databases(target, golden, scratch, options, oracle_python, binary):  # noqa: F811
@@ -162,10 +225,18 @@ def test_a_graph_is_replaced_whole_and_needs_no_stacks(binary, tmp_path):  # noq
     ("options", "message"),
     [
         (("-lm", "{}/nothing.yaml"), "nothing.yaml: it names no module"),  # `graph-mapping`
-        (("-lm", "{}/other.yaml"), "the layer mapping renames no module"),
+        (("-lm", "{}/other.yaml"), "other.yaml renames no module"),
         (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1), "capture with task statistics"),  # `graph-merged-tensors`
-        (("--rank_size", 3, 2, "--tp", 1, 2, "--pp", 1, 1), "the layout is of 3 ranks, and there are 2"),
-        (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1, "--vpp", 2, 2), "--vpp: layers"),  # `graph-vpp`
+        (("--rank_size", 3, 2, "--tp", 1, 2, "--pp", 1, 1), "a rank_size of 3, and the number of ranks is 2"),
+        (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1, "--vpp", 2, 2), "(vpp) needs a pp of 2 or more"),
+        (("--rank_size", 2, 2, "--tp", 2, 1, "--pp", 1, 1), "merged into 1 graphs and the golden side's into 2"),
+        (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 2, 2), "the number of ranks must be a multiple of tp times pp"),
+        (("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1, "--order", "tp-tp", "tp-tp"), "the order has a name twice"),
+        (
+            ("--rank_size", 2, 2, "--tp", 2, 2, "--pp", 1, 1, "--order", "tp-x", "tp-x"),
+            "names of tp, cp, ep, dp and pp",
+        ),
+        (("--file_type", "json"), "--file_type json is for merging the ranks of one side"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(options, message, binary, tmp_path):  # noqa: F811

@@ -309,6 +309,26 @@ def test_a_stored_run_has_counts(binary, tmp_path):  # noqa: F811
     assert not any(row["nans"] for key, row in found.items() if key[1] == 0)
 
 
+def test_what_checkpointing_computes_again_is_a_metric(binary, tmp_path):  # noqa: F811
+    """`trend-recompute`; and one micro step."""
+    rank = tmp_path / "dump" / "step0" / "rank0"
+    rank.mkdir(parents=True)
+    numbers = {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "requires_grad": True} | numbers
+    block = "Module.block.Block"
+    calls = [f"{block}.forward.0", "Module.head.Head.forward.0", "Module.head.Head.backward.0", f"{block}.forward.1"]
+    data = {name: {"input": [], "input_args": [], "output": [tensor]} for name in calls}
+    stacks = {"0": [[calls[3]], ["File /torch/utils/checkpoint.py, line 1, in recompute_fn, \n f()"]]}
+    (rank / "dump.json").write_text(json.dumps({"task": "statistics", "level": "L0", "data": data}))
+    (rank / "construct.json").write_text(json.dumps(dict.fromkeys(calls)))
+    (rank / "stack.json").write_text(json.dumps(stacks))
+    found = values(ours(tmp_path / "dump", tmp_path / "out", binary=binary))
+    assert {(step, metric, call) for _, step, metric, name, _, call in found if name.startswith(block)} == {
+        (0, "forward", 0),
+        (0, "recompute", 0),
+    }
+
+
 def test_where_nothing_can_be_read_it_says_so(binary, tmp_path):  # noqa: F811
     """`trend-nothing`."""
     (tmp_path / "empty").mkdir()

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from harness import browser
-from harness.processes import REPOSITORY, Background, free_port, is_listening, run
+from harness.processes import Background, free_port, is_listening, run
 
-PICTURES = REPOSITORY / "build" / "test-results" / "model_explorer"
 CLIENT = "from msprobe_client.commands import main; main()"
 # Entries of each side; `make nightly` makes files of 30,000.
 ENTRIES = int(os.environ.get("MSPROBE_EXPLORER_ENTRIES", "300"))
@@ -91,6 +90,9 @@ def test_its_classes_take_the_files(files):
             made = dacite.from_dict(node_data.GraphNodeData, data, dacite.Config(check_types=False, strict=True))
             assert made.name == name and made.results.keys() <= ids[graph]
     mapping = json.loads((files / "mapping_step0_rank0.json").read_text())
+    (target,) = json.loads((files / "target.json").read_text())["graphs"]
+    layers = {f"{node['namespace']}___group___" for node in target["nodes"] if node["namespace"]}
+    assert layers <= {node for entry in mapping["mappingEntries"] for node in entry["leftNodeIds"]}
     lonely = [
         sorted(ids[graph] - {node for entry in mapping["mappingEntries"] for node in entry[side]})
         for graph, side in (("target step0 rank0", "leftNodeIds"), ("golden step0 rank0", "rightNodeIds"))
@@ -162,6 +164,5 @@ def test_the_page_shows_a_pair(pair, files, tmp_path):
         # The norm of the target and of the golden side, the verdict, and where the call stands.
         for text in ("16.0", "4.0", "error", "File train.py, line 7, in step"):
             page.wait_for_function("text => document.body.innerText.includes(text)", arg=text, timeout=DRAWN_S * 1000)
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=PICTURES / f"pair_{ENTRIES}.png")
+        browser.keep_picture(page, f"model_explorer/pair_{ENTRIES}", "model_explorer")
     assert not said

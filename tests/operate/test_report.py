@@ -5,9 +5,10 @@ import re
 import shutil
 
 import pytest
+from harness.browser import keep_picture
 from harness.processes import find_binary, run
 from msprobe_client import Client
-from web_pages import BAD_RANK, NAN_AT, PICTURES, STEPS
+from web_pages import BAD_RANK, NAN_AT, STEPS
 
 MOST_BYTES = 2_000_000
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -75,6 +76,9 @@ def test_two_runs_of_a_server(client, four, shown, tmp_path):
     assert page.locator("#modules li.wrong > details[open] code", has_text="layers").count() >= 1, (
         "open where it is wrong"
     )
+    assert page.inner_text("#graph-say").startswith("The two sides part in Tensor.__sub__.0.forward: ")
+    assert page.inner_text("#graph-cell").endswith("it began here")
+    assert drawn(page, "#graph-target", BAD) and drawn(page, "#graph-golden", BAD), "both sides have colours"
     page.focus("#map")
     page.keyboard.press("End")
     assert re.search(rf"step {STEPS - 1}: ", page.inner_text("#cell"))
@@ -83,8 +87,55 @@ def test_two_runs_of_a_server(client, four, shown, tmp_path):
     with page.expect_download() as saved:
         page.click("#keep-differences button:has-text('CSV')")
     assert saved.value.suggested_filename.endswith(".csv")
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=PICTURES / "report.png", full_page=True)
+    keep_picture(page, "web_page/report", full_page=True)
+
+
+BAD = "#d9480f"
+
+# Whether a canvas shows a colour.
+SHOWS = """([selector, colour]) => {
+  const canvas = document.querySelector(selector), { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const wanted = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  for (let i = 0; i < data.length; i += 4) if (wanted.every((part, j) => data[i + j] === part)) return true;
+  return false;
+}"""
+
+
+def drawn(page, canvas, colour):
+    return page.evaluate(SHOWS, [canvas, colour])
+
+
+def test_modules_of_the_graph_open_and_close_in_the_file(client, four, shown, tmp_path):
+    file = tmp_path / "report.html"
+    run([client, "--server", four[1], "report", "planted", "-o", file])
+    page = shown(file)
+    assert page.inner_text("#graph-cell") == "Torch.log.0.forward; critical; norm NaN; it began here"
+    page.fill("#graph-find", "layers.2.Block.forward")
+    page.wait_for_selector("#graph-found button")
+    page.press("#graph-find", "Enter")
+    expect_text(page, "#graph-cell", r"^Module\.layers\.2\.Block\.forward\.0; \d calls inside, open; ")
+    keys = page.keyboard
+    keys.press("ArrowLeft")
+    expect_text(page, "#graph-cell", r"^Module\.layers\.2\.Block\.forward\.0; \d calls inside, closed; ")
+    keys.press("ArrowDown")
+    expect_text(page, "#graph-cell", r"^Module\.layers\.3\.Block\.forward\.0; ")
+    keys.press("ArrowUp")
+    keys.press("ArrowRight")
+    expect_text(page, "#graph-cell", "calls inside, open; ")
+    keys.press("ArrowDown")
+    keys.press("ArrowRight")
+    expect_text(page, "#graph-cell", r"^Module\.layers\.2\.proj\.Linear\.forward\.0; 1 call inside, open")
+    page.click("#graph-first")
+    expect_text(page, "#graph-cell", r"^Torch\.log\.0\.forward; critical")
+    keys.press("Enter")
+    keep_picture(page, "web_page/report_graph", "report", of="#graph")
+
+
+def expect_text(page, selector, pattern):
+    from playwright.sync_api import expect
+
+    expect(page.locator(selector)).to_have_text(re.compile(pattern))
 
 
 def test_directories_need_no_server_of_ones_own(client, dumps, shown, tmp_path):
@@ -131,13 +182,16 @@ def test_a_pair_of_30_000_entries_stays_small_enough_to_attach(client, shown, tm
     for side, factor in (("target", 1.0), ("golden", 1.001)):
         folder = tmp_path / side / "step0" / "rank0"
         folder.mkdir(parents=True)
-        data = {}
+        data, construct = {}, {}
         for call in range(30_000):
             norm = factor * (1 + call % 97)
             numbers = {"Max": norm / 2, "Min": -norm / 2, "Mean": norm / 1e3, "Norm": norm}
             tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [128, 4096], **numbers}
             name = f"Module.model.layers.{call // 300}.mlp.experts.{call % 300}.Linear.forward.0"
             data[name] = {"input_args": [tensor], "input_kwargs": {}, "output": [tensor]}
+            construct[name] = f"Module.model.layers.{call // 300}.Layer.forward.0"
+        construct |= dict.fromkeys(construct.values(), None)
+        (folder / "construct.json").write_text(json.dumps(construct))
         dump = {"task": "statistics", "level": "L0", "dump_data_dir": None, "data": data}
         (folder / "dump.json").write_text(json.dumps(dump))
     file = tmp_path / "report.html"
@@ -145,3 +199,46 @@ def test_a_pair_of_30_000_entries_stays_small_enough_to_attach(client, shown, tm
     assert file.stat().st_size < MOST_BYTES
     page = shown(file)
     assert page.inner_text("#divergence").startswith("Differs from golden first at step 0, rank 0, ")
+    assert "30 100 calls" in page.inner_text("#graph-say")
+
+
+@pytest.mark.timeout(180)
+def test_whatever_is_in_a_run_the_file_has_at_most_2_mb_and_says_what_it_leaves_out(client, shown, tmp_path):
+    """100,000 records with long names, all NaN from one on, under a stack of 3,000 frames with long lines."""
+    for side, bad_from in (("target", 40_000), ("golden", 1 << 30)):
+        folder = tmp_path / side / "step0" / "rank0"
+        folder.mkdir(parents=True)
+        data, construct = {}, {"Module.model.Model.forward.0": None}
+        for layer in range(1000):
+            path = f"model.{'a_block_with_a_name_that_goes_on.' * 8}layers.{layer}"
+            module = f"Module.{path}.Layer.forward.0"
+            construct[module] = "Module.model.Model.forward.0"
+            for call in range(100):
+                name = f"Functional.{'an_operator_with_a_long_name_' * 6}{call}.{layer}.forward"
+                value = float("nan") if len(data) >= bad_from else 1.0
+                numbers = {"Max": value, "Min": value, "Mean": value, "Norm": value}
+                tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], **numbers}
+                clean = {**tensor, "Max": 1.0, "Min": 1.0, "Mean": 1.0, "Norm": 1.0}
+                data[name] = {"input_args": [clean], "input_kwargs": {}, "output": [tensor]}
+                construct[name] = module
+        frames = [f"File /a/{'long/' * 30}path_{i}.py, line {i}, in call, \n {'x = y + ' * 20}z" for i in range(3000)]
+        dump = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": data}
+        (folder / "dump.json").write_text(json.dumps(dump))
+        (folder / "construct.json").write_text(json.dumps(construct))
+        (folder / "stack.json").write_text(json.dumps({"0": [list(data), frames]}))
+    file = tmp_path / "report.html"
+    run([client, "report", "target", "golden", "-o", file], cwd=tmp_path, MSPROBE_SERVER="")
+    assert file.stat().st_size < MOST_BYTES
+    page = shown(file)
+    assert page.inner_text("#divergence").startswith("Differs from golden first at step 0, rank 0, ")
+    assert "The two sides part in " in page.inner_text("#graph-say")
+    assert page.locator("#stack .own").count() >= 1, "the record has the innermost frames"
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    left_out = page.locator("#lacks li").all_inner_texts()
+    for pattern in (
+        r"^In the graph: \d+ of 101001 calls: msprobe-client graph target golden -o graphs$",
+        r"^\d+ of 60000 rows that differ: msprobe-client compare target golden$",
+        r"^\d+ modules of the step: msprobe-client records target --step 0 --rank 0$",
+        r"^All tensors and frames of Functional\.an_operator.*: msprobe-client records target .* --stack$",
+    ):
+        assert any(re.search(pattern, one) for one in left_out), (pattern, left_out)

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness.processes import REPOSITORY, run
+from harness.browser import keep_picture
+from harness.processes import run
 from harness.tensorboard import tensorboard
 
-PICTURES = REPOSITORY / "build" / "test-results" / "trend_page"
 PROGRAM = "from msprobe_client.compat.legacy import main; main()"
 STEPS, RANKS, LAYERS = 8, 2, 12
 SPIKE = (1, 0, 3)  # step, rank and layer of a value that mindstudio-probe's own databases would cut off
@@ -61,7 +61,6 @@ def test_a_heat_map_and_a_curve_are_drawn(page, tmp_path):
         cells = json.loads(answers["heatmap_data"].response().text())["data"]
         assert [cell[2] for cell in cells if cell[0] == SPIKE[0]] == [SPIKE_VALUE, pytest.approx(4.1)]
         settle(page)
-        page.screenshot(path=PICTURES / "heat_map.png")
         shown = colours(heat_map)
         assert any(red > 150 and blue < 60 and green < 30 for red, green, blue in shown), "a red cell"
         assert any(red < 80 and blue > 170 for red, _, blue in shown), "among blue ones"
@@ -70,8 +69,7 @@ def test_a_heat_map_and_a_curve_are_drawn(page, tmp_path):
         with page.expect_request_finished(lambda request: request.url.endswith("/trend")):
             page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
         settle(page)
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=PICTURES / "heat_map_and_curve.png")
+        keep_picture(page, "trend_page/heat_map_and_curve", "tensorboard_trends")
         assert drawn(curve) > before + 200, "a curve is on the screen"
     assert not said
 

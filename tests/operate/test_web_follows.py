@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,7 @@ def test_a_run_opens_with_its_verdict_and_the_record_of_it(page):
     assert page.text("#record-name") == f"Torch.log.0.forward · rank {BAD_RANK} · step {NAN_AT}"
     assert page.text("#ranks-count") == f"1 of {RANKS} ranks with NaN or infinity"
     assert page.page.locator("#map ~ .chosen").is_visible(), "the cell of the record is marked in the map"
-    page.keep("verdict")
+    page.keep("verdict", "page", high=860)
 
 
 def line_of_the_log():
@@ -113,10 +114,11 @@ def test_a_trend_takes_ranks_and_tensors_beside_each_other_and_tells_values(page
     page.page.select_option("#beside", "all")
     page.reads(r"rank 0.*rank 1.*rank 3", "#trend-name")
     assert page.page.locator("#trend path.line").count() == RANKS
-    before = page.page.locator("#trend .axis.end").all_text_contents()
+    places = "labels => labels.map((label) => label.getAttribute('y'))"
+    before = page.page.locator("#trend .axis.end").evaluate_all(places)
     page.page.check("#logarithmic")
     page.reads(r"^\|norm\|$", "#trend .axis:text('norm')")
-    assert page.page.locator("#trend .axis.end").all_text_contents() != before
+    assert page.page.locator("#trend .axis.end").evaluate_all(places) != before
     page.page.locator("#smoothing").fill("0.5")
     assert page.page.locator("#trend path.smooth").count() == RANKS
     page.keep("trends")
@@ -199,29 +201,57 @@ def test_each_width_has_the_answer_before_the_form(opened, four, width):
     page.keep(f"width_{width}")
 
 
+def calls(page):
+    return int(re.search(r"(\d+) calls", page.text("#graph-say"))[1])
+
+
 @pytest.mark.timeout(120)
 def test_a_run_that_streams_is_followed_without_a_reload(opened, four, tmp_path):
     address, server = four
     config = write_config(tmp_path / "c.json", tmp_path / "dump", level="mix", server=server, run="live")
-    go = tmp_path / "go"
-    command = [sys.executable, PROGRAM, "--config", config, "--steps", 9, "--nan-at", 7, "--pace", 0.7, "--go", go]
+    hold, go = tmp_path / "hold", tmp_path / "go"
+    command = [sys.executable, PROGRAM, "--config", config, "--steps", 9, "--nan-at", 7, "--pace", 0.7]
+    command += ["--hold", hold, "--go", go]
     program = subprocess.Popen([str(part) for part in command], stdout=subprocess.DEVNULL)
     try:
-        while not any(found["run"] == "live" for found in ask(address, "runs")["answer"]):
+        while not any(found["run"] == "live" and found["steps"] for found in ask(address, "runs")["answer"]):
             assert program.poll() is None
-        page = opened(address)
-        page.page.goto(address)
-        page.reads(r"^Clean: .* so far\.$|^No step yet", "#verdict")
-        page.page.evaluate("window.loaded = true")
+        page, reader = opened(address), opened(address)
+        for each in (page, reader):
+            each.page.goto(f"{address}/?run=live")
+            each.reads(r"^Clean: .* so far\.$", "#verdict")
+            each.reads(r"\d calls?\.$", "#graph-say")
+            each.page.evaluate("window.loaded = true")
+        step = reader.page.input_value("#graph-step")
+        reader.page.focus("#graph-target")
+        reader.press("Home")
+        chosen = reader.text("#graph-cell")
+        # A graph that nobody touched goes where the NaN begins.
         page.reads(r"^NaN began at step 7, ", "#verdict")
-        page.reads(r"^9 steps, ", "#status")
         page.reads(r"step 7$", "#record-name")
+        page.reads(r"^Torch\.log\.0\.forward; critical; .*it began here$", "#graph-cell")
+        assert page.page.input_value("#graph-step") == "7"
+        # The other one stays where its reader is, and has the new steps.
+        reader.reads(r"^NaN began at step 7, ", "#verdict")
+        reader.page.wait_for_selector("#graph-step[max='8']", timeout=20_000)
+        assert reader.page.input_value("#graph-step") == step and reader.text("#graph-cell") == chosen
+        # The step in progress grows.
+        page.page.fill("#graph-step", "8")
+        page.press("Enter")
+        page.page.wait_for_url(re.compile("graph_step=8"))
+        some = calls(page)
+        hold.touch()
+        page.reads(rf"(?<!\d)(?!{some}\D)\d+ calls\.$", "#graph-say")
+        assert calls(page) > some
+        page.reads(r"^Torch\.log\.0\.forward; critical", "#graph-cell")
+        page.reads(r"^9 steps, ", "#status")
         assert page.page.evaluate("window.loaded"), "the page was never loaded again"
         assert page.page.locator("#live").is_visible()
         go.touch()
         assert program.wait(60) == 0
         page.page.wait_for_selector("#live", state="hidden")
     finally:
+        hold.touch()
         go.touch()
         program.wait(60)
 

@@ -93,7 +93,7 @@ def test_two_runs_stand_side_by_side_with_one_selection(served, opened):
     page.reads(r"The two sides part in Tensor\.__sub__\.0\.forward: one side lacks it", "#graph-say")
     assert page.page.is_visible("#graph-golden")
     page.reads("; target only; .*the other side has no such call; it began here", "#graph-cell")
-    page.keep("graph_two")
+    page.keep("graph_two", "page_graph", of="#graph")
     page.page.locator("#graph-target").focus()
     page.press("ArrowDown", "ArrowDown")
     page.reads(r"^Tensor\.__add__\.2\.forward; non-finite", "#graph-cell")

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from harness import browser
 from harness.dumps import write_config
-from harness.processes import REPOSITORY, external_server, free_port, run
+from harness.processes import external_server, free_port, run
 from msprobe_client import Client
 
-PICTURES = REPOSITORY / "build" / "test-results" / "web_page"
 RANKS, BAD_RANK = 4, 2
 STEPS, NAN_AT = 8, 5
 PROGRAM = Path(__file__).parent / "programs" / "overflowing.py"
@@ -105,9 +104,8 @@ class Page:
         for key in keys:
             self.page.keyboard.press(key)
 
-    def keep(self, name):
-        PICTURES.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+    def keep(self, name, document=None, **part):
+        browser.keep_picture(self.page, f"web_page/{name}", document, full_page=True, **part)
 
     def scrolls_sideways(self):
         return self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")

@@ -144,7 +144,7 @@ void Unpack(const PackedLeaf& packed, Leaf* leaf) {
   leaf->crc32 = packed.has_crc32 ? std::optional<uint32_t>(packed.crc32) : std::nullopt;
   leaf->xor64 = packed.has_xor64 ? std::optional<uint64_t>(packed.xor64) : std::nullopt;
   leaf->edge = {};
-  if (packed.edge <= static_cast<uint8_t>(EdgeKind::kUnversioned)) {
+  if (packed.edge <= static_cast<uint8_t>(EdgeKind::kSum)) {
     leaf->edge = {static_cast<EdgeKind>(packed.edge), packed.edge_leaf, packed.edge_distance};
   }
   leaf->payload.reset();

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "agent/torch/autograd/autograd_hooks.h"
+#include "agent/torch/autograd/gradient_sums.h"
 #include "agent/torch/autograd/module_call.h"
 #include "agent/torch/autograd/open_backward.h"
 #include "agent/torch/torch_source.h"
@@ -27,16 +28,26 @@ GradientReadings ReadGradients(const Recorder& recorder, bool save, const std::v
 
 namespace {
 
-void RecordPassing(Recorder& recorder, const OpenRecord& forward, const std::vector<at::Tensor>& arriving,
-                   const std::vector<at::Tensor>& leaving) {
+void RecordPassing(Recorder& recorder, const OpenRecord& forward, torch::autograd::Node& node,
+                   const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
   OpenRecord record = recorder.opener().BeginBackward(forward, ThreadState::Get());
   recorder.faults().Contain(record, [&] {
     if (!record.wanted) return recorder.emitter().EmitConstructOnly(record);
     const auto read = [&](bool wanted, const std::vector<at::Tensor>& gradients) {
       return wanted ? ReadGradients(recorder, record.save, gradients) : GradientReadings();
     };
-    EmitGradients(recorder, record, read(recorder.rules().WantsInput(core::Direction::kBackward), arriving),
-                  read(recorder.rules().WantsOutput(core::Direction::kBackward), leaving));
+    GradientReadings arrived = read(recorder.rules().WantsInput(core::Direction::kBackward), arriving);
+    uint32_t leaves = 0;
+    for (uint32_t i = 0; i < arrived.size(); ++i) {
+      if (!arrived[i]) continue;
+      ResolveSum(recorder, {&node, i}, *arrived[i]);
+      ++leaves;
+    }
+    const GradientReadings left = read(recorder.rules().WantsOutput(core::Direction::kBackward), leaving);
+    EmitGradients(recorder, record, arrived, left);
+    absl::InlinedVector<NodeInput, 4> to;
+    for (const torch::autograd::Edge& next : node.next_edges()) to.push_back({next.function.get(), next.input_nr});
+    NoteGiven(recorder, record, left, leaves, to);
   });
 }
 
@@ -54,12 +65,13 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, OpenRecord& forw
   }
   if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(forward);
   const uint64_t sequence = edge.node->sequence_nr();
-  edge.node->add_post_hook(MakePostHook([recorder, forward, sequence](const torch::autograd::variable_list& leaving,
-                                                                      const torch::autograd::variable_list& arriving) {
-    if (!recorder->step().capturing() && recorder->step().number() != forward.step) return;
-    OpenBackward::EndBehind(sequence);
-    RecordPassing(*recorder, forward, arriving, leaving);
-  }));
+  edge.node->add_post_hook(
+      MakePostHook([recorder, forward, node = edge.node.get(), sequence](
+                       const torch::autograd::variable_list& leaving, const torch::autograd::variable_list& arriving) {
+        if (!recorder->step().capturing() && recorder->step().number() != forward.step) return;
+        OpenBackward::EndBehind(sequence);
+        RecordPassing(*recorder, forward, *node, arriving, leaving);
+      }));
 }
 
 }  // namespace msprobe::capture

@@ -32,15 +32,18 @@ class Unseen {
 // outermost that hands the tensor on.
 class ReturnedTensorHook final : public UncompiledHook<torch::autograd::FunctionPreHook>, public core::Pooled {
  public:
-  ReturnedTensorHook(uint32_t index, uint64_t sequence) : index_(index), sequence_(sequence) {}
+  explicit ReturnedTensorHook(const GradientEdge& edge)
+      : at_{edge.node.get(), edge.index}, sequence_(edge.node->sequence_nr()) {}
 
   variable_list operator()(const variable_list& gradients) override {
     OpenBackward::EndBehind(sequence_);
-    for (size_t i = returns_.size(); i-- > 0;) returns_[i].call->GradientArrived(returns_[i].output, gradients[index_]);
+    for (size_t i = returns_.size(); i-- > 0;) {
+      returns_[i].call->GradientArrived(returns_[i].output, gradients[at_.index], at_);
+    }
     return gradients;
   }
 
-  uint32_t index() const { return index_; }
+  uint32_t index() const { return at_.index; }
   void Add(std::shared_ptr<ModuleCall> call, size_t output) { returns_.push_back({std::move(call), output}); }
   const std::shared_ptr<ModuleCall>& last() const { return returns_.back().call; }
 
@@ -49,7 +52,7 @@ class ReturnedTensorHook final : public UncompiledHook<torch::autograd::Function
     std::shared_ptr<ModuleCall> call;
     size_t output;
   };
-  const uint32_t index_;
+  const NodeInput at_;
   const uint64_t sequence_;  // of the node
   absl::InlinedVector<Return, 2> returns_;
 };
@@ -80,7 +83,9 @@ void ModuleCall::Enter(std::span<const at::Tensor> inputs) {
   Entered(first_sequence_);
   for (const at::Tensor& input : inputs) {
     GradientEdge edge = EdgeOf(input);
-    if (edge.node != nullptr) inputs_.push_back(std::move(edge));
+    if (edge.node == nullptr) continue;
+    to_.push_back({edge.node.get(), edge.index});
+    inputs_.push_back(std::move(edge));
   }
 }
 
@@ -138,7 +143,7 @@ std::vector<ParameterUse> ModuleCall::Exit(std::span<const at::Tensor> outputs, 
   for (size_t i = 0; i < edges.size(); ++i) {
     ReturnedTensorHook* hook = FindHook(edges[i]);
     if (hook == nullptr) {
-      auto made = std::make_unique<ReturnedTensorHook>(edges[i].index, edges[i].node->sequence_nr());
+      auto made = std::make_unique<ReturnedTensorHook>(edges[i]);
       hook = made.get();
       edges[i].node->add_tensor_pre_hook(std::move(made));
     }
@@ -206,7 +211,7 @@ void ModuleCall::Await() {
 
 bool ModuleCall::Reads(const std::vector<OpenRecord>& aliases) const { return backward_.wanted || !aliases.empty(); }
 
-void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
+void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient, const NodeInput& at) {
   if (!recorder_->step().capturing()) return;
   EndAfter(exit_order_);
   const std::lock_guard lock(mu_);
@@ -217,6 +222,7 @@ void ModuleCall::GradientArrived(size_t output, const at::Tensor& gradient) {
     if (state_ == State::kWaiting) Start();
     if (gradient.defined() && Reads(output_aliases_)) {
       arriving_[output] = recorder_->Read(RefTo(gradient), backward_.save);
+      ResolveSum(*recorder_, at, *arriving_[output]);
     }
     if (!arrived.has_arrived && !arrived.handed_through) --awaited_;
     arrived.has_arrived = true;
@@ -308,6 +314,7 @@ void ModuleCall::Complete() {
       AddGradients(left_, builder);
     }
     recorder_->emitter().Emit(backward_, builder, core::kExit);
+    if (recorder_->rules().WantsOutput(core::Direction::kBackward)) NoteGiven(*recorder_, backward_, left_, 0, to_);
   } else {
     recorder_->emitter().EmitConstructOnly(backward_);
   }

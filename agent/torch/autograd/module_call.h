@@ -11,6 +11,7 @@
 #include "absl/container/inlined_vector.h"
 #include "agent/capture/recorder.h"
 #include "agent/torch/autograd/api_backward.h"
+#include "agent/torch/autograd/gradient_sums.h"
 #include "agent/torch/autograd/open_backward.h"
 
 namespace msprobe::capture {
@@ -57,8 +58,8 @@ class ModuleCall final : public OpenBackward {
   // An API call outside that handed an output back as it is: its gradients are those that arrive.
   void AddOutputAlias(const OpenRecord& forward);
 
-  // Called by the hooks. GradientArrived first completes what began after this module had ended.
-  void GradientArrived(size_t output, const at::Tensor& gradient);
+  // Called by the hooks. GradientArrived first completes what began after this module had ended. at: where it arrived.
+  void GradientArrived(size_t output, const at::Tensor& gradient, const NodeInput& at);
   void GradientLeaves(size_t input, const at::Tensor& gradient);
 
  private:
@@ -110,6 +111,7 @@ class ModuleCall final : public OpenBackward {
   size_t awaited_ = 0;                       // outputs that did not arrive, of those not handed through
   GradientReadings arriving_;                // an output each
   absl::InlinedVector<Leaving, 1> leaving_;  // an input each
+  absl::InlinedVector<NodeInput, 2> to_;     // an input each: where its gradient goes
   GradientReadings left_;                    // an input each
   std::vector<OpenRecord> input_aliases_;
   std::vector<OpenRecord> output_aliases_;

@@ -14,6 +14,7 @@
 #include "agent/torch/device/device_slab.h"
 #include "agent/torch/device/stream_reader.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
+#include "agent/torch/tensor/tensor_reader.h"
 #include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {

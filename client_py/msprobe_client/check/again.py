@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msprobe_client.check.rows import CheckRow, Outcome
+from msprobe_client.check.rows import CheckRow, Outcome, rows_of
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.proto import check_pb2
 
@@ -23,17 +23,17 @@ _OUTCOMES: dict[int, Outcome] = {
 }
 
 
-def judged_again(client: Client, file: Path, policy: str, beside: Path | None = None) -> Iterator[CheckRow]:
+def judged_again(
+    client: Client, rows: list[CheckRow], policy: str, beside: list[CheckRow] | None = None
+) -> Iterator[CheckRow]:
     """Rows without numbers (skips, shapes, distributions) stay as they were.
 
     beside: the result of another device, against the same golden values, which takes the plain implementation's place.
     """
-    rows = _read(file)
     if beside is not None:
-        theirs = _read(beside)
         # Where both have one process only, its name does not matter.
-        by_rank = max(len({row.rank for row in side}) for side in (rows, theirs)) > 1
-        others = {_key(row, by_rank): row.accuracy for row in theirs}
+        by_rank = max(len({row.rank for row in side}) for side in (rows, beside)) > 1
+        others = {_key(row, by_rank): row.accuracy for row in beside}
         rows = [replace(row, plain=others.get(_key(row, by_rank), {})) for row in rows]
     request = check_pb2.JudgeRequest(policy=policy)
     for row in rows:
@@ -65,23 +65,16 @@ def is_result(source: str) -> bool:
     return path.suffix == ".json" and path.is_file() and b'"accuracy"' in path.read_bytes()
 
 
-def _read(file: Path) -> list[CheckRow]:
-    known = {field.name for field in fields(CheckRow)}
+def saved_rows(file: Path) -> list[CheckRow]:
+    """Of a file that check --format json wrote."""
     try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-        return [
-            CheckRow(**{key: _value(value) for key, value in row.items() if key in known}) for row in document["rows"]
-        ]
-    except (ValueError, KeyError, TypeError) as error:
+        return rows_of(json.loads(file.read_text(encoding="utf-8"))["rows"])
+    except (ValueError, KeyError, TypeError, OSError) as error:
         raise InvalidArgument(f"{file} is not the result of msprobe-client check --format json: {error!r}") from None
 
 
 def _key(row: CheckRow, by_rank: bool) -> tuple[object, ...]:
     return row.step, row.rank if by_rank else "", row.name, row.variant
-
-
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _message(numbers: Mapping[str, Any]) -> check_pb2.Accuracy:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import shlex
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import torch
 
 from msprobe_client.check import distribution, replay, sweep, ties
 from msprobe_client.check.arguments import Arguments, Loader, NotReplayable
+from msprobe_client.check.calls import Place, calls_of
 from msprobe_client.check.measuring import Measuring
 from msprobe_client.check.operators import (
     DROPOUTS,
@@ -23,13 +22,15 @@ from msprobe_client.check.operators import (
     reason_to_skip,
     reference_of,
 )
-from msprobe_client.check.rows import CheckRow, Outcome
+from msprobe_client.check.rows import FLOAT64, CheckRow, Outcome, repeating
 from msprobe_client.client import Client
 from msprobe_client.model import Rank, Record, TensorStats
 from msprobe_client.proto import check_pb2
 
 RECORDED = "recorded"
-FLOAT64 = "cpu-fp64"
+Direction: TypeAlias = Literal["forward", "backward"]
+RAISED = "cpu-raised"  # the next wider dtype, as mindstudio-probe's acc_check has it
+COMPUTED = (FLOAT64, RAISED)
 _OUTCOMES: dict[int, Outcome] = {
     check_pb2.Verdict.PASS: "pass",
     check_pb2.Verdict.WARNING: "warning",
@@ -46,7 +47,7 @@ _COMPARISONS = frozenset(
 @dataclass(frozen=True, slots=True)
 class Settings:
     device: str = "cpu"
-    golden: str = FLOAT64  # or a run
+    golden: str = FLOAT64  # or RAISED, or a run
     policy: str = ""
     seed: int = 1234
     stress: bool = False
@@ -54,23 +55,31 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    run: str
-    step: int
-    rank: Rank
+class Replayed:
+    """The tensors of one call as they were compared."""
+
+    arguments: Arguments
+    grad_outputs: Sequence[torch.Tensor | None]
+    output: replay.Result
+    golden: replay.Result
 
 
 class Checker:
-    """Checks calls of one step and rank. One thread at a time."""
+    """Checks calls of one step and rank. One thread at a time.
+
+    replayed: of the last call; None where it did not run on both sides.
+    """
 
     def __init__(self, client: Client, place: Place, settings: Settings, measuring: Measuring) -> None:
         self._place = place
         self._settings = settings
+        self._words = asdict(settings)
         self._measuring = measuring
         self._loader = Loader(client, place.run, settings.seed)
+        self.replayed: Replayed | None = None
         self._golden: dict[str, Record] = {}
         self._golden_loader = None
-        if settings.golden != FLOAT64:
+        if settings.golden not in COMPUTED:
             self._golden_loader = Loader(client, settings.golden, settings.seed)
             rank = self._golden_rank(client)
             records = client.records(settings.golden, step=place.step, rank=rank)
@@ -82,8 +91,17 @@ class Checker:
         ranks = [each.rank for each in client.steps(self._settings.golden) if each.step == self._place.step]
         return ranks[0] if len(ranks) == 1 else self._place.rank
 
-    def check(self, record: Record, backward: Record | None) -> Iterator[CheckRow]:
-        """record: of the forward call. Never raises for what a call does."""
+    def check(self, record: Record, backward: Record | None, direction: Direction | None = None) -> Iterator[CheckRow]:
+        """record: of the forward call. direction: the rows of this one alone. Never raises for what a call does."""
+        if direction == "forward":
+            backward = None
+        for row in self._found(record, backward, direction):
+            # A skip or an error has the name of the call.
+            rename = direction == "backward" and backward is not None and row.name == record.full_name
+            yield replace(row, name=f"{record.full_name.removesuffix('.forward')}.backward") if rename else row
+
+    def _found(self, record: Record, backward: Record | None, only: Direction | None) -> Iterator[CheckRow]:
+        self.replayed = None
         name = CallName.parse(record.full_name)
         if name is None:
             yield self._skipped(record, "", "it is no call of an operator")
@@ -94,13 +112,13 @@ class Checker:
                 yield self._skipped(record, name.operation, reason)
                 return
             for variant, arguments in sweep.variants(given) if self._settings.stress else [("", given)]:
-                for row in self._check(name, record, backward, arguments):
+                for row in self._check(name, record, backward, arguments, only):
                     yield replace(row, variant=variant)
         except NotReplayable as reason:
             yield self._skipped(record, name.operation, str(reason))
 
     def _check(
-        self, name: CallName, record: Record, backward: Record | None, arguments: Arguments
+        self, name: CallName, record: Record, backward: Record | None, arguments: Arguments, only: Direction | None
     ) -> Iterator[CheckRow]:
         seed = self._settings.seed
         grads = None if backward is None else self._grad_outputs(backward)
@@ -112,6 +130,9 @@ class Checker:
             raise
         except Exception as error:  # whatever an operator raises
             yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {_first_line(error)}")
+            return
+        self.replayed = Replayed(arguments, grads or [], output, golden)
+        if random and only == "backward":
             return
         if random:
             yield self._random_row(name, record, arguments, output, golden)
@@ -130,13 +151,15 @@ class Checker:
             ("forward", output.outputs, golden.outputs),
             ("backward", output.gradients, golden.gradients),
         ):
+            if only not in (None, direction):
+                continue
             golden_by_place = dict(theirs)
             base = f"{name.base}.{direction}"
             for place, tensor in mine:
-                if place not in golden_by_place:
-                    reason = f"the golden side has no {place}"
                 if self._golden_loader is not None and direction == "backward":
                     continue  # a run holds no gradients by argument
+                if place not in golden_by_place:
+                    reason = f"the golden side has no {place}"
                     yield self._row(record, name.operation, "skip", name=f"{base}.{place}", reason=reason)
                     continue
                 yield self._judged(
@@ -212,11 +235,15 @@ class Checker:
         reference = reference_of(name)
         if reference is None:
             raise NotReplayable(f"{name.prefix}.{name.operation} is not in this environment and has no composition")
-        exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
+        if self._settings.golden == RAISED:
+            exact = arguments.mapped(replay.raised(name.operation, arguments))
+        else:
+            exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
         try:
             return replay.run(reference, exact, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
         except Exception as error:  # whatever an operator raises
-            raise NotReplayable(f"float64: {_first_line(error)}") from None
+            where = "float64" if self._settings.golden == FLOAT64 else "golden value"
+            raise NotReplayable(f"{where}: {_first_line(error)}") from None
 
     def _plain_result(self, name: CallName, arguments: Arguments, grads: Any, seed: int) -> replay.Result | None:
         """The same on a CPU in its own dtype; of a CPU itself, in float64 with its inputs rounded otherwise."""
@@ -326,21 +353,16 @@ class Checker:
         return self._row(record, operation, "skip", reason=reason)
 
     def _row(self, record: Record, operation: str, verdict: Outcome, *, name: str = "", **more: Any) -> CheckRow:
-        settings = self._settings
-        words = ["msprobe-client", "check", settings.shown, "--step", str(self._place.step), "--rank",
-                 str(self._place.rank), "--name", f"{record.full_name}"]  # fmt: skip
-        words += ["--device", settings.device, "--seed", str(settings.seed)]
-        words += ["--golden", settings.golden] * (settings.golden != FLOAT64)
-        words += ["--policy", settings.policy] * bool(settings.policy) + ["--stress"] * settings.stress
+        rank = str(self._place.rank)
         frame = record.stack[0] if record.stack else None
         return CheckRow(
             name=name or record.full_name,
             step=self._place.step,
-            rank=str(self._place.rank),
+            rank=rank,
             operation=operation,
             verdict=verdict,
             stack="" if frame is None else f"{frame.path}:{frame.line} in {frame.function}: {frame.source}",
-            repeat=shlex.join(words),
+            repeat=repeating(self._place.step, rank, record.full_name, **self._words),
             **more,
         )
 
@@ -351,17 +373,10 @@ def checked(
     """The rows of one call after another, with how many of the step's calls are done, and how many there are."""
     with Measuring(client, settings.policy) as measuring:
         for place in places:
-            records = client.records(place.run, step=place.step, rank=place.rank, with_stack=True)
-            by_name = {record.full_name: record for record in records if record.kind == "api"}
-            forward = [
-                record
-                for record in by_name.values()
-                if record.direction == "forward" and (name is None or fnmatchcase(record.full_name, name))
-            ]
+            calls = calls_of(client, place, name)
             checker = Checker(client, place, settings, measuring)
-            for done, record in enumerate(forward, start=1):
-                backward = by_name.get(f"{record.full_name.removesuffix('.forward')}.backward")
-                yield done, len(forward), list(checker.check(record, backward))
+            for done, call in enumerate(calls, start=1):
+                yield done, len(calls), list(checker.check(call.forward, call.backward))
 
 
 def _at(result: replay.Result | None, direction: str, place: str) -> torch.Tensor | None:

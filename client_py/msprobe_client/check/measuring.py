@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import queue
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,12 @@ class Measuring:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._requests.put(None)
+        if isinstance(self._responses, Generator):
+            self._responses.close()
 
     def measured(
         self, operation: str, output: torch.Tensor, golden: torch.Tensor, plain: torch.Tensor | None = None

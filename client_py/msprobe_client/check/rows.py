@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeAlias
 
-# error: the device refused what the reference computes.
-Outcome: TypeAlias = Literal["pass", "warning", "fail", "undecided", "error", "skip"]
-WRONG: frozenset[Outcome] = frozenset({"fail", "error"})
+# error: the device refused what the reference computes. crashed: it ended every process that tried.
+Outcome: TypeAlias = Literal["pass", "warning", "fail", "undecided", "error", "skip", "crashed"]
+WRONG: frozenset[Outcome] = frozenset({"fail", "error", "crashed"})
+FLOAT64 = "cpu-fp64"  # the golden value unless a run's
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,3 +36,33 @@ class CheckRow:
     repeat: str = ""  # a command that runs this call alone
     accuracy: Mapping[str, float] = field(default_factory=dict)
     plain: Mapping[str, float] = field(default_factory=dict)
+
+
+def rows_of(documents: Iterable[Mapping[str, Any]]) -> list[CheckRow]:
+    """From JSON. What is not known here is left out."""
+    known = {field.name for field in fields(CheckRow)}
+    return [CheckRow(**{key: _value(value) for key, value in row.items() if key in known}) for row in documents]
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def repeating(
+    step: int,
+    rank: str,
+    name: str,
+    *,
+    shown: str,
+    device: str,
+    golden: str,
+    policy: str,
+    seed: int,
+    stress: bool,
+) -> str:
+    """A command that runs one call alone. The rest are fields of checker.Settings."""
+    words = ["msprobe-client", "check", shown, "--step", str(step), "--rank", rank, "--name", name]
+    words += ["--device", device, "--seed", str(seed)]
+    words += ["--golden", golden] * (golden != FLOAT64)
+    words += ["--policy", policy] * bool(policy) + ["--stress"] * stress
+    return shlex.join(words)

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from msprobe_client.check.calls import Place
 from msprobe_client.commands.options import Connection, Selection
 from msprobe_client.commands.sides import Where, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
+    from msprobe_client.access import Access
     from msprobe_client.check.rows import CheckRow
     from msprobe_client.client import Client
+    from msprobe_client.model import Job
     from msprobe_client.output import Column, Mark, Row
 
 EXAMPLES = (
     "msprobe-client check tuesday --device recorded",
     "msprobe-client check dump_a --policy torch",
     "msprobe-client check dump_a --name 'Functional.linear.*' --stress --format json --output result.json",
+    "msprobe-client check tuesday --workers 2",
     "msprobe-client check result.json --policy fp64-ratio",
     "msprobe-client check result.json --beside result.json --policy documented",
 )
+
+
+# Golden values that are computed here.
+_COMPUTED = ("cpu-fp64", "cpu-raised")
 
 
 class PolicyName(str, Enum):
@@ -34,7 +43,13 @@ class PolicyName(str, Enum):
     documented = "documented"
     torch = "torch"
     fp64_ratio = "fp64-ratio"
+    acc_check = "acc-check"
     cann = "cann"
+
+
+class Engine(str, Enum):
+    local = "local"
+    queue = "queue"
 
 
 class Show(str, Enum):
@@ -47,7 +62,8 @@ def run(
     source: Annotated[
         str,
         typer.Argument(
-            help="A run or dump directory, captured at level L1 or mix; or an earlier JSON result to judge again",
+            help="A run or dump directory, captured at level L1 or mix; or an earlier result to judge again: "
+            "a JSON file, or job:N",
             show_default=False,
         ),
     ],
@@ -56,7 +72,12 @@ def run(
         str, typer.Option("--device", help="Where calls run again: cpu, cuda:0, npu:0; recorded: take what was saved")
     ] = "cpu",
     golden: Annotated[
-        str, typer.Option("--golden", metavar="cpu-fp64|RUN", help="float64 on the CPU, or what another run saved")
+        str,
+        typer.Option(
+            "--golden",
+            metavar="cpu-fp64|cpu-raised|RUN",
+            help="float64, or the next wider dtype, on the CPU; or what another run saved",
+        ),
     ] = "cpu-fp64",
     policy: Annotated[PolicyName, typer.Option("--policy", help="What is right; see docs/checking.md")] = (
         PolicyName.default
@@ -66,13 +87,25 @@ def run(
         bool, typer.Option("--stress", help="Each call also with other layouts, sizes and special values")
     ] = False,
     beside: Annotated[
-        Optional[Path],  # noqa: UP045
+        Optional[str],  # noqa: UP045
         typer.Option(
             "--beside",
-            metavar="FILE",
+            metavar="FILE|job:N",
             help="With an earlier result: the result of another device, whose errors count as those to be expected",
         ),
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            "--workers",
+            min=0,
+            max=256,
+            help="Processes here, of one thread each: a call that crashes costs one of them",
+        ),
+    ] = 0,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="queue: by workers elsewhere (msprobe-client worker), as a job")
+    ] = Engine.local,
     rows: Annotated[Optional[Show], typer.Option("--rows", help="Default: wrong in a table, else all")] = None,  # noqa: UP045
     where: Where,
     output: Annotated[
@@ -92,9 +125,18 @@ def run(
     chosen = options.format or Format.table
     counts: dict[str, int] = {}
     with _client(options, source, golden) as client, progress.bar("check", "calls") as advance:
+        settings = {
+            "device": device,
+            "golden": golden,
+            "policy": policy.value,
+            "seed": seed,
+            "stress": stress,
+            "shown": source,
+        }
+        asked = _Asked(source, where, beside, workers, engine is Engine.queue, options.access, settings)
 
         def kept() -> Iterator[Row]:
-            for row in _found(client, source, golden, device, policy.value, seed, stress, where, beside, advance):
+            for row in _found(client, asked, advance):
                 counts[row.verdict] = counts.get(row.verdict, 0) + 1
                 wrong_only = (rows or (Show.wrong if chosen is Format.table else Show.all)) is Show.wrong
                 if not wrong_only or row.verdict not in ("pass", "skip"):
@@ -112,39 +154,42 @@ def run(
 def _client(options: Any, source: str, golden: str) -> Any:
     from msprobe_client.check.again import is_result
 
-    return connected(options, source, *([] if golden == "cpu-fp64" or is_result(source) else [golden]))
+    return connected(options, source, *([] if golden in _COMPUTED or is_result(source) else [golden]))
 
 
-def _found(
-    client: Client,
-    source: str,
-    golden: str,
-    device: str,
-    policy: str,
-    seed: int,
-    stress: bool,
-    where: Any,
-    beside: Path | None,
-    advance: Any,
-) -> Iterator[CheckRow]:
+@dataclass(frozen=True)
+class _Asked:
+    source: str
+    where: Any
+    beside: str | None
+    workers: int
+    by_others: bool  # workers that are there
+    access: Access | None
+    settings: dict[str, Any]  # fields of checker.Settings
+
+
+def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
     from contextlib import ExitStack
 
     from msprobe_client import analysis_client
-    from msprobe_client.check.again import is_result, judged_again
+    from msprobe_client.check import again, queued
     from msprobe_client.errors import InvalidArgument
 
-    if is_result(source):
-        yield from judged_again(client, Path(source), policy, beside)
+    source, settings = asked.source, asked.settings
+
+    def earlier(result: str) -> list[CheckRow]:
+        if not queued.is_job(result):
+            return again.saved_rows(Path(result))
+        return _of_job(client, asked, queued.job_of(client, result), advance)
+
+    if queued.is_job(source) or again.is_result(source):
+        beside = None if asked.beside is None else earlier(asked.beside)
+        yield from again.judged_again(client, earlier(source), settings["policy"], beside)
         return
-    if beside is not None:
+    if asked.beside is not None:
         raise InvalidArgument(f"--beside joins two results, and {source} is none; check it with --format json first")
-    try:
-        from msprobe_client.check.checker import Place, Settings, checked
-    except ImportError as error:
-        if error.name != "torch":
-            raise
-        raise InvalidArgument("check runs operators, and this environment has no torch; install it here") from None
-    _refuse_unknown_device(device)
+    if not asked.by_others:
+        _refuse_unusable(settings["device"])
     with ExitStack() as cleanup:
 
         def run_of(side: str) -> str:
@@ -154,24 +199,56 @@ def _found(
             return cleanup.enter_context(analysis_client.uploaded(client, path))
 
         run_name = run_of(source)
-        golden_run = golden if golden == "cpu-fp64" else run_of(golden)
-        selection = Selection(where.step, where.rank)
+        golden = settings["golden"]
+        settings = {**settings, "golden": golden if golden in _COMPUTED else run_of(golden)}
+        selection = Selection(asked.where.step, asked.where.rank)
         places = [
             Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
         ]
-        settings = Settings(device, golden_run, policy, seed, stress, source)
-        for done, total, found in checked(client, places, settings, where.name):
+        if asked.workers or asked.by_others:
+            yield from _of_job(
+                client, asked, queued.put(client, places, f"check {source}", asked.where.name, settings), advance
+            )
+            return
+        from msprobe_client.check.checker import Settings, checked
+
+        for done, total, found in checked(client, places, Settings(**settings), asked.where.name):
             advance(done, total)
             yield from found
 
 
-def _refuse_unknown_device(device: str) -> None:
-    import torch
+def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[CheckRow]:
+    """When its workers have ended it; --workers helps."""
+    import sys
+
+    from msprobe_client.check import queued
+
+    if asked.by_others:
+        said = f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are"
+        print(said, file=sys.stderr)
+    elif not job.run.startswith("."):  # one that was uploaded goes with this command
+        print(f"job {job.job} has the results; msprobe-client check job:{job.job} judges them again", file=sys.stderr)
+    access = asked.access.resolved() if asked.access is not None else None
+    try:
+        with queued.workers(client, access, job, asked.settings["device"], asked.workers):
+            return queued.rows_of_job(client, job, advance)
+    except KeyboardInterrupt:
+        print(f"job {job.job} stays; msprobe-client check job:{job.job} waits for its results, and with --workers 2 "
+              "goes on with it", file=sys.stderr)  # fmt: skip
+        raise
+
+
+def _refuse_unusable(device: str) -> None:
+    from importlib.util import find_spec
 
     from msprobe_client.errors import InvalidArgument
 
-    if device == "recorded":
+    if find_spec("torch") is None:
+        raise InvalidArgument("check runs operators, and this environment has no torch; install it here")
+    if device in ("recorded", "cpu"):
         return
+    import torch
+
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

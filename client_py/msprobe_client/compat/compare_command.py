@@ -141,7 +141,7 @@ def _compare(given: argparse.Namespace, training: TrainingBackend | None) -> Non
     from msprobe_client.model import Rank
 
     target, golden = sides(given.target_path, given.golden_path)
-    if given.api_mapping and _framework(target) == "pytorch" and _framework(golden) == "pytorch":
+    if given.api_mapping and framework_of(target) == "pytorch" and framework_of(golden) == "pytorch":
         raise InvalidArgument("-am is for dumps of MindSpore, and both of these are of PyTorch; leave it out")
     files = {"data": given.data_mapping, "cell": given.cell_mapping, "api": given.api_mapping}
     layer = given.layer_mapping if given.layer_mapping is not True else None
@@ -241,7 +241,7 @@ def _step(text: str) -> tuple[int, int]:
     return int(text), int(text)
 
 
-def _framework(path: Path) -> str:
+def framework_of(path: Path) -> str:
     """Of the first dump in it; empty where it does not say."""
     file = path if path.is_file() else next(iter(sorted(path.rglob("dump.json"))), None)
     if file is None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _COMMAND = "msprobe graph_visualize"
 # Of merging: how many ranks have which part of the model.
 _LAYOUT = ("rank_size", "tp", "pp")
+_ORDER = "tp-cp-ep-dp-pp"
+_MOST_RANKS = 2**20
 
 EXAMPLES = (
     "msprobe graph_visualize -tp dump_a -o graphs",
@@ -44,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument(
         "-progress_log", "--is_print_progress_log", action="store_true", help="print lines PROGRESS: {json}"
     )
-    found.add_argument("--file_type", default="db", choices=("db", "json"), help="db only")
+    found.add_argument(
+        "--file_type", default="db", choices=("db", "json"), help="json: merged ranks as a dump of the whole model"
+    )
     found.add_argument(
         "-lm", "--layer_mapping", nargs="?", const=True, metavar="YAML", help="match by modules' places; names by class"
     )
@@ -52,8 +56,8 @@ def parser() -> argparse.ArgumentParser:
     merging.add_argument("--rank_size", nargs="+", type=int, metavar="N", help="number of ranks")
     merging.add_argument("--tp", nargs="+", type=int, metavar="N", help="ranks that share each tensor")
     merging.add_argument("--pp", nargs="+", type=int, metavar="N", help="ranks that have layers one after another")
-    merging.add_argument("--vpp", nargs="+", type=int, metavar="1", default=[1], help="1 only")
-    merging.add_argument("--order", nargs="+", default=[""], help="of ranks; tp-cp-ep-dp-pp")
+    merging.add_argument("--vpp", nargs="+", type=int, metavar="N", help="chunks of layers on each rank of a pipeline")
+    merging.add_argument("--order", nargs="+", help=f"of ranks; {_ORDER}")
     return found
 
 
@@ -61,21 +65,24 @@ def _layouts(given: argparse.Namespace) -> list[analysis_pb2.ParallelLayout]:
     """InvalidArgument: the options do not say a layout for each side."""
     from msprobe_client.proto import analysis_pb2
 
-    values = {name: getattr(given, name) for name in _LAYOUT}
-    if not any(values.values()):
+    needed = {name: getattr(given, name) for name in _LAYOUT}
+    others = {name: value for name in ("vpp", "order") if (value := getattr(given, name)) is not None}
+    if not any(needed.values()):
+        for name, value in others.items():
+            if value not in ([1], [_ORDER]):
+                raise InvalidArgument(f"--{name} is for merging ranks: give --rank_size, --tp and --pp, too")
         return []
-    if any(vpp != 1 for vpp in given.vpp):
-        raise InvalidArgument("--vpp: layers of a virtual pipeline cannot be merged; only 1 is possible")
     sides = 1 if given.golden_path is None else 2
-    for name, numbers in values.items():
-        if numbers is None or len(numbers) != sides:
+    for name, values in (needed | others).items():
+        if values is None or len(values) != sides:
             raise InvalidArgument(f"--{name} needs {sides} value{'s' * (sides - 1)}, one for each side")
-        if min(numbers) < 1:
-            raise InvalidArgument(f"--{name} {min(numbers)} is not allowed: it must be 1 or more")
-    order = given.order if len(given.order) == sides else [""] * sides
+        for value in values:
+            if isinstance(value, int) and not 1 <= value <= _MOST_RANKS:
+                raise InvalidArgument(f"--{name} {value} is not allowed: it must be 1 to {_MOST_RANKS}")
+    chunks, orders = others.get("vpp", [1] * sides), others.get("order", [_ORDER] * sides)
     return [
-        analysis_pb2.ParallelLayout(ranks=ranks, tensor=tensor, pipeline=pipeline, order=each)
-        for ranks, tensor, pipeline, each in zip(*values.values(), order, strict=True)
+        analysis_pb2.ParallelLayout(ranks=ranks, tensor=tensor, pipeline=pipeline, virtual_pipeline=vpp, order=order)
+        for ranks, tensor, pipeline, vpp, order in zip(*needed.values(), chunks, orders, strict=True)
     ]
 
 
@@ -83,9 +90,9 @@ def main(arguments: list[str]) -> NoReturn:
     """Ends with 0 when the graph is written, whatever it shows, as mindstudio-probe does."""
     given = parser().parse_args(arguments)
     given.golden_path = given.golden_path or None  # TensorBoard's plugin gives -gp '' where there is none
-    if given.file_type == "json":
-        fail(_COMMAND, "--file_type json is not part of this version; leave it out for a database", EXIT_USAGE)
     try:
+        if given.file_type == "json" and given.golden_path:
+            raise InvalidArgument("--file_type json is for merging the ranks of one side: leave out -gp")
         layouts = _layouts(given)
     except InvalidArgument as error:
         fail(_COMMAND, str(error), EXIT_USAGE)
@@ -140,9 +147,16 @@ def _write(given: argparse.Namespace, layouts: list[analysis_pb2.ParallelLayout]
     golden = None if given.golden_path is None else _directory(given.golden_path)
     mapping = given.layer_mapping
     layers = None if mapping is None else name_mapping.layers(None if mapping is True else mapping)
-    file = vis_file(Path(given.output_path), compare=golden is not None)
     advance: Callable[[int, int], None] = progress.at
+    if given.file_type == "json" and not layouts:
+        print(f"{_COMMAND}: --file_type json is for merged ranks (--rank_size, --tp, --pp); this is a database")
     with tempfile.TemporaryDirectory(prefix="msprobe-graph-") as scratch, Client(data_dir=scratch) as client:
+        if given.file_type == "json" and layouts:
+            dump = client.merged_dump(target, given.output_path, layouts[0], progress=advance)
+            progress.done()
+            _tell(dump.warnings, ", ".join(dump.directories))
+            return
+        file = vis_file(Path(given.output_path), compare=golden is not None)
         report = client.graph(
             target,
             file,
@@ -154,9 +168,13 @@ def _write(given: argparse.Namespace, layouts: list[analysis_pb2.ParallelLayout]
             progress=advance,
         )
     progress.done()
-    for text in (*report.warnings, *map(str, report.unpaired)):
+    _tell((*report.warnings, *map(str, report.unpaired)), report.path)
+
+
+def _tell(notes: tuple[str, ...], result: str) -> None:
+    for text in notes:
         print(f"{_COMMAND}: {text}")
-    print(f"The result file path is: {report.path}.")
+    print(f"The result file path is: {result}.")
 
 
 def _directory(text: str) -> Path:

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from msprobe_client.exit_codes import EXIT_USAGE
 
-_EXPORT = "export the run (`msprobe-client export RUN --output DIR`) and use mindstudio-probe's own"
 _ELSEWHERE = "use mindstudio-probe's own, in an environment apart from this one"
 
 # Commands of mindstudio-probe that are here: each is main(arguments) of a module.
@@ -20,22 +19,22 @@ _PRESENT = {
     "merge_result": "merge_command",
     "graph_visualize": "graph_command",
     "data2db": "trend_command",
+    "acc_check": "acc_check_command",
+    "multi_acc_check": "multi_acc_check_command",
+    "api_precision_compare": "precision_compare_command",
+    "run_overflow_check": "overflow_replay_command",  # of the 1.0 line
+    "run_ut": "acc_check_command",  # its name in the 1.0 line
+    "multi_run_ut": "multi_acc_check_command",
 }
 
 # What to use instead of a command of mindstudio-probe.
 _ABSENT = {
-    "acc_check": f"{_EXPORT} `msprobe acc_check`",
-    "multi_acc_check": f"{_EXPORT} `msprobe multi_acc_check`",
     "config_check": _ELSEWHERE,
-    "api_precision_compare": _ELSEWHERE,
     "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
     "offline_dump": _ELSEWHERE,
     "install_deps": "use pip: `pip install msprobe-client`",
     # Names that older versions had.
-    "run_ut": f"{_EXPORT} `msprobe acc_check`",
-    "multi_run_ut": f"{_EXPORT} `msprobe multi_acc_check`",
     "graph": "use `msprobe graph_visualize -tp DIR [-gp DIR] -o OUT`",
-    "run_overflow_check": "use `msprobe overflow_check -i DIR` or `msprobe-client overflow DIR`",
     "free_benchmark": _ELSEWHERE,
     "grad_probe": _ELSEWHERE,
     "op_generate": _ELSEWHERE,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from msprobe_client.client import Client
 
 KINDS = {
+    "check": "msprobe_client.jobs.check",
     "export": "msprobe_client.jobs.export",
 }
 

@@ -47,6 +47,7 @@ class Settings:
     lease_ms: int = 30_000
     idle_exit: float | None = None  # seconds without work after which it ends; None: never
     access: dict[str, Any] = field(default_factory=dict)  # fields of Access
+    job: int = 0  # to work for alone; 0: for any
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -110,6 +111,7 @@ class WorkerProcess:
             max_items=self._settings.batch,
             lease_ms=self._settings.lease_ms,
             wait_ms=wait,
+            job=self._settings.job,
         )
 
     def _work(self, lease: jobs_pb2.LeaseResponse) -> None:

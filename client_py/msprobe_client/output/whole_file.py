@@ -11,6 +11,20 @@ from pathlib import Path
 from msprobe_client.errors import DataError
 
 
+def unwritable(error: OSError, target: str | os.PathLike[str]) -> DataError:
+    """Why target cannot be written. It names the path that a person knows: never a scratch file, which is gone."""
+    path = Path(os.fsdecode(error.filename2 or error.filename or target))
+    hidden = next((each for each in (path, *path.parents) if each.name.startswith(".msprobe-")), None)
+    where = path if hidden is None else Path(target) if hidden.parent == Path(target).parent else hidden.parent
+    reason = error.strerror or str(error)
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next((each for each in (where, *where.parents) if each.exists()), where)
+        reason = f"{file} is a file, and a directory is needed there"
+    elif isinstance(error, PermissionError):
+        reason += "; name a directory in which you may write"
+    return DataError(f"{where} cannot be written: {reason}")
+
+
 @contextmanager
 def directory_for(output: Path, mode: int = 0o777) -> Iterator[None]:
     """Makes the directory output and those above it; takes away those that it made where the context fails."""
@@ -44,5 +58,4 @@ def whole_file(target: Path) -> Iterator[Path]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = target if error.filename in (None, str(scratch)) else error.filename
-        raise DataError(f"{where} cannot be written: {error.strerror or error}") from None
+        raise unwritable(error, target) from None

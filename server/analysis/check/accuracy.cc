@@ -69,7 +69,7 @@ struct AccuracyComparison::Sums {
   Sum abs, squares, rel, rel_squares, dot, target_squares, golden_squares, cann, ulp, normal_rel, normal_squares;
   uint64_t nonzero = 0;
   uint64_t under[4] = {};
-  std::vector<uint64_t> histogram;
+  std::vector<uint64_t> histogram;  // two places a bucket; empty: no error was seen
 
   alignas(64) double a[kAccuracyBlock];
   alignas(64) double b[kAccuracyBlock];
@@ -79,6 +79,7 @@ struct AccuracyComparison::Sums {
   void AddBlock(const char* from_a, const char* from_b, size_t count);
   size_t CleanNonFinite(size_t count);
   bool Agree(double x, double y) const;
+  void CountErrors(size_t count);
   void FindWorst(size_t count);
   void Add(const BlockSums& sums);
   void Add(const BlockCounts& counts, size_t filled);
@@ -123,6 +124,18 @@ size_t AccuracyComparison::Sums::CleanNonFinite(size_t count) {
     a[i] = b[i] = d[i] = 0;
   }
   return left;
+}
+
+// Neighbours often fall into one bucket, and an increment waits for the last one of its place: there are two of each.
+void AccuracyComparison::Sums::CountErrors(size_t count) {
+  if (histogram.empty()) histogram.resize(2 * kBuckets);
+  uint64_t* const buckets = histogram.data();
+  const auto at = [this](size_t i) { return std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits) << 1; };
+  for (size_t i = 0; i + 1 < count; i += 2) {
+    ++buckets[at(i)];
+    ++buckets[at(i + 1) + 1];
+  }
+  if (count % 2 != 0) ++buckets[at(count - 1)];
 }
 
 void AccuracyComparison::Sums::FindWorst(size_t count) {
@@ -185,8 +198,7 @@ void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, 
     for (uint64_t& each : under) each += left;
   } else {
     Add(CountBlock(b, d, ulps, padded, standard, sums), padded - left);
-    uint64_t* const buckets = histogram.data();
-    for (size_t i = 0; i < count; ++i) ++buckets[std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits)];
+    CountErrors(count);
     if (sums.max_abs > accuracy.absolute.max) {
       accuracy.absolute.max = sums.max_abs;
       FindWorst(count);
@@ -230,7 +242,6 @@ absl::StatusOr<AccuracyComparison> AccuracyComparison::Start(const TensorDescrip
   sums->exact_integers = IsInteger(target.dtype) && IsInteger(golden.dtype) &&
                          (IsWideInteger(target.dtype) || IsWideInteger(golden.dtype));
   sums->accuracy.dtype = target.dtype;
-  sums->histogram.resize(kBuckets);
   return AccuracyComparison(std::move(sums));
 }
 
@@ -281,14 +292,18 @@ Accuracy AccuracyComparison::Finish() {
   }
   if (accuracy.non_finite.first_mismatch) accuracy.worst = sums.mismatch;
   // The first bucket is that of no error: what was not counted had none.
+  std::vector<uint64_t> buckets(sums.histogram.size() / 2);
   uint64_t with_error = 0;
-  for (size_t bucket = 1; bucket < kBuckets; ++bucket) with_error += sums.histogram[bucket];
+  for (size_t bucket = 1; bucket < buckets.size(); ++bucket) {
+    buckets[bucket] = sums.histogram[2 * bucket] + sums.histogram[2 * bucket + 1];
+    with_error += buckets[bucket];
+  }
   for (size_t i = 0; i < accuracy.absolute.percentiles.size(); ++i) {
     const double rank = AbsoluteErrors::kPercentiles[i] / 100 * compared * (1 - 1e-12);
     auto reached = compared - static_cast<double>(with_error);
     if (reached >= rank) continue;
-    for (size_t bucket = 1; bucket < kBuckets; ++bucket) {
-      reached += static_cast<double>(sums.histogram[bucket]);
+    for (size_t bucket = 1; bucket < buckets.size(); ++bucket) {
+      reached += static_cast<double>(buckets[bucket]);
       if (reached < rank) continue;
       const uint64_t middle =
           (static_cast<uint64_t>(bucket) << (52 - kBucketBits)) | (uint64_t{1} << (51 - kBucketBits));

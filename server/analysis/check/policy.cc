@@ -13,6 +13,7 @@ constexpr std::array kPolicies = std::to_array<Policy>({
     {"documented", "mindstudio-probe's table of standards by operator", JudgeAsDocumented},
     {"torch", "torch.testing.assert_close's tolerances by dtype", JudgeAsTorch},
     {"fp64-ratio", "error at most twice that of the plain implementation", JudgeByRatio},
+    {"acc-check", "the first stage of mindstudio-probe's acc_check, without its false passes", JudgeAsAccCheck},
     {"cann", "CANN's operator standards: MARE, MERE and RMSE", JudgeAsCann},
 });
 

@@ -51,10 +51,17 @@ uint64_t NonFiniteMismatches(const Accuracy& accuracy);
 bool Quantises(std::string_view operation);
 // Integers and bools: nothing may differ, but by 1 where the operator quantises. Absent: the output has floats.
 std::optional<Verdict> JudgeIntegers(const CheckedOutput& output);
+// The first stage of mindstudio-probe's acc_check: without a second implementation, and of any floating output. A NaN
+// or an infinity on one side counts as an element that is far off.
+Verdict JudgeFirstStage(const Accuracy& accuracy);
+// Which of mindstudio-probe's standards judges the output: "binary", "absolute_threshold", "ulp", "double_thousandth",
+// "accumulative" or "benchmark". Empty: none, of float64 and complex outputs.
+std::string_view DocumentedStandard(const CheckedOutput& output);
 
 // One file each.
 Verdict JudgeByDefault(const CheckedOutput& output);
 Verdict JudgeAsDocumented(const CheckedOutput& output);
+Verdict JudgeAsAccCheck(const CheckedOutput& output);
 Verdict JudgeAsTorch(const CheckedOutput& output);
 Verdict JudgeByRatio(const CheckedOutput& output);
 Verdict JudgeAsCann(const CheckedOutput& output);

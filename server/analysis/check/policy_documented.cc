@@ -133,45 +133,38 @@ Verdict JudgeBenchmark(const CheckedOutput& output) {
   return Held(worst->ratio <= worst->limit, worst->name, worst->ratio, worst->limit);
 }
 
-// Without one: the first stage of acc_check. A NaN or an infinity on one side counts as an element that is far off.
-Verdict JudgeAlone(const Accuracy& accuracy) {
-  const uint64_t mismatches = NonFiniteMismatches(accuracy);
-  if (accuracy.elements > 1 && (accuracy.golden_norm > 0 || accuracy.target_norm > 0) &&
-      accuracy.non_finite.same + mismatches == 0 && accuracy.cosine <= 0.99) {
-    return Held(false, "cosine", accuracy.cosine, 0.99);
-  }
-  if (mismatches == 0 && accuracy.absolute.max < 0.001) return Held(true, "max_abs", accuracy.absolute.max, 0.001);
-  const double compared = Share(accuracy.compared, accuracy.elements - accuracy.non_finite.same);
-  const auto share = [&](int i) { return accuracy.relative.share_under[static_cast<size_t>(i)] * compared; };
-  const bool half = accuracy.dtype == v1::DTYPE_FLOAT16 || accuracy.dtype == v1::DTYPE_BFLOAT16;
-  if (half && share(0) <= 0.99) return Held(false, "double_hundredth", share(0), 0.99);
-  Verdict verdict = Held(share(2) > 0.999, "double_thousandth", share(2), 0.999);
-  if (half && verdict.outcome == Outcome::kFail) verdict.outcome = Outcome::kWarning;
-  if (half || verdict.outcome == Outcome::kFail) return verdict;
-  verdict = Held(share(3) > 0.9999, "double_ten_thousandth", share(3), 0.9999);
-  if (verdict.outcome == Outcome::kFail) verdict.outcome = Outcome::kWarning;
-  return verdict;
-}
-
 }  // namespace
+
+std::string_view DocumentedStandard(const CheckedOutput& output) {
+  const v1::DType dtype = output.accuracy.dtype;
+  if (StandardOf(dtype) == nullptr) return "binary";
+  if (IsFloat8(dtype)) return "ulp";
+  if (dtype == v1::DTYPE_FLOAT64 || IsComplex(dtype)) return "";
+  if (Has(kBinary, output.operation)) return "binary";
+  if (Has(kAbsoluteThreshold, output.operation)) return "absolute_threshold";
+  if (Has(kUlp, output.operation)) return "ulp";
+  if (Has(kThousandth, output.operation)) return "double_thousandth";
+  if (Has(kAccumulative, output.operation)) return "accumulative";
+  return "benchmark";
+}
 
 Verdict JudgeAsDocumented(const CheckedOutput& output) {
   const Accuracy& accuracy = output.accuracy;
   if (auto verdict = JudgeIntegers(output)) return *verdict;
-  if (IsFloat8(accuracy.dtype)) return JudgeUlp(output);
-  if (accuracy.dtype == v1::DTYPE_FLOAT64 || IsComplex(accuracy.dtype)) return {Outcome::kUndecided, "dtype", 0, 0};
-  if (Has(kBinary, output.operation)) {
+  const std::string_view standard = DocumentedStandard(output);
+  if (standard.empty()) return {Outcome::kUndecided, "dtype", 0, 0};
+  if (standard == "binary") {
     const double rate = Share(accuracy.different + NonFiniteMismatches(accuracy), accuracy.elements);
     return Held(rate == 0, "binary", rate, 0);
   }
-  if (Has(kAbsoluteThreshold, output.operation)) return JudgeAbsoluteThreshold(accuracy);
-  if (Has(kUlp, output.operation)) return JudgeUlp(output);
-  if (Has(kThousandth, output.operation)) {
+  if (standard == "absolute_threshold") return JudgeAbsoluteThreshold(accuracy);
+  if (standard == "ulp") return JudgeUlp(output);
+  if (standard == "double_thousandth") {
     const double share = accuracy.relative.share_under[2] * Share(accuracy.compared, accuracy.elements);
     return Held(share >= 0.999, "double_thousandth", share, 0.999);
   }
-  if (Has(kAccumulative, output.operation)) return JudgeAccumulative(accuracy, *StandardOf(accuracy.dtype));
-  return output.plain ? JudgeBenchmark(output) : JudgeAlone(accuracy);
+  if (standard == "accumulative") return JudgeAccumulative(accuracy, *StandardOf(accuracy.dtype));
+  return output.plain ? JudgeBenchmark(output) : JudgeFirstStage(accuracy);
 }
 
 }  // namespace msprobe::server

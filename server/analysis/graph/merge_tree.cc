@@ -67,6 +67,8 @@ bool IsForward(std::string_view name) {
   return name.find(".forward.") != std::string_view::npos || name.find(".forward%") != std::string_view::npos;
 }
 
+bool IsApart(std::string_view name) { return name == "optimizer" || name == "clip_grad"; }
+
 std::vector<std::string> Around(const Node& node) {
   std::vector<std::string> names;
   for (const Node* at = node.parent; at != nullptr; at = at->parent) names.push_back(at->name);

@@ -104,6 +104,9 @@ std::string WithLayer(std::string name, std::string_view number);
 
 bool IsForward(std::string_view name);
 
+// Whether a module is not the model's: each rank has its own.
+bool IsApart(std::string_view name);
+
 // What "%POSITION%RANK" at the end of a name says; it marks nodes that came from another rank of the pipeline.
 struct Mark {
   int position = 0;

@@ -53,13 +53,16 @@ std::vector<uint32_t> NumbersOf(const std::vector<Part>& parts, std::string_view
 absl::Status CheckLayout(const ParallelLayout& layout) {
   const auto wrong = [&](std::string_view why) {
     return absl::InvalidArgumentError(Cat("the layout of ", layout.ranks, " ranks, tp ", layout.tensor, ", pp ",
-                                          layout.pipeline, " and order ", layout.order, " is not possible: ", why));
+                                          layout.pipeline, ", vpp ", layout.chunks, " and order ", layout.order,
+                                          " is not possible: ", why));
   };
-  if (layout.ranks == 0 || layout.tensor == 0 || layout.pipeline == 0) return wrong("each must be 1 or more");
+  if (layout.ranks == 0 || layout.tensor == 0 || layout.pipeline == 0 || layout.chunks == 0)
+    return wrong("each must be 1 or more");
   if (uint64_t{layout.tensor} * layout.pipeline > layout.ranks ||
       layout.ranks % (layout.tensor * layout.pipeline) != 0) {
     return wrong("the number of ranks must be a multiple of tp times pp");
   }
+  if (layout.chunks > 1 && layout.pipeline == 1) return wrong("a virtual pipeline (vpp) needs a pp of 2 or more");
   std::vector<absl::string_view> seen;
   for (absl::string_view piece : absl::StrSplit(layout.order, '-')) {
     if (piece != "tp" && piece != "cp" && piece != "ep" && piece != "dp" && piece != "pp") {

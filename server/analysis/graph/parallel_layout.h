@@ -16,6 +16,7 @@ struct ParallelLayout {
   uint32_t tensor = 1;                   // ranks that share each tensor
   uint32_t pipeline = 1;                 // ranks that have the model's layers one after another
   std::string order = "tp-cp-ep-dp-pp";  // which ranks are next to each other: first of one tp, ...
+  uint32_t chunks = 1;                   // of layers, that each rank of a pipeline has: a virtual pipeline
 };
 
 // InvalidArgument: the numbers do not fit each other, or the order lacks a part; says which.

@@ -1,10 +1,8 @@
 #include "server/analysis/graph/rank_merge.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <deque>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -13,12 +11,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
-#include "server/analysis/compat/mindstudio_cells.h"
-#include "server/analysis/graph/merged_values.h"
-#include "server/analysis/module_tree/module_name.h"
+#include "server/analysis/graph/merge_tree.h"
+#include "server/analysis/graph/pipeline_merge.h"
+#include "server/analysis/graph/rank_groups.h"
+#include "server/analysis/graph/tensor_merge.h"
+#include "server/analysis/graph/virtual_pipeline.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -27,41 +24,6 @@ namespace {
 using namespace merge;  // NOLINT(google-build-using-namespace)
 
 constexpr std::string_view kAllRanks = "Apis_Between_Modules_All_Ranks";
-
-void NoteRanks(Node& main, const std::vector<Node*>& others) {
-  std::string ranks = Cat(main.rank);
-  for (const Node* other : others) ranks += Cat(", ", other->rank);
-  main.notes.push_back(Cat(
-      "This data is the merged data after tensor parallelism(TP), and the data is merged from rank [", ranks, "]."));
-}
-
-// The numbers of "[0, 1]".
-std::vector<uint32_t> NumbersIn(std::string_view text) {
-  std::vector<uint32_t> numbers;
-  for (size_t i = 0; i < text.size();) {
-    size_t end = i;
-    while (end < text.size() && text[end] >= '0' && text[end] <= '9') ++end;
-    uint32_t number = 0;
-    if (end > i && absl::SimpleAtoi(AbslView(text.substr(i, end - i)), &number)) numbers.push_back(number);
-    i = end + 1;
-  }
-  return numbers;
-}
-
-const Cell* ArgumentOf(const Node& node, std::string_view argument) {
-  const std::string name = Cat(node.name, ".input.", argument);
-  for (const Value& value : node.inputs) {
-    if (value.name == name) return &value.row.statistics[0];
-  }
-  return nullptr;
-}
-
-std::optional<uint32_t> RankIn(const Cell& cell) {
-  if (cell.kind == Cell::Kind::kInteger) return static_cast<uint32_t>(cell.integer);
-  uint32_t rank = 0;
-  if (cell.kind == Cell::Kind::kText && absl::SimpleAtoi(AbslView(cell.view()), &rank)) return rank;
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -85,14 +47,14 @@ class RankMerge {
       MergeCollections(all);
       results = all;
     } else if (layout_.tensor == size || (layout_.pipeline == 1 && layout_.pipeline != size)) {
-      status = ForGroups(TensorGroups(), [&](const Trees& group) {
+      status = ForGroups(TensorGroups(trees_, layout_), [&](const Trees& group) {
         MergeCollections(group);
         results.push_back(MergeTensors(group, {}));
       });
     } else if (layout_.pipeline == size || layout_.tensor == 1) {
-      status = ForGroups(PipelineGroups(), [&](const Trees& group) {
+      status = ForGroups(PipelineGroups(trees_, layout_), [&](const Trees& group) {
         MergeCollections(group);
-        results.push_back(MergePipeline(group));
+        results.push_back(MergeStages(group));
       });
     } else {
       status = MergeBoth(all, results);
@@ -104,8 +66,6 @@ class RankMerge {
   }
 
  private:
-  using Partners = absl::flat_hash_map<uint32_t, std::vector<uint32_t>>;  // other ranks that share a rank's tensors
-
   Node* Make(std::string name, GraphNode::Kind kind, uint32_t rank) {
     Node& node = nodes_.emplace_back();
     node.name = std::move(name);
@@ -166,68 +126,15 @@ class RankMerge {
     }
     return found;
   }
-
-  // Communications say which ranks share tensors.
-  RankGroups TensorGroups() const {
-    RankGroups groups;
-    for (const Tree& tree : trees_) {
-      for (const Node* node : tree.nodes.InOrder()) {
-        if (!absl::StrContains(node->name, "reduce_scatter") && !absl::StrContains(node->name, "all_reduce")) continue;
-        const Cell* const group = ArgumentOf(*node, "group");
-        const std::vector<uint32_t> ranks =
-            group == nullptr || group->kind != Cell::Kind::kText ? std::vector<uint32_t>() : NumbersIn(group->view());
-        if (!ranks.empty() && std::find(groups.begin(), groups.end(), ranks) == groups.end()) groups.push_back(ranks);
-        break;
-      }
-    }
-    return !groups.empty() && groups[0].size() == layout_.tensor ? groups : GroupsOf(layout_, "tp");
-  }
-
-  // Which rank a rank sends to first.
-  static std::optional<uint32_t> NextOf(const Tree& tree) {
-    for (const Node* node : tree.nodes.InOrder()) {
-      if (!node->name.starts_with("Distributed.")) continue;
-      if (absl::StrContains(node->name, ".batch_isend_irecv.")) {
-        const auto entry = std::find_if(tree.table->entries.begin(), tree.table->entries.end(),
-                                        [&](const Entry& each) { return each.name == node->name; });
-        if (entry == tree.table->entries.end()) continue;
-        for (const PointToPoint& each : tree.table->messages) {
-          if (each.row < entry->first_row || each.row >= entry->first_row + entry->rows) continue;
-          if (each.op == "isend" && each.peer != tree.rank) return static_cast<uint32_t>(each.peer);
-        }
-      } else if (absl::StrContains(node->name, ".send.") || absl::StrContains(node->name, ".isend.")) {
-        const Cell* const to = ArgumentOf(*node, "dst");
-        if (const std::optional<uint32_t> rank = to == nullptr ? std::nullopt : RankIn(*to)) return rank;
-      }
-    }
-    return std::nullopt;
-  }
-
-  RankGroups PipelineGroups() const {
-    std::map<uint32_t, uint32_t> next;
-    std::vector<uint32_t> senders;
-    for (const Tree& tree : trees_) {
-      if (const std::optional<uint32_t> to = NextOf(tree)) {
-        next[tree.rank] = *to;
-        senders.push_back(tree.rank);
-      }
-    }
-    RankGroups groups;
-    absl::flat_hash_set<uint32_t> seen;
-    for (uint32_t rank : senders) {
-      std::vector<uint32_t> group;
-      while (next.contains(rank) && seen.insert(rank).second) {
-        group.push_back(rank);
-        rank = next[rank];
-      }
-      if (!group.empty()) groups.push_back(std::move(group));
-    }
-    return !groups.empty() && groups[0].size() == layout_.pipeline ? groups : GroupsOf(layout_, "pp");
+  Tree* MergeStages(const Trees& group) {
+    Tree* const merged = MergePipeline(group);
+    if (layout_.chunks > 1 && group.size() > 1) JoinChunks(*merged, layout_.chunks);
+    return merged;
   }
 
   absl::Status MergeBoth(const Trees& all, Trees& results) {
-    const RankGroups pipelines = PipelineGroups();
-    const RankGroups shares = TensorGroups();
+    const RankGroups pipelines = PipelineGroups(trees_, layout_);
+    const RankGroups shares = TensorGroups(trees_, layout_);
     Partners partners;
     for (size_t i = 1; i < shares.size(); ++i) {
       partners[shares[i].front()] = std::vector<uint32_t>(shares[i].begin() + 1, shares[i].end());
@@ -238,7 +145,7 @@ class RankMerge {
     Trees in_order;
     absl::Status status = ForGroups(pipelines, [&](const Trees& group) {
       if (!one_model) MergeCollections(group);
-      Tree* const merged = MergePipeline(group);
+      Tree* const merged = MergeStages(group);
       whole[merged->rank] = merged;
       in_order.push_back(merged);
     });
@@ -329,331 +236,6 @@ class RankMerge {
     }
   }
 
-  // --- Ranks that share tensors.
-
-  // The same node of the others; none unless all have it, with the same modules around it.
-  static std::vector<Node*> PartnersOf(const Node& node, const Trees& group, const Partners& partners) {
-    std::vector<Node*> found;
-    const size_t mark = node.name.find("_rank");
-    std::optional<uint32_t> rank;
-    size_t end = mark;
-    if (!partners.empty() && mark != std::string::npos) {
-      end = mark + 5;
-      while (end < node.name.size() && node.name[end] >= '0' && node.name[end] <= '9') ++end;
-      uint32_t number = 0;
-      if (end < node.name.size() && node.name[end] == '.' &&
-          absl::SimpleAtoi(node.name.substr(mark + 5, end - mark - 5), &number)) {
-        rank = number;
-      }
-    }
-    const std::vector<uint32_t>* others = nullptr;
-    if (rank) {
-      const auto known = partners.find(*rank);
-      if (known == partners.end() || known->second.size() + 1 != group.size()) return {};
-      others = &known->second;
-    }
-    for (size_t i = 1; i < group.size(); ++i) {
-      const std::string name =
-          rank ? Cat(node.name.substr(0, mark), "_rank", (*others)[i - 1], node.name.substr(end)) : node.name;
-      Node* const other = group[i]->nodes.Find(name);
-      if (other == nullptr || Around(node) != Around(*other)) return {};
-      found.push_back(other);
-    }
-    return found;
-  }
-
-  static bool IsApart(std::string_view name) { return name == "optimizer" || name == "clip_grad"; }
-
-  Tree* MergeTensors(const Trees& group, const Partners& partners) {
-    Tree* const main = group.front();
-    if (group.size() < 2) return main;
-    const std::vector<Node*> nodes = main->nodes.InOrder();
-    for (Node* node : nodes) {
-      if (node->parent == nullptr || node->parent->kind != GraphNode::Kind::kModule || IsApart(node->parent->name) ||
-          node->name.starts_with("Distributed") || !node->notes.empty()) {
-        continue;
-      }
-      TakeReduced(*node, group, partners);
-      const std::vector<Node*> others = PartnersOf(*node, group, partners);
-      const Differences inputs = DifferencesOf(*node, others, &Node::inputs, /*by_values=*/true);
-      const Differences outputs = DifferencesOf(*node, others, &Node::outputs, /*by_values=*/true);
-      if (inputs.empty() && outputs.empty()) continue;
-      NoteRanks(*node, others);
-      MergeValues(inputs, node->notes);
-      MergeValues(outputs, node->notes);
-    }
-    for (Node* node : nodes) MergeColumnToRow(*node, group, partners);
-    return main;
-  }
-
-  // "RowParallelLinear" and "forward" of "Module.x.RowParallelLinear.forward.0".
-  static bool IsCall(const Node& node, std::string_view direction, std::string_view of) {
-    const std::vector<std::string_view> parts = PartsOfName(node.name);
-    return node.kind == GraphNode::Kind::kModule && parts.size() >= 4 && parts[parts.size() - 2] == direction &&
-           parts[parts.size() - 3].find(of) != std::string_view::npos;
-  }
-
-  // A rank's matmul has a part of the sum; what it passes on is reduced.
-  static void TakeReduced(Node& node, const Trees& group, const Partners& partners) {
-    if (!IsCall(node, "forward", "RowParallelLinear") && !IsCall(node, "backward", "ColumnParallelLinear")) return;
-    std::vector<Node*> products;
-    std::vector<Node*> reductions;
-    for (Node* child : *node.children) {
-      if (absl::StrContains(child->name, "matmul")) products.push_back(child);
-      if (absl::StrContains(child->name, "_reduce_scatter_base") ||
-          absl::StrContains(child->name, "reduce_scatter_tensor") || absl::StrContains(child->name, "all_reduce")) {
-        reductions.push_back(child);
-      }
-    }
-    for (Node* product : products) {
-      if (product->outputs.empty()) continue;
-      Value& result = product->outputs.front();
-      for (Node* reduction : std::vector<Node*>(reductions)) {
-        const size_t input = absl::StrContains(reduction->name, "all_reduce") ? 0 : 1;
-        if (reduction->outputs.empty() || reduction->inputs.size() <= input ||
-            !SameValues(result, reduction->inputs[input], /*uncertain=*/false)) {
-          continue;
-        }
-        const std::vector<Node*> others = PartnersOf(*product, group, partners);
-        const Differences inputs = DifferencesOf(*product, others, &Node::inputs, /*by_values=*/true);
-        if (!inputs.empty()) {
-          NoteRanks(*product, others);
-          MergeValues(inputs, product->notes);
-        }
-        result.row.statistics = reduction->outputs.front().row.statistics;
-        result.row.extended = -1;
-        product->notes.push_back(Cat("The output of this data is merged from ", reduction->outputs.front().name));
-        std::erase(reductions, reduction);
-        break;
-      }
-    }
-  }
-
-  // From a column-parallel linear layer to the row-parallel one that ends the block.
-  static void MergeColumnToRow(Node& node, const Trees& group, const Partners& partners) {
-    if (!node.notes.empty() || node.parent == nullptr || !IsCall(node, "forward", "ColumnParallelLinear")) return;
-    const std::vector<Node*>& around = *node.parent->children;
-    size_t begin = around.size();
-    size_t end = around.size();
-    for (size_t i = 0; i < around.size(); ++i) {
-      if (absl::StrContains(around[i]->name, node.name)) {
-        begin = i;
-      } else if (absl::StrContains(around[i]->name, "RowParallelLinear")) {
-        end = i;
-      }
-    }
-    if (begin == around.size() || end == around.size() || end <= begin) return;
-    std::vector<Node*> waiting(around.begin() + static_cast<ptrdiff_t>(begin),
-                               around.begin() + static_cast<ptrdiff_t>(end) + 1);
-    const std::string first = waiting.front()->name;
-    const std::string last = waiting.back()->name;
-    while (!waiting.empty()) {
-      Node& at = *waiting.back();
-      waiting.pop_back();
-      waiting.insert(waiting.end(), at.children->rbegin(), at.children->rend());
-      if (!at.notes.empty() || at.name.starts_with("Distributed")) continue;
-      const std::vector<Node*> others = PartnersOf(at, group, partners);
-      Differences inputs = DifferencesOf(at, others, &Node::inputs, /*by_values=*/false);
-      Differences outputs = DifferencesOf(at, others, &Node::outputs, /*by_values=*/false);
-      if (inputs.empty() && outputs.empty()) continue;
-      NoteRanks(at, others);
-      // The whole of a tensor goes into the first layer, and comes out of the last.
-      const auto belongs_to = [&](const std::string& layer) {
-        return at.name == layer ||
-               (absl::StrContains(at.name, "matmul") && at.parent != nullptr && at.parent->name == layer);
-      };
-      if (belongs_to(first)) {
-        std::erase_if(inputs, [](const Differing& each) { return each.key == "input.0"; });
-      } else if (belongs_to(last)) {
-        outputs.clear();
-        std::erase_if(inputs, [](const Differing& each) { return each.key == "parameters.bias"; });
-      }
-      MergeValues(inputs, at.notes);
-      MergeValues(outputs, at.notes);
-    }
-  }
-
-  // --- Ranks of a pipeline.
-
-  Tree* MergePipeline(const Trees& group) {
-    Tree* const main = group.front();
-    if (group.size() < 2) return main;
-    const Node::Children children = main->root->children;
-    for (size_t i = 0; i < children->size(); ++i) {  // grows
-      Node* const node = (*children)[i];
-      if (node->kind != GraphNode::Kind::kModule || IsApart(node->name)) continue;
-      MergeLayers(*main, *node, group);
-      Sort(*main, node);
-    }
-    AddLayersOfRoots(*main, group);
-    return main;
-  }
-
-  void MergeLayers(Tree& main, Node& node, const Trees& group) {
-    std::vector<Node*> others;
-    for (size_t i = 1; i < group.size(); ++i) {
-      Node* const other = group[i]->nodes.Find(node.name);
-      if (other == nullptr) return;
-      others.push_back(other);
-    }
-    const bool inputs = !DifferencesOf(node, others, &Node::inputs, /*by_values=*/true).empty();
-    const bool outputs = !DifferencesOf(node, others, &Node::outputs, /*by_values=*/true).empty();
-    bool other_layers = inputs && outputs && IsLayer(node.name);
-    if (absl::StrContains(node.name, ".backward.")) {  // a backward call may lack results: its forward call decides
-      const Node* const forward = main.nodes.Find(Replaced(node.name, ".backward.", ".forward."));
-      other_layers = other_layers || (forward != nullptr && forward->other_layer);
-    }
-    if (other_layers) {
-      node.other_layer = true;
-      for (Node* other : others) {
-        MarkAll(*other, other->rank);
-        AddTo(main, *other);
-        other->parent = node.parent;
-        node.parent->children->push_back(other);
-      }
-      return;
-    }
-    if (!inputs && outputs && absl::StrContains(node.name, ".forward.")) {
-      node.outputs = others.back()->outputs;
-    } else if (inputs && !outputs && absl::StrContains(node.name, ".backward.")) {
-      node.inputs = others.back()->inputs;
-    }
-    AddOwn(main, node, others);
-    const Node::Children children = node.children;
-    for (size_t i = 0; i < children->size(); ++i) {  // grows
-      if ((*children)[i]->kind == GraphNode::Kind::kModule) MergeLayers(main, *(*children)[i], group);
-    }
-  }
-
-  // What only one of the other ranks has in a module.
-  static void AddOwn(Tree& main, Node& node, const std::vector<Node*>& others) {
-    absl::flat_hash_map<std::string, int> owners;
-    for (const Node* child : *node.children) ++owners[child->name];
-    for (const Node* other : others) {
-      absl::flat_hash_set<std::string> names;
-      for (const Node* child : *other->children) {
-        if (names.insert(child->name).second) ++owners[child->name];
-      }
-    }
-    std::vector<Node*> own;
-    for (const Node* other : others) {
-      for (Node* child : *other->children) {
-        if (owners[child->name] == 1) own.push_back(child);
-      }
-    }
-    for (Node* child : own) {
-      MarkAll(*child, child->rank);
-      AddTo(main, *child);
-      node.children->push_back(child);
-      child->parent = &node;
-    }
-  }
-
-  static void MarkAll(Node& node, uint32_t rank) {
-    const std::vector<Node*>& around = *node.parent->children;
-    const auto at =
-        std::find_if(around.begin(), around.end(), [&](const Node* each) { return each->name == node.name; });
-    node.name += Cat("%", at == around.end() ? 0 : at - around.begin(), "%", rank);
-    for (Node* child : *node.children) MarkAll(*child, rank);
-  }
-
-  static void AddTo(Tree& main, Node& node) {
-    if (main.nodes.Find(node.name) == nullptr) main.nodes.Put(node.name, &node);
-    for (Node* child : *node.children) AddTo(main, *child);
-  }
-
-  // Brings nodes of other ranks behind this rank's (backward: before), and numbers layers through.
-  void Sort(Tree& main, Node* from) {
-    std::vector<Node*> waiting = {from};
-    while (!waiting.empty()) {
-      Node* const node = waiting.back();
-      waiting.pop_back();
-      if (MarkOf(node->name)) SortAround(main, *node);
-      waiting.insert(waiting.end(), node->children->begin(), node->children->end());
-    }
-  }
-
-  void SortAround(Tree& main, const Node& node) {
-    const bool forward = IsForward(node.name);
-    std::vector<Node*> ours;
-    std::vector<Node*> theirs;
-    for (Node* each : *node.parent->children) (MarkOf(each->name) ? theirs : ours).push_back(each);
-    std::stable_sort(theirs.begin(), theirs.end(), [&](const Node* a, const Node* b) {
-      const Mark one = *MarkOf(a->name);
-      const Mark two = *MarkOf(b->name);
-      return std::pair(forward ? one.rank : -one.rank, one.position) <
-             std::pair(forward ? two.rank : -two.rank, two.position);
-    });
-    auto sorted = std::make_shared<std::vector<Node*>>(forward ? ours : theirs);
-    sorted->insert(sorted->end(), forward ? theirs.begin() : ours.begin(), forward ? theirs.end() : ours.end());
-    std::vector<Node*> by_time = *sorted;
-    if (!forward) std::reverse(by_time.begin(), by_time.end());
-    int layer = -1;
-    for (Node* each : by_time) {
-      if (IsLayer(each->name)) ++layer;
-      if (MarkOf(each->name)) each->layer = layer;
-    }
-    node.parent->children = sorted;
-    for (Node* each : theirs) NameByLayer(main, *each);
-  }
-
-  // The name in the whole model of a node of another rank, and of all below it.
-  static void NameByLayer(Tree& main, Node& from) {
-    std::vector<std::pair<Node*, std::string>> waiting = {{&from, ""}};
-    while (!waiting.empty()) {
-      auto [node, layer] = waiting.back();
-      waiting.pop_back();
-      const std::optional<Mark> mark = MarkOf(node->name);
-      if (mark && main.nodes.Find(node->name) != nullptr) {
-        main.nodes.Erase(node->name);
-        const std::string before = node->name.substr(0, mark->begin);
-        std::string name = before;
-        if (node->kind != GraphNode::Kind::kModule) {
-          name = WithRank(before, Cat(mark->rank));
-        } else if (IsLayer(before)) {
-          if (node->layer) layer = Cat(*node->layer);
-          name = layer.empty() ? before : WithLayer(before, layer);
-        }
-        Rename(*node, before, std::move(name));
-        main.nodes.Put(node->name, node);
-      }
-      for (Node* child : *node->children) waiting.emplace_back(child, layer);
-    }
-  }
-
-  // Layers directly below the root, of which each rank has others.
-  static void AddLayersOfRoots(Tree& main, const Trees& group) {
-    std::vector<Node*>& children = *main.root->children;
-    if (std::none_of(children.begin(), children.end(), [](const Node* node) { return IsLayer(node->name); })) return;
-    absl::flat_hash_set<std::string> names;
-    int layer = -1;
-    for (const Node* node : children) {
-      names.insert(node->name);
-      if (!MarkOf(node->name) && IsLayer(node->name)) ++layer;
-    }
-    std::vector<Node*> added;
-    for (size_t i = 1; i < group.size(); ++i) {
-      for (Node* node : *group[i]->root->children) {
-        if (!names.contains(node->name) && !node->name.starts_with(StepGraph::kCollection)) added.push_back(node);
-      }
-    }
-    for (Node* node : added) {
-      MarkAll(*node, node->rank);
-      AddTo(main, *node);
-    }
-    std::stable_sort(added.begin(), added.end(), [](const Node* a, const Node* b) {
-      const Mark one = *MarkOf(a->name);
-      const Mark two = *MarkOf(b->name);
-      return std::pair(one.rank, one.position) < std::pair(two.rank, two.position);
-    });
-    for (Node* node : added) {
-      node->parent = main.root;
-      children.push_back(node);
-      if (IsLayer(node->name)) node->layer = ++layer;
-      NameByLayer(main, *node);
-    }
-  }
-
   // --- The result.
 
   static std::unique_ptr<MergedStep> Build(const Tree& tree) {
@@ -734,7 +316,8 @@ absl::StatusOr<std::vector<std::unique_ptr<MergedStep>>> MergeRanks(const std::v
                                                                     const ParallelLayout& layout) {
   if (absl::Status status = CheckLayout(layout); !status.ok()) return status;
   if (ranks.size() != layout.ranks) {
-    return absl::InvalidArgumentError(Cat("the layout is of ", layout.ranks, " ranks, and there are ", ranks.size()));
+    return absl::InvalidArgumentError(
+        Cat("the layout has a rank_size of ", layout.ranks, ", and the number of ranks is ", ranks.size()));
   }
   return RankMerge(ranks, layout).Run();
 }

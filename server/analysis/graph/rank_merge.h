@@ -46,7 +46,8 @@ class MergedStep final : public TableSource {
 
 // Merges ranks by mindstudio-probe's rules, one result for each rank of data parallelism:
 //   - ranks of a pipeline: a module that all have, with other inputs and other results, is another layer in each; they
-//     come one after another and are numbered through. A module around them ends with the last rank's results.
+//     come one after another and are numbered through. A module around them ends with the last rank's results. The
+//     chunks of a virtual pipeline are joined (JoinChunks).
 //   - ranks that share tensors: values that differ become their maximum, minimum, mean, and the root of the sum of
 //     squared norms. A column- and a row-parallel linear layer are merged even where values are the same, and a matmul
 //     whose result is reduced takes the reduced one.

@@ -139,6 +139,42 @@ TEST(RankMergeTest, LayersOfAPipelineAreNumberedThrough) {
   EXPECT_EQ(RowOf(step, "Module.m.layers.3.Block.forward.0.output.0").statistics[0].number(), 17);
 }
 
+TEST(RankMergeTest, ChunksOfAVirtualPipelineAreOneModel) {
+  constexpr std::string_view construct =
+      R"({"Module.0.Model.forward.0": null, "Module.0.layers.0.Block.forward.0": "Module.0.Model.forward.0",
+          "Module.0.rope.Rope.forward.0": "Module.0.Model.forward.0",
+          "Module.1.Model.forward.0": null, "Module.1.layers.0.Block.forward.0": "Module.1.Model.forward.0",
+          "Functional.linear.1.forward": "Module.1.layers.0.Block.forward.0",
+          "Module.1.rope.Rope.forward.0": "Module.1.Model.forward.0",
+          "Module.1.head.Linear.forward.0": "Module.1.Model.forward.0"})";
+  Ranks ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    const double at = 10.0 * rank;
+    ranks.Add({{"Module.0.Model.forward.0", Call(Tensor(1, 0, 0, 1), Tensor(at + 1, 0, 0, 1))},
+               {"Module.0.layers.0.Block.forward.0", Call(Tensor(at + 2, 0, 0, 1), Tensor(at + 3, 0, 0, 1))},
+               {"Module.0.rope.Rope.forward.0", Call(Tensor(1, 0, 0, 1), Tensor(2, 0, 0, 1))},
+               {"Module.1.Model.forward.0", Call(Tensor(1, 0, 0, 1), Tensor(at + 4, 0, 0, 1))},
+               {"Module.1.layers.0.Block.forward.0", Call(Tensor(at + 5, 0, 0, 1), Tensor(at + 6, 0, 0, 1))},
+               {"Functional.linear.1.forward", Call(Tensor(at + 7, 0, 0, 1), Tensor(at + 8, 0, 0, 1))},
+               {"Module.1.rope.Rope.forward.0", Call(Tensor(1, 0, 0, 1), Tensor(2, 0, 0, 1))},
+               {"Module.1.head.Linear.forward.0", Call(Tensor(1, 0, 0, 1), Tensor(9, 0, 0, 1))}},
+              construct);
+  }
+  auto merged = ranks.Merge({.ranks = 2, .pipeline = 2, .chunks = 2});
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  ASSERT_EQ(merged->size(), 1u);
+  MergedStep& step = *merged->front();
+  EXPECT_THAT(Names(step), ElementsAre("Module.0.layers.0.Block.forward.0", "Module.0.rope.Rope.forward.0",
+                                       "Module.0.layers.1.Block.forward.0", "Functional.linear.1.forward",
+                                       "Module.0.layers.2.Block.forward.0", "Module.0.head.Linear.forward.0",
+                                       "Functional.linear_rank1.1.forward", "Module.0.layers.3.Block.forward.0",
+                                       "Module.0.Model.forward.0", "DefaultModel"));
+  EXPECT_EQ(RowOf(step, "Module.0.Model.forward.0.output.0").statistics[0].number(), 14) << "the last chunk's";
+  EXPECT_EQ(RowOf(step, "Module.0.layers.3.Block.forward.0.output.0").statistics[0].number(), 16);
+  EXPECT_THAT(std::string(ranks.Merge({.ranks = 2, .tensor = 2, .chunks = 2}).status().message()),
+              HasSubstr("needs a pp of 2 or more"));
+}
+
 TEST(RankMergeTest, CallsOutsideOfModulesStayApart) {
   Ranks ranks;
   for (int rank = 0; rank < 2; ++rank) {
@@ -157,7 +193,8 @@ TEST(RankMergeTest, CallsOutsideOfModulesStayApart) {
 TEST(RankMergeTest, OtherRanksThanTheLayoutAreRefused) {
   Ranks ranks;
   ranks.Add({}, kConstruct);
-  EXPECT_THAT(std::string(ranks.Merge({2, 2, 1}).status().message()), HasSubstr("of 2 ranks, and there are 1"));
+  EXPECT_THAT(std::string(ranks.Merge({2, 2, 1}).status().message()),
+              HasSubstr("rank_size of 2, and the number of ranks is 1"));
   EXPECT_THAT(std::string(ranks.Merge({1, 2, 1}).status().message()), HasSubstr("a multiple of tp times pp"));
   auto alone = ranks.Merge({1, 1, 1});
   ASSERT_TRUE(alone.ok()) << alone.status();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "server/analysis/graph/recomputed_call.h"
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
 
@@ -61,44 +62,6 @@ GraphNode::Kind KindOf(std::string_view name) {
     if (name.starts_with(api)) return GraphNode::Kind::kApi;
   }
   return GraphNode::Kind::kModule;
-}
-
-// The file and the function of a line of a stack, "File PATH, line N, in FUNCTION, ...".
-struct StackLine {
-  std::string_view file;
-  std::string_view function;
-};
-StackLine StackLineOf(std::string_view line) {
-  constexpr std::string_view kFile = "File ";
-  constexpr std::string_view kIn = ", in ";
-  const size_t file = line.find(kFile);
-  const size_t end = line.find(", line ");
-  const size_t in = line.find(kIn);
-  if (file == std::string_view::npos || end == std::string_view::npos || in == std::string_view::npos || end < file) {
-    return {};
-  }
-  const std::string_view function = line.substr(in + kIn.size());
-  return {line.substr(file + kFile.size(), end - file - kFile.size()), function.substr(0, function.find(','))};
-}
-
-// Whether torch, or Megatron with a function of its own, made the call to compute again what was not kept.
-bool IsRecomputed(const std::vector<std::string>& stack) {
-  std::vector<StackLine> lines;
-  for (const std::string& line : stack) {
-    lines.push_back(StackLineOf(line));
-    if (lines.back().function == "recompute_fn" && lines.back().file.ends_with("torch/utils/checkpoint.py")) {
-      return true;
-    }
-  }
-  const auto is_autograd = [&](size_t i) {
-    return i < lines.size() && lines[i].file.ends_with("torch/autograd/function.py");
-  };
-  for (size_t i = 0; i < lines.size(); ++i) {
-    const bool backward = lines[i].function == kBackward || (lines[i].function == "checkpoint_function_backward" &&
-                                                             lines[i].file.find("megatron") != std::string_view::npos);
-    if (backward && (is_autograd(i + 1) || is_autograd(i + 2))) return true;
-  }
-  return false;
 }
 
 // Whether the name is that of a module inside others: the model's own modules have no more than a name, a class, and
@@ -276,8 +239,7 @@ class GraphBuilder {
       const int32_t counterpart = graph_.Find(other);
       if (table_.framework == "pytorch") {
         const int32_t forward = backward ? counterpart : child;
-        const int32_t stack = forward < 0 ? -1 : At(forward).stack;
-        if (stack < 0 || !IsRecomputed(table_.stacks[static_cast<size_t>(stack)])) continue;
+        if (forward < 0 || !IsRecomputed(table_, At(forward).stack)) continue;
       }
       if (counterparts.contains(std::string(node.name))) {
         found.push_back(child);
@@ -380,7 +342,8 @@ class GraphBuilder {
     absl::flat_hash_set<std::string_view> called;  // modules, in this micro step
     for (const int32_t child : At(kRoot).children) {
       const std::string_view name = At(child).name;
-      if (const std::optional<ModuleCall> forward = ModuleCallOf(name, kForward)) {
+      const std::optional<ModuleCall> forward = ModuleCallOf(name, kForward);
+      if (forward && !IsRecomputed(table_, At(child).stack)) {
         if (went_backward && called.contains(forward->module)) {
           ++micro_step;
           went_backward = false;

@@ -56,7 +56,9 @@ class StepGraph {
   int32_t Find(std::string_view name) const;
 
   // How often the model ran forward and backward in this step, at least 1. Megatron counts them itself; elsewhere a new
-  // one begins where a module directly below the root runs forward again after something ran backward.
+  // one begins where a module directly below the root runs forward again after something ran backward. What
+  // checkpointing computes again (IsRecomputed) begins none. So inference is one, and so are several forward passes
+  // before a backward one.
   uint32_t micro_steps() const { return micro_steps_; }
   // Gives the node and everything below it another micro step.
   void SetMicroStep(int32_t node, uint32_t micro_step);

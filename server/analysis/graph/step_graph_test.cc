@@ -123,6 +123,28 @@ TEST(StepGraphTest, CountsMicroStepsByTheModelsCalls) {
   EXPECT_EQ(graph.node(graph.Find("optimizer")).micro_step, 1u);
 }
 
+TEST(StepGraphTest, OneMicroStepHasWhatCheckpointingComputesAgain) {
+  const StepTable table = Step({{"Module.block.B.forward.0", ""},
+                                {"Module.head.H.forward.0", ""},
+                                {"Module.head.H.backward.0", ""},
+                                {"Module.block.B.forward.1", ""},
+                                {"Module.block.B.backward.0", ""}},
+                               {},
+                               R"({"0": [["Module.block.B.forward.1"], ["File /torch/utils/checkpoint.py, line 1, )"
+                               R"(in recompute_fn, \n f"]]})");
+  EXPECT_EQ(GraphOf(table).micro_steps(), 1u);
+}
+
+TEST(StepGraphTest, OneMicroStepIsInferenceAndSeveralForwardPassesBeforeABackwardOne) {
+  const StepTable inference = Step({{"Module.a.A.forward.0", ""}, {"Module.a.A.forward.1", ""}});
+  EXPECT_EQ(GraphOf(inference).micro_steps(), 1u);
+  const StepTable table = Step({{"Module.a.A.forward.0", ""},
+                                {"Module.a.A.forward.1", ""},
+                                {"Module.a.A.backward.1", ""},
+                                {"Module.a.A.backward.0", ""}});
+  EXPECT_EQ(GraphOf(table).micro_steps(), 1u);
+}
+
 TEST(StepGraphTest, TakesMegatronsCountOfMicroSteps) {
   StepTable table;
   DumpReader reader(&table);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/format/cat.h"
 #include "server/format/dump/dump_cursor.h"
 #include "server/format/dump/stack_file.h"
 #include "server/format/json/json_value.h"
@@ -126,6 +127,9 @@ absl::Status DumpReader::AddCalls(std::string_view text) {
     if (name == kMicroSteps) {
       table_->micro_steps = static_cast<uint32_t>(Uint64Of(value).value_or(0));
       return absl::OkStatus();
+    }
+    if (!parent.is_string() && !parent.is_null()) {
+      return absl::InvalidArgumentError(Cat(name, ": the name of a module or null is expected, not ", Describe(value)));
     }
     Call call;
     if (parent.is_string()) call.parent = table_->arena.Add(StringOf(parent, scratch));

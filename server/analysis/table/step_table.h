@@ -76,7 +76,7 @@ struct ExtendedStatistics {
 };
 
 // Whence a record got a tensor; the numbers of v1::EdgeKind. From kSame on Row.producer names the output it came from.
-enum class EdgeKind : uint8_t { kUnknown, kOutside, kSame, kView, kChanged, kUnversioned };
+enum class EdgeKind : uint8_t { kUnknown, kOutside, kSame, kView, kChanged, kUnversioned, kSum };
 
 enum class RowState : uint8_t { kInput, kParameters, kOutput, kParametersGrad, kDebug };
 

@@ -259,7 +259,7 @@ class Filling {
   void AddEdge(const v1::Block& block, int i, const TableLayout::Leaf& leaf) {
     const uint32_t kind = block.edge(i);
     const int at = NamesProducer(kind) ? static_cast<int>(at_.producers++) : -1;
-    if (leaf.row < 0 || kind > static_cast<uint32_t>(EdgeKind::kUnversioned)) return;
+    if (leaf.row < 0 || kind > static_cast<uint32_t>(EdgeKind::kSum)) return;
     Row& row = table_.rows[static_cast<size_t>(leaf.row)];
     if (at >= 0) {
       const auto end = layout_.ends.find(leaf.ordinal - static_cast<uint64_t>(block.edge_distance(at)));

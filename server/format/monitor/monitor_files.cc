@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "server/format/cat.h"
@@ -37,6 +38,7 @@ constexpr Scope kScopes[] = {{"module", "forward", "actv"},
                              {"param", "param_updated", "param_updated"},
                              {"cc", "comm", "other"}};
 constexpr std::string_view kReduced = "grad_reduced";
+constexpr size_t kShownHead = 200;  // characters of a first line that is not one
 
 size_t MetricNamed(std::string_view name) {
   const auto* const found = std::find(std::begin(MonitorFiles::kMetrics), std::end(MonitorFiles::kMetrics), name);
@@ -200,8 +202,9 @@ absl::Status MonitorFiles::ReadHead(const File& file, const std::vector<std::str
                                                         {"step", columns.step}};
   for (const auto& [name, at] : needed) {
     if (at == Columns::kNone) {
-      return absl::InvalidArgumentError(Cat(file.path, ": the first line has no column \"", name, "\"; it has ",
-                                            absl::StrJoin(std::vector<std::string>(head.begin(), head.end()), ", ")));
+      std::string has = absl::CHexEscape(absl::StrJoin(std::vector<std::string>(head.begin(), head.end()), ", "));
+      if (has.size() > kShownHead) has = Cat(has.substr(0, kShownHead), "...");
+      return absl::InvalidArgumentError(Cat(file.path, ": the first line has no column \"", name, "\"; it has ", has));
     }
   }
   if (!file.metric && columns.scope == Columns::kNone) {

@@ -17,6 +17,7 @@ import { divergenceLine, framesOf, overflowLine } from "/verdict.js";
 let runs = [];
 let selected = null;  // {rank, step, record, tensor} of the record that is shown
 let chosenByHand = false;
+let origin = null;  // where NaN or infinity began in the run
 
 const choice = new Choice((id) => attempt(() => changed(id)));
 const map = new HeatMap({ opened: (cell) => open(cell), failed: (work) => attempt(async () => sayOf(await work())), progress, steps: () => times.steps() });
@@ -129,12 +130,13 @@ async function presentMap() {
 }
 
 // A graph is of one rank.
-const presentGraph = () => graph.present({ ...choice.chosen, rank: choice.chosen.rank || selected?.rank || choice.run.ranks[0] });
+const presentGraph = () => graph.present({ ...choice.chosen, rank: choice.chosen.rank || selected?.rank || origin?.rank || choice.run.ranks[0] });
 
 async function presentVerdict() {
   const { run } = choice;
   const verdict = run.nan_tensors + run.inf_tensors ? (await ask("verdict", { run: run.run })).answer : null;
-  const origin = verdict?.origin, frames = origin ? await framesOf(run.run, origin) : [];
+  origin = verdict?.origin ?? null;
+  const frames = origin ? await framesOf(run.run, origin) : [];
   $("verdict").replaceChildren(overflowLine(run, verdict, frames, () => openFound(origin)));
   $("live").hidden = !run.open_sessions;
   if (chosenByHand) return;
@@ -203,8 +205,13 @@ async function grown(found) {
     await times.present(run.run);
     if (worse) await presentOrigins({ run: run.run }, openFound);
     if (!map.zoomed) sayOf(await map.present(choice.chosen, undefined, { at: map.grid.at }));
-    if (JSON.stringify(had) === JSON.stringify(selected)) await record.refresh();
-    else await reopen();
+    if (JSON.stringify(had) === JSON.stringify(selected)) {
+      await record.refresh();
+      await graph.refresh();
+    } else {
+      await reopen();
+      if (selected) await graph.goToCall(selected.step, selected.record);
+    }
     map.mark(selected ?? { step: -1 });
   });
 }

@@ -29,7 +29,8 @@ class Side {
     const name = SIDES[index];
     this.index = index;
     this.name = name;
-    this.open = new Set();
+    this.open = new Set();  // keys of modules; "0" says that they were chosen
+    this.turn = 0;          // how many questions were asked
     this.answer = null;
     this.view = new GraphView($(`graph-${name}`), $(`graph-${name}-whole`), {
       moved: () => graph.moved(this),
@@ -42,12 +43,15 @@ class Side {
 }
 
 export class Graph {
-  // open(what): shows a record, {run, rank, step, record, tensor}; attempt(work): says what fails.
-  constructor({ open, attempt }) {
+  // open(what): shows a record, {run, rank, step, record, tensor}; attempt(work): says what fails; addressed: whether the
+  // address of the page holds what is chosen.
+  constructor({ open, attempt, addressed = true }) {
     this.heard = { open, attempt };
+    this.addressed = addressed;
     this.sides = SIDES.map((_, i) => new Side(this, i));
     this.chosen = null;
     this.step = "";
+    this.touched = false;  // the user moved in it
     this.wanted = new URLSearchParams(location.search);  // of the address that the page was opened with
     $("graph-step").addEventListener("change", () => this.goTo($("graph-step").value));
     for (const [id, way] of [["graph-before", "step_before"], ["graph-after", "step_after"]]) {
@@ -116,11 +120,12 @@ export class Graph {
     const first = !before, other = !same("run") || !same("golden") || !same("rank");
     this.chosen = chosen;
     if (!chosen.run || !chosen.rank) return;
-    if (first || !same("golden")) this.offerColours(first ? this.wanted.get("graph_colour") : null);
+    if (first || !same("golden") || !same("statistic")) this.offerColours(first ? this.wanted.get("graph_colour") : same("golden") && $("graph-colour").value);
     if (first) this.step = this.wanted.get("graph_step") ?? "";
     else if (!same("run") || !same("rank")) this.step = "";
     const open = first && this.wanted.get("graph_open"), node = first ? this.wanted.get("graph_node") : null;
-    if (other) for (const side of this.sides) side.open = new Set(open ? open.split(".").map(Number) : []);
+    if (other) this.touched = false;
+    if (other) for (const side of this.sides) side.open = new Set(open ? open.split(".") : []);
     $("graph-golden-side").hidden = !chosen.golden;
     $("graph-sides").classList.toggle("two", Boolean(chosen.golden));
     await this.attempt(async () => {
@@ -148,39 +153,64 @@ export class Graph {
 
   offerColours(wanted) {
     const names = Object.entries(COLOURS).filter(([name]) => name !== "verdict" || this.chosen.golden);
-    $("graph-colour").replaceChildren(...names.map(([value, text]) => element("option", text, { value })));
+    $("graph-colour").replaceChildren(...names.map(([value, text]) => element("option", value === "statistic" ? `statistic: ${this.chosen.statistic}` : text, { value })));
     if (names.some(([name]) => name === wanted)) $("graph-colour").value = wanted;
   }
 
   goTo(step) {
     if (String(step) === String(this.step) || step === "") return;
     this.step = String(step);
-    for (const side of this.sides) side.open = new Set();
-    this.attempt(async () => {
-      await this.load(this.sides[0], {});
-      if (this.chosen.golden) await this.follow();
-      this.tell();
-      this.remember();
-    });
+    this.touched = true;
+    this.attempt(() => this.presentStep());
   }
 
-  // show: the name of a call to bring into view; anchor: {node, place} that stays where it is on the screen.
-  async load(side, { show: name, anchor } = {}) {
-    const { run, golden, rank, statistic } = this.chosen, began = performance.now();
-    const window = name || !side.answer ? { x: 0, y: 0, wide: 3 * side.view.wide, high: 3 * side.view.high } : side.view.window();
+  // What is open and chosen stays so in another step. show: a call to go to.
+  async presentStep(show) {
+    const { box } = this.sides[0].view;
+    await this.load(this.sides[0], { anchor: show ? undefined : box && { name: box.name, place: this.sides[0].view.placeOf(box) }, show });
+    if (this.chosen.golden) await this.follow(show);
+    this.tell();
+    this.remember();
+  }
+
+  // The run has grown: further steps, or more of the one that is shown. What is seen and chosen stays.
+  async refresh() {
+    for (const side of this.shownSides) if (side.answer) await this.load(side, { anew: true });
+    this.tell();
+  }
+
+  // To a call of a step, unless the user is elsewhere.
+  async goToCall(step, name) {
+    if (!this.answer) return;
+    if (this.touched) return this.refresh();
+    this.step = String(step);
+    return this.attempt(() => this.presentStep(name));
+  }
+
+  // show: the name of a call to bring into view; anchor: {name, place}, a call that stays where it is on the screen; anew: as
+  // the server has it now, dropped if something else was asked for since.
+  async load(side, { show: name, anchor, anew } = {}) {
+    const { run, golden, rank, statistic } = this.chosen, { view } = side, began = performance.now();
+    const turn = anew ? side.turn : ++side.turn, chosen = view.box?.name ?? side.chosen;
+    const window = name || !side.answer ? { x: 0, y: 0, wide: 3 * view.wide, high: 3 * view.high } : view.window();
     const open = [...side.open].join(".");
-    const question = { run, golden, rank, statistic, step: this.step, side: golden ? side.name : "", open, show: name, ...window };
-    const { answer } = await ask("graph", question, undefined, `graph ${side.name}`);
-    const fresh = !side.answer || name || (!open && !anchor);
+    const question = { run, golden, rank, statistic, step: this.step, side: golden ? side.name : "", open, show: name, anew: anew && 1, ...window };
+    const { answer } = await ask("graph", question, undefined, `graph ${side.name}${anew ? " anew" : ""}`);
+    if (turn !== side.turn) return;
+    const fresh = !side.answer || name || (!open && !anchor && !anew);
     side.answer = answer;
-    side.open = new Set([0, ...answer.open]);  // 0, the root, says that the rest was chosen
+    side.open = new Set(["0", ...answer.open]);
     this.step = String(answer.step);
-    side.view.show(answer, this.paintOf(side));
+    view.show(answer, this.paintOf(side));
+    // Numbers of calls are of one step, as it was read.
+    side.chosen = chosen;
+    view.selected = view.find(chosen)?.node ?? -1;
+    const held = anchor && view.find(anchor.name);
     if (fresh) this.place(side);
-    else if (anchor && side.view.byNode.get(anchor.node)) side.view.centre(side.view.byNode.get(anchor.node), anchor.place);
-    else side.view.look(side.view.at.x, side.view.at.y, side.view.at.scale, false);
+    else if (held) view.centre(held, anchor.place);
+    else view.look(view.at.x, view.at.y, view.at.scale, false);
     side.took = performance.now() - began;
-    if (side.view.lacks) this.moved(side);
+    if (view.lacks) this.moved(side);
   }
 
   // Where a graph begins: at the box that is shown, else at its top.
@@ -221,24 +251,30 @@ export class Graph {
     clearTimeout(side.moving);
     if (!side.view.lacks) return;
     side.moving = setTimeout(() => this.attempt(async () => {
-      await this.load(side, { anchor: null, keep: true });
+      await this.load(side, {});
       this.tell();
     }), PAUSE);
   }
 
-  async toggleOne(side, node, open) {
-    const box = side.view.byNode.get(node), anchor = box && { node, place: side.view.placeOf(box) };
-    if (open) side.open.add(node);
-    else side.open.delete(node);
-    await this.load(side, { anchor: anchor ?? { node, place: { x: 0, y: 0 } } });
+  async toggleOne(side, box, open) {
+    const before = new Set(side.open);
+    if (open) side.open.add(box.key);
+    else side.open.delete(box.key);
+    try {
+      await this.load(side, { anchor: { name: box.name, place: side.view.placeOf(box) } });
+    } catch (error) {
+      side.open = before;
+      throw error;
+    }
   }
 
   toggle(side, box) {
+    this.touched = true;
     this.attempt(async () => {
       side.view.selected = box.node;
-      await this.toggleOne(side, box.node, !box.open);
-      const other = this.shownSides.find((one) => one !== side);
-      if (other && box.partner >= 0) await this.toggleOne(other, box.partner, !box.open);
+      await this.toggleOne(side, box, !box.open);
+      const other = this.shownSides.find((one) => one !== side), partner = other?.view.byNode.get(box.partner);
+      if (partner) await this.toggleOne(other, partner, !box.open);
       this.tell();
       this.describe(side, side.view.box ?? box);
       this.remember();
@@ -246,6 +282,7 @@ export class Graph {
   }
 
   select(side, box) {
+    this.touched = true;
     side.view.selected = box.node;
     side.view.reveal();
     this.describe(side, box);
@@ -276,6 +313,7 @@ export class Graph {
 
   reveal(name) {
     if (!name) return;
+    this.touched = true;
     this.attempt(async () => {
       for (const side of this.shownSides) {
         await this.load(side, { show: name }).catch((error) => {
@@ -382,6 +420,7 @@ export class Graph {
 
   // The address holds what is chosen, beside what the rest of the page keeps there.
   remember() {
+    if (!this.addressed) return;
     const address = new URLSearchParams(location.search), { view, open } = this.sides[0];
     const list = [...open];
     const parts = { graph_step: this.step, graph_colour: $("graph-colour").value, graph_node: view.box?.name, graph_open: list.length <= MOST_OPEN ? list.join(".") : "" };

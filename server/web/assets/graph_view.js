@@ -4,7 +4,7 @@
 import { numberOf } from "/text.js";
 
 const LEAST = 0.12, MOST = 2, READABLE = 0.8, WORDS = 0.4, DRAGGED = 5, SWITCH = 24, LINE = 13;
-const FIELDS = ["node", "x", "y", "wide", "high", "open", "name", "tensor", "record", "kind", "parent", "inside", "level", "levelInside", "verdict", "verdictInside", "partner", "value"];
+const FIELDS = ["node", "x", "y", "wide", "high", "open", "name", "tensor", "record", "kind", "parent", "inside", "level", "levelInside", "verdict", "verdictInside", "partner", "value", "mark", "key"];
 const MODULE = 0, COLLECTION = 9;
 
 const bound = (value, least, most) => Math.min(Math.max(value, least), Math.max(least, most));
@@ -112,6 +112,11 @@ export class GraphView {
   select(node) {
     this.selected = node;
     this.draw();
+  }
+
+  // Null: it is not among the boxes.
+  find(name) {
+    return this.boxes.find((box) => box.name === name) ?? null;
   }
 
   get box() {

@@ -30,7 +30,7 @@ function figure(value) {
 // may be missing.
 export function fillTensors(table, records, name, current, { open, add } = {}) {
   const head = element("tr");
-  for (const title of ["Tensor", "Max", "Min", "Mean", "Norm", "NaN", "Inf", "Type", "Shape", ...(add ? ["Trend"] : [])]) head.append(element("th", title, { scope: "col" }));
+  for (const title of ["Tensor", ...(add ? ["Trend"] : []), "Max", "Min", "Mean", "Norm", "NaN", "Inf", "Type", "Shape"]) head.append(element("th", title, { scope: "col" }));
   const rows = [head];
   for (const record of records) {
     for (const [label, found] of tensorsIn(record.fields ?? {}, "")) {
@@ -45,14 +45,14 @@ export function fillTensors(table, records, name, current, { open, add } = {}) {
       if (open) first.append(button(label, `trend of ${full}`, open));
       if (full === current) row.className = "current";
       row.append(first);
-      for (const key of ["max", "min", "mean", "norm"]) row.append(element("td", figure(found[key])));
-      for (const number of [nan, inf]) row.append(element("td", number ? count(number) : "0", number ? { class: "bad" } : {}));
-      row.append(element("td", (found.dtype ?? "").replace("torch.", "")), element("td", `[${(found.shape ?? []).join(", ")}]`));
       if (add) {
         const cell = element("td");
         cell.append(button("add", `add the trend of ${full} to the picture`, add));
         row.append(cell);
       }
+      for (const key of ["max", "min", "mean", "norm"]) row.append(element("td", figure(found[key])));
+      for (const number of [nan, inf]) row.append(element("td", number ? count(number) : "0", number ? { class: "bad" } : {}));
+      row.append(element("td", (found.dtype ?? "").replace("torch.", "")), element("td", `[${(found.shape ?? []).join(", ")}]`));
       rows.push(row);
     }
   }
@@ -151,7 +151,7 @@ export class RecordView {
     const named = ({ tensor, rank }) => [!alone && tensor, !oneRank && rankText(rank)].filter(Boolean).join(", ") || this.shown.run;
     $("trend-title").textContent = `Trend of ${statistic}`;
     $("trend-name").replaceChildren(...this.series.map((one) => this.chip(one)));
-    this.picture.show(this.series.map((one) => ({ ...one, name: named(one) })), { statistic, step, goldenName: golden });
+    this.picture.show(this.series.map((one) => ({ ...one, name: named(one) })), { statistic, step, goldenName: golden, alone: alone && oneRank });
   }
 
   chip(one) {

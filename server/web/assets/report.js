@@ -1,6 +1,7 @@
 // A report: the page's pictures of one run, or of two, from recorded answers.
 
 import { differenceTable, fillDifferences } from "/differences.js";
+import { Graph } from "/graph.js";
 import { keepable } from "/keep.js";
 import { HeatMap } from "/map.js";
 import { fillModules } from "/modules.js";
@@ -13,7 +14,7 @@ import { $, element, many, moment, rankText } from "/text.js";
 import { divergenceLine, framesOf, overflowLine } from "/verdict.js";
 
 const about = JSON.parse($("about").textContent);
-const sides = [about.run, about.golden].filter(Boolean);
+const sides = [about.run, about.golden].filter(Boolean), lacks = JSON.parse($("lacking").textContent);
 
 async function attempt(work) {
   try {
@@ -24,13 +25,14 @@ async function attempt(work) {
   }
 }
 
+const graph = new Graph({ open: (what) => open(what), attempt, addressed: false });
 const record = new RecordView({ failed: attempt, opened: (what) => open(what), changed: () => {} }, () => []);
 const map = new HeatMap({ opened: (cell) => open(cell), failed: attempt, steps: () => [0, 0] });
 const times = new RankTimes({ opened: ({ first, last }) => ($("status").textContent = `Steps ${first} to ${last}: the page of the server shows more.`) });
 
 const open = (what) => attempt(async () => {
-  const { run, golden, statistic } = about, { rank, step, record: name, tensor } = what;
-  await record.open({ run, golden, statistic, rank, step, record: name, tensor });
+  const { rank, step, record: name } = what, { run, golden, statistic } = about;
+  await record.open({ run, golden, statistic, ...what });
   map.mark({ rank, step, record: name });
 });
 
@@ -47,7 +49,7 @@ async function presentRuns() {
 // Also says which module it is about.
 async function presentVerdict() {
   const [run] = (await ask("runs", { run: about.run })).answer, verdict = (await ask("verdict", { run: about.run })).answer;
-  const bad = run.nan_tensors + run.inf_tensors > 0, frames = verdict.origin ? await framesOf(about.run, verdict.origin) : [];
+  const bad = run.nan_tensors + run.inf_tensors > 0, frames = verdict.origin ? await framesOf(about.run, verdict.origin).catch(() => []) : [];
   $("verdict").replaceChildren(overflowLine(run, bad ? verdict : null, frames, () => openFound(verdict.origin)));
   $("modules").dataset.toward = verdict.origin?.module ?? "";
   if (!about.golden) return;
@@ -57,7 +59,18 @@ async function presentVerdict() {
   $("divergence").replaceChildren(divergenceLine(about.golden, divergence, () => open({ ...divergence, record: divergence.op, tensor })));
 }
 
+// As much of the graph as the file holds, opened where the trouble began.
+async function presentGraph() {
+  const [held] = recordedAnswers("graph");
+  $("graph").hidden = !held;
+  if (!held) return;
+  for (const id of ["graph-step", "graph-before", "graph-after"]) $(id).disabled = true;
+  const { run, golden = "", rank, statistic } = held.asked;
+  await graph.present({ run, golden, rank, statistic });
+}
+
 async function presentMaps() {
+  for (const id of ["nearer", "farther", "whole"]) $(id).hidden = true;
   const maps = recordedAnswers("heat_map"), titles = maps.map(({ asked }) => [asked.rank ? rankText(asked.rank) : "all ranks", asked.golden && `minus ${asked.golden}`].filter(Boolean).join(", "));
   $("which-map").replaceChildren(...titles.map((title, i) => element("option", title, { value: i })));
   $("which-map").hidden = maps.length < 2;
@@ -70,7 +83,7 @@ async function presentMaps() {
 }
 
 async function presentTables() {
-  const [{ modules }] = recordedAnswers("modules").map(({ answer }) => answer), [differences] = recordedAnswers("differences");
+  const [{ modules } = { modules: [] }] = recordedAnswers("modules").map(({ answer }) => answer), [differences] = recordedAnswers("differences");
   const compared = new Map(differences?.answer.modules.map((module) => [module.name, module])), names = new Set(modules.map(({ name }) => name));
   const others = [...compared.values()].filter(({ name }) => !names.has(name));
   fillModules($("modules"), [...modules.map((module) => ({ ...module, ...compared.get(module.name) })), ...others], $("modules").dataset.toward);
@@ -80,16 +93,29 @@ async function presentTables() {
   keepable($("keep-differences"), { name: () => `${about.run} differences`, table: () => differenceTable(differences.answer) });
 }
 
+function presentLacks() {
+  $("lacks-section").hidden = !lacks.length;
+  $("lacks").replaceChildren(...lacks.map(({ what, command }) => {
+    const item = element("li", `${what}: `);
+    item.append(element("code", command));
+    return item;
+  }));
+}
+
 async function begin() {
   document.title = `${sides.join(" and ")} · msprobe`;
   $("title").textContent = sides.join(" beside ");
   $("made").textContent = `made ${about.made}`;
-  await presentVerdict();
-  await times.present(about.run);
-  await presentOrigins({ run: about.run }, openFound);
-  await presentMaps();
-  await presentTables();
-  await presentRuns();
+  presentLacks();
+  $("histogram").hidden = $("histogram-title").hidden = true;
+  // What one part lacks, the others need not.
+  for (const part of [presentVerdict, () => times.present(about.run), () => presentOrigins({ run: about.run }, openFound), presentMaps, presentGraph, presentTables, presentRuns]) {
+    try {
+      await part();
+    } catch (error) {
+      if (error.status !== 404) throw error;
+    }
+  }
   const [first] = about.shown;
   $("record").hidden = !first;
   if (first) await open({ ...first, record: first.op });

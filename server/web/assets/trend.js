@@ -44,7 +44,7 @@ export class TrendPicture {
   }
 
   // series: [{name, rank, tensor, trend, golden: whether the trend has a golden side}, ...], trend as the server answers;
-  // what: {statistic, step: where the record is, goldenName}.
+  // what: {statistic, step: where the record is, goldenName, alone: whether its one series is the run's}.
   show(series, what) {
     this.series = series;
     this.what = what;
@@ -56,7 +56,7 @@ export class TrendPicture {
     const { box, what } = this;
     this.lines = this.series.flatMap((one, i) => {
       const line = { ...one, kind: i % MOST_SERIES, ranges: one.trend.value, columns: one.trend.columns };
-      const beside = { ...line, name: this.series.length > 1 ? `${what.goldenName ?? ""}: ${one.name}` : (what.goldenName ?? ""), ranges: one.trend.golden, golden: true };
+      const beside = { ...line, name: what.alone ? what.goldenName : `${what.goldenName}: ${one.name}`, ranges: one.trend.golden, golden: true };
       return one.trend.golden ? [beside, line] : [line];
     });
     const all = this.lines.flatMap((line) => line.columns);
@@ -108,6 +108,13 @@ export class TrendPicture {
     return ends;
   }
 
+  // Round numbers to write beside the axis: of a logarithmic one the powers of ten, if it has several.
+  values() {
+    if (!this.logarithmic) return ticks(this.low, this.high, 4);
+    if (this.high - this.low > 2) return ticks(this.low, this.high, 4, true).map((at) => 10 ** at);
+    return ticks(10 ** this.low, 10 ** this.high, 4).filter((value) => value > 0);
+  }
+
   x(step) {
     return LEFT + ((this.wide - LEFT - RIGHT) * (step - this.first)) / Math.max(this.last - this.first, 1);
   }
@@ -130,8 +137,7 @@ export class TrendPicture {
 
   drawAxes(ends) {
     const { picture } = this;
-    for (const at of ends ? ticks(this.low, this.high, 4, this.logarithmic && this.high - this.low > 2) : []) {
-      const value = this.logarithmic ? 10 ** at : at;
+    for (const value of ends ? this.values() : []) {
       picture.append(drawing("line", { x1: LEFT, x2: this.wide - RIGHT, y1: this.y(value), y2: this.y(value), class: "grid" }));
       picture.append(drawing("text", { x: LEFT - 6, y: this.y(value) + 4, class: "axis end" }, show(value)));
     }

@@ -1,9 +1,9 @@
 """Trains a small net in which one layer makes NaN from step --nan-at on, or infinities from step --inf-at on.
 
-    overflowing.py --config CONFIG --steps 20 --nan-at 8 --pace 0.2 --go FILE
+    overflowing.py --config CONFIG --steps 20 --nan-at 8 --pace 0.2 --hold FILE --go FILE
 
-They begin in layers.2, in a log or an exp; all other numbers are finite before. After the last step it waits for --go,
-with its session open.
+They begin in layers.2, in a log or an exp; all other numbers are finite before. In the last step it waits for --hold
+before the head, after it for --go, with its session open.
 """
 
 import argparse
@@ -16,6 +16,11 @@ from torch import nn
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "integration" / "programs"))
 from say import say
+
+
+def wait_for(file):
+    while file is not None and not file.exists():
+        time.sleep(0.05)
 
 
 class Block(nn.Module):
@@ -39,10 +44,12 @@ class Net(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(Block(width) for _ in range(4))
         self.head = nn.Linear(width, 4)
+        self.hold = None
 
     def forward(self, x):
         for layer in self.layers:
             x = layer(x)
+        wait_for(self.hold)
         return self.head(x)
 
 
@@ -53,6 +60,7 @@ def main():
     parser.add_argument("--nan-at", type=int, default=-1)
     parser.add_argument("--inf-at", type=int, default=-1)
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between steps")
+    parser.add_argument("--hold", type=pathlib.Path)
     parser.add_argument("--go", type=pathlib.Path)
     options = parser.parse_args()
 
@@ -66,6 +74,8 @@ def main():
         for planted, first in (("nan", options.nan_at), ("inf", options.inf_at)):
             if 0 <= first <= step:
                 net.layers[2].planted = planted
+        if step == options.steps - 1:
+            net.hold = options.hold
         debugger.start(model=net)
         loss = nn.functional.cross_entropy(net(torch.randn(8, 16)), target)
         loss.backward()
@@ -73,8 +83,7 @@ def main():
         debugger.step()
         time.sleep(options.pace)
     say("steps done")
-    while options.go is not None and not options.go.exists():
-        time.sleep(0.05)
+    wait_for(options.go)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,102 @@
+"""A check as a job of the work queue: one item a call and direction, whose results stay on the server."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from msprobe_client import jobs
+from msprobe_client.check.calls import Place, calls_of
+from msprobe_client.check.rows import CheckRow
+from msprobe_client.errors import InvalidArgument, MsprobeError
+from msprobe_client.jobs import check
+
+if TYPE_CHECKING:
+    from msprobe_client.access import Access
+    from msprobe_client.client import Client, Progress
+    from msprobe_client.model import Job
+
+JOB_PREFIX = "job:"  # job:7 is what job 7 has found
+
+
+def is_job(source: str) -> bool:
+    return source.startswith(JOB_PREFIX)
+
+
+def job_of(client: Client, source: str) -> Job:
+    number = source.removeprefix(JOB_PREFIX)
+    if not number.isdecimal():
+        raise InvalidArgument(f"{source!r} names no job; write job: and its number, as in job:7")
+    job = client.jobs.get(int(number))
+    if job.kind != "check":
+        raise InvalidArgument(f"job {number} is of kind {job.kind}; name one of kind check")
+    return job
+
+
+def put(client: Client, places: Iterable[Place], title: str, name: str | None, settings: dict[str, Any]) -> Job:
+    """Makes the job. places are of one run. settings: fields of checker.Settings."""
+    chosen = list(places)
+    job = client.jobs.create(
+        chosen[0].run, "check", title=title, options=check.options(**settings), item_timeout=check.ITEM_TIMEOUT
+    )
+    for place in chosen:
+        job = client.jobs.add(job, check.items(place, calls_of(client, place, name)), seal=place is chosen[-1])
+    return client.jobs.get(job.job)  # with its options
+
+
+def rows_of_job(client: Client, job: Job, advance: Progress) -> list[CheckRow]:
+    """When it has ended, in the order of its items."""
+    found: dict[int, list[CheckRow]] = {}
+    for done, result in enumerate(client.jobs.results(job.job, follow=True), 1):
+        found[result.item] = check.rows(result, job.options)
+        advance(done, job.items)
+    if len(found) < job.items:
+        print(f"job {job.job} is cancelled: {len(found)} of {job.items} items have a result", file=sys.stderr)
+    return [row for item in sorted(found) for row in found[item]]
+
+
+@contextmanager
+def workers(client: Client, access: Access | None, job: Job, device: str, count: int) -> Iterator[None]:
+    """So many processes of one thread on this machine work for the job alone, as long as this takes."""
+    if count == 0:
+        with nullcontext():
+            yield
+        return
+    from msprobe_client.jobs.supervisor import Supervisor
+    from msprobe_client.jobs.worker_process import Settings
+
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # inherited
+    settings = Settings(
+        client.address,
+        "",
+        "",
+        jobs.modules(["check"]),
+        device="cpu" if device == "recorded" else device,
+        batch=max(1, min(32, job.items // (4 * count))),
+        access=asdict(access) if access is not None else {},
+        job=job.job,
+    )
+    supervisor = Supervisor(settings, count)
+    failed: list[MsprobeError] = []
+    thread = threading.Thread(target=_kept, args=(supervisor.run, failed, client, job.job))
+    thread.start()
+    try:
+        yield
+    finally:
+        supervisor.end()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def _kept(run: Callable[[], None], failed: list[MsprobeError], client: Client, job: int) -> None:
+    try:
+        run()
+    except MsprobeError as error:
+        failed.append(error)
+        client.jobs.cancel(job)  # nobody would work for it, and its results are waited for

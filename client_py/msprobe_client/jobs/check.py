@@ -1,0 +1,134 @@
+"""check: one recorded call in one direction, run again by the worker. docs/checking.md says what is measured.
+
+The result has every row with what was measured, so that another policy can judge it without running anything again.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from msprobe_client.check.calls import Call, Place, calls_of
+from msprobe_client.check.rows import CheckRow, Outcome, repeating, rows_of
+from msprobe_client.errors import InvalidArgument
+from msprobe_client.jobs import Work
+from msprobe_client.model import ItemResult, Rank
+
+if TYPE_CHECKING:
+    from msprobe_client.check.checker import Checker
+    from msprobe_client.client import Client
+
+# After so long a call hangs: it is ended like one that crashes.
+ITEM_TIMEOUT = 600.0
+_FORWARD, _BACKWARD = ".forward", ".backward"
+
+
+def options(**settings: Any) -> bytes:
+    """Fields of checker.Settings."""
+    return json.dumps(settings).encode()
+
+
+def items(place: Place, calls: Iterable[Call]) -> list[tuple[str, bytes]]:
+    """Names and payloads; the name says everything: "step0/rank0/Functional.linear.0.backward"."""
+    return [
+        (f"step{place.step}/{place.rank}/{record.full_name}", b"")
+        for call in calls
+        for record in (call.forward, call.backward)
+        if record is not None
+    ]
+
+
+class _Bench:
+    """What a worker process keeps from item to item: the records of one step and rank, and a stream to the server."""
+
+    def __init__(self, client: Client, place: Place, settings: Mapping[str, Any]) -> None:
+        from msprobe_client.check.checker import Checker, Settings
+        from msprobe_client.check.measuring import Measuring
+
+        self.calls = {call.forward.full_name: call for call in calls_of(client, place)}
+        self._open = ExitStack()
+        made = Settings(**settings)
+        self.checker: Checker = Checker(client, place, made, self._open.enter_context(Measuring(client, made.policy)))
+
+    def close(self) -> None:
+        self._open.close()
+
+
+_kept: dict[tuple[object, ...], _Bench] = {}  # one at most
+
+
+def run(work: Work) -> bytes:
+    step, rank, name = _parts(work.name)
+    place = Place(work.run, step, Rank.parse(rank))
+    settings = json.loads(work.options)
+    settings["device"] = _device(settings["device"], work.device)
+    key = (id(work.client), place, json.dumps(settings))
+    try:
+        if key not in _kept:
+            _drop()
+            _kept[key] = _Bench(work.client, place, settings)
+        bench = _kept[key]
+        if (call := bench.calls.get(_forward(name))) is None:
+            raise InvalidArgument(f"step {step} of {rank} has no call {_forward(name)}")
+        backward = name.endswith(_BACKWARD)
+        found = list(bench.checker.check(call.forward, call.backward, "backward" if backward else "forward"))
+    except BaseException:
+        _drop()  # its stream may be broken
+        raise
+    return zlib.compress(json.dumps([asdict(row) for row in found]).encode())
+
+
+@atexit.register
+def _drop() -> None:
+    for bench in _kept.values():
+        bench.close()
+    _kept.clear()
+
+
+def _device(asked: str, own: str) -> str:
+    """The job names the kind; which one of them is the worker's."""
+    if asked == "recorded":
+        return asked
+    if asked.partition(":")[0] != own.partition(":")[0]:
+        raise InvalidArgument(f"the job is for device {asked}, and this worker has {own}; start one with --device")
+    return own
+
+
+def rows(result: ItemResult, job_options: bytes) -> list[CheckRow]:
+    """What became of an item: what was found; or, where nothing could be, why."""
+    if result.outcome == "done":
+        return rows_of(json.loads(zlib.decompress(result.result)))
+    step, rank, name = _parts(result.name)
+    verdict: Outcome = "crashed" if result.outcome == "crashed" else "error"
+    return [
+        CheckRow(
+            name=name,
+            step=step,
+            rank=rank,
+            operation=name.split(".", 1)[-1].rsplit(".", 2)[0],
+            verdict=verdict,
+            reason=result.message,
+            repeat=repeating(step, rank, _forward(name), **json.loads(job_options)),
+        )
+    ]
+
+
+def show(result: bytes) -> dict[str, Any]:
+    counts: dict[str, Any] = {}
+    for row in json.loads(zlib.decompress(result)):
+        counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
+    return counts
+
+
+def _forward(name: str) -> str:
+    return name.removesuffix(_BACKWARD) + _FORWARD if name.endswith(_BACKWARD) else name
+
+
+def _parts(item: str) -> tuple[int, str, str]:
+    step, rank, name = item.split("/", 2)
+    return int(step.removeprefix("step")), rank, name
