@@ -29,7 +29,8 @@ from msprobe_client.comparison import (
     TableReport,
     UnpairedStep,
 )
-from msprobe_client.errors import DataError, InvalidArgument, MsprobeError
+from msprobe_client.errors import DataError, InvalidArgument, MsprobeError, ServerError
+from msprobe_client.output.whole_file import closed_to_writers, directory_for
 from msprobe_client.proto import analysis_pb2
 
 if TYPE_CHECKING:
@@ -297,7 +298,10 @@ class DatabaseFile:
 
     def write(self, parts: Iterable[analysis_pb2.GraphResponse | analysis_pb2.TrendDatabaseResponse]) -> None:
         # The plugins refuse what others may write.
-        self.target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        with directory_for(self.target.parent, 0o750):
+            self._write(parts)
+
+    def _write(self, parts: Iterable[analysis_pb2.GraphResponse | analysis_pb2.TrendDatabaseResponse]) -> None:
         scratch = self.target.parent / f".msprobe-{secrets.token_hex(8)}"
         try:
             scratch.touch(0o640, exist_ok=False)
@@ -359,11 +363,14 @@ class ExplorerFiles:
         self._progress = progress
 
     def write(self, parts: Iterable[analysis_pb2.GraphResponse]) -> ExplorerReport:
+        with directory_for(self._directory, 0o755):
+            return self._write(parts)
+
+    def _write(self, parts: Iterable[analysis_pb2.GraphResponse]) -> ExplorerReport:
         size = 0
         lonely: list[UnpairedStep] = []
         warnings: list[str] = []
         names: list[str] = []
-        self._directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".msprobe-", dir=self._directory) as scratch, ExitStack() as opened:
             file: IO[bytes] | None = None
             for part in parts:
@@ -372,8 +379,14 @@ class ExplorerFiles:
                     # A name and no path, whatever a server says.
                     names.append(Path(part.file).name)
                     opened.close()
-                    file = opened.enter_context((Path(scratch) / names[-1]).open("xb"))
-                elif kind == "content" and file is not None:
+                    path = Path(scratch) / names[-1]
+                    file = opened.enter_context(open(path, "xb", opener=closed_to_writers))
+                elif kind == "content":
+                    if file is None:  # a graph database, which is all that earlier servers make
+                        raise ServerError(
+                            "the server does not know this request (graphs for Model Explorer); "
+                            "is it a msprobe-server of this version?"
+                        )
                     size += file.write(part.content)
                 elif kind == "progress":
                     self._progress(part.progress.steps_done, part.progress.steps_total)

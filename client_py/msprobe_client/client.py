@@ -47,7 +47,7 @@ from msprobe_client.errors import (
 )
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
-from msprobe_client.output.whole_file import unwritable, whole_file
+from msprobe_client.output.whole_file import closed_to_writers, unwritable, whole_file
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -714,7 +714,7 @@ class Client:
                 run_title=titles[0],
                 golden_title=titles[-1] if golden is not None else "",
             )
-            with scratch.open("xb") as file:
+            with open(scratch, "xb", opener=closed_to_writers) as file:
                 for part in self._items(lambda: self._report.MakeReport(request)):
                     if part.WhichOneof("kind") == "progress":
                         progress(part.progress.steps_done, part.progress.steps_total)
@@ -801,11 +801,11 @@ class Client:
         if code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
             return AccessDenied(f"{at} refused: {details}")
         if code == grpc.StatusCode.NOT_FOUND:
-            return NotFound(f"{at}: {details}")
+            return NotFound(details if self._local else f"{at}: {details}")
         if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE):
-            return InvalidArgument(f"{at} refused the request: {details}")
+            return InvalidArgument(details if self._local else f"{at} refused the request: {details}")
         if code in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.ABORTED):
-            return FailedPrecondition(f"{at} refused the request: {details}")
+            return FailedPrecondition(details if self._local else f"{at} refused the request: {details}")
         if code == grpc.StatusCode.UNIMPLEMENTED:
             return ServerError(f"{at} does not know this request ({details}); is it a msprobe-server of this version?")
         if code == grpc.StatusCode.CANCELLED:

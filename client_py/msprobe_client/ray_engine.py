@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from msprobe_client.comparison import VERDICTS, RollUp, UnpairedStep
 from msprobe_client.errors import InvalidArgument, MsprobeError, ServerUnavailable
 from msprobe_client.model import Rank
 from msprobe_client.output.extras import extra
+from msprobe_client.scratch import scratch_directory
 
 # Tasks handed out for each that can run: the next one is ready when one ends, and few wait.
 _AHEAD = 2
@@ -209,7 +209,7 @@ def run_task(task: Task) -> list[Found] | Failure:
             if task.address:
                 client = cleanup.enter_context(Client(task.address))
             else:
-                scratch = cleanup.enter_context(tempfile.TemporaryDirectory(prefix="msprobe-compare-"))
+                scratch = cleanup.enter_context(scratch_directory())
                 client = cleanup.enter_context(Client(data_dir=scratch))
             return list(client.compare(task.target.source, task.golden.source, **where, **task.asked))
     except MsprobeError as error:

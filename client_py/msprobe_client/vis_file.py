@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from msprobe_client.errors import InvalidArgument
+
 SUFFIX = ".vis.db"
 
 
@@ -13,6 +15,8 @@ def vis_file(output: Path, *, compare: bool) -> Path:
     """The file that output names: itself, or one in it by mindstudio-probe's name, build_{YYYYmmddHHMMSS}.vis.db."""
     if output.name.endswith(SUFFIX) and not output.is_dir():
         return output
+    if output.is_file():
+        raise InvalidArgument(f"{output} is a file; name a directory or NAME{SUFFIX}")
     return output / f"{'compare' if compare else 'build'}_{time.strftime('%Y%m%d%H%M%S')}{SUFFIX}"
 
 

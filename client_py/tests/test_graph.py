@@ -14,6 +14,8 @@ from conftest import Run
 from fake_server import FakeServer
 from test_compare import binary, recorded  # noqa: F401
 
+from msprobe_client.analysis_client import ExplorerFiles
+from msprobe_client.errors import ServerError
 from msprobe_client.proto import analysis_pb2
 from msprobe_client.vis_file import other_graphs, vis_file
 
@@ -47,7 +49,7 @@ def test_a_disk_that_takes_a_part_gets_no_file(server: FakeServer, tmp_path: Pat
         check=False,
     )
     assert result.returncode == 3, result.stdout
-    assert "cannot be written: File too large" in result.stderr and list(out.iterdir()) == []
+    assert "cannot be written: File too large" in result.stderr and not out.exists()
 
 
 def test_one_side_has_no_golden(server: FakeServer, run_client: Run, tmp_path: Path) -> None:
@@ -69,6 +71,39 @@ def test_files_of_model_explorer_lie_in_the_directory(server: FakeServer, run_cl
     assert (out / "target.json").read_text() == "{}"
     (request,) = server.requests
     assert request.format == analysis_pb2.GRAPH_FORMAT_MODEL_EXPLORER and request.golden.run == "other"
+
+
+@pytest.mark.parametrize(
+    ("to", "right"), [("tensorboard", "a directory or NAME.vis.db"), ("model-explorer", "a directory")]
+)
+def test_a_file_is_no_directory(server: FakeServer, run_client: Run, tmp_path: Path, to: str, right: str) -> None:
+    file = tmp_path / "notes"
+    file.write_text("mine")
+    result = run_client("graph", "training", "--to", to, "-o", file, "--server", server.address)
+    assert result.returncode == 3 and f"{file} is a file; name {right}" in result.stderr
+    assert file.read_text() == "mine"
+
+
+def test_a_refused_graph_leaves_no_directory_behind(tmp_path: Path) -> None:
+    parts = iter([analysis_pb2.GraphResponse(content=b"SQLite format 3")])
+    (tmp_path / "there").mkdir()
+    for out in (tmp_path / "there", tmp_path / "new" / "inner"):
+        with pytest.raises(ServerError, match="does not know this request"):
+            ExplorerFiles(out, lambda done, total: None).write(parts)
+        parts = iter([analysis_pb2.GraphResponse(content=b"SQLite format 3")])
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
+def test_files_of_model_explorer_are_written_by_their_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        ExplorerFiles(tmp_path / "out", lambda done, total: None).write(
+            [analysis_pb2.GraphResponse(file="target.json"), analysis_pb2.GraphResponse(content=b"{}")]
+        )
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out" / "target.json").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o755
 
 
 def test_names_of_files(tmp_path: Path) -> None:

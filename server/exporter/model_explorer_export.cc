@@ -428,7 +428,10 @@ absl::Status ModelExplorerExport::Add(uint32_t step, uint32_t rank, const VisSid
   const std::string place = Cat("step", step, " rank", rank);
   const auto graph_of = [](const VisSide& side, std::string_view which) -> absl::StatusOr<StepGraph> {
     auto graph = StepGraph::Make(side.source->table());
-    if (graph.ok()) return graph;
+    if (graph.ok()) {
+      if (absl::Status status = CheckDepth(*graph, which); !status.ok()) return status;
+      return graph;
+    }
     return absl::Status(graph.status().code(), Cat(which, ": ", StdView(graph.status().message())));
   };
   const auto write = [&](std::string_view side, const VisSide& given, const StepGraph& graph,

@@ -310,6 +310,9 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
   }
   auto theirs = MakeSide(golden, options_.overflow, "the golden side");
   if (!theirs.ok()) return theirs.status();
+  for (const auto& [graph, which] : {std::pair(&ours->graph, "the target"), {&theirs->graph, "the golden side"}}) {
+    if (absl::Status status = CheckDepth(*graph, which); !status.ok()) return status;
+  }
   auto matched = MatchGraphs(options_, ours->graph, ours->table, theirs->graph, theirs->table, renamed_);
   if (!matched.ok()) return matched.status();
   const GraphMatch& match = *matched;
@@ -350,6 +353,19 @@ absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGrap
                                           "one are called in the other"));
   }
   return MatchNodes(target, golden);
+}
+
+absl::Status CheckDepth(const StepGraph& graph, std::string_view which) {
+  std::vector<size_t> depths(graph.nodes().size(), 0);
+  for (auto number = graph.order().rbegin(); number != graph.order().rend(); ++number) {
+    const GraphNode& node = graph.node(*number);
+    size_t& depth = depths[static_cast<size_t>(*number)];
+    depth = node.parent < 0 ? 0 : depths[static_cast<size_t>(node.parent)] + 1;
+    if (depth <= kMostLevels) continue;
+    return absl::InvalidArgumentError(Cat(which, ": ", node.name, " lies in more than ", kMostLevels - 1,
+                                          " other modules; a graph takes ", kMostLevels, " levels"));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckRenamed(const VisOptions& options, bool renamed) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,6 +48,11 @@ struct VisSide {
 absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGraph& target,
                                        const StepTable& target_table, const StepGraph& golden,
                                        const StepTable& golden_table, bool& renamed);
+// What names all modules around a node of it grows with the square of the depth: Model Explorer's files, and the pairs
+// of a graph database. InvalidArgument: modules are nested deeper than kMostLevels; says which side, how deep, and
+// where.
+constexpr size_t kMostLevels = 500;
+absl::Status CheckDepth(const StepGraph& graph, std::string_view which);
 // InvalidArgument: there is a layer mapping, and it renamed no module of any step.
 absl::Status CheckRenamed(const VisOptions& options, bool renamed);
 // 0 (pass), 0.5 (warning) or 1 (error) of a node and its partner, by the worst of its rows, which are given; nothing:

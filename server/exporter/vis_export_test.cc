@@ -190,7 +190,24 @@ TEST_F(VisExportTest, MarksWhereInfinityBegins) {
                      golden.get())
                   .ok());
   EXPECT_EQ(Ask("SELECT data_source, node_name, overflow_level FROM tb_nodes WHERE overflow_level IS NOT NULL"),
-            "NPU|Functional.linear.0.forward|critical\nNPU|Module.fc.Linear.forward.0|critical");
+            "NPU|Functional.linear.0.forward|critical\nNPU|Module.fc.Linear.forward.0|high");
+}
+
+TEST_F(VisExportTest, RefusesAPairOfModulesNestedTooDeep) {
+  const auto nested = [](size_t levels) {
+    std::string construct = "{";
+    for (size_t i = 0; i < levels; ++i) {
+      construct += Cat(i == 0 ? "" : ", ", "\"Module.m", i,
+                       ".M.forward.0\": ", i + 1 == levels ? "null" : Cat("\"Module.m", i + 1, ".M.forward.0\""));
+    }
+    return construct + "}";
+  };
+  const Entries entries = {{"Module.m0.M.forward.0", Cat(R"({"output": [)", Tensor("1.5", "2.0"), "]}")}};
+  const auto deepest = Step(entries, nested(kMostLevels)), deeper = Step(entries, nested(kMostLevels + 1));
+  EXPECT_TRUE(Export({}, &*deepest, &*deepest).ok());
+  EXPECT_EQ(Export({}, &*deepest, &*deeper).message(),
+            "the golden side: Module.m0.M.forward.0 lies in more than 499 other modules; a graph takes 500 levels");
+  EXPECT_TRUE(Export({}, &*deeper).ok()) << "one side alone names no modules around its nodes";
 }
 
 TEST_F(VisExportTest, TellsWhatIsMissing) {

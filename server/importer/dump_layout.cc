@@ -69,7 +69,7 @@ absl::StatusOr<DumpLayout> FindSteps(const std::vector<std::string>& paths, uint
       files.directory = directory;
     } else if (files.directory != directory) {
       return absl::InvalidArgumentError(Cat("'", files.directory, "' and '", directory, "' are both step ", step,
-                                            " of one rank; import them as two runs"));
+                                            " of one rank; give one of the two"));
     }
     if (tensor) {
       files.tensors[std::string(file)] = path;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -18,8 +19,10 @@ constexpr uint32_t kMaxModules = 4000;
 
 using Compared = v1::ComparedTensor;
 
+// Of rows that are equally bad, those of the earliest step come first, then in order of execution.
 bool Worse(const Compared& one, const Compared& other) {
-  return std::pair(one.verdict(), one.excess()) > std::pair(other.verdict(), other.excess());
+  return std::tuple(other.verdict(), other.excess(), one.step(), one.rank().number(), one.order()) <
+         std::tuple(one.verdict(), one.excess(), other.step(), other.rank().number(), other.order());
 }
 
 // The worst rows of all that are added.
@@ -79,8 +82,8 @@ std::vector<NamedModule> WorstModules(const std::map<std::string, ModuleTally>& 
 // What differs between a run and `golden`: {"rows": [{"step", "rank", "name", "golden_name", "module", "verdict",
 // "statistic", "dtype", "shape", "target", "golden", "excess"}, ...], "compared", "differences", "verdicts": {verdict:
 // rows}, "modules": [{"name", "rows", "differences", "excess"}, ...], "unpaired"}. "rows" has the worst `limit` of all
-// that differ; "modules" is summed over steps and ranks, and has at most `modules`, the worst if there are more;
-// "unpaired" counts steps of a rank that one side lacks.
+// that differ, as WriteCompared writes them; "modules" is summed over steps and ranks, and has at most `modules`, the
+// worst if there are more; "unpaired" counts steps of a rank that one side lacks.
 absl::Status AnswerDifferences(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto golden = query.Required("golden");

@@ -23,7 +23,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kMaxOpen = 1000;                         // modules
 constexpr uint32_t kMaxBoxes = 1500;                      // of one answer
 constexpr size_t kLinesOfABox = 2;                        // at most, on average
 constexpr float kOverviewWide = 48, kOverviewHigh = 160;  // cells of the small picture at most

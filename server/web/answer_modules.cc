@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/divergence/finiteness.h"
 #include "server/format/storage/key.h"
 #include "server/web/web_question.h"
 
@@ -17,12 +18,13 @@ constexpr uint32_t kMaxModules = 4000;
 struct ModuleSum {
   std::string name;  // empty: outside of modules
   uint64_t tensors = 0, nan = 0, inf = 0;
-  double largest = 0;  // of all magnitudes that are finite
+  double largest = 0;  // of all magnitudes that are finite, of tensors that are no masks (HoldsMask)
 
   void Add(const v1::FoundTensor& tensor) {
     ++tensors;
     nan += tensor.nan_count() > 0;
     inf += tensor.inf_count() > 0;
+    if (HoldsMask(tensor.dtype(), tensor.min(), tensor.max())) return;
     for (const double end : {tensor.max(), tensor.min()}) {
       if (std::isfinite(end)) largest = std::max(largest, std::abs(end));
     }

@@ -14,7 +14,8 @@ constexpr size_t kMostAtFirst = 1000;
 }  // namespace
 
 void OpenAround(const StepGraph& graph, int32_t node, std::set<int32_t>& open) {
-  for (int32_t around = graph.node(node).parent; around > 0; around = graph.node(around).parent) open.insert(around);
+  int32_t around = graph.node(node).parent;
+  for (; around > 0 && open.size() < kMaxOpen; around = graph.node(around).parent) open.insert(around);
 }
 
 std::set<int32_t> OpenAtFirst(const ModelGraph& model) {

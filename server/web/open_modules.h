@@ -10,7 +10,10 @@ namespace msprobe::server {
 
 // Which modules of a graph are open, by their nodes.
 
-// Opens what is around a node.
+constexpr size_t kMaxOpen = 1000;  // at once
+
+// Opens what is around a node, from it outward, so that at most kMaxOpen are open: of deeper nesting the outermost
+// modules stay closed.
 void OpenAround(const StepGraph& graph, int32_t node, std::set<int32_t>& open);
 
 // What a graph begins with: the way to where the trouble began, else one level after the other as long as few boxes are

@@ -193,6 +193,14 @@ TEST_F(WebServiceTest, TwoRunsDivergeFirst) {
                     HasSubstr("\"op\":\"Torch.div.0.forward\""), HasSubstr("\"blame\":\"computation\"")));
 }
 
+TEST_F(WebServiceTest, OfEqualDifferencesTheEarliestComesFirst) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  AddRank("finite", 0, {1, 1, 1, 1, 1, 1});
+  AddRank("broken", 0, {1, nan, nan, nan, nan, nan});
+  EXPECT_THAT(Ask("differences", {{"run", "broken"}, {"golden", "finite"}, {"limit", "1"}}),
+              AllOf(HasSubstr("{\"rows\":[{\"step\":1,"), HasSubstr("\"differences\":5")));
+}
+
 TEST_F(WebServiceTest, TheGraphBeginsWithTheWayToWhereTheTroubleBegan) {
   const std::string text = Ask("graph", Of({}));
   EXPECT_THAT(text, AllOf(HasSubstr("\"step\":1,\"steps\":2"), HasSubstr("\"first_name\":\"Torch.div.0.forward\""),

@@ -82,6 +82,8 @@ def run(
     sides = (target,) if golden is None else (target, golden)
     chosen: dict[str, Any] = {"matching": "fuzzy" if fuzzy else "exact", "overflow": overflow, "layers": layers}
     if to is To.model_explorer:
+        if output.is_file():
+            raise InvalidArgument(f"{output} is a file; name a directory")
         with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
             written = client.model_explorer(
                 target, output, golden, steps=selection.ranges, ranks=selection.ranks, progress=advance, **chosen
@@ -112,7 +114,7 @@ def run(
 
         columns = (
             Column("path", "FILE"),
-            Column("steps", "STEPS", right=True),
+            Column("steps", "STEPS OF RANKS", right=True),
             Column("bytes", "BYTES", show.size, right=True),
         )
         write(options.format or Format.table, columns, rows(), live=follow, ending=lambda: Ending(notes=unpaired))

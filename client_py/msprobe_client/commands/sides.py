@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
@@ -144,6 +143,7 @@ def connected(options: Common, *sources: str) -> Iterator[Client]:
         return
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from msprobe_client.client import Client
+    from msprobe_client.scratch import scratch_directory
 
-    with tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
         yield client

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from msprobe_client.errors import DataError
@@ -26,16 +26,35 @@ def unwritable(error: OSError, target: str | os.PathLike[str]) -> DataError:
 
 
 @contextmanager
+def directory_for(output: Path, mode: int = 0o777) -> Iterator[None]:
+    """Makes the directory output and those above it; takes away those that it made where the context fails."""
+    missing = [path for path in (output, *output.parents) if not path.exists()]
+    output.mkdir(mode=mode, parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # someone put a file there meanwhile
+            for path in missing:
+                path.rmdir()
+        raise
+
+
+def closed_to_writers(path: str, flags: int) -> int:
+    """For open(): whatever the umask, others do not write the new file."""
+    return os.open(path, flags, 0o644)
+
+
+@contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
     """A path beside target to write to; it gets target's name when the context is left without an exception."""
     scratch = target.parent / f".msprobe-{secrets.token_hex(8)}"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            yield scratch
-            scratch.replace(target)
-        finally:
-            scratch.unlink(missing_ok=True)
+        with directory_for(target.parent):
+            try:
+                yield scratch
+                scratch.replace(target)
+            finally:
+                scratch.unlink(missing_ok=True)
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -1,6 +1,8 @@
 #include "server/analysis/divergence/finiteness.h"
 
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "server/analysis/module_tree/module_name.h"
 #include "server/format/cat.h"
@@ -20,6 +22,19 @@ Finiteness FinitenessOf(const StepTable& table, const Row& row) {
     found.infinity = found.infinity || more.positive_inf_count + more.negative_inf_count != 0;
   }
   return found;
+}
+
+bool HoldsMask(std::string_view dtype, double min, double max) {
+  // "float16" is part of "bfloat16".
+  for (const auto& [name, highest] : {std::pair<std::string_view, double>("bfloat16", 3.3895313892515355e38),
+                                      {"float16", 65504},
+                                      {"float32", std::numeric_limits<float>::max()},
+                                      {"float64", std::numeric_limits<double>::max()}}) {
+    if (!dtype.ends_with(name)) continue;
+    constexpr double kNear = 255.0 / 256;  // what is added to a mask may round it
+    return min >= -highest && min <= -highest * kNear && max < highest / 2;
+  }
+  return false;
 }
 
 std::string TensorKey(const StepTable& table, const Row& row) {

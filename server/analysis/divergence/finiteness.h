@@ -16,6 +16,11 @@ struct Finiteness {
 // By Max and Min, and by the counts where a dump has them.
 Finiteness FinitenessOf(const StepTable& table, const Row& row);
 
+// Whether a tensor is an additive mask, or was added to one: it reaches down to the lowest number of its type, which
+// stands for minus infinity, and not up to the highest. Its magnitudes say nothing about the model. False: the type is
+// unknown.
+bool HoldsMask(std::string_view dtype, double min, double max);
+
 // What a tensor is known again by: dtype, shape, checksum and statistics.
 std::string TensorKey(const StepTable& table, const Row& row);
 

@@ -30,6 +30,15 @@ bool IsGradient(std::string_view entry) {
   return false;
 }
 
+// The forward call of a backward one.
+std::string ForwardOf(std::string_view entry) {
+  std::string name(WithoutPass(entry));
+  const std::string_view backward = "backward";
+  const size_t at = name.rfind(backward);
+  if (at != std::string::npos) name.replace(at, backward.size(), "forward");
+  return name;
+}
+
 uint64_t ElementsOf(std::string_view shape) {
   uint64_t elements = 1;
   for (size_t at = 0; at < shape.size();) {
@@ -82,17 +91,24 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
   NonFinite non_finite(table);
   std::vector<std::string_view> modules;  // of origins
   uint64_t collectives = 0;
-  bool went_forward = false;  // an origin was no gradient: all gradients of the step follow from its loss
+  bool went_forward = false;   // an origin was no gradient: all gradients of the step follow from its loss
+  bool went_backward = false;  // a backward call passed NaN or infinity on
+  absl::flat_hash_set<std::string> nan_calls;  // forward calls that saw NaN: their backward calls keep it
   for (size_t i = 0; i < table.entries.size(); ++i) {
     const Entry& entry = table.entries[i];
     const Row* weight = nullptr;
     const Row* input = nullptr;
     const Row* output = nullptr;
-    bool given = false;  // something that is not finite went in
+    bool given = false;   // something that is not finite went in
+    bool nan = false;     // and something, in or out, is NaN
+    bool inputs = false;  // there are any
     for (uint32_t row_number = entry.first_row; row_number < entry.first_row + entry.rows; ++row_number) {
       const Row& row = table.rows[row_number];
-      if (FinitenessOf(table, row).finite()) continue;
       const bool is_result = row.state == RowState::kOutput || row.state == RowState::kParametersGrad;
+      inputs = inputs || (row.is_tensor && !is_result);
+      const Finiteness finiteness = FinitenessOf(table, row);
+      if (finiteness.finite()) continue;
+      nan = nan || finiteness.nan;
       given = given || !is_result;
       if (!row.is_tensor) continue;
       if (is_result) {
@@ -122,8 +138,10 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
                         std::any_of(modules.begin(), modules.end(),
                                     [&](std::string_view inner) { return module.empty() || IsWithin(inner, module); });
     const bool gradient = IsGradient(entry.name);
+    const bool follows =
+        gradient && (went_forward || (went_backward && !inputs) || nan_calls.contains(ForwardOf(entry.name)));
     const size_t before = origins.size();
-    if (!foreign && !(gradient && went_forward)) {
+    if (!foreign && !follows) {
       if (weight != nullptr) {
         add(*weight, Origin::kWeight);
       } else if (input != nullptr) {
@@ -133,6 +151,8 @@ std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table) {
       }
     }
     went_forward = went_forward || (!gradient && origins.size() > before);
+    went_backward = went_backward || (gradient && output != nullptr);
+    if (nan && !gradient && !foreign) nan_calls.emplace(WithoutPass(entry.name));
     collectives += IsCommunication(entry.name);
   }
   return origins;

@@ -37,6 +37,8 @@ struct OverflowOrigin {
 //   - operations with an argument that is a NaN or an infinity itself;
 //   - modules around an operation that is an origin;
 //   - gradients, once a record of the forward pass was an origin in the same step;
+//   - backward calls whose forward call saw NaN, which it keeps for them;
+//   - gradients of parameters after a backward call that gave such values: their records have no inputs;
 //   - arguments that may be views of a tensor that was not finite before. A second weight looks like one in a dump
 //     without the parameters of modules, unless it is larger.
 std::vector<OverflowOrigin> FindOverflowOrigins(const StepTable& table);

@@ -67,7 +67,9 @@ class Levels {
     }
     if (IsCommunication(entry.name)) return given.bad_output ? OverflowLevel::kHigh : OverflowLevel::kNone;
     if (!given.bad_output) return given.bad_input ? OverflowLevel::kMedium : OverflowLevel::kNone;
-    return given.bad_input ? OverflowLevel::kHigh : OverflowLevel::kCritical;
+    // What else makes such values is an origin.
+    const bool of_excused = !given.bad_input && (given.argument || given.excused_input);
+    return of_excused ? OverflowLevel::kCritical : OverflowLevel::kHigh;
   }
 
   const StepTable& table_;

@@ -12,8 +12,8 @@ namespace msprobe::server {
 enum class OverflowLevel : uint8_t {
   kNone,
   kMedium,    // it was given such values, and its results are finite
-  kHigh,      // it was given such values and passed them on, or they came from another rank
-  kCritical,  // its inputs are finite and its results are not; or it is where FindOverflowOrigins sees them begin
+  kHigh,      // it passes such values on, or they came from another rank
+  kCritical,  // FindOverflowOrigins sees them begin here; or it makes NaN of a mask, or of memory that nothing wrote to
 };
 
 // "medium", "high", "critical"; empty: kNone.

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/analysis/divergence/finiteness.h"
 #include "server/analysis/table/memory_table.h"
 #include "server/format/cat.h"
 
@@ -63,6 +65,47 @@ TEST(OverflowLevelsTest, LeavesMemoryAloneThatNothingWasWrittenTo) {
 TEST(OverflowLevelsTest, DoesNotBlameTheRankThatReceived) {
   EXPECT_EQ(LevelsOf({{"Distributed.all_reduce.0.forward", Call(Tensor("1.0"), Tensor("NaN", "NaN"))}}),
             (Levels{"high"}));
+}
+
+TEST(OverflowLevelsTest, KnowsAdditiveMasksByTheLowestNumberOfTheirType) {
+  EXPECT_TRUE(HoldsMask("torch.float32", -3.4028234663852886e38, 0));
+  EXPECT_TRUE(HoldsMask("torch.float32", -3.4028234663852886e38, -3.4028234663852886e38));
+  EXPECT_TRUE(HoldsMask("torch.bfloat16", -3.3895313892515355e38, 4));
+  EXPECT_TRUE(HoldsMask("torch.float16", -65472, 30)) << "of scores";
+  EXPECT_FALSE(HoldsMask("torch.float16", -65504, 65504)) << "what grew so large";
+  EXPECT_FALSE(HoldsMask("torch.float32", -65504, 0));
+  EXPECT_FALSE(HoldsMask("torch.float32", -std::numeric_limits<double>::infinity(), 0));
+}
+
+std::string Gradient(const std::string& weight) { return Cat(R"({"weight": [)", weight, "]}"); }
+
+TEST(OverflowLevelsTest, BlamesNeitherTheModulesAroundNorTheGradientsAfter) {
+  const std::string nan = Tensor("NaN", "NaN");
+  MemoryTable step({{"Torch.sqrt.0.forward", Call(Tensor("2.0"), nan)},
+                    {"Tensor.pow.0.forward", Call(nan, nan)},
+                    {"Module.a.A.forward.0", Call(Tensor("1.0"), nan)},
+                    {"Tensor.pow.0.backward", R"({"input": [)" + Tensor("1.0") + R"(], "output": [)" + nan + "]}"},
+                    {"Module.a.A.parameters_grad", Gradient(nan)}});
+  for (const size_t call : {0, 1, 3}) step.mutable_table().entries[call].parent = "Module.a.A.forward.0";
+  Levels levels;
+  for (const OverflowLevel level : OverflowLevels(step.table())) levels.emplace_back(OverflowLevelName(level));
+  EXPECT_EQ(levels, (Levels{"critical", "high", "high", "high", "high"}));
+}
+
+TEST(OverflowLevelsTest, BlamesTheBackwardCallThatMadeIt) {
+  const std::string nan = Tensor("NaN", "NaN");
+  EXPECT_EQ(LevelsOf({{"Torch.sqrt.0.forward", Call(Tensor("2.0"), Tensor("1.0"))},
+                      {"Torch.sqrt.0.backward", R"({"input": [)" + Tensor("1.0") + R"(], "output": [)" + nan + "]}"},
+                      {"Module.a.A.parameters_grad", Gradient(nan)}}),
+            (Levels{"", "critical", "high"}));
+}
+
+TEST(OverflowLevelsTest, DoesNotBlameTheBackwardCallOfAForwardCallThatWasGivenNan) {
+  const std::string nan = Tensor("NaN", "NaN");
+  EXPECT_EQ(LevelsOf({{"Distributed.recv.0.forward", Call(Tensor("1.0"), nan)},
+                      {"Tensor.pow.0.forward", Call(nan, nan)},
+                      {"Tensor.pow.0.backward", R"({"input": [)" + Tensor("1.0") + R"(], "output": [)" + nan + "]}"}}),
+            (Levels{"high", "high", "high"}));
 }
 
 }  // namespace

@@ -226,7 +226,7 @@ class Mapping {
       stops.push_back({pair.target, std::nullopt});
       golden_stops.push_back({pair.golden, std::nullopt});
     }
-    const TrendQuestion walk{question_.tensors, {question_.statistic}, threads, cancelled};
+    const TrendQuestion walk{question_.tensors, {question_.statistic}, threads, cancelled, true};
     std::optional<GoldenValues> values;
     if (golden_ != nullptr) {
       theirs.erase(std::unique(theirs.begin(), theirs.end()), theirs.end());

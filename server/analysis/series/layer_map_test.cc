@@ -31,6 +31,8 @@ class MemoryTables : public StepTables {
     non_finite_[step] = non_finite;
   }
 
+  void SetMin(std::string min) { min_ = std::move(min); }
+
   const std::string& name() const override { return name_; }
   const std::vector<Place>& places() const override { return places_; }
   absl::StatusOr<std::unique_ptr<TableSource>> Read(const Place& place, const DumpReading&) const override {
@@ -40,7 +42,8 @@ class MemoryTables : public StepTables {
       const std::string number = std::to_string(layer);
       entries.emplace_back("Module.layers." + number + ".Linear.forward.0",
                            R"({"output": [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": )" +
-                               values[layer] + R"(, "Min": 0.0, "Mean": 0.0, "Norm": 0.0, "requires_grad": false}]})");
+                               values[layer] + R"(, "Min": )" + min_ + R"(, "Mean": 0.0, "Norm": 0.0, )" +
+                               R"("requires_grad": false}]})");
     }
     return std::make_unique<MemoryTable>(entries);
   }
@@ -50,6 +53,7 @@ class MemoryTables : public StepTables {
 
  private:
   const std::string name_;
+  std::string min_ = "0.0";
   std::vector<Place> places_;
   std::map<uint32_t, std::vector<std::string>> values_;
   std::map<uint32_t, bool> non_finite_;
@@ -90,6 +94,16 @@ TEST_F(LayerMapTest, ACellShowsTheValueFarthestFromZero) {
   EXPECT_THAT(Values(*map), ElementsAre(-3, 2, 5, 6));
   EXPECT_EQ(map->cells[0].step, 1u);
   EXPECT_EQ(map->tensors[map->cells[0].tensor].name, "Module.layers.0.Linear.forward.0.output.0");
+}
+
+TEST_F(LayerMapTest, MasksHaveNoValue) {
+  target_.AddStep(0, {"1.0", "3.4028234663852886e38"});
+  target_.SetMin("-3.4028234663852886e38");
+  const auto map = Ask();
+  ASSERT_TRUE(map.ok()) << map.status();
+  ASSERT_EQ(map->cells.size(), 2u);
+  EXPECT_FALSE(map->cells[0].known);
+  EXPECT_TRUE(map->cells[1].known) << "it is as large on either side of 0";
 }
 
 TEST_F(LayerMapTest, NanGoesBeforeInfinityAndInfinityBeforeNumbers) {

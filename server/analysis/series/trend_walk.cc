@@ -10,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "server/analysis/compare/in_order.h"
+#include "server/analysis/divergence/finiteness.h"
 #include "server/analysis/series/tiled_trend.h"
 
 namespace msprobe::server {
@@ -101,7 +102,7 @@ class TrendWalk {
         for (size_t pass = 0; pass < passes.size(); ++pass) {
           const Row& at = table.rows[pass * rows + row];
           sink_.Point(stops[passes[pass].step].shown().first, passes[pass].token,
-                      StatisticOf(table, at, question_.statistics[i]), std::nullopt);
+                      ValueOf(table, at, question_.statistics[i]), std::nullopt);
         }
       }
     }
@@ -169,6 +170,14 @@ class TrendWalk {
     return found == choices_.end() ? nullptr : found->second.rows;
   }
 
+  std::optional<double> ValueOf(const StepTable& table, const Row& row, Statistic statistic) const {
+    if (question_.without_masks && row.is_tensor && row.statistics[0].is_number() && row.statistics[1].is_number() &&
+        HoldsMask(table.text(row.dtype), row.statistics[1].number(), row.statistics[0].number())) {
+      return std::nullopt;
+    }
+    return StatisticOf(table, row, statistic);
+  }
+
   Sample SampleOf(const StepTable& table, const Entry& entry, const Row& row) const {
     Sample sample;
     sample.name = std::string(row.name);
@@ -177,7 +186,7 @@ class TrendWalk {
     sample.record = std::string(entry.name);
     sample.parent = std::string(entry.parent);
     sample.token = entry.token;
-    for (Statistic statistic : question_.statistics) sample.values.push_back(StatisticOf(table, row, statistic));
+    for (Statistic statistic : question_.statistics) sample.values.push_back(ValueOf(table, row, statistic));
     return sample;
   }
 

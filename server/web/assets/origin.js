@@ -8,7 +8,7 @@ export async function presentOrigins(what, opened) {
   const { answer } = await ask("origins", what);
   const where = what.first === undefined ? "first" : `at ${span([what.first, what.last])}`;
   $("origins-title").textContent = `Where it began, ${where}`;
-  $("origins").replaceChildren(...(answer.length ? answer.map((found) => originItem(found, opened)) : [element("li", "Nothing began here: these steps pass on what came before, or are finite.", { class: "hint" })]));
+  $("origins").replaceChildren(...(answer.length ? answer.map((found) => originItem(found, opened)) : [element("li", "Nothing began.", { class: "hint none" })]));
 }
 
 export function originItem(found, opened) {

@@ -82,7 +82,8 @@ export class RunTable {
 // Who made a run, as the server answers it.
 export function maker(run, answer) {
   const title = element("h3", `Who made ${run}`, { tabindex: -1 });
-  const settings = [answer.task, answer.level, answer.summary_mode].filter(Boolean).join(", ");
+  const named = [["task", answer.task], ["level", answer.level], ["summary", answer.summary_mode]];
+  const settings = named.flatMap(([name, value]) => (value ? [`${name} ${value}`] : [])).join(", ");
   const parts = [title, element("p", [settings, answer.dump_path].filter(Boolean).join(" · ") || "It says nothing about its settings.")];
   parts.push(processTable(answer));
   if (answer.other_processes) parts.push(element("p", `and ${many(answer.other_processes, "process")} more`, { class: "hint" }));

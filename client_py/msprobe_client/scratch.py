@@ -1,0 +1,44 @@
+"""Directories for a server of one's own on directories of dumps, which go even if their client is killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PREFIX = "msprobe-compare-"
+_YOUNG_S = 60  # its client may not have locked it yet
+
+
+@contextmanager
+def scratch_directory() -> Iterator[str]:
+    """A new directory, gone afterwards. Clears those of this user whose client was killed: nobody holds their lock."""
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            _clear(left)
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as path, _locked(Path(path)):
+        yield path
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """BlockingIOError: another process holds it."""
+    held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(held)
+
+
+def _clear(path: Path) -> None:
+    about = path.lstat()
+    if about.st_uid != os.getuid() or time.time() - about.st_mtime < _YOUNG_S:
+        return
+    with _locked(path):
+        shutil.rmtree(path, ignore_errors=True)
