@@ -39,8 +39,8 @@ struct JobQueueOptions {
 // 2. An item is in one place (storage::JobProgressRow). It gets its result in the write that takes it off its lease, so
 //    it never gets two.
 // 3. A lease whose deadline passes is returned. Which of its items was running is known only if it has one: then that
-//    one has lost an attempt. Else all wait to be leased alone, so that an item that ends its worker takes no others with
-//    it.
+//    one has lost an attempt. Else all wait to be leased alone, so that an item that ends its worker takes no others
+//    with it.
 // 4. Memory: about 1 KiB a job, and 100 bytes for each item that is leased or was returned.
 // 5. After a restart every lease gets its whole time again.
 // Threads: every method from any thread.

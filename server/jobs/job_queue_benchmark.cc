@@ -27,8 +27,8 @@ double ResidentMib() {
   return static_cast<double>(resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE))) / (1 << 20);
 }
 
-// Items a second whose results a store takes durably, when it is given nothing but the rows: what the queue cannot pass.
-// Each of the threads writes a batch for the lease and one for its results, and waits for the disk after each.
+// Items a second whose results a store takes durably, when it is given nothing but the rows: what the queue cannot
+// pass. Each of the threads writes a batch for the lease and one for its results, and waits for the disk after each.
 double RowsPerSecond(Database& database, int64_t batch, int64_t threads) {
   std::atomic<int> written = 0;
   const absl::Time start = absl::Now();

@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     client = Path(sys.executable).with_name("msprobe-client")
-    results = {}
+    results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="msprobe-bench-") as scratch:
         subprocess.run([sys.executable, "-c", CAPTURE, f"{scratch}/dump"], check=True)
         for name, more in WAYS.items():

@@ -65,7 +65,8 @@ class ReplayedCalls:
     """Checks calls by name, one at a time."""
 
     def __init__(self, client: Client, source: Source, error_folder: Path | None = None) -> None:
-        from msprobe_client.check.checker import RAISED, Checker, Place, Settings
+        from msprobe_client.check.calls import Place
+        from msprobe_client.check.checker import RAISED, Checker, Settings
         from msprobe_client.check.measuring import Measuring
 
         place = Place(source.run, source.step, Rank.parse(source.rank))
