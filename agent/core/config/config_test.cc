@@ -97,7 +97,7 @@ TEST_F(ConfigTest, ReadsEveryField) {
   EXPECT_FALSE(config->session.shared_memory);
   EXPECT_EQ(config->session.session_memory, "/tmp");
   EXPECT_TRUE(config->capture_all);
-  EXPECT_THAT(config->json, HasSubstr("\"stall_bound_s\": 0.5"));
+  EXPECT_THAT(config->json, HasSubstr("\"stall_bound_s\":0.5"));
   EXPECT_THAT(config->warnings, IsEmpty());
 }
 
