@@ -149,7 +149,7 @@ class Scene:
 
     def too_many_steps(self, server, reference):
         dump = reference / "dump" / "train_statistics_mix" / "step0" / "proc0"
-        flags = ("--ranks=4", "--seconds=20", "--threads=1", "--drain=1")
+        flags = ("--ranks=8", "--records=20", "--seconds=30", "--threads=4", "--drain=1")
         command = [GENERATOR, f"--server={server.address}", f"--dump={dump}", *flags]
         self.begin(command, server.directory / "load.log")
 
