@@ -635,8 +635,6 @@ class Client:
         Each of these directories appears whole; earlier ones of these names are replaced. Contents of tensors are not
         merged.
         """
-        from msprobe_client.export_writer import ExportWriter
-
         with self._graph_request(target, None, "exact", None, steps, ()) as request, _disk(output):
             request.target_layout.CopyFrom(layout)
             request.format = analysis_pb2.GRAPH_FORMAT_DUMP

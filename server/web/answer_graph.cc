@@ -267,8 +267,8 @@ absl::StatusOr<GraphPicture::Window> WindowOf(const WebQuery& query) {
 //   - Without `open` and `show`, the graph begins with the way to where the trouble began.
 //   - `show`, the name of a call: the modules around it are open, too, and the window lies around it.
 //   - `anew`, anything: it is as the store has it now; else it may be a few seconds old.
-//   - `fill`, a number of boxes: more modules are laid open, as long as no more boxes are shown. "open" leaves these
-//   out.
+//   - `fill`, a number of boxes, of which kMaxBoxes count: more modules are laid open, as long as no more boxes are
+//   shown. "open" leaves these out.
 // {"place": [step, rank] of the side, "step", "steps", "first_step", "last_step", "micro_steps", "step_before",
 // "step_after", "nodes", "compared", "data_edges", "first": node or -1, "first_name", "blame", "culprit", "verdicts":
 // names, "range": [1st, 99th percentile of the statistic's magnitudes] or null, "open": [keys], "size": [wide, high],
@@ -307,7 +307,8 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   }
   if (shown > 0) OpenAround(model.graph(), shown, *open);
   std::set<int32_t> laid = *open;
-  if (*fill > 0) OpenMore(model, *fill, laid);
+  const size_t most = *fill > 0 ? std::min(*fill, kMaxBoxes) : kMaxBoxes;
+  if (*fill > 0) OpenMore(model, most, laid);
   const std::shared_ptr<const GraphPicture> picture = model.PictureOf(laid);
   if (const GraphPicture::Box* const box = shown > 0 ? picture->Find(shown) : nullptr) {
     window->x = std::max(0.0F, box->x + box->wide / 2 - window->wide / 2);
@@ -332,7 +333,6 @@ absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonW
   json.EndArray();
   json.Name("shown");
   json.Int(shown);
-  const size_t most = *fill > 0 ? std::min(*fill, kMaxBoxes) : kMaxBoxes;
   WriteBoxes(json, model, *picture, *window, s, most);
   WriteLines(json, model, *picture, *window, kLinesOfABox * most);
   WriteOverview(json, model, *picture);

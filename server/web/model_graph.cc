@@ -1,12 +1,13 @@
 #include "server/web/model_graph.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
-#include "agent/core/content_hash.h"
 #include "server/analysis/divergence/overflow.h"
 #include "server/format/cat.h"
 
@@ -187,7 +188,8 @@ std::optional<std::pair<float, float>> ModelGraph::RangeOf(Statistic statistic) 
 
 uint32_t ModelGraph::KeyOf(int32_t node) const {
   if (graph_->node(node).children.empty()) return 0;
-  return std::max(1U, static_cast<uint32_t>(core::DefinitionHash(graph_->node(node).name)));
+  const std::string_view name = graph_->node(node).name;
+  return std::max(1U, static_cast<uint32_t>(XXH3_64bits(name.data(), name.size())));
 }
 
 std::vector<int32_t> ModelGraph::ModulesOf(uint32_t key) const {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/web/assets.h"
@@ -213,6 +214,15 @@ TEST_F(WebServiceTest, TheGraphBeginsWithTheWayToWhereTheTroubleBegan) {
   EXPECT_EQ(Ask("graph", Of({{"step", "1"}, {"open", "0"}, {"fill", "2"}})), closed) << "three would be too many";
   EXPECT_THAT(Ask("graph", Of({{"step", "0"}, {"open", "0"}, {"show", "Torch.add.0.forward"}})),
               AllOf(HasSubstr("\"step\":0"), HasSubstr("\"Torch.add.0.forward\",\""), HasSubstr("\"first\":-1")));
+}
+
+TEST_F(WebServiceTest, AGraphIsNotFilledBeyondWhatIsSent) {
+  ScriptedAgent agent("wide", "wide");
+  for (uint32_t call = 0; call < 1600; ++call) agent.Call(0, Cat("add", call), 1);
+  agent.StepEnd(0).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  const Parameters wide = {{"run", "wide"}, {"rank", "rank0"}, {"open", "0"}, {"fill", "4294967295"}};
+  EXPECT_THAT(Ask("graph", wide), AllOf(HasSubstr("\"Apis_Between_Modules.0\""), Not(HasSubstr("\"Torch.add"))));
 }
 
 TEST_F(WebServiceTest, TheGraphOfTwoRunsHasVerdictsOnBothSides) {

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import pytest
 from harness.processes import PROGRAMS, environment, external_server
@@ -103,7 +102,6 @@ def test_a_check_that_was_left_goes_on_and_a_cancelled_one_shows_what_it_has(cli
         [*command, "net", "--engine", "queue"], stderr=subprocess.PIPE, text=True, env=with_programs()
     )
     job = first.stderr.readline().split()[1].rstrip(":")  # job 3: ...
-    time.sleep(0.2)
     first.send_signal(signal.SIGINT)
     assert f"check job:{job} " in first.communicate(timeout=30)[1]
     with Client(address) as asked:

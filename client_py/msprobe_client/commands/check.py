@@ -223,18 +223,24 @@ def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[Check
 
     from msprobe_client.check import queued
 
-    if asked.by_others:
-        said = f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are"
-        print(said, file=sys.stderr)
-    elif not job.run.startswith("."):  # one that was uploaded goes with this command
-        print(f"job {job.job} has the results; msprobe-client check job:{job.job} judges them again", file=sys.stderr)
+    stays = not job.run.startswith(".")  # one that was uploaded goes with this command
     access = asked.access.resolved() if asked.access is not None else None
     try:
+        if asked.by_others:
+            said = f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are"
+            print(said, file=sys.stderr)
+        elif stays:
+            said = f"job {job.job} has the results; msprobe-client check job:{job.job} judges them again"
+            print(said, file=sys.stderr)
         with queued.workers(client, access, job, asked.settings["device"], asked.workers):
             return queued.rows_of_job(client, job, advance)
     except KeyboardInterrupt:
-        print(f"job {job.job} stays; msprobe-client check job:{job.job} waits for its results, and with --workers 2 "
-              "goes on with it", file=sys.stderr)  # fmt: skip
+        if stays:
+            print(
+                f"job {job.job} stays; msprobe-client check job:{job.job} waits for its results, "
+                "and with --workers 2 goes on with it",
+                file=sys.stderr,
+            )
         raise
 
 
