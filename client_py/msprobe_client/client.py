@@ -81,6 +81,10 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
+# Of a server of one's own. gRPC widens what may be under way while answers wait for their reader, up to tens of MiB;
+# over a unix socket that gains nothing.
+_LOCAL_OPTIONS = (*_CHANNEL_OPTIONS, ("grpc.http2.bdp_probe", 0))
+
 _MISSING_SHARDS = "msprobe-missing-shards-bin"
 
 M = TypeVar("M")
@@ -122,7 +126,7 @@ class Client:
         target = target_of(address)
         # A server of one's own asks for nothing.
         shown = Access() if data_dir is not None else (access or Access()).resolved()
-        channel = shown.channel(target, _CHANNEL_OPTIONS)
+        channel = shown.channel(target, _CHANNEL_OPTIONS if data_dir is None else _LOCAL_OPTIONS)
         self._cleanup.callback(channel.close)
         # A server of one's own reads the directories of this machine.
         self._local = data_dir is not None

@@ -12,7 +12,7 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kPartBytes = size_t{1} << 20;
+constexpr size_t kPartBytes = size_t{256} << 10;
 
 }  // namespace
 

@@ -26,8 +26,8 @@ class SpoolDirectory {
   std::string path_;
 };
 
-// The content of a file in parts of at most 1 MiB. Stops at the first status that is not OK and gives it. Internal: the
-// file cannot be read.
+// The content of a file in parts of at most 256 KiB. Stops at the first status that is not OK and gives it. Internal:
+// the file cannot be read.
 absl::Status ForEachPart(const std::string& path, absl::FunctionRef<absl::Status(std::string_view part)> visit);
 
 }  // namespace msprobe::server

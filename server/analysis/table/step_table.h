@@ -20,12 +20,12 @@ struct Cell {
   enum class Kind : uint8_t { kNone, kReal, kInteger, kBoolean, kText };
 
   Kind kind = Kind::kNone;
+  uint32_t text_size = 0;  // here, so that a cell takes 16 bytes
   union {
     double real;
     int64_t integer;  // kBoolean: 0 or 1
     const char* text;
   };
-  uint32_t text_size = 0;
 
   Cell() : integer(0) {}
   static Cell Real(double value) {

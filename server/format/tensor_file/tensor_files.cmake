@@ -15,7 +15,7 @@ msprobe_library(msprobe_json
           json/json_cursor.cc json/json_value.cc json/json_writer.cc
   DEPS msprobe_tensor_files absl::function_ref absl::status absl::statusor absl::strings)
 msprobe_test(json_test
-  SOURCES dump/dump_cursor_test.cc dump/dump_rules_test.cc dump/dump_value_test.cc dump/stack_file_test.cc
+  SOURCES dump/dump_cursor_test.cc dump/dump_rules_test.cc dump/dump_text_test.cc dump/dump_value_test.cc dump/stack_file_test.cc
           json/json_cursor_test.cc json/json_value_test.cc json/json_writer_test.cc
   DEPS msprobe_json)
 
