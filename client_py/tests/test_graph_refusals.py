@@ -206,11 +206,18 @@ def test_sides_that_are_not_there(refused: Refused, tmp_path: Path) -> None:
     assert f"{tmp_path}/empty: no dump.json and no debug.json" in refused(tmp_path / "empty")
 
 
-@pytest.mark.parametrize("below", ["", "a/b", "a.vis.db"])
-def test_a_file_in_the_place_of_a_directory(below: str, refused: Refused, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("below", "problem"),
+    [
+        ("", "is a file; name a directory or NAME.vis.db"),
+        ("a/b", "is a file, and a directory is needed there"),
+        ("a.vis.db", "is a file, and a directory is needed there"),
+    ],
+)
+def test_a_file_in_the_place_of_a_directory(below: str, problem: str, refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     told = refused(write(tmp_path / "dump"), out=tmp_path / "file" / below)
-    assert f"{tmp_path}/file is a file, and a directory is needed there" in told
+    assert f"{tmp_path}/file {problem}" in told
     assert (tmp_path / "file").read_text() == "kept"
 
 
