@@ -89,7 +89,8 @@ def test_a_rank_that_skips_a_step_holds_up_none(tmp_path: Path, monkeypatch: pyt
 
 def test_a_run_is_waited_for_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followed_graph, "_POLL_S", 0)
-    other, mine = SimpleNamespace(run="monday"), SimpleNamespace(run="tuesday")
+    other: Any = SimpleNamespace(run="monday")
+    mine: Any = SimpleNamespace(run="tuesday")
     looks: list[list[Any]] = [[], [other], [other], [other, mine], [other]]
     lines: list[str] = []
     awaited = followed_graph.AwaitedRun("tuesday", lambda: looks.pop(0), lines.append)
