@@ -80,6 +80,7 @@ def messages() -> list[Message]:
 _RAISED = {
     *(
         "MsprobeError",
+        "ClientClosed",
         "ServerUnavailable",
         "ServerError",
         "AccessDenied",

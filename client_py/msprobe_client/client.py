@@ -36,6 +36,7 @@ from msprobe_client.comparison import (
 from msprobe_client.embedded import EmbeddedServer
 from msprobe_client.errors import (
     AccessDenied,
+    ClientClosed,
     DataError,
     FailedPrecondition,
     InvalidArgument,
@@ -48,6 +49,7 @@ from msprobe_client.errors import (
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
 from msprobe_client.output.whole_file import closed_to_writers, unwritable, whole_file
+from msprobe_client.patience import patiently
 from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
@@ -77,6 +79,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     # How long one attempt to connect may take (the default is 20 s).
     ("grpc.min_reconnect_backoff_ms", 5000),
+    # How long a server that is back may go unnoticed, at most (the default is 120 s).
+    ("grpc.max_reconnect_backoff_ms", 5000),
     # The server is on this machine or in this cluster; a proxy for web pages is not the way to it.
     ("grpc.enable_http_proxy", 0),
 )
@@ -92,6 +96,10 @@ M = TypeVar("M")
 
 def _nothing(done: int, total: int) -> None:
     del done, total
+
+
+def _silent(line: str) -> None:
+    del line
 
 
 class Client:
@@ -195,7 +203,10 @@ class Client:
             return write_backup(self._items(lambda: self._control.Backup(control_pb2.BackupRequest())), Path(directory))
 
     def runs(self) -> list[model.RunSummary]:
-        response = self._result(lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()))
+        return self._runs()
+
+    def _runs(self, *, whole: bool = False) -> list[model.RunSummary]:
+        response = self._result(lambda: self._query.ListRuns.future(query_pb2.ListRunsRequest()), whole=whole)
         return [decode.run_summary(item) for item in response.runs]
 
     def steps(self, run: str, *, request: str | None = None, position: int | None = None) -> list[model.StepSummary]:
@@ -727,27 +738,46 @@ class Client:
         return size
 
     def follow_graph(
-        self, run: str, output: PathLike, *, ranks: Iterable[model.Rank] = (), **options: Any
+        self,
+        run: str,
+        output: PathLike,
+        *,
+        golden: PathLike | None = None,
+        ranks: Iterable[model.Rank] = (),
+        tell: Callable[[str], None] = _silent,
+        **options: Any,
     ) -> Iterator[GraphReport]:
         """graph of a run that goes on: steps are appended as they complete, until the run has ended.
 
         output may be open in TensorBoard. options: those of graph. Gives a report for each change of the file.
+        A run that has not begun and a server that is away are waited for; tell gets one line about each wait. A client
+        with a server of its own (data_dir) waits for neither: NotFound, ServerUnavailable.
         """
         from msprobe_client import followed_graph
 
         chosen = set(ranks)
-        self.steps(run)  # NotFound, where there is no such run
 
-        def summary() -> model.RunSummary:
-            return next(each for each in self.runs() if each.run == run)
+        def asked(call: Callable[[], M]) -> M:
+            return call() if self._local else patiently(call, lambda error: tell(f"{error}; trying again"))
+
+        def runs() -> list[model.RunSummary]:
+            return self._runs(whole=True)
 
         def steps() -> list[model.StepSummary]:
             return [each for each in self.steps(run) if not chosen or each.rank in chosen]
 
         def write(numbers: list[int], of: list[model.Rank], file: Path) -> GraphReport:
-            return self.graph(f"run:{run}", file, **options, steps=[(number, number) for number in numbers], ranks=of)
+            only = [(number, number) for number in numbers]
+            return asked(lambda: self.graph(f"run:{run}", file, golden, **options, steps=only, ranks=of))
 
-        return followed_graph.follow(summary, steps, write, Path(output))
+        if self._local:
+            self.steps(run)  # nobody else can begin it: NotFound
+        if golden is not None and not analysis_client.is_path(golden):
+            beside = os.fspath(golden).removeprefix(analysis_client.RUN_PREFIX)
+            if beside != run:
+                asked(lambda: self.steps(beside))  # NotFound now, not when the first step has come
+        awaited = followed_graph.AwaitedRun(run, lambda: asked(runs), tell)
+        return followed_graph.follow(awaited.look, lambda: asked(steps), write, Path(output))
 
     def delete(self, run: str) -> model.DeleteReport:
         response = self._result(lambda: self._query.DeleteRun.future(query_pb2.DeleteRunRequest(run=run)))
@@ -770,14 +800,15 @@ class Client:
         with self._ours():
             yield from background_call.stream(start, _warn_of_missing_shards)
 
-    def _result(self, start: Callable[[], Pending[M]]) -> M:
+    def _result(self, start: Callable[[], Pending[M]], *, whole: bool = False) -> M:
+        """whole: an answer without the part of a server of the cluster is none, but ServerUnavailable."""
         with self._ours():
-            return background_call.result(start, _warn_of_missing_shards)
+            return background_call.result(start, _refuse_missing_shards if whole else _warn_of_missing_shards)
 
     @contextmanager
     def _ours(self) -> Iterator[None]:
         """Failures of gRPC as ours."""
-        closed = ServerUnavailable(f"the client of {self.address} is closed; make another one")
+        closed = ClientClosed(f"the client of {self.address} is closed; make another one")
         if self._closed:
             raise closed
         try:
@@ -816,12 +847,22 @@ class Client:
         return ServerError(f"{at} failed with {name}: {details}; its log says more")
 
 
-def _warn_of_missing_shards(call: object) -> None:
+def _missing_shards(call: object) -> Iterator[MissingShardsWarning]:
     metadata: Iterable[tuple[str, bytes]] = getattr(call, "trailing_metadata", tuple)() or ()
     for key, value in metadata:
         if key == _MISSING_SHARDS:
             shards = query_pb2.MissingShards.FromString(value).shards
-            warnings.warn(MissingShardsWarning(tuple(map(decode.missing_shard, shards))), stacklevel=2)
+            yield MissingShardsWarning(tuple(map(decode.missing_shard, shards)))
+
+
+def _warn_of_missing_shards(call: object) -> None:
+    for warning in _missing_shards(call):
+        warnings.warn(warning, stacklevel=2)
+
+
+def _refuse_missing_shards(call: object) -> None:
+    for warning in _missing_shards(call):
+        raise ServerUnavailable(str(warning))
 
 
 class _Upload:

@@ -14,6 +14,10 @@ class ServerUnavailable(MsprobeError):
     """No server answers at the address, or none could be started."""
 
 
+class ClientClosed(ServerUnavailable):
+    """The client was closed before or during the call."""
+
+
 class ServerError(MsprobeError):
     """The server failed at a correct request."""
 

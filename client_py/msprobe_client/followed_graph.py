@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +11,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TypeAlias
 
-from msprobe_client.errors import DataError
+from msprobe_client.errors import DataError, NotFound
+from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from msprobe_client.comparison import GraphReport
@@ -22,6 +22,31 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.5
 _LOCK_S = 60  # how long another writer, such as the plugin's manual match, may hold the file
+
+
+class AwaitedRun:
+    """A run that may not have begun yet.
+
+    runs: all of the server. tell: gets a line for people where the run is waited for.
+    """
+
+    def __init__(self, name: str, runs: Callable[[], list[RunSummary]], tell: Callable[[str], None]) -> None:
+        self._name = name
+        self._runs = runs
+        self._tell = tell
+        self._begun = self._told = False
+
+    def look(self) -> RunSummary:
+        """The run, once it has begun. NotFound: it was there and is no more."""
+        while (found := next((each for each in self._runs() if each.run == self._name), None)) is None:
+            if self._begun:
+                raise NotFound(f"run {self._name} was deleted; the file has the steps that were ready before")
+            if not self._told:
+                self._tell(f"waiting for run {self._name}: no process has begun it yet")
+                self._told = True
+            Event().wait(_POLL_S)
+        self._begun = True
+        return found
 
 
 def follow(
@@ -43,7 +68,7 @@ def follow(
             if not shown:
                 yield write(numbers, ranks, output)
             else:
-                with tempfile.TemporaryDirectory(prefix="msprobe-graph-") as scratch:
+                with scratch_directory() as scratch:
                     part = Path(scratch) / output.name
                     report = write(numbers, ranks, part)
                     append(part, output)
@@ -51,6 +76,8 @@ def follow(
             shown.update((number, rank) for number in numbers for rank in ranks)
         if told.open_sessions == 0:
             return
+        if shown and not output.exists():
+            raise DataError(f"{output} is gone; begin again with --follow, or name another file")
         Event().wait(_POLL_S)
 
 

@@ -1,4 +1,4 @@
-"""Directories for a server of one's own on directories of dumps, which go even if their client is killed."""
+"""Temporary directories, which go even if their client is killed."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 from msprobe_client import followed_graph
 from msprobe_client.comparison import GraphReport
-from msprobe_client.errors import DataError
+from msprobe_client.errors import DataError, NotFound
 from msprobe_client.model import Rank
 
 ZERO, ONE = Rank("rank", 0), Rank("rank", 1)
@@ -85,6 +85,36 @@ def test_a_rank_that_skips_a_step_holds_up_none(tmp_path: Path, monkeypatch: pyt
         (2, {ZERO: ["complete"], ONE: ["", "complete"]}),
         (0, {ZERO: ["complete"], ONE: ["", "complete"]}),
     ) == [([0], [0]), ([1], [1])]
+
+
+def test_a_run_is_waited_for_and_its_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_graph, "_POLL_S", 0)
+    other: Any = SimpleNamespace(run="monday")
+    mine: Any = SimpleNamespace(run="tuesday")
+    looks: list[list[Any]] = [[], [other], [other], [other, mine], [other]]
+    lines: list[str] = []
+    awaited = followed_graph.AwaitedRun("tuesday", lambda: looks.pop(0), lines.append)
+    assert awaited.look() is mine
+    assert lines == ["waiting for run tuesday: no process has begun it yet"]
+    with pytest.raises(NotFound, match="run tuesday was deleted"):
+        awaited.look()
+
+
+def test_a_file_that_is_gone_ends_it(tmp_path: Path) -> None:
+    output = tmp_path / "a.vis.db"
+    step = SimpleNamespace(step=0, rank=ZERO, state="complete")
+
+    def write(numbers: list[int], ranks: list[Rank], file: Path) -> GraphReport:
+        file.write_bytes(b"?")
+        return GraphReport(str(file), 1, len(numbers), (), ())
+
+    run: Any = SimpleNamespace(ranks=(ZERO,), open_sessions=1)
+    steps: list[Any] = [step]
+    reports = followed_graph.follow(lambda: run, lambda: steps, write, output)
+    next(reports)
+    output.unlink()
+    with pytest.raises(DataError, match=r"a\.vis\.db is gone; begin again"):
+        next(reports)
 
 
 def database(path: Path, step: int) -> Path:

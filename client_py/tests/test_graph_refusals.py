@@ -116,6 +116,50 @@ def test_broken_dumps(name: str, text: str | None, problem: str, refused: Refuse
     assert problem in told and str(tmp_path / "dump") in told
 
 
+TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 0.0}
+CALL = "Torch.add.0.forward"
+
+
+def dump_of(**members: object) -> dict[str, str]:
+    entry = {CALL: {"output": [{**TENSOR, **members}]}}
+    return {"dump": json.dumps({"task": "statistics", "level": "mix", "framework": "pytorch", "data": entry})}
+
+
+@pytest.mark.parametrize(
+    ("changed", "rank", "problem"),
+    [
+        (dump_of(Max="big"), 0, 'Max: a number, a bool or null is expected, not the text "big"'),
+        (dump_of(shape="abc"), 0, 'shape: a list of up to 64 sizes is expected, not the text "abc"'),
+        (dump_of(shape=[2, -1]), 0, "shape: a size from 0 is expected, not the number -1"),
+        ({"dump": f'{{"data": {{"{CALL}": {{}}, "{CALL}": {{}}}}}}'}, 0, f"data has the entry {CALL} twice"),
+        ({"construct": f'{{"{CALL}": 3}}'}, 0, f"{CALL}: the name of a module or null is expected, not the number 3"),
+        ({"construct": '{"a": "a"}'}, 0, "a: its parent a is itself; the module around it or null is expected"),
+        ({"construct": '{"a": "b", "b": "a"}'}, 0, "a: its parent b is inside it; the module"),
+        ({}, 4294967295, "rank4294967295: a number of up to 2147483647 is expected behind rank"),
+    ],
+    ids=["max", "shape", "size", "entries", "parent", "own parent", "circle", "rank"],
+)
+def test_graph_and_report_refuse_the_same_dumps(
+    changed: dict[str, str],
+    rank: int,
+    problem: str,
+    binary: str,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    from msprobe_client.commands import main
+
+    monkeypatch.setenv("MSPROBE_SERVER_BINARY", binary)
+    write(tmp_path / "dump" / "step0" / f"rank{rank}", **changed)
+    for command, output in (("graph", "a.vis.db"), ("report", "a.html")):
+        with pytest.raises(SystemExit) as ended:
+            main([command, str(tmp_path / "dump"), "-o", str(tmp_path / output)])
+        told = capfd.readouterr().err
+        assert ended.value.code == 3 and problem in told and f"step0/rank{rank}/" in told, told
+        assert not (tmp_path / output).exists()
+
+
 @pytest.mark.parametrize("name", ["", "construct.json"])
 def test_what_cannot_be_read(name: str, refused: Refused, tmp_path: Path) -> None:
     write(tmp_path / "dump" / "step0" / "rank0")

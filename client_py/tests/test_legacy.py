@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from fake_server import FakeServer
+
+from msprobe_client.scratch import PREFIX, scratch_directory
 
 ABSENT = [
     "config_check",
@@ -24,6 +29,48 @@ def msprobe(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
     )
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["overflow_check", "-i", "{0}/step0", "-o", "{0}/out"],
+        ["compare", "-tp", "{0}/step0", "-gp", "{0}/step0", "-o", "{0}/out"],
+        ["graph_visualize", "-tp", "{0}/step0", "-o", "{0}/out"],
+        ["data2db", "--data", "{0}", "--db", "{0}/out"],
+        ["acc_check", "-api_info", "{0}/step0/rank0/dump.json", "-o", "{0}/out"],
+    ],
+    ids=lambda command: str(command[0]),
+)
+def test_what_a_killed_command_leaves_is_cleared_by_the_next(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = tmp_path / "dump" / "step0" / "rank0"
+    rank.mkdir(parents=True)
+    (rank / "dump.json").write_text(
+        '{"task": "statistics", "level": "L1", "framework": "pytorch", "data": {"Torch.relu.0.forward": {}}}'
+    )
+    silent = tmp_path / "server"  # so that the command has to wait
+    started = tmp_path / "started"
+    silent.write_text(f"#!/bin/sh\ntouch {started}\nexec sleep 10\n")
+    silent.chmod(0o755)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "MSPROBE_SERVER_BINARY": str(silent)}
+    program = "from msprobe_client.compat.legacy import main; main()"
+    arguments = [each.format(rank.parents[1]) for each in command]
+    with subprocess.Popen([sys.executable, "-c", program, *arguments], env=environment, start_new_session=True) as one:
+        while not started.exists():
+            assert one.poll() is None, "it ended before it began a server"
+            time.sleep(0.01)
+        one.kill()
+    left = [*temporary.glob(f"{PREFIX}*")]
+    assert left
+    for each in left:
+        os.utime(each, (0, 0))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    with scratch_directory() as mine:
+        assert [*temporary.glob(f"{PREFIX}*")] == [Path(mine)]
 
 
 @pytest.mark.parametrize("command", ABSENT)

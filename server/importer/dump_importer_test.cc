@@ -120,12 +120,16 @@ TEST(DumpImporter, NamesFileAndPlaceOfWhatIsMalformed) {
                       Dump(R"({"T.f.0.forward":{"o":{"type":"torch.Tensor","dtype":"x","shape":[-1]}}})")),
               HasSubstr("data.T.f.0.forward.o.shape: a size from 0 is expected, not the number -1"));
   EXPECT_THAT(Refusal("step0/rank0/construct.json", R"({"a.0.forward":3})"),
-              HasSubstr("construct.json: a.0.forward: the name of a parent"));
+              HasSubstr("construct.json: a.0.forward: the name of a module"));
   EXPECT_THAT(Refusal("step0/rank0/stack.json", R"({"0":[["a"],[3]]})"), HasSubstr("stack.json: 0: a frame as text"));
   EXPECT_THAT(Refusal("step0/rank0/stack.json", R"({"0":3})"), HasSubstr("stack.json: 0: a list is expected"));
   EXPECT_THAT(Refusal("step1/rank0/stack.json", "{}"), HasSubstr("'step1/rank0' has neither dump.json nor debug.json"));
   EXPECT_THAT(Refusal("other/step0/rank0/dump.json", Dump("{}")), HasSubstr("are both step 0 of one rank"));
   EXPECT_THAT(Refusal("../dump.json", Dump("{}")), HasSubstr("not a relative path"));
+  EXPECT_THAT(
+      Refusal("step1/rank4294967295/dump.json", Dump("{}")),
+      HasSubstr("rank4294967295/dump.json: rank4294967295: a number of up to 2147483647 is expected behind rank"));
+  EXPECT_THAT(Refusal("step4294967296/rank0/dump.json", Dump("{}")), HasSubstr("a number of up to 4294967295"));
 }
 
 TEST(DumpImporter, DeepNestingIsRefused) {

@@ -1,6 +1,6 @@
 #include "server/importer/dump_layout.h"
 
-#include <optional>
+#include <limits>
 #include <string_view>
 
 #include "absl/strings/numbers.h"
@@ -12,15 +12,32 @@ namespace {
 
 constexpr size_t kMaxWarnings = 20;
 
-std::optional<uint32_t> NumberAfter(std::string_view part, std::string_view prefix) {
-  if (!part.starts_with(prefix)) return std::nullopt;
+constexpr uint32_t kMaxStep = std::numeric_limits<uint32_t>::max();
+constexpr uint32_t kMaxRank = std::numeric_limits<int32_t>::max();  // RankFits
+
+// Whether part is prefix and a number, which goes to `number`.
+absl::StatusOr<bool> HasNumber(std::string_view part, std::string_view prefix, uint32_t largest, uint32_t& number) {
+  if (!part.starts_with(prefix)) return false;
   const std::string_view digits = part.substr(prefix.size());
-  uint32_t number = 0;
-  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos ||
-      !absl::SimpleAtoi(AbslView(digits), &number)) {
-    return std::nullopt;
+  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos) return false;
+  if (!absl::SimpleAtoi(AbslView(digits), &number) || number > largest) {
+    return absl::InvalidArgumentError(Cat(part, ": a number of up to ", largest, " is expected behind ", prefix));
   }
-  return number;
+  return true;
+}
+
+// What the name of a directory says of the step or the rank of the files in it.
+absl::Status ReadPart(std::string_view part, uint32_t& step, std::pair<int, uint32_t>& rank) {
+  uint32_t number = 0;
+  auto found = HasNumber(part, "step", kMaxStep, number);
+  if (!found.ok()) return found.status();
+  if (*found) step = number;
+  for (const auto& [prefix, kind] : {std::pair("rank", v1::Rank::RANK), std::pair("proc", v1::Rank::PROCESS)}) {
+    found = HasNumber(part, prefix, kMaxRank, number);
+    if (!found.ok()) return found.status();
+    if (*found) rank = {kind, number};
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string_view> Parts(std::string_view path) {
@@ -58,9 +75,9 @@ absl::StatusOr<DumpLayout> FindSteps(const std::vector<std::string>& paths, uint
     std::pair<int, uint32_t> rank = {default_rank.kind(), default_rank.number()};
     std::string directory;
     for (std::string_view part : parts) {
-      if (const auto number = NumberAfter(part, "step")) step = *number;
-      if (const auto number = NumberAfter(part, "rank")) rank = {v1::Rank::RANK, *number};
-      if (const auto number = NumberAfter(part, "proc")) rank = {v1::Rank::PROCESS, *number};
+      if (absl::Status status = ReadPart(part, step, rank); !status.ok()) {
+        return absl::InvalidArgumentError(Cat(path, ": ", StdView(status.message())));
+      }
       directory += directory.empty() ? std::string(part) : Cat("/", part);
     }
     auto [it, inserted] = layout[rank].emplace(step, StepFiles());

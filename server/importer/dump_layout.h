@@ -24,7 +24,7 @@ using DumpLayout = std::map<std::pair<int, uint32_t>, std::map<uint32_t, StepFil
 
 // Finds the step and rank directories among the paths of a dump. Every file that no dump has adds a line to `warnings`.
 // InvalidArgument: a step without dump.json and debug.json, or no such file at all; two directories for one step of one
-// rank; an unsafe path.
+// rank; an unsafe path; a number of a step or rank beyond what a run may have.
 absl::StatusOr<DumpLayout> FindSteps(const std::vector<std::string>& paths, uint32_t default_step,
                                      const v1::Rank& default_rank, std::vector<std::string>& warnings);
 

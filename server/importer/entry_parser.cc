@@ -15,7 +15,6 @@ namespace msprobe::server {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr size_t kMaxRank = 64;
 
 bool FitsFloat(double value) { return std::isnan(value) || static_cast<double>(static_cast<float>(value)) == value; }
 
@@ -71,6 +70,10 @@ void SetLowerBounds(double max, double min, ImportedLeaf& leaf) {
 absl::Status EntryParser::Expected(std::string_view field, std::string_view what, const JsonText& got) const {
   return absl::InvalidArgumentError(
       Cat(file_, ": ", where_, field.empty() ? "" : ".", field, ": ", what, " is expected, not ", Describe(got)));
+}
+
+absl::Status EntryParser::At(const absl::Status& status) const {
+  return absl::InvalidArgumentError(Cat(file_, ": ", where_, ".", StdView(status.message())));
 }
 
 absl::Status EntryParser::Malformed(const JsonCursor& json) const {
@@ -134,7 +137,7 @@ absl::Status EntryParser::Parse(JsonCursor& json, v1::Node& node) {
     case DumpKind::kDict:
       return ParseDict(json, node);
     case DumpKind::kLeaf:
-      if (leaf_.dtype && leaf_.shape) return ParseTensor(leaf_, *node.mutable_tensor());
+      if (leaf_.is_tensor()) return ParseTensor(leaf_, *node.mutable_tensor());
       ParseScalar(leaf_, std::string_view(begin.at, static_cast<size_t>(json.place().at - begin.at)), node);
       break;
     case DumpKind::kBare:
@@ -185,7 +188,7 @@ void EntryParser::ParseScalar(const DumpLeaf& leaf, std::string_view text, v1::N
 }
 
 absl::Status EntryParser::ParseTensor(const DumpLeaf& tensor, v1::Node::TensorSlot& slot) {
-  if (!tensor.dtype.is_string()) return Expected("dtype", "the name of a type", tensor.dtype);
+  if (absl::Status status = CheckTensor(tensor); !status.ok()) return At(status);
   slot.set_type(StringOf(tensor.type));
   const std::string dtype_text = StringOf(tensor.dtype);
   const v1::DType dtype = DTypeOfName(dtype_text);
@@ -197,12 +200,11 @@ absl::Status EntryParser::ParseTensor(const DumpLeaf& tensor, v1::Node::TensorSl
   if (!own_name) slot.set_dtype_name(dtype_text);
 
   ImportedLeaf leaf;
-  if (absl::Status status = ParseShape(tensor.shape, leaf); !status.ok()) return status;
-  if (tensor.requires_grad) {
-    if (!tensor.requires_grad.is_bool()) return Expected("requires_grad", "true or false", tensor.requires_grad);
-    slot.set_requires_grad(tensor.requires_grad.type == JsonType::kTrue);
-  }
-  if (absl::Status status = ParseStatistics(tensor, dtype, leaf); !status.ok()) return status;
+  JsonCursor sizes(tensor.shape.text);
+  sizes.EnterArray();
+  while (sizes.NextItem()) leaf.shape.push_back(*Int64Of(sizes.Take()));
+  if (tensor.requires_grad) slot.set_requires_grad(tensor.requires_grad.type == JsonType::kTrue);
+  ParseStatistics(tensor, dtype, leaf);
   if (tensor.md5) {
     if (absl::Status status = ParseChecksum(tensor.md5, dtype, leaf); !status.ok()) return status;
   }
@@ -214,25 +216,10 @@ absl::Status EntryParser::ParseTensor(const DumpLeaf& tensor, v1::Node::TensorSl
   return absl::OkStatus();
 }
 
-absl::Status EntryParser::ParseShape(const JsonText& shape, ImportedLeaf& leaf) const {
-  if (!shape.is_array()) return Expected("shape", "a list of up to 64 sizes", shape);
-  JsonCursor sizes(shape.text);
-  sizes.EnterArray();
-  while (sizes.NextItem()) {
-    const JsonText size = sizes.Take();
-    if (leaf.shape.size() == kMaxRank) return Expected("shape", "a list of up to 64 sizes", shape);
-    const std::optional<int64_t> whole = Int64Of(size);
-    if (!whole || *whole < 0) return Expected("shape", "a size from 0", size);
-    leaf.shape.push_back(*whole);
-  }
-  return absl::OkStatus();
-}
-
 absl::Status EntryParser::ParsePayload(const DumpLeaf& tensor, v1::DType dtype, v1::Node::TensorSlot& slot,
                                        ImportedLeaf& leaf) {
   std::optional<ImportedPayload> payload;
   if (tensor.data_name) {
-    if (!tensor.data_name.is_string()) return Expected("data_name", "a file's name", tensor.data_name);
     if (find_payload_) {
       absl::StatusOr<std::optional<ImportedPayload>> found =
           find_payload_(StringOf(tensor.data_name), dtype, leaf.shape);
@@ -264,20 +251,14 @@ absl::Status EntryParser::ParsePayload(const DumpLeaf& tensor, v1::DType dtype, 
   return absl::OkStatus();
 }
 
-absl::Status EntryParser::ParseStatistics(const DumpLeaf& from, v1::DType dtype, ImportedLeaf& leaf) {
-  static constexpr const char* kNames[] = {"Max", "Min", "Mean", "Norm"};
+void EntryParser::ParseStatistics(const DumpLeaf& from, v1::DType dtype, ImportedLeaf& leaf) {
   const JsonText values[] = {from.max, from.min, from.mean, from.norm};
-  for (int i = 0; i < 4; ++i) {
-    if (!values[i]) continue;
-    seen_.statistics = true;
-    const bool right = values[i].is_null() || values[i].is_number() || (i < 2 && values[i].is_bool());
-    if (!right) return Expected(kNames[i], i < 2 ? "a number, a bool or null" : "a number or null", values[i]);
-  }
+  for (const JsonText& value : values) seen_.statistics = seen_.statistics || value;
   const auto is_there = [](const JsonText& value) { return value && !value.is_null(); };
   const auto real = [](const JsonText& value) {
     return value.is_bool() ? (value.type == JsonType::kTrue ? 1.0 : 0.0) : DoubleOf(value);
   };
-  if (!is_there(values[0]) || !is_there(values[1])) return absl::OkStatus();
+  if (!is_there(values[0]) || !is_there(values[1])) return;
   leaf.flags |= v1::LEAF_STATISTICS | v1::LEAF_IMPORTED;
   leaf.floating[2] = is_there(values[2]) ? DoubleOf(values[2]) : kNan;
   leaf.floating[3] = is_there(values[3]) ? DoubleOf(values[3]) : kNan;
@@ -292,14 +273,13 @@ absl::Status EntryParser::ParseStatistics(const DumpLeaf& from, v1::DType dtype,
   if (IsInteger(dtype) && extremes[0] && extremes[1]) {
     leaf.flags |= v1::LEAF_INTEGER;
     for (int i = 0; i < 2; ++i) leaf.extremes[i] = *extremes[i];
-    return absl::OkStatus();
+    return;
   }
   bool wide = dtype == v1::DTYPE_FLOAT64;
   for (int i = 0; i < 2; ++i) leaf.floating[i] = real(values[i]);
   for (int i = 0; i < 4; ++i) wide = wide || !FitsFloat(leaf.floating[i]);
   if (wide) leaf.flags |= v1::LEAF_WIDE;
   SetLowerBounds(leaf.floating[0], leaf.floating[1], leaf);
-  return absl::OkStatus();
 }
 
 absl::Status EntryParser::ParseExtendedChecksums(const DumpLeaf& extended, ImportedLeaf& leaf) const {
@@ -325,7 +305,6 @@ absl::Status EntryParser::ParseExtendedChecksums(const DumpLeaf& extended, Impor
 // Our own extended export knows everything, so its leaf is no longer marked as imported.
 absl::Status EntryParser::ParseExtended(const DumpLeaf& tensor, v1::DType dtype, v1::Node::TensorSlot& slot,
                                         ImportedLeaf& leaf) {
-  if (!tensor.extended.is_object()) return Expected("extended", "an object", tensor.extended);
   DumpLeaf extended;
   JsonCursor members(tensor.extended.text);
   ReadMembers(members, extended);
@@ -342,7 +321,8 @@ absl::Status EntryParser::ParseExtended(const DumpLeaf& tensor, v1::DType dtype,
   if ((leaf.flags & v1::LEAF_STATISTICS) == 0) {
     // The export left them null (8-bit floats), so they stand only here.
     const SeenChecksums before = seen_;
-    if (absl::Status status = ParseStatistics(extended, dtype, leaf); !status.ok()) return status;
+    if (absl::Status status = CheckStatistics(extended); !status.ok()) return At(status);
+    ParseStatistics(extended, dtype, leaf);
     seen_ = before;
     if ((leaf.flags & v1::LEAF_STATISTICS) == 0) return absl::OkStatus();
   }

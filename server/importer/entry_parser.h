@@ -80,15 +80,16 @@ class EntryParser {
   // An argument that is no tensor; `text` is the whole leaf.
   void ParseScalar(const DumpLeaf& leaf, std::string_view text, v1::Node& node);
   absl::Status ParseTensor(const DumpLeaf& tensor, v1::Node::TensorSlot& slot);
-  absl::Status ParseShape(const JsonText& shape, ImportedLeaf& leaf) const;
   // `from`: a tensor, or its "extended".
-  absl::Status ParseStatistics(const DumpLeaf& from, v1::DType dtype, ImportedLeaf& leaf);
+  void ParseStatistics(const DumpLeaf& from, v1::DType dtype, ImportedLeaf& leaf);
   absl::Status ParseExtended(const DumpLeaf& tensor, v1::DType dtype, v1::Node::TensorSlot& slot, ImportedLeaf& leaf);
   absl::Status ParseExtendedChecksums(const DumpLeaf& extended, ImportedLeaf& leaf) const;
   absl::Status ParseChecksum(const JsonText& value, v1::DType dtype, ImportedLeaf& leaf);
   // The tensor's file and what is kept of its other members, which the file may add to.
   absl::Status ParsePayload(const DumpLeaf& tensor, v1::DType dtype, v1::Node::TensorSlot& slot, ImportedLeaf& leaf);
   absl::Status Expected(std::string_view field, std::string_view what, const JsonText& got) const;
+  // Adds the place of the value at hand to what is wrong in it.
+  absl::Status At(const absl::Status& status) const;
   absl::Status Malformed(const JsonCursor& json) const;
   void PutText(v1::Node& node, v1::Node::Slot slot, std::string text);
   void PutJson(v1::Node& node, std::string_view text);

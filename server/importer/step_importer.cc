@@ -156,14 +156,10 @@ class StepImport {
     const std::string& path = step_files_.construct;
     absl::StatusOr<DumpText> text = ReadText(path);
     if (!text.ok()) return text.status();
-    const auto add = [&](std::string_view name, const JsonText& parent, const JsonText& value) -> absl::Status {
-      if (name == "megatron_micro_step_number") {
+    const auto add = [&](std::string_view name, const JsonText& parent, const JsonText&) -> absl::Status {
+      if (name == kMicroSteps) {
         Warn(Cat(path, ": micro steps are left out"));
         return absl::OkStatus();
-      }
-      if (!parent.is_null() && !parent.is_string()) {
-        return absl::InvalidArgumentError(
-            Cat(name, ": the name of a parent or null is expected, not ", Describe(value)));
       }
       std::string parent_name = parent.is_null() ? std::string() : StringOf(parent);
       foreign_.insert(parent_name);

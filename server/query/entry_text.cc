@@ -46,7 +46,7 @@ absl::StatusOr<std::string> ReadEntry(std::string_view dump, std::string_view na
   std::string entry;
   while (entries.NextEntry(entry)) {
     const JsonText value = entries.json().Take();
-    if (entry == name) found = std::string(value.text);  // of several the last one counts, as in Python
+    if (entry == name) found = std::string(value.text);
   }
   if (!entries.status().ok()) return entries.status();
   return found;
@@ -66,7 +66,6 @@ absl::StatusOr<std::vector<std::string>> ReadModules(std::string_view construct,
   }
   std::vector<std::string> modules;
   for (std::string at(name); !at.empty();) {
-    if (std::find(modules.begin(), modules.end(), at) != modules.end()) break;
     modules.push_back(at);
     const auto parent = parents.find(at);
     at = parent == parents.end() ? std::string() : parent->second;

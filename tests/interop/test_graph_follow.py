@@ -1,7 +1,9 @@
 """The graph of a run that goes on: steps come into a database that somebody has open."""
 
+import contextlib
 import pathlib
 import queue
+import signal
 import sqlite3
 import sys
 import threading
@@ -9,7 +11,7 @@ from contextlib import closing
 
 import numpy
 import pytest
-from harness.processes import run
+from harness.processes import Background, external_server, run
 from test_compare import binary  # noqa: F401
 
 sys.path.append(str(pathlib.Path(__file__).parents[1] / "bench"))
@@ -75,6 +77,71 @@ def test_steps_are_added_while_the_file_is_open(tmp_path):
         columns = "id, node_order, matched_node_link, input_data, output_data from tb_nodes order by id"
         live, at_once = (sqlite3.connect(file).execute(f"select {columns}").fetchall() for file in (path, whole))
         assert live == at_once
+
+
+@contextlib.contextmanager
+def following(tmp_path):
+    """`graph run --follow` of a server that may not be there, with the file that it writes."""
+    path = tmp_path / "live.vis.db"
+    command = [sys.executable, "-m", "msprobe_client", "graph", "run", "--follow", "-o", path]
+    command += ["--server", f"unix:{tmp_path}/server"]
+    with Background(command, tmp_path / "follow.log") as program:
+        yield program, path
+
+
+@pytest.mark.timeout(120)
+def test_it_waits_for_its_server_and_run_and_outlasts_a_restart(tmp_path):
+    pytest.importorskip("xxhash")
+    import grpc
+    import stream_run
+
+    gates = [threading.Event() for _ in range(2)]
+    restarted = threading.Event()
+
+    def numbers(rank, step, tensors):
+        assert gates[step].wait(60)
+        return numpy.ones((tensors, 5), dtype="float32")
+
+    def send():
+        plan = stream_run.Plan(ranks=1, steps=2, records=4, numbers=numbers)
+        with contextlib.suppress(grpc.RpcError):
+            stream_run.stream(f"unix:{tmp_path}/server", "run", plan)
+        assert restarted.wait(60)
+        stream_run.stream(f"unix:{tmp_path}/server", "run", plan)  # the same session
+
+    def server():
+        return external_server(tmp_path / "server", tmp_path / "data", tmp_path / "log")
+
+    with following(tmp_path) as (follower, path):
+        follower.wait_for(lambda: follower.output.count("trying again") == 1, 30, "it waits for the server")
+        sender = threading.Thread(target=send)
+        with server() as first:
+            follower.wait_for(lambda: "waiting for run run: " in follower.output, 30, "it waits for the run")
+            assert not path.exists()
+            sender.start()
+            gates[0].set()
+            follower.wait_for(path.exists, 30, "the first step is there")
+            first.kill()
+            follower.wait_for(lambda: follower.output.count("trying again") == 2, 30, "it waits for the server")
+        with server():
+            gates[1].set()
+            restarted.set()
+            follower.finish()
+        sender.join()
+        assert follower.output.count("trying again") == 2, "one line for each absence"
+        assert follower.output.count("waiting for run") == 1
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("pragma integrity_check").fetchone() == ("ok",)
+        first, second = (file.execute(NODES, (step, 0)).fetchone() for step in range(2))
+        assert first == second and first[0] > 4
+
+
+def test_a_signal_ends_the_wait(tmp_path):
+    with following(tmp_path) as (follower, path):
+        follower.wait_for(lambda: "trying again" in follower.output, 30, "it waits for the server")
+        follower.process.send_signal(signal.SIGTERM)
+        assert follower.process.wait(30) == 130
+    assert not path.exists()
 
 
 @pytest.mark.parametrize(

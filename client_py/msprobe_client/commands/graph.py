@@ -75,7 +75,7 @@ def run(
         raise InvalidArgument("--follow is for TensorBoard: leave out --to")
     if follow and step is not None:
         raise InvalidArgument("--follow shows all steps of a run: leave out --step")
-    from msprobe_client.output import Column, Ending, Format, progress, show, warn, write
+    from msprobe_client.output import Column, Ending, Format, progress, show, tell, warn, write
     from msprobe_client.vis_file import other_graphs, vis_file
 
     layers = name_mapping.layers(layer_mapping) if layer_mapping else None
@@ -98,8 +98,12 @@ def run(
     file = vis_file(output, compare=golden is not None)
     with connected(options, *sides) as client, progress.bar("graph", "files") as advance:
         chosen |= {"ranks": selection.ranks, "progress": advance}
+
+        def told(line: str) -> None:
+            tell(line, str(context.find_root().info_name))
+
         reports = (
-            client.follow_graph(target.removeprefix("run:"), file, golden=golden, **chosen)
+            client.follow_graph(target.removeprefix("run:"), file, golden=golden, tell=told, **chosen)
             if follow
             else iter([client.graph(target, file, golden, steps=selection.ranges, **chosen)])
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msprobe_client.compat.compare_command import framework_of, guarded
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.examples import plain
+from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
@@ -184,7 +184,7 @@ def imported(dump: Path, device: str) -> Iterator[tuple[Client, Source]]:
     from msprobe_client.compat.replayed_calls import Source
 
     with (
-        tempfile.TemporaryDirectory(prefix="msprobe-check-") as scratch,
+        scratch_directory() as scratch,
         Client(data_dir=Path(scratch) / "data", create=True) as client,
         uploaded(client, _directory_of(dump, Path(scratch))) as run,
     ):

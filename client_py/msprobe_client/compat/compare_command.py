@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.examples import plain
 from msprobe_client.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
+from msprobe_client.scratch import scratch_directory
 from msprobe_client.visible import visible
 
 if TYPE_CHECKING:
@@ -205,8 +205,8 @@ def write_results(
     from msprobe_client.output import progress
 
     with (
-        tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch,
-        tempfile.TemporaryDirectory(prefix="msprobe-calibrated-") as calibrated,
+        scratch_directory() as scratch,
+        scratch_directory() as calibrated,
         Client(data_dir=scratch) as client,
     ):
         if config:

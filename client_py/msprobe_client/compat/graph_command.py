@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,6 +11,7 @@ from msprobe_client.compat.compare_command import fail, guarded
 from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.examples import plain
 from msprobe_client.exit_codes import EXIT_USAGE
+from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,7 +150,7 @@ def _write(given: argparse.Namespace, layouts: list[analysis_pb2.ParallelLayout]
     advance: Callable[[int, int], None] = progress.at
     if given.file_type == "json" and not layouts:
         print(f"{_COMMAND}: --file_type json is for merged ranks (--rank_size, --tp, --pp); this is a database")
-    with tempfile.TemporaryDirectory(prefix="msprobe-graph-") as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
         if given.file_type == "json" and layouts:
             dump = client.merged_dump(target, given.output_path, layouts[0], progress=advance)
             progress.done()

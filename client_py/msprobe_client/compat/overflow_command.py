@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msprobe_client.compat.compare_command import guarded
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.examples import plain
+from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from msprobe_client.comparison import Overflow
@@ -46,7 +46,7 @@ def _check(step: Path, output: Path) -> None:
 
     if not step.is_dir():
         raise InvalidArgument(f"{step} is not a directory; name a step with rank0, rank1, ... in it")
-    with tempfile.TemporaryDirectory(prefix="msprobe-overflow-") as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
         found = [item for item in client.overflow(step.resolve(), with_entries=True) if not item.first]
     path = write_anomalies(first_of_each_rank(found), output)
     print(

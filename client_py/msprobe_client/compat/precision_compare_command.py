@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 from msprobe_client.compat.compare_command import guarded
 from msprobe_client.errors import DataError, InvalidArgument
 from msprobe_client.examples import plain
+from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from msprobe_client.compat.precision_standards import Judged
@@ -56,7 +56,7 @@ def _compare(npu: Path, gpu: Path, output: Path) -> None:
     operations = {name: _operation(npu, name) for name in rows}
     details = []
     by_call: dict[str, dict[str, list[Judged]]] = {}
-    with tempfile.TemporaryDirectory(prefix="msprobe-precision-") as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
         standards = Standards(client)
         dtypes = {name: row["DEVICE Dtype"].strip().removeprefix("torch.") for name, row in rows.items()}
         standards.ask((operations[name], dtypes[name]) for name in rows)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 from typing import NoReturn
 
 from msprobe_client.compat.compare_command import guarded
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.examples import plain
+from msprobe_client.scratch import scratch_directory
 
 _COMMAND = "msprobe data2db"
 _MAX_PROCESSES = 128
@@ -79,7 +79,7 @@ def _write(given: argparse.Namespace) -> None:
             f"{data} holds neither a dump (step0/rank0/dump.json) nor files of a training monitor "
             "({time}-rank0-{id}/actv_0-0.csv, rank_0/module_step0-0.csv)"
         )
-    with tempfile.TemporaryDirectory(prefix="msprobe-trend-") as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
         for kind in kinds:
             report = client.trend_database(
                 data.resolve(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
 
 from msprobe_client.compat.compare_command import fail, guarded, sides
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.exit_codes import EXIT_USAGE
+from msprobe_client.scratch import scratch_directory
 
 FRAMEWORKS = ("pytorch", "mindspore")
 _PATHS = (("npu_path", "npu_json_path"), ("bench_path", "bench_json_path"))
@@ -95,7 +95,7 @@ def compare_v1(
     from msprobe_client.compat.v1_result import V1Result
 
     npu, bench = sides(target, golden)
-    with tempfile.TemporaryDirectory(prefix="msprobe-compare-") as scratch, Client(data_dir=scratch) as client:
+    with scratch_directory() as scratch, Client(data_dir=scratch) as client:
         return [
             report.path
             for report in client.compare_tables(

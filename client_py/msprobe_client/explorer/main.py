@@ -7,7 +7,6 @@ Needed is target alone, a run or a dump directory. The server is "server", else 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from model_explorer.node_data_provider import (
 from msprobe_client.analysis_client import is_path
 from msprobe_client.client import Client
 from msprobe_client.errors import InvalidArgument, MsprobeError
+from msprobe_client.scratch import scratch_directory
 
 SUFFIX = "msprobe"
 _FIELDS = {"server": str, "target": str, "golden": str, "step": int, "rank": int, "overflow": bool}
@@ -55,7 +55,7 @@ def files_of(path: Path) -> Iterator[Path]:
     asked = question(path)
     sides = [asked["target"], *([asked["golden"]] if "golden" in asked else [])]
     with ExitStack() as cleanup:
-        scratch = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="msprobe-explorer-")))
+        scratch = Path(cleanup.enter_context(scratch_directory()))
         if "server" in asked:
             client = Client(asked["server"])
         elif all(map(is_path, sides)):

@@ -20,14 +20,14 @@ from typing import Any, NoReturn, TypeVar
 from msprobe_client import jobs
 from msprobe_client.access import Access
 from msprobe_client.client import Client
-from msprobe_client.errors import InvalidArgument, MsprobeError, ServerUnavailable
+from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.jobs.running_note import Running, RunningNote
+from msprobe_client.patience import patiently
 from msprobe_client.proto import jobs_pb2
 
 # Results wait so long for company; a death costs no more work than that.
 FLUSH_SECONDS = 0.2
 _WAIT_MS = 5000
-_LONGEST_PAUSE = 2.0
 _MAX_RESULT = 64 << 10
 EXIT_USAGE = 2
 
@@ -175,15 +175,7 @@ class WorkerProcess:
 
     def _patiently(self, call: Callable[[], T]) -> T:
         """Until the server is there."""
-        pause = 0.1
-        while True:
-            try:
-                return call()
-            except ServerUnavailable as error:
-                if pause == 0.1:
-                    say(f"{self._settings.worker}: {error}; trying again")
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+        return patiently(call, lambda error: say(f"{self._settings.worker}: {error}; trying again"))
 
 
 def say(text: str) -> None:

@@ -80,9 +80,14 @@ def _unmarked(row: Row) -> Mark:
 warnings: list[str] = []
 
 
+def tell(message: str, program: str) -> None:
+    """A line on stderr that is no part of the answer, such as what is waited for."""
+    print(visible(f"{program}: {message}"), file=sys.stderr, flush=True)
+
+
 def warn(message: str, program: str) -> None:
     warnings.append(message)
-    print(visible(f"{program}: {message}"), file=sys.stderr)
+    tell(message, program)
 
 
 def write(

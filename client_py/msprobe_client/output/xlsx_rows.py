@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO
@@ -10,6 +9,7 @@ from typing import Any, BinaryIO
 from msprobe_client.output import Column, Ending, Marker, Row
 from msprobe_client.output.csv_rows import cell
 from msprobe_client.output.extras import extra
+from msprobe_client.scratch import scratch_directory
 
 # Colours of solid fills, as in mindstudio-probe's 1.0 line.
 COLOURS = {"bad": "#FF0000", "doubtful": "#FFFF00"}
@@ -42,7 +42,7 @@ def write(
 def workbook(to: str | BinaryIO) -> Iterator[Any]:
     """An XlsxWriter workbook that is written when the context is left without an exception, and leaves nothing else."""
     xlsxwriter = extra("xlsxwriter", "xlsx")
-    with tempfile.TemporaryDirectory(prefix="msprobe-xlsx-") as scratch:
+    with scratch_directory() as scratch:
         book = xlsxwriter.Workbook(to, {"constant_memory": True, "tmpdir": scratch})
         yield book
         book.close()

@@ -121,15 +121,11 @@ absl::Status DumpReader::AddConstruct(std::string_view text) {
 }
 
 absl::Status DumpReader::AddCalls(std::string_view text) {
-  constexpr std::string_view kMicroSteps = "megatron_micro_step_number";
   std::string scratch;
   return ReadParents(text, {}, [&](std::string_view name, const JsonText& parent, const JsonText& value) {
     if (name == kMicroSteps) {
       table_->micro_steps = static_cast<uint32_t>(Uint64Of(value).value_or(0));
       return absl::OkStatus();
-    }
-    if (!parent.is_string() && !parent.is_null()) {
-      return absl::InvalidArgumentError(Cat(name, ": the name of a module or null is expected, not ", Describe(value)));
     }
     Call call;
     if (parent.is_string()) call.parent = table_->arena.Add(StringOf(parent, scratch));

@@ -17,7 +17,8 @@ class DumpReader {
  public:
   explicit DumpReader(StepTable* table) : table_(table), rows_(table), values_(&rows_) {}
 
-  // The whole of a dump.json or debug.json. InvalidArgument: "line 3, column 7: what is wrong".
+  // The whole of a dump.json or debug.json. InvalidArgument: "line 3, column 7: what is wrong", with the argument's
+  // name.
   absl::Status AddDump(std::string_view text);
 
   // One entry: its JSON value as dump.json has it.
@@ -26,7 +27,7 @@ class DumpReader {
   // stack.json of either form. After AddDump. Names and lines that are no texts are passed over.
   absl::Status AddStacks(std::string_view text);
 
-  // construct.json. After AddDump. Parents that are no texts are passed over.
+  // construct.json. After AddDump.
   absl::Status AddConstruct(std::string_view text);
 
   // The same, and keeps every call with its stack. After AddStacks, if there are stacks.

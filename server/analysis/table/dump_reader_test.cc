@@ -110,7 +110,9 @@ TEST(DumpReaderTest, NamesThePlaceOfWhatIsMalformed) {
   EXPECT_EQ(Error(R"({"data": null})"), "");
   EXPECT_THAT(Error(R"({"data": [1]})"), HasSubstr("line 1, column 10: an object is expected"));
   EXPECT_EQ(Error(R"({"data": {"a.0.forward": {"output": [{"type": "x", "dtype": "y", "shape": ["z"]}]}}})"),
-            "line 1, column 75: a number is expected");
+            "line 1, column 75: a.0.forward.output.0: shape: a size from 0 is expected, not the text \"z\"");
+  EXPECT_EQ(Error(R"({"data": {"a.0.forward": {}, "b.0.forward": {}, "a.0.forward": {}}})"),
+            "line 1, column 47: data has the entry a.0.forward twice; leave one of them");
   EXPECT_THAT(Error(Dump(R"({"a.0.forward": {"output": 1-2}})")), HasSubstr("a comma is expected"));
 }
 

@@ -72,9 +72,15 @@ bool DumpValueReader::Message(JsonCursor& json) {
 }
 
 uint32_t DumpValueReader::Leaf(JsonCursor& json, const DumpLeaf& leaf) {
+  if (leaf.is_tensor()) {
+    if (const absl::Status status = CheckTensor(leaf); !status.ok()) {
+      json.Fail(Cat(rows_.path(), ": ", StdView(status.message())), leaf.shape.text.data());
+      return 0;
+    }
+  }
   Row row;
   if (leaf.dtype.is_string()) row.dtype = table_.Intern(StringOf(leaf.dtype, scratch_));
-  if (row.dtype != 0 && leaf.shape.is_array()) row.shape = ShapeOf(json, leaf.shape);
+  if (row.dtype != 0 && leaf.shape.is_array()) row.shape = ShapeOf(leaf.shape);
   row.statistics = {CellOf(leaf.max), CellOf(leaf.min), CellOf(leaf.mean), CellOf(leaf.norm)};
   if (leaf.requires_grad.is_bool()) {
     row.requires_grad = leaf.requires_grad.type == JsonType::kTrue ? Row::Grad::kTrue : Row::Grad::kFalse;
@@ -189,7 +195,7 @@ Cell DumpValueReader::CellOf(const JsonText& value) {
   return Cell::Text(table_.arena.Add(PythonText(value)));
 }
 
-uint32_t DumpValueReader::ShapeOf(JsonCursor& json, const JsonText& shape) {
+uint32_t DumpValueReader::ShapeOf(const JsonText& shape) {
   if (const auto known = shapes_.find(AbslView(shape.text)); known != shapes_.end()) return known->second;
   shape_.assign(1, '[');
   JsonCursor sizes(shape.text);
@@ -197,10 +203,6 @@ uint32_t DumpValueReader::ShapeOf(JsonCursor& json, const JsonText& shape) {
   while (sizes.NextItem()) {
     if (shape_.size() > 1) shape_ += ", ";
     shape_ += sizes.Number();
-  }
-  if (!sizes.ok()) {
-    json.Fail("a number is expected", shape.text.data());
-    return 0;
   }
   shape_ += ']';
   return shapes_[std::string(shape.text)] = table_.Intern(shape_);

@@ -30,7 +30,7 @@ class DumpValueReader {
   uint32_t Leaf(JsonCursor& json, const DumpLeaf& leaf);
   void Extended(const JsonText& extended, Row& row);
   Cell CellOf(const JsonText& value);
-  uint32_t ShapeOf(JsonCursor& json, const JsonText& shape);
+  uint32_t ShapeOf(const JsonText& shape);
   ScalarLeaf::Value ValueOf(const JsonText& value);
   // As Python's str() prints the value.
   std::string PythonText(const JsonText& value);

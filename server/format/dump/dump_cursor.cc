@@ -21,9 +21,11 @@ bool DumpCursor::NextEntry(std::string& name) {
   while (true) {
     if (state_ == State::kData) {
       std::string_view key;
+      const char* const begin = json_.place().at;
       if (json_.NextKey(key)) {
         name = key;
-        return true;
+        if (names_.insert(name).second) return true;
+        json_.Fail(Cat("data has the entry ", name, " twice; leave one of them"), begin);
       }
       state_ = State::kTop;
     }

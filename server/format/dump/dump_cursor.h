@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "server/format/json/json_cursor.h"
 
@@ -19,7 +20,8 @@ namespace msprobe::server {
 //   }
 //   // dump.status(), and then what stands beside the entries.
 //
-// Whatever the entries may be used for, a text that is not UTF-8 or not JSON is refused.
+// Whatever the entries may be used for, a text that is not UTF-8 or not JSON is refused, and one with two entries of a
+// name: no reader could tell which is meant.
 // Threads: one at a time. Ownership: the text outlives the cursor and all values that it gave.
 class DumpCursor {
  public:
@@ -47,6 +49,7 @@ class DumpCursor {
   const std::string_view text_;
   JsonCursor json_;
   State state_ = State::kBefore;
+  absl::flat_hash_set<std::string> names_;  // of the entries so far
   JsonText task_, level_, framework_, data_;
 };
 

@@ -1,7 +1,12 @@
 #include "server/format/dump/dump_value.h"
 
+#include "server/format/cat.h"
+#include "server/format/json/json_value.h"
+
 namespace msprobe::server {
 namespace {
+
+constexpr size_t kMaxDimensions = 64;
 
 // Null: the leaf has no member of its own for the key.
 JsonText* MemberOf(std::string_view key, DumpLeaf& leaf) {
@@ -23,7 +28,46 @@ JsonText* MemberOf(std::string_view key, DumpLeaf& leaf) {
   }
 }
 
+absl::Status Expected(std::string_view member, std::string_view what, const JsonText& got) {
+  return absl::InvalidArgumentError(Cat(member, ": ", what, " is expected, not ", Describe(got)));
+}
+
+absl::Status CheckShape(const JsonText& shape) {
+  JsonCursor sizes(shape.text);
+  if (!shape.is_array() || !sizes.EnterArray()) return Expected("shape", "a list of up to 64 sizes", shape);
+  for (size_t count = 0; sizes.NextItem(); ++count) {
+    const JsonText size = sizes.Take();
+    if (count == kMaxDimensions) return Expected("shape", "a list of up to 64 sizes", shape);
+    if (Int64Of(size).value_or(-1) < 0) return Expected("shape", "a size from 0", size);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+absl::Status CheckStatistics(const DumpLeaf& leaf) {
+  const auto is_number = [](const JsonText& value) { return !value || value.is_null() || value.is_number(); };
+  const auto is_extreme = [&](const JsonText& value) { return is_number(value) || value.is_bool(); };
+  if (!is_extreme(leaf.max)) return Expected("Max", "a number, a bool or null", leaf.max);
+  if (!is_extreme(leaf.min)) return Expected("Min", "a number, a bool or null", leaf.min);
+  if (!is_number(leaf.mean)) return Expected("Mean", "a number or null", leaf.mean);
+  if (!is_number(leaf.norm)) return Expected("Norm", "a number or null", leaf.norm);
+  return absl::OkStatus();
+}
+
+absl::Status CheckTensor(const DumpLeaf& tensor) {
+  if (!tensor.dtype.is_string()) return Expected("dtype", "the name of a type", tensor.dtype);
+  if (absl::Status status = CheckShape(tensor.shape); !status.ok()) return status;
+  if (tensor.requires_grad && !tensor.requires_grad.is_bool()) {
+    return Expected("requires_grad", "true or false", tensor.requires_grad);
+  }
+  if (absl::Status status = CheckStatistics(tensor); !status.ok()) return status;
+  if (tensor.data_name && !tensor.data_name.is_string()) {
+    return Expected("data_name", "a file's name", tensor.data_name);
+  }
+  if (tensor.extended && !tensor.extended.is_object()) return Expected("extended", "an object", tensor.extended);
+  return absl::OkStatus();
+}
 
 JsonText DumpLeaf::Other(std::string_view key) const {
   JsonText found;

@@ -6,12 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "server/format/json/json_cursor.h"
 
 namespace msprobe::server {
 
 // An object with a "type": a tensor, or an argument of another kind. Members are as they stand in the text, which is
-// borrowed; whoever reads a leaf judges them. Where a key stands twice, its last value counts, as in Python.
+// borrowed; CheckTensor judges a tensor's. Where a key stands twice, its last value counts, as in Python.
 struct DumpLeaf {
   JsonText type, dtype, shape;
   JsonText max, min, mean, norm;
@@ -21,7 +22,15 @@ struct DumpLeaf {
 
   // No value: there is no such member among the others.
   JsonText Other(std::string_view key) const;
+
+  bool is_tensor() const { return dtype && shape; }
 };
+
+// What every reader refuses of a tensor: dtype, shape, statistics, requires_grad, data_name, and extended as a whole.
+// InvalidArgument: "shape: a list of up to 64 sizes is expected, not the text "abc"".
+absl::Status CheckTensor(const DumpLeaf& tensor);
+// Of Max, Min, Mean and Norm alone, which "extended" has too.
+absl::Status CheckStatistics(const DumpLeaf& leaf);
 
 enum class DumpKind : uint8_t {
   kNull,

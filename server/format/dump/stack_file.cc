@@ -1,5 +1,10 @@
 #include "server/format/dump/stack_file.h"
 
+#include <cstddef>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
 #include "server/format/dump/dump_cursor.h"
 #include "server/format/json/json_value.h"
@@ -20,9 +25,12 @@ absl::Status ForEachMember(std::string_view text, JsonLimits limits,
                            absl::FunctionRef<absl::Status(const std::string& key, const JsonText& value)> take) {
   JsonCursor json(text, limits);
   if (EnterFile(json, text)) {
+    absl::flat_hash_set<std::string> names;
     std::string_view key;
     while (json.NextKey(key)) {
-      const std::string name(key);
+      const auto [at, is_new] = names.emplace(key);
+      const std::string& name = *at;
+      if (!is_new) return absl::InvalidArgumentError(Cat(name, " stands there twice; leave one of them"));
       const JsonText value = json.Take();
       if (!json.ok()) break;
       if (absl::Status status = take(name, value); !status.ok()) return status;
@@ -30,6 +38,29 @@ absl::Status ForEachMember(std::string_view text, JsonLimits limits,
     if (json.ok()) json.ExpectEnd();
   }
   return json.status();
+}
+
+using Parents = std::vector<std::pair<std::string, std::string>>;  // name and parent
+
+// Refuses a name that is above itself.
+absl::Status CheckChains(const Parents& parents) {
+  absl::flat_hash_map<std::string_view, size_t> places;
+  for (size_t i = 0; i < parents.size(); ++i) places.emplace(parents[i].first, i);
+  std::vector<size_t> walks(parents.size());  // the walk that came by, from 1
+  for (size_t walk = 1; walk <= parents.size(); ++walk) {
+    for (size_t at = walk - 1; walks[at] == 0;) {
+      walks[at] = walk;
+      const auto above = places.find(parents[at].second);
+      if (above == places.end()) break;
+      at = above->second;
+      if (walks[at] != walk) continue;
+      const auto& [name, parent] = parents[at];
+      return absl::InvalidArgumentError(Cat(name, ": its parent ", parent, " is ",
+                                            name == parent ? "itself" : "inside it",
+                                            "; the module around it or null is expected"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -52,12 +83,21 @@ absl::Status ReadStacks(std::string_view text, JsonLimits limits, StackVisitor v
 }
 
 absl::Status ReadParents(std::string_view text, JsonLimits limits, ParentVisitor visit) {
-  return ForEachMember(text, limits, [&](const std::string& name, const JsonText& value) {
+  Parents parents;
+  absl::Status status = ForEachMember(text, limits, [&](const std::string& name, const JsonText& value) {
+    if (name == kMicroSteps) return visit(name, value, value);
+    JsonText parent = value;
     if (value.is_array()) {
-      if (const std::vector<JsonText> items = ItemsOf(value); items.size() == 2) return visit(name, items[0], value);
+      if (const std::vector<JsonText> items = ItemsOf(value); items.size() == 2) parent = items[0];
     }
-    return visit(name, value, value);
+    if (parent.is_string()) {
+      parents.emplace_back(name, StringOf(parent));
+    } else if (!parent.is_null()) {
+      return absl::InvalidArgumentError(Cat(name, ": the name of a module or null is expected, not ", Describe(value)));
+    }
+    return visit(name, parent, value);
   });
+  return status.ok() ? CheckChains(parents) : status;
 }
 
 }  // namespace msprobe::server

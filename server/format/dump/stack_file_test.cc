@@ -57,8 +57,18 @@ TEST(StackFileTest, TheVisitorMayRefuse) {
 }
 
 TEST(StackFileTest, Parents) {
-  EXPECT_EQ(Parents(R"({"a": "b", "b": null, "c": ["d", 2], "e": ["f"], "g": 3})"),
-            R"(a: "b";b: null;c: "d";e: ["f"];g: 3;)");
+  EXPECT_EQ(Parents(R"({"megatron_micro_step_number": 2, "a": "b", "b": null, "c": ["d", 2], "d": [null, 0]})"),
+            R"(megatron_micro_step_number: 2;a: "b";b: null;c: "d";d: null;)");
+}
+
+TEST(StackFileTest, RefusesWhatIsNoTreeOfModules) {
+  EXPECT_EQ(Parents(R"({"a": 3})"), "a: the name of a module or null is expected, not the number 3");
+  EXPECT_EQ(Parents(R"({"a": [3, 0]})"), "a: the name of a module or null is expected, not a list");
+  EXPECT_EQ(Parents(R"({"a": ["b"]})"), "a: the name of a module or null is expected, not a list");
+  EXPECT_EQ(Parents(R"({"b": "a", "a": "a"})"), "a: its parent a is itself; the module around it or null is expected");
+  EXPECT_EQ(Parents(R"({"d": "a", "a": "b", "b": ["c", 1], "c": "a"})"),
+            "a: its parent b is inside it; the module around it or null is expected");
+  EXPECT_EQ(Parents(R"({"a": null, "b": "a", "a": "b"})"), "a stands there twice; leave one of them");
 }
 
 }  // namespace
