@@ -83,6 +83,10 @@ enum class Metric : uint8_t {
   kJobItemSeconds,
   kJobResultsRefused,
   kJobLeasesExpired,
+  kCheckVerdicts,
+  kCheckOldest,
+  kCheckSeconds,
+  kCheckLeftOut,
   kCount,
 };
 

@@ -19,6 +19,7 @@
 namespace msprobe::server {
 
 class DumpRoom;
+class JobQueue;
 class Sessions;
 
 // Looks at steps when they end. Ingest never waits for a monitor, so real work belongs on threads of the monitor's own.
@@ -56,6 +57,7 @@ struct MonitorParts {
   std::vector<WatchedTensor> watched;  // --watch
   StepFiles files = {};
   DumpRoom* room = nullptr;  // null only if files.dump_path is empty
+  JobQueue* jobs = nullptr;
 };
 
 // All monitors of a server. A new monitor is one file that implements StepMonitor and one line in StandardMonitors().
@@ -67,6 +69,7 @@ class StepMonitors : public SessionObserver {
 
   StepMonitors(const std::vector<Make>& all, const MonitorParts& parts);
 
+  void OnRecords(const storage::SessionRow& session, uint32_t step) override;
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
   void OnExportRequested(const std::string& session, uint32_t step) override;
   void OnExportAwaited(const std::string& session, uint32_t step) override;
