@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "absl/container/flat_hash_set.h"
 #include "agent/core/config/config.h"
 #include "agent/python/agent.h"
@@ -89,6 +91,9 @@ class TorchAgent final : public Agent {
     capture_ = std::make_unique<Capture>(
         std::move(recorder), own_directory_,
         Capture::Callbacks{borrow(describe_), borrow(thread_slot_), borrow(with_tensors_), borrow(pass_failed_)});
+  }
+  TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
+    return recorder()->source().Read(RefTo(THPVariable_Unpack(tensor.ptr())), false, memory);
   }
   void Activate(bool active) override {
     if (active) {

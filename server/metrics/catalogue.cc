@@ -164,6 +164,10 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Results that came too late: the lease had expired, another worker had given one, or the job was cancelled."},
     {Metric::kJobLeasesExpired, "msprobe_job_leases_expired_total", MetricType::kCounter, "leases", "",
      "Leases whose worker was not heard of in time, or ran an item too long."},
+    {Metric::kAlarms, "msprobe_alarms_total", MetricType::kCounter, "alarms", "run,rule",
+     "Alarms that rules raised since this server began (`msprobe-client alarms` lists them)."},
+    {Metric::kRulesSkipped, "msprobe_rules_skipped_total", MetricType::kCounter, "parts", "what",
+     "What rules did not see because they were behind; what is scalars (batches) or steps."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 

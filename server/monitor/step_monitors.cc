@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/monitor/rule_watch.h"
 #include "server/monitor/step_exports.h"
 #include "server/monitor/step_watch.h"
 
@@ -17,6 +18,10 @@ StepMonitors::StepMonitors(const std::vector<Make>& all, const MonitorParts& par
 
 void StepMonitors::OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) {
   for (const auto& monitor : monitors_) monitor->OnStepFinished(session, step, state);
+}
+
+void StepMonitors::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
+  for (const auto& monitor : monitors_) monitor->OnScalars(session, points);
 }
 
 void StepMonitors::OnExportRequested(const std::string& session, uint32_t step) {
@@ -58,6 +63,6 @@ void StepMonitors::Stop() {
   for (const auto& monitor : monitors_) monitor->Stop();
 }
 
-std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch, MakeStepExports}; }
+std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch, MakeRuleWatch, MakeStepExports}; }
 
 }  // namespace msprobe::server
