@@ -125,7 +125,7 @@ def test_a_trend_has_scalars_behind_tensors(watched):
     ]
     done = watched.ask("trend", RUN, "*", "--step", "3", "--format", "json")
     names = [row["name"] for row in answers.rows(done.stdout)]
-    assert names[0].startswith("Module.") and names[-1] == "step/double"
+    assert names[0].startswith("Functional.linear.0.") and names[-1] == "step/double"
     beside = answers.rows(watched.ask("trend", RUN, "lr", "--diff", RUN, "--format", "json").stdout)
     assert beside[0]["golden"] == beside[0]["value"]
 
@@ -146,11 +146,11 @@ def test_bad_questions_are_one_line(watched):
 def test_the_nan_of_the_first_session_raised_an_alarm(watched):
     done = watched.ask("alarms", RUN, "--format", "json", check=False)
     assert done.returncode == 1
-    alarms = {row["series"]: row for row in answers.rows(done.stdout)}
-    assert alarms["loss"]["rule"] == "not-finite"
-    assert (alarms["loss"]["step"], alarms["loss"]["recent"][-2][0]) == (17, 16)
-    assert watched.ask("alarms", RUN, check=False).stdout.splitlines()[0].split()[0] == "RULE"
-    assert watched.ask("alarms", RUN, "--follow", check=False).returncode == 1
+    (alarm,) = answers.rows(done.stdout)
+    assert (alarm["rule"], alarm["series"], alarm["step"], alarm["others"]) == ("not-finite", "loss", 17, ["infinite"])
+    assert (alarm["recent"][-2][0], math.isnan(float(alarm["value"]))) == (16, True)
+    done = watched.ask("alarms", RUN, "--follow", check=False)  # the run has ended
+    assert (done.returncode, done.stdout.splitlines()[0].split()[0]) == (1, "RULE")
 
 
 def test_rules_are_changed_while_the_server_runs(watched, tmp_path):

@@ -61,9 +61,7 @@ std::string Deflated(const std::string& bytes) {
   return packed;
 }
 
-absl::Status Damaged(std::string_view what) {
-  return absl::DataLossError(std::string("a tile of a series is damaged: ").append(what));
-}
+absl::Status Damaged() { return absl::DataLossError("a tile of a series is damaged"); }
 
 }  // namespace
 
@@ -115,16 +113,16 @@ absl::StatusOr<std::vector<SeriesPoint>> DecodeSeriesTile(std::string_view bytes
   const uint8_t flags = cursor.Byte();
   const uint64_t count = cursor.Varint();
   uint64_t step = cursor.Varint();
-  if (cursor.failed() || version != kVersion) return Damaged("its head");
+  if (cursor.failed() || version != kVersion) return Damaged();
   const bool regular = (flags & kRegular) != 0;
-  if (count > kMostPoints || (!regular && count > bytes.size())) return Damaged("its count");
+  if (count > kMostPoints || (!regular && count > bytes.size())) return Damaged();
   const uint64_t distance = regular ? cursor.Varint() : 0;
   std::vector<SeriesPoint> points(count);
   for (size_t i = 0; i < count; ++i) {
     if (i > 0) step += regular ? distance : cursor.Varint();
     points[i].step = static_cast<uint32_t>(step);
   }
-  if (cursor.failed() || step > UINT32_MAX) return Damaged("its steps");
+  if (cursor.failed() || step > UINT32_MAX) return Damaged();
 
   const bool floats = (flags & kFloats) != 0;
   const size_t size = count * (floats ? sizeof(uint32_t) : sizeof(uint64_t));
@@ -136,10 +134,10 @@ absl::StatusOr<std::vector<SeriesPoint>> DecodeSeriesTile(std::string_view bytes
     uLongf got = size;
     const int result = uncompress(reinterpret_cast<Bytef*>(inflated.data()), &got,
                                   reinterpret_cast<const Bytef*>(planes.data()), planes.size());
-    if (result != Z_OK || got != size) return Damaged("its values do not inflate");
+    if (result != Z_OK || got != size) return Damaged();
     planes = inflated;
   }
-  if (planes.size() != size) return Damaged("its values");
+  if (planes.size() != size) return Damaged();
   if (floats) {
     const std::vector<uint32_t> values = Values<uint32_t>(planes, count);
     for (size_t i = 0; i < count; ++i) points[i].value = static_cast<double>(std::bit_cast<float>(values[i]));

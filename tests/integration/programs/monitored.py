@@ -32,7 +32,7 @@ def main():
     on_device = torch.full((), 0.25, device=device)
     batch = torch.randn(8, 4)
     for step in range(options.first, options.first + options.steps):
-        debugger.start(model=model)
+        debugger.start(model=model, rank_id=0)
         loss = model(batch).square().mean()
         optimizer.zero_grad()
         loss.backward()
@@ -53,7 +53,8 @@ def main():
     debugger.log({"good": 1.0, "bad": [1.0]}, step=options.first)
     debugger.log({"late": 1.0}, step=-1)
     debugger.log([1.0])
-    debugger.log({"huge": 10**400, "infinite": float("-inf"), "bool": True}, step=options.first)
+    last = options.first + options.steps - 1
+    debugger.log({"huge": 10**400, "infinite": float("-inf"), "bool": True}, step=last)
 
 
 if __name__ == "__main__":
