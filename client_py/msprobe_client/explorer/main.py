@@ -29,7 +29,7 @@ from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.scratch import scratch_directory
 
 SUFFIX = "msprobe"
-_FIELDS = {"server": str, "target": str, "golden": str, "step": int, "rank": int, "overflow": bool}
+_FIELDS = {"server": str, "target": str, "golden": str, "step": int, "rank": int, "overflow": bool, "fuzzy": bool}
 
 
 def question(path: Path) -> dict[str, Any]:
@@ -66,6 +66,7 @@ def files_of(path: Path) -> Iterator[Path]:
         client.model_explorer(
             *(sides[0], scratch / "files", *sides[1:]),
             overflow=asked.get("overflow", False),
+            matching="fuzzy" if asked.get("fuzzy") else "exact",
             steps=[(asked["step"], asked["step"])] if "step" in asked else (),
             ranks=[asked["rank"]] if "rank" in asked else (),
         )
