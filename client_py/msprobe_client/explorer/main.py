@@ -1,7 +1,8 @@
 """Runs as graphs of Model Explorer, with their data. Model Explorer imports this; it is no dependency of ours.
 
 A file NAME.msprobe says which run: {"target": "tuesday", "golden": "monday", "step": 3, "rank": 0, "overflow": true}.
-Needed is target alone, a run or a dump directory. The server is "server", else $MSPROBE_SERVER.
+With "fuzzy": true calls match whatever their numbers are. Needed is target alone, a run or a dump directory. The server
+is "server", else $MSPROBE_SERVER.
 """
 
 from __future__ import annotations
