@@ -313,6 +313,7 @@ class ItemResult:
     worker: str
     attempts: int
     seconds: float  # that it ran
+    verdict: str = ""  # the kind's one word for it
 
 
 @dataclass(frozen=True, slots=True)
