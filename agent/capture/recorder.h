@@ -14,6 +14,7 @@
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_source.h"
 #include "agent/capture/record_opener.h"
+#include "agent/capture/scalar_log.h"
 #include "agent/capture/steps/step_state.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
@@ -28,6 +29,8 @@ namespace msprobe::capture {
 //   Read       reads its tensors
 //   emitter()  emits its fields
 //   faults()   contains what goes wrong on the way
+//
+// scalars() stands beside them: what a program logs belongs to no call, and needs no step that is captured.
 //
 // The framework behind the calls is known to the TensorSource alone.
 //
@@ -47,6 +50,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   RecordOpener& opener() { return opener_; }
   FragmentEmitter& emitter() { return emitter_; }
   Faults& faults() { return faults_; }
+  ScalarLog& scalars() { return scalars_; }
   CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
@@ -83,6 +87,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const std::unique_ptr<GradientParts> gradient_parts_;
   FragmentEmitter emitter_;
   Faults faults_;
+  ScalarLog scalars_;
 };
 
 }  // namespace msprobe::capture

@@ -48,6 +48,7 @@ from msprobe_client.errors import (
 )
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
+from msprobe_client.monitor_client import Monitor
 from msprobe_client.output.whole_file import closed_to_writers, unwritable, whole_file
 from msprobe_client.patience import patiently
 from msprobe_client.proto import (
@@ -143,6 +144,7 @@ class Client:
         self._report = report_pb2_grpc.ReportStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
+        self.monitor = Monitor(channel, self._result, self._items)
 
     def __enter__(self) -> Client:
         return self

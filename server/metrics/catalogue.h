@@ -83,6 +83,8 @@ enum class Metric : uint8_t {
   kJobItemSeconds,
   kJobResultsRefused,
   kJobLeasesExpired,
+  kAlarms,
+  kRulesSkipped,
   kCheckVerdicts,
   kCheckOldest,
   kCheckSeconds,

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "server/monitor/live_checks.h"
+#include "server/monitor/rule_watch.h"
 #include "server/monitor/step_exports.h"
 #include "server/monitor/step_watch.h"
 
@@ -22,6 +23,10 @@ void StepMonitors::OnRecords(const storage::SessionRow& session, uint32_t step) 
 
 void StepMonitors::OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) {
   for (const auto& monitor : monitors_) monitor->OnStepFinished(session, step, state);
+}
+
+void StepMonitors::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
+  for (const auto& monitor : monitors_) monitor->OnScalars(session, points);
 }
 
 void StepMonitors::OnExportRequested(const std::string& session, uint32_t step) {
@@ -63,6 +68,8 @@ void StepMonitors::Stop() {
   for (const auto& monitor : monitors_) monitor->Stop();
 }
 
-std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch, MakeStepExports, MakeLiveChecks}; }
+std::vector<StepMonitors::Make> StandardMonitors() {
+  return {MakeStepWatch, MakeRuleWatch, MakeStepExports, MakeLiveChecks};
+}
 
 }  // namespace msprobe::server

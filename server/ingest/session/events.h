@@ -29,6 +29,13 @@ class SessionListener {
   virtual void OnReplaced(const absl::Status& status) = 0;
 };
 
+// One value of a scalar.
+struct ScalarPoint {
+  std::string series;
+  uint32_t step = 0;
+  double value = 0;
+};
+
 // Hears from all sessions, once the news is durable: the rest of the server. Calls come from any thread, without locks.
 class SessionObserver {
  public:
@@ -42,6 +49,8 @@ class SessionObserver {
   // A stream has opened whose process still waits to hear that this step is exported.
   virtual void OnExportAwaited(const std::string& session, uint32_t step) = 0;
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
+  // Points that a program logged, in order.
+  virtual void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) = 0;
 };
 
 }  // namespace msprobe::server
