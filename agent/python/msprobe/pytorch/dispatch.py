@@ -128,8 +128,8 @@ class PtdbgDispatch(TorchDispatchMode):
                       for argument in func._schema.arguments)  # fmt: skip
         random = torch.Tag.nondeterministic_seeded in func.tags
         if namespace != "aten" or not takes_tensors or is_view or random or name in _NOT_CHECKED:
-            return func  # type: ignore[no-any-return]
-        return _agent.intercept(func, "api", api=make_api(f"Aten.{name}", "FOCUS"))  # type: ignore[no-any-return]
+            return func
+        return _agent.intercept(func, "api", api=make_api(f"Aten.{name}", "FOCUS"))
 
 
 def _refuse(dump_mode: Any, api_list: Any, dump_path: Any, tag: Any, process_num: Any) -> None:
