@@ -28,9 +28,9 @@ class LiveChecksTest : public testing::Test {
     store_ = *std::move(store);
     jobs_ = std::make_unique<JobQueue>(store_.get(), &metrics_);
     ASSERT_TRUE(jobs_->Load().ok());
-    monitors_ =
-        std::make_unique<StepMonitors>(std::vector<StepMonitors::Make>{&MakeLiveChecks},
-                                       MonitorParts{.store = store_.get(), .metrics = &metrics_, .jobs = jobs_.get()});
+    monitors_ = std::make_unique<StepMonitors>(
+        std::vector<StepMonitors::Make>{&MakeLiveChecks},
+        MonitorParts{.store = store_.get(), .metrics = &metrics_, .watched = {}, .jobs = jobs_.get()});
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), SessionsOptions());
     ASSERT_TRUE(monitors_->Begin(sessions_.get()).ok());
     ASSERT_TRUE(sessions_->Recover().ok());

@@ -109,7 +109,7 @@ def test_a_wrong_kernel_is_found_while_the_job_runs_and_the_job_computes_the_sam
 @pytest.mark.timeout(150)
 def test_without_a_worker_the_job_runs_to_its_end_and_one_that_is_killed_loses_nothing(client, server, job, tmp_path):
     address, metrics = server
-    program, _ = job("alone", steps=40, hold=False)
+    program, _ = job("alone", steps=12, hold=False, budget_ms=1000)
     weights(program)
     with Client(address) as asked:
         waiting = wait_until(

@@ -65,8 +65,8 @@ class PtdbgDispatch(TorchDispatchMode):
         debugger = PrecisionDebugger._instance
         if debugger is not None and getattr(debugger, "_running", False):
             raise MsprobeError("PtdbgDispatch cannot begin between start() and stop() of a PrecisionDebugger")
-        if self._agent is not None:
-            raise MsprobeError("this PtdbgDispatch has been used; make another one")
+        if self.folder.exists():
+            raise MsprobeError(f"{self.folder} exists, of an earlier block; make another PtdbgDispatch, a second later")
         _client()
         self._captured.mkdir(parents=True)
         asked = {
@@ -85,6 +85,7 @@ class PtdbgDispatch(TorchDispatchMode):
         self._agent.end_step(0, True)
         missing = self._agent.wait(_EXPORT_SECONDS)
         leaving.leave(self._agent, self._config)
+        self._agent = None  # it must not outlive the interpreter
         if missing:
             raise MsprobeError(f"the operators are not all in {self._captured}: {missing}")
         dump = next(iter(self._captured.glob("step0/*/dump.json")), None)
