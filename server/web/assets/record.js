@@ -106,6 +106,11 @@ export class RecordView {
       $("beside").value = "";
       if (rank) this.heard.failed(() => this.add(this.series[0].tensor, rank === "all" ? this.ranks() : [rank]));
     });
+    $("scalars").addEventListener("change", () => {
+      const name = $("scalars").value;
+      $("scalars").value = "";
+      if (name) this.heard.failed(() => this.add(name, [this.shown.rank]));
+    });
     keepable($("keep-trend"), { name: () => `${this.shown.record} ${this.shown.statistic}`, table: () => this.picture.table(), picture: () => $("trend").querySelector("svg") });
   }
 
@@ -130,6 +135,9 @@ export class RecordView {
     $("record-name").title = operationText(name);
     $("beside").replaceChildren(element("option", "another rank", { value: "" }), ...this.ranks().map((other) => element("option", rankText(other), { value: other })), element("option", `all, at most ${MOST_SERIES}`, { value: "all" }));
     $("beside").hidden = this.ranks().length < 2;
+    const scalars = await ask("scalars", { run }).then(({ answer }) => answer, () => []);  // a saved report has none
+    $("scalars").replaceChildren(element("option", "a scalar", { value: "" }), ...scalars.map((logged) => element("option", logged, { value: logged })));
+    $("scalars").hidden = scalars.length === 0;
     fillTensors($("tensors-of-record"), records, name, what.tensor || tensor, {
       open: (full) => this.heard.failed(() => this.trendOf(full)),
       add: (full) => this.heard.failed(() => this.add(full, [this.shown.rank])),
