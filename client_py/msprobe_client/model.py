@@ -318,7 +318,7 @@ class ItemResult:
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    directories: tuple[Path, ...]  # step{N}/rank{R}, in place
+    directories: tuple[Path, ...]  # in place: step{N}/rank{R}, or of another format its files
     files: int
     bytes: int
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "server/exporter/call_order.h"
 #include "server/exporter/record_json.h"
 #include "server/format/cat.h"
+#include "server/format/dump/call_order.h"
 #include "server/format/dump/frame_text.h"
 #include "server/format/json/json_writer.h"
 #include "server/format/tensor_file/describe_tensor.h"

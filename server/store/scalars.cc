@@ -15,10 +15,10 @@ std::string RowsPrefix(uint32_t run, uint32_t epoch) { return MetaPrefix(MetaSpa
 
 }  // namespace
 
-uint64_t Scalars::AddName(uint32_t run, std::string_view name, ChangeSet& changes) const {
-  const uint64_t id = XXH3_64bits(name.data(), name.size());
-  changes.Put(Family::kMeta, SeriesKey(run, id), std::string(name));
-  return id;
+uint64_t Scalars::IdOf(std::string_view name) { return XXH3_64bits(name.data(), name.size()); }
+
+void Scalars::AddName(uint32_t run, uint64_t series, std::string_view name, ChangeSet& changes) {
+  changes.Put(Family::kMeta, SeriesKey(run, series), std::string(name));
 }
 
 absl::StatusOr<uint32_t> Scalars::CountRows(uint32_t run, uint32_t epoch) const {

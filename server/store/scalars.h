@@ -25,8 +25,10 @@ class Scalars {
   // The database must outlive this object.
   explicit Scalars(Database* database) : database_(*database) {}
 
-  // Returns the id of the series, which `changes` then names.
-  uint64_t AddName(uint32_t run, std::string_view name, ChangeSet& changes) const;
+  // XXH3-64 of the name.
+  static uint64_t IdOf(std::string_view name);
+  // Needed once a session, with its first point of the series.
+  static void AddName(uint32_t run, uint64_t series, std::string_view name, ChangeSet& changes);
   // The rows of a session that are not in tiles yet.
   absl::StatusOr<uint32_t> CountRows(uint32_t run, uint32_t epoch) const;
   // Adds what makes tiles of the session's rows and of one that is not stored, and deletes the rows. `last`: null,

@@ -21,7 +21,8 @@ class ScalarsTest : public StoreTest {
     ChangeSet changes;
     storage::ScalarsRow row;
     for (const auto& [name, step, value] : points) {
-      row.add_series(store_->scalars().AddName(1, name, changes));
+      row.add_series(Scalars::IdOf(name));
+      Scalars::AddName(1, Scalars::IdOf(name), name, changes);
       row.add_step(step);
       row.add_value(value);
     }

@@ -400,7 +400,12 @@ absl::Status BatchStaging::FinishScalars() {
     row.emplace();
     for (const ScalarPoint& point : staged_.scalars) {
       row->add_step(point.step);
-      row->add_series(scalars.AddName(run, point.series, staged_.changes));
+      const uint64_t series = Scalars::IdOf(point.series);
+      if (!state_.series.contains(series)) {
+        Scalars::AddName(run, series, point.series, staged_.changes);
+        staged_.series.push_back(series);
+      }
+      row->add_series(series);
       row->add_value(point.value);
     }
     ++staged_.scalar_rows;
@@ -434,6 +439,7 @@ void BatchStaging::FinishSession() {
 void BatchStaging::Adopt() {
   state_.row = std::move(staged_.session);
   state_.scalar_rows = staged_.scalar_rows;
+  state_.series.insert(staged_.series.begin(), staged_.series.end());
   for (uint32_t step : staged_.discarded) state_.steps.erase(step);
   for (auto& [step, row] : staged_.steps) {
     if (row.state() != v1::StepSummary::OPEN) {
