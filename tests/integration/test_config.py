@@ -40,6 +40,8 @@ def with_field(field, value, tmp_path):
         config["load"] = {**CONTEXT["load"], field[5:]: value}
     elif field.startswith("*."):
         task = {"bench_path": "tensor", "diff_nums": "tensor"}.get(field[2:], "statistics")
+        if field[2:] in ("sample", "budget_mb", "budget_ms", "golden", "policy"):
+            task = "check"
         config |= {"task": task, task: {field[2:]: value}}
     else:
         config[field] = value

@@ -326,7 +326,7 @@ constexpr Field kFields[] = {
      .access = {.read = &ReadGolden, .give = &GivePlain<&Config::check, &CheckConfig::golden>},
      .description = "What a call is held against: float64 on a worker's CPU, the next wider dtype, or the outputs that "
                     "another run saved of the calls of the same step, rank and name.",
-     .wrong = R"("")",
+     .wrong = "3",
      .tasks = In({Task::kCheck}),
      .at_debug = false},
     {.name = "policy",
