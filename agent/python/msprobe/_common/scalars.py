@@ -62,7 +62,7 @@ def _is_complex(tensor: Any) -> bool:
 def _shown(value: Any, tensor_class: type) -> str:
     if isinstance(value, tensor_class):
         return f"a tensor of shape {list(value.shape)} and dtype {value.dtype}"
-    return f"a {type(value).__name__}"
+    return f"of type {type(value).__name__}"
 
 
 def _refuse(wrong: str) -> list[tuple[str, Any]]:
