@@ -8,6 +8,7 @@
 #include "agent/capture/edges/gradient_parts.h"
 #include "agent/capture/edges/producers.h"
 #include "agent/capture/faults.h"
+#include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/filter/capture_rules.h"
 #include "agent/capture/fragments/fragment_emitter.h"
 #include "agent/capture/reading/memory_reader.h"
@@ -50,6 +51,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter& emitter() { return emitter_; }
   Faults& faults() { return faults_; }
   ScalarLog& scalars() { return scalars_; }
+  CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
   // Reads a tensor of the source's framework, and sees where it came from. save: also keep its bytes
@@ -74,6 +76,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
  private:
   const core::Config config_;
   const std::shared_ptr<core::Session> session_;
+  const std::unique_ptr<CallSampler> sampler_;
   MemoryReader memory_;
   const std::unique_ptr<TensorSource> source_;
   const std::unique_ptr<DiffCheck> diff_check_;

@@ -21,6 +21,7 @@
 #include "agent/python/method_swap.h"
 #include "agent/python/python_stage.h"
 #include "agent/python/untraced.h"
+#include "agent/torch/autograd/shared_gradients.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/torch_source.h"
 
@@ -201,6 +202,7 @@ PYBIND11_MODULE(_agent, module) {
       py::arg("name"), py::arg("risk"), py::arg("is_dropout") = false, py::arg("is_distributed") = false,
       py::arg("ignored_inputs") = std::vector<int>(), py::arg("ignored_outputs") = std::vector<int>(),
       py::arg("ignored_keyword") = "");
+  module.def("share_gradients", [](bool shared) { gradients_are_shared = shared; });
   module.def("prepare_method", [](const py::object& function, std::shared_ptr<Api> api) {
     return MethodSwap::Prepare(function.ptr(), std::move(api));
   });

@@ -47,6 +47,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Jobs/Heartbeat", Role::kWork},
     {"/msprobe.v1.Jobs/Finish", Role::kWork},
     {"/msprobe.v1.Jobs/Return", Role::kWork},
+    {"/msprobe.v1.Jobs/ReadPayload", Role::kWork},
     // The servers of a cluster show each other a token with the role admin; the role read is enough to read.
     {"/msprobe.shards.Shards/FindRun", Role::kRead},
     {"/msprobe.shards.Shards/PlaceRun", Role::kAdmin},

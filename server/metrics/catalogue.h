@@ -85,6 +85,10 @@ enum class Metric : uint8_t {
   kJobLeasesExpired,
   kAlarms,
   kRulesSkipped,
+  kCheckVerdicts,
+  kCheckOldest,
+  kCheckSeconds,
+  kCheckLeftOut,
   kCount,
 };
 

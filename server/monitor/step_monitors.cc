@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/monitor/live_checks.h"
 #include "server/monitor/rule_watch.h"
 #include "server/monitor/step_exports.h"
 #include "server/monitor/step_watch.h"
@@ -14,6 +15,10 @@ StepMonitors::StepMonitors(const std::vector<Make>& all, const MonitorParts& par
   for (const Make& make : all) {
     if (std::unique_ptr<StepMonitor> monitor = make(parts); monitor != nullptr) monitors_.push_back(std::move(monitor));
   }
+}
+
+void StepMonitors::OnRecords(const storage::SessionRow& session, uint32_t step) {
+  for (const auto& monitor : monitors_) monitor->OnRecords(session, step);
 }
 
 void StepMonitors::OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) {
@@ -63,6 +68,8 @@ void StepMonitors::Stop() {
   for (const auto& monitor : monitors_) monitor->Stop();
 }
 
-std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch, MakeRuleWatch, MakeStepExports}; }
+std::vector<StepMonitors::Make> StandardMonitors() {
+  return {MakeStepWatch, MakeRuleWatch, MakeStepExports, MakeLiveChecks};
+}
 
 }  // namespace msprobe::server

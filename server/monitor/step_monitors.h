@@ -20,6 +20,7 @@
 namespace msprobe::server {
 
 class DumpRoom;
+class JobQueue;
 class Sessions;
 
 // Looks at steps when they end. Ingest never waits for a monitor, so real work belongs on threads of the monitor's own.
@@ -59,6 +60,7 @@ struct MonitorParts {
   StepFiles files = {};
   DumpRoom* room = nullptr;  // null only if files.dump_path is empty
   v1::RuleSet rules = {};    // of runs that have none of their own
+  JobQueue* jobs = nullptr;
 };
 
 // All monitors of a server. A new monitor is one file that implements StepMonitor and one line in StandardMonitors().
@@ -70,6 +72,7 @@ class StepMonitors : public SessionObserver {
 
   StepMonitors(const std::vector<Make>& all, const MonitorParts& parts);
 
+  void OnRecords(const storage::SessionRow& session, uint32_t step) override;
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
   void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) override;
   void OnExportRequested(const std::string& session, uint32_t step) override;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/query.pb.h"
+#include "server/format/storage/storage.pb.h"
 
 namespace msprobe::server {
 
@@ -39,6 +40,8 @@ struct ScalarPoint {
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;
+  // Records of a step have come that has not ended, and may lack payloads. Called for every batch: it must be cheap.
+  virtual void OnRecords(const storage::SessionRow& /*session*/, uint32_t /*step*/) {}
   // COMPLETE or INCOMPLETE. INCOMPLETE may be followed by COMPLETE when a lost session comes back.
   virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
   // Marker.ExportOpenStep.

@@ -369,7 +369,8 @@ class Debugger:
 
     def _tell_of_end(self, passes: bool, calls: bool, records: bool) -> None:
         step = self.service.current_iter
-        if not records and not self._told_of_empty:
+        sampled = self.config.task == "check" and calls  # a step may have none that is new, or no budget left
+        if not records and not sampled and not self._told_of_empty:
             self._told_of_empty = True
             asked = self._file.asked()
             section = asked.get(self.config.task)
