@@ -26,6 +26,7 @@ PARTS = {
     "trend_database": [],
     "page": ["--write"],  # the graph on the page
     "check": ["--write"],  # checking operators
+    "replay": ["--write"],  # a step that runs twice
     "job_queue": ["--write"],  # the work queue
 }
 MICRO_SECONDS = 300
