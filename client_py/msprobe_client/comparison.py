@@ -155,7 +155,8 @@ class GraphReport:
 
     path: str
     bytes: int
-    steps: int  # of ranks
+    steps: int
+    ranks: int
     unpaired: tuple[UnpairedStep, ...]
     warnings: tuple[str, ...]  # what the graph lacks
 

@@ -47,6 +47,9 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     ],
     "report": [["target", "-o", "{scratch}/one.html"], ["target", "golden", "-o", "{scratch}/two.html"]],
     "trend-database": [["target", "-o", "{scratch}/trends"], ["target", "--micro-steps", "-o", "{scratch}/a.trend.db"]],
+    "series": [["target"], ["target", "--name", "nothing"]],
+    "alarms": [["target"]],
+    "rules": [["target"], ["target", "--set", "{scratch}/rules.yaml", "--save", "{scratch}/saved.yaml"]],
     "control": [["target", "status"]],
     "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
     "jobs": [["target"]],
@@ -137,6 +140,7 @@ def test_each_answers_whole_in_each_format(
             for chosen in ("table", "json", "csv"):
                 scratch = tmp_path / f"{chosen}{len(list(tmp_path.iterdir()))}"
                 scratch.mkdir()
+                (scratch / "rules.yaml").write_text("rules:\n- {name: nan, not_finite: }\n")
                 named = {"target": target, "golden": golden, "dir": golden, "scratch": scratch}
                 given = [argument.format(**named) for argument in line]
                 if command == "import":

@@ -34,6 +34,10 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Control/PinRun", Role::kControl},
     {"/msprobe.v1.Control/Backup", Role::kAdmin},
     {"/msprobe.v1.Control/ControlRun", Role::kControl},
+    {"/msprobe.v1.Monitor/ReadSeries", Role::kRead},
+    {"/msprobe.v1.Monitor/ListAlarms", Role::kRead},
+    {"/msprobe.v1.Monitor/GetRules", Role::kRead},
+    {"/msprobe.v1.Monitor/SetRules", Role::kControl},
     {"/msprobe.v1.Jobs/CreateJob", Role::kWrite},
     {"/msprobe.v1.Jobs/AddItems", Role::kWrite},
     {"/msprobe.v1.Jobs/ListJobs", Role::kRead},
@@ -44,6 +48,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Jobs/Heartbeat", Role::kWork},
     {"/msprobe.v1.Jobs/Finish", Role::kWork},
     {"/msprobe.v1.Jobs/Return", Role::kWork},
+    {"/msprobe.v1.Jobs/ReadPayload", Role::kWork},
     // The servers of a cluster show each other a token with the role admin; the role read is enough to read.
     {"/msprobe.shards.Shards/FindRun", Role::kRead},
     {"/msprobe.shards.Shards/PlaceRun", Role::kAdmin},
@@ -51,6 +56,9 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.shards.Shards/ReadRun", Role::kRead},
     {"/msprobe.shards.Shards/ReadStep", Role::kRead},
     {"/msprobe.shards.Shards/ReadPayload", Role::kRead},
+    {"/msprobe.shards.Shards/ReadSeries", Role::kRead},
+    {"/msprobe.shards.Shards/ListAlarms", Role::kRead},
+    {"/msprobe.shards.Shards/SetRules", Role::kControl},
     {"/msprobe.shards.Shards/PinRun", Role::kControl},
     // The request names the user who asked, so a client's token must not be enough.
     {"/msprobe.shards.Shards/ControlRun", Role::kAdmin},

@@ -24,6 +24,7 @@ struct AnalysisContext {
   int threads = 2;
   Peers* peers = nullptr;  // as in QueryContext
   MissingShards* missing = nullptr;
+  ExportFormats formats = ExportFormats::Standard();
 
   Shards shards() const { return {store, peers, missing}; }
 };

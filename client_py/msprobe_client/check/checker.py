@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from msprobe_client.check import distribution, replay, sweep, ties
-from msprobe_client.check.arguments import Arguments, Loader, NotReplayable
+from msprobe_client.check.arguments import Arguments, Loader, NotReplayable, Payload
 from msprobe_client.check.calls import Place, calls_of
 from msprobe_client.check.measuring import Measuring
 from msprobe_client.check.operators import (
@@ -72,14 +72,17 @@ class Checker:
     """Checks calls of one step and rank. One thread at a time.
 
     replayed: of the last call; None where it did not run on both sides.
+    payload: as Loader has it.
     """
 
-    def __init__(self, client: Client, place: Place, settings: Settings, measuring: Measuring) -> None:
+    def __init__(
+        self, client: Client, place: Place, settings: Settings, measuring: Measuring, payload: Payload | None = None
+    ) -> None:
         self._place = place
         self._settings = settings
         self._words = asdict(settings)
         self._measuring = measuring
-        self._loader = Loader(client, place.run, settings.seed)
+        self._loader = Loader(client, place.run, settings.seed, payload)
         self.replayed: Replayed | None = None
         self._golden: dict[str, Record] = {}
         self._golden_loader = None

@@ -8,10 +8,10 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msprobe._common import arguments, log
+from msprobe._common import arguments, log, scalars
 from msprobe._common.asked_request import as_asked
 from msprobe._common.config_file import ConfigFile, differences
 from msprobe._common.custom_apis import CustomApis
@@ -215,6 +215,15 @@ class Debugger:
         cls._the()._save(variable, name, save_backward)
 
     @classmethod
+    def log(cls, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Sends numbers under names, as points of series: ``debugger.log({"loss": loss, "lr": 1e-4})``.
+
+        A value is a number or a tensor of one element; nothing waits for a tensor on a device. step: default the
+        present one. Every step counts, whether or not it is captured. Given again for the same step, the later counts.
+        """
+        cls._the()._log(values, step)
+
+    @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
         """Calls of ``module.api`` are recorded as ``{api_prefix}.{api}``; the prefix defaults to the module's name."""
         cls._the()._custom_apis.register(module, api, api_prefix)
@@ -416,7 +425,8 @@ class Debugger:
 
     def _tell_of_end(self, passes: bool, calls: bool, records: bool) -> None:
         step = self.service.current_iter
-        if not records and not self._told_of_empty:
+        sampled = self.config.task == "check" and calls  # a step may have none that is new, or no budget left
+        if not records and not sampled and not self._told_of_empty:
             self._told_of_empty = True
             asked = self._file.asked()
             section = asked.get(self.config.task)
@@ -522,6 +532,19 @@ class Debugger:
         self._step_has_records = True
         self._saver.save(variable, name, save_backward)
 
+    def _log(self, values: Mapping[str, Any], step: int | None) -> None:
+        service = self.service
+        if not self._followed.enabled:
+            return
+        accepted = scalars.accepted(values, step, self._saver.tensor_class)
+        if not accepted:
+            return
+        self._update_rank(None)
+        if self.config.rank and self._rank not in self.config.rank:
+            return
+        self._open()
+        self._agent.log(service.loop + service.init_step if step is None else int(step), accepted)
+
     def _at_exit(self) -> None:
         if self._agent is None or os.getpid() != self._pid:
             return
@@ -546,6 +569,14 @@ class Debugger:
 
 def _call_as_it_is(call: Any) -> Any:
     return call(*call.args, **call.kwargs)
+
+
+def the_debugger() -> Debugger:
+    """The one of this process. MsprobeError: none was constructed."""
+    for framework in Debugger.__subclasses__():
+        if framework._instance is not None:
+            return framework._the()
+    return Debugger._the()
 
 
 def _is_worker() -> bool:

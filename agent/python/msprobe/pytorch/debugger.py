@@ -16,7 +16,7 @@ from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
-from msprobe.pytorch._open_agent import distributed_rank, open_agent
+from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_other_ranks
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
@@ -115,6 +115,7 @@ class PrecisionDebugger(Debugger):
 
     def _install(self) -> None:
         self._interception.set_phase = self._agent.set_phase
+        tell_of_other_ranks()
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
         if with_apis:
             self._listed_apis.register()
