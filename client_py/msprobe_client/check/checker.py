@@ -269,7 +269,9 @@ class Checker:
         if reference is None or self._golden_loader is not None:
             return None
         if self._on_cpu:
-            changed = arguments.mapped(replay.nudged(seed), _scalars_as(name, arguments))
+            nudge = replay.nudged(seed)
+            changed = arguments.mapped(nudge, _scalars_as(name, arguments))
+            grads = None if grads is None else [None if each is None else nudge(each) for each in grads]
         else:
             changed = arguments.mapped(replay.on("cpu"))
         try:
