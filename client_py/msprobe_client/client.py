@@ -38,6 +38,7 @@ from msprobe_client.comparison import (
     ExplorerReport,
     GraphReport,
     Overflow,
+    ReplicaDifference,
     TableReport,
     TrendReport,
     UnpairedStep,
@@ -425,13 +426,15 @@ class Client:
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
         ignore_missing: bool = False,
+        golden_step_offset: int = 0,
         progress: Progress = _nothing,
         **given: Any,
     ) -> Iterator[Divergence | UnpairedStep]:
         """Where each rank diverged in the first step in which any did, then the first of these again, with first set.
 
         The arguments are those of compare; of the options, matching and mapping are not for this question.
-        ignore_missing passes over operations that one side lacks.
+        ignore_missing passes over operations that one side lacks. With golden_step_offset, step N of the target is held
+        against step N + golden_step_offset of the golden side.
         """
         asked = options.but(given)
         with analysis_client.sources(self, (target, golden), local=self._local) as sides:
@@ -440,6 +443,7 @@ class Client:
                 golden=sides[1],
                 scope=analysis_client.scope(steps, ranks, name),
                 ignore_missing=ignore_missing,
+                golden_step_offset=golden_step_offset,
                 **asked.fields_of(analysis_pb2.FirstDivergenceRequest),
             )
             for response in self._items(lambda: self._analysis.FirstDivergence(request)):
@@ -450,6 +454,25 @@ class Client:
                     yield analysis_client.unpaired(response.unpaired)
                 elif kind == "divergence":
                     yield analysis_client.divergence(response.divergence)
+
+    def replicas(
+        self,
+        source: PathLike,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        progress: Progress = _nothing,
+    ) -> Iterator[ReplicaDifference]:
+        """Parameters and results of collectives that ranks must have alike, and have not: docs/replay.md."""
+        with analysis_client.sources(self, (source,), local=self._local) as sides:
+            request = analysis_pb2.ReplicasRequest(source=sides[0], scope=analysis_client.scope(steps, ranks, name))
+            for response in self._items(lambda: self._analysis.Replicas(request)):
+                kind = response.WhichOneof("kind")
+                if kind == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+                elif kind == "difference":
+                    yield analysis_client.replica_difference(response.difference)
 
     def overflow(
         self,

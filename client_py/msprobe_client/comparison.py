@@ -206,6 +206,32 @@ class Divergence:
         return f"{where}: {what.get(self.blame, 'differs')}"
 
 
+ReplicaKind: TypeAlias = Literal["", "parameter", "collective"]
+REPLICA_KINDS: tuple[ReplicaKind, ...] = get_args(ReplicaKind)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDifference:
+    """A tensor that ranks must have alike, and have not."""
+
+    kind: ReplicaKind  # collective: what an all_reduce, a broadcast or an all_gather gave
+    tensor: str
+    op: str
+    module: str
+    step: int
+    odd: tuple[Rank, ...]  # where it differs from the others; all of them, where no value has a majority
+    others: tuple[Rank, ...]
+    stack: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """One sentence: what happened."""
+        odd, others = (" ".join(map(str, ranks)) for ranks in (self.odd, self.others))
+        where = f"step {self.step}: {self.tensor}"
+        if not self.others:
+            return f"{where} is not the same on {odd}"
+        return f"{where} is another on {odd} than on {others}"
+
+
 Origin: TypeAlias = Literal["", "computation", "weight", "input"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 

@@ -37,6 +37,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "compare": [["target", "golden", "--all"], ["target", "golden", "--roll-up", "module"]],
     "first-divergence": [["target", "golden"]],
     "overflow": [["target"]],
+    "replay": [],  # tests/integration/test_replay.py has runs with replays
     "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
     "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],
     "graph": [
@@ -59,6 +60,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "compare": [["{target}", "{golden}", "--all"], ["{target}", "{golden}"]],
     "first-divergence": [["{target}", "{golden}"]],
     "overflow": [["{target}"]],
+    "replay": [["{target}", "--step", "0", "--rank", "proc0"]],
     "trend": [["{target}", "*.output.0"]],
     "find": [["{target}", "--name", "*"]],
     "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],

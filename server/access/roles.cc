@@ -22,6 +22,7 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Analysis/TrendDatabase", Role::kRead},
     {"/msprobe.v1.Analysis/FirstDivergence", Role::kRead},
     {"/msprobe.v1.Analysis/Overflow", Role::kRead},
+    {"/msprobe.v1.Analysis/Replicas", Role::kRead},
     {"/msprobe.v1.Analysis/Trend", Role::kRead},
     {"/msprobe.v1.Analysis/Find", Role::kRead},
     {"/msprobe.v1.Analysis/PreviewTensor", Role::kRead},

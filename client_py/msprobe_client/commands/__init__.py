@@ -36,6 +36,7 @@ COMMANDS = (
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),
     ("overflow", "overflow"),
+    ("replay", "replay"),
     ("check", "check"),
     ("graph", "graph"),
     ("report", "report"),

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msprobe._common import arguments, log, scalars
@@ -300,6 +300,62 @@ class Debugger:
         self._control.say(self._agent, True, service.current_iter)
         self._tell_of_start(f"Dump switch is turned on at step {service.current_iter}.")
 
+    def _replay(
+        self, models: list[Any], run_pass: Callable[[], Any], restore: Callable[[], None], rank_id: int | None
+    ) -> Any:
+        """Runs a step twice, with restore() between, and captures both passes; then captures as before."""
+        service = self.service
+        first = service.loop + service.init_step
+        if self._started or self._step_has_records:
+            raise MsprobeError(
+                f"replay: step {first} has been started; call it after stop() and step(), before the next start()"
+            )
+        self._tell_warnings()
+        self._update_rank(rank_id)
+        self._open()
+        captured = not self.config.rank or self._rank in self.config.rank
+        config = self._file.for_replay(self.config, with_modules=bool(models))
+        log.info(
+            f"replay: this step runs twice from the same state, as steps {first} and {first + 1}; what it does besides "
+            "computing happens twice. `msprobe-client replay` compares the two."
+        )
+        kept, self._models = self._models, list(models)
+        result = None
+        try:
+            for number in (1, 2):
+                if number == 2:
+                    restore()
+                if captured:
+                    self._start_pass(config, touched=number == 2)
+                result = run_pass()
+                self._end_pass(keep=True)
+        finally:
+            self._end_pass(keep=False)
+            self._models, self._registered = kept, 0
+            self.config = self._followed.config
+            self._agent.reconfigure(self.config)
+        return result
+
+    def _start_pass(self, config: Any, touched: bool) -> None:
+        """touched: the program did not ask for this pass, and each record of a call says so."""
+        self.config, self._registered = config, 0
+        self._agent.reconfigure(config)
+        self._register_models()
+        if touched:
+            self._agent.set_stage("replay", _call_as_it_is)
+        self._agent.start(self.service.loop + self.service.init_step, None)
+        self._install()
+        self._running = self._step_has_records = True
+
+    def _end_pass(self, keep: bool) -> None:
+        """keep: the pass has ended; otherwise it raised, and nothing of it is kept."""
+        if self._running:
+            self._stop_capture()
+            self._agent.end_step(self.service.loop + self.service.init_step, keep=keep)
+            self._step_has_records = False
+        if keep:
+            self.service.loop += 1
+
     def _tell_of_start(self, what: str) -> None:
         """Once a process; each step says at its end where it is."""
         tell, self._tell_start = self._tell_start, log.debug
@@ -509,6 +565,10 @@ class Debugger:
         self._running = self._step_has_records = False
         self._models, self._registered = [], 0
         self._pid = os.getpid()
+
+
+def _call_as_it_is(call: Any) -> Any:
+    return call(*call.args, **call.kwargs)
 
 
 def the_debugger() -> Debugger:
