@@ -139,7 +139,7 @@ def rules_text(rules: monitor_pb2.RuleSet) -> str:
     from google.protobuf import json_format
 
     found = json_format.MessageToDict(rules, preserving_proto_field_name=True)
-    return yaml.safe_dump(found or {"rules": []}, sort_keys=False)
+    return str(yaml.safe_dump(found or {"rules": []}, sort_keys=False))
 
 
 def rule_rows(rules: monitor_pb2.RuleSet) -> list[dict[str, str]]:

@@ -206,7 +206,7 @@ void LiveChecks::Look(absl::Time now) {
       at = live_.erase(at);
       continue;
     }
-    if (!status.ok()) LogWarning("job {}: {}", at->first, status.ToString());
+    if (!status.ok()) LogWarning("verdicts of job {} are not counted: {}", at->first, status.ToString());
     absl::Duration& age = oldest[live.run];
     if (!live.cancelled && !live.unchecked.empty()) age = std::max(age, now - live.unchecked.begin()->second);
     at = live.sealed && live.results >= live.items ? live_.erase(at) : std::next(at);
@@ -214,7 +214,7 @@ void LiveChecks::Look(absl::Time now) {
   for (const auto& [run, age] : oldest) metrics_->Set(Metric::kCheckOldest, absl::ToDoubleSeconds(age), {run});
   if (now - swept_ < kSweep) return;
   swept_ = now;
-  if (absl::Status status = SealEnded(); !status.ok()) LogWarning("live checks: {}", status.ToString());
+  if (absl::Status status = SealEnded(); !status.ok()) LogWarning("jobs of runs that have ended stay open: {}", status.ToString());
 }
 
 void LiveChecks::TakeNews() {

@@ -106,7 +106,6 @@ absl::Status RuleWatch::Keep(const storage::SessionRow& session, RunRules& rules
     Alarms::Put(session.run(), alarm, changes);
     if (changed.is_new) raised.push_back(alarm.rule());
   }
-  if (session.state() == storage::SessionRow::ENDED && workers_.busy_keys() <= 1) rules.Forget(session.session());
   if (changes.empty()) return absl::OkStatus();
   if (absl::Status status = store_->database().Write(changes); !status.ok()) return status;
   for (const std::string& rule : raised) metrics_->Add(Metric::kAlarms, 1, {session.hello().run(), rule});

@@ -67,9 +67,17 @@ std::unique_ptr<RunRules::Series> RunRules::MakeSeries(const std::string& name, 
   return series->watches.empty() ? nullptr : std::move(series);
 }
 
+RunRules::Session& RunRules::SessionOf(const std::string& session, uint32_t rank) {
+  const auto [found, is_new] = sessions_.try_emplace(session);
+  found->second.rank = rank;
+  if (!is_new) return found->second;
+  absl::erase_if(sessions_, [&](const auto& other) { return other.second.rank == rank && other.first != session; });
+  return sessions_[session];
+}
+
 void RunRules::LookAtScalars(const std::string& session, uint32_t rank, const std::vector<ScalarPoint>& points,
                              absl::Time now) {
-  Session& of = sessions_[session];
+  Session& of = SessionOf(session, rank);
   for (const ScalarPoint& point : points) {
     auto found = of.scalars.find(point.series);
     if (found == of.scalars.end()) {
@@ -82,7 +90,7 @@ void RunRules::LookAtScalars(const std::string& session, uint32_t rank, const st
 
 void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table,
                              absl::Time now) {
-  Session& of = sessions_[session];
+  Session& of = SessionOf(session, rank);
   for (size_t row = 0; row < table.rows.size(); ++row) {
     const Row& tensor = table.rows[row];
     if (!tensor.is_tensor) continue;

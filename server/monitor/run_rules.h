@@ -25,7 +25,8 @@ namespace msprobe::server {
 // 1. A rule's offences are one alarm as long as no more than kQuiet steps lie between two of them.
 // 2. An alarm shows its first offence: the least step; in it the tensor that stands first, and scalars behind tensors;
 //    of those the least rank. A rank that reports late may still have been first.
-// 3. not_finite looks at a tensor's norm alone, which is finite only if every element is.
+// 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
+// 4. not_finite looks at a tensor's norm alone, which is finite only if every element is.
 // Threads: one at a time.
 class RunRules {
  public:
@@ -42,9 +43,6 @@ class RunRules {
   // `session` names the session, `rank` is its RankCode.
   void LookAtScalars(const std::string& session, uint32_t rank, const std::vector<ScalarPoint>& points, absl::Time now);
   void LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table, absl::Time now);
-  // The session has ended: its watches go.
-  void Forget(const std::string& session) { sessions_.erase(session); }
-
   // The alarms that are new, or show another offence or more of them, since the last call.
   struct Changed {
     v1::Alarm* alarm = nullptr;  // valid until the next call of a method
@@ -63,6 +61,7 @@ class RunRules {
     std::deque<std::pair<uint32_t, double>> recent;
   };
   struct Session {
+    uint32_t rank = 0;
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> scalars;  // null: no rule takes it
     absl::flat_hash_map<std::string, std::array<std::unique_ptr<Series>, kStatisticsOfTensors>> tensors;
   };
@@ -77,6 +76,7 @@ class RunRules {
     absl::Time now;
   };
 
+  Session& SessionOf(const std::string& session, uint32_t rank);
   std::unique_ptr<Series> MakeSeries(const std::string& name, const std::string& session, bool is_norm, bool is_tensor);
   void Look(Series& series, const Place& place, double value);
   void Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence);

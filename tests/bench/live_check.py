@@ -48,7 +48,7 @@ for block in range(int(sys.argv[2])):
         if block % 2:
             debugger.stop()
             debugger.step()
-        print(block, (block // 2) * {STEPS} + step, wall, time.perf_counter() - begun, flush=True)
+        print("step", block, (block // 2) * {STEPS} + step, wall, time.perf_counter() - begun, flush=True)
 """
 
 
@@ -102,7 +102,9 @@ def measured(scratch: Path, stack: contextlib.ExitStack, blocks: int) -> dict[st
     with Client(address) as client:
         seen = 0
         for line in lines:
-            block, step, wall, took = (float(word) for word in line.split())
+            if not line.startswith("step "):  # the debugger's own
+                continue
+            block, step, wall, took = (float(word) for word in line.split()[1:])
             if block >= 4:  # the first are of first shapes, and of warm caches
                 seconds[bool(block % 2)].append(took)
             if block % 2:

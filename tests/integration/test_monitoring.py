@@ -77,15 +77,15 @@ def test_the_restarted_job_is_shown_from_its_first_step_on(watched):
 def test_what_is_wrong_is_named_and_left_out(watched):
     for text in (
         "'vector' is a tensor of shape [2]",
-        "'text' is a str; it should be a number",
+        "'text' is of type str; it should be a number",
         "a name is ''; it should be a text",
         "a name is 3;",
-        "'complex' is a complex",
-        "'none' is a NoneType",
-        "'bad' is a list",
+        "'complex' is of type complex",
+        "'none' is of type NoneType",
+        "'bad' is of type list",
         "step is -1; it should be an int from 0",
         "the values are a list; they should be a dict",
-        "'huge' is a int; it should be a number",
+        "'huge' is of type int; it should be a number",
     ):
         assert f"log: {text}" in watched.warnings, text
 

@@ -1,7 +1,12 @@
-"""What mindstudio-probe's PtdbgDispatch leaves: the tables of acc_check, and .npy files of both sides."""
+"""What mindstudio-probe's PtdbgDispatch leaves: the tables of acc_check, and .npy files of both sides.
+
+python -m msprobe_client.compat.dispatch_tables DUMP_JSON FOLDER TIME MODE [OPERATOR ...]: a process of its own, so that
+the operators of the program that was captured do not compute what is right.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,3 +64,17 @@ def _save(path: Path, tensor: Any) -> None:
     except TypeError:  # numpy has no bfloat16 and no 8-bit floats
         array = plain.to(torch.float32).numpy()
     np.save(path, array, allow_pickle=False)
+
+
+def main(words: list[str]) -> None:
+    from msprobe_client.errors import MsprobeError
+
+    dump, folder, time, mode, *names = words
+    try:
+        write(Path(dump), Path(folder), time, mode, names)
+    except MsprobeError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

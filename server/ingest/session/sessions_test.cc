@@ -660,6 +660,12 @@ TEST_F(SessionsTest, TextsOfAHelloAreBounded) {
   agent.hello().clear_program();
   agent.hello().mutable_settings()->set_config_json(std::string((1 << 20) + 1, 'x'));
   EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("settings.config_json"));
+  agent.hello().clear_settings();
+  agent.hello().add_environment()->set_value(std::string((1 << 18) + 1, 'x'));
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("hello.environment"));
+  agent.hello().clear_environment();
+  for (int i = 0; i <= 1024; ++i) agent.hello().add_devices("");
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("hello.devices 1025"));
 }
 
 TEST(StructureLimitsTest, NamesAndNestingAreBounded) {

@@ -14,11 +14,11 @@ _LAST_STEP = 2**32 - 1
 _told: set[str] = set()
 
 
-def accepted(values: Any, step: Any, tensor_class: type) -> list[tuple[str, Any]]:
+def accepted(values: Any, step: Any, tensor_class: Any) -> list[tuple[str, Any]]:
     """Names, and for each a float or a tensor of one element. What is wrong is left out, and said once."""
     if not isinstance(values, Mapping):
         return _refuse(f"the values are a {type(values).__name__}; they should be a dict of names and numbers")
-    is_step = isinstance(step, numbers.Integral) and not isinstance(step, bool) and 0 <= step <= _LAST_STEP
+    is_step = isinstance(step, numbers.Integral) and not isinstance(step, bool) and 0 <= int(step) <= _LAST_STEP
     if step is not None and not is_step:
         return _refuse(f"step is {step!r}; it should be an int from 0 to {_LAST_STEP}")
     taken = []
@@ -42,7 +42,7 @@ def _wrong_name(name: Any) -> str:
     return ""
 
 
-def _number(value: Any, tensor_class: type) -> Any:
+def _number(value: Any, tensor_class: Any) -> Any:
     """None: it is none."""
     if isinstance(value, tensor_class):
         return value if math.prod(value.shape) == 1 and not _is_complex(value) else None
@@ -59,10 +59,10 @@ def _is_complex(tensor: Any) -> bool:
     return "complex" in str(tensor.dtype).lower()
 
 
-def _shown(value: Any, tensor_class: type) -> str:
+def _shown(value: Any, tensor_class: Any) -> str:
     if isinstance(value, tensor_class):
         return f"a tensor of shape {list(value.shape)} and dtype {value.dtype}"
-    return f"a {type(value).__name__}"
+    return f"of type {type(value).__name__}"
 
 
 def _refuse(wrong: str) -> list[tuple[str, Any]]:

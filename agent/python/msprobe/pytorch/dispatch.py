@@ -8,8 +8,11 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from msprobe.pytorch.interception import make_api
 
 _MODES = ("OFF", "all", "list", "auto")
 _EXPORT_SECONDS = 600.0
+_CHECKER = "msprobe_client.compat.dispatch_tables"
 # They compute nothing, or give back memory that nobody has written.
 _NOT_CHECKED = frozenset({"_to_copy", "copy_", "clone", "detach", "_local_scalar_dense", "set_", "resize_", "zero_"})
 
@@ -38,7 +42,7 @@ class PtdbgDispatch(TorchDispatchMode):
     debug: each operator is named on the log as it runs.
     dump_path: the directory of the results, which must be given: msprobe_[tag_]rank{N}_{time}.
     tag: letters, digits, - and _, for the name of that directory.
-    process_num: at most a quarter of the cores. The check runs in this process, behind the block, whatever it says.
+    process_num: at most a quarter of the cores; without effect, as the check is one process, behind the block.
     """
 
     def __init__(
@@ -67,7 +71,8 @@ class PtdbgDispatch(TorchDispatchMode):
             raise MsprobeError("PtdbgDispatch cannot begin between start() and stop() of a PrecisionDebugger")
         if self.folder.exists():
             raise MsprobeError(f"{self.folder} exists, of an earlier block; make another PtdbgDispatch, a second later")
-        _client()
+        if find_spec("msprobe_client") is None:
+            raise MsprobeError("PtdbgDispatch checks by msprobe-client, which this environment lacks; install it here")
         self._captured.mkdir(parents=True)
         asked = {
             "task": "tensor", "level": "L1", "dump_path": str(self._captured), "extra_info": False, "edges": "off",
@@ -92,8 +97,17 @@ class PtdbgDispatch(TorchDispatchMode):
         if dump is None:
             log.warning("no operator ran in the block of PtdbgDispatch; nothing was checked")
         else:
-            _client().write(dump, self.folder, self._time, self._mode, self._names)
+            self._check(dump)
         shutil.rmtree(self._captured, ignore_errors=True)
+
+    def _check(self, dump: Path) -> None:
+        words = [str(dump), str(self.folder), self._time, self._mode, *self._names]
+        done = subprocess.run(
+            [sys.executable, "-m", _CHECKER, *words], check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        if done.returncode != 0:
+            last = done.stderr.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
+            raise MsprobeError(f"the operators in {self._captured} are not checked: {last[0]}")
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -114,16 +128,8 @@ class PtdbgDispatch(TorchDispatchMode):
                       for argument in func._schema.arguments)  # fmt: skip
         random = torch.Tag.nondeterministic_seeded in func.tags
         if namespace != "aten" or not takes_tensors or is_view or random or name in _NOT_CHECKED:
-            return func  # type: ignore[no-any-return]
-        return _agent.intercept(func, "api", api=make_api(f"Aten.{name}", "FOCUS"))  # type: ignore[no-any-return]
-
-
-def _client() -> Any:
-    try:
-        from msprobe_client.compat import dispatch_tables
-    except ImportError as error:
-        raise MsprobeError(f"PtdbgDispatch checks by msprobe-client, which cannot be imported: {error}") from None
-    return dispatch_tables
+            return func
+        return _agent.intercept(func, "api", api=make_api(f"Aten.{name}", "FOCUS"))
 
 
 def _refuse(dump_mode: Any, api_list: Any, dump_path: Any, tag: Any, process_num: Any) -> None:
