@@ -100,7 +100,7 @@ absl::Status Server::OpenSessions() {
   sessions.max_open = options_.max_sessions;
   sessions.max_ranks = options_.max_ranks;
   sessions.check_process = [this](const v1::Hello& hello) { return StateOf(hello); };
-  StepFiles files;
+  DumpOutput files;
   if (embedded.exports()) {
     dump_room_ = std::make_unique<DumpRoom>(DumpRoom::Options{.dump_path = embedded.dump_path,
                                                               .data_directory = options_.data_dir,

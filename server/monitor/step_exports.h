@@ -24,7 +24,7 @@ namespace msprobe::server {
 class StepExports : public StepMonitor {
  public:
   // `room` hears of each step that waits and is exported.
-  StepExports(Store* store, Metrics* metrics, DumpRoom* room, StepFiles files)
+  StepExports(Store* store, Metrics* metrics, DumpRoom* room, DumpOutput files)
       : store_(store), metrics_(metrics), room_(room), files_(std::move(files)), workers_(files_.threads) {}
 
   // Queues the finished steps that an earlier server of this directory could not export because it was killed.
@@ -56,7 +56,7 @@ class StepExports : public StepMonitor {
   Store* const store_;
   Metrics* const metrics_;
   DumpRoom* const room_;
-  const StepFiles files_;
+  const DumpOutput files_;
   // Constant after Begin.
   Sessions* sessions_ = nullptr;
   ExportFormats::Begin format_;

@@ -45,7 +45,7 @@ class StepMonitor : public SessionObserver {
 };
 
 // Where and how an embedded server writes the steps that end.
-struct StepFiles {
+struct DumpOutput {
   std::string dump_path;  // empty: no steps are written
   mode_t umask = 022;     // for the files below dump_path
   int threads = 1;
@@ -57,7 +57,7 @@ struct MonitorParts {
   Metrics* metrics = nullptr;
   bool scraped = false;                // the server has a metrics port
   std::vector<WatchedTensor> watched;  // --watch
-  StepFiles files = {};
+  DumpOutput files = {};
   DumpRoom* room = nullptr;  // null only if files.dump_path is empty
   v1::RuleSet rules = {};    // of runs that have none of their own
   JobQueue* jobs = nullptr;
