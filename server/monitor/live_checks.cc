@@ -214,7 +214,8 @@ void LiveChecks::Look(absl::Time now) {
   for (const auto& [run, age] : oldest) metrics_->Set(Metric::kCheckOldest, absl::ToDoubleSeconds(age), {run});
   if (now - swept_ < kSweep) return;
   swept_ = now;
-  if (absl::Status status = SealEnded(); !status.ok()) LogWarning("jobs of runs that have ended stay open: {}", status.ToString());
+  if (absl::Status status = SealEnded(); !status.ok())
+    LogWarning("jobs of runs that have ended stay open: {}", status.ToString());
 }
 
 void LiveChecks::TakeNews() {

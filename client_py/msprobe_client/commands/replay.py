@@ -43,7 +43,8 @@ def run(
 
         chosen = common.format or Format.table
         if ranks:
-            rows, differ = _of_ranks(client, source, where)
+            rows, odd = _of_ranks(client, source, where)
+            differs = bool(odd)
             columns = [
                 Column("step", "STEP", right=True),
                 Column("kind", "KIND"),
@@ -52,12 +53,12 @@ def run(
                 Column("others", "OTHERS"),
                 *(Column(name, "", in_table=False) for name in ("op", "module", "stack")),
             ]
-            notes = [] if differ else ["what ranks must have alike is the same on all of them"]
-            shown = [f"first: {differ[0]}", *_stack(differ[0].stack)] if differ else []
+            notes = [] if odd else ["what ranks must have alike is the same on all of them"]
+            shown = [f"first: {odd[0]}", *_stack(odd[0].stack)] if odd else []
             facts: dict[str, Any] = {}
         else:
             rows, found = _of_passes(client, source, where)
-            differ = found
+            differs = bool(found)
             columns = [
                 Column("step", "STEP", right=True),
                 Column("again", "AGAIN", right=True),
@@ -73,7 +74,7 @@ def run(
     if chosen is not Format.json:
         rows = [{name: _text(value) for name, value in row.items()} for row in rows]
     write(chosen, columns, rows, ending=lambda: Ending(notes=notes, facts=facts, shown=shown))
-    if differ:
+    if differs:
         raise typer.Exit(EXIT_DIFFERS)
 
 
