@@ -182,6 +182,9 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
     def FirstDivergence(self, request: analysis_pb2.FirstDivergenceRequest, context: Any) -> NoReturn:
         _absent(context)
 
+    def Replicas(self, request: analysis_pb2.ReplicasRequest, context: Any) -> NoReturn:
+        _absent(context)
+
 
 def _absent(context: Any) -> NoReturn:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, "not in the fake")

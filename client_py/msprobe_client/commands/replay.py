@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,6 +42,7 @@ def run(
         from msprobe_client.output import Column, Ending, Format, write
 
         chosen = common.format or Format.table
+        differ: Sequence[Divergence | ReplicaDifference]
         if ranks:
             rows, odd = _of_ranks(client, source, where)
             differs = bool(odd)
