@@ -107,7 +107,7 @@ nightly: build oracle tensorboard operate-tools benchmarks chaos-programs ## wha
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/trend_database.py --steps 10000
-	@MSPROBE_EXPLORER_ENTRIES=30000 $(RUN) -m pytest -q --override-ini timeout=3600 tests/operate/test_model_explorer.py -k classes
+	@MSPROBE_EXPLORER_ENTRIES=30000 $(RUN) -m pytest -q --override-ini timeout=3600 tests/operate/test_model_explorer.py
 	@$(RUN) tests/bench/bench.py
 
 clean: ## remove what was built; the virtual environments stay

@@ -23,6 +23,8 @@ void OpenRecord::AppendFullName(std::string* text) const {
       return absl::StrAppend(text, *name, ".parameters_grad.", count);
     case core::RecordKind::kDebug:
       return absl::StrAppend(text, *name, ".", count, ".debug");
+    case core::RecordKind::kScalars:
+      return absl::StrAppend(text, *name);
   }
   if (pass > 0) absl::StrAppend(text, ".", pass);
 }

@@ -7,7 +7,8 @@ namespace msprobe::capture {
 Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source)
     : config_(std::move(config)),
       session_(std::move(session)),
-      memory_(config_, session_.get()),
+      sampler_(config_.task == core::Task::kCheck ? std::make_unique<CallSampler>(config_.check) : nullptr),
+      memory_(config_, session_.get(), sampler_.get()),
       source_(std::move(source)),
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       rules_(&config_, diff_check_.get()),
@@ -15,7 +16,8 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
       producers_(config_.edges ? std::make_unique<Producers>() : nullptr),
       gradient_parts_(config_.edges ? std::make_unique<GradientParts>() : nullptr),
       emitter_(session_.get(), &step_, &opener_, diff_check_.get(), producers_.get()),
-      faults_(session_.get()) {}
+      faults_(session_.get()),
+      scalars_(session_.get(), source_.get(), &faults_) {}
 
 TensorReading Recorder::Read(TensorRef tensor, bool save) const {
   TensorReading reading = source_->Read(tensor, save, memory_);
@@ -38,6 +40,7 @@ Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
     session_->DiscardStep(step);
   }
   const StepState::Contents contents = step_.End(step);
+  if (sampler_ != nullptr) sampler_->EndStep();
   if (diff_check_ != nullptr) diff_check_->EndStep();
   source_->EndStep();
   if (producers_ != nullptr) producers_->EndStep();

@@ -8,11 +8,13 @@
 #include "agent/capture/edges/gradient_parts.h"
 #include "agent/capture/edges/producers.h"
 #include "agent/capture/faults.h"
+#include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/filter/capture_rules.h"
 #include "agent/capture/fragments/fragment_emitter.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_source.h"
 #include "agent/capture/record_opener.h"
+#include "agent/capture/scalar_log.h"
 #include "agent/capture/steps/step_state.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
@@ -27,6 +29,8 @@ namespace msprobe::capture {
 //   Read       reads its tensors
 //   emitter()  emits its fields
 //   faults()   contains what goes wrong on the way
+//
+// scalars() stands beside them: what a program logs belongs to no call, and needs no step that is captured.
 //
 // The framework behind the calls is known to the TensorSource alone.
 //
@@ -46,6 +50,8 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   RecordOpener& opener() { return opener_; }
   FragmentEmitter& emitter() { return emitter_; }
   Faults& faults() { return faults_; }
+  ScalarLog& scalars() { return scalars_; }
+  CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
   // Reads a tensor of the source's framework, and sees where it came from. save: also keep its bytes
@@ -70,6 +76,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
  private:
   const core::Config config_;
   const std::shared_ptr<core::Session> session_;
+  const std::unique_ptr<CallSampler> sampler_;
   MemoryReader memory_;
   const std::unique_ptr<TensorSource> source_;
   const std::unique_ptr<DiffCheck> diff_check_;
@@ -80,6 +87,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const std::unique_ptr<GradientParts> gradient_parts_;
   FragmentEmitter emitter_;
   Faults faults_;
+  ScalarLog scalars_;
 };
 
 }  // namespace msprobe::capture

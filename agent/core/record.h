@@ -22,7 +22,7 @@ struct Leaf;
 // The types in which the capture layer talks to a session. They are free of protobuf, so that code that includes torch
 // can use them. Enumerations have the numbers and meanings of their namesakes in proto/msprobe/v1/record.proto.
 
-enum class RecordKind : uint8_t { kApi = 1, kModule = 2, kParametersGrad = 3, kDebug = 4 };
+enum class RecordKind : uint8_t { kApi = 1, kModule = 2, kParametersGrad = 3, kDebug = 4, kScalars = 5 };
 enum class Direction : uint8_t { kForward = 0, kBackward = 1 };
 
 enum class NodeKind : uint8_t { kNone, kBoolean, kInteger, kFloat, kString, kJson, kList, kDict, kTensor };

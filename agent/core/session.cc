@@ -16,6 +16,7 @@
 #include "agent/core/config/server_access.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/embedded/embedded_server.h"
+#include "agent/core/environment.h"
 #include "agent/core/log.h"
 #include "agent/core/payload/memory_budget.h"
 #include "agent/core/payload/payload_pool.h"
@@ -94,6 +95,12 @@ v1::Hello MakeHello(const SessionOptions& options) {
   hello.set_program(ToUtf8(options.program));
   hello.add_capabilities("control");
   hello.set_started_unix_us(absl::ToUnixMicros(absl::Now()));
+  for (auto& [name, value] : ShownEnvironment(environ)) {
+    v1::EnvironmentVariable& variable = *hello.add_environment();
+    variable.set_name(std::move(name));
+    variable.set_value(std::move(value));
+  }
+  for (std::string& device : MachineDevices()) hello.add_devices(std::move(device));
   return hello;
 }
 

@@ -98,6 +98,20 @@ void Agent::SetBench(const std::string& dump_json) {
   recorder_->diff_check()->SetBench(std::make_shared<const capture::BenchDump>(*std::move(bench)));
 }
 
+void Agent::Log(uint32_t step, const std::vector<std::pair<std::string, py::object>>& values) {
+  std::vector<ScalarLog::Scalar> scalars;
+  scalars.reserve(values.size());
+  for (const auto& [name, value] : values) {
+    if (PyFloat_Check(value.ptr())) {
+      scalars.push_back({.name = name, .value = PyFloat_AS_DOUBLE(value.ptr()), .read = nullptr});
+    } else {
+      const auto read = [this, &tensor = value](const MemoryReader& memory) { return ReadTensor(tensor, memory); };
+      scalars.push_back({.name = name, .read = read});
+    }
+  }
+  recorder_->scalars().Log(step, scalars);
+}
+
 void Agent::SetPhase(const std::string& phase) {
   if (recorder_->step().capturing()) recorder_->opener().SetPhase(phase);
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "agent/capture/recorder.h"
 #include "agent/capture/steps/token_window.h"
@@ -50,6 +51,8 @@ class Agent {
   void SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows);
   // The dump.json that this step is compared with; empty: none.
   void SetBench(const std::string& dump_json);
+  // Logs scalars of `step`, whether or not it is captured: names, and for each a number or a tensor of one element.
+  void Log(uint32_t step, const std::vector<std::pair<std::string, pybind11::object>>& values);
   bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
   void ExportOpenStep(uint32_t step) { session_->ExportOpenStep(step); }
   void SetRank(uint32_t rank) { session_->SetRank({true, rank}); }
@@ -83,6 +86,8 @@ class Agent {
   virtual void Closed() {}
   // In a forked child: whatever holds the parent's is never destroyed.
   virtual void Leak() = 0;
+  // Reads a tensor of the framework by the recorder's source.
+  virtual TensorReading ReadTensor(pybind11::handle tensor, const MemoryReader& memory) = 0;
 
  private:
   void MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source);
@@ -102,6 +107,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
       .def("reconfigure", &Derived::Reconfigure)
       .def("set_request_rows", &Derived::SetRequestRows)
       .def("set_bench", &Derived::SetBench)
+      .def("log", &Derived::Log, py::arg("step"), py::arg("values"))
       .def("diff_check_done", &Derived::DiffCheckDone)
       .def("stop", &Derived::Stop)
       .def("end_step", &Derived::EndStep, py::arg("step"), py::arg("keep"))

@@ -96,24 +96,38 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
   OpenRecord record = recorder->opener().BeginApi(api, thread);
-  if (!stages_.Touches(record)) return ObserveApi(recorder, api, record, arguments, keywords, original);
+  CallSampler::Sight sight;
+  if (CallSampler* const sampler = recorder->sampler(); sampler != nullptr && record.wanted) {
+    sight = SightOf(api, arguments, keywords);
+    record.wanted = sampler->Takes(sight);
+  }
+  if (!stages_.Touches(record)) return ObserveApi(recorder, api, record, sight, arguments, keywords, original);
   record.touched = true;
   const ObjectReference given = TupleOf(arguments);
   if (!given) return nullptr;
   return stages_.Run(
       record, given.get(), keywords,
       [&](PyObject* positional, PyObject* named, RestOfCall rest) {
-        return ObserveApi(recorder, api, record, ItemsOf(positional), named, [&] { return rest(positional, named); });
+        return ObserveApi(recorder, api, record, sight, ItemsOf(positional), named,
+                          [&] { return rest(positional, named); });
       },
       [&](PyObject* positional, PyObject* named) { return PyObject_Call(callable, positional, named); });
 }
 
 PyObject* Capture::ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
-                              std::span<PyObject* const> arguments, PyObject* keywords, Original original) {
-  fields_.Enter(record, arguments, keywords, &api, nullptr);
+                              const CallSampler::Sight& sight, std::span<PyObject* const> arguments, PyObject* keywords,
+                              Original original) {
+  CallSampler* const sampler = recorder->sampler();
+  if (sampler != nullptr && !record.wanted) return original();
+  {
+    const CallSampler::Cost cost(sampler);
+    fields_.Enter(record, arguments, keywords, &api, nullptr);
+  }
   const uint64_t first_sequence = at::sequence_number::peek();
   PyObject* result = original();
   if (active_ != this) return result;
+  const CallSampler::Cost cost(sampler);
+  if (sampler != nullptr && result != nullptr) sampler->Learn(sight, BytesOf(result));
   if (result == nullptr) {
     fields_.Raised(record);
     return nullptr;
@@ -238,7 +252,10 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   OpenRecord& record = call->forward();
   const ModuleFrame frame{recorder, call, module, entered_code};
   PyObject* result = nullptr;
-  if (!stages_.Touches(record)) {
+  if (recorder->sampler() != nullptr && !stages_.Touches(record)) {  // it names its calls, and is no record
+    recorder->opener().PushModule(thread, nullptr, record);
+    result = PyObject_Call(original, arguments, keywords);
+  } else if (!stages_.Touches(record)) {
     const std::span<PyObject* const> inputs = ItemsOf(arguments).subspan(1);
     fields_.Enter(record, inputs, keywords, nullptr, entered_code);
     recorder->opener().PushModule(thread, call, record);

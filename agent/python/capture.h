@@ -107,9 +107,10 @@ class Capture {
   // Whether `result` is a Work or a list of Works. Then Waited completes the record.
   bool CompletesLater(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
                       PyObject* keywords, PyObject* result);
-  // Records a call around `original`, whose fields have not been entered.
+  // Records a call around `original`, whose fields have not been entered. sight: of a call that the sampler took.
   PyObject* ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
-                       std::span<PyObject* const> arguments, PyObject* keywords, Original original);
+                       const CallSampler::Sight& sight, std::span<PyObject* const> arguments, PyObject* keywords,
+                       Original original);
   // Records a module's call around `rest`, which is given these arguments. inputs: those that are recorded.
   PyObject* ObserveModule(const ModuleFrame& frame, PyObject* arguments, std::span<PyObject* const> inputs,
                           PyObject* keywords, RestOfCall rest);

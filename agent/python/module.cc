@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include "absl/container/flat_hash_set.h"
 #include "agent/core/config/config.h"
 #include "agent/python/agent.h"
@@ -19,6 +21,7 @@
 #include "agent/python/method_swap.h"
 #include "agent/python/python_stage.h"
 #include "agent/python/untraced.h"
+#include "agent/torch/autograd/shared_gradients.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/torch_source.h"
 
@@ -89,6 +92,9 @@ class TorchAgent final : public Agent {
     capture_ = std::make_unique<Capture>(
         std::move(recorder), own_directory_,
         Capture::Callbacks{borrow(describe_), borrow(thread_slot_), borrow(with_tensors_), borrow(pass_failed_)});
+  }
+  TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
+    return recorder()->source().Read(RefTo(THPVariable_Unpack(tensor.ptr())), false, memory);
   }
   void Activate(bool active) override {
     if (active) {
@@ -196,6 +202,7 @@ PYBIND11_MODULE(_agent, module) {
       py::arg("name"), py::arg("risk"), py::arg("is_dropout") = false, py::arg("is_distributed") = false,
       py::arg("ignored_inputs") = std::vector<int>(), py::arg("ignored_outputs") = std::vector<int>(),
       py::arg("ignored_keyword") = "");
+  module.def("share_gradients", [](bool shared) { gradients_are_shared = shared; });
   module.def("prepare_method", [](const py::object& function, std::shared_ptr<Api> api) {
     return MethodSwap::Prepare(function.ptr(), std::move(api));
   });

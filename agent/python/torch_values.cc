@@ -130,6 +130,51 @@ void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth) {
   }
 }
 
+namespace {
+
+// Adds the tensors of a value to a sight.
+void See(PyObject* value, CallSampler::Sight& sight, int depth = 0) {
+  const auto mix = [&sight](uint64_t more) {
+    sight.signature = (sight.signature ^ more) * 0x9E3779B97F4A7C15u;
+    sight.signature ^= sight.signature >> 29;
+  };
+  if (THPVariable_Check(value)) {
+    const at::Tensor& tensor = THPVariable_Unpack(value);
+    const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+    mix(static_cast<uint64_t>(tensor.scalar_type()) + 1);
+    sight.has_gradients |= impl->requires_grad();
+    if (tensor.is_nested() || impl->has_symbolic_sizes_strides()) return;
+    uint64_t bytes = impl->itemsize();
+    for (const int64_t size : impl->sizes()) {
+      mix(static_cast<uint64_t>(size));
+      bytes *= static_cast<uint64_t>(size);
+    }
+    sight.input_bytes += bytes;
+  } else if (depth <= ValueWalker::kMaxDepth && (PyList_Check(value) || PyTuple_Check(value))) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+      See(PySequence_Fast_GET_ITEM(value, i), sight, depth + 1);
+    }
+  }
+}
+
+}  // namespace
+
+CallSampler::Sight SightOf(const Api& operation, std::span<PyObject* const> arguments, PyObject* keywords) {
+  CallSampler::Sight sight{.signature = reinterpret_cast<uintptr_t>(&operation)};
+  for (PyObject* const argument : arguments) See(argument, sight);
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (keywords != nullptr && PyDict_Next(keywords, &position, &key, &value)) See(value, sight);
+  sight.has_gradients &= at::GradMode::is_enabled();
+  return sight;
+}
+
+uint64_t BytesOf(PyObject* result) {
+  CallSampler::Sight sight;
+  See(result, sight);
+  return sight.input_bytes;
+}
+
 at::Tensor FirstTensor(PyObject* value) {
   for (int depth = 0; depth <= ValueWalker::kMaxDepth; ++depth) {
     if (THPVariable_Check(value)) return THPVariable_Unpack(value);

@@ -4,9 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
+#include "agent/capture/filter/call_sampler.h"
+#include "agent/capture/open_record.h"
 #include "agent/python/framework_values.h"
 #include "agent/python/object_reference.h"
 
@@ -33,6 +37,12 @@ class TorchValues final : public FrameworkValues {
 // dataclasses' dict bases included.
 using Tensors = absl::InlinedVector<at::Tensor, 4>;
 void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth = 0);
+
+// What a sampler sees of a call of `operation`: its tensors, those in lists and tuples included.
+CallSampler::Sight SightOf(const Api& operation, std::span<PyObject* const> arguments, PyObject* keywords);
+
+// The bytes of the tensors that a call returned, those in lists and tuples included.
+uint64_t BytesOf(PyObject* result);
 
 // The first tensor a call returned, looking into first items; undefined if there is none.
 at::Tensor FirstTensor(PyObject* value);

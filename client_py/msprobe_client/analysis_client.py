@@ -18,12 +18,14 @@ from msprobe_client.comparison import (
     BLAMES,
     LEVELS,
     ORIGINS,
+    REPLICA_KINDS,
     VERDICTS,
     ComparedTensor,
     Divergence,
     DumpReport,
     ExplorerReport,
     Overflow,
+    ReplicaDifference,
     RollUp,
     Scalar,
     TableReport,
@@ -170,6 +172,19 @@ def overflow(message: analysis_pb2.Overflow) -> Overflow:
         first=message.first,
         entry_json=message.entry_json,
         modules=tuple(message.modules),
+    )
+
+
+def replica_difference(message: analysis_pb2.ReplicaDifference) -> ReplicaDifference:
+    return ReplicaDifference(
+        kind=REPLICA_KINDS[message.kind],
+        tensor=message.tensor,
+        op=message.op,
+        module=message.module,
+        step=message.step,
+        odd=tuple(map(decode.rank, message.odd)),
+        others=tuple(map(decode.rank, message.others)),
+        stack=tuple(message.stack),
     )
 
 

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar, overload
 
 import grpc
 
-from msprobe_client import analysis_client, background_call, decode, dump_files, model, tensor_questions
+from msprobe_client import (
+    analysis_client,
+    background_call,
+    decode,
+    dump_files,
+    model,
+    tensor_questions,
+    trend_file,
+    vis_file,
+)
 from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
@@ -29,6 +38,7 @@ from msprobe_client.comparison import (
     ExplorerReport,
     GraphReport,
     Overflow,
+    ReplicaDifference,
     TableReport,
     TrendReport,
     UnpairedStep,
@@ -48,6 +58,7 @@ from msprobe_client.errors import (
 )
 from msprobe_client.export_writer import ExportWriter
 from msprobe_client.jobs_client import Jobs
+from msprobe_client.monitor_client import Monitor
 from msprobe_client.output.whole_file import closed_to_writers, unwritable, whole_file
 from msprobe_client.patience import patiently
 from msprobe_client.proto import (
@@ -143,6 +154,7 @@ class Client:
         self._report = report_pb2_grpc.ReportStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
+        self.monitor = Monitor(channel, self._result, self._items)
 
     def __enter__(self) -> Client:
         return self
@@ -255,6 +267,7 @@ class Client:
         extended: bool = False,
         strict_json: bool = False,
         tensors: bool = True,
+        to: str = "dump",
         force: bool = False,
         progress: Progress = _nothing,
     ) -> model.ExportReport:
@@ -262,6 +275,9 @@ class Client:
 
         steps, ranks: empty means all. extended adds statistics mindstudio-probe does not have; strict_json writes
         null for NaN and infinities. An existing step{N}/rank{R} is refused without force.
+
+        to: another format of the server's, such as "vis" (a graph database), "trend" (a trend database) and
+        "model-explorer". Its files appear in output, which may also be the name of a database.
         """
         wanted_steps = [_uint32("step", step) for step in steps]
         wanted_ranks = [model.Rank.parse(rank) for rank in ranks]
@@ -278,11 +294,16 @@ class Client:
             strict_json=strict_json,
             omit_tensors=not tensors,
             output_directory=str(Path(output).absolute()),
+            format=to,
         )
-        with ExportWriter(Path(output), force=force) as writer, _disk(output):
-            writer.refuse_existing(directories)
+        folder, only = Path(output), ""
+        if folder.name.endswith((vis_file.SUFFIX, trend_file.SUFFIX)) and to != "dump" and not folder.is_dir():
+            folder, only = folder.parent, folder.name
+        with ExportWriter(folder, force=force) as writer, _disk(output):
+            if to == "dump" or only:
+                writer.refuse_existing([only] if only else directories)
             for chunk in self._items(lambda: self._query.Export(request)):
-                writer.write(chunk.path, chunk.content, chunk.last)
+                writer.write((only or chunk.path) if chunk.path else "", chunk.content, chunk.last)
                 if chunk.last:
                     progress(writer.files, chunk.files_total)
             writer.finish()
@@ -405,13 +426,15 @@ class Client:
         ranks: Iterable[RankLike] = (),
         name: str | None = None,
         ignore_missing: bool = False,
+        golden_step_offset: int = 0,
         progress: Progress = _nothing,
         **given: Any,
     ) -> Iterator[Divergence | UnpairedStep]:
         """Where each rank diverged in the first step in which any did, then the first of these again, with first set.
 
         The arguments are those of compare; of the options, matching and mapping are not for this question.
-        ignore_missing passes over operations that one side lacks.
+        ignore_missing passes over operations that one side lacks. With golden_step_offset, step N of the target is held
+        against step N + golden_step_offset of the golden side.
         """
         asked = options.but(given)
         with analysis_client.sources(self, (target, golden), local=self._local) as sides:
@@ -420,6 +443,7 @@ class Client:
                 golden=sides[1],
                 scope=analysis_client.scope(steps, ranks, name),
                 ignore_missing=ignore_missing,
+                golden_step_offset=golden_step_offset,
                 **asked.fields_of(analysis_pb2.FirstDivergenceRequest),
             )
             for response in self._items(lambda: self._analysis.FirstDivergence(request)):
@@ -430,6 +454,25 @@ class Client:
                     yield analysis_client.unpaired(response.unpaired)
                 elif kind == "divergence":
                     yield analysis_client.divergence(response.divergence)
+
+    def replicas(
+        self,
+        source: PathLike,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        progress: Progress = _nothing,
+    ) -> Iterator[ReplicaDifference]:
+        """Parameters and results of collectives that ranks must have alike, and have not: docs/replay.md."""
+        with analysis_client.sources(self, (source,), local=self._local) as sides:
+            request = analysis_pb2.ReplicasRequest(source=sides[0], scope=analysis_client.scope(steps, ranks, name))
+            for response in self._items(lambda: self._analysis.Replicas(request)):
+                kind = response.WhichOneof("kind")
+                if kind == "progress":
+                    progress(response.progress.steps_done, response.progress.steps_total)
+                elif kind == "difference":
+                    yield analysis_client.replica_difference(response.difference)
 
     def overflow(
         self,
@@ -614,7 +657,8 @@ class Client:
                 request.golden_layout.CopyFrom(layouts[1])
             file = analysis_client.DatabaseFile(Path(output), progress)
             file.write(self._items(lambda: self._analysis.Graph(request)))
-        return GraphReport(str(file.target), file.bytes, file.steps, tuple(file.unpaired), tuple(file.warnings))
+        shown, of = vis_file.steps_and_ranks(file.target)
+        return GraphReport(str(file.target), file.bytes, shown, of, tuple(file.unpaired), tuple(file.warnings))
 
     def model_explorer(
         self,

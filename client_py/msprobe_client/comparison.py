@@ -155,7 +155,8 @@ class GraphReport:
 
     path: str
     bytes: int
-    steps: int  # of ranks
+    steps: int
+    ranks: int
     unpaired: tuple[UnpairedStep, ...]
     warnings: tuple[str, ...]  # what the graph lacks
 
@@ -203,6 +204,32 @@ class Divergence:
             "unreadable": f"the content of {self.culprit} cannot be read",
         }
         return f"{where}: {what.get(self.blame, 'differs')}"
+
+
+ReplicaKind: TypeAlias = Literal["", "parameter", "collective"]
+REPLICA_KINDS: tuple[ReplicaKind, ...] = get_args(ReplicaKind)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDifference:
+    """A tensor that ranks must have alike, and have not."""
+
+    kind: ReplicaKind  # collective: what an all_reduce, a broadcast or an all_gather gave
+    tensor: str
+    op: str
+    module: str
+    step: int
+    odd: tuple[Rank, ...]  # where it differs from the others; all of them, where no value has a majority
+    others: tuple[Rank, ...]
+    stack: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """One sentence: what happened."""
+        odd, others = (" ".join(map(str, ranks)) for ranks in (self.odd, self.others))
+        where = f"step {self.step}: {self.tensor}"
+        if not self.others:
+            return f"{where} is not the same on {odd}"
+        return f"{where} is another on {odd} than on {others}"
 
 
 Origin: TypeAlias = Literal["", "computation", "weight", "input"]

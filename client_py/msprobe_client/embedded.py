@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from msprobe_client.address import UNIX_PATH_MAX
 from msprobe_client.errors import InvalidArgument, ServerUnavailable
+from msprobe_client.scratch import scratch_directory
 
 ENVIRONMENT = "MSPROBE_SERVER_BINARY"
 # Opening a store after a crash replays its log; a minute is far beyond what was ever seen.
@@ -22,6 +24,8 @@ START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 # Should this process be killed, the server leaves by itself.
 IDLE_EXIT_SECONDS = 60
+# Of the directory with the server's socket and log. Not "msprobe-": agents keep /tmp/msprobe-UID.
+PREFIX = "msprobe-server-"
 
 
 def server_binary() -> Path:
@@ -55,6 +59,7 @@ class EmbeddedServer:
         self._create = create
         self._process: subprocess.Popen[bytes] | None = None
         self._runtime: Path | None = None
+        self._held = ExitStack()  # the directory, as long as the server runs
         self.address = ""
 
     def __enter__(self) -> EmbeddedServer:
@@ -68,7 +73,7 @@ class EmbeddedServer:
             except OSError as error:
                 raise InvalidArgument(f"data directory {self._data_dir} cannot be created: {error.strerror}") from None
         binary = server_binary()
-        self._runtime = _runtime_directory()
+        self._runtime = Path(self._held.enter_context(scratch_directory(PREFIX, _runtime_parent())))
         path = self._runtime / "server"
         self.address = f"unix:{path}"
         try:
@@ -139,16 +144,15 @@ class EmbeddedServer:
                 self._process.wait()
                 raise
         self._process = None
-        if self._runtime is not None:
-            shutil.rmtree(self._runtime, ignore_errors=True)
-            self._runtime = None
+        self._runtime = None
+        self._held.close()
 
 
-def _runtime_directory() -> Path:
-    """A short private directory: a socket's path must fit."""
+def _runtime_parent() -> str:
+    """For a private directory that is short: a socket's path must fit."""
     for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
         if parent and len(parent) + 32 < UNIX_PATH_MAX and os.access(parent, os.W_OK):
-            return Path(tempfile.mkdtemp(prefix="msprobe-", dir=parent))
+            return parent
     raise ServerUnavailable("no writable directory for a socket in XDG_RUNTIME_DIR, TMPDIR or /tmp")
 
 

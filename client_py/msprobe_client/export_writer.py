@@ -1,4 +1,4 @@
-"""Writes an export's files so that each step{N}/rank{R} directory appears whole, by one rename.
+"""Writes an export so that each step{N}/rank{R} directory, and each file outside of one, appears whole, by one rename.
 
 Files are written to a temporary directory inside the output directory (the same file system). A directory is renamed
 into place when the stream moves on to the next one; an unfinished directory disappears when the context is left.
@@ -122,5 +122,7 @@ class ExportWriter:
             self.refuse_existing([str(target.relative_to(self._output))])
             # A directory cannot be renamed over one that is not empty.
             target.rename(Path(tempfile.mkdtemp(prefix="replaced-", dir=self._scratch)) / target.name)
+        for left in ("-wal", "-shm"):  # of a database of this name that was open
+            target.with_name(target.name + left).unlink(missing_ok=True)
         source.rename(target)
         self._placed.append(target)

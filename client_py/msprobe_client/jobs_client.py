@@ -95,6 +95,7 @@ class Jobs:
                 worker=result.worker,
                 attempts=result.attempts,
                 seconds=result.run_us * 1e-6,
+                verdict=result.verdict,
             )
 
     def cancel(self, job: int) -> Job:
@@ -141,6 +142,11 @@ class Jobs:
         for item, message in (crashes or {}).items():
             request.crashes.add(item=item, message=message)
         self._result(lambda: self._stub.Return.future(request))
+
+    def payload(self, job: int, hash: str) -> bytes:
+        """The bytes of a tensor that a record of the job's run refers to. hash: PayloadRef.hash."""
+        request = jobs_pb2.ReadPayloadRequest(job=job, hash=bytes.fromhex(hash))
+        return b"".join(part.content for part in self._items(lambda: self._stub.ReadPayload(request)))
 
 
 def _job(message: jobs_pb2.Job) -> Job:

@@ -313,11 +313,12 @@ class ItemResult:
     worker: str
     attempts: int
     seconds: float  # that it ran
+    verdict: str = ""  # the kind's one word for it
 
 
 @dataclass(frozen=True, slots=True)
 class ExportReport:
-    directories: tuple[Path, ...]  # step{N}/rank{R}, in place
+    directories: tuple[Path, ...]  # in place: step{N}/rank{R}, or of another format its files
     files: int
     bytes: int
 

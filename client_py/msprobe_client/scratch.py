@@ -16,12 +16,18 @@ _YOUNG_S = 60  # its client may not have locked it yet
 
 
 @contextmanager
-def scratch_directory() -> Iterator[str]:
-    """A new directory, gone afterwards. Clears those of this user whose client was killed: nobody holds their lock."""
-    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+def scratch_directory(prefix: str = PREFIX, parent: str | None = None) -> Iterator[str]:
+    """A new directory in `parent`, TMPDIR if that is None; gone afterwards.
+
+    Clears those with this prefix and of this user whose client was killed: nobody holds their lock.
+    """
+    for left in Path(parent or tempfile.gettempdir()).glob(f"{prefix}*"):
         with suppress(OSError):
             _clear(left)
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as path, _locked(Path(path)):
+    with (
+        tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as path,
+        _locked(Path(path)),
+    ):
         yield path
 
 

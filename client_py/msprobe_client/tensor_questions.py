@@ -73,7 +73,7 @@ class TrendJoin:
             yield TrendSeries(
                 name=head.name,
                 rank=decode.rank(head.rank),
-                statistic=STATISTICS[head.statistic - 1],
+                statistic=STATISTICS[head.statistic - 1] if head.statistic else None,
                 dtype=head.dtype,
                 shape=head.shape,
                 points=tuple(self._points),

@@ -42,11 +42,11 @@ class TrendPoint:
 
 @dataclass(frozen=True, slots=True)
 class TrendSeries:
-    """One statistic of one tensor of one rank over steps and tokens, in their order."""
+    """One statistic of one tensor of one rank over steps and tokens, in their order; or a scalar, without statistic."""
 
     name: str
     rank: Rank
-    statistic: Statistic
+    statistic: Statistic | None
     dtype: str
     shape: str
     points: tuple[TrendPoint, ...]

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from functools import cache
+from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
@@ -14,6 +19,18 @@ from msprobe_client.proto import analysis_pb2, analysis_pb2_grpc, record_pb2
 RANK0 = record_pb2.Rank(kind=record_pb2.Rank.RANK, number=0)
 RANK1 = record_pb2.Rank(kind=record_pb2.Rank.RANK, number=1)
 LINEAR = "Functional.linear.0.forward"
+
+
+@cache
+def graph_database() -> bytes:
+    """Of one rank in two steps, without its nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "a.vis.db"
+        with closing(sqlite3.connect(file)) as database:
+            database.executescript(
+                "CREATE TABLE tb_config (rank_list, step_list); INSERT INTO tb_config VALUES ('[0]', '[3, 4]')"
+            )
+        return file.read_bytes()
 
 
 def overflow(step: int) -> analysis_pb2.Overflow:
@@ -142,8 +159,8 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
             return
         yield analysis_pb2.GraphResponse(warning="stack.json is missing")
         yield analysis_pb2.GraphResponse(progress=analysis_pb2.CompareProgress(steps_done=1, steps_total=1))
-        yield analysis_pb2.GraphResponse(content=b"SQLite ")
-        yield analysis_pb2.GraphResponse(content=b"format 3")
+        yield analysis_pb2.GraphResponse(content=graph_database()[:7])
+        yield analysis_pb2.GraphResponse(content=graph_database()[7:])
 
     def TrendDatabase(
         self, request: analysis_pb2.TrendDatabaseRequest, context: Any

@@ -46,6 +46,28 @@ def test_the_socket_is_private_and_gone_afterwards(data_dir: Path) -> None:
     assert not runtime.exists()
 
 
+def test_what_a_killed_program_left_goes_with_the_next_start(
+    data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    program = (
+        "import os, signal; from msprobe_client.embedded import EmbeddedServer\n"
+        f"with EmbeddedServer({str(data_dir)!r}) as server:\n"
+        "    print(server.process_id, server.address, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    server, address = killed.stdout.split()
+    os.kill(int(server), signal.SIGTERM)  # it would leave by itself, after a minute
+    left = Path(address.removeprefix("unix:")).parent
+    assert left.is_dir()
+    os.utime(left, (0, 0))
+    with EmbeddedServer(data_dir) as other:
+        assert not left.exists()
+        assert Path(other.address.removeprefix("unix:")).parent.parent == tmp_path
+
+
 def test_a_long_temporary_directory_does_not_make_the_socket_too_long(
     data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "compare": [["target", "golden", "--all"], ["target", "golden", "--roll-up", "module"]],
     "first-divergence": [["target", "golden"]],
     "overflow": [["target"]],
+    "replay": [],  # tests/integration/test_replay.py has runs with replays
     "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
     "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],
     "graph": [
@@ -46,6 +47,9 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     ],
     "report": [["target", "-o", "{scratch}/one.html"], ["target", "golden", "-o", "{scratch}/two.html"]],
     "trend-database": [["target", "-o", "{scratch}/trends"], ["target", "--micro-steps", "-o", "{scratch}/a.trend.db"]],
+    "series": [["target"], ["target", "--name", "nothing"]],
+    "alarms": [["target"]],
+    "rules": [["target"], ["target", "--set", "{scratch}/rules.yaml", "--save", "{scratch}/saved.yaml"]],
     "control": [["target", "status"]],
     "server": [["info"], ["pin", "target"], ["unpin", "target"], ["backup", "{scratch}/backup"]],
     "jobs": [["target"]],
@@ -56,6 +60,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "compare": [["{target}", "{golden}", "--all"], ["{target}", "{golden}"]],
     "first-divergence": [["{target}", "{golden}"]],
     "overflow": [["{target}"]],
+    "replay": [["{target}", "--step", "0", "--rank", "proc0"]],
     "trend": [["{target}", "*.output.0"]],
     "find": [["{target}", "--name", "*"]],
     "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],
@@ -135,6 +140,7 @@ def test_each_answers_whole_in_each_format(
             for chosen in ("table", "json", "csv"):
                 scratch = tmp_path / f"{chosen}{len(list(tmp_path.iterdir()))}"
                 scratch.mkdir()
+                (scratch / "rules.yaml").write_text("rules:\n- {name: nan, not_finite: }\n")
                 named = {"target": target, "golden": golden, "dir": golden, "scratch": scratch}
                 given = [argument.format(**named) for argument in line]
                 if command == "import":

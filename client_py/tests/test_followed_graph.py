@@ -45,7 +45,7 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *looks: Look) -> l
     def write(numbers: list[int], ranks: list[Rank], file: Path) -> GraphReport:
         written.append((numbers, sorted(rank.number for rank in ranks)))
         file.write_bytes(b"?" * len(written))
-        return GraphReport(str(file), len(written), len(numbers), (), ())
+        return GraphReport(str(file), len(written), len(numbers), len(ranks), (), ())
 
     monkeypatch.setattr(followed_graph, "append", lambda part, output: appended.append(output))
     monkeypatch.setattr(followed_graph, "_POLL_S", 0)
@@ -106,7 +106,7 @@ def test_a_file_that_is_gone_ends_it(tmp_path: Path) -> None:
 
     def write(numbers: list[int], ranks: list[Rank], file: Path) -> GraphReport:
         file.write_bytes(b"?")
-        return GraphReport(str(file), 1, len(numbers), (), ())
+        return GraphReport(str(file), 1, len(numbers), len(ranks), (), ())
 
     run: Any = SimpleNamespace(ranks=(ZERO,), open_sessions=1)
     steps: list[Any] = [step]

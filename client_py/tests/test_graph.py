@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Run
+from fake_analysis import graph_database
 from fake_server import FakeServer
 from test_compare import binary, recorded  # noqa: F401
 
@@ -29,7 +30,8 @@ def test_the_file_is_whole_and_for_its_owner(server: FakeServer, run_client: Run
     )
     assert result.returncode == 0, result.stderr
     assert "stack.json is missing" in result.stderr and str(file) in result.stdout
-    assert file.read_bytes() == b"SQLite format 3" and list(file.parent.iterdir()) == [file]
+    assert result.stdout.split()[:6] == ["FILE", "STEPS", "RANKS", "BYTES", str(file), "2"], result.stdout
+    assert file.read_bytes() == graph_database() and list(file.parent.iterdir()) == [file]
     assert file.stat().st_mode & 0o022 == 0
     (request,) = server.requests
     assert (request.target.run, request.golden.run, request.overflow) == ("training", "other", True)
@@ -38,7 +40,7 @@ def test_the_file_is_whole_and_for_its_owner(server: FakeServer, run_client: Run
 
 @pytest.mark.parametrize("command", ["graph", "trend-database"])
 def test_a_disk_that_takes_a_part_gets_no_file(server: FakeServer, tmp_path: Path, command: str) -> None:
-    # The system takes 8 bytes of 15 without an error; the next write has one.
+    # The system takes 8 bytes without an error; the next write has one.
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (8, 8)); import msprobe_client.__main__"
     out = tmp_path / "out"
     result = subprocess.run(

@@ -67,6 +67,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
   control_ = std::make_unique<ControlService>(std::move(info), parts.drain, store_, Cat(options.data_dir, "/backups"),
                                               run_control_.get(), std::move(bearer), peers_.get());
   jobs_ = std::make_unique<JobsService>(parts.jobs, activity_);
+  monitor_ = std::make_unique<MonitorService>(query(), options.rules);
 }
 
 void GrpcServices::Register(grpc::ServerBuilder& builder) {
@@ -76,6 +77,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(report_.get());
   builder.RegisterService(control_.get());
   builder.RegisterService(jobs_.get());
+  builder.RegisterService(monitor_.get());
   if (shards_ != nullptr) builder.RegisterService(shards_.get());
 }
 

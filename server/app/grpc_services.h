@@ -20,6 +20,7 @@
 #include "server/metrics/activity.h"
 #include "server/metrics/metrics.h"
 #include "server/query/analysis_service.h"
+#include "server/query/monitor_service.h"
 #include "server/query/query_service.h"
 #include "server/query/shard_service.h"
 #include "server/shards/peers.h"
@@ -79,6 +80,7 @@ class GrpcServices {
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<JobsService> jobs_;
+  std::unique_ptr<MonitorService> monitor_;
 };
 
 }  // namespace msprobe::server

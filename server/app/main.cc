@@ -3,11 +3,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <tuple>
@@ -71,6 +75,9 @@ ABSL_FLAG(std::string, watch, "",
           "Statistics to serve as msprobe_watched_value: NAME=GLOB:STATISTIC[,...], at most 16, e.g. "
           "loss=*cross_entropy*.output.0:max. STATISTIC is max, min, mean, norm, std, rms or abs_max. Needs "
           "--metrics_listen.");
+ABSL_FLAG(std::string, rules, "",
+          "File of rules, as JSON, that watch the runs without rules of their own. Default: the built-in ones "
+          "(docs/monitoring.md).");
 ABSL_FLAG(std::string, config, "",
           "File of settings, a line each: the name of a flag, =, its value. The environment (MSPROBE_ and the name in "
           "capitals) goes before it, the command line before both. SIGHUP reads it again.");
@@ -268,6 +275,19 @@ absl::Status ReadWatched(ServerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ReadRules(ServerOptions& options) {
+  const std::string path = absl::GetFlag(FLAGS_rules);
+  if (path.empty()) return absl::OkStatus();
+  std::ifstream file(path);
+  if (!file) return BadFlag("rules", path, Cat("it cannot be read: ", std::strerror(errno)));
+  std::ostringstream content;
+  content << file.rdbuf();
+  auto rules = ParseRules(content.str());
+  if (!rules.ok()) return BadFlag("rules", path, std::string(rules.status().message()));
+  options.rules = *std::move(rules);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ServerOptions> OptionsOfFlags() {
   ServerOptions options;
   options.version = MSPROBE_VERSION;
@@ -282,6 +302,7 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   if (status.ok()) status = ReadCluster(options);
   if (status.ok()) status = ReadRetention(options.retention);
   if (status.ok()) status = ReadWatched(options);
+  if (status.ok()) status = ReadRules(options);
   if (!status.ok()) return status;
   if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
   return options;

@@ -123,7 +123,9 @@ absl::Status Server::OpenSessions() {
                                                                      .scraped = !options_.metrics_listen.empty(),
                                                                      .watched = options_.watched,
                                                                      .files = std::move(files),
-                                                                     .room = dump_room_.get()});
+                                                                     .room = dump_room_.get(),
+                                                                     .rules = options_.rules,
+                                                                     .jobs = jobs_.get()});
   sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), std::move(sessions));
   if (absl::Status status = monitors_->Begin(sessions_.get()); !status.ok()) return status;
   return sessions_->Recover();

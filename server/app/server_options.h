@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/app/listen_security.h"
 #include "server/maintenance/retention.h"
+#include "server/monitor/rules/rule_kinds.h"
 #include "server/monitor/step_monitors.h"
 #include "server/monitor/watched_tensor.h"
 #include "server/shards/peers.h"
@@ -57,6 +58,7 @@ struct ServerOptions {
   // For the whole server, about: a quarter for writes that are not in files yet, an eighth for the cache, a quarter for
   // incoming messages, and the rest for sessions, queries and the tiler.
   size_t memory_limit = size_t{1} << 30;
+  v1::RuleSet rules = DefaultRules();  // of runs that have none of their own
 
   size_t write_buffer_bytes() const { return memory_limit / 4; }
   size_t block_cache_bytes() const { return memory_limit / 8; }

@@ -1,6 +1,5 @@
-#include <algorithm>
-
 #include "server/exporter/export_formats.h"
+#include "server/exporter/merged_dump.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
 
@@ -25,17 +24,24 @@ class DumpExport : public StepsExport {
  public:
   DumpExport(const ExportOptions& options, FileSink& sink) : options_(options), sink_(sink) {}
 
-  absl::Status Add(RecordSource& step) override {
-    const std::string directory = StepDirectory(step.step(), step.rank());
+  absl::Status Add(const ExportedStep& step, const ExportedStep& golden) override {
+    if (!golden.empty()) return absl::InvalidArgumentError("a dump is of one side: leave out the golden one");
+    if (step.merged != nullptr) {
+      v1::Rank rank;
+      rank.set_kind(v1::Rank::RANK);
+      rank.set_number(step.rank);
+      return WriteMergedDump(*step.merged, StepDirectory(step.step, rank), sink_);
+    }
+    const std::string directory = StepDirectory(step.records->step(), step.records->rank());
     DirectoryOfSink files(sink_, directory);
     StepExportOptions options;
     options.extended = options_.extended;
     options.strict_json = options_.strict_json;
     options.omit_tensors = options_.omit_tensors;
     if (!options_.output_directory.empty()) options.directory = Cat(options_.output_directory, "/", directory);
-    auto summary = ExportStep(step, options, files);
+    auto summary = ExportStep(*step.records, options, files);
     if (!summary.ok()) return summary.status();
-    if (options_.on_warning) std::for_each(summary->warnings.begin(), summary->warnings.end(), options_.on_warning);
+    for (const std::string& warning : summary->warnings) options_.Warn(warning);
     return absl::OkStatus();
   }
 
@@ -46,7 +52,7 @@ class DumpExport : public StepsExport {
 
 }  // namespace
 
-std::unique_ptr<StepsExport> BeginDump(const ExportOptions& options, FileSink& sink) {
+absl::StatusOr<std::unique_ptr<StepsExport>> BeginDump(const ExportOptions& options, FileSink& sink) {
   return std::make_unique<DumpExport>(options, sink);
 }
 

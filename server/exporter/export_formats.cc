@@ -10,6 +10,9 @@ namespace msprobe::server {
 ExportFormats ExportFormats::Standard() {
   ExportFormats formats;
   formats.Register("dump", BeginDump);
+  formats.Register("vis", BeginVis);
+  formats.Register("model-explorer", BeginModelExplorer);
+  formats.Register("trend", BeginTrend);
   return formats;
 }
 
@@ -20,6 +23,15 @@ absl::StatusOr<ExportFormats::Begin> ExportFormats::Find(std::string_view name) 
   for (const auto& [known, begin] : formats_) names.push_back(known);
   return absl::InvalidArgumentError(
       Cat("there is no export format \"", name, "\"; there are ", absl::StrJoin(names, ", ")));
+}
+
+absl::Status RefuseDumpOptions(const ExportOptions& options, std::string_view format) {
+  const char* const given = options.extended       ? "extended statistics"
+                            : options.strict_json  ? "strict JSON"
+                            : options.omit_tensors ? "leaving out tensors"
+                                                   : nullptr;
+  if (given == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(Cat(given, " is for the format dump, and the format is ", format));
 }
 
 }  // namespace msprobe::server

@@ -424,23 +424,23 @@ absl::Status ModelExplorerExport::Append(const std::string& name, std::string_vi
   return file.stream ? absl::OkStatus() : absl::ResourceExhaustedError(Cat("cannot write ", directory_, "/", name));
 }
 
-absl::Status ModelExplorerExport::Add(uint32_t step, uint32_t rank, const VisSide& target, const VisSide& golden) {
-  const std::string place = Cat("step", step, " rank", rank);
-  const auto graph_of = [](const VisSide& side, std::string_view which) -> absl::StatusOr<StepGraph> {
-    auto graph = StepGraph::Make(side.source->table());
+absl::Status ModelExplorerExport::Add(const ExportedStep& target, const ExportedStep& golden) {
+  const std::string place = Cat("step", target.step, " rank", target.rank);
+  const auto graph_of = [](const ExportedStep& side, std::string_view which) -> absl::StatusOr<StepGraph> {
+    auto graph = StepGraph::Make(side.table->table());
     if (graph.ok()) {
       if (absl::Status status = CheckDepth(*graph, which); !status.ok()) return status;
       return graph;
     }
     return absl::Status(graph.status().code(), Cat(which, ": ", StdView(graph.status().message())));
   };
-  const auto write = [&](std::string_view side, const VisSide& given, const StepGraph& graph,
+  const auto write = [&](std::string_view side, const ExportedStep& given, const StepGraph& graph,
                          const std::vector<int32_t>* partners, DataByName& data) {
     const std::string id = Cat(side, " ", place);
-    GraphWriter writer(given.source->table(), graph, partners);
+    GraphWriter writer(given.table->table(), graph, partners);
     absl::Status status =
         Append(Cat(side, ".json"), Cat("{\"label\":\"", side, "\",\"graphs\":["), "]}", writer.Write(id));
-    AddData(given.source->table(), graph, options_.overflow, data);
+    AddData(given.table->table(), graph, options_.overflow, data);
     for (auto& [name, values] : data) {
       if (!status.ok()) break;
       status = Append(Cat("node_data_", name, ".json"), "{", "}",
@@ -451,17 +451,17 @@ absl::Status ModelExplorerExport::Add(uint32_t step, uint32_t rank, const VisSid
   auto ours = graph_of(target, "the target");
   if (!ours.ok()) return ours.status();
   DataByName data;
-  if (golden.source == nullptr) return write("target", target, *ours, nullptr, data);
+  if (golden.empty()) return write("target", target, *ours, nullptr, data);
   auto theirs = graph_of(golden, "the golden side");
   if (!theirs.ok()) return theirs.status();
-  auto match = MatchGraphs(options_, *ours, target.source->table(), *theirs, golden.source->table(), renamed_);
+  auto match = MatchGraphs(options_, *ours, target.table->table(), *theirs, golden.table->table(), renamed_);
   if (!match.ok()) return match.status();
   MindstudioNodes::Entries entries;
   for (size_t i = 0; i < ours->nodes().size(); ++i) {
     const int32_t partner = match->golden_of[i];
     entries.emplace_back(ours->nodes()[i].entry, partner < 0 ? -1 : theirs->node(partner).entry);
   }
-  auto compared = MindstudioNodes::Make(*target.source, *golden.source, entries, options_.content);
+  auto compared = MindstudioNodes::Make(*target.table, *golden.table, entries, options_.content);
   if (!compared.ok()) return compared.status();
   std::vector<TableRow> rows;
   for (size_t i = 0; i < ours->nodes().size(); ++i) {
@@ -476,7 +476,8 @@ absl::Status ModelExplorerExport::Add(uint32_t step, uint32_t rank, const VisSid
   DataByName other;
   if (status.ok()) status = write("golden", golden, *theirs, &match->target_of, other);
   if (!status.ok()) return status;
-  return Append(Cat("mapping_step", step, "_rank", rank, ".json"), "", "", MappingOf(*ours, *theirs, *match));
+  return Append(Cat("mapping_step", target.step, "_rank", target.rank, ".json"), "", "",
+                MappingOf(*ours, *theirs, *match));
 }
 
 absl::Status ModelExplorerExport::Finish() {

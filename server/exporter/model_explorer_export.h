@@ -31,7 +31,7 @@ class ModelExplorerExport {
   static absl::StatusOr<std::unique_ptr<ModelExplorerExport>> Begin(std::string directory, VisOptions options);
 
   // As VisExport::Add; ranks are not merged.
-  absl::Status Add(uint32_t step, uint32_t rank, const VisSide& target, const VisSide& golden);
+  absl::Status Add(const ExportedStep& target, const ExportedStep& golden);
   // As VisExport::Finish.
   absl::Status Finish();
 

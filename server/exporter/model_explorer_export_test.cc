@@ -57,7 +57,7 @@ class ModelExplorerExportTest : public testing::Test {
     auto files = *ModelExplorerExport::Begin(directory_, std::move(options));
     for (uint32_t step : {0, 1}) {
       const absl::Status status =
-          files->Add(step, 3, {&target, ""}, golden == nullptr ? VisSide() : VisSide(golden, ""));
+          files->Add({.step = step, .rank = 3, .table = &target}, {.step = step, .rank = 3, .table = golden});
       EXPECT_TRUE(status.ok()) << status;
     }
     EXPECT_TRUE(files->Finish().ok());

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
-#include "server/exporter/call_order.h"
 #include "server/exporter/record_json.h"
 #include "server/format/cat.h"
+#include "server/format/dump/call_order.h"
 #include "server/format/dump/frame_text.h"
 #include "server/format/json/json_writer.h"
 #include "server/format/tensor_file/describe_tensor.h"
@@ -147,8 +147,9 @@ class Export {
     }
     const std::string framework = settings_.framework().empty() ? "pytorch" : settings_.framework();
     absl::Status status =
-        sink_.Write(Cat("{\n\"task\": ", Quoted(settings_.task()), ",\n\"level\": ", Quoted(settings_.level()),
-                        ",\n\"framework\": ", Quoted(framework), ",\n\"dump_data_dir\": ", data_dir, ",\n\"data\": {"));
+        sink_.Write(Cat("{\n\"task\": ", Quoted(settings_.task() == "check" ? "tensor" : settings_.task()),
+                        ",\n\"level\": ", Quoted(settings_.level()), ",\n\"framework\": ", Quoted(framework),
+                        ",\n\"dump_data_dir\": ", data_dir, ",\n\"data\": {"));
     if (!status.ok()) return status;
     RecordJsonOptions json;
     json.xor_checksum = settings_.summary_mode() == "xor";

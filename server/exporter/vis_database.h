@@ -59,14 +59,14 @@ class VisDatabase {
  public:
   static absl::StatusOr<std::unique_ptr<VisDatabase>> Create(std::string path);
 
-  absl::Status AddNode(const VisNode& node);
+  // Gives what SetPartners takes.
+  absl::StatusOr<int64_t> AddNode(const VisNode& node);
   // Keeps a stack once, whoever has it. Gives what VisNode.stack takes.
   absl::StatusOr<std::string> AddStack(const std::vector<std::string>& lines);
   // Keeps the names from the root to a node once; no names are the root's parent. Gives what VisNode.match_path takes.
   absl::StatusOr<int64_t> AddPath(const std::vector<std::string_view>& names);
   // Changes VisNode.partners_json of a node that was added.
-  absl::Status SetPartners(std::string_view side, uint32_t step, uint32_t rank, std::string_view name,
-                           std::string_view partners_json);
+  absl::Status SetPartners(int64_t node, std::string_view partners_json);
   // Adds indexes and the configuration, and closes the file.
   absl::Status Finish(const VisConfig& config);
 
@@ -77,6 +77,7 @@ class VisDatabase {
   // Hashes of those that are in the file.
   absl::flat_hash_set<uint64_t> stacks_;
   absl::flat_hash_set<uint64_t> paths_;
+  int64_t nodes_ = 0;  // rows of them: SQLite numbers them from 1
   std::string id_;
   std::string match_;
 };

@@ -1,6 +1,9 @@
 #include "server/exporter/vis_export.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -28,8 +31,8 @@ struct Side {
   std::vector<std::string> stacks;                     // VisNode.stack
 };
 
-absl::StatusOr<Side> MakeSide(const VisSide& given, bool overflow, std::string_view which) {
-  const StepTable& table = given.source->table();
+absl::StatusOr<Side> MakeSide(const ExportedStep& given, bool overflow, std::string_view which) {
+  const StepTable& table = given.table->table();
   std::unique_ptr<StepGraph> made;
   if (given.merged == nullptr) {
     auto graph = StepGraph::Make(table);
@@ -166,22 +169,26 @@ class SideWriter {
                     other_ == nullptr ? nullptr : &other_->table, texts_);
       head.inputs = texts_.inputs;
       head.outputs = texts_.outputs;
-      if (absl::Status status = database_.AddNode(head); !status.ok()) return status;
-      if (has_entry && side_.notes == nullptr && head.name.starts_with("Distributed.")) AddCommunication(head, node);
+      auto added = database_.AddNode(head);
+      if (!added.ok()) return added.status();
+      if (has_entry && side_.notes == nullptr && head.name.starts_with("Distributed.")) {
+        AddCommunication(head, node, *added);
+      }
     }
     return absl::OkStatus();
   }
 
  private:
   // Nodes are told in the order in which the calls ended, which is that of communications.
-  void AddCommunication(const VisNode& head, const GraphNode& node) {
+  void AddCommunication(const VisNode& head, const GraphNode& node, int64_t number) {
     std::string mark = "Nan";
     if (!side_.levels.empty()) {
       if (!head.overflow.empty()) mark = head.overflow;
     } else if (head.precision) {
       mark = *head.precision == 0.5 ? "0.5" : *head.precision == 0 ? "0" : "1";
     }
-    communications_.Add(head.step, head.rank, side_.table, side_.table.entries[static_cast<size_t>(node.entry)], mark);
+    communications_.Add(head.step, head.rank, side_.table, side_.table.entries[static_cast<size_t>(node.entry)], mark,
+                        number);
   }
 
   std::string_view Children(const GraphNode& node) {
@@ -280,16 +287,40 @@ std::string PartnersText(const std::vector<CommunicationPartners::Communication>
   return communications.size() > 1 ? Cat("[", text, "]") : text;
 }
 
-VisNode HeadOf(std::string_view side, uint32_t step, uint32_t rank, const VisSide& given) {
+// `place` says where both sides stand: the target.
+VisNode HeadOf(std::string_view side, const ExportedStep& place, const ExportedStep& given,
+               std::string_view tensor_directory) {
   VisNode head;
   head.side = side;
-  head.step = step;
-  head.rank = rank;
-  if (given.source->table().mode == StepTable::Mode::kTensor) head.tensor_directory = given.tensor_directory;
+  head.step = place.step;
+  head.rank = place.rank;
+  if (given.table->table().mode == StepTable::Mode::kTensor) head.tensor_directory = tensor_directory;
   return head;
 }
 
 }  // namespace
+
+absl::Status CheckCalls(const ExportedStep& step, const std::function<void(const std::string& warning)>& warn) {
+  if (step.merged != nullptr) return absl::OkStatus();  // its ranks were checked
+  const DumpFiles* const files = step.files;
+  const auto beside = [&](const char* name) {
+    return (std::filesystem::path(files->dump).parent_path() / name).string();
+  };
+  if (step.table->table().calls.empty()) {
+    const std::string where =
+        files == nullptr ? Cat("run \"", step.source, "\", step ", step.step) : beside("construct.json");
+    return absl::InvalidArgumentError(
+        Cat(where,
+            files == nullptr           ? " has no modules"
+            : files->construct.empty() ? " is missing"
+                                       : " names no module",
+            ": a graph needs to know which module called what; capture with level L0 or mix"));
+  }
+  if (files != nullptr && files->stacks.empty() && warn) {
+    warn(Cat(beside("stack.json"), " is missing: the graph shows no stacks"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<VisExport>> VisExport::Begin(std::string path, VisOptions options) {
   auto database = VisDatabase::Create(std::move(path));
@@ -297,18 +328,23 @@ absl::StatusOr<std::unique_ptr<VisExport>> VisExport::Begin(std::string path, Vi
   return std::unique_ptr<VisExport>(new VisExport(*std::move(database), std::move(options)));
 }
 
-absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target, const VisSide& golden) {
-  config_.steps.insert(step);
-  config_.ranks.insert(rank);
+absl::Status VisExport::Add(const ExportedStep& target, const ExportedStep& golden) {
+  config_.steps.insert(target.step);
+  config_.ranks.insert(target.rank);
   config_.overflow = options_.overflow;
+  std::future<absl::StatusOr<Side>> other;
+  if (!golden.empty()) {
+    other = std::async(std::launch::async, MakeSide, std::cref(golden), options_.overflow, "the golden side");
+  }
   auto ours = MakeSide(target, options_.overflow, "the target");
   if (!ours.ok()) return ours.status();
   config_.micro_steps = std::max(config_.micro_steps, ours->graph.micro_steps());
-  const VisNode head = HeadOf(kTarget, step, rank, target);
-  if (golden.source == nullptr) {
+  const std::string tensors = target.tensor_directory();
+  const VisNode head = HeadOf(kTarget, target, target, tensors);
+  if (golden.empty()) {
     return SideWriter(*database_, *ours, nullptr, nullptr, nullptr, false, partners_[0]).Write(head);
   }
-  auto theirs = MakeSide(golden, options_.overflow, "the golden side");
+  auto theirs = other.get();
   if (!theirs.ok()) return theirs.status();
   for (const auto& [graph, which] : {std::pair(&ours->graph, "the target"), {&theirs->graph, "the golden side"}}) {
     if (absl::Status status = CheckDepth(*graph, which); !status.ok()) return status;
@@ -322,7 +358,7 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
     const int32_t partner = match.golden_of[i];
     entries.emplace_back(ours->graph.nodes()[i].entry, partner < 0 ? -1 : theirs->graph.node(partner).entry);
   }
-  auto compared = MindstudioNodes::Make(*target.source, *golden.source, entries, options_.content);
+  auto compared = MindstudioNodes::Make(*target.table, *golden.table, entries, options_.content);
   if (!compared.ok()) return compared.status();
   config_.compare = true;
   config_.task = TaskName(*compared);
@@ -332,8 +368,9 @@ absl::Status VisExport::Add(uint32_t step, uint32_t rank, const VisSide& target,
   absl::Status status =
       SideWriter(*database_, *ours, &*theirs, &match.golden_of, &*compared, checksums, partners_[0]).Write(head);
   if (!status.ok()) return status;
+  const std::string golden_tensors = golden.tensor_directory();
   return SideWriter(*database_, *theirs, &*ours, &match.target_of, nullptr, checksums, partners_[1])
-      .Write(HeadOf(kGolden, step, rank, golden));
+      .Write(HeadOf(kGolden, target, golden, golden_tensors));
 }
 
 absl::StatusOr<GraphMatch> MatchGraphs(const VisOptions& options, const StepGraph& target,
@@ -387,12 +424,10 @@ std::optional<double> PrecisionOfNode(const StepGraph& graph, int32_t node, cons
 
 absl::Status VisExport::Finish() {
   if (absl::Status status = CheckRenamed(options_, renamed_); !status.ok()) return status;
-  for (int side = 0; side < 2; ++side) {
-    const std::string_view name = side == 0 ? kTarget : kGolden;
-    absl::Status status =
-        partners_[side].ForEach([&](uint32_t step, uint32_t rank, std::string_view node, const auto& communications) {
-          return database_->SetPartners(name, step, rank, node, PartnersText(communications));
-        });
+  for (const CommunicationPartners& side : partners_) {
+    absl::Status status = side.ForEach([&](int64_t node, uint32_t, std::string_view, const auto& communications) {
+      return database_->SetPartners(node, PartnersText(communications));
+    });
     if (!status.ok()) return status;
   }
   return database_->Finish(config_);

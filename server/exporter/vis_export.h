@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,9 +17,8 @@
 #include "server/analysis/divergence/overflow_levels.h"
 #include "server/analysis/graph/communication_partners.h"
 #include "server/analysis/graph/graph_match.h"
-#include "server/analysis/graph/rank_merge.h"
 #include "server/analysis/graph/step_graph.h"
-#include "server/analysis/table/table_source.h"
+#include "server/exporter/exported_step.h"
 #include "server/exporter/vis_database.h"
 
 namespace msprobe::server {
@@ -32,16 +32,11 @@ struct VisOptions {
   ContentComparison content;
 };
 
-// One side of a step: its records, read with stacks and calls, and where its tensors lie (empty: nowhere on disk).
-struct VisSide {
-  VisSide() = default;
-  VisSide(const TableSource* step, std::string tensors) : source(step), tensor_directory(std::move(tensors)) {}
-  VisSide(MergedStep* step, std::string tensors) : source(step), merged(step), tensor_directory(std::move(tensors)) {}
-
-  const TableSource* source = nullptr;
-  MergedStep* merged = nullptr;  // the same, if it was merged of several ranks
-  std::string tensor_directory;
-};
+// How the tables of graphs are read.
+inline constexpr DumpReading kGraphReading{.stacks = true, .construct = true, .calls = true};
+// InvalidArgument: the step has no calls; says which file would have them. `warn`, which may be
+// empty, hears that it has no stacks.
+absl::Status CheckCalls(const ExportedStep& step, const std::function<void(const std::string& warning)>& warn);
 
 // Which nodes belong together, by the options. `renamed` becomes true where the layer mapping changed anything.
 // InvalidArgument: the sides are of different frameworks, and there is no mapping.
@@ -68,9 +63,9 @@ class VisExport {
  public:
   static absl::StatusOr<std::unique_ptr<VisExport>> Begin(std::string path, VisOptions options);
 
-  // A step of a rank; each comes once. Either every step has a golden side or none has (source null).
+  // A step of a rank, read by kGraphReading; each comes once. Either every step has a golden side or none has (empty).
   // InvalidArgument: the step has no calls, or the sides cannot be compared; says which side, and why.
-  absl::Status Add(uint32_t step, uint32_t rank, const VisSide& target, const VisSide& golden);
+  absl::Status Add(const ExportedStep& target, const ExportedStep& golden);
   // InvalidArgument: the layer mapping renamed no module of any step.
   absl::Status Finish();
 

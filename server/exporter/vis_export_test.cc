@@ -65,7 +65,8 @@ class VisExportTest : public testing::Test {
   absl::Status Export(VisOptions options, const TableSource* target, const TableSource* golden = nullptr) {
     auto file = VisExport::Begin(path_, std::move(options));
     if (!file.ok()) return file.status();
-    absl::Status status = (*file)->Add(3, 1, {target, {}}, {golden, {}});
+    absl::Status status =
+        (*file)->Add({.step = 3, .rank = 1, .table = target}, {.step = 3, .rank = 1, .table = golden});
     return status.ok() ? (*file)->Finish() : status;
   }
 

@@ -260,8 +260,8 @@ void EntryParser::ParseStatistics(const DumpLeaf& from, v1::DType dtype, Importe
   };
   if (!is_there(values[0]) || !is_there(values[1])) return;
   leaf.flags |= v1::LEAF_STATISTICS | v1::LEAF_IMPORTED;
-  leaf.floating[2] = is_there(values[2]) ? DoubleOf(values[2]) : kNan;
-  leaf.floating[3] = is_there(values[3]) ? DoubleOf(values[3]) : kNan;
+  leaf.floating[2] = is_there(values[2]) ? real(values[2]) : kNan;
+  leaf.floating[3] = is_there(values[3]) ? real(values[3]) : kNan;
   leaf.floating[4] = kNan;
   const auto whole = [](const JsonText& value) -> std::optional<int64_t> {
     if (value.is_bool()) return value.type == JsonType::kTrue ? 1 : 0;

@@ -262,6 +262,7 @@ absl::StatusOr<v1::FinishResponse> JobQueue::Finish(const v1::FinishRequest& req
       result.set_worker(request.worker());
       result.set_attempts(item->second.lost + 1);
       result.set_run_us(given.run_us());
+      result.set_verdict(given.verdict());
       result.set_finished_unix_us(UnixNow());
       AddResult(job, std::move(result), request.lease(), progress, changes);
       open.erase(item);
@@ -308,6 +309,26 @@ absl::StatusOr<v1::ReturnResponse> JobQueue::Return(const v1::ReturnRequest& req
   }
   if (absl::Status status = Durable(); !status.ok()) return status;
   return response;
+}
+
+absl::Status JobQueue::ReadPayload(const v1::ReadPayloadRequest& request,
+                                   absl::FunctionRef<bool(std::string_view)> send) {
+  uint32_t run = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    auto job = Find(request.job());
+    if (!job.ok()) return job.status();
+    run = (*job)->row.run();
+  }
+  auto referenced = store_->database().Get(Family::kMeta, ReferenceKey(run, request.hash()));
+  if (!referenced.ok()) return referenced.status();
+  if (!referenced->has_value()) {
+    return absl::NotFoundError(
+        Cat("the run of job ", request.job(), " has no payload ", Hex(request.hash()), "; hash is PayloadRef.hash"));
+  }
+  return store_->payloads().Read(request.hash(), [send](std::string_view chunk) {
+    return send(chunk) ? absl::OkStatus() : absl::CancelledError("the client is gone");
+  });
 }
 
 absl::StatusOr<v1::ReturnResponse> JobQueue::End(const Lease& lease, const Ending& ending) {

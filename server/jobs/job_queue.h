@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -71,6 +72,7 @@ class JobQueue {
   absl::StatusOr<v1::HeartbeatResponse> Heartbeat(const v1::HeartbeatRequest& request);
   absl::StatusOr<v1::FinishResponse> Finish(const v1::FinishRequest& request);
   absl::StatusOr<v1::ReturnResponse> Return(const v1::ReturnRequest& request);
+  absl::Status ReadPayload(const v1::ReadPayloadRequest& request, absl::FunctionRef<bool(std::string_view)> send);
 
  private:
   // How a lease ends. `crashes`: items whose worker died, with its last words. `alone`: the others are suspects.

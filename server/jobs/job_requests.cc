@@ -92,6 +92,8 @@ absl::Status CheckRequest(const v1::FinishRequest& request) {
                                             v1::Outcome_Name(result.outcome()), "; a worker says DONE or FAILED"));
     }
     status = TooMuch(Cat("results.result of item ", result.item()), result.result().size(), kMaxJobBytes);
+    if (status.ok())
+      status = TooMuch(Cat("results.verdict of item ", result.item()), result.verdict().size(), kMaxVerdict);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -16,6 +16,7 @@ inline constexpr size_t kMaxJobMessage = 4096;
 inline constexpr size_t kMaxJobTitle = 256;
 inline constexpr size_t kMaxItemName = 1024;
 inline constexpr size_t kMaxWorkerName = 256;
+inline constexpr size_t kMaxVerdict = 32;
 inline constexpr uint32_t kMaxJobItems = 100'000'000;
 inline constexpr int kMaxLeaseItems = 1024;
 inline constexpr size_t kMaxLeaseBytes = size_t{2} << 20;  // of payloads

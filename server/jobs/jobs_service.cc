@@ -1,5 +1,6 @@
 #include "server/jobs/jobs_service.h"
 
+#include <string_view>
 #include <utility>
 
 #include "server/ingest/stream/caller_of.h"
@@ -71,6 +72,16 @@ grpc::Status JobsService::Finish(grpc::ServerContext*, const v1::FinishRequest* 
 grpc::Status JobsService::Return(grpc::ServerContext*, const v1::ReturnRequest* request, v1::ReturnResponse* response) {
   Activity::Scope busy(activity_);
   return AnswerBy(queue_->Return(*request), response);
+}
+
+grpc::Status JobsService::ReadPayload(grpc::ServerContext*, const v1::ReadPayloadRequest* request,
+                                      grpc::ServerWriter<v1::PayloadPart>* writer) {
+  Activity::Scope busy(activity_);
+  return ToGrpc(queue_->ReadPayload(*request, [writer](std::string_view content) {
+    v1::PayloadPart part;
+    part.set_content(content.data(), content.size());
+    return writer->Write(part);
+  }));
 }
 
 }  // namespace msprobe::server

@@ -29,6 +29,8 @@ class JobsService final : public v1::Jobs::Service {
                       v1::FinishResponse* response) override;
   grpc::Status Return(grpc::ServerContext* call, const v1::ReturnRequest* request,
                       v1::ReturnResponse* response) override;
+  grpc::Status ReadPayload(grpc::ServerContext* call, const v1::ReadPayloadRequest* request,
+                           grpc::ServerWriter<v1::PayloadPart>* writer) override;
 
  private:
   JobQueue* const queue_;

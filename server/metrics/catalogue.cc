@@ -164,6 +164,18 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Results that came too late: the lease had expired, another worker had given one, or the job was cancelled."},
     {Metric::kJobLeasesExpired, "msprobe_job_leases_expired_total", MetricType::kCounter, "leases", "",
      "Leases whose worker was not heard of in time, or ran an item too long."},
+    {Metric::kAlarms, "msprobe_alarms_total", MetricType::kCounter, "alarms", "run,rule",
+     "Alarms that rules raised since this server began (`msprobe-client alarms` lists them)."},
+    {Metric::kRulesSkipped, "msprobe_rules_skipped_total", MetricType::kCounter, "parts", "what",
+     "What rules did not see because they were behind; what is scalars (batches) or steps."},
+    {Metric::kCheckVerdicts, "msprobe_check_verdicts_total", MetricType::kCounter, "calls", "run,verdict",
+     "Calls that were checked while their run goes on (task check), by the worst verdict of their outputs."},
+    {Metric::kCheckOldest, "msprobe_check_oldest_unchecked_seconds", MetricType::kGauge, "seconds", "run",
+     "How long the call waits that has waited longest for its verdict; 0: none does."},
+    {Metric::kCheckSeconds, "msprobe_check_seconds", MetricType::kHistogram, "seconds", "",
+     "From when a call's record was durable to its verdict."},
+    {Metric::kCheckLeftOut, "msprobe_check_left_out_total", MetricType::kCounter, "calls", "run",
+     "Calls that were captured and not given to workers, because too many of their run waited already."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 

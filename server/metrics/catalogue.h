@@ -83,6 +83,12 @@ enum class Metric : uint8_t {
   kJobItemSeconds,
   kJobResultsRefused,
   kJobLeasesExpired,
+  kAlarms,
+  kRulesSkipped,
+  kCheckVerdicts,
+  kCheckOldest,
+  kCheckSeconds,
+  kCheckLeftOut,
   kCount,
 };
 

@@ -134,9 +134,12 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
   options.output_directory = files_.dump_path;
   options.on_warning = [&](const std::string& warning) { LogWarning("{}: {}", directory, warning); };
   FilesBelow below(files, *sink);
-  const std::unique_ptr<StepsExport> format = format_(options, below);
-  if (absl::Status status = format->Add(**reader); !status.ok()) return status;
-  if (absl::Status status = format->Finish(); !status.ok()) return status;
+  auto format = format_(options, below);
+  if (!format.ok()) return format.status();
+  ExportedStep exported;
+  exported.records = reader->get();
+  if (absl::Status status = (*format)->Add(exported, {}); !status.ok()) return status;
+  if (absl::Status status = (*format)->Finish(); !status.ok()) return status;
   if (absl::Status status = sink->Commit(); !status.ok()) return status;
   return directory;
 }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/monitor/live_checks.h"
+#include "server/monitor/rule_watch.h"
 #include "server/monitor/step_exports.h"
 #include "server/monitor/step_watch.h"
 
@@ -15,8 +17,16 @@ StepMonitors::StepMonitors(const std::vector<Make>& all, const MonitorParts& par
   }
 }
 
+void StepMonitors::OnRecords(const storage::SessionRow& session, uint32_t step) {
+  for (const auto& monitor : monitors_) monitor->OnRecords(session, step);
+}
+
 void StepMonitors::OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) {
   for (const auto& monitor : monitors_) monitor->OnStepFinished(session, step, state);
+}
+
+void StepMonitors::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
+  for (const auto& monitor : monitors_) monitor->OnScalars(session, points);
 }
 
 void StepMonitors::OnExportRequested(const std::string& session, uint32_t step) {
@@ -58,6 +68,8 @@ void StepMonitors::Stop() {
   for (const auto& monitor : monitors_) monitor->Stop();
 }
 
-std::vector<StepMonitors::Make> StandardMonitors() { return {MakeStepWatch, MakeStepExports}; }
+std::vector<StepMonitors::Make> StandardMonitors() {
+  return {MakeStepWatch, MakeRuleWatch, MakeStepExports, MakeLiveChecks};
+}
 
 }  // namespace msprobe::server

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "msprobe/v1/monitor.pb.h"
 #include "server/ingest/session/events.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/watched_tensor.h"
@@ -19,12 +20,14 @@
 namespace msprobe::server {
 
 class DumpRoom;
+class JobQueue;
 class Sessions;
 
 // Looks at steps when they end. Ingest never waits for a monitor, so real work belongs on threads of the monitor's own.
 class StepMonitor : public SessionObserver {
  public:
   // Only OnStepFinished must be implemented.
+  void OnScalars(const std::string&, const std::vector<ScalarPoint>&) override {}
   void OnExportRequested(const std::string&, uint32_t) override {}
   void OnExportAwaited(const std::string&, uint32_t) override {}
   void OnRankKnown(const std::string&, const v1::Rank&, const v1::Rank&) override {}
@@ -56,6 +59,8 @@ struct MonitorParts {
   std::vector<WatchedTensor> watched;  // --watch
   StepFiles files = {};
   DumpRoom* room = nullptr;  // null only if files.dump_path is empty
+  v1::RuleSet rules = {};    // of runs that have none of their own
+  JobQueue* jobs = nullptr;
 };
 
 // All monitors of a server. A new monitor is one file that implements StepMonitor and one line in StandardMonitors().
@@ -67,7 +72,9 @@ class StepMonitors : public SessionObserver {
 
   StepMonitors(const std::vector<Make>& all, const MonitorParts& parts);
 
+  void OnRecords(const storage::SessionRow& session, uint32_t step) override;
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
+  void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) override;
   void OnExportRequested(const std::string& session, uint32_t step) override;
   void OnExportAwaited(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;

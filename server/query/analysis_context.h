@@ -24,6 +24,7 @@ struct AnalysisContext {
   int threads = 2;
   Peers* peers = nullptr;  // as in QueryContext
   MissingShards* missing = nullptr;
+  ExportFormats formats = ExportFormats::Standard();
 
   Shards shards() const { return {store, peers, missing}; }
 };
@@ -37,6 +38,8 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
                              const std::function<bool()>& cancelled, const Send<v1::FirstDivergenceResponse>& send);
 absl::Status Overflow(const AnalysisContext& context, const v1::OverflowRequest& request,
                       const std::function<bool()>& cancelled, const Send<v1::OverflowResponse>& send);
+absl::Status CompareReplicas(const AnalysisContext& context, const v1::ReplicasRequest& request,
+                             const std::function<bool()>& cancelled, const Send<v1::ReplicasResponse>& send);
 absl::Status Trend(const AnalysisContext& context, const v1::TrendRequest& request,
                    const std::function<bool()>& cancelled, const Send<v1::TrendResponse>& send);
 absl::Status Find(const AnalysisContext& context, const v1::FindRequest& request,

@@ -52,6 +52,11 @@ grpc::Status AnalysisService::Overflow(grpc::ServerContext* call, const v1::Over
   return Stream("overflow", server::Overflow, call, *request, writer);
 }
 
+grpc::Status AnalysisService::Replicas(grpc::ServerContext* call, const v1::ReplicasRequest* request,
+                                       grpc::ServerWriter<v1::ReplicasResponse>* writer) {
+  return Stream("replicas", server::CompareReplicas, call, *request, writer);
+}
+
 grpc::Status AnalysisService::Trend(grpc::ServerContext* call, const v1::TrendRequest* request,
                                     grpc::ServerWriter<v1::TrendResponse>* writer) {
   return Stream("trend", server::Trend, call, *request, writer);

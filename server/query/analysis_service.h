@@ -27,6 +27,8 @@ class AnalysisService final : public v1::Analysis::Service {
                                grpc::ServerWriter<v1::FirstDivergenceResponse>* writer) override;
   grpc::Status Overflow(grpc::ServerContext* call, const v1::OverflowRequest* request,
                         grpc::ServerWriter<v1::OverflowResponse>* writer) override;
+  grpc::Status Replicas(grpc::ServerContext* call, const v1::ReplicasRequest* request,
+                        grpc::ServerWriter<v1::ReplicasResponse>* writer) override;
   grpc::Status Trend(grpc::ServerContext* call, const v1::TrendRequest* request,
                      grpc::ServerWriter<v1::TrendResponse>* writer) override;
   grpc::Status Find(grpc::ServerContext* call, const v1::FindRequest* request,

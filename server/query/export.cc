@@ -6,26 +6,33 @@
 #include "server/exporter/export_formats.h"
 #include "server/exporter/file_sink.h"
 #include "server/format/cat.h"
+#include "server/query/analysis_context.h"
+#include "server/query/export_steps.h"
+#include "server/query/opened_source.h"
 #include "server/query/query_context.h"
-#include "server/shards/shown_steps.h"
 
 namespace msprobe::server {
 namespace {
 
+using Place = StepTables::Place;
+
+bool IsRank(const Place& place, const v1::Rank& rank) {
+  return place.second.first == rank.kind() && place.second.second == rank.number();
+}
+
 // Everything named must exist: a typing error must not look like an empty answer.
-absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<ShownStep>& steps) {
+absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<Place>& places) {
   for (uint32_t step : request.steps()) {
-    if (std::none_of(steps.begin(), steps.end(), [&](const ShownStep& s) { return s.key.step == step; })) {
-      return absl::NotFoundError(Cat(
-          "run \"", request.run(), "\" has no step ", step,
-          steps.empty() ? "; it has none" : Cat("; it has ", steps.front().key.step, " to ", steps.back().key.step)));
+    if (std::none_of(places.begin(), places.end(), [&](const Place& place) { return place.first == step; })) {
+      return absl::NotFoundError(
+          Cat("run \"", request.run(), "\" has no step ", step,
+              places.empty() ? "; it has none" : Cat("; it has ", places.front().first, " to ", places.back().first)));
     }
   }
   for (const v1::Rank& rank : request.ranks()) {
-    const uint32_t code = RankCode(rank);
-    if (std::any_of(steps.begin(), steps.end(), [&](const ShownStep& s) { return s.key.rank == code; })) continue;
+    if (std::any_of(places.begin(), places.end(), [&](const Place& place) { return IsRank(place, rank); })) continue;
     std::vector<std::string> names;
-    for (const ShownStep& step : steps) names.push_back(RankName(RankOfCode(step.key.rank)));
+    for (const Place& place : places) names.push_back(RankName(RankOfPlace(place)));
     std::sort(names.begin(), names.end());
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return absl::NotFoundError(
@@ -34,12 +41,31 @@ absl::Status CheckNamed(const v1::ExportRequest& request, const std::vector<Show
   return absl::OkStatus();
 }
 
+std::vector<Place> NamedPlaces(const v1::ExportRequest& request, std::vector<Place> places) {
+  std::erase_if(places, [&](const Place& place) {
+    const auto is_step = [&](uint32_t step) { return step == place.first; };
+    const auto is_rank = [&](const v1::Rank& rank) { return IsRank(place, rank); };
+    return (request.steps_size() > 0 && std::none_of(request.steps().begin(), request.steps().end(), is_step)) ||
+           (request.ranks_size() > 0 && std::none_of(request.ranks().begin(), request.ranks().end(), is_rank));
+  });
+  return places;
+}
+
 }  // namespace
 
 absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send) {
-  auto view = RunView::Open(context.shards(), request.run());
-  if (!view.ok()) return view.status();
-  if (absl::Status status = CheckNamed(request, view->steps()); !status.ok()) return status;
+  TableLayouts layouts;
+  AnalysisContext opening;
+  opening.store = context.store;
+  opening.layouts = &layouts;
+  opening.peers = context.peers;
+  opening.missing = context.missing;
+  v1::Source run;
+  run.set_run(request.run());
+  auto source = OpenedSource::Open(run, opening);
+  if (!source.ok()) return source.status();
+  if (absl::Status status = CheckNamed(request, source->places()); !status.ok()) return status;
+  const std::vector<PlacePair> pairs = PairsOf(NamedPlaces(request, source->places()));
 
   auto begin = context.formats.Find(request.format());
   if (!begin.ok()) return begin.status();
@@ -48,22 +74,20 @@ absl::Status Export(const QueryContext& context, const v1::ExportRequest& reques
   options.strict_json = request.strict_json();
   options.omit_tensors = request.omit_tensors();
   options.output_directory = request.output_directory();
+  options.spool_directory = context.spool_directory;
   ChunkSink sink("", [&](const v1::FileChunk& chunk) { return send(chunk); });
-  const std::unique_ptr<StepsExport> format = (*begin)(options, sink);
-  for (const ShownStep& step : view->steps()) {
-    const auto named = std::find(request.steps().begin(), request.steps().end(), step.key.step);
-    if (request.steps_size() > 0 && named == request.steps().end()) continue;
-    if (request.ranks_size() > 0 && std::none_of(request.ranks().begin(), request.ranks().end(),
-                                                 [&](const v1::Rank& r) { return RankCode(r) == step.key.rank; })) {
-      continue;
-    }
-    auto reader = view->Records(step);
-    if (!reader.ok()) return reader.status();
-    const absl::Status status = format->Add(**reader);
-    context.metrics->Add(Metric::kExports, 1, {status.ok() ? "ok" : "error"});
-    if (!status.ok()) return status;
-  }
-  return format->Finish();
+  auto format = (*begin)(options, sink);
+  if (!format.ok()) return format.status();
+  const bool streams = !(*format)->reading();
+  if (pairs.empty() && !streams) return absl::NotFoundError(Cat("run \"", request.run(), "\" has no steps"));
+  const auto tell = [&](size_t /*steps_done*/) {
+    context.metrics->Add(Metric::kExports, 1, {"ok"});
+    return absl::OkStatus();
+  };
+  absl::Status status = ExportSteps(
+      *source, nullptr, pairs, **format, [] { return false; }, tell);
+  if (!status.ok()) context.metrics->Add(Metric::kExports, 1, {"error"});
+  return status.ok() ? (*format)->Finish() : status;
 }
 
 }  // namespace msprobe::server

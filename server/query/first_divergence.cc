@@ -8,6 +8,7 @@
 #include "server/analysis/compare/in_order.h"
 #include "server/analysis/compare/tiled_agreement.h"
 #include "server/analysis/module_tree/module_name.h"
+#include "server/analysis/table/later_steps.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
@@ -98,10 +99,11 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
   const DivergenceOptions options{*std::move(compared), request.ignore_missing()};
   auto target = OpenedSource::Open(request.target(), context);
   if (!target.ok()) return target.status();
-  auto golden = OpenedSource::Open(request.golden(), context);
-  if (!golden.ok()) return golden.status();
+  auto opened = OpenedSource::Open(request.golden(), context);
+  if (!opened.ok()) return opened.status();
+  const LaterSteps golden(*opened, request.golden_step_offset());
   std::vector<UnpairedPlace> unpaired;
-  auto pairs = PairLayouts(*target, *golden, ScopeOf(request.scope()), options.comparison.across_layouts, unpaired);
+  auto pairs = PairLayouts(*target, golden, ScopeOf(request.scope()), options.comparison.across_layouts, unpaired);
   if (!pairs.ok()) return pairs.status();
   v1::FirstDivergenceResponse response;
   for (const UnpairedPlace& lonely : unpaired) {
@@ -109,7 +111,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     if (!send(response)) return PeerGone();
   }
   const StoredTiles tiles(context.store, context.layouts);
-  auto agreement = TiledAgreement::Make(tiles, StoredPairs(*target, *golden, *pairs), options.comparison);
+  auto agreement = TiledAgreement::Make(tiles, StoredPairs(*target, golden, *pairs), options.comparison);
   if (!agreement.ok()) return agreement.status();
   // Several pairs: one thread a pair; otherwise one a side.
   const int threads = pairs->size() > 1 ? context.threads : 1;
@@ -118,7 +120,7 @@ absl::Status FirstDivergence(const AnalysisContext& context, const v1::FirstDive
     if (cancelled()) return PeerGone();
     if (*agreement != nullptr && (*agreement)->Agree(index)) return std::nullopt;
     const LayoutPair& pair = (*pairs)[index];
-    auto steps = ReadLayouts(*target, *golden, pair, kWhole, options.comparison, threads == 1);
+    auto steps = ReadLayouts(*target, golden, pair, kWhole, options.comparison, threads == 1);
     if (!steps.ok()) return steps.status();
     auto found = FindFirstDivergence(*steps->target, *steps->golden, options);
     if (!found.ok()) return found.status();

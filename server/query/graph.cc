@@ -1,5 +1,3 @@
-#include <filesystem>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -7,29 +5,36 @@
 #include <utility>
 #include <vector>
 
-#include "server/exporter/file_sink.h"
-#include "server/exporter/merged_dump.h"
-#include "server/exporter/model_explorer_export.h"
-#include "server/exporter/step_exporter.h"
-#include "server/exporter/vis_export.h"
+#include "server/exporter/export_formats.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
+#include "server/query/export_steps.h"
 #include "server/query/opened_source.h"
 #include "server/query/rank_numbers.h"
-#include "server/query/spool_directory.h"
 
 namespace msprobe::server {
 namespace {
 
-constexpr DumpReading kReading{.stacks = true, .construct = true, .calls = true};
+std::string_view FormatName(v1::GraphFormat format) {
+  switch (format) {
+    case v1::GRAPH_FORMAT_MODEL_EXPLORER:
+      return "model-explorer";
+    case v1::GRAPH_FORMAT_DUMP:
+      return "dump";
+    default:
+      return "vis";
+  }
+}
 
 // Files as the parts of an answer.
 class ResponseSink : public FileSink {
  public:
-  explicit ResponseSink(const Send<v1::GraphResponse>& send) : send_(send) {}
+  // named: each file begins with its name.
+  ResponseSink(const Send<v1::GraphResponse>& send, bool named) : send_(send), named_(named) {}
 
   absl::Status Begin(std::string_view path) override {
+    if (!named_) return absl::OkStatus();
     response_.set_file(std::string(path));
     return Tell();
   }
@@ -49,6 +54,7 @@ class ResponseSink : public FileSink {
   absl::Status Tell() const { return send_(response_) ? absl::OkStatus() : PeerGone(); }
 
   const Send<v1::GraphResponse>& send_;
+  const bool named_;
   v1::GraphResponse response_;
   std::string buffer_;
 };
@@ -64,13 +70,18 @@ class GraphFile {
       return absl::InvalidArgumentError("a graph has all nodes of its steps: leave out the name");
     }
     if (absl::Status status = Open(); !status.ok()) return status;
-    if (request_.format() == v1::GRAPH_FORMAT_DUMP) return WriteDump();
-    auto scratch = SpoolDirectory::Make(context_.spool_directory, "graph");
-    if (!scratch.ok()) return scratch.status();
-    if (request_.format() == v1::GRAPH_FORMAT_MODEL_EXPLORER) return WriteFiles(scratch->path());
-    const std::string path = Cat(scratch->path(), "/graph.vis.db");
-    if (absl::Status status = Write(path); !status.ok()) return status;
-    return SendFile(path);
+    if (request_.format() == v1::GRAPH_FORMAT_DUMP && (!merges() || golden_)) {
+      return absl::InvalidArgumentError("a dump is made of the merged ranks of one side");
+    }
+    auto begin = context_.formats.Find(FormatName(request_.format()));
+    if (!begin.ok()) return begin.status();
+    auto options = Options();
+    if (!options.ok()) return options.status();
+    ResponseSink files(send_, request_.format() != v1::GRAPH_FORMAT_VIS);
+    auto format = (*begin)(*options, files);
+    if (!format.ok()) return format.status();
+    absl::Status status = merges() ? AddMerged(**format) : AddEach(**format);
+    return status.ok() ? (*format)->Finish() : status;
   }
 
  private:
@@ -82,7 +93,7 @@ class GraphFile {
     if (!request_.has_golden()) {
       auto places = PlacesIn(*target_, scope);
       if (!places.ok()) return places.status();
-      for (const StepTables::Place& place : *places) pairs_.push_back({place, place});
+      pairs_ = PairsOf(*places);
       return absl::OkStatus();
     }
     auto golden = OpenedSource::Open(request_.golden(), context_);
@@ -103,90 +114,33 @@ class GraphFile {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<VisOptions> Options() const {
+  absl::StatusOr<ExportOptions> Options() const {
     auto compare = CompareOptionsOf(OptionsIn(request_), "");
     if (!compare.ok()) return compare.status();
-    VisOptions options;
-    options.overflow = request_.overflow();
-    options.fuzzy = compare->fuzzy;
+    ExportOptions options;
+    options.spool_directory = context_.spool_directory;
+    options.on_warning = [this](const std::string& warning) { Warn(warning); };
+    VisOptions& graph = options.graph;
+    graph.overflow = request_.overflow();
+    graph.fuzzy = compare->fuzzy || merges();
     if (!compare->mapping.layers.empty()) {
       if (!golden_) {
         return absl::InvalidArgumentError("a layer mapping is for two sides: name the golden one, or leave it out");
       }
-      options.layers_file = request_.mapping().file();
-      options.layers = std::move(compare->mapping.layers);
-      std::erase_if(*options.layers, [](const auto& layer) { return layer.second.empty(); });
+      graph.layers_file = request_.mapping().file();
+      graph.layers = std::move(compare->mapping.layers);
+      std::erase_if(*graph.layers, [](const auto& layer) { return layer.second.empty(); });
     } else if (!compare->mapping.empty()) {
       return absl::InvalidArgumentError("a graph takes no mapping but one of layers");
     }
-    options.content.threads = context_.threads;
-    options.content.cancelled = cancelled_;
-    options.fuzzy = options.fuzzy || merges();
+    graph.content.threads = context_.threads;
+    graph.content.cancelled = cancelled_;
     return options;
   }
 
-  absl::Status Write(const std::string& path) {
-    auto options = Options();
-    if (!options.ok()) return options.status();
-    auto file = VisExport::Begin(path, *std::move(options));
-    if (!file.ok()) return file.status();
-    if (absl::Status status = merges() ? AddMerged(**file) : AddEach(**file); !status.ok()) return status;
-    return (*file)->Finish();
-  }
-
-  absl::Status WriteFiles(const std::string& directory) {
-    if (merges()) return absl::InvalidArgumentError("merged ranks are not part of Model Explorer's files");
-    auto options = Options();
-    if (!options.ok()) return options.status();
-    auto files = ModelExplorerExport::Begin(directory, *std::move(options));
-    if (!files.ok()) return files.status();
-    absl::Status status = AddEach(**files);
-    if (status.ok()) status = (*files)->Finish();
-    if (!status.ok()) return status;
-    for (const std::string& name : (*files)->files()) {
-      v1::GraphResponse response;
-      response.set_file(name);
-      if (!send_(response)) return PeerGone();
-      if (status = SendFile(Cat(directory, "/", name)); !status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteDump() const {
-    if (!merges() || golden_) return absl::InvalidArgumentError("a dump is made of the merged ranks of one side");
-    ResponseSink files(send_);
-    return ForEachMerged([&](uint32_t step, MergedSide& target, MergedSide& /*golden*/) {
-      v1::Rank rank;
-      rank.set_kind(v1::Rank::RANK);
-      for (const std::unique_ptr<MergedStep>& merged : target.merged) {
-        rank.set_number(merged->rank());
-        absl::Status status = WriteMergedDump(*merged, StepDirectory(step, rank), files);
-        if (!status.ok()) return status;
-      }
-      return absl::OkStatus();
-    });
-  }
-
-  template <typename File>
-  absl::Status AddEach(File& file) {
-    std::vector<StepTables::Place> shown;
-    for (const PlacePair& pair : pairs_) shown.push_back(pair.target);
-    const RankNumbers ranks(shown);
-    // One is read while the one before it is written.
-    const auto read = [this](size_t i) {
-      return std::async(std::launch::async, [this, i] { return Read(pairs_[i]); });
-    };
-    std::future<absl::StatusOr<StepPair>> next = read(0);
-    for (size_t i = 0; i < pairs_.size(); ++i) {
-      if (cancelled_()) return PeerGone();
-      absl::StatusOr<StepPair> steps = next.get();
-      if (!steps.ok()) return steps.status();
-      if (i + 1 < pairs_.size()) next = read(i + 1);
-      absl::Status status = Add(pairs_[i], *steps, ranks.Of(pairs_[i].target), file);
-      if (status.ok()) status = Tell(i + 1, pairs_.size());
-      if (!status.ok()) return status;
-    }
-    return absl::OkStatus();
+  absl::Status AddEach(StepsExport& format) const {
+    return ExportSteps(*target_, golden_ ? &*golden_ : nullptr, pairs_, format, cancelled_,
+                       [this](size_t done) { return Tell(done, pairs_.size()); });
   }
 
   absl::Status Tell(size_t done, size_t total) const {
@@ -194,6 +148,13 @@ class GraphFile {
     response.mutable_progress()->set_steps_done(done);
     response.mutable_progress()->set_steps_total(total);
     return send_(response) ? absl::OkStatus() : PeerGone();
+  }
+
+  // Who is gone is found out by the next answer.
+  void Warn(const std::string& warning) const {
+    v1::GraphResponse response;
+    response.set_warning(warning);
+    send_(response);
   }
 
   // --- Ranks that are merged.
@@ -207,7 +168,14 @@ class GraphFile {
     std::vector<std::unique_ptr<TableSource>> ranks;
     std::vector<std::unique_ptr<StepGraph>> graphs;
     std::vector<std::unique_ptr<MergedStep>> merged;
-    std::map<uint32_t, std::string> tensors;  // by rank
+    std::map<uint32_t, ExportedStep> of_rank;
+
+    // One of `merged`, as an export takes it.
+    ExportedStep Exported(MergedStep& step) const {
+      ExportedStep exported = of_rank.at(step.rank());
+      exported.table = exported.merged = &step;
+      return exported;
+    }
   };
 
   absl::StatusOr<Steps> StepsOf(const OpenedSource& source) const {
@@ -238,10 +206,13 @@ class GraphFile {
     std::vector<RankGraph> ranks;
     const RankNumbers numbers(places);
     for (const StepTables::Place& place : places) {
-      auto step = source.Read(place, kReading);
+      auto step = source.Read(place, kGraphReading);
       if (!step.ok()) return step.status();
-      auto checked = SideOf(source, place, **step);
-      if (!checked.ok()) return checked.status();
+      const uint32_t rank = numbers.Of(place);
+      ExportedStep& exported = side.of_rank[rank] = ExportedPlace(source, place, rank);
+      exported.table = step->get();
+      absl::Status status = CheckCalls(exported, [this](const std::string& warning) { Warn(warning); });
+      if (!status.ok()) return status;
       if (golden_ && (*step)->table().mode == StepTable::Mode::kTensor) {
         return named(
             absl::InvalidArgumentError("merged ranks are compared by statistics, and these have contents of tensors; "
@@ -250,8 +221,7 @@ class GraphFile {
       auto graph = StepGraph::Make((*step)->table());
       if (!graph.ok()) return named(graph.status());
       side.graphs.push_back(std::make_unique<StepGraph>(*std::move(graph)));
-      ranks.push_back({numbers.Of(place), &(*step)->table(), side.graphs.back().get()});
-      side.tensors[numbers.Of(place)] = std::move(checked->tensor_directory);
+      ranks.push_back({rank, &(*step)->table(), side.graphs.back().get()});
       side.ranks.push_back(*std::move(step));
     }
     auto merged = MergeRanks(ranks, layout);
@@ -260,22 +230,17 @@ class GraphFile {
     return side;
   }
 
-  absl::Status AddMerged(VisExport& file) const {
-    return ForEachMerged([&](uint32_t step, MergedSide& target, MergedSide& golden) {
+  absl::Status AddMerged(StepsExport& format) const {
+    return ForEachMerged([&](MergedSide& target, MergedSide& golden) {
       if (golden_ && golden.merged.size() != target.merged.size()) {
         return absl::InvalidArgumentError(Cat("the target's ranks are merged into ", target.merged.size(),
                                               " graphs and the golden side's into ", golden.merged.size(),
                                               ": both need the same number of ranks of data parallelism"));
       }
       for (size_t i = 0; i < target.merged.size(); ++i) {
-        MergedStep& ours = *target.merged[i];
-        VisSide beside;
-        if (golden_) {
-          MergedStep& theirs = *golden.merged[i];
-          beside = {&theirs, golden.tensors.at(theirs.rank())};
-        }
-        absl::Status status = file.Add(step, ours.rank(), {&ours, target.tensors.at(ours.rank())}, beside);
-        if (!status.ok()) return status;
+        const ExportedStep ours = target.Exported(*target.merged[i]);
+        const ExportedStep theirs = golden_ ? golden.Exported(*golden.merged[i]) : ExportedStep();
+        if (absl::Status status = format.Add(ours, theirs); !status.ok()) return status;
       }
       return absl::OkStatus();
     });
@@ -312,63 +277,11 @@ class GraphFile {
         if (!merged.ok()) return merged.status();
         golden = *std::move(merged);
       }
-      status = visit(step, *target, golden);
+      status = visit(*target, golden);
       if (status.ok()) status = Tell(++done, steps->size());
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<StepPair> Read(const PlacePair& pair) const {
-    if (golden_) return ReadPair(*target_, *golden_, pair, kReading, kReading);
-    auto target = target_->Read(pair.target, kReading);
-    if (!target.ok()) return target.status();
-    return StepPair{*std::move(target), nullptr};
-  }
-
-  template <typename File>
-  absl::Status Add(const PlacePair& pair, const StepPair& steps, uint32_t rank, File& file) const {
-    auto target = SideOf(*target_, pair.target, *steps.target);
-    if (!target.ok()) return target.status();
-    VisSide golden;
-    if (golden_) {
-      auto side = SideOf(*golden_, pair.golden, *steps.golden);
-      if (!side.ok()) return side.status();
-      golden = *std::move(side);
-    }
-    return file.Add(pair.target.first, rank, *target, golden);
-  }
-
-  absl::StatusOr<VisSide> SideOf(const OpenedSource& source, const StepTables::Place& place,
-                                 const TableSource& step) const {
-    const DumpFiles* const files = source.Files(place);
-    const auto beside = [&](const char* name) {
-      return (std::filesystem::path(files->dump).parent_path() / name).string();
-    };
-    if (step.table().calls.empty()) {
-      const std::string where =
-          files == nullptr ? Cat("run \"", source.name(), "\", step ", place.first) : beside("construct.json");
-      return absl::InvalidArgumentError(
-          Cat(where,
-              files == nullptr           ? " has no modules"
-              : files->construct.empty() ? " is missing"
-                                         : " names no module",
-              ": a graph needs to know which module called what; capture with level L0 or mix"));
-    }
-    if (files != nullptr && files->stacks.empty()) {
-      v1::GraphResponse response;
-      response.set_warning(Cat(beside("stack.json"), " is missing: the graph shows no stacks"));
-      if (!send_(response)) return PeerGone();
-    }
-    return VisSide{&step, files == nullptr ? std::string() : files->tensors};
-  }
-
-  absl::Status SendFile(const std::string& path) {
-    v1::GraphResponse response;
-    return ForEachPart(path, [&](std::string_view part) {
-      response.set_content(part.data(), part.size());
-      return send_(response) ? absl::OkStatus() : PeerGone();
-    });
   }
 
   const AnalysisContext& context_;

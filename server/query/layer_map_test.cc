@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "server/format/cat.h"
+#include "server/format/storage/scripted_block.h"
 #include "server/query/analysis_context.h"
 #include "server/store/disk/scratch_directory.h"
 #include "server/store/stored_pass.h"
@@ -127,6 +129,44 @@ TEST_F(LayerMapTest, ACellIsTheFarthestValueOfItsStepsAndNanGoesFirst) {
     LayerMap finite = map;
     finite.cells[2 * map.columns.size() + kBroken / 4] = finite.cells[0];
     ExpectFarthest(finite, Values("run"));
+  }
+}
+
+TEST_F(LayerMapTest, MasksOfInfinityHaveNoValueAlsoInTiles) {
+  v1::Structure mask = TensorStructure("Tensor.masked_fill", v1::RECORD_API, {"input_args", "output"});
+  mask.mutable_fields()->mutable_dict()->mutable_entries(0)->mutable_value()->mutable_list()->add_items()->set_slot(
+      v1::Node::FLOAT);
+  const v1::Structure log = TensorStructure("Torch.log", v1::RECORD_API, {"input_args", "output"});
+  const v1::Structure* const structures[] = {&mask, &log};
+  std::vector<v1::Definition> definitions;
+  for (const v1::Structure* const structure : structures) {
+    definitions.emplace_back().set_structure(structure->SerializeAsString());
+    definitions.back().set_id(IdOf(*structure));
+  }
+  ASSERT_TRUE(PutRun(*store_, "masks", definitions, "L1").ok());
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (uint32_t step = 0; step < kSteps; ++step) {
+    BlockScript script(step, 0);
+    uint64_t ordinal = 0;
+    for (const v1::Structure* const structure : structures) {
+      script.Fragment(*structure, 0, ordinal, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT,
+                      {1, structure == &mask ? 2.f : 3.f});
+      script.Parent(Cat("Module.net.layers.", ordinal++, ".Block.forward.0"));
+      script.block().set_narrow(script.block().narrow_size() - 4, -kInfinity);  // the result's minimum
+    }
+    script.block().add_floats(-kInfinity);
+    ASSERT_TRUE(PutBlocks(*store_, {script.block()}, {2, 0, step, 0}).ok());
+  }
+  request_.run = "masks";
+  request_.statistic = Statistic::kMin;
+  for (const bool tiled : {false, true}) {
+    if (tiled) Tile();
+    const LayerMap map = Map();
+    ASSERT_THAT(map.layers, ElementsAre("net.layers.0", "net.layers.1"));
+    for (size_t i = 0; i < kSteps; ++i) {
+      EXPECT_FALSE(map.cells[i].known) << "the argument asked for it";
+      EXPECT_EQ(map.cells[kSteps + i].value, -kInfinity) << "a logarithm of 0";
+    }
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "server/format/cat.h"
 #include "server/importer/file_source.h"
-#include "server/query/stored_calls.h"
 #include "server/stored/stored_table.h"
 
 namespace msprobe::server {
@@ -139,12 +138,7 @@ absl::StatusOr<std::unique_ptr<TableSource>> OpenedSource::Read(const Place& pla
   if (const auto found = steps_.find(place); found != steps_.end()) {
     auto blocks = view_->Blocks(*found->second);
     if (!blocks.ok()) return blocks.status();
-    auto table = ReadStoredTable(*std::move(blocks), reading, *layouts_);
-    if (!table.ok() || !reading.calls) return table;
-    auto records = view_->Records(*found->second);
-    if (!records.ok()) return records.status();
-    if (absl::Status status = AddStoredCalls(**records, (*table)->mutable_table()); !status.ok()) return status;
-    return table;
+    return ReadStoredTable(*std::move(blocks), reading, *layouts_);
   }
   return ReadDumpTable(files_.at(place), reading);
 }
@@ -152,9 +146,13 @@ absl::StatusOr<std::unique_ptr<TableSource>> OpenedSource::Read(const Place& pla
 absl::StatusOr<EntryText> OpenedSource::ReadEntry(const Place& place, std::string_view name) const {
   const auto found = steps_.find(place);
   if (found == steps_.end()) return ReadEntryText(files_.at(place), name);
-  auto records = view_->Records(*found->second);
+  auto records = Records(place);
   if (!records.ok()) return records.status();
   return ReadEntryText(**records, name);
+}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> OpenedSource::Records(const Place& place) const {
+  return view_->Records(*steps_.at(place));
 }
 
 const DumpFiles* OpenedSource::Files(const Place& place) const {

@@ -34,6 +34,8 @@ class OpenedSource final : public StepTables {
   std::optional<TileSource::Step> FindStored(const Place& place) const override;
   const TileSource* tiles() const override { return view_ == nullptr ? nullptr : &tiles_; }
 
+  // Of a run; `place` is one of places(). Errors as RunView::Records.
+  absl::StatusOr<std::unique_ptr<RecordSource>> Records(const Place& place) const;
   // `place` is one of places(). Errors as ReadEntryText and RunView::Records.
   absl::StatusOr<EntryText> ReadEntry(const Place& place, std::string_view name) const;
 

@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "msprobe/v1/monitor.pb.h"
 #include "server/exporter/export_formats.h"
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/activity.h"
@@ -44,6 +45,11 @@ absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest
 absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send);
 absl::Status Import(const QueryContext& context, const Caller& caller, const Receive<v1::ImportChunk>& receive,
                     v1::ImportResponse& response);
+absl::Status ReadSeries(const QueryContext& context, const v1::ReadSeriesRequest& request,
+                        const Send<v1::Series>& send);
+// follow: until no session of the run is open.
+absl::Status ListAlarms(const QueryContext& context, const v1::ListAlarmsRequest& request,
+                        const std::function<bool()>& cancelled, const Send<v1::Alarm>& send);
 absl::Status DeleteRun(const QueryContext& context, const v1::DeleteRunRequest& request,
                        v1::DeleteRunResponse& response);
 

@@ -284,8 +284,8 @@ TEST_F(QueryTest, ExportFormatIsRegisteredByName) {
   class Names : public StepsExport {
    public:
     explicit Names(FileSink& sink) : sink_(sink) {}
-    absl::Status Add(RecordSource& step) override {
-      text_ += "step" + std::to_string(step.step()) + " " + RankName(step.rank()) + "\n";
+    absl::Status Add(const ExportedStep& step, const ExportedStep&) override {
+      text_ += "step" + std::to_string(step.step) + " " + RankName(step.records->rank()) + "\n";
       return absl::OkStatus();
     }
     absl::Status Finish() override {
@@ -312,7 +312,8 @@ TEST_F(QueryTest, ExportFormatIsRegisteredByName) {
   request.set_format("pictures");
   const absl::Status refused = ExportTo(files, request);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("no export format \"pictures\"; there are dump, names"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("no export format \"pictures\"; there are dump, model-explorer, names, trend, vis"));
 }
 
 TEST_F(QueryTest, ImportTakesBackWhatExportGave) {

@@ -1,6 +1,7 @@
 #include "server/query/shard_service.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -8,7 +9,9 @@
 #include "server/format/cat.h"
 #include "server/ingest/stream/ingest_service.h"
 #include "server/shards/run_parts.h"
+#include "server/shards/series_parts.h"
 #include "server/shards/shown_steps.h"
+#include "server/store/alarms.h"
 #include "server/store/block_source.h"
 
 namespace msprobe::server {
@@ -179,6 +182,35 @@ grpc::Status ShardService::ReadPayload(grpc::ServerContext*, const shards::ReadP
     const uint64_t offset = std::exchange(at, at + chunk.size());
     return send(offset, chunk);
   }));
+}
+
+grpc::Status ShardService::ReadSeries(grpc::ServerContext*, const shards::ReadSeriesRequest* request,
+                                      grpc::ServerWriter<shards::SeriesPart>* writer) {
+  Activity::Scope busy(context_.activity);
+  return ToGrpc(SeriesPartsHere(*context_.store, *request,
+                                [writer](const shards::SeriesPart& part) { return writer->Write(part); }));
+}
+
+grpc::Status ShardService::ListAlarms(grpc::ServerContext*, const shards::ListAlarmsRequest* request,
+                                      grpc::ServerWriter<v1::Alarm>* writer) {
+  Activity::Scope busy(context_.activity);
+  auto run = context_.store->catalogue().FindRun(request->run());
+  if (!run.ok()) return ToGrpc(run.status());
+  auto alarms = Alarms(&context_.store->database()).Of(run->number());
+  if (!alarms.ok()) return ToGrpc(alarms.status());
+  for (const v1::Alarm& alarm : *alarms) {
+    if (!writer->Write(alarm)) return ToGrpc(PeerGone());
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status ShardService::SetRules(grpc::ServerContext*, const shards::SetRulesRequest* request,
+                                    shards::SetRulesResponse*) {
+  Activity::Scope busy(context_.activity);
+  auto run = context_.store->catalogue().FindRun(request->run());
+  if (!run.ok()) return ToGrpc(run.status());
+  const auto rules = request->has_rules() ? std::optional(request->rules()) : std::nullopt;
+  return ToGrpc(Alarms(&context_.store->database()).SetRules(run->number(), rules));
 }
 
 grpc::Status ShardService::PinRun(grpc::ServerContext*, const shards::PinRunRequest* request, shards::PinRunResponse*) {

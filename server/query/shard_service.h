@@ -32,6 +32,12 @@ class ShardService final : public shards::Shards::Service {
                         grpc::ServerWriter<shards::StepPart>* writer) override;
   grpc::Status ReadPayload(grpc::ServerContext*, const shards::ReadPayloadRequest* request,
                            grpc::ServerWriter<shards::PayloadPart>* writer) override;
+  grpc::Status ReadSeries(grpc::ServerContext*, const shards::ReadSeriesRequest* request,
+                          grpc::ServerWriter<shards::SeriesPart>* writer) override;
+  grpc::Status ListAlarms(grpc::ServerContext*, const shards::ListAlarmsRequest* request,
+                          grpc::ServerWriter<v1::Alarm>* writer) override;
+  grpc::Status SetRules(grpc::ServerContext*, const shards::SetRulesRequest* request,
+                        shards::SetRulesResponse*) override;
   grpc::Status PinRun(grpc::ServerContext*, const shards::PinRunRequest* request, shards::PinRunResponse*) override;
   grpc::Status DeleteRun(grpc::ServerContext*, const shards::DeleteRunRequest* request,
                          shards::DeleteRunResponse* response) override;

@@ -13,6 +13,7 @@
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
 #include "server/query/opened_source.h"
+#include "server/shards/series_view.h"
 
 namespace msprobe::server {
 namespace {
@@ -51,11 +52,15 @@ class Trends : public TrendSink {
       if (!opened.ok()) return opened.status();
       golden = *std::move(opened);
     }
+    if (absl::Status status = AddScalars(); !status.ok()) return status;
     auto stops = StopsOf(*target, golden);
+    // A run that only logs has no step of records.
+    if (absl::IsNotFound(stops.status()) && !scalars_.empty()) return SendScalars();
     if (!stops.ok()) return stops.status();
     const TrendQuestion question{request_.scope().name_glob(), statistics_, context_.threads, cancelled_};
     absl::Status status = WalkTrend(question, *target, golden ? &*golden : nullptr, *std::move(stops), *this);
-    return status.ok() ? SendSeries() : status;
+    if (status.ok()) status = SendSeries();
+    return status.ok() ? SendScalars() : status;
   }
 
   bool Begin(const TrendTensor& tensor, size_t statistic) override {
@@ -131,6 +136,62 @@ class Trends : public TrendSink {
     return &series;
   }
 
+  // Scalars that the pattern takes; of the golden side those of the same name and rank.
+  absl::Status AddScalars() {
+    if (request_.source().kind_case() != v1::Source::kRun) return absl::OkStatus();
+    const PlaceScope scope = ScopeOf(request_.scope());
+    auto series = ScalarsOf(request_.source().run());
+    if (!series.ok()) return series.status();
+    SeriesByName golden;
+    if (request_.golden().kind_case() == v1::Source::kRun) {
+      auto beside = ScalarsOf(request_.golden().run());
+      if (!beside.ok()) return beside.status();
+      golden = *std::move(beside);
+    }
+    for (auto& [name, points] : *series) {
+      const v1::Rank rank = RankOfCode(name.second);
+      v1::TrendSeries message;
+      message.set_name(name.first);
+      *message.mutable_rank() = rank;
+      std::map<uint32_t, double> others;
+      for (const SeriesPoint& point : golden[name]) others[point.step] = point.value;
+      for (const SeriesPoint& point : points) {
+        if (!scope.Takes({point.step, {rank.kind(), rank.number()}})) continue;
+        message.add_step(point.step);
+        message.add_token(0);
+        message.add_value(point.value);
+        if (!request_.has_golden()) continue;
+        const auto other = others.find(point.step);
+        message.add_golden(other == others.end() ? kNone : other->second);
+      }
+      if (message.step_size() > 0) scalars_.push_back(std::move(message));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<SeriesByName> ScalarsOf(const std::string& run) {
+    return ReadSeriesOf(context_.shards(), {.run = run, .name_glob = request_.scope().name_glob()});
+  }
+
+  absl::Status SendScalars() {
+    for (v1::TrendSeries& whole : scalars_) {
+      for (int at = 0; at < whole.step_size(); at += kPointsAMessage) {
+        v1::TrendResponse response;
+        v1::TrendSeries& message = *response.mutable_series();
+        message.set_name(whole.name());
+        *message.mutable_rank() = whole.rank();
+        for (int i = at; i < std::min(whole.step_size(), at + kPointsAMessage); ++i) {
+          message.add_step(whole.step(i));
+          message.add_token(0);
+          message.add_value(whole.value(i));
+          if (i < whole.golden_size()) message.add_golden(whole.golden(i));
+        }
+        if (!send_(response)) return PeerGone();
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status SendSeries() {
     std::stable_sort(series_.begin(), series_.end(),
                      [](const Series& a, const Series& b) { return a.first < b.first; });
@@ -165,6 +226,7 @@ class Trends : public TrendSink {
   std::map<std::tuple<std::string, std::pair<int, uint32_t>, size_t>, size_t> index_;
   std::vector<Series> series_;
   Series* series_at_ = nullptr;  // of the points that come
+  std::vector<v1::TrendSeries> scalars_;
   bool truncated_ = false;
 };
 

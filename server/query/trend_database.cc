@@ -1,21 +1,36 @@
-#include <filesystem>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "server/exporter/export_formats.h"
 #include "server/exporter/monitor_trend.h"
-#include "server/exporter/trend_export.h"
+#include "server/exporter/spool_directory.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
+#include "server/query/export_steps.h"
 #include "server/query/opened_source.h"
-#include "server/query/rank_numbers.h"
-#include "server/query/spool_directory.h"
 
 namespace msprobe::server {
 namespace {
+
+// The parts of the one file of an answer.
+class ResponseSink : public FileSink {
+ public:
+  explicit ResponseSink(const Send<v1::TrendDatabaseResponse>& send) : send_(send) {}
+
+  absl::Status Begin(std::string_view) override { return absl::OkStatus(); }
+  absl::Status Write(std::string_view content) override {
+    v1::TrendDatabaseResponse response;
+    response.set_content(content.data(), content.size());
+    return send_(response) ? absl::OkStatus() : PeerGone();
+  }
+  absl::Status End() override { return absl::OkStatus(); }
+
+ private:
+  const Send<v1::TrendDatabaseResponse>& send_;
+};
 
 class TrendFile {
  public:
@@ -27,25 +42,24 @@ class TrendFile {
     if (!request_.scope().name_glob().empty()) {
       return absl::InvalidArgumentError("a trend database has all tensors of its steps: leave out the name");
     }
-    options_.micro_steps = request_.micro_steps();
+    options_.trend.micro_steps = request_.micro_steps();
     for (const v1::NameMapping::Name& each : request_.renames()) {
       if (each.target().empty()) return absl::InvalidArgumentError("a name to be replaced is empty");
-      options_.renames.emplace_back(each.target(), each.golden());
+      options_.trend.renames.emplace_back(each.target(), each.golden());
     }
-    auto spool = SpoolDirectory::Make(context_.spool_directory, "trend");
-    if (!spool.ok()) return spool.status();
-    const std::string path = Cat(spool->path(), "/a.trend.db");
+    options_.spool_directory = context_.spool_directory;
+    options_.on_warning = [this](const std::string& warning) {
+      v1::TrendDatabaseResponse response;
+      response.set_warning(warning);
+      gone_ = gone_ || !send_(response);
+    };
     const bool monitored = request_.kind() == v1::TrendDatabaseRequest::KIND_MONITOR;
-    if (absl::Status status = monitored ? WriteMonitored(path) : WriteRecords(path); !status.ok()) return status;
-    v1::TrendDatabaseResponse response;
-    return ForEachPart(path, [&](std::string_view part) {
-      response.set_content(part.data(), part.size());
-      return send_(response) ? absl::OkStatus() : PeerGone();
-    });
+    absl::Status status = monitored ? WriteMonitored() : WriteRecords();
+    return gone_ ? PeerGone() : status;
   }
 
  private:
-  absl::Status WriteMonitored(const std::string& path) {
+  absl::Status WriteMonitored() {
     const std::string& directory = request_.source().path();
     if (directory.empty()) return absl::InvalidArgumentError("files of a training monitor need a path, not a run");
     if (!context_.paths_allowed) {
@@ -55,51 +69,28 @@ class TrendFile {
     const std::vector<std::string> known(std::begin(TrendDatabase::kStatistics), std::end(TrendDatabase::kStatistics));
     auto files = MonitorFiles::Find(directory, known);
     if (!files.ok()) return files.status();
-    bool gone = false;
+    auto spool = SpoolDirectory::Make(context_.spool_directory, "trend");
+    if (!spool.ok()) return spool.status();
+    const std::string path = Cat(spool->path(), "/monitored.trend.db");
     const auto wanted = [&](uint32_t step, uint32_t rank) { return scope_.Takes({step, {v1::Rank::RANK, rank}}); };
-    absl::Status status = WriteMonitorTrend(*files, path, options_, wanted, [&](const std::string& warning) {
-      v1::TrendDatabaseResponse response;
-      response.set_warning(warning);
-      gone = gone || !send_(response);
-    });
-    return gone ? PeerGone() : status;
+    absl::Status status = WriteMonitorTrend(*files, path, options_.trend, wanted, options_.on_warning);
+    return status.ok() ? CopyFile(path, "", sink_) : status;
   }
 
-  absl::Status WriteRecords(const std::string& path) {
+  absl::Status WriteRecords() {
     auto source = OpenedSource::Open(request_.source(), context_);
     if (!source.ok()) return source.status();
     auto places = PlacesIn(*source, scope_);
     if (!places.ok()) return places.status();
-    const RankNumbers ranks(*places);
-    const bool calls = options_.micro_steps;
-    const DumpReading reading{.stacks = true, .construct = calls, .calls = calls};
-    const auto read = [&](size_t i) { return source->Read((*places)[i], reading); };
-    TrendExport file(path, options_);
-    // The next step is read while this one is written.
-    auto next = std::async(std::launch::async, read, 0);
-    for (size_t i = 0; i < places->size(); ++i) {
-      if (cancelled_()) return PeerGone();
-      auto step = next.get();
-      if (i + 1 < places->size()) next = std::async(std::launch::async, read, i + 1);
-      if (!step.ok()) return step.status();
-      const StepTables::Place& place = (*places)[i];
-      absl::Status status = CheckCalls(*source, place, (*step)->table());
-      if (status.ok()) status = file.Add(place.first, ranks.Of(place), (*step)->table());
-      if (status.ok()) status = Tell(i + 1, places->size());
-      if (!status.ok()) return status;
-    }
-    absl::Status status = file.Finish();
+    auto begin = context_.formats.Find("trend");
+    if (!begin.ok()) return begin.status();
+    auto format = (*begin)(options_, sink_);
+    if (!format.ok()) return format.status();
+    absl::Status status = ExportSteps(*source, nullptr, PairsOf(*places), **format, cancelled_,
+                                      [&](size_t done) { return Tell(done, places->size()); });
+    if (!status.ok()) return status;
+    status = (*format)->Finish();
     return status.ok() ? status : absl::Status(status.code(), Cat(source->name(), ": ", StdView(status.message())));
-  }
-
-  absl::Status CheckCalls(const OpenedSource& source, const StepTables::Place& place, const StepTable& table) const {
-    const DumpFiles* const files = source.Files(place);
-    if (!options_.micro_steps || !table.calls.empty() || files == nullptr) return absl::OkStatus();
-    v1::TrendDatabaseResponse response;
-    response.set_warning(Cat((std::filesystem::path(files->dump).parent_path() / "construct.json").string(),
-                             files->construct.empty() ? " is missing" : " names no module",
-                             ": the step counts as one micro step"));
-    return send_(response) ? absl::OkStatus() : PeerGone();
   }
 
   absl::Status Tell(size_t done, size_t total) const {
@@ -114,7 +105,9 @@ class TrendFile {
   const std::function<bool()>& cancelled_;
   const Send<v1::TrendDatabaseResponse>& send_;
   const PlaceScope scope_;
-  TrendOptions options_;
+  ResponseSink sink_{send_};
+  ExportOptions options_;
+  bool gone_ = false;
 };
 
 }  // namespace

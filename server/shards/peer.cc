@@ -166,6 +166,35 @@ absl::Status Peer::ReadPayload(std::string_view hash, uint64_t offset, uint64_t 
                  [&](shards::PayloadPart& part) { return visit(part.offset(), part.content()); });
 }
 
+absl::Status Peer::ReadSeries(const shards::ReadSeriesRequest& request,
+                              absl::FunctionRef<bool(const shards::SeriesPart& part)> visit) {
+  grpc::ClientContext call;
+  if (absl::Status status = Prepare(call, kWork); !status.ok()) return status;
+  return ReadAll(stub_->ReadSeries(&call, request), call, [&](shards::SeriesPart& part) {
+    return visit(part) ? absl::OkStatus() : absl::CancelledError("nobody listens any more");
+  });
+}
+
+absl::Status Peer::ListAlarms(const std::string& run, absl::FunctionRef<bool(const v1::Alarm& alarm)> visit) {
+  grpc::ClientContext call;
+  if (absl::Status status = Prepare(call, kWork); !status.ok()) return status;
+  shards::ListAlarmsRequest request;
+  request.set_run(run);
+  return ReadAll(stub_->ListAlarms(&call, request), call, [&](v1::Alarm& alarm) {
+    return visit(alarm) ? absl::OkStatus() : absl::CancelledError("nobody listens any more");
+  });
+}
+
+absl::Status Peer::SetRules(const std::string& run, const v1::RuleSet* rules) {
+  grpc::ClientContext call;
+  if (absl::Status status = Prepare(call, kWork); !status.ok()) return status;
+  shards::SetRulesRequest request;
+  request.set_run(run);
+  if (rules != nullptr) *request.mutable_rules() = *rules;
+  shards::SetRulesResponse response;
+  return Ended(stub_->SetRules(&call, request, &response));
+}
+
 absl::Status Peer::PinRun(const std::string& run, bool pinned) {
   grpc::ClientContext call;
   if (absl::Status status = Prepare(call, kWork); !status.ok()) return status;

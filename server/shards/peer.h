@@ -43,8 +43,14 @@ class Peer {
   absl::Status ReadRun(const std::string& run, VisitPart visit);  // NotFound: the server does not have the run
   // The whole step, except that payloads are read later. The peer outlives the result.
   absl::StatusOr<std::unique_ptr<BlockSource>> ReadStep(const std::string& run, const StepKey& key);
+  // `visit` returns false to stop, which is Cancelled.
+  absl::Status ReadSeries(const shards::ReadSeriesRequest& request,
+                          absl::FunctionRef<bool(const shards::SeriesPart& part)> visit);
   absl::Status ReadPayload(std::string_view hash, uint64_t offset, uint64_t size,
                            absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit);
+  absl::Status ListAlarms(const std::string& run, absl::FunctionRef<bool(const v1::Alarm& alarm)> visit);
+  // rules: null: the server's.
+  absl::Status SetRules(const std::string& run, const v1::RuleSet* rules);
   absl::Status PinRun(const std::string& run, bool pinned);
   absl::StatusOr<shards::DeleteRunResponse> DeleteRun(const std::string& run);
   absl::StatusOr<v1::ControlRunResponse> ControlRun(const v1::ControlRunRequest& asked, const std::string& asked_by);

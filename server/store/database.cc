@@ -166,8 +166,8 @@ absl::Status Database::ForEach(Family family, std::string_view prefix, Visit vis
 absl::Status Database::ForRange(Family family, std::string_view begin, std::string_view end, Visit visit) const {
   const rocksdb::Slice upper = Slice(end);
   rocksdb::ReadOptions read;
-  // Rows of a step are read once and whole: the cache is for what is read again. A tile is, by each of its passes.
-  read.fill_cache = family == Family::kMeta || family == Family::kTiles;
+  // The rows and tiles of a step are read whole, by walks over many steps: these would leave the cache full of them.
+  read.fill_cache = family == Family::kMeta;
   if (!end.empty()) read.iterate_upper_bound = &upper;
   std::unique_ptr<rocksdb::Iterator> at(rocks_->db->NewIterator(read, rocks_->Handle(family)));
   for (at->Seek(Slice(begin)); at->Valid(); at->Next()) {

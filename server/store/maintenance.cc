@@ -7,7 +7,9 @@
 #include <memory>
 
 #include "server/format/cat.h"
+#include "server/store/alarms.h"
 #include "server/store/rocks.h"
+#include "server/store/scalars.h"
 #include "server/store/segments/segment_collection.h"
 
 namespace msprobe::server {
@@ -30,6 +32,8 @@ absl::StatusOr<Maintenance::Deleted> Maintenance::DeleteRun(const std::string& n
   if (!payload_bytes.ok()) return payload_bytes.status();
   definitions_->AddRunDeletion(run->number(), changes);
   JobRows::AddRunDeletion(run->number(), changes);
+  Scalars::AddRunDeletion(run->number(), changes);
+  Alarms::AddRunDeletion(run->number(), changes);
   if (absl::Status status = database_->Write(changes); !status.ok()) return status;
   ++runs_deleted_;
   if (database_->options().on_run_deleted) database_->options().on_run_deleted(name);

@@ -11,6 +11,7 @@
 #include "server/store/job_rows.h"
 #include "server/store/maintenance.h"
 #include "server/store/payloads.h"
+#include "server/store/scalars.h"
 #include "server/store/steps.h"
 #include "server/store/store_options.h"
 
@@ -21,6 +22,7 @@ namespace msprobe::server {
 //   catalogue()    runs and sessions
 //   definitions()  structures and stacks
 //   steps()        steps and their blocks
+//   scalars()      what programs logged
 //   payloads()     tensors' contents
 //   job_rows()     the work queue's rows
 //   maintenance()  what is done with the whole: deleting runs, getting disk space back, checkpoints
@@ -46,6 +48,7 @@ class Store {
   const Definitions& definitions() const { return definitions_; }
   Steps& steps() { return steps_; }
   const Steps& steps() const { return steps_; }
+  const Scalars& scalars() const { return scalars_; }
   const Payloads& payloads() const { return payloads_; }
   JobRows& job_rows() { return job_rows_; }
   Maintenance& maintenance() { return maintenance_; }
@@ -63,6 +66,7 @@ class Store {
   JobRows job_rows_{database_.get()};
   Steps steps_{database_.get(), &catalogue_, &definitions_, &payloads_};
   Maintenance maintenance_{database_.get(), &catalogue_, &definitions_, &steps_, &payloads_, &job_rows_};
+  Scalars scalars_{database_.get()};
 };
 
 }  // namespace msprobe::server

@@ -6,10 +6,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "server/format/cat.h"
+#include "server/format/dump/call_order.h"
 #include "server/format/dump/frame_text.h"
 #include "server/format/storage/block_columns.h"
 #include "server/format/storage/block_digest.h"
 #include "server/format/storage/fragment_decoder.h"
+#include "server/format/storage/record_assembler.h"
 #include "server/format/tensor_file/describe_tensor.h"
 
 namespace msprobe::server {
@@ -61,9 +63,11 @@ class StoredTable : public TableSource {
     if (!layout.ok()) return layout.status();
     std::vector<uint64_t> stacks;
     absl::Status status = FillTable(*std::move(layout), blocks_, table_, contents_, reading.stacks ? &stacks : nullptr);
+    if (status.ok()) status = AddStacks(stacks);
+    if (status.ok() && reading.calls) status = AddCalls();
     if (status.ok() && contents_.empty()) blocks_.clear();
     table_.has_stacks = settings.stack_and_construct() && !table_.debug && reading.stacks;
-    return status.ok() ? AddStacks(stacks) : status;
+    return status;
   }
 
  private:
@@ -86,25 +90,64 @@ class StoredTable : public TableSource {
   }
 
   absl::Status AddStacks(const std::vector<uint64_t>& stacks) {
-    absl::flat_hash_map<uint64_t, int32_t> known;
     for (size_t i = 0; i < stacks.size(); ++i) {
       if (stacks[i] == 0) continue;
-      const auto [found, added] = known.try_emplace(stacks[i], static_cast<int32_t>(table_.stacks.size()));
-      if (added) {
-        auto frames = source_->Stack(stacks[i]);
-        if (!frames.ok()) return frames.status();
-        std::vector<std::string> lines;
-        for (const v1::Frame& frame : *frames) lines.push_back(FrameText(frame));
-        table_.stacks.push_back(std::move(lines));
-      }
-      table_.entries[i].stack = found->second;
+      auto number = NumberOfStack(stacks[i]);
+      if (!number.ok()) return number.status();
+      table_.entries[i].stack = *number;
     }
     return absl::OkStatus();
   }
 
+  absl::StatusOr<int32_t> NumberOfStack(uint64_t id) {
+    const auto [known, added] = stacks_.try_emplace(id, static_cast<int32_t>(table_.stacks.size()));
+    if (!added) return known->second;
+    auto frames = source_->Stack(id);
+    if (!frames.ok()) return frames.status();
+    std::vector<std::string>& lines = table_.stacks.emplace_back();
+    for (const v1::Frame& frame : *frames) lines.push_back(FrameText(frame));
+    return known->second;
+  }
+
+  // Those that the construct.json of the step's export would have.
+  absl::Status AddCalls() {
+    absl::flat_hash_map<std::string_view, const Entry*> entries;
+    entries.reserve(table_.entries.size());
+    for (const Entry& entry : table_.entries) entries.emplace(entry.name, &entry);
+    RecordAssembler records(0, {}, [this](uint64_t id) { return source_->Structure(id); });
+    for (const auto& block : blocks_) {
+      if (absl::Status status = records.Add(block); !status.ok()) return status;
+    }
+    CallOrder calls;
+    absl::flat_hash_map<std::string, uint64_t> other_stacks;  // of calls that are no entries
+    absl::Status status = records.ForEachHead([&](const v1::Record& head, uint64_t stack_id) {
+      calls.Add(head, stack_id);
+      if (stack_id != 0 && !entries.contains(head.full_name())) other_stacks.emplace(head.full_name(), stack_id);
+      return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+    return calls.ForEachConstructed([&](const CallOrder::Call& node) -> absl::Status {
+      Call& call = table_.calls.emplace_back();
+      call.parent = table_.text(table_.Intern(node.parent));
+      if (const auto entry = entries.find(node.full_name); entry != entries.end()) {
+        call.name = entry->second->name;
+        call.stack = entry->second->stack;
+        return absl::OkStatus();
+      }
+      call.name = table_.arena.Add(node.full_name);
+      if (const auto other = other_stacks.find(node.full_name); other != other_stacks.end()) {
+        auto number = NumberOfStack(other->second);
+        if (!number.ok()) return number.status();
+        call.stack = *number;
+      }
+      return absl::OkStatus();
+    });
+  }
+
   const std::shared_ptr<const BlockSource> source_;
   StepTable table_;
-  StepBlocks blocks_;  // that contents_ point into
+  absl::flat_hash_map<uint64_t, int32_t> stacks_;  // by id, the number in the table
+  StepBlocks blocks_;                              // that contents_ point into
   StoredContents contents_;
 };
 

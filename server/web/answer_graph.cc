@@ -16,6 +16,7 @@
 #include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/query/opened_source.h"
+#include "server/web/golden_side.h"
 #include "server/web/model_graphs.h"
 #include "server/web/open_modules.h"
 #include "server/web/web_question.h"
@@ -39,16 +40,6 @@ absl::StatusOr<ModelGraphs::Question> QuestionOf(const WebQuery& query) {
   ModelGraphs::Question question{*run, query.Text("golden"), {rank->kind(), rank->number()}, std::nullopt};
   if (!query.Text("step").empty()) question.step = *step;
   return question;
-}
-
-absl::StatusOr<bool> IsGoldenSide(const WebQuery& query) {
-  const std::string side = query.Text("side");
-  if (side.empty() || side == "target") return false;
-  if (side != "golden") return absl::InvalidArgumentError(Cat("side=", side, " is neither target nor golden"));
-  if (query.Text("golden").empty()) {
-    return absl::InvalidArgumentError("side=golden needs the parameter golden, a run");
-  }
-  return true;
 }
 
 absl::StatusOr<std::set<int32_t>> OpenOf(const WebQuery& query, const ModelGraph& model) {

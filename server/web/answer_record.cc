@@ -2,7 +2,13 @@
 
 #include <algorithm>
 #include <string>
+#include <vector>
 
+#include "server/analysis/compare/place_pairs.h"
+#include "server/format/cat.h"
+#include "server/format/storage/key.h"
+#include "server/query/opened_source.h"
+#include "server/web/golden_side.h"
 #include "server/web/web_question.h"
 
 namespace msprobe::server {
@@ -35,10 +41,36 @@ void Shorten(v1::Record& record, size_t limit) {
   record.mutable_stack()->DeleteSubrange(frames, record.stack_size() - frames);
 }
 
+// The request for the same step of the golden run, of the rank that comparisons pair with the one asked for.
+absl::Status TurnToGolden(const WebContext& context, const std::string& golden, v1::ReadRecordsRequest& request) {
+  v1::Source ours, theirs;
+  ours.set_run(request.run());
+  theirs.set_run(golden);
+  auto target = OpenedSource::Open(ours, context.analysis);
+  if (!target.ok()) return target.status();
+  auto beside = OpenedSource::Open(theirs, context.analysis);
+  if (!beside.ok()) return beside.status();
+  PlaceScope scope;
+  scope.steps = {{request.step(), request.step()}};
+  std::vector<UnpairedPlace> unpaired;
+  auto pairs = PairPlaces(*target, *beside, scope, unpaired);
+  if (!pairs.ok()) return pairs.status();
+  const StepTables::Place place{request.step(), {request.rank().kind(), request.rank().number()}};
+  const auto pair =
+      std::find_if(pairs->begin(), pairs->end(), [&](const PlacePair& one) { return one.target == place; });
+  if (pair == pairs->end()) {
+    return absl::NotFoundError(Cat(golden, " has no ", RankName(request.rank()), " at step ", request.step()));
+  }
+  request.set_run(golden);
+  *request.mutable_rank() = RankOfPlace(pair->golden);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 // The records with one name in one step, with their stacks, in protobuf's JSON for record.proto: [{...}, ...].
-// `limit`: of each at most so many values, and so many innermost frames.
+// `limit`: of each at most so many values, and so many innermost frames. `side` (target or golden) where `golden` names
+// a run to compare with.
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto rank = query.Rank();
@@ -46,8 +78,9 @@ absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, Json
   auto required = query.Required("step");
   auto step = query.Number("step", 0);
   auto limit = query.Number("limit", 0);
-  for (const absl::Status& status :
-       {run.status(), rank.status(), name.status(), required.status(), step.status(), limit.status()}) {
+  auto golden_side = IsGoldenSide(query);
+  for (const absl::Status& status : {run.status(), rank.status(), name.status(), required.status(), step.status(),
+                                     limit.status(), golden_side.status()}) {
     if (!status.ok()) return status;
   }
   v1::ReadRecordsRequest request;
@@ -56,6 +89,9 @@ absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, Json
   *request.mutable_rank() = *rank;
   request.set_name_glob(LiteralPattern(*name));
   request.set_with_stack(true);
+  if (*golden_side) {
+    if (absl::Status status = TurnToGolden(context, query.Text("golden"), request); !status.ok()) return status;
+  }
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   json.StartArray();

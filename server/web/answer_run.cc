@@ -26,6 +26,19 @@ void WriteProcess(JsonWriter& json, const RecordSource& source) {
   json.Uint(hello.process_id());
   json.Name("started_unix_us");
   json.Int64(hello.started_unix_us());
+  json.Name("devices");
+  json.StartArray();
+  for (const std::string& device : hello.devices()) json.Text(device);
+  json.EndArray();
+  json.Name("environment");
+  json.StartArray();
+  for (const v1::EnvironmentVariable& variable : hello.environment()) {
+    json.StartArray();
+    json.Text(variable.name());
+    json.Text(variable.value());
+    json.EndArray();
+  }
+  json.EndArray();
   json.EndObject();
 }
 
@@ -33,9 +46,9 @@ void WriteProcess(JsonWriter& json, const RecordSource& source) {
 
 // Who made a run, as its processes said when they began: {"task", "level", "summary_mode", "dump_path", "config",
 // "processes": [{"rank", "host", "program", "framework", "framework_version", "agent_version", "process",
-// "started_unix_us"}, ...], "other_processes"}. "config" is the configuration file's text. Settings are those of the
-// last step of the first rank. At most `processes` (kMaxProcesses) are told, "other_processes" counts the rest; of
-// "config" at most the first `characters`.
+// "started_unix_us", "devices": [text, ...], "environment": [[name, value], ...]}, ...], "other_processes"}. "config"
+// is the configuration file's text. Settings are those of the last step of the first rank. At most `processes`
+// (kMaxProcesses) are told, "other_processes" counts the rest; of "config" at most the first `characters`.
 absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWriter& json) {
   auto run = query.Required("run");
   auto processes = query.Number("processes", kMaxProcesses);

@@ -62,6 +62,46 @@ Shown ShownOf(const rapidjson::Value& found, const char* tensor) {
   return {TextOf(found, "rank"), TextOf(found, "op"), TextOf(found, tensor), found["step"].GetUint()};
 }
 
+// Adds the names of the tensors in a value of record.proto, in its order; as record.js names them.
+void AddTensors(const rapidjson::Value& value, const std::string& name, std::vector<std::string>& names) {
+  if (value.HasMember("tensor")) names.push_back(name);
+  if (value.HasMember("list") && value["list"].HasMember("items")) {
+    size_t i = 0;
+    for (const rapidjson::Value& item : value["list"]["items"].GetArray()) AddTensors(item, Cat(name, ".", i++), names);
+  }
+  if (!value.HasMember("dict") || !value["dict"].HasMember("entries")) return;
+  for (const rapidjson::Value& entry : value["dict"]["entries"].GetArray()) {
+    const std::string key = TextOf(entry, "key");
+    if (entry.HasMember("value")) AddTensors(entry["value"], Cat(name, ".", key), names);
+  }
+}
+
+// Of the records that AnswerRecord gave: the tensor that is shown, or, where that is an argument or none is named, the
+// first. Empty: there is none.
+std::string TensorOf(const rapidjson::Document& records, const Shown& shown) {
+  if (!records.IsArray() || records.Empty() || !records[0].HasMember("fields")) return "";
+  const rapidjson::Value& fields = records[0]["fields"];
+  if (!fields.HasMember("dict") || !fields["dict"].HasMember("entries")) return "";
+  std::vector<std::string> names;
+  for (const rapidjson::Value& entry : fields["dict"]["entries"].GetArray()) {
+    const std::string key = TextOf(entry, "key");
+    const std::string name = key.starts_with("input_") ? "input" : key;
+    if (entry.HasMember("value")) AddTensors(entry["value"], Cat(shown.op, ".", name), names);
+  }
+  if (std::find(names.begin(), names.end(), shown.tensor) != names.end()) return shown.tensor;
+  return names.empty() ? "" : names.front();
+}
+
+// Of a record of AnswerRecord.
+std::string RankOf(const rapidjson::Value& record) {
+  v1::Rank rank;
+  const auto found = record.FindMember("rank");
+  if (found == record.MemberEnd()) return RankName(rank);
+  if (TextOf(found->value, "kind") == v1::Rank::Kind_Name(v1::Rank::RANK)) rank.set_kind(v1::Rank::RANK);
+  if (found->value.HasMember("number")) rank.set_number(found->value["number"].GetUint());
+  return RankName(rank);
+}
+
 class Report {
  public:
   Report(const WebContext& context, const ReportQuestion& question)
@@ -94,8 +134,10 @@ class Report {
     if (!status.ok()) return status;
     for (const std::string& run : {question_.run, question_.golden}) {
       if (run.empty()) continue;
-      if (auto added = answers_.Add({"runs", {{"run", run}}, 80'000}); !added.ok()) return added.status();
-      auto added = answers_.Add({"run", {{"run", run}}, 60'000, {{}, {{"processes", "8"}, {"characters", "4000"}}}});
+      auto added = answers_.Add({"runs", {{"run", run}}, 80'000});
+      if (!added.ok()) return added.status();
+      if (*added < 0) Lack("Steps, ranks and tensors of a run", {"runs", "--format", "json"});
+      added = answers_.Add({"run", {{"run", run}}, 60'000, {{}, {{"processes", "8"}, {"characters", "4000"}}}});
       if (!added.ok()) return added.status();
       if (*added != 0) Lack("All of who made a run", {"runs", "--format", "json"});
     }
@@ -122,7 +164,9 @@ class Report {
                           {{"run", question_.run}},
                           120'000,
                           {{}, {{"columns", "200"}, {"rows", "32"}}, {{"columns", "100"}, {"rows", "16"}}}});
-    return added.status();
+    if (!added.ok()) return added.status();
+    if (*added < 0) Lack("The picture of all ranks over steps", {"overflow", question_.run_title});
+    return absl::OkStatus();
   }
 
   absl::Status AddDivergence() {
@@ -244,26 +288,46 @@ class Report {
   absl::Status AddRecord(const Shown& shown, size_t most) {
     const std::string step = std::to_string(shown.step);
     const Parameters asked = {{"run", question_.run}, {"rank", shown.rank}, {"step", step}, {"name", shown.op}};
-    const bool fresh = records_.insert(asked).second;
-    auto added = absl::StatusOr<int>(0);
-    if (fresh) {
-      added = answers_.Add({"record", asked, most, {{}, {{"limit", "100"}}, {{"limit", "30"}}, {{"limit", "5"}}}});
-    }
-    // The golden side alone has an operation that the target lacks.
-    if (absl::IsNotFound(added.status())) return absl::OkStatus();
-    if (!added.ok()) return added.status();
-    if (*added != 0) {
+    if (!records_.insert(asked).second)
+      return AddTrend(question_.run, question_.golden, shown.rank, shown.tensor, most);
+    rapidjson::Document mine, theirs;
+    auto added =
+        answers_.Add({"record", asked, most, {{}, {{"limit", "100"}}, {{"limit", "30"}}, {{"limit", "5"}}}}, &mine);
+    // The golden side alone may have the operation, or the step.
+    if (!added.ok() && !absl::IsNotFound(added.status())) return added.status();
+    if (added.ok() && *added != 0) {
       Lack(Cat(*added < 0 ? "The record " : "All tensors and frames of ", shown.op),
            {"records", question_.run_title, "--step", step, "--rank", RankWord(shown.rank), "--name", shown.op,
             "--stack"});
     }
-    if (*added < 0 || shown.tensor.empty()) return absl::OkStatus();
-    Parameters trend = {{"run", question_.run}, {"rank", shown.rank}, {"tensor", shown.tensor}};
-    trend["statistic"] = kStatistic;
-    if (!question_.golden.empty()) trend["golden"] = question_.golden;
-    added = answers_.Add({"trend", trend, most / 2, {{{"columns", "300"}}, {{"columns", "60"}}}});
+    if (!question_.golden.empty()) {
+      Parameters beside = asked;
+      beside.insert({{"golden", question_.golden}, {"side", "golden"}});
+      auto golden = answers_.Add({"record", beside, most / 2, {{}, {{"limit", "100"}}, {{"limit", "30"}}}}, &theirs);
+      if (!golden.ok() && !absl::IsNotFound(golden.status()) && !absl::IsInvalidArgument(golden.status())) {
+        return golden.status();
+      }
+    }
+    if (const std::string tensor = TensorOf(mine, shown); !tensor.empty()) {
+      return AddTrend(question_.run, question_.golden, shown.rank, tensor, most);
+    }
+    const std::string tensor = TensorOf(theirs, shown);
+    return tensor.empty() ? absl::OkStatus() : AddTrend(question_.golden, "", RankOf(theirs[0]), tensor, most);
+  }
+
+  absl::Status AddTrend(const std::string& run, const std::string& golden, const std::string& rank,
+                        const std::string& tensor, size_t most) {
+    if (tensor.empty()) return absl::OkStatus();
+    Parameters trend = {{"run", run}, {"rank", rank}, {"tensor", tensor}, {"statistic", kStatistic}};
+    if (!golden.empty()) trend["golden"] = golden;
+    auto added = answers_.Add({"trend", trend, most / 2, {{{"columns", "300"}}, {{"columns", "60"}}}});
     if (absl::IsInvalidArgument(added.status()) || absl::IsNotFound(added.status())) return absl::OkStatus();
-    return added.status();
+    if (!added.ok()) return added.status();
+    if (*added < 0) {
+      const std::string& title = run == question_.run ? question_.run_title : question_.golden_title;
+      Lack(Cat("The trend of ", tensor), {"trend", title, tensor, "--statistic", kStatistic});
+    }
+    return absl::OkStatus();
   }
 
   void Show(Shown shown) {

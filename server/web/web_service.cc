@@ -24,6 +24,7 @@ constexpr auto kQuestions = std::to_array<WebQuestion>({
     {"overflow", AnswerOverflow},
     {"origins", AnswerOrigins},
     {"trend", AnswerTrend},
+    {"scalars", AnswerScalars},
     {"record", AnswerRecord},
     {"histogram", AnswerHistogram},
     {"graph", AnswerGraph},

@@ -158,6 +158,14 @@ TEST_F(WebServiceTest, OverflowItsOriginsTrendAndRecord) {
   EXPECT_THAT(record, AllOf(HasSubstr("\"full_name\":\"Torch.div.0.forward\""), Not(HasSubstr("Torch.add"))));
 }
 
+TEST_F(WebServiceTest, ScalarsAreTrendsByTheirNames) {
+  ScriptedAgent agent("scalars", "job");
+  agent.Log(0, {{"loss", 4}}).Log(1, {{"loss", 2}, {"lr", 0.5}}).End();
+  ASSERT_TRUE((*sessions_->OpenSession(agent.hello()))->Apply(agent.Take()).ok());
+  EXPECT_THAT(Ask("scalars", {{"run", "job"}}), HasSubstr("\"answer\":[\"loss\",\"lr\"]"));
+  EXPECT_THAT(Ask("trend", Of({{"tensor", "loss"}})), HasSubstr("\"value\":[[4.0,4.0,0,0],[2.0,2.0,0,0]]"));
+}
+
 TEST_F(WebServiceTest, TheVerdictIsTheFirstOriginOfAllRanks) {
   AddRank("job", 1, {2, 1});
   AddRank("job", 2, {std::numeric_limits<float>::quiet_NaN(), 1});

@@ -26,6 +26,8 @@ PARTS = {
     "trend_database": [],
     "page": ["--write"],  # the graph on the page
     "check": ["--write"],  # checking operators
+    "replay": ["--write"],  # a step that runs twice
+    "live_check": ["--write"],  # checking them while a job runs
     "job_queue": ["--write"],  # the work queue
 }
 MICRO_SECONDS = 300

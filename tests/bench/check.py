@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """What msprobe-client check costs a call, its start included: a small transformer with tensors, forward and backward.
 
-check.py              about 500 calls: by one process, by two workers, and of what was saved; one thread of torch
+check.py              about 500 calls: by one process, by two workers, and of what was saved; one thread of torch. Then
+                      the numbers of a pair of 16M elements, in times of a plain read of both
+check.py --real       also mindstudio-probe's acc_check on the CPU, as it is, with the calls of one layer
 check.py --write      keeps the figures in docs/figures/check.json
 """
 
@@ -19,16 +21,24 @@ from pathlib import Path
 import figures
 
 LIMIT_MS = 15  # a call by two workers, in the mean
+LIMIT_READS = 3  # plain reads, for an output of float32 and its golden value of float64
 LAYERS = 40
+METRICS = figures.ROOT / "build" / "benchmarks" / "accuracy_benchmark"
+# The benchmark's pairs, each with the plain read of the same bytes.
+PAIRS = {
+    "Float32AgainstFloat64": "PlainReadOfFloat32AndFloat64",
+    "Float32AgainstFloat32": "PlainReadOfFloat32Twice",
+    "Bfloat16AgainstFloat64": "PlainReadOfBfloat16AndFloat64",
+}
 WAYS = {"one process": [], "two workers": ["--workers", "2"], "what was saved": ["--device", "recorded"]}
 
-CAPTURE = f"""
+CAPTURE = """
 import sys, torch
 from msprobe.pytorch import PrecisionDebugger
 torch.set_num_threads(1)
 torch.manual_seed(0)
 layers = torch.nn.ModuleList(
-    [torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0) for _ in range({LAYERS})])
+    [torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0) for _ in range(int(sys.argv[2]))])
 debugger = PrecisionDebugger(dump_path=sys.argv[1], task="tensor", level="L1")
 debugger.start(layers)
 x = torch.randn(4, 16, 64, requires_grad=True)
@@ -42,14 +52,73 @@ debugger.wait()
 """
 
 
+# It knows NPUs and GPUs alone, so that its device is set to the CPU.
+REAL = """
+import sys, torch
+torch.cuda.set_device = lambda *_: None
+torch.cuda.empty_cache = lambda: None
+from msprobe.core.acc_check.acc_check_cli import acc_check_cli
+from msprobe.pytorch.api_accuracy_checker.acc_check import acc_check, acc_check_utils
+acc_check.current_device = acc_check_utils.current_device = "cpu"
+acc_check_cli(["-api_info", sys.argv[1], "-o", sys.argv[2]])
+"""
+
+
+def capture(path: Path, layers: int) -> Path:
+    subprocess.run([sys.executable, "-c", CAPTURE, str(path), str(layers)], check=True)
+    return next(path.glob("step0/*/dump.json"))
+
+
+def real(scratch: Path) -> dict[str, float]:
+    """mindstudio-probe, its start included."""
+    python = Path(os.environ.get("MSPROBE_ORACLE", figures.ROOT / ".oracle")) / "bin" / "python"
+    dump = capture(scratch / "layer", 1)
+    script = scratch / "real.py"
+    script.write_text(REAL)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    start = time.perf_counter()
+    subprocess.run(
+        [python, script, dump, scratch / "theirs"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**environment, "OMP_NUM_THREADS": "1"},
+    )
+    seconds = time.perf_counter() - start
+    (details,) = (scratch / "theirs").glob("accuracy_checking_result_*.csv")
+    calls = len(details.read_text(encoding="utf-8-sig").splitlines()) - 1
+    each = seconds / calls * 1000
+    print(f"mindstudio-probe: {calls} calls, {seconds:.2f} s, {each:.1f} ms a call")
+    return {"calls": calls, "seconds": seconds, "ms_a_call": each}
+
+
+def metrics() -> dict[str, float]:
+    """Pairs of 16M elements in times of a plain read, by time of the CPU; the best of ten runs of each."""
+    done = subprocess.run(
+        [METRICS, "--benchmark_repetitions=10", "--benchmark_min_time=0.05", "--benchmark_format=json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    best: dict[str, float] = {}
+    for one in json.loads(done.stdout)["benchmarks"]:
+        if one["run_type"] == "iteration":
+            best[one["run_name"]] = min(one["cpu_time"], best.get(one["run_name"], one["cpu_time"]))
+    found = {name: best[name] / best[read] for name, read in PAIRS.items()}
+    for name, reads in found.items():
+        print(f"{name}: {best[name]:.1f} ms, {reads:.2f} plain reads")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--real", action="store_true")
     options = parser.parse_args()
     client = Path(sys.executable).with_name("msprobe-client")
     results: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="msprobe-bench-") as scratch:
-        subprocess.run([sys.executable, "-c", CAPTURE, f"{scratch}/dump"], check=True)
+        capture(Path(scratch) / "dump", LAYERS)
         for name, more in WAYS.items():
             output = Path(scratch) / f"{len(results)}.json"
             words = ["check", f"{scratch}/dump", *more, "--format", "json", "--output", str(output)]
@@ -65,6 +134,11 @@ def main() -> None:
                 raise SystemExit(f"check: exit code {done.returncode}: a right run has wrong operators")
         if (each := results["two workers"]["ms_a_call"]) > LIMIT_MS:
             raise SystemExit(f"check: {each:.1f} ms a call by two workers; at most {LIMIT_MS}")
+        if options.real:
+            results["mindstudio-probe"] = real(Path(scratch))
+    results["plain reads"] = metrics()
+    if (reads := results["plain reads"]["Float32AgainstFloat64"]) > LIMIT_READS:
+        raise SystemExit(f"metrics: {reads:.2f} plain reads; at most {LIMIT_READS}")
     if options.write:
         figures.keep("check", results)
 

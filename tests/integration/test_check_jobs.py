@@ -16,6 +16,7 @@ NET = PROGRAMS / "checked_net.py"
 TENSOR = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8], "requires_grad": False,
           "Max": 2.0, "Min": -1.0, "Mean": 0.5, "Norm": 3.0}  # fmt: skip
 FAULTY = ("double", "reads_nothing", "double")
+RACING = ("double", "off_by_a_percent", "races")
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +27,26 @@ def address(tmp_path_factory):
     subprocess.run(command, check=True, timeout=120, env=environment())
     faulty = scratch / "faulty" / "step0" / "rank0"
     faulty.mkdir(parents=True)
-    calls = {
-        f"faulty_operators.{name}.{number}.forward": {"input_args": [TENSOR], "input_kwargs": {}, "output": [TENSOR]}
-        for number, name in enumerate(FAULTY)
-    }
-    document = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": calls}
-    (faulty / "dump.json").write_text(json.dumps(document))
+    racing = scratch / "racing" / "step0" / "rank0"
+    racing.mkdir(parents=True)
+    for folder, names in ((faulty, FAULTY), (racing, RACING)):
+        calls = {
+            f"faulty_operators.{name}.{number}.forward": {
+                "input_args": [TENSOR],
+                "input_kwargs": {},
+                "output": [TENSOR],
+            }
+            for number, name in enumerate(names)
+        }
+        document = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": calls}
+        (folder / "dump.json").write_text(json.dumps(document))
     with tempfile.TemporaryDirectory(prefix="msp") as short:
         socket = pathlib.Path(short) / "s"
         with external_server(socket, scratch / "data", scratch / "log"):
             with Client(f"unix:{socket}") as made:
                 made.import_dump(scratch / "net", "net")
                 made.import_dump(scratch / "faulty", "faulty")
+                made.import_dump(scratch / "racing", "racing")
             yield f"unix:{socket}"
 
 
@@ -94,6 +103,16 @@ def test_an_operator_that_crashes_costs_one_verdict(check):
     assert "SIGSEGV" in crash["reason"] and crash["operation"] == "reads_nothing"
     assert "--name faulty_operators.reads_nothing.1.forward" in crash["repeat"]
     assert "Traceback" not in said
+
+
+def test_a_race_is_told_from_a_wrong_formula(check):
+    code, rows, *_ = check("racing", "--workers", "1")
+    found = {name.split(".")[1]: (row["verdict"], row["rule"], row["reason"]) for name, row in rows.items()}
+    assert code == 1
+    assert found["double"][0] == "pass"
+    assert found["off_by_a_percent"][0] == "fail" and found["off_by_a_percent"][1] != "deterministic"
+    assert found["races"][:2] == ("fail", "deterministic")
+    assert "gave another result" in found["races"][2]
 
 
 def test_a_check_that_was_left_goes_on_and_a_cancelled_one_shows_what_it_has(client, address):

@@ -7,42 +7,19 @@ import json
 import pathlib
 import re
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 
 import pytest
 import torch
 from harness.dumps import embedded_data_directory, rank_directory, write_config
+from harness.edges import INPUT, Step, agree_with_storages, agree_with_values
 from harness.processes import run, wait_for_servers_to_leave
 from msprobe_client import Client
 from msprobe_client.embedded import EmbeddedServer
 
 PROGRAM = pathlib.Path(__file__).parent / "programs" / "edges_of_models.py"
-INPUT = re.compile(r"\.(input|kwargs)\.")
 OUTPUT = re.compile(r"\.output\.|\.parameters_grad\.")
-FORWARD = re.compile(r"^((?:Functional|Torch|Tensor)\.[a-z_0-9]*[a-z])\.(\d+)\.forward$")
 FEW = 12  # different elements: fewer are no proof that two tensors are one
-
-
-class Step:
-    """A step's records in order, the value of each tensor, and what the program logged."""
-
-    def __init__(self, records, folder, log):
-        self.records = records
-        self.log = log
-        self._folder = folder
-        self._values = {}
-
-    def value(self, place):
-        if place not in self._values:
-            path = self._folder / f"{place}.pt"
-            self._values[place] = torch.load(path) if path.exists() else None
-        return self._values[place]
-
-    def inputs(self):
-        for record in self.records:
-            for place, stats in record.tensors():
-                if INPUT.search(place):
-                    yield place, stats.edge
 
 
 @pytest.fixture(scope="module")
@@ -75,54 +52,12 @@ def content(tensor):
 
 
 def test_no_value_contradicts_an_edge(steps):
-    checked = Counter()
-    for model, step in steps.items():
-        for place, edge in step.inputs():
-            assert edge is not None, (model, place)
-            value, made = step.value(place), step.value(edge.tensor) if edge.tensor else None
-            if value is None or made is None:
-                continue
-            checked[edge.kind] += 1
-            if edge.kind == "same":
-                assert torch.equal(value, made), (model, place, edge)
-            elif edge.kind == "view":
-                assert torch.isin(value, made).all(), (model, place, edge)
-            elif edge.kind == "sum":
-                assert value.shape == made.shape, (model, place, edge)
+    checked = sum((agree_with_values(model, step) for model, step in steps.items()), Counter())
     assert checked["same"] > 1000 and checked["view"] > 150 and checked["sum"] > 50, checked
 
 
 def test_the_storages_that_the_program_logged_agree_with_every_edge(steps):
-    """Forward calls that both saw alike. By the log, the producer is a call that gave out the input's very storage,
-    place, shape and version."""
-    checked = 0
-    for model, step in steps.items():
-        counts = Counter(match[1] for each in step.records if (match := FORWARD.match(each.full_name)))
-        logged = defaultdict(list)
-        makers = defaultdict(set)  # storage, version, place -> calls
-        for name, taken, made in step.log:
-            call = f"{name}.{len(logged[name])}.forward"
-            logged[name].append([makers.get(json.dumps(each), set()).copy() for each in taken])
-            for each in made:
-                makers[json.dumps(each)].add(call)
-        alike = {name for name, calls in logged.items() if counts[name] == len(calls)}
-        for record in step.records:
-            match = FORWARD.match(record.full_name)
-            if match is None or match[1] not in alike:
-                continue
-            expected = logged[match[1]][int(match[2])]
-            edges = [stats.edge for place, stats in record.tensors() if INPUT.search(place)]
-            if len(edges) != len(expected):
-                continue
-            for edge, logged_calls in zip(edges, expected, strict=True):
-                calls = {call for call in logged_calls if call.rsplit(".", 2)[0] in alike}
-                maker = FORWARD.match(edge.record) if edge.record else None
-                if not calls or (maker is not None and maker[1] not in alike):
-                    continue
-                checked += 1
-                assert edge.kind in ("same", "changed", "view"), (model, record.full_name, edge, calls)
-                if maker is not None and edge.kind == "same":
-                    assert edge.record in calls, (model, record.full_name, edge, calls)
+    checked = sum(agree_with_storages(model, step) for model, step in steps.items())
     assert checked > 30, checked
 
 

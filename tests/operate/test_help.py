@@ -73,7 +73,7 @@ def described(name, shape, numbers):
 
 
 def write_dump(path, scale):
-    """Steps 0 and 3 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
+    """Steps 0, 3 and 4 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
     weight = [0.01 * i for i in range(32)]
     values = {
         "Functional.linear.0.forward.input.0": ((2, 8), [float(i) for i in range(16)]),
@@ -84,7 +84,7 @@ def write_dump(path, scale):
         "Torch.log.0.forward.input.0": ((2, 4), [1.0 + i for i in range(8)]),
         "Torch.log.0.forward.output.0": ((2, 4), [float("nan")] * 8),
     }
-    for step, rank in ((0, 0), (0, 1), (3, 0), (3, 1)):
+    for step, rank in ((0, 0), (0, 1), (3, 0), (3, 1), (4, 0), (4, 1)):
         folder = path / f"step{step}" / f"rank{rank}"
         (folder / "dump_tensor_data").mkdir(parents=True)
         data = {}

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 import urllib.parse
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from harness.processes import Background, free_port, is_listening, run
 CLIENT = "from msprobe_client.commands import main; main()"
 # Entries of each side; `make nightly` makes files of 30,000.
 ENTRIES = int(os.environ.get("MSPROBE_EXPLORER_ENTRIES", "300"))
+BLOCKS = 60  # of a layer
+RENUMBERED = 100_000  # the golden side's first call
 START_S = 60
-DRAWN_S = 240
+DRAWN_S = 60 + ENTRIES // 100
 
 
 def environment():
@@ -28,18 +31,20 @@ def leaf(value):
     return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2, 3], "requires_grad": False} | numbers
 
 
-def write_dump(place, scale, lonely):
-    """Layers of four calls and their module; `lonely`: a call that the other side has not."""
+def write_dump(place, scale, lonely, number=0):
+    """Blocks of four calls and their module, in layers of sixty. `lonely`: a call that the other side has not.
+    `number`: of the first call."""
     data, construct = {}, {}
     net = "Module.net.Net.forward.0"
-    for layer in range(ENTRIES // 5):
-        module = f"Module.net.layers.{layer}.Block.forward.0"
-        construct[module] = net
+    for block in range(ENTRIES // 5):
+        layer = f"Module.net.layers.{block // BLOCKS}.Layer.forward.0"
+        module = f"Module.net.layers.{block // BLOCKS}.blocks.{block % BLOCKS}.Block.forward.0"
+        construct |= {module: layer, layer: net}
         for at in range(4):
-            name = f"Functional.linear.{4 * layer + at}.forward"
+            name = f"Functional.linear.{number + 4 * block + at}.forward"
             construct[name] = module
-            data[name] = {"input_args": [leaf(1.0)], "output": [leaf(2.0 * (scale if layer == 1 else 1))]}
-        data[module] = {"input_args": [leaf(1.0)], "output": [leaf(3.0 * (scale if layer == 1 else 1))]}
+            data[name] = {"input_args": [leaf(1.0)], "output": [leaf(2.0 * (scale if block == 1 else 1))]}
+        data[module] = {"input_args": [leaf(1.0)], "output": [leaf(3.0 * (scale if block == 1 else 1))]}
     data[lonely] = {"input_args": [], "output": [leaf(1.0)]}
     construct |= {lonely: net, net: None}
     place.mkdir(parents=True)
@@ -53,7 +58,7 @@ def write_dump(place, scale, lonely):
 def pair(tmp_path_factory):
     root = tmp_path_factory.mktemp("pair")
     write_dump(root / "target" / "step0" / "rank0", 4.0, "Torch.here.0.forward")
-    write_dump(root / "golden" / "step0" / "rank0", 1.0, "Torch.there.0.forward")
+    write_dump(root / "golden" / "step0" / "rank0", 1.0, "Torch.there.0.forward", RENUMBERED)
     return root
 
 
@@ -63,7 +68,7 @@ def files(pair, tmp_path_factory):
     out = tmp_path_factory.mktemp("explorer") / "files"
     sides = [pair / "target", pair / "golden"]
     run(
-        [sys.executable, "-c", CLIENT, "graph", *sides, "--to", "model-explorer", "--overflow", "-o", out],
+        [sys.executable, "-c", CLIENT, "graph", *sides, "--to", "model-explorer", "--fuzzy", "--overflow", "-o", out],
         **environment(),
     )
     return out
@@ -108,7 +113,7 @@ def test_the_extension_offers_a_run(pair, tmp_path, monkeypatch):
     for name, value in environment().items():
         monkeypatch.setenv(name, str(value))
     file = tmp_path / "pair.msprobe"
-    asked = {"target": str(pair / "target"), "golden": str(pair / "golden"), "step": 0, "overflow": True}
+    asked = {"target": str(pair / "target"), "golden": str(pair / "golden"), "step": 0, "overflow": True, "fuzzy": True}
     file.write_text(json.dumps(asked))
     graphs = MsprobeAdapter().convert(str(file), {})["graphCollections"]
     assert [collection.label for collection in graphs] == ["target", "golden"]
@@ -127,23 +132,47 @@ def test_the_extension_offers_a_run(pair, tmp_path, monkeypatch):
         assert problem in MsprobeData().run("msprobe_data", str(file), "x", {}, None).error
 
 
+SEEN = """([pane, text]) =>
+  document.querySelectorAll("split-pane")[pane]?.querySelector("info-panel")?.innerText.includes(text)"""
+
+
+def reads(page, pane, *texts):
+    """Waits until the information of a pane's selected node has these texts."""
+    for text in texts:
+        page.wait_for_function(SEEN, arg=[pane, text], timeout=DRAWN_S * 1000)
+
+
+def select(page, pane, name, after):
+    """Finds a node, which brings it into the middle of the pane, and clicks there. `after`: a text about it."""
+    within = page.locator("split-pane").nth(pane)
+    within.locator("search-bar input").fill(f"^{name}$".replace(".", r"\."))
+    within.locator(".search-results-container").get_by_text(name).first.click(timeout=DRAWN_S * 1000)
+    box = within.locator("graph-panel").bounding_box()
+    for _ in range(DRAWN_S):
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(1000)
+        if page.evaluate(SEEN, [pane, after]):
+            return
+    raise AssertionError(f"{name} is not selected")
+
+
 @pytest.mark.timeout(900)
 def test_the_page_shows_a_pair(pair, files, tmp_path):
-    """Both sides beside each other, coloured by the verdict; a call that differs is selected in both."""
+    """Both sides beside each other, coloured by the verdict. With the mapping, one side's call selects the other's."""
     pytest.importorskip("model_explorer", reason="make test-operate installs it")
     file, port = tmp_path / "pair.msprobe", free_port()
-    file.write_text(json.dumps({"target": str(pair / "target"), "golden": str(pair / "golden")}))
+    file.write_text(json.dumps({"target": str(pair / "target"), "golden": str(pair / "golden"), "fuzzy": True}))
     program = Path(sys.executable).parent / "model-explorer"
     command = [program, "--extensions=msprobe_client.explorer", "--port", port, "--no_open_in_browser"]
     panes = [
         {
             "deepestExpandedGroupNodeIds": [],
-            "selectedNodeId": "Functional.linear.4.forward",
+            "selectedNodeId": f"Functional.linear.{first + 4}.forward",
             "selectedGraphId": f"{side} step0 rank0",
             "selectedCollectionLabel": f"pair.msprobe ({side})",
             "widthFraction": 0.5,
         }
-        for side in ("target", "golden")
+        for side, first in (("target", 0), ("golden", RENUMBERED))
     ]
     asked = {
         "models": [{"url": str(file), "adapterId": "msprobe"}],
@@ -160,9 +189,35 @@ def test_the_page_shows_a_pair(pair, files, tmp_path):
         server.wait_for(lambda: is_listening(port), START_S, "Model Explorer listens")
         page = opened.new_page(viewport={"width": 1500, "height": 950})
         page.on("pageerror", lambda error: said.append(str(error)))
+        began = time.monotonic()
         page.goto(f"http://localhost:{port}/?data={urllib.parse.quote(json.dumps(asked))}")
-        # The norm of the target and of the golden side, the verdict, and where the call stands.
-        for text in ("16.0", "4.0", "error", "File train.py, line 7, in step"):
-            page.wait_for_function("text => document.body.innerText.includes(text)", arg=text, timeout=DRAWN_S * 1000)
+        # The norm of either side, the verdict, and where the call stands.
+        reads(page, 0, "16.0", "error", "File train.py, line 7, in step, model(x)")
+        reads(page, 1, "4.0")
+        print(f"a pair of {ENTRIES} entries is drawn after {time.monotonic() - began:.1f} s")
         browser.keep_picture(page, f"model_explorer/pair_{ENTRIES}", "model_explorer")
+        # Numbers of calls differ, so without the mapping a call has no partner.
+        page.get_by_text("Sync", exact=True).click()
+        page.get_by_text("Upload mapping from computer").click()
+        page.locator("input.upload-mapping-input").set_input_files(files / "mapping_step0_rank0.json")
+        page.locator(".uploaded-file-name", has_text="mapping_step0_rank0.json").wait_for(timeout=DRAWN_S * 1000)
+        page.keyboard.press("Escape")
+        page.mouse.click(700, 20)  # closes the choice
+        began = time.monotonic()
+        select(page, 0, "Functional.linear.5.forward", "Functional.linear.6.forward")
+        reads(page, 1, f"Functional.linear.{RENUMBERED + 5}.forward", f"Functional.linear.{RENUMBERED + 6}.forward")
+        print(f"a call and its partner are selected after {time.monotonic() - began:.1f} s")
+        browser.keep_picture(page, f"model_explorer/mapped_{ENTRIES}")
+        # The message goes after some seconds.
+        page.evaluate(
+            """() => {
+              const message = document.querySelector(".no-mapped-node-message");
+              new MutationObserver(() => (window.said ||= message.classList.contains("show"))).observe(message, {
+                attributes: true,
+              });
+            }"""
+        )
+        select(page, 0, "Torch.here.0.forward", "Torch.here.0.forward")
+        page.wait_for_function("window.said", timeout=DRAWN_S * 1000)
+        browser.keep_picture(page, f"model_explorer/lonely_{ENTRIES}")
     assert not said

@@ -58,6 +58,32 @@ def shown(chromium):
     assert all(url.startswith("file://") for url in asked), asked
 
 
+def test_the_argument_that_is_blamed_stands_in_the_table_with_that_of_the_other_run(client, shown, tmp_path):
+    def tensor(value):
+        numbers = {"Max": value, "Min": -value, "Mean": 0.0, "Norm": value}
+        return {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8], "requires_grad": False} | numbers
+
+    for side, share, out in (("target", 0.1, 1.5), ("golden", 0.5, 2.0)):
+        place = tmp_path / side / "step0" / "rank0"
+        place.mkdir(parents=True)
+        call = {
+            "input_args": [tensor(1.0)],
+            "input_kwargs": {"p": {"type": "float", "value": share}, "mode": {"type": "str", "value": "mean"}},
+            "output": [tensor(out)],
+        }
+        dump = {"task": "statistics", "level": "L1", "data": {"Functional.dropout.0.forward": call}}
+        (place / "dump.json").write_text(json.dumps(dump))
+    file = tmp_path / "report.html"
+    run([client, "report", "target", "golden", "-o", file], cwd=tmp_path, MSPROBE_SERVER="")
+    page = shown(file)
+    assert page.inner_text("#divergence").endswith("argument (Functional.dropout.0.forward.input.p).")
+    rows = page.locator("#tensors-of-record tr")
+    texts = [re.sub(r"\s+", " ", text).strip() for text in rows.all_inner_texts()]
+    assert "input.p 0.1, in golden 0.5 float" in texts and "input.mode mean str" in texts
+    assert page.locator("#tensors-of-record tr.current").inner_text().startswith("input.p")
+    assert page.locator("#trend svg").count() == 1, "the trend is that of a tensor"
+
+
 def test_two_runs_of_a_server(client, four, shown, tmp_path):
     file = tmp_path / "report.html"
     done = run([client, "--server", four[1], "report", "planted", "healthy", "-o", file])

@@ -167,6 +167,8 @@ def test_runs_are_searched_sorted_and_say_who_made_them(page):
     page.reads("^Who made planted$", "#maker h3 >> nth=0")
     maker = page.text("#maker")
     assert "overflowing.py" in maker and "torch" in maker and '"level": "mix"' in maker
+    assert re.search(r"\d+ x \S", maker), "the machine's devices"
+    assert re.search(r"NCCL_DEBUG\s+WARN", maker) and "hidden" not in maker and "MY_OWN" not in maker
     page.page.fill("#search-runs", "nothing")
     page.reads("No run is called so", "#no-runs")
 

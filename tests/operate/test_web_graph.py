@@ -108,6 +108,29 @@ def test_two_runs_stand_side_by_side_with_one_selection(served, opened):
     assert page.page.is_hidden("#graph-golden")
 
 
+def test_a_clean_run_beside_another_shows_the_record_that_only_that_has(served, opened):
+    page = show(opened, served, f"?run={OTHER}&golden={RUN}&graph_step={NAN_AT}")
+    page.reads(rf"^Tensor\.__sub__\.0\.forward · process \d+ · step {NAN_AT} · only in {RUN}$", "#record-name")
+    page.reads(r"input\.1 *1000 *float", "#tensors-of-record")
+    page.reads("128 elements, ", "#histogram")
+    page.reads("torch.log", "#stack")
+    assert page.page.locator("#trend svg .dot").count() == 1 and page.page.locator("#trend svg .began").count() == 0
+    page.keep("record_of_one_side")
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_small_picture_hides_no_call(nested, opened, width):
+    page = show(opened, nested, "?run=nested&golden=golden", width=width)
+    for side in ("target", "golden"):
+        drawn = page.page.locator(f"#graph-{side}").bounding_box()
+        whole = page.page.locator(f"#graph-{side}-whole").bounding_box()
+        around = page.page.locator(f"figure:has(#graph-{side}) .picture").bounding_box()
+        assert drawn["x"] + drawn["width"] <= whole["x"], "it stands beside the drawing"
+        assert whole["x"] + whole["width"] <= around["x"] + around["width"]
+        assert drawn["width"] >= 0.75 * around["width"]
+    page.keep(f"graph_whole_{width}")
+
+
 @pytest.mark.parametrize("width", [1600, 1024, 390])
 def test_it_fits_every_width(served, opened, width):
     page = show(opened, served, f"?run={RUN}&golden={OTHER}&graph_step={NAN_AT}", width=width, height=860)

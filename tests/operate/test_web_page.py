@@ -31,7 +31,7 @@ def served(place, tmp_path_factory):
             config = write_config(
                 folder / f"{name}.json", folder / "dump", level="mix", server=f"unix:{place / 's'}", run=name
             )
-            run([sys.executable, program, "--config", config, "--steps", STEPS, "--nan-at", nan_at])
+            run([sys.executable, program, "--config", config, "--steps", STEPS, "--nan-at", nan_at, "--log"])
         yield f"http://127.0.0.1:{port}"
 
 
@@ -73,6 +73,9 @@ def test_a_nan_is_found_from_the_time_line_to_its_stack(opened, served):
     assert page.page.locator("#trend .mark-nan").count() == STEPS - NAN_AT
     assert "overflowing.py" in page.text("#stack") and "torch.log(y" in page.text("#stack")
     page.keep("record")
+    page.page.select_option("#scalars", "loss")
+    page.reads(r"Torch\.log\.0.*loss", "#trend-name")
+    assert page.page.locator("#trend path.line").count() == 1, "that of the loss: the tensor is NaN throughout"
 
 
 @pytest.mark.timeout(180)

@@ -32,7 +32,7 @@ bool CaptureRules::WantsRisk(core::RiskLevel risk) const {
 
 bool CaptureRules::Saves(const OpenRecord& record) const {
   if (diff_check_ != nullptr) return diff_check_->comparing();
-  if (config_.task == core::Task::kTensor) return true;
+  if (config_.task == core::Task::kTensor || config_.task == core::Task::kCheck) return true;
   if (config_.tensor_list.empty() || config_.level == core::Level::kDebug) return false;
   const std::string full_name = record.FullName();
   return std::any_of(config_.tensor_list.begin(), config_.tensor_list.end(),

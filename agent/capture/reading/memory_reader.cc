@@ -31,13 +31,14 @@ size_t BytesOf(const stats::TensorView& view) {
 
 }  // namespace
 
-MemoryReader::MemoryReader(const core::Config& config, core::Session* session)
+MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler)
     : mode_(config.summary_mode),
       slice_(config.slice),
       high_precision_(config.precision_high),
       waits_(!config.bench_path.empty()),
       has_rows_(!config.request_id.empty()),
       session_(session),
+      sampler_(sampler),
       threads_(config.reading_threads) {}
 
 bool MemoryReader::KeepsDoubles(uint8_t dtype) const { return high_precision_ || IsWide(dtype); }
@@ -93,7 +94,7 @@ void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading&
     part.data = static_cast<const char*>(view.data) + offset * static_cast<int64_t>(stats::ElementSize(view.dtype));
     Measure(part, reading.leaf);
   }
-  if (save) reading.leaf.payload = CopyBytes(part);
+  if (save && Keeps(BytesOf(part))) reading.leaf.payload = CopyBytes(part);
 }
 
 void MemoryReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/reading/reading_threads.h"
 #include "agent/capture/reading/request_rows.h"
 #include "agent/capture/reading/tensor_reading.h"
@@ -24,8 +25,8 @@ namespace msprobe::capture {
 // Thread-safe. Throws nothing.
 class MemoryReader {
  public:
-  // `session` gives room for bytes and outlives the reader.
-  MemoryReader(const core::Config& config, core::Session* session);
+  // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader.
+  MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr);
 
   core::SummaryMode mode() const { return mode_; }
   core::Session& session() const { return *session_; }
@@ -44,6 +45,8 @@ class MemoryReader {
   void Measure(const stats::TensorView& view, core::Leaf& leaf) const;
   // A tensor without elements: its checksum is known, and it has no numbers.
   void MeasureNothing(core::Leaf& leaf) const;
+  // Whether so many bytes of a tensor are kept. Asked once for each, before they are copied.
+  bool Keeps(uint64_t bytes) const { return sampler_ == nullptr || sampler_->Keeps(bytes); }
   // Null: there is no room for them (counted by the session).
   std::shared_ptr<core::Payload> CopyBytes(const stats::TensorView& view) const;
 
@@ -65,6 +68,7 @@ class MemoryReader {
   const bool waits_;
   const bool has_rows_;  // request_id is configured
   core::Session* const session_;
+  CallSampler* const sampler_;
   RequestRows rows_;
   mutable std::atomic<uint64_t> bytes_read_{0};
   mutable ReadingThreads threads_;

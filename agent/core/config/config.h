@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "agent/core/session.h"
 
 namespace msprobe::core {
@@ -14,7 +15,7 @@ namespace msprobe::core {
 // Which tensors need not be read again while the kernel says that nobody wrote them; RememberedStatistics has the
 // rules.
 enum class Reuse : uint8_t { kOff, kParameters, kAll };
-enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck };
+enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck };
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
 enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
@@ -36,6 +37,18 @@ struct LoadConfig {
   std::vector<uint32_t> step;        // sorted; empty: all
   std::vector<uint32_t> rank;        // sorted; empty: all
   bool dump_after_load = false;      // false: inputs are replaced and nothing is recorded
+};
+
+// Task check: which calls are captured with their tensors, to be run again by workers beside the job.
+struct CheckConfig {
+  enum class Sample : uint8_t { kTurns, kFirst };
+  static constexpr double kShareOfStep = 0.02;  // of the step before, where no time is given
+
+  Sample sample = Sample::kTurns;
+  uint64_t budget_bytes = uint64_t{16} << 20;  // of tensors a step
+  absl::Duration budget_time;                  // of the program's threads a step; 0: kShareOfStep
+  std::string golden = "cpu-fp64";             // or a run
+  std::string policy = "default";              // of verdicts
 };
 
 // Which steps, ranks and records are captured, and which parts of their tensors.
@@ -67,6 +80,7 @@ struct Config : Selection {
   std::string bench_path;  // absolute; a dump_path whose checksums each record is compared with; empty: none
   int64_t diff_nums = 1;   // so many differing records keep their tensors, then comparing ends; -1: no end
   std::optional<LoadConfig> load;
+  CheckConfig check;
   SessionConfig session;
   std::string run;         // empty: chosen by ChooseRunName
   uint64_t max_steps = 0;  // captured, then capturing ends; 0: no end

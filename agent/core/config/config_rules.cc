@@ -72,6 +72,23 @@ absl::Status CheckDataMode(const GivenFields&, Config* config) {
   return absl::OkStatus();
 }
 
+// A program that is checked waits for nobody: what cannot be sent in time is left out, unless the file says otherwise.
+absl::Status SettleCheck(const GivenFields& given, Config* config) {
+  if (config->task != Task::kCheck) return absl::OkStatus();
+  if (config->level == Level::kL0) {
+    return Contradiction("level \"L0\"", "task \"check\"", "API calls are run again; level should be L1 or mix.");
+  }
+  if (!config->forward || !config->input || !config->output) {
+    return Contradiction("data_mode", "task \"check\"",
+                         "a call is run again from its inputs and held against its outputs; data_mode should be "
+                         "[\"all\"] or [\"forward\"].");
+  }
+  if (!given.contains("loss_policy") && !given.contains("spool_quota_mb") && !given.contains("stall_bound_s")) {
+    config->session.loss_policy = LossPolicy::kDrop;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLoad(const GivenFields&, Config* config) {
   if (!config->load) return absl::OkStatus();
   const auto apart = [](const std::vector<uint32_t>& one, const std::vector<uint32_t>& other) {
@@ -117,8 +134,8 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 }  // namespace
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
-  for (const auto rule :
-       {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
+  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &CheckLoad,
+                          &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

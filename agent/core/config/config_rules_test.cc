@@ -155,5 +155,19 @@ TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
   ExpectRefused(R"("statistics": {"request_id": 3},)", {"request_id is invalid", "string", "3"});
 }
 
+TEST_F(ConfigRulesTest, CheckTakesBothSidesOfCallsAndWaitsForNobody) {
+  const absl::StatusOr<Config> config = Parse(R"("task": "check", "check": {"budget_mb": 1, "budget_ms": 2},)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->check.budget_bytes, uint64_t{1} << 20);
+  EXPECT_EQ(config->check.budget_time, absl::Milliseconds(2));
+  EXPECT_EQ(config->session.loss_policy, LossPolicy::kDrop);
+  EXPECT_EQ(Parse(R"("task": "check", "loss_policy": "spool",)")->session.loss_policy, LossPolicy::kSpool);
+  EXPECT_EQ(Parse(R"("task": "check", "spool_quota_mb": 9,)")->session.loss_policy, LossPolicy::kSpool);
+  ExpectRefused(R"("task": "check", "level": "L0",)", {"level \"L0\"", "level should be L1 or mix"});
+  ExpectRefused(R"("task": "check", "level": "debug",)", {"at level debug task should be statistics or tensor"});
+  ExpectRefused(R"("task": "check", "check": {"data_mode": ["backward"]},)", {"data_mode", "[\"forward\"]"});
+  ExpectRefused(R"("task": "check", "check": {"golden": ""},)", {"golden is invalid", "cpu-fp64"});
+}
+
 }  // namespace
 }  // namespace msprobe::core

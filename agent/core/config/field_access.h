@@ -112,17 +112,21 @@ constexpr FieldAccess kMebibytes = {
     .give = [](const Config& config,
                const Field&) { return FieldValue(static_cast<double>(*MemberOf<kPath...>(config)) / (1 << 20)); }};
 
-// A number of seconds, kept as a duration.
-template <auto... kPath>
-constexpr FieldAccess kSeconds = {
+// A number of seconds or milliseconds, kept as a duration.
+template <int64_t kInSecond, auto... kPath>
+constexpr FieldAccess kTime = {
     .read =
         [](const rapidjson::Value& value, const Field& field, Config* config) {
-          double seconds = 0;
-          absl::Status status = ReadNumber(value, field.name, field.form.low, field.form.high, &seconds);
-          if (status.ok()) *MemberOf<kPath...>(*config) = absl::Seconds(seconds);
+          double time = 0;
+          absl::Status status = ReadNumber(value, field.name, field.form.low, field.form.high, &time);
+          if (status.ok()) *MemberOf<kPath...>(*config) = absl::Seconds(time) / kInSecond;
           return status;
         },
     .give = [](const Config& config,
-               const Field&) { return FieldValue(absl::ToDoubleSeconds(*MemberOf<kPath...>(config))); }};
+               const Field&) { return FieldValue(absl::ToDoubleSeconds(*MemberOf<kPath...>(config) * kInSecond)); }};
+template <auto... kPath>
+constexpr FieldAccess kSeconds = kTime<1, kPath...>;
+template <auto... kPath>
+constexpr FieldAccess kMilliseconds = kTime<1000, kPath...>;
 
 }  // namespace msprobe::core

@@ -235,6 +235,20 @@ absl::Status ReadDiffNums(const Value& value, const Field&, Config* config) {
   return absl::OkStatus();
 }
 
+absl::Status ReadGolden(const Value& value, const Field& field, Config* config) {
+  if (absl::Status status = ReadString(value, field.name, &config->check.golden); !status.ok()) return status;
+  if (!config->check.golden.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "golden is invalid, it should be cpu-fp64, cpu-raised or the name of a run, currently it is \"\".");
+}
+
+absl::Status ReadPolicy(const Value& value, const Field& field, Config* config) {
+  size_t policy = 0;
+  absl::Status status = ReadChoice(value, field.name, field.form.choices, &policy);
+  if (status.ok()) config->check.policy = field.form.choices[policy];
+  return status;
+}
+
 absl::Status ReadServer(const Value& value, const Field& field, Config* config) {
   if (absl::Status status = ReadString(value, field.name, &config->session.server); !status.ok()) return status;
   if (config->session.server.empty()) return absl::OkStatus();

@@ -25,6 +25,9 @@ absl::Status ReadSummaryMode(const rapidjson::Value& value, const Field& field, 
 absl::Status ReadSlice(const rapidjson::Value& value, const Field& field, Config* config);
 // At least 1, or -1.
 absl::Status ReadDiffNums(const rapidjson::Value& value, const Field& field, Config* config);
+// Of task check: not empty.
+absl::Status ReadGolden(const rapidjson::Value& value, const Field& field, Config* config);
+absl::Status ReadPolicy(const rapidjson::Value& value, const Field& field, Config* config);
 // An address or several; see ParseServerAddresses.
 absl::Status ReadServer(const rapidjson::Value& value, const Field& field, Config* config);
 // A directory, "off" or "".

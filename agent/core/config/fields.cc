@@ -15,7 +15,8 @@ namespace {
 using Kind = FieldForm::Kind;
 using Section = Field::Section;
 
-constexpr std::array<std::string_view, 5> kTasks = {"statistics", "tensor", "structure", "diff_check", "nan_check"};
+constexpr std::array<std::string_view, 6> kTasks = {"statistics", "tensor",    "structure",
+                                                    "diff_check", "nan_check", "check"};
 constexpr std::array<std::string_view, 4> kLevels = {"L0", "L1", "mix", "debug"};
 constexpr std::array<std::string_view, 3> kSummaryModes = {"statistics", "md5", "xor"};
 constexpr std::array<std::string_view, 3> kRiskLevels = {"CORE", "FOCUS", "ALL"};
@@ -24,6 +25,9 @@ constexpr std::array<std::string_view, 3> kLossPolicies = {"spool", "stall", "dr
 constexpr std::array<std::string_view, 2> kCaptures = {"listed", "all"};
 constexpr std::array<std::string_view, 2> kBackwards = {"observed", "exact"};
 constexpr std::array<std::string_view, 2> kSwitch = {"off", "on"};
+constexpr std::array<std::string_view, 2> kSamples = {"turns", "first"};
+constexpr std::array<std::string_view, 6> kPolicies = {"default",    "documented", "torch",
+                                                       "fp64-ratio", "acc-check",  "cann"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
 
 constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
@@ -73,7 +77,9 @@ constexpr Field kFields[] = {
      .description =
          "What is captured: `statistics`, numbers of every tensor; `tensor`, its content too; `structure`, "
          "names and nesting alone; `diff_check`, checksums compared with an earlier dump; `nan_check`, which "
-         "record gave NaN or Inf.",
+         "record gave NaN or Inf; `check`, some API calls with their tensors, which workers run again while the "
+         "program "
+         "runs ([checking](checking.md#live)).",
      .wrong = R"("xx")",
      .tell = [](const Config& config, CaptureSettings* settings) { settings->task = ToString(config.task); }},
     {.name = "dump_path",
@@ -282,6 +288,56 @@ constexpr Field kFields[] = {
      .wrong = "0",
      .tasks = In({Task::kTensor, Task::kDiffCheck}),
      .checked_without_effect = false},
+
+    {.name = "sample",
+     .section = Section::kTask,
+     .ours = true,
+     .form = OneOf(kSamples),
+     .access = kChoice<&Config::check, &CheckConfig::sample>,
+     .description =
+         "Which calls are captured: `first`, those whose operator had none of these dtypes and shapes before; "
+         "`turns`, these first, then the others, where the step before ran out of its budget.",
+     .wrong = R"("some")",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
+    {.name = "budget_mb",
+     .section = Section::kTask,
+     .ours = true,
+     .form = NumberOf(0, 1 << 20, "MiB"),
+     .access = kMebibytes<&Config::check, &CheckConfig::budget_bytes>,
+     .description = "So much of tensors is captured a step, at most.",
+     .wrong = "-1",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
+    {.name = "budget_ms",
+     .section = Section::kTask,
+     .ours = true,
+     .form = NumberOf(0, 3'600'000, "milliseconds"),
+     .access = kMilliseconds<&Config::check, &CheckConfig::budget_time>,
+     .description =
+         "So long the program's threads capture calls in a step, on average; 0 means 2 % of the step before.",
+     .wrong = "-1",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
+    {.name = "golden",
+     .section = Section::kTask,
+     .ours = true,
+     .form = {.kind = Kind::kText, .more = R"("minLength": 1)", .shown = "`cpu-fp64`, `cpu-raised` or a run"},
+     .access = {.read = &ReadGolden, .give = &GivePlain<&Config::check, &CheckConfig::golden>},
+     .description = "What a call is held against: float64 on a worker's CPU, the next wider dtype, or the outputs that "
+                    "another run saved of the calls of the same step, rank and name.",
+     .wrong = R"("")",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
+    {.name = "policy",
+     .section = Section::kTask,
+     .ours = true,
+     .form = OneOf(kPolicies),
+     .access = {.read = &ReadPolicy, .give = &GivePlain<&Config::check, &CheckConfig::policy>},
+     .description = "What is right ([checking](checking.md#policies)).",
+     .wrong = R"("strict")",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
 
     // The whole, ours.
     {.name = "server",

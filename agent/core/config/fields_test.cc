@@ -48,7 +48,9 @@ class FieldsTest : public ::testing::Test {
       return ParseConfig(Cat(R"({"run": "")", dump, R"(, "load": {)", load, "}}"), {});
     }
     if (field.section == Section::kTask) {
-      const std::string_view task = field.Has(Task::kStatistics) ? "statistics" : "tensor";
+      const std::string_view task = field.Has(Task::kStatistics) ? "statistics"
+                                    : field.Has(Task::kTensor)   ? "tensor"
+                                                                 : "check";
       return ParseConfig(Cat(R"({"task": ")", task, "\"", dump, ", \"", task, "\": {", member, "}}"), {});
     }
     return ParseConfig(Cat("{", member.empty() ? R"("extra_info": true)" : member, dump, "}"), {});
@@ -103,6 +105,11 @@ TEST_F(FieldsTest, AValueThatIsGivenBackIsTheOneThatWasRead) {
       {"summary_mode", R"("md5")"},
       {"request_id", R"("r")"},
       {"diff_nums", "-1"},
+      {"sample", R"("first")"},
+      {"budget_mb", "0.5"},
+      {"budget_ms", "2.5"},
+      {"golden", R"("monday")"},
+      {"policy", R"("cann")"},
       {"server", R"("h:1")"},
       {"run", R"("r")"},
       {"loss_policy", R"("drop")"},
@@ -225,9 +232,9 @@ TEST(ConfigSchema, TheFileOfThePackageIsCurrent) {
 
 TEST(FieldTables, TheDocumentIsCurrent) {
   ExpectCurrent("docs/config.md", [](const std::string& document) { return WithFieldTables(document); });
-  const std::string tables = WithFieldTables("<!-- table of fields: task -->\nold\n<!-- end of table -->\nrest");
+  const std::string tables = WithFieldTables("<!-- table of fields: task -->\noutdated\n<!-- end of table -->\nrest");
   EXPECT_THAT(tables, HasSubstr("| `*.scope` | `[]` |"));
-  EXPECT_THAT(tables, testing::Not(HasSubstr("old")));
+  EXPECT_THAT(tables, testing::Not(HasSubstr("outdated")));
   EXPECT_THAT(tables, testing::EndsWith("<!-- end of table -->\nrest"));
 }
 

@@ -185,6 +185,7 @@ void Dictionary::RestoreChunk(const Chunk& chunk) {
       if (!structure.ParseFromArray(content.data(), static_cast<int>(content.size()))) continue;
       StructureEntry& entry = structures_.At(head.id);
       entry = {.content = content, .hash = DefinitionHash(content), .slots = {}};
+      entry.is_scalars = structure.kind() == v1::RECORD_SCALARS;
       CountSlots(structure.fields(), &entry.slots);
       structures_.ids.emplace(key, head.id);
     } else if (head.kind == Kind::kStack) {
@@ -211,6 +212,7 @@ StructureId Dictionary::DefineStructure(const Structure& structure) {
   if (entry.hash == 0) {
     entry.hash = DefinitionHash(content);
     entry.slots = slots;
+    entry.is_scalars = structure.kind == RecordKind::kScalars;
   }
   return id;
 }

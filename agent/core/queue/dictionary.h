@@ -36,6 +36,7 @@ class Dictionary {
     std::string_view content;  // serialized v1::Structure
     uint64_t hash = 0;         // XXH3-64 of content
     Slots slots;
+    bool is_scalars = false;  // of RecordKind::kScalars
   };
 
   explicit Dictionary(std::shared_ptr<SessionMemory> memory = SessionMemory::Private()) : memory_(std::move(memory)) {}

@@ -284,7 +284,9 @@ void Sender::Pump() {
     return true;
   };
   const ServerOffers& offers = connection_.offers();
-  const auto send_batch = [&] { return batches_.SendNext({.digests = offers.digests, .edges = offers.edges}, write); };
+  const auto send_batch = [&] {
+    return batches_.SendNext({.digests = offers.digests, .edges = offers.edges, .scalars = offers.scalars}, write);
+  };
   const auto send_payload = [&] { return payloads_.SendNext(connection_.offers(), write); };
   while (connection_.MaySendContent(Clock::now())) {
     payload_next_ = !payload_next_;

@@ -125,6 +125,11 @@ TensorReading ReadMindsporeTensor(Recorder& recorder, PyObject* tensor, bool sav
   return recorder.Read(RefTo(memory.tensor()), save);
 }
 
+TensorReading ReadMindsporeTensor(Recorder& recorder, PyObject* tensor, const MemoryReader& memory) {
+  const TensorMemory shown(tensor);
+  return recorder.source().Read(RefTo(shown.tensor()), false, memory);
+}
+
 bool MindsporeValues::IsTensor(PyObject* value) const {
   return PyObject_TypeCheck(value, reinterpret_cast<PyTypeObject*>(tensor_.get()));
 }

@@ -72,6 +72,9 @@ class MindsporeAgent final : public Agent {
         std::move(recorder), own_directory_,
         MindsporeValues(Borrowed(tensor_class_), Borrowed(dtype_class_), Borrowed(describe_)), Borrowed(thread_slot_));
   }
+  TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
+    return ReadMindsporeTensor(*recorder(), tensor.ptr(), memory);
+  }
   void Activate(bool active) override { active_ = active; }
   void Leak() override { new std::shared_ptr<CallRecords>(records_); }
 

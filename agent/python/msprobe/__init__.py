@@ -1,7 +1,17 @@
 """msprobe: captures what a model computes and streams it to msprobe-server. A drop-in for mindstudio-probe."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msprobe._built import choose
 
 __version__ = "0.1.0"
 
 choose()
+
+
+def log(values: Mapping[str, Any], step: int | None = None) -> None:
+    """PrecisionDebugger.log of this process's debugger, whatever its framework: ``msprobe.log({"loss": loss})``."""
+    from msprobe._common.debugger import the_debugger
+
+    the_debugger().log(values, step)

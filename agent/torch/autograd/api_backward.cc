@@ -30,6 +30,7 @@ namespace {
 
 void RecordPassing(Recorder& recorder, const OpenRecord& forward, torch::autograd::Node& node,
                    const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
+  const CallSampler::Cost cost(recorder.sampler());
   OpenRecord record = recorder.opener().BeginBackward(forward, ThreadState::Get());
   recorder.faults().Contain(record, [&] {
     if (!record.wanted) return recorder.emitter().EmitConstructOnly(record);

@@ -8,6 +8,7 @@
 
 #include "agent/torch/autograd/autograd_hooks.h"
 #include "agent/torch/autograd/open_backward.h"
+#include "agent/torch/autograd/shared_gradients.h"
 #include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
@@ -24,7 +25,9 @@ void RecordGradient(Recorder& recorder, const std::shared_ptr<const std::string>
     builder.Key(name);
     builder.BeginList();
     if (gradient.defined()) {
-      builder.Tensor(recorder.Read(RefTo(gradient), record.save));
+      TensorReading reading = recorder.Read(RefTo(gradient), record.save);
+      if (gradients_are_shared) reading.identity.has_version = false;
+      builder.Tensor(reading);
     } else {
       builder.None();
     }

@@ -63,14 +63,15 @@ void ReadDevice(const at::Tensor& tensor, bool save, const MemoryReader& memory,
   }
   if (tensor.is_quantized() || !FitsStorage(tensor.unsafeGetTensorImpl(), sizes, strides)) return;
   DeviceReader& reader = DeviceReader::Get();
-  reader.Read({.tensor = tensor,
-               .dtype = static_cast<DType>(reading.dtype),
-               .sizes = reading.shape,
-               .offset = offset,
-               .mode = memory.mode(),
-               .save = save,
-               .session = &memory.session()},
-              reading.leaf);
+  reader.Read(
+      {.tensor = tensor,
+       .dtype = static_cast<DType>(reading.dtype),
+       .sizes = reading.shape,
+       .offset = offset,
+       .mode = memory.mode(),
+       .save = save && memory.Keeps(static_cast<uint64_t>(c10::multiply_integers(reading.shape)) * tensor.itemsize()),
+       .session = &memory.session()},
+      reading.leaf);
   if (memory.waits()) reader.Await(reading.leaf);
 }
 
@@ -180,7 +181,9 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, const MemoryRea
   }
 
   const RememberedStatistics::Place place = SetLeaf(tensor, view, memory, reading.leaf);
-  if (save) reading.leaf.payload = KeepBytes(place, view, memory);
+  if (save && memory.Keeps(view.element_count() * impl->itemsize())) {
+    reading.leaf.payload = KeepBytes(place, view, memory);
+  }
 }
 
 RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,

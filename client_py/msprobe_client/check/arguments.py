@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -22,6 +22,9 @@ class Contents(Protocol):
     """Where the files of tensors come from; a client is one."""
 
     def tensor(self, run: str, name: str, *, format: Any, step: int, rank: Rank) -> bytes: ...
+
+
+Payload: TypeAlias = Callable[[str], bytes]
 
 
 class NotReplayable(Exception):
@@ -40,6 +43,11 @@ def from_file(file: bytes, stats: TensorStats) -> torch.Tensor:
     with zipfile.ZipFile(io.BytesIO(file)) as archive:
         names = [name for name in archive.namelist() if name.endswith("/data/0")]
         content = archive.read(names[0]) if names else b""
+    return from_bytes(content, stats)
+
+
+def from_bytes(content: bytes, stats: TensorStats) -> torch.Tensor:
+    """The tensor whose elements these are, in order."""
     dtype = dtype_of(stats.dtype)
     if not content:
         return torch.empty(stats.shape, dtype=dtype)
@@ -136,12 +144,14 @@ class Arguments:
 
 
 class Loader:
-    """Makes arguments of records of one run. seed: of what is drawn; each tensor's is that and its name's.
+    """Makes arguments of records of one run. seed: of what is drawn; each tensor's is that and its name's. payload:
+    gives the bytes of a saved tensor by their hash; else its file is asked for by name.
 
     Those of the last record are kept: its backward call comes next. One thread at a time.
     """
 
-    def __init__(self, contents: Contents, run: str, seed: int) -> None:
+    def __init__(self, contents: Contents, run: str, seed: int, payload: Payload | None = None) -> None:
+        self._payload = payload
         self._contents = contents
         self._run = run
         self._seed = seed
@@ -189,6 +199,8 @@ class Loader:
 
     def saved(self, record: Record, name: str, stats: TensorStats) -> torch.Tensor:
         try:
+            if self._payload is not None and stats.payload is not None:
+                return from_bytes(self._payload(stats.payload.hash), stats)
             file = self._contents.tensor(self._run, name, format="pt", step=record.step, rank=record.rank)
         except MsprobeError as error:
             raise NotReplayable(str(error)) from None

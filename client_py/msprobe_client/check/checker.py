@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 
 from msprobe_client.check import distribution, replay, sweep, ties
-from msprobe_client.check.arguments import Arguments, Loader, NotReplayable
+from msprobe_client.check.arguments import Arguments, Loader, NotReplayable, Payload
 from msprobe_client.check.calls import Place, calls_of
 from msprobe_client.check.measuring import Measuring
 from msprobe_client.check.operators import (
@@ -44,6 +44,10 @@ _COMPARISONS = frozenset(
 )
 
 
+_REPETITIONS = 3  # of a call that fails: it may give something else each time
+_NOT_DETERMINISTIC = "not deterministic: the same call on the same inputs gave another result"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     device: str = "cpu"
@@ -68,14 +72,17 @@ class Checker:
     """Checks calls of one step and rank. One thread at a time.
 
     replayed: of the last call; None where it did not run on both sides.
+    payload: as Loader has it.
     """
 
-    def __init__(self, client: Client, place: Place, settings: Settings, measuring: Measuring) -> None:
+    def __init__(
+        self, client: Client, place: Place, settings: Settings, measuring: Measuring, payload: Payload | None = None
+    ) -> None:
         self._place = place
         self._settings = settings
         self._words = asdict(settings)
         self._measuring = measuring
-        self._loader = Loader(client, place.run, settings.seed)
+        self._loader = Loader(client, place.run, settings.seed, payload)
         self.replayed: Replayed | None = None
         self._golden: dict[str, Record] = {}
         self._golden_loader = None
@@ -147,6 +154,15 @@ class Checker:
                 plain = self._plain_result(name, arguments, grads, seed)
             return plain
 
+        repeated: list[replay.Result] = []
+
+        def again() -> Iterator[replay.Result]:
+            """The same call on the device, a few more times."""
+            for number in range(_REPETITIONS):
+                if number == len(repeated):
+                    repeated.append(self._device_result(name, record, backward, arguments, grads, golden.node_inputs))
+                yield repeated[number]
+
         for direction, mine, theirs in (
             ("forward", output.outputs, golden.outputs),
             ("backward", output.gradients, golden.gradients),
@@ -162,7 +178,7 @@ class Checker:
                     reason = f"the golden side has no {place}"
                     yield self._row(record, name.operation, "skip", name=f"{base}.{place}", reason=reason)
                     continue
-                yield self._judged(
+                row = self._judged(
                     record,
                     name,
                     f"{base}.{place}",
@@ -171,6 +187,8 @@ class Checker:
                     arguments,
                     lambda place=place, direction=direction: _at(plain_result(), direction, place),
                 )
+                others = (_at(result, direction, place) for result in again())
+                yield self._told_from_race(row, tensor, others)
         if grads is not None and output.no_backward:
             yield self._row(record, name.operation, "skip", name=f"{name.base}.backward", reason=output.no_backward)
 
@@ -251,7 +269,9 @@ class Checker:
         if reference is None or self._golden_loader is not None:
             return None
         if self._on_cpu:
-            changed = arguments.mapped(replay.nudged(seed), _scalars_as(name, arguments))
+            nudge = replay.nudged(seed)
+            changed = arguments.mapped(nudge, _scalars_as(name, arguments))
+            grads = None if grads is None else [None if each is None else nudge(each) for each in grads]
         else:
             changed = arguments.mapped(replay.on("cpu"))
         try:
@@ -324,6 +344,14 @@ class Checker:
             **known,
         )
 
+    def _told_from_race(self, row: CheckRow, tensor: torch.Tensor, others: Iterator[torch.Tensor | None]) -> CheckRow:
+        """others: what the same call gave the device again, run as they are asked for: of a call that fails alone."""
+        if row.verdict != "fail" or self._settings.device == RECORDED:
+            return row
+        if all(_same_bits(tensor, other) for other in others):
+            return row
+        return replace(row, rule="deterministic", reason=_NOT_DETERMINISTIC)
+
     def _drops(self, name: CallName, arguments: Arguments) -> bool:
         return name.operation in DROPOUTS and 0 < _probability(arguments) < 1 and _training(arguments)
 
@@ -383,6 +411,17 @@ def _at(result: replay.Result | None, direction: str, place: str) -> torch.Tenso
     if result is None:
         return None
     return dict(result.outputs if direction == "forward" else result.gradients).get(place)
+
+
+def _same_bits(one: torch.Tensor, other: torch.Tensor | None) -> bool:
+    """NaN is equal to NaN. Another shape is another result."""
+    if other is None or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return (
+        bool(torch.equal(torch.nan_to_num(one), torch.nan_to_num(other)))
+        if one.is_floating_point()
+        else bool(torch.equal(one, other))
+    )
 
 
 def _as(plain: torch.Tensor | None, tensor: torch.Tensor) -> torch.Tensor | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from msprobe_client.model import Job
 
 JOB_PREFIX = "job:"  # job:7 is what job 7 has found
+LIVE = "live"  # the title of the job that a server makes for a run with task check
+_ASK_AGAIN = 0.5  # seconds
 
 
 def is_job(source: str) -> bool:
@@ -36,6 +39,30 @@ def job_of(client: Client, source: str) -> Job:
     if job.kind != "check":
         raise InvalidArgument(f"job {number} is of kind {job.kind}; name one of kind check")
     return job
+
+
+def live_job_of(client: Client, run: str, tell: Callable[[str], None]) -> Job | None:
+    """The latest of a run that is checked while it goes on. It is waited for; None: the run has ended without one."""
+    told = False
+    while True:
+        goes_on = any(each.run == run and each.open_sessions for each in client.runs())
+        live = [job for job in client.jobs.of_run(run) if job.kind == "check" and job.title == LIVE]
+        if live:
+            return client.jobs.get(live[-1].job)  # with its options
+        if not goes_on:
+            tell(f"run {run} has ended, and had no call to check while it ran; msprobe-client check {run} does it now")
+            return None
+        if not told:
+            tell(f"no call of run {run} has come that is to be checked; waiting for one")
+        told = True
+        time.sleep(_ASK_AGAIN)
+
+
+def rows_as_they_come(client: Client, job: Job, advance: Progress) -> Iterator[list[CheckRow]]:
+    """Of one item after another, until the job has ended."""
+    for done, result in enumerate(client.jobs.results(job.job, follow=True), 1):
+        yield check.rows(result, job.options)
+        advance(done, max(done, job.items))
 
 
 def put(client: Client, places: Iterable[Place], title: str, name: str | None, settings: dict[str, Any]) -> Job:

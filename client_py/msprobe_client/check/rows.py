@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 # error: the device refused what the reference computes. crashed: it ended every process that tried.
 Outcome: TypeAlias = Literal["pass", "warning", "fail", "undecided", "error", "skip", "crashed"]
 WRONG: frozenset[Outcome] = frozenset({"fail", "error", "crashed"})
+_BY_WEIGHT: tuple[Outcome, ...] = ("crashed", "fail", "error", "warning", "undecided", "pass", "skip")
 FLOAT64 = "cpu-fp64"  # the golden value unless a run's
 
 
@@ -36,6 +37,12 @@ class CheckRow:
     repeat: str = ""  # a command that runs this call alone
     accuracy: Mapping[str, float] = field(default_factory=dict)
     plain: Mapping[str, float] = field(default_factory=dict)
+
+
+def worst(verdicts: Iterable[Outcome]) -> Outcome:
+    """The verdict of a call: the gravest of its outputs'; without any it was not checked."""
+    found = set(verdicts)
+    return next((verdict for verdict in _BY_WEIGHT if verdict in found), "skip")
 
 
 def rows_of(documents: Iterable[Mapping[str, Any]]) -> list[CheckRow]:

@@ -29,6 +29,7 @@ EXAMPLES = (
     "msprobe-client check tuesday --workers 2",
     "msprobe-client check result.json --policy fp64-ratio",
     "msprobe-client check result.json --beside result.json --policy documented",
+    "msprobe-client check tuesday --follow",
 )
 
 
@@ -106,6 +107,10 @@ def run(
     engine: Annotated[
         Engine, typer.Option("--engine", help="queue: by workers elsewhere (msprobe-client worker), as a job")
     ] = Engine.local,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Of a run with task check, or job:N: verdicts as they come, until it has ended"),
+    ] = False,
     rows: Annotated[Optional[Show], typer.Option("--rows", help="Default: wrong in a table, else all")] = None,  # noqa: UP045
     where: Where,
     output: Annotated[
@@ -133,7 +138,7 @@ def run(
             "stress": stress,
             "shown": source,
         }
-        asked = _Asked(source, where, beside, workers, engine is Engine.queue, options.access, settings)
+        asked = _Asked(source, where, beside, workers, engine is Engine.queue, follow, options.access, settings)
 
         def kept() -> Iterator[Row]:
             for row in _found(client, asked, advance):
@@ -146,7 +151,7 @@ def run(
             said = ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing to check"
             return Ending(facts={"verdicts": dict(sorted(counts.items()))}, shown=(said,))
 
-        write(chosen, _columns(), kept(), output, _mark, ending=ending)
+        write(chosen, _columns(), kept(), output, _mark, live=follow, ending=ending)
     if any(counts.get(verdict) for verdict in WRONG):
         raise typer.Exit(EXIT_DIFFERS)
 
@@ -164,6 +169,7 @@ class _Asked:
     beside: str | None
     workers: int
     by_others: bool  # workers that are there
+    follow: bool
     access: Access | None
     settings: dict[str, Any]  # fields of checker.Settings
 
@@ -182,6 +188,9 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
             return again.saved_rows(Path(result))
         return _of_job(client, asked, queued.job_of(client, result), advance)
 
+    if asked.follow:
+        yield from _followed(client, asked, advance)
+        return
     if queued.is_job(source) or again.is_result(source):
         beside = None if asked.beside is None else earlier(asked.beside)
         yield from again.judged_again(client, earlier(source), settings["policy"], beside)
@@ -215,6 +224,31 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         for done, total, found in checked(client, places, Settings(**settings), asked.where.name):
             advance(done, total)
             yield from found
+
+
+def _followed(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
+    """By the policy of the run, or by another one that is named."""
+    from msprobe_client import analysis_client
+    from msprobe_client.check import again, queued
+    from msprobe_client.errors import InvalidArgument
+    from msprobe_client.output import tell
+
+    if not queued.is_job(asked.source) and analysis_client.is_path(asked.source):
+        raise InvalidArgument(f"--follow is for a run that goes on, and {asked.source} is no run; name one, or job:N")
+    run_name = asked.source.removeprefix(analysis_client.RUN_PREFIX)
+    job = (
+        queued.job_of(client, asked.source)
+        if queued.is_job(asked.source)
+        else queued.live_job_of(client, run_name, lambda text: tell(text, "msprobe-client check"))
+    )
+    if job is None:
+        return
+    policy = asked.settings["policy"]
+    for rows in queued.rows_as_they_come(client, job, advance):
+        if policy == PolicyName.default.value:
+            yield from rows
+        else:
+            yield from again.judged_again(client, rows, policy)
 
 
 def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[CheckRow]:

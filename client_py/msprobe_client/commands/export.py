@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "msprobe-client export tuesday --output dump",
     "msprobe-client export tuesday --output part --step 3-5 --rank 0 --no-tensors",
+    "msprobe-client export tuesday --to vis --output graphs",
 )
 
 
@@ -31,7 +32,14 @@ def run(
     context: typer.Context,
     run: RunName,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="step{N}/rank{R} appear in it", show_default=False)
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="step{N}/rank{R}, or the other format's files, appear in it; may name a database",
+            show_default=False,
+        ),
     ],
     step: Steps = None,
     rank: Ranks = None,
@@ -44,7 +52,16 @@ def run(
     no_tensors: Annotated[
         bool, typer.Option("--no-tensors", "--no_tensors", help="Leave dump_tensor_data out")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace step{N}/rank{R} that exist already")] = False,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="dump: directories; vis: graph.vis.db, and trend: steps.trend.db, for TensorBoard; model-explorer: "
+            "Graph JSON and node data",
+        ),
+    ] = "dump",
+    force: Annotated[bool, typer.Option("--force", help="Replace what exists already")] = False,
     engine: Annotated[
         Engine,
         typer.Option("--engine", help="queue: by workers (msprobe-client worker), which see the same directory"),
@@ -53,10 +70,17 @@ def run(
     data_dir: DataDir = None,
     output_format: OutputFormat = None,
 ) -> None:
-    """Write dump directories that mindstudio-probe reads. Each appears whole."""
+    """Write a run as dump directories that mindstudio-probe reads, or for TensorBoard or Model Explorer.
+
+    Each directory, and each file outside of one, appears whole.
+    """
     options = common(context, server, data_dir, output_format)
     selection = Selection(step, rank)
-    from msprobe_client.output import Format, progress, write
+    from msprobe_client.errors import InvalidArgument
+    from msprobe_client.output import Column, Format, progress, show, write
+
+    if engine == Engine.queue and to != "dump":
+        raise InvalidArgument(f"--engine queue is for dumps, not for {to}: leave out one of them")
 
     with options.connect() as client, progress.bar(f"export {run}", "files") as advance:
         if engine == Engine.queue:
@@ -74,9 +98,15 @@ def run(
             extended=extended,
             strict_json=strict_json,
             tensors=not no_tensors,
+            to=to,
             force=force,
             progress=advance,
         )
+    if to != "dump":
+        sizes = [{"path": str(file), "bytes": file.stat().st_size} for file in report.directories]
+        columns = (Column("path", "FILE"), Column("bytes", "BYTES", show.size, right=True))
+        write(options.format or Format.table, columns, sizes)
+        return
     rows = []
     for directory in report.directories:
         files = [file for file in directory.rglob("*") if file.is_file()] if directory.is_dir() else [directory]

@@ -114,11 +114,12 @@ def run(
                 for text in report.warnings:
                     warn(text, str(context.find_root().info_name))
                 unpaired.extend(map(str, report.unpaired))
-                yield {"path": report.path, "steps": report.steps, "bytes": report.bytes}
+                yield {"path": report.path, "steps": report.steps, "ranks": report.ranks, "bytes": report.bytes}
 
         columns = (
             Column("path", "FILE"),
-            Column("steps", "STEPS OF RANKS", right=True),
+            Column("steps", "STEPS", right=True),
+            Column("ranks", "RANKS", right=True),
             Column("bytes", "BYTES", show.size, right=True),
         )
         write(options.format or Format.table, columns, rows(), live=follow, ending=lambda: Ending(notes=unpaired))

@@ -106,6 +106,11 @@ class ReplayedCalls:
         rows = list(self._checker.check(self._records[f"{name}.forward"], self._records.get(f"{name}.backward")))
         return rows, self._checker.replayed
 
+    @property
+    def replayed(self) -> Replayed | None:
+        """The tensors of the last call; None: it did not run on both sides."""
+        return self._checker.replayed
+
     def rows(self, name: str, choice: Choice) -> CallRows:
         call = CallName.parse(f"{name}.forward")
         if call is not None and (reason := choice.reason_to_skip(call.operation)):

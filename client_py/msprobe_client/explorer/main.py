@@ -1,7 +1,8 @@
 """Runs as graphs of Model Explorer, with their data. Model Explorer imports this; it is no dependency of ours.
 
 A file NAME.msprobe says which run: {"target": "tuesday", "golden": "monday", "step": 3, "rank": 0, "overflow": true}.
-Needed is target alone, a run or a dump directory. The server is "server", else $MSPROBE_SERVER.
+With "fuzzy": true calls match whatever their numbers are. Needed is target alone, a run or a dump directory. The server
+is "server", else $MSPROBE_SERVER.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.scratch import scratch_directory
 
 SUFFIX = "msprobe"
-_FIELDS = {"server": str, "target": str, "golden": str, "step": int, "rank": int, "overflow": bool}
+_FIELDS = {"server": str, "target": str, "golden": str, "step": int, "rank": int, "overflow": bool, "fuzzy": bool}
 
 
 def question(path: Path) -> dict[str, Any]:
@@ -66,6 +67,7 @@ def files_of(path: Path) -> Iterator[Path]:
         client.model_explorer(
             *(sides[0], scratch / "files", *sides[1:]),
             overflow=asked.get("overflow", False),
+            matching="fuzzy" if asked.get("fuzzy") else "exact",
             steps=[(asked["step"], asked["step"])] if "step" in asked else (),
             ranks=[asked["rank"]] if "rank" in asked else (),
         )

@@ -4,6 +4,7 @@ A kind's module has
 
     def run(work: Work) -> bytes            the item's result, at most 64 KiB
     def show(result: bytes) -> dict         the result for people, as columns; may be absent
+    def verdict(result: bytes) -> str       its one word for lists and metrics, at most 32 bytes; may be absent
 
 An exception of `run` is the item's verdict "failed", with its text. A death of the process is the item's too: it is
 tried again, and after JobLimits.attempts its verdict is "crashed".
@@ -38,6 +39,7 @@ class Work:
     payload: bytes
     device: str  # cpu, cuda:N or npu:N
     attempt: int  # from 1
+    job: int = 0  # its number
 
 
 def modules(names: Iterable[str]) -> dict[str, str]:
@@ -60,6 +62,12 @@ def function(module: str) -> Callable[[Work], bytes]:
         return cast("Callable[[Work], bytes]", importlib.import_module(module).run)
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(f"{module} is no module of a job's kind: {error}") from None
+
+
+def verdict(module: str, result: bytes) -> str:
+    """The one word of a kind that has any, else nothing."""
+    word = getattr(importlib.import_module(module), "verdict", None)
+    return str(word(result)) if word is not None else ""
 
 
 def shown(kind: str, result: bytes) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from msprobe_client.check.calls import Call, Place, calls_of
-from msprobe_client.check.rows import CheckRow, Outcome, repeating, rows_of
+from msprobe_client.check.rows import CheckRow, Outcome, repeating, rows_of, worst
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.jobs import Work
 from msprobe_client.model import ItemResult, Rank
@@ -46,14 +46,25 @@ def items(place: Place, calls: Iterable[Call]) -> list[tuple[str, bytes]]:
 class _Bench:
     """What a worker process keeps from item to item: the records of one step and rank, and a stream to the server."""
 
-    def __init__(self, client: Client, place: Place, settings: Mapping[str, Any]) -> None:
+    def __init__(self, client: Client, job: int, place: Place, settings: Mapping[str, Any]) -> None:
         from msprobe_client.check.checker import Checker, Settings
         from msprobe_client.check.measuring import Measuring
 
-        self.calls = {call.forward.full_name: call for call in calls_of(client, place)}
+        self._client = client
+        self._place = place
+        self._calls: dict[str, Call] = {}
         self._open = ExitStack()
         made = Settings(**settings)
-        self.checker: Checker = Checker(client, place, made, self._open.enter_context(Measuring(client, made.policy)))
+        measuring = self._open.enter_context(Measuring(client, made.policy))
+        self.checker: Checker = Checker(client, place, made, measuring, lambda hash: client.jobs.payload(job, hash))
+
+    def call(self, name: str, backward: bool) -> Call | None:
+        """name: of the forward record. The records are read again where they lack it: the step may be under way."""
+        found = self._calls.get(name)
+        if found is None or (backward and found.backward is None):
+            self._calls = {call.forward.full_name: call for call in calls_of(self._client, self._place)}
+            found = self._calls.get(name)
+        return found
 
     def close(self) -> None:
         self._open.close()
@@ -67,15 +78,15 @@ def run(work: Work) -> bytes:
     place = Place(work.run, step, Rank.parse(rank))
     settings = json.loads(work.options)
     settings["device"] = _device(settings["device"], work.device)
-    key = (id(work.client), place, json.dumps(settings))
+    key = (id(work.client), work.job, place, json.dumps(settings))
     try:
         if key not in _kept:
             _drop()
-            _kept[key] = _Bench(work.client, place, settings)
+            _kept[key] = _Bench(work.client, work.job, place, settings)
         bench = _kept[key]
-        if (call := bench.calls.get(_forward(name))) is None:
-            raise InvalidArgument(f"step {step} of {rank} has no call {_forward(name)}")
         backward = name.endswith(_BACKWARD)
+        if (call := bench.call(_forward(name), backward)) is None:
+            raise InvalidArgument(f"step {step} of {rank} has no call {_forward(name)}")
         found = list(bench.checker.check(call.forward, call.backward, "backward" if backward else "forward"))
     except BaseException:
         _drop()  # its stream may be broken
@@ -116,6 +127,10 @@ def rows(result: ItemResult, job_options: bytes) -> list[CheckRow]:
             repeat=repeating(step, rank, _forward(name), **json.loads(job_options)),
         )
     ]
+
+
+def verdict(result: bytes) -> str:
+    return worst(row["verdict"] for row in json.loads(zlib.decompress(result)))
 
 
 def show(result: bytes) -> dict[str, Any]:

@@ -133,7 +133,14 @@ class WorkerProcess:
 
     def _run(self, lease: jobs_pb2.LeaseResponse, item: jobs_pb2.LeaseResponse.Item) -> jobs_pb2.FinishRequest.Result:
         work = jobs.Work(
-            self._client, lease.run, lease.options, item.name, item.payload, self._settings.device, item.attempt
+            self._client,
+            lease.run,
+            lease.options,
+            item.name,
+            item.payload,
+            self._settings.device,
+            item.attempt,
+            lease.job,
         )
         result = jobs_pb2.FinishRequest.Result(item=item.item, outcome=jobs_pb2.OUTCOME_DONE)
         began = time.monotonic()
@@ -143,6 +150,7 @@ class WorkerProcess:
                 size = len(result.result)
                 result.Clear()
                 raise InvalidArgument(f"the result has {size} bytes; at most {_MAX_RESULT} are taken")
+            result.verdict = jobs.verdict(self._settings.kinds[lease.kind], result.result)
         except Exception as error:
             text = str(error) if isinstance(error, MsprobeError) else f"{type(error).__name__}: {error}"
             result.Clear()

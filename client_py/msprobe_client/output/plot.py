@@ -61,7 +61,7 @@ def draw(series: Sequence[TrendSeries], path: Path) -> None:
             axes.axvline(at, color="red", alpha=0.3, label=f"{label} is not finite" if at == steps[0] else None)
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel(_x_label(series))
-    axes.set_ylabel(", ".join(dict.fromkeys(one.statistic for one in series)))
+    axes.set_ylabel(", ".join(dict.fromkeys(one.statistic or "value" for one in series)))
     axes.grid(alpha=0.3)
     axes.legend(fontsize="x-small", loc="best")
     with whole_file(path) as scratch:
@@ -109,4 +109,4 @@ def _gaps(series: Sequence[TrendSeries]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _label(one: TrendSeries) -> str:
-    return f"{one.name} {one.rank} {one.statistic}"
+    return f"{one.name} {one.rank} {one.statistic or ''}".rstrip()

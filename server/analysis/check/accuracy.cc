@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "server/analysis/check/accuracy_block.h"
+#include "server/analysis/check/accuracy_kernels.h"
 #include "server/analysis/check/dtype_standard.h"
 #include "server/analysis/compare/element_load.h"
 #include "server/format/cat.h"
@@ -17,9 +17,7 @@
 namespace msprobe::server {
 namespace {
 
-// Of |d|: a bucket for each exponent and four bits of mantissa.
-constexpr int kBucketBits = 4;
-constexpr size_t kBuckets = size_t{2048} << kBucketBits;
+constexpr size_t kPlaces = 4;  // of each bucket of the histogram
 // ULPs below the largest number within which rounding may or may not overflow.
 constexpr double kOverflowUlps = 4;
 
@@ -30,6 +28,31 @@ __int128 IntegerAt(const char* from, size_t i, v1::DType dtype, double loaded) {
   uint64_t bits;
   std::memcpy(&bits, from + i * 8, 8);
   return dtype == v1::DTYPE_INT64 ? static_cast<__int128>(static_cast<int64_t>(bits)) : static_cast<__int128>(bits);
+}
+
+// How the kernels read the elements of a dtype; kFloat64: once they are loaded.
+AccuracyElement ElementOf(v1::DType dtype) {
+  switch (dtype) {
+    case v1::DTYPE_FLOAT32:
+    case v1::DTYPE_COMPLEX64:
+      return AccuracyElement::kFloat32;
+    case v1::DTYPE_BFLOAT16:
+      return AccuracyElement::kBfloat16;
+    default:
+      return AccuracyElement::kFloat64;
+  }
+}
+
+// Elements as doubles: in `to`, or where they are.
+const char* Loaded(ElementLoad load, const char* from, size_t count, const TensorDescription& description, double* to) {
+  if (description.dtype == v1::DTYPE_FLOAT64 || description.dtype == v1::DTYPE_COMPLEX128) return from;
+  load(from, count, description, to);
+  return reinterpret_cast<const char*>(to);
+}
+
+// The next block comes from memory while this one is computed. Behind the last one nothing is read.
+void Prefetch(const char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
 // A sum, and what rounding lost of it (Neumaier).
@@ -53,6 +76,7 @@ double Accuracy::error_balance() const {
 }
 
 struct AccuracyComparison::Sums {
+  const AccuracyKernels& kernels = BestAccuracyKernels();
   TensorDescription target;
   TensorDescription golden;
   ElementLoad load_target = nullptr;
@@ -69,7 +93,7 @@ struct AccuracyComparison::Sums {
   Sum abs, squares, rel, rel_squares, dot, target_squares, golden_squares, cann, ulp, normal_rel, normal_squares;
   uint64_t nonzero = 0;
   uint64_t under[4] = {};
-  std::vector<uint64_t> histogram;  // two places a bucket; empty: no error was seen
+  std::vector<uint64_t> histogram;  // kPlaces a bucket; empty: no error was seen
 
   alignas(64) double a[kAccuracyBlock];
   alignas(64) double b[kAccuracyBlock];
@@ -126,16 +150,18 @@ size_t AccuracyComparison::Sums::CleanNonFinite(size_t count) {
   return left;
 }
 
-// Neighbours often fall into one bucket, and an increment waits for the last one of its place: there are two of each.
+// Neighbours often fall into one bucket, and an increment waits for the last one of its place: there are several of
+// each.
 void AccuracyComparison::Sums::CountErrors(size_t count) {
-  if (histogram.empty()) histogram.resize(2 * kBuckets);
+  if (histogram.empty()) histogram.resize(kPlaces * kAccuracyBuckets);
   uint64_t* const buckets = histogram.data();
-  const auto at = [this](size_t i) { return std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits) << 1; };
-  for (size_t i = 0; i + 1 < count; i += 2) {
-    ++buckets[at(i)];
-    ++buckets[at(i + 1) + 1];
+  uint16_t places[kAccuracyBlock];
+  kernels.place(d, count, places);
+  size_t i = 0;
+  for (; i + kPlaces <= count; i += kPlaces) {
+    for (size_t k = 0; k < kPlaces; ++k) ++buckets[kPlaces * places[i + k] + k];
   }
-  if (count % 2 != 0) ++buckets[at(count - 1)];
+  for (; i < count; ++i) ++buckets[kPlaces * places[i]];
 }
 
 void AccuracyComparison::Sums::FindWorst(size_t count) {
@@ -181,23 +207,36 @@ void AccuracyComparison::Sums::Add(const BlockCounts& counts, size_t filled) {
 }
 
 void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, size_t count) {
-  load_target(from_a, count, target, a);
-  load_golden(from_b, count, golden, b);
+  const char* const whole_a = from_a;
+  const char* const whole_b = from_b;
+  const AccuracyElement element_a = ElementOf(target.dtype);
+  const AccuracyElement element_b = ElementOf(golden.dtype);
+  if (element_a == AccuracyElement::kFloat64) from_a = Loaded(load_target, from_a, count, target, a);
+  if (element_b == AccuracyElement::kFloat64) from_b = Loaded(load_golden, from_b, count, golden, b);
+  const auto subtract = kernels.subtract[static_cast<size_t>(element_a)][static_cast<size_t>(element_b)];
+  BlockRange range = subtract(from_a, from_b, count, largest, a, b, d);
+  Prefetch(whole_a + count * target_size, kAccuracyBlock * target_size);
+  Prefetch(whole_b + count * golden_size, kAccuracyBlock * golden_size);
   const size_t padded = (count + kAccuracyLanes - 1) / kAccuracyLanes * kAccuracyLanes;
-  for (size_t i = count; i < padded; ++i) a[i] = b[i] = 0;
-  const bool finite = SubtractBlock(a, b, padded, largest, d);
   if (exact_integers) {
     for (size_t i = 0; i < count; ++i) {
-      d[i] = static_cast<double>(IntegerAt(from_a, i, target.dtype, a[i]) - IntegerAt(from_b, i, golden.dtype, b[i]));
+      d[i] = static_cast<double>(IntegerAt(whole_a, i, target.dtype, a[i]) - IntegerAt(whole_b, i, golden.dtype, b[i]));
     }
   }
-  const size_t left = finite ? count : CleanNonFinite(count);
-  const BlockSums sums = SumBlock(b, a, d, padded, standard, ulps);
+  size_t left = count;
+  if (!range.finite) {
+    left = CleanNonFinite(count);
+    range.least = 0;
+  }
+  BlockSums sums;
+  kernels.sum(a, b, d, padded, range.least, standard, ulps, &sums);
   Add(sums);
   if (sums.max_abs == 0) {
     for (uint64_t& each : under) each += left;
   } else {
-    Add(CountBlock(b, d, ulps, padded, standard, sums), padded - left);
+    BlockCounts counts;
+    kernels.count(b, d, ulps, padded, standard, sums, &counts);
+    Add(counts, padded - left);
     CountErrors(count);
     if (sums.max_abs > accuracy.absolute.max) {
       accuracy.absolute.max = sums.max_abs;
@@ -292,10 +331,10 @@ Accuracy AccuracyComparison::Finish() {
   }
   if (accuracy.non_finite.first_mismatch) accuracy.worst = sums.mismatch;
   // The first bucket is that of no error: what was not counted had none.
-  std::vector<uint64_t> buckets(sums.histogram.size() / 2);
+  std::vector<uint64_t> buckets(sums.histogram.size() / kPlaces);
   uint64_t with_error = 0;
   for (size_t bucket = 1; bucket < buckets.size(); ++bucket) {
-    buckets[bucket] = sums.histogram[2 * bucket] + sums.histogram[2 * bucket + 1];
+    for (size_t k = 0; k < kPlaces; ++k) buckets[bucket] += sums.histogram[kPlaces * bucket + k];
     with_error += buckets[bucket];
   }
   for (size_t i = 0; i < accuracy.absolute.percentiles.size(); ++i) {
@@ -306,7 +345,7 @@ Accuracy AccuracyComparison::Finish() {
       reached += static_cast<double>(buckets[bucket]);
       if (reached < rank) continue;
       const uint64_t middle =
-          (static_cast<uint64_t>(bucket) << (52 - kBucketBits)) | (uint64_t{1} << (51 - kBucketBits));
+          (static_cast<uint64_t>(bucket) << (52 - kAccuracyBucketBits)) | (uint64_t{1} << (51 - kAccuracyBucketBits));
       const double value = std::bit_cast<double>(middle);
       accuracy.absolute.percentiles[i] = value < accuracy.absolute.max ? value : accuracy.absolute.max;
       break;

@@ -31,11 +31,15 @@ struct Pair {
       golden[i] = drawn[i % drawn.size()];
       output[i] = static_cast<float>(golden[i] * (1 + 1e-7 * drawn[(i * 31) % drawn.size()]));
       rounded[i] = static_cast<float>(golden[i]);
+      uint32_t bits;
+      std::memcpy(&bits, &rounded[i], sizeof(bits));
+      halves[i] = static_cast<uint16_t>((bits + 0x8000) >> 16);
     }
   }
   std::vector<double> golden = std::vector<double>(kElements);
   std::vector<float> output = std::vector<float>(kElements);
   std::vector<float> rounded = std::vector<float>(kElements);
+  std::vector<uint16_t> halves = std::vector<uint16_t>(kElements);  // golden as bfloat16
 };
 
 const Pair& ThePair() {
@@ -67,22 +71,35 @@ void PlainReadOfFloat32AndFloat64(benchmark::State& state) {
 void PlainReadOfFloat32Twice(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(PlainRead(ThePair().output) + PlainRead(ThePair().rounded));
 }
-template <typename T>
-void Measure(benchmark::State& state, v1::DType dtype, const std::vector<T>& golden) {
+void PlainReadOfBfloat16AndFloat64(benchmark::State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(PlainRead(ThePair().halves) + PlainRead(ThePair().golden));
+}
+template <typename A, typename B>
+void Measure(benchmark::State& state, v1::DType target, const std::vector<A>& output, v1::DType dtype,
+             const std::vector<B>& golden) {
   for (auto _ : state) {
-    auto comparison = Compare(v1::DTYPE_FLOAT32, dtype);
-    comparison->Add(reinterpret_cast<const char*>(ThePair().output.data()),
-                    reinterpret_cast<const char*>(golden.data()), kElements);
+    auto comparison = Compare(target, dtype);
+    comparison->Add(reinterpret_cast<const char*>(output.data()), reinterpret_cast<const char*>(golden.data()),
+                    kElements);
     benchmark::DoNotOptimize(comparison->Finish());
   }
 }
-void Float32AgainstFloat64(benchmark::State& state) { Measure(state, v1::DTYPE_FLOAT64, ThePair().golden); }
-void Float32AgainstFloat32(benchmark::State& state) { Measure(state, v1::DTYPE_FLOAT32, ThePair().rounded); }
+void Float32AgainstFloat64(benchmark::State& state) {
+  Measure(state, v1::DTYPE_FLOAT32, ThePair().output, v1::DTYPE_FLOAT64, ThePair().golden);
+}
+void Float32AgainstFloat32(benchmark::State& state) {
+  Measure(state, v1::DTYPE_FLOAT32, ThePair().output, v1::DTYPE_FLOAT32, ThePair().rounded);
+}
+void Bfloat16AgainstFloat64(benchmark::State& state) {
+  Measure(state, v1::DTYPE_BFLOAT16, ThePair().halves, v1::DTYPE_FLOAT64, ThePair().golden);
+}
 
 BENCHMARK(PlainReadOfFloat32AndFloat64)->Unit(benchmark::kMillisecond);
 BENCHMARK(Float32AgainstFloat64)->Unit(benchmark::kMillisecond);
 BENCHMARK(PlainReadOfFloat32Twice)->Unit(benchmark::kMillisecond);
 BENCHMARK(Float32AgainstFloat32)->Unit(benchmark::kMillisecond);
+BENCHMARK(PlainReadOfBfloat16AndFloat64)->Unit(benchmark::kMillisecond);
+BENCHMARK(Bfloat16AgainstFloat64)->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace msprobe::server

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "server/analysis/divergence/finiteness.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -178,6 +179,7 @@ class Search {
       }
       ComparedRow row = JudgeRow(target_, golden_, options_.comparison, x, y, content);
       if (content != nullptr) row.content = static_cast<int32_t>(found.contents.size()) - 1;
+      if (IsValue(row.verdict) && (IsUnwritten(target_, x) || IsUnwritten(golden_, y))) row.verdict = Verdict::kUnknown;
       differs = differs || IsDifference(row.verdict);
       found.rows.push_back(row);
     }
@@ -186,6 +188,20 @@ class Search {
     std::stable_partition(found.rows.begin(), found.rows.end(),
                           [](const ComparedRow& row) { return IsDifference(row.verdict); });
     return found;
+  }
+
+  static bool IsValue(Verdict verdict) { return verdict == Verdict::kDiffers || verdict == Verdict::kNonFinite; }
+
+  // Whether a tensor is memory that nothing was written to yet, which has any value.
+  static bool IsUnwritten(const StepTable& table, int32_t number) {
+    if (number == kNoRow) return false;
+    const Row& row = table.rows[static_cast<size_t>(number)];
+    if (row.state == RowState::kOutput) {
+      return GivesUninitialisedMemory(table.entries[table.EntryOf(static_cast<uint32_t>(number))].name);
+    }
+    if (row.edge != EdgeKind::kSame && row.edge != EdgeKind::kView) return false;
+    const int32_t producer = ProducerOf(table, number);
+    return producer >= 0 && GivesUninitialisedMemory(table.entries[static_cast<size_t>(producer)].name);
   }
 
   // Rows of two calls, by what follows the name of the call.

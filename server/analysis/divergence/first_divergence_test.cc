@@ -95,6 +95,20 @@ void Connect(MemoryTable& side, std::string_view consumer, std::string_view prod
   if (!producer.empty()) row.producer = find(producer);
 }
 
+TEST(FirstDivergenceTest, MemoryThatNothingWasWrittenToHasAnyValue) {
+  const auto side = [](double unwritten, double filled) {
+    MemoryTable table(
+        {{"Torch.empty.0.forward", Call(1, unwritten)}, {"Tensor.copy_.0.forward", Call(unwritten, filled)}});
+    Connect(table, "Tensor.copy_.0.forward.input.0", "Torch.empty.0.forward.output.0");
+    return table;
+  };
+  EXPECT_FALSE(Find(side(1, 3), side(2, 3)));
+  const auto found = Find(side(1, 3), side(2, 4));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->blame, Blame::kComputation);
+  EXPECT_EQ(found->culprit, "Tensor.copy_.0.forward.output.0");
+}
+
 TEST(FirstDivergenceTest, FollowsDataToAnOperationOfAnotherName) {
   MemoryTable target({{"Torch.a.0.forward", Call(1, 2)},
                       {"Torch.fast_gelu.0.forward", Call(2, 4)},

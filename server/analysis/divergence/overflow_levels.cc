@@ -1,8 +1,9 @@
 #include "server/analysis/divergence/overflow_levels.h"
 
 #include <string>
+#include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "server/analysis/divergence/finiteness.h"
 #include "server/analysis/divergence/first_divergence.h"
 #include "server/analysis/divergence/overflow.h"
@@ -17,12 +18,12 @@ struct Given {
   bool argument = false;       // an argument that is no tensor is infinite or NaN
   bool bad_output = false;
   bool nan_output = false;
-  std::vector<std::string> outputs;  // keys of those that are not finite
+  std::vector<uint32_t> outputs;  // rows of those that are not finite
 };
 
 class Levels {
  public:
-  explicit Levels(const StepTable& table) : table_(table) {}
+  explicit Levels(const StepTable& table) : table_(table), masks_(table.rows.size()) {}
 
   std::vector<OverflowLevel> Find() {
     std::vector<OverflowLevel> levels;
@@ -34,8 +35,13 @@ class Levels {
     return levels;
   }
 
+  std::vector<bool> FindMasks() {
+    for (const Entry& entry : table_.entries) LevelOf(entry);
+    return std::move(masks_);
+  }
+
  private:
-  Given Look(const Entry& entry) const {
+  Given Look(const Entry& entry) {
     Given given;
     for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
       const Row& row = table_.rows[i];
@@ -45,15 +51,16 @@ class Levels {
         given.argument = true;
         continue;
       }
-      std::string key = TensorKey(table_, row);
-      const bool excused = excused_.contains(key);
+      const auto known = excused_.find(TensorKey(table_, row));
+      const bool excused = known != excused_.end();
+      if (excused) masks_[i] = known->second;
       if (row.state != RowState::kOutput && row.state != RowState::kParametersGrad) {
         (excused ? given.excused_input : given.bad_input) = true;
         continue;
       }
       given.bad_output = given.bad_output || !excused;
       given.nan_output = given.nan_output || finiteness.nan;
-      given.outputs.push_back(std::move(key));
+      given.outputs.push_back(i);
     }
     return given;
   }
@@ -62,7 +69,10 @@ class Levels {
     Given given = Look(entry);
     const bool masked = !given.bad_input && !given.nan_output && (given.argument || given.excused_input);
     if (masked || GivesUninitialisedMemory(entry.name)) {
-      for (std::string& key : given.outputs) excused_.insert(std::move(key));
+      for (uint32_t row : given.outputs) {
+        masks_[row] = masked;
+        excused_.emplace(TensorKey(table_, table_.rows[row]), masked);
+      }
       return OverflowLevel::kNone;
     }
     if (IsCommunication(entry.name)) return given.bad_output ? OverflowLevel::kHigh : OverflowLevel::kNone;
@@ -73,7 +83,8 @@ class Levels {
   }
 
   const StepTable& table_;
-  absl::flat_hash_set<std::string> excused_;  // keys of tensors
+  std::vector<bool> masks_;                         // by row
+  absl::flat_hash_map<std::string, bool> excused_;  // by key of a tensor: whether it is a mask
 };
 
 }  // namespace
@@ -93,5 +104,7 @@ std::string_view OverflowLevelName(OverflowLevel level) {
 }
 
 std::vector<OverflowLevel> OverflowLevels(const StepTable& table) { return Levels(table).Find(); }
+
+std::vector<bool> MasksOfInfinity(const StepTable& table) { return Levels(table).FindMasks(); }
 
 }  // namespace msprobe::server

@@ -26,4 +26,7 @@ std::string_view OverflowLevelName(OverflowLevel level);
 // Max and Min decide, and the counts where a dump has them; Mean does not: the mean of a mask of -3.4e38 overflows.
 std::vector<OverflowLevel> OverflowLevels(const StepTable& table);
 
+// By index into StepTable.rows: tensors whose infinities OverflowLevels excuses as those of a mask.
+std::vector<bool> MasksOfInfinity(const StepTable& table);
+
 }  // namespace msprobe::server

@@ -49,6 +49,21 @@ TEST(OverflowLevelsTest, LeavesMasksAlone) {
             (Levels{"", "", "", ""}));
 }
 
+TEST(OverflowLevelsTest, TellsMasksOfInfinityFromWhatWentWrong) {
+  const std::string infinite = R"({"type": "float", "value": -Infinity})";
+  const MemoryTable step({{"Tensor.masked_fill.0.forward", Call(Tensor("2.0"), Tensor("2.0", "-Infinity"), infinite)},
+                          {"Tensor.__add__.0.forward", Call(Tensor("2.0", "-Infinity"), Tensor("3.0", "-Infinity"))},
+                          {"Torch.log.0.forward", Call(Tensor("2.0"), Tensor("0.5", "-Infinity"))},
+                          {"Torch.empty.0.forward", Call("", Tensor("7.0", "-Infinity"))}});
+  const std::vector<bool> masks = MasksOfInfinity(step.table());
+  std::vector<std::string> names;
+  for (size_t i = 0; i < masks.size(); ++i) {
+    if (masks[i]) names.emplace_back(step.table().rows[i].name);
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"Tensor.masked_fill.0.forward.output.0",
+                                             "Tensor.__add__.0.forward.input.0", "Tensor.__add__.0.forward.output.0"}));
+}
+
 TEST(OverflowLevelsTest, SeesNanThatComesOfAMask) {
   const std::string infinite = R"({"type": "float", "value": -Infinity})";
   EXPECT_EQ(LevelsOf({{"Tensor.masked_fill.0.forward", Call(Tensor("2.0"), Tensor("2.0", "-Infinity"), infinite)},

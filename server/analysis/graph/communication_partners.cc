@@ -37,10 +37,11 @@ int64_t RootOf(const StepTable& table, const Entry& entry) {
 }  // namespace
 
 void CommunicationPartners::Add(uint32_t step, uint32_t rank, const StepTable& table, const Entry& entry,
-                                std::string_view mark) {
+                                std::string_view mark, int64_t number) {
   const std::vector<std::string> channels = ChannelsOf(table, entry, rank);
   if (channels.empty()) return;
   Record record;
+  record.number = number;
   record.step = step;
   record.rank = rank;
   record.name = std::string(entry.name);
@@ -48,9 +49,9 @@ void CommunicationPartners::Add(uint32_t step, uint32_t rank, const StepTable& t
   record.mark = std::string(mark);
   record.root = RootOf(table, entry);
   for (const std::string& channel : channels) {
-    const uint64_t number = count_[{{step, rank}, channel}]++;
-    together_[{step, {channel, number}}].push_back(records_.size());
-    record.uses.emplace_back(channel, number);
+    const uint64_t before = count_[{{step, rank}, channel}]++;
+    together_[{step, {channel, before}}].push_back(records_.size());
+    record.uses.emplace_back(channel, before);
   }
   records_.push_back(std::move(record));
 }
@@ -70,7 +71,7 @@ CommunicationPartners::Communication CommunicationPartners::Of(const Record& rec
 }
 
 absl::Status CommunicationPartners::ForEach(
-    absl::FunctionRef<absl::Status(uint32_t, uint32_t, std::string_view, const std::vector<Communication>&)> visit)
+    absl::FunctionRef<absl::Status(int64_t, uint32_t, std::string_view, const std::vector<Communication>&)> visit)
     const {
   for (const Record& record : records_) {
     std::vector<Communication> communications;
@@ -85,7 +86,7 @@ absl::Status CommunicationPartners::ForEach(
       communications.push_back(std::move(found));
     }
     if (communications.empty()) continue;
-    absl::Status status = visit(record.step, record.rank, record.name, communications);
+    absl::Status status = visit(record.number, record.rank, record.name, communications);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -22,8 +22,9 @@ class CommunicationPartners {
   enum class Role : uint8_t { kSend, kReceive, kBoth };
 
   // A record of a step and rank; records come in order of execution. One that does not communicate is passed over.
-  // mark: what partners say of it.
-  void Add(uint32_t step, uint32_t rank, const StepTable& table, const Entry& entry, std::string_view mark);
+  // mark: what partners say of it. number: what ForEach calls it.
+  void Add(uint32_t step, uint32_t rank, const StepTable& table, const Entry& entry, std::string_view mark,
+           int64_t number);
 
   struct Partner {
     uint32_t rank = 0;
@@ -36,12 +37,13 @@ class CommunicationPartners {
   };
   // Each record that has a partner, with its communications, of which a record of several sends and receives has
   // several. Stops at the first status that is not OK.
-  absl::Status ForEach(absl::FunctionRef<absl::Status(uint32_t step, uint32_t rank, std::string_view name,
+  absl::Status ForEach(absl::FunctionRef<absl::Status(int64_t number, uint32_t rank, std::string_view name,
                                                       const std::vector<Communication>& communications)>
                            visit) const;
 
  private:
   struct Record {
+    int64_t number = 0;
     uint32_t step = 0;
     uint32_t rank = 0;
     std::string name;

@@ -21,15 +21,18 @@ std::string WithArgument(const std::string& name, int value) {
 // "0 Distributed.send.0.forward: send 1 Distributed.recv.0.forward"
 std::vector<std::string> PartnersOf(const std::vector<Entries>& ranks) {
   CommunicationPartners partners;
+  std::vector<std::string> names;  // by number
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const MemoryTable step(ranks[rank]);
     for (const Entry& entry : step.table().entries) {
-      partners.Add(0, static_cast<uint32_t>(rank), step.table(), entry, "pass");
+      partners.Add(0, static_cast<uint32_t>(rank), step.table(), entry, "pass", static_cast<int64_t>(names.size()));
+      names.emplace_back(entry.name);
     }
   }
   std::vector<std::string> found;
-  const absl::Status status = partners.ForEach([&](uint32_t, uint32_t rank, std::string_view name,
+  const absl::Status status = partners.ForEach([&](int64_t number, uint32_t rank, std::string_view name,
                                                    const std::vector<CommunicationPartners::Communication>& each) {
+    EXPECT_EQ(names[static_cast<size_t>(number)], name);
     std::string text = Cat(rank, " ", name, ":");
     for (const CommunicationPartners::Communication& communication : each) {
       constexpr std::string_view kRoles[] = {"send", "receive", "both"};

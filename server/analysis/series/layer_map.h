@@ -32,8 +32,9 @@ struct LayerMapQuestion {
 // steps, a row for some consecutive layers or ranks.
 //
 // A cell shows one of the values that fall into it: NaN if there is one, else an infinity, else the number farthest
-// from 0. Tensors that HoldsMask have no value: theirs would outshine all others. With a golden side, values are the
-// target's less the golden side's; where both are NaN, or the same infinity, the difference is 0.
+// from 0. Tensors that HoldsMask, and those that are MasksOfInfinity, have no value: theirs would outshine all others.
+// With a golden side, values are the target's less the golden side's; where both are NaN, or the same infinity, the
+// difference is 0.
 struct LayerMap {
   struct Cell {
     bool known = false;

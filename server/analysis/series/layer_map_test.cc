@@ -32,6 +32,8 @@ class MemoryTables : public StepTables {
   }
 
   void SetMin(std::string min) { min_ = std::move(min); }
+  // An argument of every record.
+  void SetArgument(std::string json) { argument_ = std::move(json); }
 
   const std::string& name() const override { return name_; }
   const std::vector<Place>& places() const override { return places_; }
@@ -40,10 +42,12 @@ class MemoryTables : public StepTables {
     const std::vector<std::string>& values = values_.at(place.first);
     for (size_t layer = 0; layer < values.size(); ++layer) {
       const std::string number = std::to_string(layer);
-      entries.emplace_back("Module.layers." + number + ".Linear.forward.0",
-                           R"({"output": [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": )" +
-                               values[layer] + R"(, "Min": )" + min_ + R"(, "Mean": 0.0, "Norm": 0.0, )" +
-                               R"("requires_grad": false}]})");
+      entries.emplace_back(
+          "Module.layers." + number + ".Linear.forward.0",
+          R"({"input_args": [)" + argument_ +
+              R"(], "output": [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [2], "Max": )" +
+              values[layer] + R"(, "Min": )" + min_ + R"(, "Mean": 0.0, "Norm": 0.0, )" +
+              R"("requires_grad": false}]})");
     }
     return std::make_unique<MemoryTable>(entries);
   }
@@ -53,7 +57,7 @@ class MemoryTables : public StepTables {
 
  private:
   const std::string name_;
-  std::string min_ = "0.0";
+  std::string min_ = "0.0", argument_;
   std::vector<Place> places_;
   std::map<uint32_t, std::vector<std::string>> values_;
   std::map<uint32_t, bool> non_finite_;
@@ -104,6 +108,28 @@ TEST_F(LayerMapTest, MasksHaveNoValue) {
   ASSERT_EQ(map->cells.size(), 2u);
   EXPECT_FALSE(map->cells[0].known);
   EXPECT_TRUE(map->cells[1].known) << "it is as large on either side of 0";
+}
+
+TEST_F(LayerMapTest, MasksOfInfinityHaveNoValue) {
+  target_.AddStep(0, {"0.0", "3.0", "NaN"});
+  target_.SetMin("-Infinity");
+  target_.SetArgument(R"({"type": "float", "value": -Infinity})");
+  const auto map = Ask();
+  ASSERT_TRUE(map.ok()) << map.status();
+  ASSERT_EQ(map->cells.size(), 3u);
+  EXPECT_FALSE(map->cells[0].known);
+  EXPECT_FALSE(map->cells[1].known) << "what a mask was added to";
+  EXPECT_TRUE(map->cells[2].known) << "NaN comes of no mask";
+}
+
+TEST_F(LayerMapTest, InfinityThatNoArgumentAskedForIsShown) {
+  target_.AddStep(0, {"0.0"});
+  target_.SetMin("-Infinity");
+  target_.SetArgument(R"({"type": "float", "value": 2.0})");
+  question_.statistic = Statistic::kMin;
+  const auto map = Ask();
+  ASSERT_TRUE(map.ok()) << map.status();
+  EXPECT_EQ(map->cells[0].value, -INFINITY);
 }
 
 TEST_F(LayerMapTest, NanGoesBeforeInfinityAndInfinityBeforeNumbers) {

@@ -3,7 +3,12 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "server/analysis/compare/in_order.h"
 #include "server/analysis/divergence/finiteness.h"
+#include "server/analysis/divergence/overflow_levels.h"
 #include "server/analysis/series/tiled_trend.h"
 
 namespace msprobe::server {
@@ -19,7 +25,10 @@ namespace {
 using Place = StepTables::Place;
 using Values = std::vector<std::optional<double>>;
 
+using Names = std::set<std::string, std::less<>>;
+
 constexpr absl::Duration kTellEvery = absl::Milliseconds(20);
+constexpr DumpReading kNumbers{.stacks = false, .construct = false};
 
 // What one step says of one tensor.
 struct Sample {
@@ -76,7 +85,7 @@ class TrendWalk {
       return trend.Read(part);
     };
     const auto take = [&](size_t part, const StepTable& table) -> absl::StatusOr<bool> {
-      KeepPart(stops, trend, part, table);
+      if (absl::Status status = KeepPart(target, stops, trend, part, table); !status.ok()) return status;
       return Progress(trend.last_of_its_set(part) ? trend.passes(part).size() : 0);
     };
     absl::Status status = InOrder<StepTable>::Run(trend.parts(), question_.threads, read, take);
@@ -90,9 +99,12 @@ class TrendWalk {
   }
 
   // Rows of one set: all of its passes have the same tensors in the same order.
-  void KeepPart(const std::vector<TrendStop>& stops, const TiledTrend& trend, size_t part, const StepTable& table) {
+  absl::Status KeepPart(const StepTables& target, const std::vector<TrendStop>& stops, const TiledTrend& trend,
+                        size_t part, const StepTable& table) {
     const std::vector<TiledTrend::Pass>& passes = trend.passes(part);
     const size_t rows = table.rows.size() / passes.size();
+    const auto masks = MasksOfSet(target, stops, passes, table);
+    if (!masks.ok()) return masks.status();
     for (size_t row = 0; row < rows; ++row) {
       const Row& first = table.rows[row];
       const TrendTensor tensor{stops[passes[0].step].shown(), trend.place(part, row),  first.name,
@@ -101,24 +113,53 @@ class TrendWalk {
         if (!sink_.Begin(tensor, i)) continue;
         for (size_t pass = 0; pass < passes.size(); ++pass) {
           const Row& at = table.rows[pass * rows + row];
+          const bool masked = ReachesToInfinity(at) && (*masks)->contains(at.name);
           sink_.Point(stops[passes[pass].step].shown().first, passes[pass].token,
-                      ValueOf(table, at, question_.statistics[i]), std::nullopt);
+                      ValueOf(table, at, masked, question_.statistics[i]), std::nullopt);
         }
       }
     }
+    return absl::OkStatus();
+  }
+
+  // Down to -inf, and not up to infinity: a mask, or what one was added to, if the step's calls say so.
+  bool ReachesToInfinity(const Row& row) const {
+    return question_.without_masks && row.is_tensor && row.statistics[0].is_number() && row.statistics[1].is_number() &&
+           std::isfinite(row.statistics[0].number()) &&
+           row.statistics[1].number() == -std::numeric_limits<double>::infinity();
+  }
+
+  // Names of the set's masks of -inf. A part does not have what they were made of, so the first step with one is read
+  // whole, and speaks for the set's other passes.
+  absl::StatusOr<const Names*> MasksOfSet(const StepTables& target, const std::vector<TrendStop>& stops,
+                                          const std::vector<TiledTrend::Pass>& passes, const StepTable& table) {
+    static const Names* const kNobody = new Names;
+    const auto first =
+        std::find_if(table.rows.begin(), table.rows.end(), [this](const Row& row) { return ReachesToInfinity(row); });
+    if (first == table.rows.end()) return kNobody;
+    const auto [found, fresh] = masks_of_sets_.try_emplace(passes[0].step);
+    if (!fresh) return &found->second;
+    const auto pass = static_cast<size_t>(first - table.rows.begin()) / (table.rows.size() / passes.size());
+    auto step = target.Read(*stops[passes[pass].step].target, kNumbers);
+    if (!step.ok()) return step.status();
+    const StepTable& whole = (*step)->table();
+    const std::vector<bool> masks = MasksOfInfinity(whole);
+    for (size_t i = 0; i < masks.size(); ++i) {
+      if (masks[i]) found->second.emplace(whole.rows[i].name);
+    }
+    return &found->second;
   }
 
   absl::StatusOr<std::vector<Sample>> ReadStop(const StepTables& target, const StepTables* golden,
                                                const TrendStop& stop) {
     if (question_.cancelled()) return Cancelled();
-    constexpr DumpReading kNumbers{.stacks = false, .construct = false};
     std::vector<Sample> samples;
     absl::flat_hash_map<std::string, size_t> by_name;
     if (stop.target) {
       auto step = target.Read(*stop.target, kNumbers);
       if (!step.ok()) return step.status();
-      for (const auto& [entry, row] : Wanted((*step)->table())) {
-        samples.push_back(SampleOf((*step)->table(), *entry, *row));
+      for (const auto& [entry, row, masked] : Wanted((*step)->table())) {
+        samples.push_back(SampleOf((*step)->table(), *entry, *row, masked));
         samples.back().golden.assign(question_.statistics.size(), std::nullopt);
         by_name.emplace(samples.back().name, samples.size() - 1);
       }
@@ -126,8 +167,8 @@ class TrendWalk {
     if (!stop.golden) return samples;
     auto step = golden->Read(*stop.golden, kNumbers);
     if (!step.ok()) return step.status();
-    for (const auto& [entry, row] : Wanted((*step)->table())) {
-      Sample sample = SampleOf((*step)->table(), *entry, *row);
+    for (const auto& [entry, row, masked] : Wanted((*step)->table())) {
+      Sample sample = SampleOf((*step)->table(), *entry, *row, masked);
       if (const auto found = by_name.find(sample.name); found != by_name.end()) {
         samples[found->second].golden = std::move(sample.values);
         continue;
@@ -138,10 +179,16 @@ class TrendWalk {
     return samples;
   }
 
-  std::vector<std::pair<const Entry*, const Row*>> Wanted(const StepTable& table) {
+  struct WantedRow {
+    const Entry* entry;
+    const Row* row;
+    bool masked;  // a mask of -inf
+  };
+  std::vector<WantedRow> Wanted(const StepTable& table) {
     const std::shared_ptr<const std::vector<bool>> known = KnownChoice(table);
     auto made = std::make_shared<std::vector<bool>>();
-    std::vector<std::pair<const Entry*, const Row*>> wanted;
+    std::vector<WantedRow> wanted;
+    std::vector<bool> masks;
     if (known == nullptr) made->resize(table.rows.size());
     for (const Entry& entry : table.entries) {
       for (uint32_t i = entry.first_row; i < entry.first_row + entry.rows; ++i) {
@@ -153,7 +200,10 @@ class TrendWalk {
           is_wanted = HasStatistics(row) && fnmatch(question_.name_glob.c_str(), std::string(row.name).c_str(), 0) == 0;
           (*made)[i] = is_wanted;
         }
-        if (is_wanted) wanted.emplace_back(&entry, &row);
+        if (!is_wanted) continue;
+        const bool asked = ReachesToInfinity(row);
+        if (asked && masks.empty()) masks = MasksOfInfinity(table);
+        wanted.push_back({&entry, &row, asked && masks[i]});
       }
     }
     if (known == nullptr && table.layout != nullptr) {
@@ -170,7 +220,8 @@ class TrendWalk {
     return found == choices_.end() ? nullptr : found->second.rows;
   }
 
-  std::optional<double> ValueOf(const StepTable& table, const Row& row, Statistic statistic) const {
+  std::optional<double> ValueOf(const StepTable& table, const Row& row, bool masked, Statistic statistic) const {
+    if (masked) return std::nullopt;
     if (question_.without_masks && row.is_tensor && row.statistics[0].is_number() && row.statistics[1].is_number() &&
         HoldsMask(table.text(row.dtype), row.statistics[1].number(), row.statistics[0].number())) {
       return std::nullopt;
@@ -178,7 +229,7 @@ class TrendWalk {
     return StatisticOf(table, row, statistic);
   }
 
-  Sample SampleOf(const StepTable& table, const Entry& entry, const Row& row) const {
+  Sample SampleOf(const StepTable& table, const Entry& entry, const Row& row, bool masked) const {
     Sample sample;
     sample.name = std::string(row.name);
     sample.dtype = std::string(table.text(row.dtype));
@@ -186,7 +237,7 @@ class TrendWalk {
     sample.record = std::string(entry.name);
     sample.parent = std::string(entry.parent);
     sample.token = entry.token;
-    for (Statistic statistic : question_.statistics) sample.values.push_back(ValueOf(table, row, statistic));
+    for (Statistic statistic : question_.statistics) sample.values.push_back(ValueOf(table, row, masked, statistic));
     return sample;
   }
 
@@ -214,6 +265,7 @@ class TrendWalk {
   TrendSink& sink_;
   absl::Mutex mu_;
   absl::flat_hash_map<const void*, Choice> choices_ ABSL_GUARDED_BY(mu_);  // by StepTable.layout
+  std::map<size_t, Names> masks_of_sets_;                                  // by the set's first step
   size_t done_ = 0;
   size_t total_ = 0;
   absl::Time told_ = absl::InfinitePast();

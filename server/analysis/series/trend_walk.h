@@ -51,7 +51,7 @@ struct TrendQuestion {
   std::vector<Statistic> statistics;
   int threads = 2;
   std::function<bool()> cancelled;  // may be called from any thread
-  bool without_masks = false;       // tensors that HoldsMask have no value
+  bool without_masks = false;       // tensors that HoldsMask, and MasksOfInfinity, have no value
 };
 
 // Gives the sink the statistics that are asked for, in all steps of `stops`. Without a golden side it reads tiles where

@@ -46,12 +46,13 @@ absl::Status CheckShape(const JsonText& shape) {
 }  // namespace
 
 absl::Status CheckStatistics(const DumpLeaf& leaf) {
-  const auto is_number = [](const JsonText& value) { return !value || value.is_null() || value.is_number(); };
-  const auto is_extreme = [&](const JsonText& value) { return is_number(value) || value.is_bool(); };
-  if (!is_extreme(leaf.max)) return Expected("Max", "a number, a bool or null", leaf.max);
-  if (!is_extreme(leaf.min)) return Expected("Min", "a number, a bool or null", leaf.min);
-  if (!is_number(leaf.mean)) return Expected("Mean", "a number or null", leaf.mean);
-  if (!is_number(leaf.norm)) return Expected("Norm", "a number or null", leaf.norm);
+  const std::pair<std::string_view, const JsonText&> members[] = {
+      {"Max", leaf.max}, {"Min", leaf.min}, {"Mean", leaf.mean}, {"Norm", leaf.norm}};
+  for (const auto& [name, value] : members) {
+    if (value && !value.is_null() && !value.is_number() && !value.is_bool()) {
+      return Expected(name, "a number, a bool or null", value);
+    }
+  }
   return absl::OkStatus();
 }
 

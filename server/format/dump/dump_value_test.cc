@@ -36,7 +36,7 @@ std::string WrongIn(std::string_view members) {
 }
 
 TEST(DumpValueTest, JudgesATensor) {
-  EXPECT_EQ(WrongIn(R"("shape": [], "Max": true, "Min": -Infinity, "Mean": null, "Norm": NaN, "requires_grad": false,
+  EXPECT_EQ(WrongIn(R"("shape": [], "Max": true, "Min": -Infinity, "Mean": false, "Norm": NaN, "requires_grad": false,
                        "data_name": "a.pt", "extended": {}, "md5": "00")"),
             "");
   EXPECT_EQ(WrongIn(R"("dtype": 3)"), "dtype: the name of a type is expected, not the number 3");
@@ -44,7 +44,7 @@ TEST(DumpValueTest, JudgesATensor) {
   EXPECT_EQ(WrongIn(R"("shape": [2, -1])"), "shape: a size from 0 is expected, not the number -1");
   EXPECT_EQ(WrongIn(R"("shape": [1.5])"), "shape: a size from 0 is expected, not the number 1.5");
   EXPECT_EQ(WrongIn(R"("Max": "1")"), R"(Max: a number, a bool or null is expected, not the text "1")");
-  EXPECT_EQ(WrongIn(R"("Norm": [])"), "Norm: a number or null is expected, not a list");
+  EXPECT_EQ(WrongIn(R"("Norm": [])"), "Norm: a number, a bool or null is expected, not a list");
   EXPECT_EQ(WrongIn(R"("requires_grad": 1)"), "requires_grad: true or false is expected, not the number 1");
   EXPECT_EQ(WrongIn(R"("data_name": null)"), "data_name: a file's name is expected, not null");
   EXPECT_EQ(WrongIn(R"("extended": 1)"), "extended: an object is expected, not the number 1");

@@ -216,6 +216,39 @@ std::string JobLeaseKey(uint32_t run, uint32_t job, uint64_t lease) {
   return key;
 }
 
+std::string SeriesKey(uint32_t run, uint64_t series) {
+  std::string key = MetaPrefix(MetaSpace::kSeries, run);
+  AppendU64(key, series);
+  return key;
+}
+
+std::string ScalarsKey(uint32_t run, uint32_t epoch, uint64_t batch) {
+  std::string key = MetaPrefix(MetaSpace::kScalars, run, epoch);
+  AppendU64(key, batch);
+  return key;
+}
+
+std::string AlarmKey(uint32_t run, uint32_t number) { return MetaPrefix(MetaSpace::kAlarm, run, number); }
+
+std::string SeriesTileKey::Prefix(uint32_t run, uint32_t epoch, uint64_t series) {
+  std::string key = MetaPrefix(MetaSpace::kSeriesTile, run, epoch);
+  AppendU64(key, series);
+  return key;
+}
+
+std::string SeriesTileKey::Encode() const {
+  std::string key = Prefix(run, epoch, series);
+  AppendU32(key, first_step);
+  AppendU64(key, batch);
+  return key;
+}
+
+absl::StatusOr<SeriesTileKey> SeriesTileKey::Decode(std::string_view key) {
+  if (key.size() != 29)
+    return absl::DataLossError(Cat("the key of a tile of a series has ", key.size(), " bytes, not 29"));
+  return SeriesTileKey{ReadU32(key, 1), ReadU32(key, 5), ReadU64(key, 9), ReadU32(key, 17), ReadU64(key, 21)};
+}
+
 std::string JobResultPlace::Encode() const {
   std::string value;
   AppendU32(value, order);
@@ -306,6 +339,22 @@ std::string MetaKeyToString(std::string_view key) {
       return rest.size() == 12 ? Cat(JobSpaceName(key[0]), JobName(rest), " order=", ReadU32(rest, 8)) : unknown();
     case MetaSpace::kJobLease:
       return rest.size() == 16 ? Cat(JobSpaceName(key[0]), JobName(rest), " lease=", Hex(rest.substr(8))) : unknown();
+    case MetaSpace::kSeries:
+      return rest.size() == 12 ? Cat("series run=", ReadU32(rest, 0), " id=", Hex(rest.substr(4))) : unknown();
+    case MetaSpace::kScalars:
+      return rest.size() == 16
+                 ? Cat("scalars run=", ReadU32(rest, 0), " epoch=", ReadU32(rest, 4), " batch=", ReadU64(rest, 8))
+                 : unknown();
+    case MetaSpace::kSeriesTile: {
+      auto tile = SeriesTileKey::Decode(key);
+      return tile.ok() ? Cat("series_tile run=", tile->run, " epoch=", tile->epoch, " series=", Hex(rest.substr(8, 8)),
+                             " first_step=", tile->first_step, " batch=", tile->batch)
+                       : unknown();
+    }
+    case MetaSpace::kRules:
+      return rest.size() == 4 ? Cat("rules run=", ReadU32(rest, 0)) : unknown();
+    case MetaSpace::kAlarm:
+      return rest.size() == 8 ? Cat("alarm run=", ReadU32(rest, 0), " number=", ReadU32(rest, 4)) : unknown();
     case MetaSpace::kFault: {
       if (rest.size() != 20) return unknown();
       StepKey step{ReadU32(rest, 0), ReadU32(rest, 4), ReadU32(rest, 8), ReadU32(rest, 12)};

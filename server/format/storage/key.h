@@ -102,6 +102,11 @@ enum class MetaSpace : uint8_t {
   kJobReturned = 20,  // run | job | item -> JobReturnedRow
   kJobResult = 21,    // run | job | order -> msprobe.v1.ItemResult
   kJobResultOf = 22,  // run | job | item -> order, u32, and lease, u64
+  kSeries = 23,       // run | XXH3-64 of the name, u64 -> the name, bare
+  kScalars = 24,      // run | epoch | batch_sequence u64 -> ScalarsRow: points that are not in tiles yet
+  kSeriesTile = 25,   // run | epoch | series u64 | first step | batch_sequence u64 -> a tile of one series
+  kAlarm = 26,        // run | number -> msprobe.v1.Alarm
+  kRules = 27,        // run -> msprobe.v1.RuleSet, in place of the server's
 };
 
 // One step of one rank, in the view of one session.
@@ -135,6 +140,22 @@ std::string JobKey(MetaSpace space, uint32_t run, uint32_t job);
 // A key of the spaces that count: items, or results in their order.
 std::string JobPartKey(MetaSpace space, uint32_t run, uint32_t job, uint32_t part);
 std::string JobLeaseKey(uint32_t run, uint32_t job, uint64_t lease);
+std::string SeriesKey(uint32_t run, uint64_t series);
+std::string ScalarsKey(uint32_t run, uint32_t epoch, uint64_t batch);
+std::string AlarmKey(uint32_t run, uint32_t number);
+
+// A tile of scalars. Of one session the later batch wins where two have the same step.
+struct SeriesTileKey {
+  uint32_t run = 0;
+  uint32_t epoch = 0;
+  uint64_t series = 0;
+  uint32_t first_step = 0;
+  uint64_t batch = 0;  // the last that is in the tile
+
+  std::string Encode() const;
+  static std::string Prefix(uint32_t run, uint32_t epoch, uint64_t series);
+  static absl::StatusOr<SeriesTileKey> Decode(std::string_view key);
+};
 
 // The value in kJobResultOf.
 struct JobResultPlace {

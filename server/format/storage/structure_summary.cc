@@ -82,6 +82,19 @@ bool FindTensor(const v1::Node& node, bool indexed, uint32_t& leaf, std::string&
   return false;
 }
 
+absl::Status AddScalars(const v1::Structure& structure, StructureSummary& summary) {
+  for (const v1::Node::Entry& entry : structure.fields().dict().entries()) {
+    const bool is_number = entry.value().has_slot() && entry.value().slot() == v1::Node::FLOAT;
+    if (entry.key().empty() || entry.key().size() > kLongestSeries || (!is_number && !entry.value().has_tensor())) {
+      return absl::InvalidArgumentError(Cat("the scalar \"", entry.key().substr(0, 40), "\" has a name of ",
+                                            entry.key().size(), " bytes, allowed are 1 to ", kLongestSeries,
+                                            ", or is neither FLOAT nor a tensor"));
+    }
+    summary.scalars.push_back({entry.key(), !is_number});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
@@ -91,9 +104,9 @@ absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
     return absl::InvalidArgumentError(Cat("the structure ", summary.name.substr(0, 40), "... has a name of ",
                                           summary.name.size(), " bytes, at most ", kLongestName));
   }
-  if (summary.kind < v1::RECORD_API || summary.kind > v1::RECORD_DEBUG) {
+  if (summary.kind < v1::RECORD_API || summary.kind > v1::RECORD_SCALARS) {
     return absl::InvalidArgumentError(
-        Cat("the structure of ", summary.name, " has kind ", static_cast<int>(summary.kind), ", allowed are 1 to 4"));
+        Cat("the structure of ", summary.name, " has kind ", static_cast<int>(summary.kind), ", allowed are 1 to 5"));
   }
   if (structure.has_fields() && !structure.fields().has_dict()) {
     return absl::InvalidArgumentError(Cat("the fields of ", summary.name, " are not a dict"));
@@ -102,6 +115,9 @@ absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
     if (absl::Status status = Count(structure.fields(), 0, summary); !status.ok()) {
       return absl::InvalidArgumentError(Cat("in the structure of ", summary.name, ": ", status.message()));
     }
+  }
+  if (summary.kind == v1::RECORD_SCALARS) {
+    if (absl::Status status = AddScalars(structure, summary); !status.ok()) return status;
   }
   return summary;
 }

@@ -21,13 +21,20 @@ struct StructureSummary {
   uint32_t integers = 0;
   uint32_t floats = 0;
   uint32_t strings = 0;  // STRING and JSON slots together
+  // Of RECORD_SCALARS: the entries of its fields, in order.
+  struct Scalar {
+    std::string name;
+    bool is_tensor = false;  // takes a leaf; else one of Block.floats
+  };
+  std::vector<Scalar> scalars = {};
 };
 
-inline constexpr size_t kLongestName = 4096;  // bytes of a structure's name
-inline constexpr int kDeepestNode = 32;       // lists and dicts around a value
+inline constexpr size_t kLongestName = 4096;    // bytes of a structure's name
+inline constexpr int kDeepestNode = 32;         // lists and dicts around a value
+inline constexpr size_t kLongestSeries = 1024;  // bytes of a series' name
 
-// InvalidArgument: the name is missing or too long, the kind is missing, the fields are not a dict or too deep, or a
-// node has no kind.
+// InvalidArgument: the name is missing or too long, the kind is missing, the fields are not a dict or too deep, a node
+// has no kind, or one of RECORD_SCALARS is neither FLOAT nor tensor or has no name.
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
 
 // A structure and its summary, shared by all readers of a run.

@@ -11,7 +11,7 @@ msprobe_library(msprobe_tensor_files
 
 # JSON as Python's json module reads and writes it, and the files of a dump.
 msprobe_library(msprobe_json
-  SOURCES dump/dump_cursor.cc dump/dump_rules.cc dump/dump_text.cc dump/dump_value.cc dump/frame_text.cc dump/stack_file.cc
+  SOURCES dump/call_order.cc dump/dump_cursor.cc dump/dump_rules.cc dump/dump_text.cc dump/dump_value.cc dump/frame_text.cc dump/stack_file.cc
           json/json_cursor.cc json/json_value.cc json/json_writer.cc
   DEPS msprobe_tensor_files absl::function_ref absl::status absl::statusor absl::strings)
 msprobe_test(json_test

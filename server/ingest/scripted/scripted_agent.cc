@@ -68,6 +68,23 @@ std::string ScriptedAgent::CallWithPayload(uint32_t step, const std::string& nam
   return hash;
 }
 
+ScriptedAgent& ScriptedAgent::Log(uint32_t step, const std::vector<std::pair<std::string, double>>& scalars) {
+  v1::Structure structure;
+  structure.set_name("scalars");
+  structure.set_kind(v1::RECORD_SCALARS);
+  BlockScript script(step, 0);
+  for (const auto& [name, value] : scalars) {
+    v1::Node::Entry* entry = structure.mutable_fields()->mutable_dict()->add_entries();
+    entry->set_key(name);
+    entry->mutable_value()->set_slot(v1::Node::FLOAT);
+  }
+  Define(structure);
+  script.Fragment(structure, 0, 0, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT, {});
+  for (const auto& [name, value] : scalars) script.block().add_floats(value);
+  *batch_.add_items()->mutable_scalars() = script.block();
+  return *this;
+}
+
 ScriptedAgent& ScriptedAgent::StepEnd(uint32_t step) {
   Mark().mutable_step_end()->set_step(step);
   return *this;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "msprobe/v1/ingest.pb.h"
@@ -25,6 +26,8 @@ class ScriptedAgent {
   ScriptedAgent& Exit(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
   // A call whose input is saved. Gives its hash.
   std::string CallWithPayload(uint32_t step, const std::string& name, const std::string& content);
+  // One call of PrecisionDebugger.log.
+  ScriptedAgent& Log(uint32_t step, const std::vector<std::pair<std::string, double>>& scalars);
   ScriptedAgent& StepEnd(uint32_t step);
   ScriptedAgent& Discard(uint32_t step);
   ScriptedAgent& RankKnown(uint32_t rank);

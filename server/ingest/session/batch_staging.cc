@@ -1,6 +1,8 @@
 #include "server/ingest/session/batch_staging.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -16,6 +18,24 @@ namespace {
 absl::Status At(std::string_view what, int index, const absl::Status& status) {
   return absl::Status(status.code(), Cat(what, " ", index, ": ", status.message()));
 }
+
+// The value of a tensor of one element; nullopt: it has no numbers.
+std::optional<double> LeafScalar(const v1::Block& block, const FragmentColumns& at) {
+  const uint32_t flags = block.leaf_flags(static_cast<int>(at.leaf));
+  for (const v1::NonFinite& leaf : block.non_finite()) {
+    if (leaf.leaf() != at.leaf) continue;
+    if (leaf.nan_count() > 0) return std::numeric_limits<double>::quiet_NaN();
+    const double infinity = std::numeric_limits<double>::infinity();
+    return leaf.positive_inf_count() > 0 ? infinity : -infinity;
+  }
+  if (TakesInteger(flags)) return static_cast<double>(block.integer_extremes(static_cast<int>(2 * at.integer)));
+  if (TakesWide(flags)) return block.wide(static_cast<int>(5 * at.wide));
+  if (TakesNarrow(flags)) return block.narrow(static_cast<int>(5 * at.narrow));
+  return std::nullopt;
+}
+
+// The batches of a session whose scalars become tiles together.
+constexpr uint32_t kScalarRows = 256;
 
 }  // namespace
 
@@ -36,8 +56,10 @@ absl::Status BatchStaging::Stage(const v1::Batch& batch) {
       status = StageBlock(item.block());
     } else if (item.has_marker()) {
       status = StageMarker(item.marker());
+    } else if (item.has_scalars()) {
+      status = StageScalars(item.scalars());
     } else {
-      status = absl::InvalidArgumentError("neither a block nor a marker");
+      status = absl::InvalidArgumentError("neither a block nor a marker nor scalars");
     }
     if (!status.ok()) return At("item", i, status);
   }
@@ -86,14 +108,43 @@ absl::StatusOr<storage::StepRow*> BatchStaging::StagedStep(uint32_t step, bool c
   return &row;
 }
 
-absl::Status BatchStaging::StageBlock(const v1::Block& block) {
-  auto columns = CheckBlock(
-      block,
-      [&](uint64_t id) -> const StructureSummary* {
-        auto found = staged_.structures.find(id);
-        return found != staged_.structures.end() ? found->second.get() : state_.definitions.Structure(id);
-      },
+const StructureSummary* BatchStaging::FindStructure(uint64_t id) const {
+  auto found = staged_.structures.find(id);
+  return found != staged_.structures.end() ? found->second.get() : state_.definitions.Structure(id);
+}
+
+absl::StatusOr<std::vector<FragmentColumns>> BatchStaging::Check(const v1::Block& block) const {
+  return CheckBlock(
+      block, [&](uint64_t id) { return FindStructure(id); },
       [&](uint64_t id) { return staged_.stacks.contains(id) || state_.definitions.HasStack(id); });
+}
+
+absl::Status BatchStaging::StageScalars(const v1::Block& block) {
+  auto columns = Check(block);
+  if (!columns.ok()) return columns.status();
+  for (int i = 0; i < block.structure_size(); ++i) {
+    const StructureSummary& structure = *FindStructure(block.structures(static_cast<int>(block.structure(i))));
+    if (structure.kind != v1::RECORD_SCALARS) {
+      return absl::InvalidArgumentError(Cat("a record, ", structure.name, ", among scalars"));
+    }
+    FragmentColumns next = (*columns)[static_cast<size_t>(i)];
+    for (const StructureSummary::Scalar& scalar : structure.scalars) {
+      if (!scalar.is_tensor) {
+        staged_.scalars.push_back({scalar.name, block.step(), block.floats(static_cast<int>(next.floats++))});
+        continue;
+      }
+      // A tensor without numbers (its device failed, say) is no point.
+      if (auto value = LeafScalar(block, next); value.has_value()) {
+        staged_.scalars.push_back({scalar.name, block.step(), *value});
+      }
+      TakeLeaf(block.leaf_flags(static_cast<int>(next.leaf)), next);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BatchStaging::StageBlock(const v1::Block& block) {
+  auto columns = Check(block);
   if (!columns.ok()) return columns.status();
   auto found = StagedStep(block.step(), true);
   if (!found.ok()) return found.status();
@@ -102,16 +153,12 @@ absl::Status BatchStaging::StageBlock(const v1::Block& block) {
     return absl::InvalidArgumentError(Cat("a block of step ", block.step(), ", which step_end has ended"));
   }
 
-  auto summary = [&](int fragment) -> const StructureSummary& {
-    const uint64_t id = block.structures(static_cast<int>(block.structure(fragment)));
-    auto staged_structure = staged_.structures.find(id);
-    return staged_structure != staged_.structures.end() ? *staged_structure->second : *state_.definitions.Structure(id);
-  };
   auto open = staged_.discarded.contains(block.step()) ? state_.steps.end() : state_.steps.find(block.step());
   absl::flat_hash_set<uint64_t>& fresh = staged_.records[block.step()];
   for (int i = 0; i < block.structure_size(); ++i) {
     if (block.fragment_flags(i) & v1::FRAGMENT_CONSTRUCT_ONLY) continue;
-    const StructureSummary& structure = summary(i);
+    const StructureSummary& structure = *FindStructure(block.structures(static_cast<int>(block.structure(i))));
+    if (structure.kind == v1::RECORD_SCALARS) return absl::InvalidArgumentError("scalars among the records of a block");
     row.set_tensors(row.tensors() + structure.leaves);
     const uint64_t identity = RecordIdentity(structure, block.count(i));
     if (open != state_.steps.end() && open->second.records.contains(identity)) continue;
@@ -274,6 +321,7 @@ absl::Status BatchStaging::Finish() {
   key.rank = RankCode(to);
   FinishBlocks(key);
   FinishSteps(key);
+  if (absl::Status status = FinishScalars(); !status.ok()) return status;
   FinishSession();
   return absl::OkStatus();
 }
@@ -343,6 +391,35 @@ void BatchStaging::FinishSteps(StepKey key) {
   }
 }
 
+absl::Status BatchStaging::FinishScalars() {
+  const uint32_t run = state_.row.run(), epoch = state_.row.epoch();
+  const Scalars& scalars = store_.scalars();
+  staged_.scalar_rows = state_.scalar_rows;
+  std::optional<storage::ScalarsRow> row;
+  if (!staged_.scalars.empty()) {
+    row.emplace();
+    for (const ScalarPoint& point : staged_.scalars) {
+      row->add_step(point.step);
+      const uint64_t series = Scalars::IdOf(point.series);
+      if (!state_.series.contains(series)) {
+        Scalars::AddName(run, series, point.series, staged_.changes);
+        staged_.series.push_back(series);
+      }
+      row->add_series(series);
+      row->add_value(point.value);
+    }
+    ++staged_.scalar_rows;
+  }
+  const uint64_t batch = staged_.session.watermark();
+  const bool ends = staged_.session.state() == storage::SessionRow::ENDED;
+  if (staged_.scalar_rows < kScalarRows && !(ends && staged_.scalar_rows > 0)) {
+    if (row.has_value()) staged_.changes.PutMeta(ScalarsKey(run, epoch, batch), *row);
+    return absl::OkStatus();
+  }
+  staged_.scalar_rows = 0;
+  return scalars.AddTiling(run, epoch, row.has_value() ? &*row : nullptr, batch, staged_.changes);
+}
+
 void BatchStaging::FinishSession() {
   std::set<uint32_t> open;
   for (const auto& [step, known] : state_.steps) open.insert(step);
@@ -361,6 +438,8 @@ void BatchStaging::FinishSession() {
 
 void BatchStaging::Adopt() {
   state_.row = std::move(staged_.session);
+  state_.scalar_rows = staged_.scalar_rows;
+  state_.series.insert(staged_.series.begin(), staged_.series.end());
   for (uint32_t step : staged_.discarded) state_.steps.erase(step);
   for (auto& [step, row] : staged_.steps) {
     if (row.state() != v1::StepSummary::OPEN) {

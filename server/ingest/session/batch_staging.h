@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "msprobe/v1/ingest.pb.h"
+#include "server/format/storage/block_columns.h"
 #include "server/format/storage/key.h"
 #include "server/ingest/session/session_state.h"
 #include "server/ingest/session/staged_batch.h"
@@ -40,17 +42,21 @@ class BatchStaging {
  private:
   absl::Status StageDefinition(const v1::Definition& definition);
   absl::Status StageBlock(const v1::Block& block);
+  absl::Status StageScalars(const v1::Block& block);
   absl::Status StagePayload(const v1::PayloadRef& payload, uint32_t step);
   absl::Status StageMarker(const v1::Marker& marker);
   void Discard(uint32_t step);
   absl::Status EndSession(bool clean);
   // The row of a step as the batch so far leaves it. Null where there is none and `create` is false.
+  const StructureSummary* FindStructure(uint64_t id) const;
+  absl::StatusOr<std::vector<FragmentColumns>> Check(const v1::Block& block) const;
   absl::StatusOr<storage::StepRow*> StagedStep(uint32_t step, bool create);
 
   // `key`: of the session, with its new rank.
   absl::Status FinishRankMove(const v1::Rank& from, const v1::Rank& to);
   void FinishBlocks(StepKey key);
   void FinishSteps(StepKey key);
+  absl::Status FinishScalars();
   void FinishSession();
   bool LacksPayloads(uint32_t step) const;
 

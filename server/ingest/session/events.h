@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/query.pb.h"
+#include "server/format/storage/storage.pb.h"
 
 namespace msprobe::server {
 
@@ -28,10 +29,19 @@ class SessionListener {
   virtual void OnReplaced(const absl::Status& status) = 0;
 };
 
+// One value of a scalar.
+struct ScalarPoint {
+  std::string series;
+  uint32_t step = 0;
+  double value = 0;
+};
+
 // Hears from all sessions, once the news is durable: the rest of the server. Calls come from any thread, without locks.
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;
+  // Records of a step have come that has not ended, and may lack payloads. Called for every batch: it must be cheap.
+  virtual void OnRecords(const storage::SessionRow& /*session*/, uint32_t /*step*/) {}
   // COMPLETE or INCOMPLETE. INCOMPLETE may be followed by COMPLETE when a lost session comes back.
   virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
   // Marker.ExportOpenStep.
@@ -39,6 +49,8 @@ class SessionObserver {
   // A stream has opened whose process still waits to hear that this step is exported.
   virtual void OnExportAwaited(const std::string& session, uint32_t step) = 0;
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
+  // Points that a program logged, in order.
+  virtual void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) = 0;
 };
 
 }  // namespace msprobe::server

@@ -70,8 +70,10 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::B
     const StagedBatch& staged = staging.staged();
     verdict.mutable_wanted()->Assign(staged.wanted.begin(), staged.wanted.end());
     verdict.mutable_stored()->Assign(staged.stored.begin(), staged.stored.end());
+    for (const auto& [step, records] : staged.records) durable.steps.push_back(step);
     durable.finished = staged.finished;
     durable.export_requests = staged.export_requests;
+    durable.scalars = staged.scalars;
     if (staged.rank_change.has_value()) durable.rank_changes.push_back(*staged.rank_change);
     staging.Adopt();
     staging.Count(*context_.metrics);
@@ -170,6 +172,8 @@ void LiveSession::TellDurable(uint64_t through, const Durable& durable) {
   if (SessionObserver* const observer = context_.observer; observer != nullptr) {
     const std::string& session = now.session();
     for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
+    if (!durable.scalars.empty()) observer->OnScalars(session, durable.scalars);
+    for (uint32_t step : durable.steps) observer->OnRecords(now, step);
     for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
     for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
   }

@@ -85,8 +85,10 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
  private:
   // News for the observer and the listener, who hear of it once it is durable.
   struct Durable {
+    std::vector<uint32_t> steps;  // with new records
     std::vector<std::pair<uint32_t, v1::StepSummary::State>> finished;
     std::vector<uint32_t> export_requests;
+    std::vector<ScalarPoint> scalars;
     std::vector<std::pair<v1::Rank, v1::Rank>> rank_changes;
     std::vector<std::string> stored;
   };

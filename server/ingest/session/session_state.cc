@@ -73,6 +73,9 @@ absl::StatusOr<SessionState> SessionState::Load(Store& store, storage::SessionRo
   SessionState state(std::move(row), SessionDefinitions(&store.definitions(), run));
   if (absl::Status status = LoadSteps(store, reopen, state); !status.ok()) return status;
   if (absl::Status status = LoadPending(store, state); !status.ok()) return status;
+  auto scalar_rows = store.scalars().CountRows(run, state.row.epoch());
+  if (!scalar_rows.ok()) return scalar_rows.status();
+  state.scalar_rows = *scalar_rows;
   const bool lost = state.row.state() == storage::SessionRow::LOST;
   if (!reopen || (!lost && state.steps.empty())) return state;
   if (lost) state.row.set_state(storage::SessionRow::OPEN);

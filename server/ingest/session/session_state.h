@@ -53,6 +53,8 @@ struct SessionState {
   absl::flat_hash_map<std::string, PendingPayload> pending;  // by hash: announced and not whole
   size_t uploads = 0;                                        // of `pending`, those under way
   SessionDefinitions definitions;
+  uint32_t scalar_rows = 0;              // batches whose scalars are not in tiles yet
+  absl::flat_hash_set<uint64_t> series;  // whose names are stored; after a restart of the server they are again
 };
 
 }  // namespace msprobe::server

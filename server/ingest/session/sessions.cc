@@ -13,6 +13,8 @@ namespace {
 constexpr size_t kLongestRunName = 255;
 constexpr size_t kLongestText = 4096;
 constexpr size_t kLongestConfig = size_t{1} << 20;
+constexpr int kMostVariables = 1024;
+constexpr size_t kLongestEnvironment = size_t{1} << 18;
 
 absl::Status CheckHello(const v1::Hello& hello) {
   if (hello.protocol() != 1) {
@@ -36,6 +38,18 @@ absl::Status CheckHello(const v1::Hello& hello) {
     if (text->size() > longest) {
       return absl::InvalidArgumentError(Cat("hello.", field, " has ", text->size(), " bytes, at most ", longest));
     }
+  }
+  if (hello.environment_size() > kMostVariables || hello.devices_size() > kMostVariables) {
+    return absl::InvalidArgumentError(Cat("hello.environment has ", hello.environment_size(),
+                                          " variables and hello.devices ", hello.devices_size(), ", at most ",
+                                          kMostVariables, " each"));
+  }
+  size_t environment = 0;
+  for (const auto& variable : hello.environment()) environment += variable.name().size() + variable.value().size();
+  for (const std::string& device : hello.devices()) environment += device.size();
+  if (environment > kLongestEnvironment) {
+    return absl::InvalidArgumentError(
+        Cat("hello.environment and hello.devices have ", environment, " bytes, at most ", kLongestEnvironment));
   }
   if (!RankFits(hello.rank())) {
     return absl::InvalidArgumentError(Cat("hello.rank.number is ", hello.rank().number(), ", at most 2147483647"));

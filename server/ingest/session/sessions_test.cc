@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "absl/time/clock.h"
+#include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/store/disk/scratch_directory.h"
 
@@ -26,6 +28,11 @@ class Observed : public SessionObserver {
   void OnExportAwaited(const std::string&, uint32_t step) override { Add("awaited " + std::to_string(step)); }
   void OnRankKnown(const std::string&, const v1::Rank& from, const v1::Rank& to) override {
     Add(RankName(from) + " is " + RankName(to));
+  }
+  void OnScalars(const std::string&, const std::vector<ScalarPoint>& points) override {
+    for (const ScalarPoint& point : points) {
+      Add(point.series + " " + std::to_string(point.step) + " " + std::to_string(point.value));
+    }
   }
   std::vector<std::string> Take() {
     absl::MutexLock lock(&mu_);
@@ -98,6 +105,23 @@ class SessionsTest : public testing::Test {
                     })
                     .ok());
     return names;
+  }
+  // "loss 3=1.5 4=2", of the session with this epoch.
+  std::vector<std::string> Scalars(uint32_t epoch = 0) {
+    auto names = store_->scalars().ReadNames(1);
+    EXPECT_TRUE(names.ok()) << names.status();
+    std::vector<std::string> found;
+    EXPECT_TRUE(store_->scalars()
+                    .Read(1, epoch, *names, {},
+                          [&](uint64_t id, const std::vector<SeriesPoint>& points) {
+                            std::string text = names->at(id);
+                            for (const SeriesPoint& point : points) text += Cat(" ", point.step, "=", point.value);
+                            found.push_back(text);
+                            return absl::OkStatus();
+                          })
+                    .ok());
+    std::sort(found.begin(), found.end());
+    return found;
   }
   std::vector<Steps::Step> AllSteps() {
     auto steps = store_->steps().Of(1);
@@ -636,6 +660,12 @@ TEST_F(SessionsTest, TextsOfAHelloAreBounded) {
   agent.hello().clear_program();
   agent.hello().mutable_settings()->set_config_json(std::string((1 << 20) + 1, 'x'));
   EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("settings.config_json"));
+  agent.hello().clear_settings();
+  agent.hello().add_environment()->set_value(std::string((1 << 18) + 1, 'x'));
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("hello.environment"));
+  agent.hello().clear_environment();
+  for (int i = 0; i <= 1024; ++i) agent.hello().add_devices("");
+  EXPECT_THAT(sessions_->OpenSession(agent.hello()).status().ToString(), HasSubstr("hello.devices 1025"));
 }
 
 TEST(StructureLimitsTest, NamesAndNestingAreBounded) {
@@ -680,6 +710,61 @@ TEST_F(SessionsTest, ARunThatNobodyInParticularMadeIsEverybodys) {
   EXPECT_EQ(store_->catalogue().FindRun("job")->owner(), "");
   EXPECT_TRUE(sessions_->OpenStream(ScriptedAgent("second", "job").hello(), {}, Named("token one")).ok());
   EXPECT_EQ(store_->catalogue().FindRun("job")->owner(), "");
+}
+
+TEST_F(SessionsTest, ScalarsAreStoredOnceAndOpenNoStep) {
+  ScriptedAgent agent("a");
+  agent.Log(3, {{"loss", 1.5}, {"lr", 0.25}}).Log(4, {{"loss", 2}});
+  const v1::Batch batch = agent.Take();
+  Open(agent);
+  Apply(batch);
+  Apply(batch);
+  EXPECT_THAT(Scalars(), ElementsAre("loss 3=1.5 4=2", "lr 3=0.25"));
+  EXPECT_THAT(AllSteps(), IsEmpty());
+  EXPECT_THAT(Events(), ElementsAre("loss 3 1.500000", "lr 3 0.250000", "loss 4 2.000000"));
+  Restart();
+  Open(agent);
+  Apply(batch);
+  EXPECT_THAT(Scalars(), ElementsAre("loss 3=1.5 4=2", "lr 3=0.25"));
+}
+
+TEST_F(SessionsTest, ScalarsOfManyBatchesBecomeTilesAndStay) {
+  ScriptedAgent agent("a");
+  Open(agent);
+  std::string all = "loss";
+  for (uint32_t step = 0; step < 300; ++step) {
+    Apply(agent.Log(step, {{"loss", step}}).Take());
+    all += Cat(" ", step, "=", step);
+  }
+  EXPECT_THAT(Scalars(), ElementsAre(all));
+  EXPECT_EQ(store_->scalars().CountRows(1, 0).value_or(0), 44U);
+  Restart();
+  Open(agent);
+  Apply(agent.Log(300, {{"loss", 1}}).End().Take());
+  EXPECT_THAT(Scalars(), ElementsAre(all + " 300=1"));
+  EXPECT_EQ(store_->scalars().CountRows(1, 0).value_or(9), 0U);
+}
+
+TEST_F(SessionsTest, ScalarsOfAStepThatHasEndedOrIsDiscardedStay) {
+  ScriptedAgent agent("a");
+  Open(agent);
+  Apply(agent.Call(0, "add").StepEnd(0).Log(0, {{"eval", 1}}).Call(1, "add").Log(1, {{"eval", 2}}).Discard(1).Take());
+  EXPECT_THAT(Scalars(), ElementsAre("eval 0=1 1=2"));
+}
+
+TEST_F(SessionsTest, ScalarsAmongRecordsAndRecordsAmongScalarsAreRefused) {
+  ScriptedAgent agent("a");
+  Open(agent);
+  v1::Batch batch = agent.Log(0, {{"loss", 1}}).Take();
+  v1::Block block = batch.items(0).scalars();
+  *batch.mutable_items(0)->mutable_block() = block;
+  EXPECT_THAT(session_->Apply(batch).status().message(), HasSubstr("scalars among the records"));
+  ScriptedAgent other("b");
+  Open(other);
+  batch = other.Call(0, "add").Take();
+  block = batch.items(0).block();
+  *batch.mutable_items(0)->mutable_scalars() = block;
+  EXPECT_THAT(session_->Apply(batch).status().message(), HasSubstr("among scalars"));
 }
 
 }  // namespace

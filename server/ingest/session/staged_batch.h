@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "server/format/storage/structure_summary.h"
 #include "server/format/storage/value.h"
+#include "server/ingest/session/events.h"
 #include "server/store/change_set.h"
 
 namespace msprobe::server {
@@ -42,6 +43,9 @@ struct StagedBatch {
   std::vector<uint32_t> export_requests;
   std::optional<std::pair<v1::Rank, v1::Rank>> rank_change;
   uint64_t new_records = 0, nan_tensors = 0, inf_tensors = 0;
+  std::vector<ScalarPoint> scalars;
+  uint32_t scalar_rows = 0;      // of the session that are not in tiles then
+  std::vector<uint64_t> series;  // whose names are new
   std::vector<v1::Marker::Gap> gaps;
   ChangeSet changes;
 };

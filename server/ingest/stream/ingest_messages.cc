@@ -55,6 +55,7 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
   welcome.add_capabilities("payload_chunks");
   welcome.add_capabilities("digests");
   welcome.add_capabilities("edges");
+  welcome.add_capabilities("scalars");
   if (memory != nullptr) welcome.add_capabilities("shared_memory");
   payloads_.emplace(std::move(memory), welcome.max_chunk_bytes(), service_->metrics_);
   {

@@ -317,7 +317,8 @@ class SharedMemoryTest : public IngestServiceTest {
 
 TEST_F(SharedMemoryTest, PayloadIsReadAndStored) {
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "digests", "edges", "shared_memory"));
+  EXPECT_THAT(stream->welcome.capabilities(),
+              ElementsAre("payload_chunks", "digests", "edges", "scalars", "shared_memory"));
   stream->Send(Chunk(0, 262144));
   stream->Send(Chunk(262144, 37856));
   while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
@@ -390,7 +391,7 @@ TEST_F(SharedMemoryTest, AFileThatIsTooShortEndsTheStreamAlone) {
 TEST_F(SharedMemoryTest, NothingIsSharedWithoutAFileThatCanBeOpened) {
   agent_.hello().set_shared_file("msprobe-ffffffffffffffffffffffffffffffff");
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "digests", "edges"));
+  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "digests", "edges", "scalars"));
   stream->Send(Chunk(0, 100000));
   EXPECT_EQ(stream->End().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }

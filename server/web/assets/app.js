@@ -148,8 +148,13 @@ async function presentDivergence(run, golden) {
   const { answer } = await ask("divergence", { run, golden }, progress);
   $("progress").hidden = true;
   const found = answer.divergence;
-  const opened = found && (() => open({ rank: found.rank, step: found.step, record: found.op, tensor: found.culprit.startsWith(`${found.op}.`) ? found.culprit : undefined }));
-  $("divergence").replaceChildren(divergenceLine(golden, found, opened));
+  const what = found && { rank: found.rank, step: found.step, record: found.op, tensor: found.culprit.startsWith(`${found.op}.`) ? found.culprit : undefined };
+  $("divergence").replaceChildren(divergenceLine(golden, found, what && (() => open(what))));
+  if (!what || selected) return;
+  // Nothing went wrong in the run itself: what differs from the other one is looked at first.
+  selected = what;
+  remember();
+  await reopen();
 }
 
 // The record that is selected, without moving the reader.

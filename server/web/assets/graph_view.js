@@ -3,7 +3,7 @@
 
 import { numberOf } from "/text.js";
 
-const LEAST = 0.12, MOST = 2, READABLE = 0.8, WORDS = 0.4, DRAGGED = 5, SWITCH = 24, LINE = 13;
+const LEAST = 0.12, MOST = 2, READABLE = 0.8, WORDS = 0.4, DRAGGED = 5, SWITCH = 24, LINE = 13, NARROW = 480, MARGIN = 14;
 const FIELDS = ["node", "x", "y", "wide", "high", "open", "name", "tensor", "record", "kind", "parent", "inside", "level", "levelInside", "verdict", "verdictInside", "partner", "value", "mark", "key"];
 const MODULE = 0, COLLECTION = 9;
 
@@ -54,8 +54,16 @@ export class GraphView {
     this.draw();
   }
 
+  // The small picture stands beside the drawing, where it hides nothing of it; it is there where all boxes find no room.
+  get overviewSize() {
+    const { clientWidth, clientHeight } = this.canvas.parentElement, [wide, high] = this.answer?.size ?? [0, 0];
+    if (wide <= clientWidth && high <= clientHeight) return null;
+    const across = this.answer.overview.wide, down = this.cells.length / across, most = clientWidth < NARROW ? 40 : 96;
+    const each = Math.max(1, Math.min(Math.floor(most / across), Math.floor(clientHeight * 0.6 / down), 4));
+    return { each, across: across * each, down: down * each };
+  }
   get wide() {
-    return this.canvas.parentElement.clientWidth;
+    return this.canvas.parentElement.clientWidth - (this.overviewSize ? this.overviewSize.across + MARGIN : 0);
   }
   get high() {
     return this.canvas.parentElement.clientHeight;
@@ -131,6 +139,7 @@ export class GraphView {
   drawNow() {
     const { canvas, answer } = this, context = canvas.getContext("2d"), ratio = Math.min(window.devicePixelRatio || 1, 2);
     const wide = this.wide, high = this.high;
+    canvas.style.width = `${wide}px`;
     if (canvas.width !== Math.round(wide * ratio) || canvas.height !== Math.round(high * ratio)) {
       canvas.width = Math.round(wide * ratio);
       canvas.height = Math.round(high * ratio);
@@ -248,15 +257,13 @@ export class GraphView {
   }
 
   drawOverview() {
-    const { overview, cells } = this, { cell, wide: across } = this.answer.overview, down = cells.length / across;
-    const [wide, high] = this.answer.size;
-    const whole = wide <= this.wide / this.at.scale && high <= this.high / this.at.scale;
-    overview.hidden = whole;
-    if (whole) return;
-    const size = Math.max(2, Math.min(Math.floor(96 / across), Math.floor(this.high * 0.6 / down), 4)), context = overview.getContext("2d");
+    const { overview, cells } = this, { cell, wide: across } = this.answer.overview;
+    const room = this.overviewSize, size = room?.each, context = overview.getContext("2d");
+    overview.hidden = !room;
+    if (!room) return;
     this.each = size / cell;
-    overview.width = across * size;
-    overview.height = down * size;
+    overview.width = room.across;
+    overview.height = room.down;
     context.fillStyle = this.page;
     context.fillRect(0, 0, overview.width, overview.height);
     const colours = [null, this.line, this.faint, this.bad, this.bad];

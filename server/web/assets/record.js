@@ -6,16 +6,28 @@ import { fillStack } from "/stack.js";
 import { MOST_SERIES, TrendPicture } from "/trend.js";
 import { $, count, element, numberOf, operationText, rankText, show } from "/text.js";
 
+const FIGURES = ["Max", "Min", "Mean", "Norm"];
 const NAMES = { input_args: "input", input_kwargs: "input", input: "input", output: "output", parameters: "parameters" };
 
-// All tensors in a value of record.proto, however nested.
-function* tensorsIn(value, name) {
-  if (value.tensor) yield [name, value.tensor];
-  for (const [index, item] of (value.list?.items ?? []).entries()) yield* tensorsIn(item, `${name}.${index}`);
+// All tensors and arguments in a value of record.proto, however nested: [name, value].
+function* leavesIn(value, name) {
+  for (const [index, item] of (value.list?.items ?? []).entries()) yield* leavesIn(item, `${name}.${index}`);
   for (const entry of value.dict?.entries ?? []) {
     const key = name ? entry.key : (NAMES[entry.key] ?? entry.key);
-    yield* tensorsIn(entry.value ?? {}, name ? `${name}.${key}` : key);
+    yield* leavesIn(entry.value ?? {}, name ? `${name}.${key}` : key);
   }
+  if (!value.list && !value.dict) yield [name, value];
+}
+
+const leavesOf = (records) => records.flatMap((record) => [...leavesIn(record.fields ?? {}, "")]);
+
+// An argument that is no tensor, and its type.
+function argument(value) {
+  if (value.boolean !== undefined) return [value.boolean ? "True" : "False", "bool"];
+  if (value.integer !== undefined) return [String(value.integer), "int"];
+  if (value.real !== undefined) return [show(numberOf(value.real)), "float"];
+  if (value.text !== undefined) return [value.text, "str"];
+  return value.json !== undefined ? [value.json, ""] : ["None", ""];
 }
 
 // A number of record.proto.
@@ -26,37 +38,51 @@ function figure(value) {
   return show(numberOf(value.real ?? Number(value.integer ?? value.unsigned_integer)));
 }
 
-// The table of a record's tensors. open(full name): shows a trend; add(full name): beside those that are shown. Either
-// may be missing.
-export function fillTensors(table, records, name, current, { open, add } = {}) {
+// The table of a record's tensors, and of its arguments that are none. beside: {run, records}, the record of another run, of
+// which arguments are shown where they differ. open(full name): shows a trend; add(full name): beside those that are shown.
+// Either may be missing.
+export function fillTensors(table, records, name, current, { open, add, beside } = {}) {
   const head = element("tr");
-  for (const title of ["Tensor", ...(add ? ["Trend"] : []), "Max", "Min", "Mean", "Norm", "NaN", "Inf", "Type", "Shape"]) head.append(element("th", title, { scope: "col" }));
-  const rows = [head];
-  for (const record of records) {
-    for (const [label, found] of tensorsIn(record.fields ?? {}, "")) {
-      const full = `${name}.${label}`, nan = Number(found.nan_count ?? 0);
-      const inf = Number(found.positive_inf_count ?? 0) + Number(found.negative_inf_count ?? 0);
-      const row = element("tr"), first = element("th", open ? undefined : label, { scope: "row" });
-      const button = (text, title, work) => {
-        const made = element("button", text, { type: "button", title });
-        made.addEventListener("click", () => work(full));
-        return made;
-      };
-      if (open) first.append(button(label, `trend of ${full}`, open));
-      if (full === current) row.className = "current";
-      row.append(first);
-      if (add) {
-        const cell = element("td");
-        cell.append(button("add", `add the trend of ${full} to the picture`, add));
-        row.append(cell);
-      }
-      for (const key of ["max", "min", "mean", "norm"]) row.append(element("td", figure(found[key])));
-      for (const number of [nan, inf]) row.append(element("td", number ? count(number) : "0", number ? { class: "bad" } : {}));
-      row.append(element("td", (found.dtype ?? "").replace("torch.", "")), element("td", `[${(found.shape ?? []).join(", ")}]`));
-      rows.push(row);
+  for (const title of ["Tensor", ...(add ? ["Trend"] : []), ...FIGURES, "NaN", "Inf", "Type", "Shape"]) head.append(element("th", title, { scope: "col" }));
+  const others = new Map(leavesOf(beside?.records ?? []));
+  const button = (text, title, work, full) => {
+    const made = element("button", text, { type: "button", title });
+    made.addEventListener("click", () => work(full));
+    return made;
+  };
+  const rows = leavesOf(records).flatMap(([label, value]) => {
+    const full = `${name}.${label}`, tensor = value.tensor, other = others.get(label), row = element("tr", undefined, full === current ? { class: "current" } : {});
+    const first = element("th", open && tensor ? undefined : label, { scope: "row" });
+    if (open && tensor) first.append(button(label, `trend of ${full}`, open, full));
+    row.append(first);
+    if (add) row.append(element("td"));
+    if (!tensor) {
+      const [text, type] = argument(value), theirs = other && !other.tensor ? argument(other)[0] : text;
+      if (text === "None" && theirs === text && full !== current) return [];
+      const said = theirs === text ? text : `${text}, in ${beside.run} ${theirs}`;
+      row.append(element("td", said, { class: theirs === text ? "text argument" : "text argument bad", colspan: FIGURES.length + 2 }), element("td", type), element("td"));
+      return [row];
     }
+    if (add) row.lastChild.append(button("add", `add the trend of ${full} to the picture`, add, full));
+    const nan = Number(tensor.nan_count ?? 0), inf = Number(tensor.positive_inf_count ?? 0) + Number(tensor.negative_inf_count ?? 0);
+    for (const key of FIGURES) row.append(element("td", figure(tensor[key.toLowerCase()])));
+    for (const number of [nan, inf]) row.append(element("td", number ? count(number) : "0", number ? { class: "bad" } : {}));
+    row.append(element("td", (tensor.dtype ?? "").replace("torch.", "")), element("td", `[${(tensor.shape ?? []).join(", ")}]`));
+    return [row];
+  });
+  table.replaceChildren(head, ...rows);
+}
+
+const rankOf = ({ rank }) => `${rank?.kind === "RANK" ? "rank" : "proc"}${rank?.number ?? 0}`;
+
+// The records with a name in one step of a run; none: the run, or the step of this rank, has no such record.
+async function recordsOf(question, place) {
+  try {
+    return (await ask("record", question, undefined, place)).answer;
+  } catch (error) {
+    if (error.status === 404 || error.status === 400) return [];
+    throw error;
   }
-  table.replaceChildren(...rows);
 }
 
 export class RecordView {
@@ -80,28 +106,45 @@ export class RecordView {
       $("beside").value = "";
       if (rank) this.heard.failed(() => this.add(this.series[0].tensor, rank === "all" ? this.ranks() : [rank]));
     });
+    $("scalars").addEventListener("change", () => {
+      const name = $("scalars").value;
+      $("scalars").value = "";
+      if (name) this.heard.failed(() => this.add(name, [this.shown.rank]));
+    });
     keepable($("keep-trend"), { name: () => `${this.shown.record} ${this.shown.statistic}`, table: () => this.picture.table(), picture: () => $("trend").querySelector("svg") });
   }
 
-  // what: {run, golden, rank, step, record, tensor, statistic}; its tensor may be missing.
+  // what: {run, golden, rank, step, record, tensor, statistic}; its tensor may be missing, and may be an argument. Where only
+  // the golden side has the record, that is shown.
   async open(what) {
-    const { run, rank, step, record: name } = what;
-    const { answer: records } = await ask("record", { run, rank, step, name });
+    const { run, golden, rank, step, record: name } = what;
+    const [mine, theirs] = await Promise.all([
+      recordsOf({ run, rank, step, name }, "record"),
+      golden ? recordsOf({ run, golden, side: "golden", rank, step, name }, "record beside") : [],
+    ]);
+    const records = mine.length ? mine : theirs;
+    if (!records.length) throw new Error(`${run}${golden ? ` and ${golden}` : ""}: no ${name} at step ${step}, ${rankText(rank)}`);
     $("record-box").hidden = false;
     $("no-record").hidden = true;
-    const first = records.flatMap((record) => [...tensorsIn(record.fields ?? {}, "")])[0];
-    const tensor = what.tensor || (first ? `${name}.${first[0]}` : "");
-    this.shown = { ...what, tensor };
-    $("record-name").textContent = `${name} · ${rankText(rank)} · step ${step}`;
+    const tensors = leavesOf(records).filter(([, value]) => value.tensor).map(([label]) => `${name}.${label}`);
+    // An argument has no trend; neither has what the answer was shortened by.
+    const tensor = tensors.includes(what.tensor) || !tensors.length ? what.tensor : tensors[0];
+    const whose = mine.length ? {} : { run: golden, golden: "", rank: rankOf(records[0]) };
+    this.shown = { ...what, ...whose, tensor: tensors.length ? tensor : "" };
+    $("record-name").textContent = `${name} · ${rankText(rank)} · step ${step}${mine.length ? "" : ` · only in ${golden}`}`;
     $("record-name").title = operationText(name);
     $("beside").replaceChildren(element("option", "another rank", { value: "" }), ...this.ranks().map((other) => element("option", rankText(other), { value: other })), element("option", `all, at most ${MOST_SERIES}`, { value: "all" }));
     $("beside").hidden = this.ranks().length < 2;
-    fillTensors($("tensors-of-record"), records, name, tensor, {
+    const scalars = await ask("scalars", { run }).then(({ answer }) => answer, () => []);  // a saved report has none
+    $("scalars").replaceChildren(element("option", "a scalar", { value: "" }), ...scalars.map((logged) => element("option", logged, { value: logged })));
+    $("scalars").hidden = scalars.length === 0;
+    fillTensors($("tensors-of-record"), records, name, what.tensor || tensor, {
       open: (full) => this.heard.failed(() => this.trendOf(full)),
       add: (full) => this.heard.failed(() => this.add(full, [this.shown.rank])),
+      beside: mine.length ? { run: golden, records: theirs } : undefined,
     });
-    fillStack($("stack"), records[0]?.stack ?? []);
-    await this.trendOf(tensor);
+    fillStack($("stack"), records[0].stack ?? []);
+    await this.trendOf(this.shown.tensor);
   }
 
   async trendOf(tensor) {
@@ -140,8 +183,8 @@ export class RecordView {
   }
 
   openStep(series, step) {
-    const { record, tensor } = this.shown, other = series.tensor !== tensor && !series.tensor.startsWith(`${record}.`);
-    if (!other) this.heard.opened({ rank: series.rank, step, record, tensor: series.tensor });
+    const { run, golden, record, tensor } = this.shown, other = series.tensor !== tensor && !series.tensor.startsWith(`${record}.`);
+    if (!other) this.heard.opened({ run, golden, rank: series.rank, step, record, tensor: series.tensor });
   }
 
   draw() {

@@ -59,6 +59,12 @@ async function presentVerdict() {
   $("divergence").replaceChildren(divergenceLine(about.golden, divergence, () => open({ ...divergence, record: divergence.op, tensor })));
 }
 
+async function presentTimes() {
+  const held = recordedAnswers("overflow").length > 0;
+  $("line").closest(".picture").hidden = $("keep-line").hidden = !held;
+  if (held) await times.present(about.run);
+}
+
 // As much of the graph as the file holds, opened where the trouble began.
 async function presentGraph() {
   const [held] = recordedAnswers("graph");
@@ -71,7 +77,10 @@ async function presentGraph() {
 
 async function presentMaps() {
   for (const id of ["nearer", "farther", "whole"]) $(id).hidden = true;
-  const maps = recordedAnswers("heat_map"), titles = maps.map(({ asked }) => [asked.rank ? rankText(asked.rank) : "all ranks", asked.golden && `minus ${asked.golden}`].filter(Boolean).join(", "));
+  const maps = recordedAnswers("heat_map");
+  $("map").closest("section").hidden = !maps.length;
+  if (!maps.length) return;
+  const titles = maps.map(({ asked }) => [asked.rank ? rankText(asked.rank) : "all ranks", asked.golden && `minus ${asked.golden}`].filter(Boolean).join(", "));
   $("which-map").replaceChildren(...titles.map((title, i) => element("option", title, { value: i })));
   $("which-map").hidden = maps.length < 2;
   const present = () => attempt(async () => {
@@ -109,7 +118,7 @@ async function begin() {
   presentLacks();
   $("histogram").hidden = $("histogram-title").hidden = true;
   // What one part lacks, the others need not.
-  for (const part of [presentVerdict, () => times.present(about.run), () => presentOrigins({ run: about.run }, openFound), presentMaps, presentGraph, presentTables, presentRuns]) {
+  for (const part of [presentVerdict, presentTimes, () => presentOrigins({ run: about.run }, openFound), presentMaps, presentGraph, presentTables, presentRuns]) {
     try {
       await part();
     } catch (error) {

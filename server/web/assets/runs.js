@@ -86,6 +86,7 @@ export function maker(run, answer) {
   const settings = named.flatMap(([name, value]) => (value ? [`${name} ${value}`] : [])).join(", ");
   const parts = [title, element("p", [settings, answer.dump_path].filter(Boolean).join(" · ") || "It says nothing about its settings.")];
   parts.push(processTable(answer));
+  parts.push(...environmentOf(answer));
   if (answer.other_processes) parts.push(element("p", `and ${many(answer.other_processes, "process")} more`, { class: "hint" }));
   if (answer.config) parts.push(element("h3", "Configuration"), element("pre", pretty(answer.config), { tabindex: 0 }));
   return parts;
@@ -93,12 +94,12 @@ export function maker(run, answer) {
 
 function processTable({ processes }) {
   const table = element("table"), head = element("tr");
-  for (const title of ["Rank", "Host", "Process", "Program", "Framework", "Agent", "Began"]) head.append(element("th", title, { scope: "col" }));
+  for (const title of ["Rank", "Host", "Process", "Program", "Framework", "Agent", "Devices", "Began"]) head.append(element("th", title, { scope: "col" }));
   table.append(head);
   for (const made of processes) {
     const row = element("tr");
     const began = made.started_unix_us > 0 ? moment(made.started_unix_us) : "";
-    for (const text of [rankText(made.rank), made.host, made.process || "", made.program, `${made.framework} ${made.framework_version}`, made.agent_version, began]) {
+    for (const text of [rankText(made.rank), made.host, made.process || "", made.program, `${made.framework} ${made.framework_version}`, made.agent_version, (made.devices ?? []).join(", "), began]) {
       row.append(element("td", String(text), { class: "text" }));
     }
     table.append(row);
@@ -106,6 +107,25 @@ function processTable({ processes }) {
   const box = element("div", undefined, { class: "scroll" });
   box.append(table);
   return box;
+}
+
+// Variables that all processes share, then what differs from rank to rank.
+function environmentOf({ processes }) {
+  const values = new Map();
+  for (const { rank, environment } of processes) {
+    for (const [name, value] of environment ?? []) values.set(name, [...(values.get(name) ?? []), [rank, value]]);
+  }
+  if (!values.size) return [];
+  const table = element("table", undefined, { class: "environment" });
+  for (const [name, told] of [...values].sort()) {
+    const row = element("tr"), alike = told.length === processes.length && told.every(([, value]) => value === told[0][1]);
+    const text = alike ? told[0][1] : told.map(([rank, value]) => `${rankText(rank)}: ${value}`).join(", ");
+    row.append(element("th", name, { scope: "row" }), element("td", text, { class: "text" }));
+    table.append(row);
+  }
+  const box = element("div", undefined, { class: "scroll tall", tabindex: 0, role: "region", "aria-label": "Environment" });
+  box.append(table);
+  return [element("h3", "Environment"), box];
 }
 
 function pretty(text) {

@@ -1,4 +1,7 @@
-"""Two steps of DistributedDataParallel under gloo, with RANK, WORLD_SIZE and MASTER_* as torchrun sets them."""
+"""Two steps of DistributedDataParallel under gloo, with RANK, WORLD_SIZE and MASTER_* as torchrun sets them.
+
+config.json [RANK]: between the steps, one number of that rank's first weight changes a little.
+"""
 
 import sys
 
@@ -20,6 +23,9 @@ def main():
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(2):
+        if step == 1 and sys.argv[2:] == [str(rank)]:
+            with torch.no_grad():
+                model.module[0].weight[3, 5] *= 1.0001
         x = torch.full((2, 8), float(1 + rank + 10 * step))
         debugger.start(model=model)
         optimizer.zero_grad()

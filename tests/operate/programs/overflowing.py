@@ -59,6 +59,7 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--nan-at", type=int, default=-1)
     parser.add_argument("--inf-at", type=int, default=-1)
+    parser.add_argument("--log", action="store_true", help="the loss, as a scalar")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds between steps")
     parser.add_argument("--hold", type=pathlib.Path)
     parser.add_argument("--go", type=pathlib.Path)
@@ -79,6 +80,8 @@ def main():
         debugger.start(model=net)
         loss = nn.functional.cross_entropy(net(torch.randn(8, 16)), target)
         loss.backward()
+        if options.log:
+            debugger.log({"loss": loss})
         debugger.stop()
         debugger.step()
         time.sleep(options.pace)

@@ -10,8 +10,16 @@
 namespace msprobe::core {
 
 void BlockWriter::Open(v1::Batch* batch, uint32_t step, uint32_t token) {
+  Begin(batch, batch->add_items()->mutable_block(), step, token);
+}
+
+void BlockWriter::OpenScalars(v1::Batch* batch, uint32_t step) {
+  Begin(batch, batch->add_items()->mutable_scalars(), step, 0);
+}
+
+void BlockWriter::Begin(v1::Batch* batch, v1::Block* block, uint32_t step, uint32_t token) {
   batch_ = batch;
-  block_ = batch->add_items()->mutable_block();
+  block_ = block;
   block_->set_step(step);
   block_->set_token(token);
   last_ordinal_ = 0;

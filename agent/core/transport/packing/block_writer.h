@@ -39,6 +39,8 @@ class BlockWriter {
   }
   // Opens a block at the end of `batch`, which outlives it.
   void Open(v1::Batch* batch, uint32_t step, uint32_t token);
+  // The same for scalars, whose blocks stand apart (Item.scalars).
+  void OpenScalars(v1::Batch* batch, uint32_t step);
   void Close() { block_ = nullptr; }
 
   // Adds a fragment, which fits its structure and whose ids the dictionary knows, to the open block. The payloads of
@@ -46,6 +48,7 @@ class BlockWriter {
   size_t Add(const Fragment& fragment, std::vector<Leaf>& leaves, std::vector<AnnouncedPayload>* announced);
 
  private:
+  void Begin(v1::Batch* batch, v1::Block* block, uint32_t step, uint32_t token);
   void AddLeaf(Leaf& leaf, std::vector<AnnouncedPayload>* announced);
   uint32_t StructureIndex(StructureId id);
   uint32_t StackIndex(StackId id);

@@ -15,15 +15,30 @@ void ClearEdges(v1::Block* block) {
   block->clear_edge_leaf();
 }
 
+void DropScalars(v1::Batch* batch) {
+  auto& items = *batch->mutable_items();
+  items.erase(std::remove_if(items.begin(), items.end(), [](const v1::Item& item) { return item.has_scalars(); }),
+              items.end());
+  auto& definitions = *batch->mutable_definitions();
+  const auto of_scalars = [](const v1::Definition& definition) {
+    v1::Structure structure;
+    return definition.has_structure() && structure.ParseFromString(definition.structure()) &&
+           structure.kind() == v1::RECORD_SCALARS;
+  };
+  definitions.erase(std::remove_if(definitions.begin(), definitions.end(), of_scalars), definitions.end());
+}
+
 }  // namespace
 
 std::string Plainer(std::string_view batch, KnownColumns known) {
   v1::AgentMessage message;
   // What a dead process left may be no batch: the server says so.
   if (!message.ParseFromArray(batch.data(), static_cast<int>(batch.size()))) return std::string(batch);
-  for (v1::Item& item : *message.mutable_batch()->mutable_items()) {
-    if (!item.has_block()) continue;
-    v1::Block& block = *item.mutable_block();
+  v1::Batch& batch_message = *message.mutable_batch();
+  if (!known.scalars) DropScalars(&batch_message);
+  for (v1::Item& item : *batch_message.mutable_items()) {
+    if (item.has_marker()) continue;
+    v1::Block& block = item.has_block() ? *item.mutable_block() : *item.mutable_scalars();
     if (!known.digests) block.clear_digest();
     if (!known.edges) ClearEdges(&block);
   }
@@ -57,10 +72,17 @@ bool Packer::Add(const Fragment& fragment, std::vector<Leaf>& leaves) {
     AddGap(fragment.step, payloads);
     return false;
   }
+  if (!has_first_step_) packed_.first_step = fragment.step;
+  has_first_step_ = true;
+  if (structure->is_scalars) {
+    block_.OpenScalars(batch_, fragment.step);
+    bytes_ += block_.Add(fragment, leaves, &packed_.payloads);
+    block_.Close();
+    ++packed_.fragments;
+    return true;
+  }
   if (!block_.IsOpen(fragment.step, fragment.token)) {
     block_.Open(batch_, fragment.step, fragment.token);
-    if (!has_first_step_) packed_.first_step = fragment.step;
-    has_first_step_ = true;
   }
   bytes_ += block_.Add(fragment, leaves, &packed_.payloads);
   ++packed_.fragments;
@@ -84,14 +106,13 @@ void Packer::AddMarker(const v1::Marker& marker) {
 
 PackedBatch Packer::Cut(uint64_t last_entry) {
   for (v1::Item& item : *batch_->mutable_items()) {
-    if (!item.has_block()) continue;
+    if (item.has_marker()) continue;
+    v1::Block& block = item.has_block() ? *item.mutable_block() : *item.mutable_scalars();
     bool all_zero = true;
-    for (uint32_t thread : item.block().thread()) all_zero = all_zero && thread == 0;
-    if (all_zero) item.mutable_block()->clear_thread();
-    const auto& edges = item.block().edge();
-    if (std::all_of(edges.begin(), edges.end(), [](uint32_t edge) { return edge == 0; })) {
-      ClearEdges(item.mutable_block());
-    }
+    for (uint32_t thread : block.thread()) all_zero = all_zero && thread == 0;
+    if (all_zero) block.clear_thread();
+    const auto& edges = block.edge();
+    if (std::all_of(edges.begin(), edges.end(), [](uint32_t edge) { return edge == 0; })) ClearEdges(&block);
   }
   batch_->set_session(session_);
   batch_->set_batch_sequence(next_sequence_);

@@ -80,14 +80,15 @@ class Packer {
   bool verifies_ = false;
 };
 
-// The columns of a block that not every server knows, by the words of its Welcome.
+// What batches may hold that not every server knows, by the words of its Welcome.
 struct KnownColumns {
   bool digests = false;
   bool edges = false;
+  bool scalars = false;
 
-  bool all() const { return digests && edges; }
+  bool all() const { return digests && edges && scalars; }
 };
-// The bytes of a batch without the columns that the server does not know.
+// The bytes of a batch without the columns and items that the server does not know.
 std::string Plainer(std::string_view batch, KnownColumns known);
 
 }  // namespace msprobe::core

@@ -48,7 +48,9 @@ bool QueueDrain::PackFront(Clock::time_point now) {
     if (reader_->is_marker()) {
       PackMarker(reader_->marker());
     } else {
-      open_step_ = reader_->fragment().step;
+      const Dictionary::StructureEntry* const structure = parts_.dictionary->structure(reader_->fragment().structure);
+      // Scalars open no step: theirs may have ended.
+      if (structure == nullptr || !structure->is_scalars) open_step_ = reader_->fragment().step;
       if (!packer_->Add(reader_->fragment(), reader_->leaves())) {
         ++parts_.counters->faults;
         ++parts_.counters->fragments_dropped;

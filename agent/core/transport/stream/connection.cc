@@ -74,6 +74,7 @@ void Connection::Welcomed(const v1::Welcome& welcome) {
   offers.memory = offers.chunks && stream_.shares_memory && Has(welcome, "shared_memory");
   offers.digests = Has(welcome, "digests");
   offers.edges = Has(welcome, "edges");
+  offers.scalars = Has(welcome, "scalars");
   offers.exports = Has(welcome, "export");
 }
 

@@ -23,6 +23,7 @@ struct ServerOffers {
   bool memory = false;     // chunks that name a place in the session's memory
   bool digests = false;    // Block.digest
   bool edges = false;      // Block.edge and its like
+  bool scalars = false;    // Item.scalars
   bool exports = false;    // writes the files of steps that end, and reports them
 };
 

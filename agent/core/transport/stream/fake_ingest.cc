@@ -192,6 +192,7 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       if (behavior_.exports) welcome->add_capabilities("export");
       if (behavior_.reads_memory) welcome->add_capabilities("shared_memory");
       if (behavior_.knows_edges) welcome->add_capabilities("edges");
+      if (behavior_.knows_scalars) welcome->add_capabilities("scalars");
       if (behavior_.takes_chunks || behavior_.reads_memory) welcome->add_capabilities("payload_chunks");
       for (const std::string& hash : announced_) {
         if (behavior_.want_payloads && !payloads_.contains(hash)) welcome->add_missing_payloads(hash);

@@ -63,6 +63,23 @@ class ConfigFile:
         except ValueError as error:
             raise MsprobeError(str(error)) from None
 
+    def for_replay(self, config: Any, *, with_modules: bool) -> Any:
+        """A configuration like this one that takes checksums of every call and, with modules, of every module."""
+        level = "mix" if with_modules else "L1"
+        # Sections, those of tasks and load, select; so do these.
+        kept = {
+            name: value
+            for name, value in json.loads(config.json).items()
+            if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable")
+        }
+        kept |= {"extra_info": True, "statistics": {"summary_mode": "md5"}}
+        try:
+            return extension.parse_config(
+                json.dumps(kept), task="statistics", dump_path=config.dump_path, level=level, step=None
+            )
+        except ValueError as error:
+            raise MsprobeError(f"replay: {error}") from None
+
     def asked(self, text: str | None = None) -> dict[str, Any]:
         """Field -> value, as the text (or what was read first) and the arguments have them; empty for no object."""
         try:

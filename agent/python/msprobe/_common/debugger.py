@@ -8,10 +8,10 @@ import os
 import sys
 import threading
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msprobe._common import arguments, log
+from msprobe._common import arguments, log, scalars
 from msprobe._common.asked_request import as_asked
 from msprobe._common.config_file import ConfigFile, differences
 from msprobe._common.custom_apis import CustomApis
@@ -215,6 +215,15 @@ class Debugger:
         cls._the()._save(variable, name, save_backward)
 
     @classmethod
+    def log(cls, values: Mapping[str, Any], step: int | None = None) -> None:
+        """Sends numbers under names, as points of series: ``debugger.log({"loss": loss, "lr": 1e-4})``.
+
+        A value is a number or a tensor of one element; nothing waits for a tensor on a device. step: default the
+        present one. Every step counts, whether or not it is captured. Given again for the same step, the later counts.
+        """
+        cls._the()._log(values, step)
+
+    @classmethod
     def register_custom_api(cls, module: Any, api: str, api_prefix: str | None = None) -> None:
         """Calls of ``module.api`` are recorded as ``{api_prefix}.{api}``; the prefix defaults to the module's name."""
         cls._the()._custom_apis.register(module, api, api_prefix)
@@ -291,6 +300,62 @@ class Debugger:
         self._control.say(self._agent, True, service.current_iter)
         self._tell_of_start(f"Dump switch is turned on at step {service.current_iter}.")
 
+    def _replay(
+        self, models: list[Any], run_pass: Callable[[], Any], restore: Callable[[], None], rank_id: int | None
+    ) -> Any:
+        """Runs a step twice, with restore() between, and captures both passes; then captures as before."""
+        service = self.service
+        first = service.loop + service.init_step
+        if self._started or self._step_has_records:
+            raise MsprobeError(
+                f"replay: step {first} has been started; call it after stop() and step(), before the next start()"
+            )
+        self._tell_warnings()
+        self._update_rank(rank_id)
+        self._open()
+        captured = not self.config.rank or self._rank in self.config.rank
+        config = self._file.for_replay(self.config, with_modules=bool(models))
+        log.info(
+            f"replay: this step runs twice from the same state, as steps {first} and {first + 1}; what it does besides "
+            "computing happens twice. `msprobe-client replay` compares the two."
+        )
+        kept, self._models = self._models, list(models)
+        result = None
+        try:
+            for number in (1, 2):
+                if number == 2:
+                    restore()
+                if captured:
+                    self._start_pass(config, touched=number == 2)
+                result = run_pass()
+                self._end_pass(keep=True)
+        finally:
+            self._end_pass(keep=False)
+            self._models, self._registered = kept, 0
+            self.config = self._followed.config
+            self._agent.reconfigure(self.config)
+        return result
+
+    def _start_pass(self, config: Any, touched: bool) -> None:
+        """touched: the program did not ask for this pass, and each record of a call says so."""
+        self.config, self._registered = config, 0
+        self._agent.reconfigure(config)
+        self._register_models()
+        if touched:
+            self._agent.set_stage("replay", _call_as_it_is)
+        self._agent.start(self.service.loop + self.service.init_step, None)
+        self._install()
+        self._running = self._step_has_records = True
+
+    def _end_pass(self, keep: bool) -> None:
+        """keep: the pass has ended; otherwise it raised, and nothing of it is kept."""
+        if self._running:
+            self._stop_capture()
+            self._agent.end_step(self.service.loop + self.service.init_step, keep=keep)
+            self._step_has_records = False
+        if keep:
+            self.service.loop += 1
+
     def _tell_of_start(self, what: str) -> None:
         """Once a process; each step says at its end where it is."""
         tell, self._tell_start = self._tell_start, log.debug
@@ -360,7 +425,8 @@ class Debugger:
 
     def _tell_of_end(self, passes: bool, calls: bool, records: bool) -> None:
         step = self.service.current_iter
-        if not records and not self._told_of_empty:
+        sampled = self.config.task == "check" and calls  # a step may have none that is new, or no budget left
+        if not records and not sampled and not self._told_of_empty:
             self._told_of_empty = True
             asked = self._file.asked()
             section = asked.get(self.config.task)
@@ -466,6 +532,19 @@ class Debugger:
         self._step_has_records = True
         self._saver.save(variable, name, save_backward)
 
+    def _log(self, values: Mapping[str, Any], step: int | None) -> None:
+        service = self.service
+        if not self._followed.enabled:
+            return
+        accepted = scalars.accepted(values, step, self._saver.tensor_class)
+        if not accepted:
+            return
+        self._update_rank(None)
+        if self.config.rank and self._rank not in self.config.rank:
+            return
+        self._open()
+        self._agent.log(service.loop + service.init_step if step is None else int(step), accepted)
+
     def _at_exit(self) -> None:
         if self._agent is None or os.getpid() != self._pid:
             return
@@ -486,6 +565,18 @@ class Debugger:
         self._running = self._step_has_records = False
         self._models, self._registered = [], 0
         self._pid = os.getpid()
+
+
+def _call_as_it_is(call: Any) -> Any:
+    return call(*call.args, **call.kwargs)
+
+
+def the_debugger() -> Debugger:
+    """The one of this process. MsprobeError: none was constructed."""
+    for framework in Debugger.__subclasses__():
+        if framework._instance is not None:
+            return framework._the()
+    return Debugger._the()
 
 
 def _is_worker() -> bool:

@@ -22,7 +22,7 @@ class Saver:
         tensor_class: type,
         hook: Callable[[Any, Callable[[Any], None]], None],
     ) -> None:
-        self._agent, self._step, self._tensor_class, self._hook = agent, step, tensor_class, hook
+        self._agent, self._step, self.tensor_class, self._hook = agent, step, tensor_class, hook
         self._counts: Counter[str] = Counter()
 
     def end_step(self) -> None:
@@ -33,7 +33,7 @@ class Saver:
         wrong = ""
         if not isinstance(name, str):
             wrong = f"name is {name!r}; it should be a string"
-        elif not isinstance(variable, (self._tensor_class, *_KINDS)):
+        elif not isinstance(variable, (self.tensor_class, *_KINDS)):
             wrong = (
                 f"{name!r} is a {type(variable).__name__}; it should be a tensor, int, float, str, dict, list or tuple"
             )
@@ -67,7 +67,7 @@ class Saver:
                 log.error(f"save: the gradient of {name!r} was not recorded: {error}")
 
         def mirror(value: Any, holder: Any, key: Any) -> None:
-            if isinstance(value, self._tensor_class):
+            if isinstance(value, self.tensor_class):
                 self._hook(value, lambda gradient: keep(holder, key, gradient))
             elif isinstance(value, dict):
                 holder[key] = dict.fromkeys(value)

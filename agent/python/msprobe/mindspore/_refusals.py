@@ -15,6 +15,7 @@ def refuse(config: Any) -> None:
             "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
         )
     asked = {
+        "task": config.task == "check",
         "load": config.load is not None,
         "capture": config.capture == "all",
         "backward": config.backward == "exact",

@@ -12,6 +12,7 @@ from msprobe._common.errors import MsprobeError  # noqa: E402  (the check gives 
 from msprobe.pytorch._reproducible import random_save, seed_all  # noqa: E402
 from msprobe.pytorch.acl_save import acl_save  # noqa: E402
 from msprobe.pytorch.debugger import PrecisionDebugger  # noqa: E402
+from msprobe.pytorch.dispatch import PtdbgDispatch  # noqa: E402
 from msprobe.pytorch.graph_dumper import AclGraphDumper  # noqa: E402
 
 module_dump = PrecisionDebugger.module_dump
@@ -21,6 +22,7 @@ __all__ = [
     "AclGraphDumper",
     "MsprobeError",
     "PrecisionDebugger",
+    "PtdbgDispatch",
     "acl_save",
     "compare",
     "compare_distributed",

@@ -18,6 +18,12 @@ def distributed_rank() -> int | None:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else None
 
 
+def tell_of_other_ranks() -> None:
+    """Whether reducers of several ranks may write gradients: edges say then that nobody counts writes there."""
+    dist = torch.distributed
+    _agent.share_gradients(dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+
 def open_agent(config: Any, rank: int | None, pass_failed: Callable[[], None]) -> Any:
     """As opening.open_agent. pass_failed is called where a forward pass of a served batch raised."""
     return opening.open_agent(

@@ -132,7 +132,7 @@ class _RandomCalls:
 
     def fix_state(self) -> None:
         if self._state is None:
-            self._state = _state()
+            self._state = random_state()
             log.info("The random state fixation function is enabled.")
             self._patch()
 
@@ -171,12 +171,12 @@ class _RandomCalls:
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if self._state is not None:
-                _restore(self._state)
+                restore_random_state(self._state)
             try:
                 return original(*args, **kwargs)
             finally:
                 if self._state is not None:
-                    _restore(self._state)
+                    restore_random_state(self._state)
                 if self._path is not None:
                     self._write(name)
 
@@ -230,7 +230,8 @@ def _stack(frame: Any) -> str:
     return "".join(lines)
 
 
-def _state() -> dict[str, Any]:
+def random_state() -> dict[str, Any]:
+    """The states of Python's, numpy's and torch's generators, those of devices among them."""
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if (numpy := _numpy()) is not None:
         state["numpy"] = numpy.random.get_state()
@@ -240,7 +241,7 @@ def _state() -> dict[str, Any]:
     return state
 
 
-def _restore(state: dict[str, Any]) -> None:
+def restore_random_state(state: dict[str, Any]) -> None:
     random.setstate(state["python"])
     torch.set_rng_state(state["torch"])
     if "numpy" in state:
@@ -250,4 +251,4 @@ def _restore(state: dict[str, Any]) -> None:
             getattr(torch, name).set_rng_state_all(state[name])
 
 
-__all__ = ["random_save", "seed_all"]
+__all__ = ["random_save", "random_state", "restore_random_state", "seed_all"]

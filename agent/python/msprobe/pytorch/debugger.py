@@ -18,7 +18,8 @@ from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
-from msprobe.pytorch._open_agent import distributed_rank, open_agent
+from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_other_ranks
+from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
 _NAMES = Path(__file__).parent / "api_names.txt"
@@ -67,6 +68,31 @@ class PrecisionDebugger(Debugger):
         """Ends module_dump: APIs are recorded again, the module is not."""
         cls._the().module_dumper.stop_module_dump()
 
+    @classmethod
+    def replay(
+        cls,
+        step_fn: Callable[..., Any],
+        *inputs: Any,
+        model: Any = None,
+        optimizer: Any = None,
+        rank_id: int | None = None,
+    ) -> Any:
+        """Runs step_fn(*inputs) twice from the same state, as two steps with checksums, and returns the second result.
+
+        ``msprobe-client replay RUN`` names the first operation whose inputs agree and whose output does not. Before the
+        second pass these have their values again: random generators of Python, numpy and torch with its devices;
+        parameters, buffers and gradients of model; state of optimizer; tensors and generators in inputs. The program
+        goes on from the second pass, as after one. Not between start() and stop().
+
+        model: a module, or a list of modules; without one, only API calls are recorded.
+        optimizer: one, or a list; also whatever else has state_dict and load_state_dict (a scheduler, a scaler).
+        rank_id: as in start().
+        """
+        debugger = cls._the()
+        models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
+        state = StepState(models, optimizer, inputs)
+        return debugger._replay(models, lambda: step_fn(*inputs), state.restore, arguments.rank_id(rank_id))
+
     def _make_parts(self) -> None:
         self.module_dumper = ModuleDumper(self)
         self._interception = Interception()
@@ -91,6 +117,7 @@ class PrecisionDebugger(Debugger):
 
     def _install(self) -> None:
         self._interception.set_phase = self._agent.set_phase
+        tell_of_other_ranks()
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
         if with_apis:
             self._listed_apis.register()

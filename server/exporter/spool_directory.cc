@@ -1,4 +1,4 @@
-#include "server/query/spool_directory.h"
+#include "server/exporter/spool_directory.h"
 
 #include <stdlib.h>
 
@@ -31,17 +31,18 @@ SpoolDirectory::~SpoolDirectory() {
   if (!path_.empty()) std::filesystem::remove_all(path_, error);
 }
 
-absl::Status ForEachPart(const std::string& path, absl::FunctionRef<absl::Status(std::string_view part)> visit) {
+absl::Status CopyFile(const std::string& path, std::string_view name, FileSink& sink) {
   std::ifstream file(path, std::ios::binary);
+  if (absl::Status status = sink.Begin(name); !status.ok()) return status;
   std::string part;
   while (file) {
     part.resize(kPartBytes);
     file.read(part.data(), static_cast<std::streamsize>(part.size()));
     part.resize(static_cast<size_t>(file.gcount()));
     if (part.empty()) break;
-    if (absl::Status status = visit(part); !status.ok()) return status;
+    if (absl::Status status = sink.Write(part); !status.ok()) return status;
   }
-  return file.eof() ? absl::OkStatus() : absl::InternalError(Cat(path, " cannot be read"));
+  return file.eof() ? sink.End() : absl::InternalError(Cat(path, " cannot be read"));
 }
 
 }  // namespace msprobe::server

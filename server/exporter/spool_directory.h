@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/exporter/file_sink.h"
 
 namespace msprobe::server {
 
@@ -26,8 +26,7 @@ class SpoolDirectory {
   std::string path_;
 };
 
-// The content of a file in parts of at most 256 KiB. Stops at the first status that is not OK and gives it. Internal:
-// the file cannot be read.
-absl::Status ForEachPart(const std::string& path, absl::FunctionRef<absl::Status(std::string_view part)> visit);
+// Gives a file to a sink under `name`. Internal: it cannot be read; otherwise the sink's errors.
+absl::Status CopyFile(const std::string& path, std::string_view name, FileSink& sink);
 
 }  // namespace msprobe::server

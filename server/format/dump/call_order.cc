@@ -1,4 +1,4 @@
-#include "server/exporter/call_order.h"
+#include "server/format/dump/call_order.h"
 
 #include "absl/container/flat_hash_set.h"
 

@@ -1,0 +1,92 @@
+"""msprobe-client alarms RUN"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common
+from msprobe_client.exit_codes import EXIT_DIFFERS
+
+if TYPE_CHECKING:
+    from msprobe_client.monitor_client import Alarm
+
+EXAMPLES = (
+    "msprobe-client alarms tuesday",
+    "msprobe-client alarms tuesday --follow --format json",
+)
+
+
+def run(
+    context: typer.Context,
+    run: RunName,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on as alarms are raised or change, until the run has ended")
+    ] = False,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+) -> None:
+    """List what the rules found. Ends with 0 where there is no alarm, with 1 where there is."""
+    options = common(context, server, data_dir, output_format)
+    raised: list[Alarm] = []
+    with options.connect() as client:
+        from msprobe_client.output import Column, Ending, Format, show, write
+
+        columns = (
+            Column("number", "", right=True, width=3),
+            Column("rule", "RULE", width=18),
+            Column("step", "STEP", right=True, width=6),
+            Column("rank", "RANK", width=6),
+            Column("series", "SERIES", width=30),
+            Column("value", "VALUE", show.number, right=True, width=10),
+            Column("why", "WHY"),
+            Column("offences", "OFFENCES", right=True),
+            Column("last_step", "", in_table=False),
+            Column("kind", "", in_table=False),
+            Column("limit", "", in_table=False),
+            Column("raised", "", in_table=False),
+        )
+
+        def rows() -> Iterator[dict[str, Any]]:
+            for alarm in client.monitor.alarms(run, follow=follow):
+                raised.append(alarm)
+                yield _row(alarm)
+
+        def ending() -> Ending:
+            shown = [] if not raised else [line for alarm in raised[:1] for line in _stack(alarm)]
+            return Ending(notes=[] if raised else ["no alarm"], shown=shown)
+
+        write(options.format or Format.table, columns, rows(), live=follow, ending=ending)
+    if raised:
+        raise typer.Exit(EXIT_DIFFERS)
+
+
+def _stack(alarm: Alarm) -> list[str]:
+    from msprobe_client.output import show
+
+    return [f"first: {alarm.series}", *(f"  {line}" for line in show.stack(alarm.stack))] if alarm.stack else []
+
+
+def _row(alarm: Alarm) -> dict[str, Any]:
+    return {
+        "number": alarm.number,
+        "rule": alarm.rule,
+        "kind": alarm.kind,
+        "step": alarm.step,
+        "rank": alarm.rank,
+        "series": alarm.series,
+        "value": alarm.value,
+        "why": alarm.why,
+        "limit": alarm.limit,
+        "offences": alarm.offences,
+        "last_step": alarm.last_step,
+        "ranks": list(alarm.ranks),
+        "others": list(alarm.others),
+        "recent": [list(point) for point in alarm.recent],
+        "stack": list(alarm.stack),
+        "raised": datetime.fromtimestamp(alarm.raised_unix_us * 1e-6, timezone.utc).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,178 @@
+"""Scalar series, rules and alarms of a run. Client.monitor gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msprobe_client.decode import rank, rank_message
+from msprobe_client.errors import InvalidArgument
+from msprobe_client.model import Rank
+from msprobe_client.proto import monitor_pb2, monitor_pb2_grpc
+
+if TYPE_CHECKING:
+    import os
+
+    import grpc
+
+    from msprobe_client.background_call import Pending, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarSeries:
+    """One scalar of one rank. steps grow; values may be NaN or infinite."""
+
+    name: str
+    rank: Rank
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    points: int  # of the whole series, where only some were asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """What a rule found: its first offence, and how far it went."""
+
+    number: int
+    rule: str
+    kind: str
+    step: int
+    rank: Rank
+    series: str
+    value: float
+    why: str
+    limit: float
+    recent: tuple[tuple[int, float], ...]  # the series up to the offence: step and value
+    stack: tuple[str, ...]
+    raised_unix_us: int
+    offences: int
+    last_step: int
+    ranks: tuple[Rank, ...]
+    others: tuple[str, ...]  # further series
+
+
+class Monitor:
+    """Calls of msprobe.v1.Monitor. Thread safe. Errors are MsprobeError."""
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        result: Callable[[Callable[[], Pending[Any]]], Any],
+        items: Callable[[Callable[[], Stream[Any]]], Iterator[Any]],
+    ) -> None:
+        self._result = result
+        self._items = items
+        self._stub = monitor_pb2_grpc.MonitorStub(channel)
+
+    def series(
+        self,
+        run: str,
+        name: str | None = None,
+        *,
+        ranks: Iterable[Rank] = (),
+        steps: tuple[int, int] | None = None,
+        max_points: int = 0,
+    ) -> Iterator[ScalarSeries]:
+        """Scalars whose names a shell pattern takes, by name, then rank. steps: first and last. max_points: of each
+        series the extremes of so many stretches; 0: every point."""
+        request = monitor_pb2.ReadSeriesRequest(
+            run=run, name_glob=name or "", ranks=[rank_message(each) for each in ranks], max_points=max_points
+        )
+        if steps is not None:
+            request.first_step, request.last_step = steps
+        part: Any = None
+        for message in self._items(lambda: self._stub.ReadSeries(request)):
+            if part is not None and (part.name, part.rank) == (message.name, message.rank):
+                part.step.extend(message.step)
+                part.value.extend(message.value)
+                continue
+            if part is not None:
+                yield _series(part)
+            part = message
+        if part is not None:
+            yield _series(part)
+
+    def alarms(self, run: str, *, follow: bool = False) -> Iterator[Alarm]:
+        """By number. follow: as they are raised or change, until none of the run's sessions is open."""
+        request = monitor_pb2.ListAlarmsRequest(run=run, follow=follow)
+        for message in self._items(lambda: self._stub.ListAlarms(request)):
+            yield _alarm(message)
+
+    def rules(self, run: str) -> monitor_pb2.RuleSet:
+        """The rules that watch the run now."""
+        request = monitor_pb2.GetRulesRequest(run=run)
+        found: monitor_pb2.RuleSet = self._result(lambda: self._stub.GetRules.future(request))
+        return found
+
+    def set_rules(self, run: str, rules: monitor_pb2.RuleSet | None) -> monitor_pb2.RuleSet:
+        """Replaces them, from the next points on. None: the server's own again."""
+        request = monitor_pb2.SetRulesRequest(run=run, rules=rules)
+        found: monitor_pb2.RuleSet = self._result(lambda: self._stub.SetRules.future(request))
+        return found
+
+
+def read_rules(path: str | os.PathLike[str]) -> monitor_pb2.RuleSet:
+    """A file of rules, YAML or JSON (docs/monitoring.md)."""
+    import yaml
+    from google.protobuf import json_format
+
+    try:
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict) or set(found) != {"rules"}:
+        raise InvalidArgument(f"{path} has no list of rules; it should begin with 'rules:'")
+    for rule in found["rules"] if isinstance(found["rules"], list) else ():
+        if isinstance(rule, dict):  # a kind without parameters is written "not_finite:"
+            rule.update({key: {} for key, value in rule.items() if value is None})
+    try:
+        return json_format.ParseDict(found, monitor_pb2.RuleSet())
+    except json_format.ParseError as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+
+
+def rules_text(rules: monitor_pb2.RuleSet) -> str:
+    """The YAML that read_rules reads."""
+    import yaml
+    from google.protobuf import json_format
+
+    found = json_format.MessageToDict(rules, preserving_proto_field_name=True)
+    return str(yaml.safe_dump(found or {"rules": []}, sort_keys=False))
+
+
+def rule_rows(rules: monitor_pb2.RuleSet) -> list[dict[str, str]]:
+    """Name, kind, series and parameters of each; empty: the default of the kind."""
+    rows = []
+    for rule in rules.rules:
+        kind = rule.WhichOneof("kind") or ""
+        given = ((field.name, value) for field, value in getattr(rule, kind).ListFields()) if kind else ()
+        parameters = ", ".join(f"{name}: {value if isinstance(value, str) else f'{value:g}'}" for name, value in given)
+        rows.append({"name": rule.name, "kind": kind, "series": rule.series, "parameters": parameters})
+    return rows
+
+
+def _series(message: monitor_pb2.Series) -> ScalarSeries:
+    return ScalarSeries(message.name, rank(message.rank), tuple(message.step), tuple(message.value), message.points)
+
+
+def _alarm(message: monitor_pb2.Alarm) -> Alarm:
+    return Alarm(
+        number=message.number,
+        rule=message.rule,
+        kind=message.kind,
+        step=message.step,
+        rank=rank(message.rank),
+        series=message.series,
+        value=message.value,
+        why=message.why,
+        limit=message.limit,
+        recent=tuple(zip(message.recent_step, message.recent_value, strict=True)),
+        stack=tuple(message.stack),
+        raised_unix_us=message.raised_unix_us,
+        offences=message.offences,
+        last_step=message.last_step,
+        ranks=tuple(map(rank, message.ranks)),
+        others=tuple(message.others),
+    )

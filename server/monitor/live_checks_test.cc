@@ -1,0 +1,206 @@
+#include "server/monitor/live_checks.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "server/ingest/scripted/scripted_agent.h"
+#include "server/ingest/session/sessions.h"
+#include "server/store/disk/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+class LiveChecksTest : public testing::Test {
+ protected:
+  void SetUp() override { Open(); }
+  void TearDown() override { Close(); }
+  void Open() {
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    options.durability = v1::DURABILITY_OS;
+    auto store = Store::Open(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    jobs_ = std::make_unique<JobQueue>(store_.get(), &metrics_);
+    ASSERT_TRUE(jobs_->Load().ok());
+    monitors_ = std::make_unique<StepMonitors>(
+        std::vector<StepMonitors::Make>{&MakeLiveChecks},
+        MonitorParts{.store = store_.get(), .metrics = &metrics_, .watched = {}, .jobs = jobs_.get()});
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), SessionsOptions());
+    ASSERT_TRUE(monitors_->Begin(sessions_.get()).ok());
+    ASSERT_TRUE(sessions_->Recover().ok());
+  }
+  void Close() {
+    sessions_.reset();
+    monitors_->Stop();
+    monitors_.reset();
+    jobs_.reset();
+    store_.reset();
+  }
+  static ScriptedAgent Checked(const std::string& name, const std::string& run, const std::string& config = "{}") {
+    ScriptedAgent agent(name, run);
+    agent.hello().mutable_settings()->set_task("check");
+    agent.hello().mutable_settings()->set_config_json(config);
+    return agent;
+  }
+  void Send(ScriptedAgent& agent) {
+    auto session = sessions_->OpenSession(agent.hello());
+    ASSERT_TRUE(session.ok()) << session.status();
+    auto verdict = (*session)->Apply(agent.Take());
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
+  }
+  void SendPayload(ScriptedAgent& agent, const std::string& content) {
+    auto session = sessions_->OpenSession(agent.hello());
+    ASSERT_TRUE(session.ok()) << session.status();
+    auto verdict = (*session)->AddPayload(ScriptedAgent::Chunk(ScriptedAgent::HashOf(content), 0, content, true));
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+  }
+  std::vector<v1::Job> JobsOf(const std::string& run) {
+    v1::ListJobsRequest request;
+    request.set_run(run);
+    auto jobs = jobs_->List(request);
+    return jobs.ok() ? std::vector<v1::Job>(jobs->jobs().begin(), jobs->jobs().end()) : std::vector<v1::Job>();
+  }
+  // The latest job of a run, once it has so many items and is in this state.
+  std::optional<v1::Job> Await(const std::string& run, uint64_t items, v1::Job::State state = v1::Job::OPEN) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end; absl::SleepFor(kPoll)) {
+      const std::vector<v1::Job> jobs = JobsOf(run);
+      if (!jobs.empty() && jobs.back().items() == items && jobs.back().state() == state) return jobs.back();
+    }
+    return std::nullopt;
+  }
+  // Long enough that what would be done is done.
+  void LetLook() { absl::SleepFor(6 * LiveChecks::kPeriod); }
+  // Leases all that waits and gives each this verdict. The names.
+  std::vector<std::string> Finish(const std::string& verdict) {
+    v1::LeaseRequest request;
+    request.set_worker("w");
+    request.add_kinds("check");
+    request.set_max_items(100);
+    auto lease = jobs_->TakeLease(request, {}, [] { return false; });
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    options_ = lease->options();
+    v1::FinishRequest finish;
+    finish.set_lease(lease->lease());
+    finish.set_job(lease->job());
+    std::vector<std::string> names;
+    for (const auto& item : lease->items()) {
+      names.push_back(item.name());
+      auto& result = *finish.add_results();
+      result.set_item(item.item());
+      result.set_outcome(v1::OUTCOME_DONE);
+      result.set_verdict(verdict);
+    }
+    if (!names.empty()) {
+      EXPECT_TRUE(jobs_->Finish(finish).ok());
+    }
+    return names;
+  }
+
+  static constexpr absl::Duration kPoll = absl::Milliseconds(10);
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<JobQueue> jobs_;
+  std::unique_ptr<StepMonitors> monitors_;
+  std::unique_ptr<Sessions> sessions_;
+  std::string options_;  // of the last lease
+};
+
+using Names = std::vector<std::string>;
+
+TEST_F(LiveChecksTest, ACallIsAnItemAsSoonAsItsPayloadsAreHereAndTheStepIsUnderWay) {
+  ScriptedAgent agent = Checked("a", "run", R"({"check": {"policy": "torch"}})");
+  agent.Call(3, "add").CallWithPayload(3, "mul", "content");
+  Send(agent);
+  ASSERT_TRUE(Await("run", 1));
+  LetLook();
+  EXPECT_EQ(Finish("pass"), Names{"step3/rank0/Torch.add.0.forward"});
+  EXPECT_NE(options_.find(R"("policy":"torch")"), std::string::npos) << options_;
+  EXPECT_NE(options_.find(R"("golden":"cpu-fp64")"), std::string::npos) << options_;
+  SendPayload(agent, "content");
+  ASSERT_TRUE(Await("run", 2));
+  EXPECT_EQ(Finish("fail"), Names{"step3/rank0/Torch.mul.0.forward"});
+  agent.StepEnd(3).End();
+  Send(agent);
+  EXPECT_TRUE(Await("run", 2, v1::Job::FINISHED));
+  LetLook();
+  EXPECT_EQ(metrics_.Value(Metric::kCheckVerdicts, {"run", "pass"}), 1);
+  EXPECT_EQ(metrics_.Value(Metric::kCheckVerdicts, {"run", "fail"}), 1);
+  EXPECT_EQ(metrics_.Value(Metric::kCheckOldest, {"run"}), 0);
+}
+
+TEST_F(LiveChecksTest, OnlyTaskCheckIsChecked) {
+  ScriptedAgent agent("a", "run");
+  agent.Call(0, "add").StepEnd(0);
+  Send(agent);
+  LetLook();
+  EXPECT_TRUE(JobsOf("run").empty());
+}
+
+TEST_F(LiveChecksTest, ALaterSessionOpensAnotherJob) {
+  ScriptedAgent first = Checked("a", "run");
+  first.Call(0, "add").StepEnd(0).End();
+  Send(first);
+  ASSERT_TRUE(Await("run", 1, v1::Job::SEALED));
+  ScriptedAgent second = Checked("b", "run");
+  second.Call(0, "add").StepEnd(0);
+  Send(second);
+  ASSERT_TRUE(Await("run", 1, v1::Job::OPEN));
+  EXPECT_EQ(JobsOf("run").size(), 2u);
+}
+
+TEST_F(LiveChecksTest, AServerThatBeginsGoesOnWithoutDoublesOrHoles) {
+  ScriptedAgent agent = Checked("a", "run");
+  agent.Call(0, "add").Call(0, "mul");
+  Send(agent);
+  ASSERT_TRUE(Await("run", 2));
+  monitors_->Stop();  // what comes now is stored and not looked at
+  agent.Call(0, "sub").StepEnd(0);
+  Send(agent);
+  Close();
+  Open();
+  ASSERT_TRUE(Await("run", 3));
+  LetLook();
+  EXPECT_EQ(Finish("pass"), (Names{"step0/rank0/Torch.add.0.forward", "step0/rank0/Torch.mul.0.forward",
+                                   "step0/rank0/Torch.sub.0.forward"}));
+}
+
+TEST_F(LiveChecksTest, ACancelledJobStaysCancelled) {
+  ScriptedAgent agent = Checked("a", "run");
+  agent.Call(0, "add");
+  Send(agent);
+  const auto job = Await("run", 1);
+  ASSERT_TRUE(job);
+  ASSERT_TRUE(jobs_->Cancel(job->job(), {.identity = "", .peer = "", .is_admin = true}).ok());
+  agent.Call(1, "add").StepEnd(1);
+  Send(agent);
+  LetLook();
+  ASSERT_EQ(JobsOf("run").size(), 1u);
+  EXPECT_EQ(JobsOf("run").front().items(), 1u);
+}
+
+TEST_F(LiveChecksTest, WithARunAsGoldenValueACallWaitsForTheSameStepThere) {
+  ScriptedAgent agent = Checked("a", "run", R"({"check": {"golden": "other"}})");
+  agent.Call(5, "add").StepEnd(5);
+  Send(agent);
+  LetLook();
+  ASSERT_TRUE(Await("run", 0));
+  ScriptedAgent golden("g", "other", 7);  // one process on both sides: its rank does not matter
+  golden.Call(5, "add");
+  Send(golden);
+  LetLook();
+  EXPECT_TRUE(Await("run", 0));
+  golden.StepEnd(5);
+  Send(golden);
+  EXPECT_TRUE(Await("run", 1));
+}
+
+}  // namespace
+}  // namespace msprobe::server

@@ -1,0 +1,137 @@
+#include "server/monitor/rule_watch.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "google/protobuf/util/message_differencer.h"
+#include "server/format/storage/key.h"
+#include "server/ingest/session/process_check.h"
+#include "server/metrics/log.h"
+#include "server/store/alarms.h"
+#include "server/stored/stored_table.h"
+
+namespace msprobe::server {
+namespace {
+
+constexpr size_t kLayoutRows = 60'000;  // about 20 MiB
+
+}  // namespace
+
+std::unique_ptr<StepMonitor> MakeRuleWatch(const MonitorParts& parts) {
+  return std::make_unique<RuleWatch>(parts.store, parts.metrics, parts.rules);
+}
+
+RuleWatch::RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules)
+    : store_(store), metrics_(metrics), rules_(std::move(rules)), layouts_(kLayoutRows), workers_(1) {}
+
+void RuleWatch::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
+  if (waiting_scalars_.fetch_add(1) >= kMaxWaiting) {
+    --waiting_scalars_;
+    metrics_->Add(Metric::kRulesSkipped, 1, {"scalars"});
+    return;
+  }
+  workers_.Add("", [this, session, points] {
+    --waiting_scalars_;
+    if (absl::Status status = LookAtScalars(session, points); !status.ok()) {
+      LogWarning("rules did not see scalars: {}", status.ToString());
+    }
+  });
+}
+
+void RuleWatch::OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State) {
+  if (waiting_steps_.fetch_add(1) >= kMaxSteps) {
+    --waiting_steps_;
+    metrics_->Add(Metric::kRulesSkipped, 1, {"steps"});
+    return;
+  }
+  workers_.Add("", [this, session, step] {
+    --waiting_steps_;
+    if (absl::Status status = LookAtStep(session, step); !status.ok()) {
+      LogWarning("rules did not see step {}: {}", step, status.ToString());
+    }
+  });
+}
+
+absl::StatusOr<RunRules*> RuleWatch::RulesOf(const storage::SessionRow& session) {
+  auto own = Alarms(&store_->database()).Rules(session.run());
+  if (!own.ok()) return own.status();
+  const v1::RuleSet& rules = own->has_value() ? **own : rules_;
+  Watched& watched = runs_[session.run()];
+  watched.used = ++used_;
+  if (watched.rules == nullptr || !google::protobuf::util::MessageDifferencer::Equals(watched.rules->rules(), rules)) {
+    auto alarms = Alarms(&store_->database()).Of(session.run());
+    if (!alarms.ok()) return alarms.status();
+    watched.rules = std::make_unique<RunRules>(rules, *alarms);
+  }
+  if (runs_.size() > kMaxRuns) {
+    runs_.erase(std::min_element(runs_.begin(), runs_.end(),
+                                 [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+  }
+  return watched.rules.get();
+}
+
+absl::Status RuleWatch::LookAtScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
+  auto row = store_->database().Find<storage::SessionRow>(SessionKey(session));
+  if (!row.ok() || !row->has_value()) return row.status();
+  auto rules = RulesOf(**row);
+  if (!rules.ok()) return rules.status();
+  (*rules)->LookAtScalars(session, RankCode((*row)->hello().rank()), points, store_->Now());
+  return Keep(**row, **rules, nullptr);
+}
+
+absl::Status RuleWatch::LookAtStep(const std::string& session, uint32_t step) {
+  auto row = store_->database().Find<storage::SessionRow>(SessionKey(session));
+  if (!row.ok() || !row->has_value() || IsImport(**row)) return row.status();
+  const StepKey key{(*row)->run(), RankCode((*row)->hello().rank()), step, (*row)->epoch()};
+  auto summary = store_->database().Find<storage::StepRow>(key.Encode());
+  if (!summary.ok() || !summary->has_value()) return summary.status();  // the run was deleted
+  auto rules = RulesOf(**row);
+  if (!rules.ok()) return rules.status();
+  if (!(*rules)->WantsTensors((*summary)->nan_tensors() + (*summary)->inf_tensors() > 0)) return absl::OkStatus();
+  auto blocks = store_->steps().OpenBlocks(key, **summary);
+  if (!blocks.ok()) return blocks.status();
+  auto source = ReadStoredTable(*std::move(blocks), {.stacks = false, .construct = false}, layouts_);
+  if (!source.ok()) return source.status();
+  (*rules)->LookAtTensors(session, key.rank, step, (*source)->table(), store_->Now());
+  return Keep(**row, **rules, &key);
+}
+
+absl::Status RuleWatch::Keep(const storage::SessionRow& session, RunRules& rules, const StepKey* key) {
+  ChangeSet changes;
+  std::vector<std::string> raised;
+  for (const RunRules::Changed& changed : rules.TakeChanged()) {
+    v1::Alarm& alarm = *changed.alarm;
+    if (changed.has_other_first && key != nullptr) AddStack(*key, alarm);
+    Alarms::Put(session.run(), alarm, changes);
+    if (changed.is_new) raised.push_back(alarm.rule());
+  }
+  if (changes.empty()) return absl::OkStatus();
+  if (absl::Status status = store_->database().Write(changes); !status.ok()) return status;
+  for (const std::string& rule : raised) metrics_->Add(Metric::kAlarms, 1, {session.hello().run(), rule});
+  return absl::OkStatus();
+}
+
+void RuleWatch::AddStack(const StepKey& key, v1::Alarm& alarm) {
+  auto summary = store_->database().Find<storage::StepRow>(key.Encode());
+  if (!summary.ok() || !summary->has_value()) return;
+  auto blocks = store_->steps().OpenBlocks(key, **summary);
+  if (!blocks.ok()) return;
+  auto source = ReadStoredTable(*std::move(blocks), {.stacks = true, .construct = false}, layouts_);
+  if (!source.ok()) return;
+  const StepTable& table = (*source)->table();
+  const std::string_view tensor = std::string_view(alarm.series()).substr(0, alarm.series().rfind(':'));
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    if (table.rows[row].name != tensor) continue;
+    const Entry& entry = table.entries[table.EntryOf(static_cast<uint32_t>(row))];
+    if (entry.stack < 0) return;
+    for (const std::string& line : table.stacks[static_cast<size_t>(entry.stack)]) alarm.add_stack(line);
+    return;
+  }
+}
+
+void RuleWatch::Forget(const std::string&) {
+  // A run's number is not given again, so what is remembered of a deleted one ages out.
+}
+
+}  // namespace msprobe::server

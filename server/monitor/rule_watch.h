@@ -1,0 +1,76 @@
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "server/analysis/table/table_layouts.h"
+#include "server/metrics/metrics.h"
+#include "server/monitor/keyed_workers.h"
+#include "server/monitor/run_rules.h"
+#include "server/monitor/step_monitors.h"
+#include "server/store/store.h"
+
+namespace msprobe::server {
+
+// Shows scalars and finished steps to the rules of their run, on a thread of its own, and keeps the alarms in the
+// store. Rules that change while a run goes on watch from the next points on.
+//
+// 1. A step is read only if a rule wants its tensors (RunRules::WantsTensors).
+// 2. At most kMaxWaiting batches of scalars and kMaxSteps steps wait; further ones are counted as skipped. Ingest never
+//    waits.
+// 3. The kMaxRuns runs that were seen last are remembered. Of others, and after a restart of the server, watches begin
+//    anew; alarms do not.
+// 4. Imported runs are ignored, because nobody is to be woken for them.
+// Threads: any.
+class RuleWatch : public StepMonitor {
+ public:
+  static constexpr int kMaxWaiting = 16'384;
+  static constexpr int kMaxSteps = 256;
+  static constexpr size_t kMaxRuns = 256;
+
+  // Borrowed. rules: of runs that have none of their own.
+  RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules);
+
+  void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) override;
+  void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
+  void Forget(const std::string& run) override;
+  size_t waiting() const override { return workers_.busy_keys(); }
+  bool AwaitDone(absl::Duration timeout) const override { return workers_.AwaitIdle(timeout); }
+  void Stop() override { workers_.Stop(); }
+
+ private:
+  // Runs on the worker's thread, as do the next ones.
+  absl::Status LookAtScalars(const std::string& session, const std::vector<ScalarPoint>& points);
+  absl::Status LookAtStep(const std::string& session, uint32_t step);
+  // The rules of the session's run as they are now; null: nobody watches it.
+  absl::StatusOr<RunRules*> RulesOf(const storage::SessionRow& session);
+  // Stores the alarms that are new or changed. key: the step that was looked at; null: scalars.
+  absl::Status Keep(const storage::SessionRow& session, RunRules& rules, const StepKey* key);
+  void AddStack(const StepKey& key, v1::Alarm& alarm);
+
+  struct Watched {
+    std::unique_ptr<RunRules> rules;
+    uint64_t used = 0;
+  };
+
+  Store* const store_;
+  Metrics* const metrics_;
+  const v1::RuleSet rules_;
+  std::atomic<int> waiting_scalars_ = 0;
+  std::atomic<int> waiting_steps_ = 0;
+  // Used by the worker thread alone.
+  TableLayouts layouts_;
+  std::map<uint32_t, Watched> runs_;
+  uint64_t used_ = 0;
+  KeyedWorkers workers_;
+};
+
+std::unique_ptr<StepMonitor> MakeRuleWatch(const MonitorParts& parts);
+
+}  // namespace msprobe::server

@@ -1,0 +1,348 @@
+#include "server/monitor/rule_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <random>
+
+#include "server/format/cat.h"
+#include "server/ingest/scripted/scripted_agent.h"
+#include "server/ingest/session/sessions.h"
+#include "server/monitor/rules/rule_kinds.h"
+#include "server/store/alarms.h"
+#include "server/store/disk/scratch_directory.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class RuleWatchTest : public testing::Test {
+ protected:
+  void SetUp() override { Start(); }
+  void TearDown() override { Stop(); }
+
+  void Start() {
+    StoreOptions options;
+    options.directory = directory_ / "data";
+    options.durability = v1::DURABILITY_OS;
+    auto store = Store::Open(options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    store_ = *std::move(store);
+    const std::vector<StepMonitors::Make> all = {MakeRuleWatch};
+    monitors_ = std::make_unique<StepMonitors>(
+        all, MonitorParts{.store = store_.get(), .metrics = &metrics_, .watched = {}, .rules = DefaultRules()});
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), SessionsOptions());
+  }
+  void Stop() {
+    sessions_.reset();
+    monitors_->Stop();
+    monitors_.reset();
+    store_.reset();
+  }
+  // Applies the agent's messages so far, and waits until the rules have seen them.
+  void Send(ScriptedAgent& agent) {
+    auto session = sessions_->OpenSession(agent.hello());
+    ASSERT_TRUE(session.ok()) << session.status();
+    auto verdict = (*session)->Apply(agent.Take());
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    ASSERT_TRUE((*session)->AwaitDurable(absl::Seconds(30)).ok());
+    ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(30)));
+  }
+  void SetRules(const std::string& json) {
+    auto rules = ParseRules(json);
+    ASSERT_TRUE(rules.ok()) << rules.status();
+    ASSERT_TRUE(Alarms(&store_->database()).SetRules(1, *rules).ok());
+  }
+  std::vector<v1::Alarm> All() {
+    auto alarms = Alarms(&store_->database()).Of(1);
+    EXPECT_TRUE(alarms.ok()) << alarms.status();
+    return alarms.ok() ? *std::move(alarms) : std::vector<v1::Alarm>();
+  }
+  // "not-finite loss step 3 rank0 x1"
+  std::vector<std::string> Shown() {
+    std::vector<std::string> shown;
+    for (const v1::Alarm& alarm : All()) {
+      shown.push_back(Cat(alarm.rule(), " ", alarm.series(), " step ", alarm.step(), " ", RankName(alarm.rank()), " x",
+                          alarm.offences()));
+    }
+    return shown;
+  }
+
+  ScratchDirectory directory_;
+  Metrics metrics_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<StepMonitors> monitors_;
+  std::unique_ptr<Sessions> sessions_;
+};
+
+TEST_F(RuleWatchTest, AnAlarmHasItsEvidence) {
+  ScriptedAgent agent("a", "job");
+  for (uint32_t step = 0; step < 30; ++step) agent.Log(step, {{"loss", step < 25 ? 1.0 / (step + 1) : std::nan("")}});
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 25 rank0 x5"));
+  const v1::Alarm alarm = All()[0];
+  EXPECT_EQ(alarm.number(), 1U);
+  EXPECT_EQ(alarm.kind(), "not_finite");
+  EXPECT_EQ(alarm.last_step(), 29U);
+  EXPECT_EQ(alarm.why(), "it is nan");
+  ASSERT_EQ(alarm.recent_step_size(), RunRules::kRecent);
+  EXPECT_EQ(alarm.recent_step(14), 24U);
+  EXPECT_EQ(alarm.recent_value(14), 1.0 / 25);
+  EXPECT_EQ(metrics_.Value(Metric::kAlarms, {"job", "not-finite"}), 1);
+}
+
+TEST_F(RuleWatchTest, OffencesFarApartAreTwoAlarms) {
+  ScriptedAgent agent("a", "job");
+  for (uint32_t step : {5u, 6u, 90u, 300u}) agent.Log(step, {{"loss", std::nan("")}});
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 5 rank0 x3", "not-finite loss step 300 rank0 x1"));
+}
+
+TEST_F(RuleWatchTest, ARankThatReportsLateMayHaveBeenFirst) {
+  ScriptedAgent late("a", "job", 0), early("b", "job", 1);
+  early.Log(7, {{"loss", std::nan("")}});
+  Send(early);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 7 rank1 x1"));
+  late.Log(6, {{"grad", std::nan("")}}).Log(7, {{"loss", std::nan("")}});
+  Send(late);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite grad step 6 rank0 x3"));
+  EXPECT_THAT(All()[0].others(), ElementsAre("loss"));
+  EXPECT_EQ(All()[0].ranks_size(), 2);
+}
+
+TEST_F(RuleWatchTest, TheFirstTensorOfAStepGoesBeforeItsScalars) {
+  ScriptedAgent agent("a", "job");
+  agent.Log(0, {{"loss", 1}}).Call(0, "add").StepEnd(0);
+  agent.Log(1, {{"loss", std::nan("")}});
+  agent.Call(1, "add").Enter(1, "div", 1).Exit(1, "div", kNan).Enter(1, "mul", kNan).Exit(1, "mul", kNan).StepEnd(1);
+  Send(agent);
+  ASSERT_EQ(All().size(), 1U);
+  EXPECT_EQ(All()[0].series(), "Torch.div.0.forward.output.0:norm");
+  EXPECT_THAT(All()[0].others(), testing::Contains("loss"));
+}
+
+TEST_F(RuleWatchTest, RulesOfARunWatchFromTheNextPointsOn) {
+  ScriptedAgent agent("a", "job");
+  agent.Log(0, {{"lr", 5}});
+  Send(agent);
+  EXPECT_THAT(Shown(), IsEmpty());
+  SetRules(R"({"rules": [{"name": "lr", "series": "lr", "threshold": {"above": 1}},
+                         {"name": "norms", "series": "Torch.add.*:max", "threshold": {"above": 100}}]})");
+  agent.Log(1, {{"lr", 5}, {"loss", std::nan("")}}).Call(1, "add", 1).StepEnd(1).Call(2, "add", 101).StepEnd(2);
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("lr lr step 1 rank0 x1", "norms Torch.add.0.forward.input.0:max step 2 rank0 x2"));
+}
+
+TEST_F(RuleWatchTest, AlarmsOutliveTheServerAndGoOn) {
+  ScriptedAgent agent("a", "job");
+  agent.Log(3, {{"loss", std::nan("")}});
+  Send(agent);
+  Stop();
+  Start();
+  agent.Log(4, {{"loss", std::nan("")}}).Log(200, {{"loss", std::nan("")}});
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 3 rank0 x2", "not-finite loss step 200 rank0 x1"));
+}
+
+TEST_F(RuleWatchTest, ARestartedJobIsWatchedAnew) {
+  SetRules(R"({"rules": [{"name": "z", "z_score": {"warm_up": 4, "window": 8}}]})");
+  ScriptedAgent first("a", "job"), second("b", "job");
+  for (uint32_t step = 0; step < 10; ++step) first.Log(step, {{"loss", 1 + 0.1 * (step % 3)}});
+  Send(first);
+  // Another level is no offence of a session that begins with it.
+  for (uint32_t step = 5; step < 15; ++step) second.Log(step, {{"loss", 9 + 0.1 * (step % 3)}});
+  Send(second);
+  EXPECT_THAT(Shown(), IsEmpty());
+}
+
+// --- the catalogue: runs as they are, and what each illness must be called
+// ---------------------------------------------
+
+using Curve = std::function<double(int step, double noise)>;
+
+class Catalogue : public RuleWatchTest {
+ protected:
+  // Logs `steps` points of each curve; noise is normal, the same for the same seed.
+  void Run(const std::map<std::string, Curve>& curves, int steps, uint64_t seed = 1) {
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal(0, 1);
+    ScriptedAgent agent("a", "job");
+    for (int step = 0; step < steps; ++step) {
+      std::vector<std::pair<std::string, double>> scalars;
+      for (const auto& [name, curve] : curves) scalars.emplace_back(name, curve(step, normal(random)));
+      agent.Log(static_cast<uint32_t>(step), scalars);
+    }
+    Send(agent);
+  }
+};
+
+double Falling(int step, double noise) { return 2 + 8 * std::exp(-0.02 * step) + 0.05 * noise; }
+
+struct Healthy {
+  const char* name;
+  std::map<std::string, Curve> curves;
+};
+
+TEST_F(Catalogue, HealthyRunsRaiseNoAlarm) {
+  const auto gradients = [](int, double noise) { return 0.5 * std::exp(0.4 * noise); };
+  const std::vector<Healthy> healthy = {
+      {"falls", {{"loss", Falling}, {"grad_norm", gradients}}},
+      {"warm-up",
+       {{"loss", [](int step,
+                    double noise) { return step < 40 ? 10 - 0.02 * step + 0.05 * noise : Falling(step - 40, noise); }},
+        {"lr", [](int step, double) { return 1e-3 * std::min(1.0, step / 40.0); }}}},
+      {"spikes that heal",
+       {{"loss", [](int step, double noise) { return Falling(step, noise) * (step % 97 < 2 && step > 50 ? 3 : 1); }}}},
+      {"schedule", {{"loss", [](int step, double noise) { return (step < 150 ? 2 : 1.4) + 0.05 * noise; }}}},
+      {"clipping",
+       {{"grad_norm", [](int step, double noise) { return std::min(1.0, 0.5 * std::exp(0.6 * noise)) + 0 * step; }},
+        {"loss", Falling}}},
+      {"noisy", {{"loss", [](int, double noise) { return 1 + 0.4 * noise; }}}},
+      {"constant", {{"loss", [](int, double) { return 0.6931; }}}},
+      {"near zero", {{"loss", [](int step, double noise) { return std::exp(-0.05 * step) * (1 + 0.2 * noise); }}}},
+      {"validated",
+       {{"train/loss", Falling}, {"val/loss", [](int step, double noise) { return 0.1 + Falling(step, noise); }}}},
+      {"negative reward loss", {{"loss", [](int step, double noise) { return -0.01 * step + 0.3 * noise; }}}},
+  };
+  for (const Healthy& run : healthy) {
+    for (uint64_t seed : {1, 2}) {
+      Run(run.curves, 400, seed);
+      EXPECT_THAT(Shown(), IsEmpty()) << run.name;
+      Stop();
+      std::filesystem::remove_all(directory_ / "data");
+      Start();
+    }
+  }
+}
+
+struct Ill {
+  const char* name;
+  const char* rules;  // empty: the built-in ones
+  std::map<std::string, Curve> curves;
+  const char* rule;  // that must raise the first alarm
+  const char* series;
+  uint32_t from, to;  // its step
+};
+
+TEST_F(Catalogue, EachIllnessIsNamedByItsRuleAtItsStep) {
+  const auto until = [](int step, const Curve& before, const Curve& after) -> Curve {
+    return [=](int at, double noise) { return at < step ? before(at, noise) : after(at, noise); };
+  };
+  const auto value = [](double constant) -> Curve { return [=](int, double) { return constant; }; };
+  const auto norm = [](int, double noise) { return std::exp(0.2 * noise); };
+  const std::vector<Ill> ills = {
+      {"nan", "", {{"loss", until(200, Falling, value(std::nan("")))}}, "not-finite", "loss", 200, 200},
+      {"infinity", "", {{"grad_norm", until(120, norm, value(INFINITY))}}, "not-finite", "grad_norm", 120, 120},
+      {"loss jumps",
+       "",
+       {{"loss", until(200, Falling, [](int, double noise) { return 6 + 0.1 * noise; })}},
+       "loss-jumps",
+       "loss",
+       200,
+       203},
+      {"gradient explodes",
+       "",
+       {{"grad_norm", until(150, norm, value(900))}},
+       "gradient-explodes",
+       "grad_norm",
+       150,
+       150},
+      {"overfits",
+       "",
+       {{"train/loss", Falling},
+        {"val/loss", [](int step, double noise) { return Falling(step, noise) + std::max(0, step - 100) * 0.02; }}},
+       "overfit",
+       "val/loss",
+       104,  // where it is least
+       155},
+      {"learns nothing",
+       R"({"rules": [{"name": "stuck", "not_decreasing": {"patience": 100, "margin": 0.01}}]})",
+       {{"loss", until(100, Falling, [](int, double noise) { return 4 + 0.05 * noise; })}},
+       "stuck",
+       "loss",
+       190,
+       203},
+      {"drifts",
+       R"({"rules": [{"name": "drift", "series": "act", "change_point": {}}]})",
+       {{"act", [](int step, double noise) { return 1 + 0.02 * noise + (step > 200 ? 0.06 : 0); }}},
+       "drift",
+       "act",
+       200,
+       210},
+      {"vanishes",
+       R"({"rules": [{"name": "gone", "series": "g", "vanishing": {}}]})",
+       {{"g", until(80, norm, value(1e-12))}},
+       "gone",
+       "g",
+       82,
+       82},
+      {"is zero",
+       R"({"rules": [{"name": "zero", "series": "g", "all_zero": {}}]})",
+       {{"g", until(80, norm, value(0))}},
+       "zero",
+       "g",
+       82,
+       82},
+      {"stale",
+       R"({"rules": [{"name": "stale", "series": "p", "unchanged": {}}]})",
+       {{"p", until(80, norm, value(1.5))}},
+       "stale",
+       "p",
+       83,
+       83},
+      {"updates too large",
+       R"({"rules": [{"name": "update", "update_ratio": {}}]})",
+       {{"update_ratio/w", until(80, value(1e-3), value(0.4))}},
+       "update",
+       "update_ratio/w",
+       82,
+       82},
+      {"dead",
+       R"({"rules": [{"name": "dead", "series": "share", "dead_units": {}}]})",
+       {{"share", until(80, value(0.5), value(0.995))}},
+       "dead",
+       "share",
+       82,
+       82},
+      {"lr off",
+       R"({"rules": [{"name": "lr", "series": "lr", "threshold": {"above": 0.01}}]})",
+       {{"lr", until(80, value(1e-3), value(0.1))}},
+       "lr",
+       "lr",
+       80,
+       80},
+  };
+  for (const Ill& ill : ills) {
+    if (*ill.rules != '\0') {
+      // A run of number 1 is made by its first session.
+      ScriptedAgent first("z", "job");
+      Send(first.Log(0, {{"unwatched", 1}}));
+      SetRules(ill.rules);
+    }
+    Run(ill.curves, 400);
+    const std::vector<v1::Alarm> alarms = All();
+    ASSERT_FALSE(alarms.empty()) << ill.name;
+    EXPECT_EQ(alarms[0].rule(), ill.rule) << ill.name;
+    EXPECT_EQ(alarms[0].series(), ill.series) << ill.name;
+    EXPECT_GE(alarms[0].step(), ill.from) << ill.name;
+    EXPECT_LE(alarms[0].step(), ill.to) << ill.name;
+    Stop();
+    std::filesystem::remove_all(directory_ / "data");
+    Start();
+  }
+}
+
+}  // namespace
+}  // namespace msprobe::server

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "msprobe/v1/monitor.pb.h"
+
+namespace msprobe::server {
+
+// What a rule says of a point.
+struct Offence {
+  double limit = 0;  // that the value, or what the rule made of it, passed
+  std::string why;   // one sentence with the numbers
+};
+
+// A rule's memory of one series of one session. Threads: one at a time.
+class SeriesWatch {
+ public:
+  virtual ~SeriesWatch() = default;
+  // The next point; steps grow. nullopt: no offence.
+  virtual std::optional<Offence> Look(uint32_t step, double value) = 0;
+};
+
+// A rule that is ready to watch: one kind, with its parameters. Each kind is a file of this directory.
+// docs/monitoring.md has the formulas.
+//
+// Threads: one at a time.
+class Rule {
+ public:
+  virtual ~Rule() = default;
+  // session: watches of one session may share what the rule remembers of it. Null: the kind does not take the series.
+  virtual std::unique_ptr<SeriesWatch> Watch(std::string_view series, const std::string& session) = 0;
+};
+
+// A kind whose series do not know of each other: `Watcher` is made from the message of its parameters.
+template <typename Watcher, typename Parameters>
+class RuleOf final : public Rule {
+ public:
+  explicit RuleOf(Parameters parameters) : parameters_(std::move(parameters)) {}
+  std::unique_ptr<SeriesWatch> Watch(std::string_view, const std::string&) override {
+    return std::make_unique<Watcher>(parameters_);
+  }
+
+ private:
+  const Parameters parameters_;
+};
+
+// Counts offences in a row.
+class Patience {
+ public:
+  explicit Patience(uint32_t needed) : needed_(needed) {}
+  // True: as many in a row as are needed, or more.
+  bool Count(bool offends) {
+    in_a_row_ = offends ? in_a_row_ + 1 : 0;
+    return in_a_row_ >= needed_;
+  }
+  uint32_t needed() const { return needed_; }
+
+ private:
+  const uint32_t needed_;
+  uint32_t in_a_row_ = 0;
+};
+
+// Zero means the default.
+template <typename Number>
+Number Or(Number given, Number normal) {
+  return given != 0 ? given : normal;
+}
+
+// "1.5", "nan", "1e+06": six digits.
+std::string Shown(double value);
+
+}  // namespace msprobe::server

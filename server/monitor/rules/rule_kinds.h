@@ -1,0 +1,54 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/monitor/rules/rule.h"
+
+namespace msprobe::server {
+
+// One kind of rule. A new kind is a field of v1::Rule, a file here, and a line of the table in rule_kinds.cc.
+struct RuleKind {
+  std::string_view name;  // of its field: "z_score"
+  v1::Rule::KindCase field;
+  std::string_view series;  // default pattern; empty: it must be given
+  // InvalidArgument names the parameter, its value and what is allowed.
+  absl::Status (*check)(const v1::Rule& rule);
+  std::unique_ptr<Rule> (*make)(const v1::Rule& rule);
+};
+
+std::span<const RuleKind> RuleKinds();
+// The kind of a rule that CheckRules accepted.
+const RuleKind& KindOf(const v1::Rule& rule);
+// The pattern over names of series that the rule takes.
+std::string_view PatternOf(const v1::Rule& rule);
+bool Takes(const v1::Rule& rule, std::string_view series);
+
+// InvalidArgument names the rule and the field.
+absl::Status CheckRules(const v1::RuleSet& rules);
+
+// A RuleSet as JSON, checked. InvalidArgument says where it is wrong.
+absl::StatusOr<v1::RuleSet> ParseRules(std::string_view json);
+
+// What watches a run where nobody said otherwise: scalars, and NaN or infinity anywhere. These rules read no step that
+// has neither.
+const v1::RuleSet& DefaultRules();
+
+// One a file.
+std::unique_ptr<Rule> MakeNotFinite(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeThreshold(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeZScore(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeNotDecreasing(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeOverfit(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeChangePoint(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeExploding(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeVanishing(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeAllZero(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeUnchanged(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeUpdateRatio(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeDeadUnits(const v1::Rule& rule);
+
+}  // namespace msprobe::server

@@ -1,0 +1,194 @@
+#include "server/monitor/run_rules.h"
+
+#include <algorithm>
+#include <optional>
+#include <tuple>
+
+#include "server/analysis/table/statistic.h"
+#include "server/format/cat.h"
+#include "server/format/storage/key.h"
+#include "server/monitor/rules/rule_kinds.h"
+
+namespace msprobe::server {
+namespace {
+
+struct NamedStatistic {
+  std::string_view name;
+  Statistic statistic;
+};
+constexpr std::array kNamed = {
+    NamedStatistic{"norm", Statistic::kNorm},         NamedStatistic{"max", Statistic::kMax},
+    NamedStatistic{"min", Statistic::kMin},           NamedStatistic{"mean", Statistic::kMean},
+    NamedStatistic{"variance", Statistic::kVariance}, NamedStatistic{"zero_share", Statistic::kZeroShare}};
+
+// A pattern may take a statistic of a tensor if one of their endings fits it.
+bool MayTakeTensors(const v1::Rule& rule) {
+  const std::string_view pattern = PatternOf(rule);
+  return pattern.find(':') != std::string_view::npos || pattern.ends_with('*') || pattern.ends_with(']');
+}
+
+}  // namespace
+
+RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarms) : rules_(rules) {
+  static_assert(kNamed.size() == kStatisticsOfTensors);
+  episodes_.resize(static_cast<size_t>(rules_.rules_size()));
+  for (int i = 0; i < rules_.rules_size(); ++i) {
+    const v1::Rule& rule = rules_.rules(i);
+    made_.push_back(KindOf(rule).make(rule));
+    if (rule.has_not_finite()) {
+      wants_overflow_ |= MayTakeTensors(rule);
+    } else if (!rule.has_overfit()) {
+      wants_tensors_ |= PatternOf(rule).find(':') != std::string_view::npos;
+    }
+    for (const v1::Alarm& alarm : alarms) {
+      if (alarm.rule() != rule.name()) continue;
+      Episode& episode = episodes_[static_cast<size_t>(i)];
+      episode.alarm = alarm;
+      episode.named.insert(alarm.series());
+      episode.named.insert(alarm.others().begin(), alarm.others().end());
+      for (const v1::Rank& rank : alarm.ranks()) episode.named.insert(Cat(" ", RankCode(rank)));
+    }
+  }
+  for (const v1::Alarm& alarm : alarms) last_number_ = std::max(last_number_, alarm.number());
+}
+
+std::unique_ptr<RunRules::Series> RunRules::MakeSeries(const std::string& name, const std::string& session,
+                                                       bool is_norm, bool is_tensor) {
+  auto series = std::make_unique<Series>();
+  series->name = name;
+  for (size_t i = 0; i < made_.size(); ++i) {
+    const v1::Rule& rule = rules_.rules(static_cast<int>(i));
+    if (rule.has_not_finite() && is_tensor && !is_norm) continue;
+    if (!Takes(rule, name)) continue;
+    if (std::unique_ptr<SeriesWatch> watch = made_[i]->Watch(name, session); watch != nullptr) {
+      series->watches.emplace_back(i, std::move(watch));
+    }
+  }
+  return series->watches.empty() ? nullptr : std::move(series);
+}
+
+RunRules::Session& RunRules::SessionOf(const std::string& session, uint32_t rank) {
+  const auto [found, is_new] = sessions_.try_emplace(session);
+  found->second.rank = rank;
+  if (!is_new) return found->second;
+  absl::erase_if(sessions_, [&](const auto& other) { return other.second.rank == rank && other.first != session; });
+  return sessions_[session];
+}
+
+void RunRules::LookAtScalars(const std::string& session, uint32_t rank, const std::vector<ScalarPoint>& points,
+                             absl::Time now) {
+  Session& of = SessionOf(session, rank);
+  for (const ScalarPoint& point : points) {
+    auto found = of.scalars.find(point.series);
+    if (found == of.scalars.end()) {
+      found = of.scalars.emplace(point.series, MakeSeries(point.series, session, false, false)).first;
+    }
+    if (found->second == nullptr) continue;
+    Look(*found->second, {.rank = rank, .step = point.step, .position = kScalarPosition, .now = now}, point.value);
+  }
+}
+
+void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table,
+                             absl::Time now) {
+  Session& of = SessionOf(session, rank);
+  for (size_t row = 0; row < table.rows.size(); ++row) {
+    const Row& tensor = table.rows[row];
+    if (!tensor.is_tensor) continue;
+    auto found = of.tensors.find(absl::string_view(tensor.name.data(), tensor.name.size()));
+    if (found == of.tensors.end()) {
+      found = of.tensors.try_emplace(std::string(tensor.name)).first;
+      for (size_t i = 0; i < kNamed.size(); ++i) {
+        found->second[i] = MakeSeries(Cat(tensor.name, ":", kNamed[i].name), session, i == 0, true);
+      }
+    }
+    for (size_t i = 0; i < kNamed.size(); ++i) {
+      if (found->second[i] == nullptr) continue;
+      const std::optional<double> value = StatisticOf(table, tensor, kNamed[i].statistic);
+      if (!value.has_value()) continue;
+      const auto position = static_cast<uint32_t>(row);
+      Look(*found->second[i], {.rank = rank, .step = step, .position = position, .now = now}, *value);
+    }
+  }
+}
+
+void RunRules::Look(Series& series, const Place& place, double value) {
+  series.recent.emplace_back(place.step, value);
+  if (series.recent.size() > kRecent) series.recent.pop_front();
+  for (const auto& [rule, watch] : series.watches) {
+    if (const std::optional<Offence> offence = watch->Look(place.step, value); offence.has_value()) {
+      Offend(rule, series, place, value, *offence);
+    }
+  }
+}
+
+void RunRules::Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence) {
+  Episode& episode = episodes_[rule];
+  const v1::Alarm& alarm = episode.alarm;
+  const uint32_t last = alarm.last_step();
+  const uint32_t distance = std::max(last, place.step) - std::min(last, place.step);
+  if (alarm.number() == 0 || distance > kQuiet) Begin(episode, rule, place);
+  const auto order = std::tuple(place.step, place.position, place.rank);
+  if (episode.alarm.offences() == 0 || order < std::tuple(alarm.step(), episode.position, RankCode(alarm.rank()))) {
+    Show(episode, series, place, value, offence);
+  }
+  v1::Alarm& changed = episode.alarm;
+  changed.set_offences(changed.offences() + 1);
+  changed.set_last_step(std::max(changed.last_step(), place.step));
+  episode.changed = true;
+  if (changed.ranks_size() < kRecent && episode.named.insert(Cat(" ", place.rank)).second) {
+    *changed.add_ranks() = RankOfCode(place.rank);
+  }
+  if (changed.others_size() < kRecent && episode.named.insert(series.name).second) changed.add_others(series.name);
+}
+
+void RunRules::Begin(Episode& episode, size_t rule, const Place& place) {
+  if (episode.changed) ended_.push_back(std::make_unique<Episode>(std::move(episode)));
+  episode = Episode();
+  const v1::Rule& by = rules_.rules(static_cast<int>(rule));
+  episode.alarm.set_number(++last_number_);
+  episode.alarm.set_rule(by.name());
+  episode.alarm.set_kind(std::string(KindOf(by).name));
+  episode.alarm.set_raised_unix_us(absl::ToUnixMicros(place.now));
+  episode.is_new = true;
+}
+
+void RunRules::Show(Episode& episode, const Series& series, const Place& place, double value, const Offence& offence) {
+  v1::Alarm& alarm = episode.alarm;
+  // What was first before is one of the others now.
+  if (alarm.offences() > 0 && alarm.series() != series.name && alarm.others_size() < kRecent) {
+    alarm.add_others(alarm.series());
+  }
+  alarm.set_step(place.step);
+  *alarm.mutable_rank() = RankOfCode(place.rank);
+  alarm.set_series(series.name);
+  alarm.set_value(value);
+  alarm.set_why(offence.why);
+  alarm.set_limit(offence.limit);
+  alarm.clear_recent_step();
+  alarm.clear_recent_value();
+  alarm.clear_stack();
+  for (const auto& [step, point] : series.recent) {
+    alarm.add_recent_step(step);
+    alarm.add_recent_value(point);
+  }
+  episode.named.insert(series.name);
+  episode.position = place.position;
+  episode.has_other_first = true;
+}
+
+std::vector<RunRules::Changed> RunRules::TakeChanged() {
+  taken_ = std::move(ended_);
+  ended_.clear();
+  std::vector<Changed> changed;
+  const auto take = [&changed](Episode& episode) {
+    if (!std::exchange(episode.changed, false)) return;
+    changed.push_back({.alarm = &episode.alarm,
+                       .is_new = std::exchange(episode.is_new, false),
+                       .has_other_first = std::exchange(episode.has_other_first, false)});
+  };
+  for (const std::unique_ptr<Episode>& episode : taken_) take(*episode);
+  for (Episode& episode : episodes_) take(episode);
+  return changed;
+}
+
+}  // namespace msprobe::server

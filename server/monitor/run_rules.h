@@ -1,0 +1,97 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
+#include "msprobe/v1/monitor.pb.h"
+#include "server/analysis/table/step_table.h"
+#include "server/ingest/session/events.h"
+#include "server/monitor/rules/rule.h"
+
+namespace msprobe::server {
+
+// The rules that watch one run, and what they remember: a watch for each series of each session that a rule takes, and
+// the latest alarm of each rule.
+//
+// 1. A rule's offences are one alarm as long as no more than kQuiet steps lie between two of them.
+// 2. An alarm shows its first offence: the least step; in it the tensor that stands first, and scalars behind tensors;
+//    of those the least rank. A rank that reports late may still have been first.
+// 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
+// 4. not_finite looks at a tensor's norm alone, which is finite only if every element is.
+// Threads: one at a time.
+class RunRules {
+ public:
+  static constexpr uint32_t kQuiet = 100;
+  static constexpr int kRecent = 16;  // points, ranks and further series that an alarm shows
+
+  // alarms: those that the run has.
+  RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarms);
+
+  const v1::RuleSet& rules() const { return rules_; }
+  // Whether a step's table has to be read for these rules. overflow: it has NaN or infinity.
+  bool WantsTensors(bool overflow) const { return wants_tensors_ || (overflow && wants_overflow_); }
+
+  // `session` names the session, `rank` is its RankCode.
+  void LookAtScalars(const std::string& session, uint32_t rank, const std::vector<ScalarPoint>& points, absl::Time now);
+  void LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table, absl::Time now);
+  // The alarms that are new, or show another offence or more of them, since the last call.
+  struct Changed {
+    v1::Alarm* alarm = nullptr;  // valid until the next call of a method
+    bool is_new = false;
+    bool has_other_first = false;  // its first offence is another than before
+  };
+  std::vector<Changed> TakeChanged();
+
+ private:
+  static constexpr size_t kStatisticsOfTensors = 6;
+  static constexpr uint32_t kScalarPosition = UINT32_MAX;
+
+  struct Series {
+    std::string name;
+    std::vector<std::pair<size_t, std::unique_ptr<SeriesWatch>>> watches;  // by number of the rule
+    std::deque<std::pair<uint32_t, double>> recent;
+  };
+  struct Session {
+    uint32_t rank = 0;
+    absl::flat_hash_map<std::string, std::unique_ptr<Series>> scalars;  // null: no rule takes it
+    absl::flat_hash_map<std::string, std::array<std::unique_ptr<Series>, kStatisticsOfTensors>> tensors;
+  };
+  struct Episode {
+    v1::Alarm alarm;  // number 0: the rule has raised none
+    uint32_t position = 0;
+    bool changed = false, is_new = false, has_other_first = false;
+    std::set<std::string> named;  // series and ranks that it shows already
+  };
+  struct Place {
+    uint32_t rank = 0, step = 0, position = 0;
+    absl::Time now;
+  };
+
+  Session& SessionOf(const std::string& session, uint32_t rank);
+  std::unique_ptr<Series> MakeSeries(const std::string& name, const std::string& session, bool is_norm, bool is_tensor);
+  void Look(Series& series, const Place& place, double value);
+  void Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence);
+  void Begin(Episode& episode, size_t rule, const Place& place);
+  static void Show(Episode& episode, const Series& series, const Place& place, double value, const Offence& offence);
+
+  const v1::RuleSet rules_;
+  std::vector<std::unique_ptr<Rule>> made_;  // of rules_
+  bool wants_tensors_ = false;               // a rule other than not_finite may take a tensor's statistic
+  bool wants_overflow_ = false;              // not_finite is among them
+  absl::flat_hash_map<std::string, Session> sessions_;
+  std::vector<Episode> episodes_;                // of rules_
+  std::vector<std::unique_ptr<Episode>> ended_;  // not taken yet
+  std::vector<std::unique_ptr<Episode>> taken_;  // by the last TakeChanged, of those that have ended
+  uint32_t last_number_ = 0;
+};
+
+}  // namespace msprobe::server

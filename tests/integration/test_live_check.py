@@ -1,0 +1,154 @@
+"""Task check: operators of a running job are checked by workers beside it, and the job never waits for them."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import sys
+import tempfile
+import urllib.request
+
+import pytest
+from harness.processes import PROGRAMS, REPOSITORY, Background, external_server, free_port, wait_until
+from msprobe_client import Client
+
+PROGRAM = PROGRAMS / "live_check.py"
+STEPS = 6
+LIVE = (REPOSITORY / "docs" / "checking.md").read_text(encoding="utf-8").partition("\n## Live\n")[2]
+EXAMPLE = json.loads(LIVE.partition("```json\n")[2].partition("```")[0])  # the configuration that the document shows
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """(address, address of the metrics)."""
+    scratch = tmp_path_factory.mktemp("live_check")
+    metrics = f"127.0.0.1:{free_port()}"
+    with tempfile.TemporaryDirectory(prefix="msp") as short:
+        socket = pathlib.Path(short) / "s"
+        with external_server(socket, scratch / "data", scratch / "log", f"--metrics_listen={metrics}"):
+            yield f"unix:{socket}", metrics
+
+
+@pytest.fixture
+def job(server, tmp_path):
+    """job(run, ...): the program, and the file that it waits for after its third step. section: check of its file."""
+    with contextlib.ExitStack() as stack:
+
+        def start(run, *, steps=STEPS, wrong=False, hold=True, off=False, **section):
+            held = tmp_path / f"{run}.hold"
+            if hold:
+                held.touch()
+            config = tmp_path / f"{run}.json"
+            document = EXAMPLE | {"dump_path": str(tmp_path / run), "run": run, "server": server[0]}
+            config.write_text(json.dumps(document | {"check": EXAMPLE["check"] | section}))
+            words = [sys.executable, PROGRAM, held, steps, "off" if off else config, *["wrong"] * wrong]
+            return stack.enter_context(Background(words, tmp_path / f"{run}.log")), held
+
+        yield start
+
+
+@contextlib.contextmanager
+def worker(client, address, log, *words):
+    command = [client, "--server", address, "worker", "--kinds", "check", *words]
+    with Background(command, log, OMP_NUM_THREADS=1) as started:
+        yield started
+
+
+def live_job(client, run):
+    found = [job for job in client.jobs.of_run(run) if job.kind == "check"]
+    return found[-1] if found else None
+
+
+def through(client, run):
+    job = live_job(client, run)
+    return job if job is not None and job.state == "finished" else None
+
+
+def weights(program):
+    program.finish()
+    return next(line for line in program.output.splitlines() if line.startswith("weights"))
+
+
+def metric(address, text):
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(text)), 0.0)
+
+
+@pytest.mark.timeout(150)
+def test_a_wrong_kernel_is_found_while_the_job_runs_and_the_job_computes_the_same(client, server, job, tmp_path):
+    address, metrics = server
+    plain, _ = job("plain", off=True, wrong=True, hold=False)
+    expected = weights(plain)
+    with worker(client, address, tmp_path / "worker.log"), Client(address) as asked:
+        program, held = job("wrong", wrong=True)
+        command = [client, "--server", address, "check", "wrong", "--follow", "--format", "json"]
+        wait_until(lambda: "wrong" in [run.run for run in asked.runs()], 60, "the run is there")
+        with Background(command, tmp_path / "followed.json") as followed:
+            words = 'msprobe_check_verdicts_total{run="wrong",verdict="fail"}'
+            program.wait_for(lambda: metric(metrics, words) > 0, 60, "a wrong operator is found")
+            assert program.alive()
+            followed.wait_for(lambda: '"fail"' in followed.output, 30, "its row is shown")
+            held.unlink()
+            assert weights(program) == expected
+            wait_until(lambda: through(asked, "wrong"), 30, "everything is checked")
+            followed.process.wait(30)
+            assert followed.process.returncode == 1
+            rows = json.loads(followed.output)["rows"]
+        wrong = {row["operation"] for row in rows if row["verdict"] in ("fail", "error", "crashed")}
+        assert wrong == {"gelu"}
+        assert {row["operation"] for row in rows if row["verdict"] == "pass"} >= {"linear", "cross_entropy"}
+        assert any(".backward." in row["name"] for row in rows if row["verdict"] == "pass")
+        assert {row["inputs"] for row in rows if row["verdict"] == "fail"} == {"saved"}
+        row = next(row for row in rows if row["verdict"] == "fail")
+        assert PROGRAM.name in row["stack"] or "activation.py" in row["stack"]
+        assert metric(metrics, 'msprobe_check_oldest_unchecked_seconds{run="wrong"}') == 0
+
+
+@pytest.mark.timeout(150)
+def test_without_a_worker_the_job_runs_to_its_end_and_one_that_is_killed_loses_nothing(client, server, job, tmp_path):
+    address, metrics = server
+    program, _ = job("alone", steps=12, hold=False, budget_ms=1000)
+    weights(program)
+    with Client(address) as asked:
+        waiting = wait_until(
+            lambda: (found := live_job(asked, "alone")) and found.state == "sealed" and found, 30, "the job is sealed"
+        )
+        assert waiting.items == waiting.waiting > 50
+        assert metric(metrics, 'msprobe_check_oldest_unchecked_seconds{run="alone"}') > 0
+        with worker(client, address, tmp_path / "first.log", "--lease", "1", "--batch", "8") as killed:
+            wait_until(lambda: live_job(asked, "alone").done > 0 and live_job(asked, "alone").leased, 60, "it works")
+            os.killpg(killed.process.pid, signal.SIGKILL)
+        left = live_job(asked, "alone")
+        assert left.done < left.items
+        with worker(client, address, tmp_path / "second.log", "--lease", "1"):
+            done = wait_until(lambda: through(asked, "alone"), 60, "the other worker ends it")
+        assert (done.done, done.failed, done.crashed) == (done.items, 0, 0)
+        results = list(asked.jobs.results(done.job))
+        assert sorted(result.item for result in results) == list(range(done.items))
+        assert {result.verdict for result in results} <= {"pass", "skip"}
+
+
+@pytest.mark.timeout(100)
+def test_a_step_keeps_no_more_than_its_budget(server, job):
+    budget = 40_000
+    program, _ = job("small", steps=12, hold=False, budget_mb=budget / 2**20, budget_ms=1000)
+    first, _ = job("first", steps=4, hold=False, sample="first", budget_ms=1000)
+    weights(program)
+    weights(first)
+    with Client(server[0]) as client:
+        names = set()
+        for summary in client.steps("small"):
+            records = list(client.records("small", step=summary.step, rank=summary.rank))
+            sizes = [stats.payload.size for record in records for _, stats in record.tensors() if stats.payload]
+            assert sum(sizes) <= budget
+            names |= {record.full_name for record in records}
+        assert {"Functional.linear.0.forward", "Functional.linear.1.forward", "Functional.gelu.0.forward"} <= names
+        assert len(client.steps("small")) > 3  # in turn, step after step
+        captured = [
+            record.full_name
+            for summary in client.steps("first")
+            for record in client.records("first", step=summary.step, rank=summary.rank)
+        ]
+        assert captured.count("Functional.linear.0.forward") == 1
