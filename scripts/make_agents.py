@@ -3,6 +3,7 @@
 
     make_agents.py                                       all, with the interpreters that are found
     make_agents.py --torch 2.10.0 --python python3.13    these alone, besides the environment's own
+    make wheels-test AGENTS='--torch 2.7.1 --torch 2.10.0'   builds these, and tests them
 
 A build needs of torch the headers and four libraries to link, whichever Python that wheel is for: they are downloaded
 once (`pip download`), and lie in build/torches. Of Python it needs the headers of an installed interpreter. build/
@@ -27,8 +28,12 @@ from third_party import ROOT
 
 # torch's minor versions by the patch that is built with, and the oldest and newest Python 3 that has a wheel of it.
 VERSIONS = {
-    "2.8.0": (10, 13),
+    "2.7.1": (9, 13),
+    "2.8.0": (9, 13),
+    "2.9.1": (10, 13),
     "2.10.0": (10, 13),
+    "2.11.0": (10, 13),
+    "2.12.1": (10, 13),
     "2.13.0": (10, 13),
 }
 ANY_PYTHON = "3.11"  # whose wheel is downloaded
@@ -54,7 +59,7 @@ def unpacked(torch: str, folder: Path) -> Path:
 
 def interpreters() -> Iterator[str]:
     """The Pythons of this machine: those on the path, and pyenv's."""
-    for minor in range(10, 14):
+    for minor in range(9, 14):
         found = shutil.which(f"python3.{minor}")
         installed = sorted(
             Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/3.{minor}.*/bin/python")

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "agent/python/capture.h"
+#include "agent/python/python_versions.h"
 
 namespace msprobe::capture {
 namespace {
@@ -145,11 +146,9 @@ PyTypeObject* Type() {
       {0, nullptr},
   };
   // METHOD_DESCRIPTOR: called with the instance in front, as Bind would have it, without a bound method being made.
-  static PyType_Spec spec = {
-      "msprobe._agent.Interceptor", sizeof(InterceptorObject), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_METHOD_DESCRIPTOR,
-      slots};
-  static auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+  static PyTypeObject* type =
+      TypeNotMadeInPython({"msprobe._agent.Interceptor", sizeof(InterceptorObject), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_METHOD_DESCRIPTOR, slots});
   return type;
 }
 

@@ -3,7 +3,7 @@
 #include <Python.h>
 #include <frameobject.h>
 
-// What minor versions of CPython have differently. Everything else is the same from 3.10 on.
+// What minor versions of CPython have differently. Everything else is the same from 3.9 on.
 
 namespace msprobe::capture {
 
@@ -14,6 +14,18 @@ inline int LastInstruction(PyFrameObject* frame) {
 #else
   return frame->f_lasti;
 #endif
+}
+
+// A type of which C++ alone makes instances. Null with an error set where Python cannot make the type.
+inline PyTypeObject* TypeNotMadeInPython(PyType_Spec spec) {
+#if PY_VERSION_HEX >= 0x030A0000
+  spec.flags |= Py_TPFLAGS_DISALLOW_INSTANTIATION;
+#endif
+  auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+#if PY_VERSION_HEX < 0x030A0000
+  if (type != nullptr) type->tp_new = nullptr;  // which it has of object
+#endif
+  return type;
 }
 
 }  // namespace msprobe::capture

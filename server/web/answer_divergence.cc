@@ -13,7 +13,7 @@ namespace {
 constexpr int kMaxEvidence = 20;
 
 std::string BlameName(v1::Blame blame) {
-  std::string name = v1::Blame_Name(blame).substr(sizeof("BLAME_") - 1);
+  std::string name(v1::Blame_Name(blame).substr(sizeof("BLAME_") - 1));
   for (char& c : name) c = absl::ascii_tolower(static_cast<unsigned char>(c));
   return name;
 }

@@ -44,7 +44,7 @@ def make(torch, tag):
     folder = KEPT / f"torch{torch}-{tag}"
     python = folder / "bin" / "python"
     if not (folder / "whole").exists():
-        run([interpreter(tag), "-m", "venv", "--clear", folder])
+        run([interpreter(tag), "-m", "venv", "--clear", folder], timeout=600)
         (version,) = [each for each in make_agents.VERSIONS if each.startswith(f"{torch}.")]
         pip(python, "--no-deps", f"torch=={version}")
         cuda_stubs.write(next(folder.glob("lib/python*/site-packages/torch/lib")))

@@ -1,5 +1,7 @@
 """msprobe: captures what a model computes and streams it to msprobe-server. A drop-in for mindstudio-probe."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

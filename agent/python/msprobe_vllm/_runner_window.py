@@ -1,5 +1,7 @@
 """The window of a vLLM runner in which a step is captured: from a known batch to the end of sampling."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,7 +29,7 @@ class RunnerWindow:
         self._executing = False
 
     @staticmethod
-    def of(runner: Any) -> "RunnerWindow | None":
+    def of(runner: Any) -> RunnerWindow | None:
         return getattr(runner, _WINDOW, None)
 
     def status(self) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Where the dump configuration of a vLLM process stands."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import json

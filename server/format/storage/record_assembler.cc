@@ -130,7 +130,7 @@ uint64_t RecordAssembler::Build(const Entry& entry, v1::Record& record) const {
   v1::Value& fields = *record.mutable_fields();
   fields.mutable_dict();
   ForEachFragment(entry, [&](const StoredBlock& stored, int i) {
-    v1::Value& addition = *google::protobuf::Arena::CreateMessage<v1::Value>(record.GetArena());
+    v1::Value& addition = *v1::Value::default_instance().New(record.GetArena());
     DecodeFields(
         stored.structures[stored.block->structure(i)]->decoded->structure, *stored.block, stored.fragments[i],
         stored.non_finite, [&](uint64_t ordinal, uint32_t leaf, v1::Edge& edge) { NameProducer(ordinal, leaf, edge); },
@@ -162,7 +162,7 @@ absl::Status RecordAssembler::ForEachNamed(absl::FunctionRef<bool(const std::str
     const Entry& entry = records_[index];
     if (!wanted(NameOf(entry), blocks_[fragments_[entry.first].block]->block->token())) continue;
     arena.Reset();
-    v1::Record& record = *google::protobuf::Arena::CreateMessage<v1::Record>(&arena);
+    v1::Record& record = *v1::Record::default_instance().New(&arena);
     const uint64_t stack = Build(entry, record);
     if (absl::Status status = visit(record, stack); !status.ok()) return status;
   }

@@ -6,12 +6,12 @@ namespace msprobe::server {
 
 std::string EncodeValue(const google::protobuf::Message& message) {
   std::string bytes(1, kValueVersion);
-  message.AppendToString(&bytes);
+  static_cast<void>(message.AppendToString(&bytes));
   return bytes;
 }
 
 absl::Status DecodeValue(std::string_view bytes, google::protobuf::Message& message) {
-  std::string name = message.GetDescriptor()->full_name();
+  const std::string name(message.GetDescriptor()->full_name());
   if (bytes.empty()) return absl::DataLossError(Cat("empty value where a ", name, " should be"));
   if (bytes[0] != kValueVersion) {
     return absl::DataLossError(Cat("a ", name, " of version ", static_cast<int>(bytes[0]),

@@ -108,11 +108,11 @@ std::map<uint32_t, std::string> SegmentsOf(const std::string& directory, const s
 // Whether the entry says whose the spool is.
 bool TakeOrigin(const Spool::Entry& entry, SessionOrigin* origin) {
   if (entry.key == kOriginKey) {
-    origin->ParseFromString(entry.content);
+    static_cast<void>(origin->ParseFromString(entry.content));
     return true;
   }
   if (entry.key != kHelloKey) return false;
-  origin->mutable_hello()->ParseFromString(entry.content);
+  static_cast<void>(origin->mutable_hello()->ParseFromString(entry.content));
   return true;
 }
 

@@ -48,7 +48,7 @@ v1::Definition Definitions::Of(const Dictionary::StructureEntry& structure) {
 
 v1::Definition Definitions::Resolved(std::string_view serialized) {
   v1::Stack given, stack;
-  given.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()));
+  static_cast<void>(given.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())));
   for (v1::Frame& frame : *given.mutable_frames()) {
     if (frame.source().empty()) frame.set_source(ToUtf8(source_lines_.Line(frame.path(), frame.line())));
     if (!frame.source().empty()) *stack.add_frames() = std::move(frame);

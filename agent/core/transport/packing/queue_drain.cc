@@ -74,7 +74,7 @@ void QueueDrain::PackGapBefore(const Chunk& chunk) {
 
 void QueueDrain::PackMarker(std::string_view serialized) {
   v1::Marker marker;
-  marker.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()));
+  static_cast<void>(marker.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())));
   packer_->AddMarker(marker);
   on_marker_(marker);
   if (marker.has_step_end() || marker.has_step_discarded()) open_step_.reset();

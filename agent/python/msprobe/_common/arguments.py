@@ -1,5 +1,7 @@
 """The arguments of PrecisionDebugger's methods: each check gives the value, or raises what would be right."""
 
+from __future__ import annotations
+
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any

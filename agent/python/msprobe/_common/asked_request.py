@@ -1,5 +1,7 @@
 """Finds the request of a served batch that the configuration's request_id means."""
 
+from __future__ import annotations
+
 import re
 
 

@@ -1,5 +1,7 @@
 """Where the configuration comes from: a file with the arguments above it, and the file's changes (dump_enable)."""
 
+from __future__ import annotations
+
 import json
 import os
 import time

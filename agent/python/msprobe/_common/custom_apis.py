@@ -1,5 +1,7 @@
 """register_custom_api and restore_custom_api: functions of the user's own that are recorded as APIs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, Protocol
 

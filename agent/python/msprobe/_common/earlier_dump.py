@@ -1,5 +1,7 @@
 """Finding a step and rank in the directory of an earlier dump, of this tool or mindstudio-probe."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 

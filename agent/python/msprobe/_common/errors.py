@@ -1,5 +1,7 @@
 """What is raised at a user, where a configuration or a call is wrong."""
 
+from __future__ import annotations
+
 import sys
 from types import TracebackType
 

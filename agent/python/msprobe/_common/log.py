@@ -1,5 +1,7 @@
 """Lines for people, in the form scripts know: ``2026-11-21 01:53:55 (10736) [INFO] text``."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re

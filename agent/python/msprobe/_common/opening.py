@@ -1,5 +1,7 @@
 """Opening the session of this process, for whatever captures into it."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys

@@ -9,7 +9,7 @@ import re
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Union
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", SyntaxWarning)
@@ -115,7 +115,7 @@ class AttributeSwap:
         return getattr(self.owner, "__dict__", {}).get(self.name)
 
 
-Swap = CodeSwap | AttributeSwap
+Swap = Union[CodeSwap, AttributeSwap]
 
 
 def recorded(function: types.FunctionType, kind: str, **options: Any) -> CodeSwap:
@@ -133,6 +133,6 @@ def stand_in(owner: Any, name: str, api: Any) -> list[Swap]:
     else:
         replacement = _extension().intercept(original, "api", api=api)
         swaps = []
-    if isinstance(inspect.getattr_static(owner, name, None), staticmethod | classmethod):
+    if isinstance(inspect.getattr_static(owner, name, None), (staticmethod, classmethod)):
         replacement = staticmethod(replacement)  # what was got is bound already
     return [*swaps, AttributeSwap(owner, name, replacement)]

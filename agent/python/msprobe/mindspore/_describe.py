@@ -1,5 +1,7 @@
 """Encodings of the rare values that a call can carry; everything common is encoded in C++."""
 
+from __future__ import annotations
+
 import json
 import zlib
 from typing import Any

@@ -1,5 +1,7 @@
 """Opening the session of this process, with what capture asks of MindSpore's Python."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import mindspore

@@ -44,7 +44,7 @@ def _save(save_dir: str, name: str, data: Any) -> None:
     if isinstance(data, dict):
         for key, item in data.items():
             _save(save_dir, f"{name}.{key}", item)
-    elif isinstance(data, list | tuple):
+    elif isinstance(data, (list, tuple)):
         for index, item in enumerate(data):
             _save(save_dir, f"{name}.{index}" if len(data) > 1 else name, item)
     elif isinstance(data, Tensor):

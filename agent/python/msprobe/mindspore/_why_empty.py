@@ -1,5 +1,7 @@
 """Explains why a captured step has no record, and what to try."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,6 +4,8 @@ The graph is torch.compile's own, of torch functions and methods, so that operat
 of them are recorded is the same list, too.
 """
 
+from __future__ import annotations
+
 import functools
 import operator
 import weakref
@@ -18,7 +20,7 @@ from msprobe._common.swaps import read_names
 from msprobe.pytorch._graph_plan import Call, GraphPlan, frames_of, module_path
 from msprobe.pytorch.interception import Interception
 
-_followers: "weakref.WeakSet[GraphOperators]" = weakref.WeakSet()
+_followers: weakref.WeakSet[GraphOperators] = weakref.WeakSet()
 
 
 class GraphOperators:
@@ -196,7 +198,7 @@ def _writes(node: torch.fx.Node) -> bool:
         return node.op == "call_module"
     if isinstance(target, torch._ops.OpOverload):
         return target._schema.is_mutable and "msprobe" not in target._name
-    if isinstance(target, torch._ops.HigherOrderOperator | torch._ops.OpOverloadPacket):
+    if isinstance(target, (torch._ops.HigherOrderOperator, torch._ops.OpOverloadPacket)):
         return "msprobe" not in str(target)
     name = getattr(target, "__name__", "")
     in_place = getattr(target, "__module__", "") == "_operator" and (

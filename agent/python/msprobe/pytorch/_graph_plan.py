@@ -1,5 +1,7 @@
 """What has been traced: every call of a module or operator in the graphs, and the probe of each tensor in it."""
 
+from __future__ import annotations
+
 import itertools
 import re
 import sys
@@ -16,14 +18,14 @@ from msprobe._common.opening import PACKAGE
 
 Field = tuple[Any, ...]
 _NOT_USERS = (str(PACKAGE), str(Path(__file__).parent.parent))  # ours, linked or not
-_plans: dict[int, "GraphPlan"] = {}  # traced code names its plan by number
+_plans: dict[int, GraphPlan] = {}  # traced code names its plan by number
 _numbers = itertools.count(1)
 
 
 class Call:
     """One call as it was traced last. Its name, count and place stay what they were when it was traced first."""
 
-    def __init__(self, name: str, is_module: bool, count: int, parent: "Call | None", frames: list[Any]) -> None:
+    def __init__(self, name: str, is_module: bool, count: int, parent: Call | None, frames: list[Any]) -> None:
         self.name, self.is_module, self.count, self.parent = name, is_module, count, parent
         direction = f"forward.{count}" if is_module else f"{count}.forward"
         self.full_name = f"{name}.{direction}"

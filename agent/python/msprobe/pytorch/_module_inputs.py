@@ -1,5 +1,7 @@
 """load: the forward inputs of some modules are replaced by those of an earlier dump."""
 
+from __future__ import annotations
+
 import difflib
 import threading
 from collections import Counter

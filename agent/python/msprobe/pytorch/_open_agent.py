@@ -1,5 +1,7 @@
 """Opening the session of this process, with what capture asks of torch's Python."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,7 @@
 """seed_all and random_save: the same random numbers in every run, and who asks for random numbers."""
 
+from __future__ import annotations
+
 import csv
 import functools
 import os
@@ -110,10 +112,10 @@ def _remove_dropout() -> None:
 class _RandomCalls:
     """Wrappers around the random functions, put in once, that fix the state, tell who called, or both."""
 
-    _instance: "_RandomCalls | None" = None
+    _instance: _RandomCalls | None = None
 
     @classmethod
-    def the(cls) -> "_RandomCalls":
+    def the(cls) -> _RandomCalls:
         if cls._instance is None:
             cls._instance = cls()
         return cls._instance

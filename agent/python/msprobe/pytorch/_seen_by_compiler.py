@@ -7,6 +7,8 @@ code of an intercepted function becomes one on the function itself; and where an
 intercepted, its guard takes either. The code that stands in is no frame to compile.
 """
 
+from __future__ import annotations
+
 import functools
 import types
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """The state that a training step begins with, so that the step can run again from it."""
 
+from __future__ import annotations
+
 import copy
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -91,7 +93,7 @@ class _OptimizerState:
         }
 
     def restore(self) -> None:
-        for group, kept in zip(self._optimizer.param_groups, self._groups, strict=True):
+        for group, kept in zip(self._optimizer.param_groups, self._groups):
             group.update(copy.deepcopy(kept))
         for parameter in [each for each in self._optimizer.state if each not in self._state]:
             del self._optimizer.state[parameter]
@@ -148,7 +150,7 @@ def _once(tensor: torch.Tensor) -> torch.Tensor:
     """Each place of its memory once: an expanded tensor cannot be written to."""
     if tensor.layout is not torch.strided:
         return tensor
-    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+    for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride())):
         if stride == 0 and size > 1:
             tensor = tensor.narrow(dim, 0, 1)
     return tensor

@@ -30,7 +30,7 @@ def _replaced(value: Any, tensors: Iterator[torch.Tensor]) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     parts = [_replaced(item, tensors) for item in value]
-    if all(new is old for new, old in zip(parts, value, strict=True)):
+    if all(new is old for new, old in zip(parts, value)):
         return value
     if isinstance(value, list):
         made = copy.copy(value)

@@ -1,5 +1,7 @@
 """PrecisionDebugger for PyTorch: the class users start and stop. It leaves the capturing to C++."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

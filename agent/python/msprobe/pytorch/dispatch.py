@@ -4,6 +4,8 @@ The operators are captured as they run, below autograd, those of a backward pass
 against a higher precision on the CPU when the block has ended, by the machinery of msprobe-client check.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -65,7 +67,7 @@ class PtdbgDispatch(TorchDispatchMode):
         self._calls: dict[Any, Callable[..., Any]] = {}
         self._agent: Any = None
 
-    def __enter__(self) -> "PtdbgDispatch":
+    def __enter__(self) -> PtdbgDispatch:
         debugger = PrecisionDebugger._instance
         if debugger is not None and getattr(debugger, "_running", False):
             raise MsprobeError("PtdbgDispatch cannot begin between start() and stop() of a PrecisionDebugger")
@@ -135,9 +137,9 @@ class PtdbgDispatch(TorchDispatchMode):
 def _refuse(dump_mode: Any, api_list: Any, dump_path: Any, tag: Any, process_num: Any) -> None:
     if dump_mode not in _MODES:
         raise MsprobeError(f"dump_mode is {dump_mode!r}; it should be one of {', '.join(_MODES)}")
-    if not dump_path or not isinstance(dump_path, str | os.PathLike):
+    if not dump_path or not isinstance(dump_path, (str, os.PathLike)):
         raise MsprobeError(f"dump_path is {dump_path!r}; it should be the path of a directory")
-    named = isinstance(api_list, list | tuple) and api_list and all(isinstance(name, str) for name in api_list)
+    named = isinstance(api_list, (list, tuple)) and api_list and all(isinstance(name, str) for name in api_list)
     if dump_mode == "list" and not named:
         raise MsprobeError(f"api_list is {api_list!r}; with dump_mode list it should name operators, as in ['mm']")
     if tag is not None and not (isinstance(tag, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tag)):

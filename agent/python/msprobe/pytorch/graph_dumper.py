@@ -1,5 +1,7 @@
 """AclGraphDumper: captures models that run as graphs (torch.compile, CUDA and ACL graphs), and eager ones alike."""
 
+from __future__ import annotations
+
 import atexit
 import os
 from collections.abc import Sequence

@@ -4,6 +4,8 @@ C functions and methods are swapped in C++ (method_swap.h), Python functions by 
 Objects that go by two names get a stand-in at one.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import importlib
