@@ -93,13 +93,17 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
                            Original original) {
   // The capture may be replaced while the call runs; the recorder stays until its own records are finished.
   const std::shared_ptr<Recorder> recorder = recorder_;
+  const Depth entered(inside_);
   ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
   OpenRecord record = recorder->opener().BeginApi(api, thread);
   CallSampler::Sight sight;
   if (CallSampler* const sampler = recorder->sampler(); sampler != nullptr && record.wanted) {
-    sight = SightOf(api, arguments, keywords);
-    record.wanted = sampler->Takes(sight);
+    record.wanted = false;
+    recorder->faults().Contain(record, [&] {
+      sight = SightOf(api, arguments, keywords);
+      record.wanted = sampler->Takes(sight);
+    });
   }
   if (!stages_.Touches(record)) return ObserveApi(recorder, api, record, sight, arguments, keywords, original);
   record.touched = true;
@@ -127,7 +131,9 @@ PyObject* Capture::ObserveApi(const std::shared_ptr<Recorder>& recorder, const A
   PyObject* result = original();
   if (active_ != this) return result;
   const CallSampler::Cost cost(sampler);
-  if (sampler != nullptr && result != nullptr) sampler->Learn(sight, BytesOf(result));
+  if (sampler != nullptr && result != nullptr) {
+    recorder->faults().Contain(record, [&] { sampler->Learn(sight, BytesOf(result)); });
+  }
   if (result == nullptr) {
     fields_.Raised(record);
     return nullptr;
@@ -178,7 +184,13 @@ bool Capture::CompletesLater(const Api& api, const OpenRecord& record, std::span
   return wait->left > 0;
 }
 
+void Capture::Save(const std::string& name, uint32_t count, PyObject* value) {
+  const Depth entered(inside_);
+  fields_.Save(name, count, value);
+}
+
 void Capture::Waited(PyObject* work) {
+  const Depth entered(inside_);
   const auto found = waits_.find(work);
   if (found == waits_.end()) return;
   const std::shared_ptr<Wait> wait = found->second;
@@ -236,6 +248,7 @@ PyObject* Capture::EndPass(PyObject* result) {
 }
 
 PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObject* arguments, PyObject* keywords) {
+  const Depth entered(inside_);
   const auto found = PyTuple_GET_SIZE(arguments) > 0 ? modules_.find(PyTuple_GET_ITEM(arguments, 0)) : modules_.end();
   if (found == modules_.end() || !recorder_->step().watching() || ThreadState::Get().suppressed > 0) {
     return PyObject_Call(original, arguments, keywords);
@@ -345,6 +358,7 @@ void Capture::RemoveModule(PyObject* module) { modules_.erase(module); }
 void Capture::ForgetModules() { modules_.clear(); }
 
 ObjectReference Capture::Read(PyObject* tensor) {
+  const Depth entered(inside_);
   auto reading = std::make_unique<TensorReading>(
       recorder_->Read(RefTo(THPVariable_Unpack(tensor)), recorder_->config().task == core::Task::kTensor));
   return ObjectReference::Steal(PyCapsule_New(reading.release(), kReadingName, [](PyObject* capsule) {

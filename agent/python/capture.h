@@ -74,8 +74,11 @@ class Capture {
   // The stages that calls pass through besides this observer.
   StageChain& stages() { return stages_; }
 
+  // No call is inside, so it may be destroyed.
+  bool idle() const { return inside_ == 0; }
+
   // PrecisionDebugger.save: `value` as the record {name}.{count}.debug; given again, it replaces the value before.
-  void Save(const std::string& name, uint32_t count, PyObject* value) { fields_.Save(name, count, value); }
+  void Save(const std::string& name, uint32_t count, PyObject* value);
   // A tensor's reading as an opaque object that Save accepts in place of the tensor.
   ObjectReference Read(PyObject* tensor);
 
@@ -128,6 +131,7 @@ class Capture {
 
   static inline Capture* active_ = nullptr;
 
+  int inside_ = 0;  // calls of all threads
   const std::shared_ptr<Recorder> recorder_;
   const Callbacks callbacks_;
   TorchValues values_;

@@ -3,9 +3,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -92,6 +95,11 @@ class TorchAgent final : public Agent {
     capture_ = std::make_unique<Capture>(
         std::move(recorder), own_directory_,
         Capture::Callbacks{borrow(describe_), borrow(thread_slot_), borrow(with_tensors_), borrow(pass_failed_)});
+    // They end outside of the list: what they hold may run Python code.
+    const auto idle = std::partition(retired_.begin(), retired_.end(), [](const auto& each) { return !each->idle(); });
+    const std::vector<std::unique_ptr<Capture>> ended(std::make_move_iterator(idle),
+                                                      std::make_move_iterator(retired_.end()));
+    retired_.erase(idle, retired_.end());
   }
   TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
     return recorder()->source().Read(RefTo(THPVariable_Unpack(tensor.ptr())), false, memory);

@@ -143,7 +143,10 @@ void See(PyObject* value, CallSampler::Sight& sight, int depth = 0) {
     const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
     mix(static_cast<uint64_t>(tensor.scalar_type()) + 1);
     sight.has_gradients |= impl->requires_grad();
-    if (tensor.is_nested() || impl->has_symbolic_sizes_strides()) return;
+    // Of a subclass with __torch_dispatch__ nothing is saved, and its sizes may be its own code's.
+    if (tensor.is_nested() || impl->has_symbolic_sizes_strides() || impl->key_set().has(c10::DispatchKey::Python)) {
+      return;
+    }
     uint64_t bytes = impl->itemsize();
     for (const int64_t size : impl->sizes()) {
       mix(static_cast<uint64_t>(size));

@@ -173,9 +173,6 @@ class FakeAnalysis(analysis_pb2_grpc.AnalysisServicer):
     def Measure(self, request_iterator: Any, context: Any) -> NoReturn:
         _absent(context)
 
-    def Replicas(self, request: Any, context: Any) -> NoReturn:
-        _absent(context)
-
     def Judge(self, request: Any, context: Any) -> NoReturn:
         _absent(context)
 

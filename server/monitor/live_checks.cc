@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
@@ -43,7 +44,8 @@ struct Asked {
 // What the configuration of a run says of verdicts; docs/config.md has the defaults.
 Asked AskedBy(const v1::CaptureSettings& settings) {
   rapidjson::Document json;
-  json.Parse<rapidjson::kParseNanAndInfFlag>(settings.config_json().c_str());
+  // Iterative: a sender may nest deeper than the stack is.
+  json.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
   const rapidjson::Value* section = nullptr;
   if (!json.HasParseError() && json.IsObject()) {
     const auto found = json.FindMember(LiveChecks::kTask);
@@ -129,17 +131,20 @@ absl::Status LiveChecks::GoOn(const v1::Job& job) {
         const size_t rank = name.find('/');
         const size_t record = name.find('/', rank + 1);
         uint32_t step = 0;
-        if (record == std::string::npos || !absl::SimpleAtoi(name.substr(4, rank - 4), &step)) return absl::OkStatus();
+        // Anybody may name a job like ours, and its items as he likes.
+        if (record == std::string::npos || rank < 4 || !absl::SimpleAtoi(name.substr(4, rank - 4), &step)) {
+          return absl::OkStatus();
+        }
         last = std::max(last, step);
         names[step][name.substr(0, record)].insert(name.substr(record + 1));
-        while (names.begin()->first + kLookBack < last) names.erase(names.begin());
+        while (last - names.begin()->first > kLookBack) names.erase(names.begin());
         return absl::OkStatus();
       });
   if (!status.ok()) return status;
   auto steps = store_->steps().Of(run->number());
   if (!steps.ok()) return steps.status();
   for (const auto& [key, row] : *steps) {
-    if (key.step + kLookBack < last) continue;
+    if (key.step < last && last - key.step > kLookBack) continue;
     const auto session = std::find_if(sessions->begin(), sessions->end(),
                                       [&key = key](const auto& each) { return each.epoch() == key.epoch; });
     if (session == sessions->end() || session->hello().settings().task() != kTask) continue;
@@ -203,42 +208,68 @@ void LiveChecks::Look(absl::Time now) {
     Live& live = at->second;
     absl::Status status = CountResults(at->first, live);
     if (absl::IsNotFound(status)) {  // the run was deleted, or the job
+      oldest.try_emplace(live.run);
       at = live_.erase(at);
       continue;
     }
     if (!status.ok()) LogWarning("verdicts of job {} are not counted: {}", at->first, status.ToString());
     absl::Duration& age = oldest[live.run];
     if (!live.cancelled && !live.unchecked.empty()) age = std::max(age, now - live.unchecked.begin()->second);
-    at = live.sealed && live.results >= live.items ? live_.erase(at) : std::next(at);
+    at = live.sealed && (live.cancelled || live.results >= live.items) ? live_.erase(at) : std::next(at);
   }
   for (const auto& [run, age] : oldest) metrics_->Set(Metric::kCheckOldest, absl::ToDoubleSeconds(age), {run});
   if (now - swept_ < kSweep) return;
   swept_ = now;
-  if (absl::Status status = SealEnded(); !status.ok())
+  SeeCancelled();
+  if (absl::Status status = SealEnded(); !status.ok()) {
     LogWarning("jobs of runs that have ended stay open: {}", status.ToString());
+  }
+}
+
+void LiveChecks::SeeCancelled() {
+  const auto jobs = jobs_->List({});
+  if (!jobs.ok()) return;
+  for (const v1::Job& job : jobs->jobs()) {
+    const auto found = live_.find(job.job());
+    if (found != live_.end() && job.state() == v1::Job::CANCELLED) found->second.cancelled = true;
+  }
 }
 
 void LiveChecks::TakeNews() {
-  absl::MutexLock lock(&mu_);
-  for (const std::string& run : std::exchange(forgotten_, {})) {
+  std::set<std::string> forgotten;
+  std::map<Place, absl::Time> news;
+  std::set<Place> finished;
+  {
+    absl::MutexLock lock(&mu_);
+    forgotten.swap(forgotten_);
+    news.swap(news_);
+    finished.swap(finished_);
+  }
+  for (const std::string& run : forgotten) {
     std::erase_if(live_, [&run](const auto& each) { return each.second.run == run; });
   }
-  for (const auto& [place, time] : std::exchange(news_, {})) {
+  for (const auto& [place, time] : news) {
     const auto found = steps_.find(place);
-    if (found == steps_.end() && steps_.size() >= kMaxSteps) continue;
+    if (found == steps_.end() && steps_.size() >= kMaxSteps) {
+      auto session = store_->database().Find<storage::SessionRow>(SessionKey(place.first));
+      if (session.ok() && session->has_value()) {
+        metrics_->Add(Metric::kCheckLeftOut, 1, {(*session)->hello().run()});
+      }
+      continue;
+    }
     Waiting& waiting = found == steps_.end() ? steps_[place] : found->second;
     if (found == steps_.end()) waiting.since = time;
     waiting.latest = time;
     waiting.changed = true;
   }
   // A step without news is through, or was not captured for this.
-  for (const Place& place : std::exchange(finished_, {})) {
+  for (const Place& place : finished) {
     if (const auto found = steps_.find(place); found != steps_.end()) found->second.changed = true;
   }
 }
 
 absl::StatusOr<bool> LiveChecks::LookAt(const Place& place, Waiting& waiting, absl::Time now) {
-  waiting.changed = false;
+  if (std::exchange(waiting.changed, false)) waiting.whole = false;
   waiting.again = now + kPeriod;
   auto session = store_->database().Find<storage::SessionRow>(SessionKey(place.first));
   if (!session.ok()) return session.status();
@@ -247,6 +278,11 @@ absl::StatusOr<bool> LiveChecks::LookAt(const Place& place, Waiting& waiting, ab
   auto row = store_->database().Find<storage::StepRow>(key.Encode());
   if (!row.ok()) return row.status();
   if (!row->has_value()) return true;  // it was discarded or deleted
+  // Without news only payloads can come, and a step may stay open for hours.
+  if (waiting.whole) {
+    waiting.again = now + kSweep;
+    return (*row)->state() != v1::StepSummary::OPEN;
+  }
   auto job = JobOf(**session);
   if (!job.ok()) return job.status();
   const Live& live = live_.at(*job);
@@ -277,6 +313,7 @@ absl::StatusOr<bool> LiveChecks::LookAt(const Place& place, Waiting& waiting, ab
   });
   if (!status.ok()) return status;
   if (absl::Status added = Add(*job, std::move(request), waiting.latest); !added.ok()) return added;
+  waiting.whole = all;
   return (*row)->state() == v1::StepSummary::INCOMPLETE || ((*row)->state() == v1::StepSummary::COMPLETE && all);
 }
 

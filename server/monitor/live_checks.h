@@ -29,7 +29,7 @@ namespace msprobe::server {
 //    and its payloads are here. The job is sealed when the run's last session has ended; a later session opens another.
 // 2. With a run as golden value an item waits until that run has ended the same step, at most kGoldenPatience.
 // 3. Nobody waits for a verdict. At most kMaxUnchecked items of a run wait for one, and at most kMaxSteps steps to be
-//    looked at; what comes beyond that is counted as left out.
+//    looked at; what comes beyond that is counted as left out (of a step, each batch that brings news of it).
 // 4. A server that begins goes on with the jobs that are open, behind the steps that they have.
 // Threads: any. The work is done by one of its own.
 class LiveChecks : public StepMonitor {
@@ -59,6 +59,7 @@ class LiveChecks : public StepMonitor {
     absl::Time since, latest;                 // its first news and its latest
     std::set<std::string> done;               // names of records with an item, or left out
     bool changed = true;                      // there is news
+    bool whole = false;                       // every record that has come has its item
     absl::Time again = absl::InfinitePast();  // when to look without news
   };
   // A job that was not through when it was last looked at.
@@ -86,6 +87,8 @@ class LiveChecks : public StepMonitor {
   absl::StatusOr<uint32_t> JobOf(const storage::SessionRow& session);
   absl::Status Add(uint32_t job, v1::AddItemsRequest request, absl::Time news);
   absl::Status CountResults(uint32_t job, Live& live);
+  // Learns of jobs that somebody cancelled.
+  void SeeCancelled();
   absl::Status SealEnded();
   // Whether sessions of a run are open, or have steps that were not looked at.
   absl::StatusOr<bool> GoesOn(const std::string& run) const;

@@ -186,6 +186,42 @@ TEST_F(LiveChecksTest, ACancelledJobStaysCancelled) {
   EXPECT_EQ(JobsOf("run").front().items(), 1u);
 }
 
+TEST_F(LiveChecksTest, ACancelledJobOfARunThatHasEndedKeepsNothingWaiting) {
+  ScriptedAgent agent = Checked("a", "run");
+  agent.Call(0, "add").StepEnd(0).End();
+  Send(agent);
+  const auto job = Await("run", 1, v1::Job::SEALED);
+  ASSERT_TRUE(job);
+  ASSERT_TRUE(jobs_->Cancel(job->job(), {.identity = "", .peer = "", .is_admin = true}).ok());
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end; absl::SleepFor(kPoll)) {
+    if (metrics_.Value(Metric::kCheckOldest, {"run"}) == 0) break;
+  }
+  EXPECT_EQ(metrics_.Value(Metric::kCheckOldest, {"run"}), 0);
+}
+
+TEST_F(LiveChecksTest, WhatSendersMakeUpStopsNoServer) {
+  ScriptedAgent agent = Checked("a", "run", std::string(1 << 19, '['));  // nested deeper than any stack
+  agent.Call(3, "add");
+  Send(agent);
+  const auto job = Await("run", 1);
+  ASSERT_TRUE(job);
+  v1::CreateJobRequest made_up;
+  made_up.set_run("run");
+  made_up.set_kind(LiveChecks::kTask);
+  made_up.set_title(LiveChecks::kTitle);
+  made_up.set_token(std::string(16, 't'));
+  auto other = jobs_->Create(made_up, {.identity = "", .peer = "", .is_admin = true});
+  ASSERT_TRUE(other.ok()) << other.status();
+  v1::AddItemsRequest items;
+  items.set_job(other->job());
+  for (const char* name : {"//x", "/", "step4294967295/rank0/x", "step3/rank0/x"}) items.add_items()->set_name(name);
+  ASSERT_TRUE(jobs_->AddItems(items, {.identity = "", .peer = "", .is_admin = true}).ok());
+  Close();
+  Open();
+  LetLook();
+  EXPECT_EQ(JobsOf("run").size(), 2u);
+}
+
 TEST_F(LiveChecksTest, WithARunAsGoldenValueACallWaitsForTheSameStepThere) {
   ScriptedAgent agent = Checked("a", "run", R"({"check": {"golden": "other"}})");
   agent.Call(5, "add").StepEnd(5);

@@ -8,6 +8,7 @@
 #include "server/format/storage/key.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
+#include "server/monitor/rules/rule_kinds.h"
 #include "server/store/alarms.h"
 #include "server/stored/stored_table.h"
 
@@ -26,13 +27,15 @@ RuleWatch::RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules)
     : store_(store), metrics_(metrics), rules_(std::move(rules)), layouts_(kLayoutRows), workers_(1) {}
 
 void RuleWatch::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
-  if (waiting_scalars_.fetch_add(1) >= kMaxWaiting) {
-    --waiting_scalars_;
+  int64_t bytes = 0;
+  for (const ScalarPoint& point : points) bytes += static_cast<int64_t>(sizeof(point) + point.series.size());
+  if (waiting_scalars_.fetch_add(bytes) >= kMaxWaiting) {
+    waiting_scalars_ -= bytes;
     metrics_->Add(Metric::kRulesSkipped, 1, {"scalars"});
     return;
   }
-  workers_.Add("", [this, session, points] {
-    --waiting_scalars_;
+  workers_.Add("", [this, session, points, bytes] {
+    waiting_scalars_ -= bytes;
     if (absl::Status status = LookAtScalars(session, points); !status.ok()) {
       LogWarning("rules did not see scalars: {}", status.ToString());
     }
@@ -56,7 +59,8 @@ void RuleWatch::OnStepFinished(const std::string& session, uint32_t step, v1::St
 absl::StatusOr<RunRules*> RuleWatch::RulesOf(const storage::SessionRow& session) {
   auto own = Alarms(&store_->database()).Rules(session.run());
   if (!own.ok()) return own.status();
-  const v1::RuleSet& rules = own->has_value() ? **own : rules_;
+  // What a later version stored may have kinds that this one does not know.
+  const v1::RuleSet& rules = own->has_value() && CheckRules(**own).ok() ? **own : rules_;
   Watched& watched = runs_[session.run()];
   watched.used = ++used_;
   if (watched.rules == nullptr || !google::protobuf::util::MessageDifferencer::Equals(watched.rules->rules(), rules)) {

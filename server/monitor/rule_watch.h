@@ -22,7 +22,7 @@ namespace msprobe::server {
 // store. Rules that change while a run goes on watch from the next points on.
 //
 // 1. A step is read only if a rule wants its tensors (RunRules::WantsTensors).
-// 2. At most kMaxWaiting batches of scalars and kMaxSteps steps wait; further ones are counted as skipped. Ingest never
+// 2. At most kMaxWaiting bytes of scalars and kMaxSteps steps wait; further ones are counted as skipped. Ingest never
 //    waits.
 // 3. The kMaxRuns runs that were seen last are remembered. Of others, and after a restart of the server, watches begin
 //    anew; alarms do not.
@@ -30,7 +30,7 @@ namespace msprobe::server {
 // Threads: any.
 class RuleWatch : public StepMonitor {
  public:
-  static constexpr int kMaxWaiting = 16'384;
+  static constexpr int64_t kMaxWaiting = int64_t{64} << 20;
   static constexpr int kMaxSteps = 256;
   static constexpr size_t kMaxRuns = 256;
 
@@ -62,7 +62,7 @@ class RuleWatch : public StepMonitor {
   Store* const store_;
   Metrics* const metrics_;
   const v1::RuleSet rules_;
-  std::atomic<int> waiting_scalars_ = 0;
+  std::atomic<int64_t> waiting_scalars_ = 0;  // bytes
   std::atomic<int> waiting_steps_ = 0;
   // Used by the worker thread alone.
   TableLayouts layouts_;

@@ -122,6 +122,40 @@ TEST_F(RuleWatchTest, ARankThatReportsLateMayHaveBeenFirst) {
   EXPECT_EQ(All()[0].ranks_size(), 2);
 }
 
+TEST_F(RuleWatchTest, RanksAtStepsOfTheirOwnAreOneAlarm) {
+  ScriptedAgent ahead("a", "job", 0), behind("b", "job", 1);
+  for (uint32_t i = 0; i < 5; ++i) {
+    ahead.Log(5000 + i, {{"loss", std::nan("")}});
+    Send(ahead);
+    behind.Log(500 + i, {{"loss", std::nan("")}});
+    Send(behind);
+  }
+  EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 500 rank1 x10"));
+}
+
+TEST_F(RuleWatchTest, WithRulesOfAnUnknownKindTheServersOwnWatch) {
+  ScriptedAgent agent("a", "job");
+  agent.Log(0, {{"loss", 1}});
+  Send(agent);
+  v1::RuleSet of_a_later_version;
+  of_a_later_version.add_rules()->set_name("new");
+  ASSERT_TRUE(Alarms(&store_->database()).SetRules(1, of_a_later_version).ok());
+  agent.Log(1, {{"loss", std::nan("")}});
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 1 rank0 x1"));
+}
+
+TEST_F(RuleWatchTest, APatternWithoutAStatisticTakesNoTensor) {
+  ScriptedAgent agent("a", "job");
+  agent.Log(0, {{"loss", 1}});
+  Send(agent);
+  SetRules(
+      R"({"rules": [{"name": "nan", "not_finite": {}}, {"name": "low", "series": "*", "threshold": {"above": 0.5}}]})");
+  agent.Enter(1, "div", 1).Exit(1, "div", kNan).Enter(1, "mul", 3).Exit(1, "mul", 3).StepEnd(1);
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("nan Torch.div.0.forward.output.0:norm step 1 rank0 x1"));
+}
+
 TEST_F(RuleWatchTest, TheFirstTensorOfAStepGoesBeforeItsScalars) {
   ScriptedAgent agent("a", "job");
   agent.Log(0, {{"loss", 1}}).Call(0, "add").StepEnd(0);

@@ -43,6 +43,7 @@ RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarm
     for (const v1::Alarm& alarm : alarms) {
       if (alarm.rule() != rule.name()) continue;
       Episode& episode = episodes_[static_cast<size_t>(i)];
+      episode = Episode();  // of the rule's latest alarm alone
       episode.alarm = alarm;
       episode.named.insert(alarm.series());
       episode.named.insert(alarm.others().begin(), alarm.others().end());
@@ -59,6 +60,8 @@ std::unique_ptr<RunRules::Series> RunRules::MakeSeries(const std::string& name, 
   for (size_t i = 0; i < made_.size(); ++i) {
     const v1::Rule& rule = rules_.rules(static_cast<int>(i));
     if (rule.has_not_finite() && is_tensor && !is_norm) continue;
+    // Steps are not read for such a rule, only now and then for another.
+    if (is_tensor && !rule.has_not_finite() && PatternOf(rule).find(':') == std::string_view::npos) continue;
     if (!Takes(rule, name)) continue;
     if (std::unique_ptr<SeriesWatch> watch = made_[i]->Watch(name, session); watch != nullptr) {
       series->watches.emplace_back(i, std::move(watch));
@@ -124,9 +127,13 @@ void RunRules::Look(Series& series, const Place& place, double value) {
 void RunRules::Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence) {
   Episode& episode = episodes_[rule];
   const v1::Alarm& alarm = episode.alarm;
-  const uint32_t last = alarm.last_step();
-  const uint32_t distance = std::max(last, place.step) - std::min(last, place.step);
-  if (alarm.number() == 0 || distance > kQuiet) Begin(episode, rule, place);
+  const auto known = episode.last.find(place.rank);
+  const bool is_known = known != episode.last.end();
+  const uint32_t last = is_known ? known->second : alarm.last_step();
+  const bool is_ahead = place.step > last && place.step - last > kQuiet;
+  const bool is_behind = is_known && place.step < last && last - place.step > kQuiet;
+  if (alarm.number() == 0 || is_ahead || is_behind) Begin(episode, rule, place);
+  episode.last[place.rank] = place.step;
   const auto order = std::tuple(place.step, place.position, place.rank);
   if (episode.alarm.offences() == 0 || order < std::tuple(alarm.step(), episode.position, RankCode(alarm.rank()))) {
     Show(episode, series, place, value, offence);

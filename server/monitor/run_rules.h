@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,7 +23,9 @@ namespace msprobe::server {
 // The rules that watch one run, and what they remember: a watch for each series of each session that a rule takes, and
 // the latest alarm of each rule.
 //
-// 1. A rule's offences are one alarm as long as no more than kQuiet steps lie between two of them.
+// 1. A rule's offences are one alarm as long as no more than kQuiet steps lie between two of one rank, and no rank
+// joins
+//    that is further ahead. One that is behind joins: ranks that serve requests are at steps of their own.
 // 2. An alarm shows its first offence: the least step; in it the tensor that stands first, and scalars behind tensors;
 //    of those the least rank. A rank that reports late may still have been first.
 // 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
@@ -69,7 +72,8 @@ class RunRules {
     v1::Alarm alarm;  // number 0: the rule has raised none
     uint32_t position = 0;
     bool changed = false, is_new = false, has_other_first = false;
-    std::set<std::string> named;  // series and ranks that it shows already
+    std::set<std::string> named;        // series and ranks that it shows already
+    std::map<uint32_t, uint32_t> last;  // by RankCode, the step of its latest offence
   };
   struct Place {
     uint32_t rank = 0, step = 0, position = 0;

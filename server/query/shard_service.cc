@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
 #include "server/ingest/stream/ingest_service.h"
+#include "server/monitor/rules/rule_kinds.h"
 #include "server/shards/run_parts.h"
 #include "server/shards/series_parts.h"
 #include "server/shards/shown_steps.h"
@@ -207,6 +208,8 @@ grpc::Status ShardService::ListAlarms(grpc::ServerContext*, const shards::ListAl
 grpc::Status ShardService::SetRules(grpc::ServerContext*, const shards::SetRulesRequest* request,
                                     shards::SetRulesResponse*) {
   Activity::Scope busy(context_.activity);
+  // A peer of a later version may know kinds that this one does not.
+  if (absl::Status status = CheckRules(request->rules()); !status.ok()) return ToGrpc(status);
   auto run = context_.store->catalogue().FindRun(request->run());
   if (!run.ok()) return ToGrpc(run.status());
   const auto rules = request->has_rules() ? std::optional(request->rules()) : std::nullopt;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -42,7 +42,6 @@ def run(
         from msprobe_client.output import Column, Ending, Format, write
 
         chosen = common.format or Format.table
-        differ: Sequence[Divergence | ReplicaDifference]
         if ranks:
             rows, odd = _of_ranks(client, source, where)
             differs = bool(odd)
@@ -108,13 +107,12 @@ def _replays(client: Client, source: str, where: Where) -> dict[int, list[Rank]]
 
     selection = Selection(where.step, where.rank)
     if is_path(source):
-        steps = [step for first, last in selection.ranges for step in range(first, last + 1)]
-        if not steps:
+        if not selection.ranges or any(first != last for first, last in selection.ranges):
             raise typer.BadParameter(
-                f"{source} is a directory, which does not say which steps are replays; name the first pass",
+                f"{source} is a directory, which does not say which steps are replays; name each first pass, no range",
                 param_hint="--step",
             )
-        return {step: list(selection.ranks) for step in steps}
+        return {step: list(selection.ranks) for step, _ in selection.ranges}
     run = source.removeprefix(RUN_PREFIX)
     places: dict[int, list[Rank]] = {}
     for summary in client.steps(run):

@@ -14,6 +14,8 @@ using Mask = Simd::Mask;
 constexpr bool kOneWalk = Simd::kLanes == 8;
 
 constexpr double kCannOffset = 1e-7;
+// Times kCannOffset it is still a normal number. b may be float64 whatever the dtype is.
+constexpr double kLeastDivisor = 1e-300;
 constexpr double kLargestDouble = 0x1.fffffffffffffp1023;
 
 MSPROBE_INLINE Lanes All(double x) {
@@ -68,7 +70,7 @@ struct Plain {
 };
 
 // kOneDivision: the square of a number of the dtype is in the range of double, so that one division serves two
-// quotients. kZeros: some b may be 0.
+// quotients. kZeros: some b may be 0; without, none is below kLeastDivisor.
 template <bool kOneDivision, bool kZeros>
 struct Relative {
   const double *b, *d;
@@ -92,6 +94,14 @@ struct Relative {
       const Lanes both = e / (divisor * offset);
       r = both * offset;
       c = both * divisor;
+      if constexpr (kZeros) {
+        Mask tiny;
+        Simd::Above(All(kLeastDivisor), divisor, &tiny);
+        if (Simd::Any(tiny)) {
+          r = e / divisor;
+          c = e / offset;
+        }
+      }
     } else {
       r = e / divisor;
       c = e / offset;
@@ -246,7 +256,8 @@ MSPROBE_INLINE void Sums(const double* a, const double* b, const double* d, size
 
 void Sum(const double* a, const double* b, const double* d, size_t count, double least, const DTypeStandard* standard,
          double* ulps, BlockSums* sums) {
-  const bool one_division = standard != nullptr && standard->mantissa_bits < 52;
+  const bool one_division =
+      standard != nullptr && standard->mantissa_bits < 52 && (least == 0 || least >= kLeastDivisor);
   if (least > 0) {
     one_division ? Sums<true, false>(a, b, d, count, standard, ulps, sums)
                  : Sums<false, false>(a, b, d, count, standard, ulps, sums);

@@ -63,6 +63,20 @@ Answer Ask(const AccuracyKernels& kernels, const Block& block, size_t count, con
 
 class AccuracyKernelsTest : public testing::TestWithParam<const AccuracyKernels*> {};
 
+TEST_P(AccuracyKernelsTest, DivideByNumbersThatOnlyDoublesHave) {
+  for (const bool zeros : {false, true}) {
+    Block block;
+    const size_t count = 64;
+    for (size_t i = 0; i < count; ++i) {
+      block.golden[i] = zeros && i % 3 == 0 ? 0 : i % 2 == 0 ? 1e-320 : 2.0;
+      block.output[i] = block.golden[i] == 2.0 ? 2.0F : 0.0F;
+    }
+    const Answer got = Ask(*GetParam(), block, count, StandardOf(v1::DTYPE_FLOAT32));
+    EXPECT_EQ(got.sums.max_rel, 1) << zeros;
+    EXPECT_LT(got.sums.cann_max, 1e-300) << zeros;
+  }
+}
+
 TEST_P(AccuracyKernelsTest, GiveWhatThePortableOnesGive) {
   for (unsigned seed = 0; seed < 20; ++seed) {
     for (const DTypeStandard* standard : {StandardOf(v1::DTYPE_FLOAT32), StandardOf(v1::DTYPE_BFLOAT16),

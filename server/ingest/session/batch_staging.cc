@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 #include "server/format/cat.h"
@@ -19,11 +21,13 @@ absl::Status At(std::string_view what, int index, const absl::Status& status) {
   return absl::Status(status.code(), Cat(what, " ", index, ": ", status.message()));
 }
 
+using NonFiniteByLeaf = absl::flat_hash_map<uint32_t, const v1::NonFinite*>;
+
 // The value of a tensor of one element; nullopt: it has no numbers.
-std::optional<double> LeafScalar(const v1::Block& block, const FragmentColumns& at) {
+std::optional<double> LeafScalar(const v1::Block& block, const NonFiniteByLeaf& non_finite, const FragmentColumns& at) {
   const uint32_t flags = block.leaf_flags(static_cast<int>(at.leaf));
-  for (const v1::NonFinite& leaf : block.non_finite()) {
-    if (leaf.leaf() != at.leaf) continue;
+  if (const auto found = non_finite.find(static_cast<uint32_t>(at.leaf)); found != non_finite.end()) {
+    const v1::NonFinite& leaf = *found->second;
     if (leaf.nan_count() > 0) return std::numeric_limits<double>::quiet_NaN();
     const double infinity = std::numeric_limits<double>::infinity();
     return leaf.positive_inf_count() > 0 ? infinity : -infinity;
@@ -36,6 +40,8 @@ std::optional<double> LeafScalar(const v1::Block& block, const FragmentColumns& 
 
 // The batches of a session whose scalars become tiles together.
 constexpr uint32_t kScalarRows = 256;
+// Of a batch, the names of its points together: each point has a copy.
+constexpr size_t kMostScalarNames = size_t{64} << 20;
 
 }  // namespace
 
@@ -122,6 +128,8 @@ absl::StatusOr<std::vector<FragmentColumns>> BatchStaging::Check(const v1::Block
 absl::Status BatchStaging::StageScalars(const v1::Block& block) {
   auto columns = Check(block);
   if (!columns.ok()) return columns.status();
+  NonFiniteByLeaf non_finite;
+  for (const v1::NonFinite& leaf : block.non_finite()) non_finite.emplace(leaf.leaf(), &leaf);
   for (int i = 0; i < block.structure_size(); ++i) {
     const StructureSummary& structure = *FindStructure(block.structures(static_cast<int>(block.structure(i))));
     if (structure.kind != v1::RECORD_SCALARS) {
@@ -129,12 +137,17 @@ absl::Status BatchStaging::StageScalars(const v1::Block& block) {
     }
     FragmentColumns next = (*columns)[static_cast<size_t>(i)];
     for (const StructureSummary::Scalar& scalar : structure.scalars) {
+      staged_.scalar_names += scalar.name.size();
+      if (staged_.scalar_names > kMostScalarNames) {
+        return absl::InvalidArgumentError(
+            Cat("the names of its scalars, once for each point, have more than ", kMostScalarNames, " bytes"));
+      }
       if (!scalar.is_tensor) {
         staged_.scalars.push_back({scalar.name, block.step(), block.floats(static_cast<int>(next.floats++))});
         continue;
       }
       // A tensor without numbers (its device failed, say) is no point.
-      if (auto value = LeafScalar(block, next); value.has_value()) {
+      if (auto value = LeafScalar(block, non_finite, next); value.has_value()) {
         staged_.scalars.push_back({scalar.name, block.step(), *value});
       }
       TakeLeaf(block.leaf_flags(static_cast<int>(next.leaf)), next);
@@ -398,10 +411,11 @@ absl::Status BatchStaging::FinishScalars() {
   std::optional<storage::ScalarsRow> row;
   if (!staged_.scalars.empty()) {
     row.emplace();
+    absl::flat_hash_set<uint64_t> fresh;
     for (const ScalarPoint& point : staged_.scalars) {
       row->add_step(point.step);
       const uint64_t series = Scalars::IdOf(point.series);
-      if (!state_.series.contains(series)) {
+      if (!state_.series.contains(series) && fresh.insert(series).second) {
         Scalars::AddName(run, series, point.series, staged_.changes);
         staged_.series.push_back(series);
       }

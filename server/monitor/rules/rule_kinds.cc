@@ -23,6 +23,13 @@ absl::Status NotNegative(std::string_view field, double value) {
   return value >= 0 ? absl::OkStatus() : Wrong(field, value, "at least 0; 0 is the default");
 }
 
+// Each point looks at all of its window, for the rules of all runs on one thread.
+constexpr uint32_t kLongestWindow = 10'000;
+
+absl::Status Short(std::string_view field, uint32_t points) {
+  return points <= kLongestWindow ? absl::OkStatus() : Wrong(field, points, "at most 10000");
+}
+
 absl::Status CheckThreshold(const v1::Rule& rule) {
   const v1::Threshold& threshold = rule.threshold();
   if (!threshold.has_above() && !threshold.has_below()) {
@@ -33,16 +40,21 @@ absl::Status CheckThreshold(const v1::Rule& rule) {
 
 absl::Status CheckZScore(const v1::Rule& rule) {
   if (rule.z_score().window() == 1) return Wrong("z_score.window", 1, "at least 2");
+  if (absl::Status s = Short("z_score.window", rule.z_score().window()); !s.ok()) return s;
+  if (absl::Status s = Short("z_score.warm_up", rule.z_score().warm_up()); !s.ok()) return s;
   const absl::Status status = NotNegative("z_score.threshold", rule.z_score().threshold());
   return status.ok() ? NotNegative("z_score.floor", rule.z_score().floor()) : status;
 }
 
 absl::Status CheckChangePoint(const v1::Rule& rule) {
+  if (absl::Status s = Short("change_point.warm_up", rule.change_point().warm_up()); !s.ok()) return s;
   const absl::Status status = NotNegative("change_point.threshold", rule.change_point().threshold());
   return status.ok() ? NotNegative("change_point.drift", rule.change_point().drift()) : status;
 }
 
 absl::Status CheckExploding(const v1::Rule& rule) {
+  if (absl::Status s = Short("exploding.window", rule.exploding().window()); !s.ok()) return s;
+  if (absl::Status s = Short("exploding.warm_up", rule.exploding().warm_up()); !s.ok()) return s;
   const absl::Status status = NotNegative("exploding.limit", rule.exploding().limit());
   return status.ok() ? NotNegative("exploding.factor", rule.exploding().factor()) : status;
 }

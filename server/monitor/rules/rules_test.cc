@@ -136,6 +136,8 @@ TEST(RulesTest, AWrongRuleIsNamed) {
   EXPECT_THAT(Refusal(R"({"name": "a", "series": "x", "threshold": {}})"), HasSubstr("neither above nor below"));
   EXPECT_THAT(Refusal(R"({"name": "a", "z_score": {"threshold": -1}})"), HasSubstr("z_score.threshold is -1"));
   EXPECT_THAT(Refusal(R"({"name": "a", "dead_units": {"share": 1}})"), HasSubstr("dead_units.share is 1"));
+  EXPECT_THAT(Refusal(R"({"name": "a", "z_score": {"window": 4000000000}})"),
+              HasSubstr("z_score.window is 4e+09; it should be at most 10000"));
   EXPECT_THAT(Refusal(R"({"name": "a", "not_finite": {}}, {"name": "a", "not_finite": {}})"),
               HasSubstr("two rules are called \"a\""));
   EXPECT_THAT(Refusal(R"({"name": "a", "zscore": {}})"), HasSubstr("zscore"));

@@ -70,7 +70,7 @@ class ConfigFile:
         kept = {
             name: value
             for name, value in json.loads(config.json).items()
-            if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable")
+            if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable", "async_dump")
         }
         kept |= {"extra_info": True, "statistics": {"summary_mode": "md5"}}
         try:

@@ -98,6 +98,7 @@ class Debugger:
         self._tell_start = log.info
         self._tokens: tuple[int, int] | None = None
         self._pid = os.getpid()
+        self._forked = False  # and not started since
         self._make_parts()
         self._untold = list(self.config.warnings)
         if not _is_worker():  # one that only imports the program says nothing; once it captures it does
@@ -245,6 +246,7 @@ class Debugger:
         service = self.service
         service.current_iter = service.loop + service.init_step
         self._started = True
+        self._forked = False
         self._tokens = tokens
         self._tell_warnings()
         self._models += [
@@ -313,7 +315,8 @@ class Debugger:
         self._tell_warnings()
         self._update_rank(rank_id)
         self._open()
-        captured = not self.config.rank or self._rank in self.config.rank
+        is_off = not self._followed.enabled or self._bounds.is_full(self._agent)
+        captured = not is_off and (not self.config.rank or self._rank in self.config.rank)
         config = self._file.for_replay(self.config, with_modules=bool(models))
         log.info(
             f"replay: this step runs twice from the same state, as steps {first} and {first + 1}; what it does besides "
@@ -473,11 +476,12 @@ class Debugger:
     # load and bench_path: what an earlier dump has of this step.
 
     def _open(self) -> None:
-        if self._agent is not None:
-            return
-        self._agent = self._open_session()
-        self._control.announce(self._agent)
-        self._followed.settle()
+        with self._lock:  # log() comes from any thread
+            if self._agent is not None:
+                return
+            self._agent = self._open_session()
+            self._control.announce(self._agent)
+            self._followed.settle()
 
     def _find_bench(self) -> None:
         step = self.service.current_iter
@@ -534,7 +538,7 @@ class Debugger:
 
     def _log(self, values: Mapping[str, Any], step: int | None) -> None:
         service = self.service
-        if not self._followed.enabled:
+        if not self._followed.enabled or self._forked:
             return
         accepted = scalars.accepted(values, step, self._saver.tensor_class)
         if not accepted:
@@ -554,6 +558,8 @@ class Debugger:
         self._agent = None
 
     def _after_fork(self) -> None:
+        self._forked = True
+        type(self)._lock = threading.RLock()  # another thread of the parent may hold it
         if self._agent is None:
             return
         self._uninstall_in_child()

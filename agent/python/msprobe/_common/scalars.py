@@ -20,7 +20,9 @@ def accepted(values: Any, step: Any, tensor_class: Any) -> list[tuple[str, Any]]
         return _refuse(f"the values are a {type(values).__name__}; they should be a dict of names and numbers")
     is_step = isinstance(step, numbers.Integral) and not isinstance(step, bool) and 0 <= int(step) <= _LAST_STEP
     if step is not None and not is_step:
-        return _refuse(f"step is {step!r}; it should be an int from 0 to {_LAST_STEP}")
+        # What a device's tensor holds would have to be waited for.
+        shown = repr(step) if isinstance(step, (numbers.Real, str)) else _shown(step, tensor_class)
+        return _refuse(f"step is {shown}; it should be an int from 0 to {_LAST_STEP}")
     taken = []
     for name, value in values.items():
         wrong = _wrong_name(name)

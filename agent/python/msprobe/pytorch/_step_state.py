@@ -62,17 +62,17 @@ class _ModuleState:
     """The parameters and buffers of one module, without its children's."""
 
     def __init__(self, module: torch.nn.Module) -> None:
+        self._members = [(members, dict(members)) for members in (module._parameters, module._buffers)]
         self._tensors = [
-            (owner, name, _Tensor(tensor))
-            for owner in (module._parameters, module._buffers)
-            for name, tensor in owner.items()
-            if tensor is not None
+            _Tensor(tensor) for _, members in self._members for tensor in members.values() if tensor is not None
         ]
 
     def restore(self) -> None:
-        for owner, name, kept in self._tensors:
-            owner[name] = kept.tensor
-            kept.restore()
+        for members, kept in self._members:  # a first forward may have registered some, or filled those that were None
+            members.clear()
+            members.update(kept)
+        for tensor in self._tensors:
+            tensor.restore()
 
 
 class _OptimizerState:
@@ -175,7 +175,10 @@ def _leaves(value: Any, known: set[int]) -> Iterator[Any]:
         for each in value:
             yield from _leaves(each, known)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        yield from _leaves(vars(value), known)
+        for field in dataclasses.fields(value):
+            yield from _leaves(getattr(value, field.name, None), known)
+        for each in getattr(value, "__dict__", {}).values():
+            yield from _leaves(each, known)
 
 
 __all__ = ["StepState"]
