@@ -39,8 +39,9 @@ class Replayed:
 
     def __init__(self, dump_path):
         self.dump_path = dump_path
-        done = run([sys.executable, PROGRAMS / "replayed.py", "--dump_path", dump_path], timeout=120)
-        self.said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        said = dump_path.with_suffix(".said")
+        run([sys.executable, PROGRAMS / "replayed.py", "--dump_path", dump_path, "--said", said], timeout=120)
+        self.said = [json.loads(line) for line in said.read_text().splitlines()]
         self.data_dir = embedded_data_directory(dump_path)
         self.run = json.loads(self.ask("runs").stdout)["rows"][0]["run"]
 

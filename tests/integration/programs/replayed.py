@@ -1,11 +1,12 @@
 """Steps that run twice from one state (PrecisionDebugger.replay), clean or with a bit flipped in the second pass.
 
-Prints a line for each replay, in order: JSON with the first pass's step and, where a bit was flipped, in what.
+Writes a line for each replay to --said, in order: JSON with the step of the first pass and what a bit was flipped in.
 """
 
 import argparse
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -150,6 +151,13 @@ def state(training):
     return [each.clone() for each in (*torch_state, *moments, *gradients, torch.get_rng_state())], random.getstate()
 
 
+said = []
+
+
+def say(what):
+    said.append(json.dumps(what) + "\n")
+
+
 def trained(debugger, replays):
     """The state after three steps, the second of which is a replay or none."""
     torch.manual_seed(1)
@@ -158,7 +166,7 @@ def trained(debugger, replays):
     training.step(training.batch)
     if replays:
         step, result = training.replay()
-        print(json.dumps({"step": step, "flip": None}), flush=True)
+        say({"step": step, "flip": None})
     else:
         result = training.step(training.batch)
     return result, training.step(training.batch), state(training)
@@ -167,18 +175,19 @@ def trained(debugger, replays):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--dump_path", required=True)
+    parser.add_argument("--said", type=Path, required=True)
     options = parser.parse_args()
     debugger = PrecisionDebugger(dump_path=options.dump_path, task="tensor", level="L1", step=[77])
     (once, after, ours), (plain, later, theirs) = trained(debugger, True), trained(debugger, False)
     same = (once, after) == (plain, later) and ours[1] == theirs[1]
     same = same and all(torch.equal(a, b) for a, b in zip(ours[0], theirs[0], strict=True))
-    print(json.dumps({"same": same}), flush=True)
+    say({"same": same})
     training = Training(debugger)
-    print(json.dumps({"refused": list(refusals(training))}), flush=True)
+    say({"refused": list(refusals(training))})
     for _ in range(2):
         training.batch["x"] = torch.randn(24, 16)
         step, _ = training.replay()
-        print(json.dumps({"step": step, "flip": None}), flush=True)
+        say({"step": step, "flip": None})
     for operator, call, result in OPERATORS:
         training.batch["x"] = torch.randn(24, 16)
 
@@ -191,7 +200,7 @@ def main():
             return value
 
         step, _ = training.replay(with_flip)
-        print(json.dumps({"step": step, "flip": f"{operator}.{call}"}), flush=True)
+        say({"step": step, "flip": f"{operator}.{call}"})
     for name, direction in MODULES:
         training.batch["x"] = torch.randn(24, 16)
         module = training.net.get_submodule(name)
@@ -209,7 +218,8 @@ def main():
                 handle.remove()
 
         step, _ = training.replay(with_hook)
-        print(json.dumps({"step": step, "flip": f"{name}.{direction}"}), flush=True)
+        say({"step": step, "flip": f"{name}.{direction}"})
+    options.said.write_text("".join(said))
     debugger.wait()
 
 
