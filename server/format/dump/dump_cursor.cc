@@ -24,7 +24,7 @@ bool DumpCursor::NextEntry(std::string& name) {
       const char* const begin = json_.place().at;
       if (json_.NextKey(key)) {
         name = key;
-        if (names_.insert(name).second) return true;
+        if (names_.Add(key)) return true;
         json_.Fail(Cat("data has the entry ", name, " twice; leave one of them"), begin);
       }
       state_ = State::kTop;

@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "server/format/dump/unique_names.h"
 #include "server/format/json/json_cursor.h"
 
 namespace msprobe::server {
@@ -49,7 +49,7 @@ class DumpCursor {
   const std::string_view text_;
   JsonCursor json_;
   State state_ = State::kBefore;
-  absl::flat_hash_set<std::string> names_;  // of the entries so far
+  UniqueNames names_{text_};  // of the entries
   JsonText task_, level_, framework_, data_;
 };
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "server/format/cat.h"
 #include "server/format/dump/dump_cursor.h"
+#include "server/format/dump/unique_names.h"
 #include "server/format/json/json_value.h"
 
 namespace msprobe::server {
@@ -25,12 +25,11 @@ absl::Status ForEachMember(std::string_view text, JsonLimits limits,
                            absl::FunctionRef<absl::Status(const std::string& key, const JsonText& value)> take) {
   JsonCursor json(text, limits);
   if (EnterFile(json, text)) {
-    absl::flat_hash_set<std::string> names;
+    UniqueNames names(text);
     std::string_view key;
     while (json.NextKey(key)) {
-      const auto [at, is_new] = names.emplace(key);
-      const std::string& name = *at;
-      if (!is_new) return absl::InvalidArgumentError(Cat(name, " stands there twice; leave one of them"));
+      const std::string name(key);
+      if (!names.Add(key)) return absl::InvalidArgumentError(Cat(name, " stands there twice; leave one of them"));
       const JsonText value = json.Take();
       if (!json.ok()) break;
       if (absl::Status status = take(name, value); !status.ok()) return status;
