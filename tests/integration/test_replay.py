@@ -79,6 +79,12 @@ def test_each_planted_flip_is_located_and_nothing_else(replayed):
     assert document["first"]["op"] == PLANTED["addmm.0"]
 
 
+def test_replays_leave_nothing_open(replayed):
+    few, many = replayed.of("fds")
+    assert many <= few + 10, "twenty replays later"
+    assert replayed.of("freed"), "a model that the program dropped"
+
+
 def test_one_replay_is_asked_for_by_its_first_pass(replayed):
     clean = replayed.said[0]["step"]
     document = json.loads(replayed.ask("replay", replayed.run, "--step", clean).stdout)

@@ -4,8 +4,10 @@ Writes a line for each replay to --said, in order: JSON with the step of the fir
 """
 
 import argparse
+import gc
 import json
 import random
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -158,6 +160,10 @@ def say(what):
     said.append(json.dumps(what) + "\n")
 
 
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def trained(debugger, replays):
     """The state after three steps, the second of which is a replay or none."""
     torch.manual_seed(1)
@@ -188,6 +194,7 @@ def main():
         training.batch["x"] = torch.randn(24, 16)
         step, _ = training.replay()
         say({"step": step, "flip": None})
+    fds = open_files()
     for operator, call, result in OPERATORS:
         training.batch["x"] = torch.randn(24, 16)
 
@@ -219,6 +226,13 @@ def main():
 
         step, _ = training.replay(with_hook)
         say({"step": step, "flip": f"{name}.{direction}"})
+    say({"fds": [fds, open_files()]})
+    net = weakref.ref(training.net)
+    training = module = with_hook = None
+    step, _ = Training(debugger).replay()  # of another model
+    say({"step": step, "flip": None})
+    gc.collect()
+    say({"freed": net() is None})
     options.said.write_text("".join(said))
     debugger.wait()
 
