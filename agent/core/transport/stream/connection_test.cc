@@ -156,7 +156,7 @@ TEST_F(ConnectionTest, WhatWasSaidOnAStreamIsForgottenWithIt) {
   fake_.Start();
   ASSERT_TRUE(Until([&] { return !connection_.welcomed(); }));
   ASSERT_TRUE(UntilWelcomed());
-  EXPECT_TRUE(connection_.MaySendContent(Clock::now()));
+  EXPECT_TRUE(Until([&] { return connection_.MaySendContent(Clock::now()); }));
   EXPECT_FALSE(connection_.offers().chunks);
 }
 
