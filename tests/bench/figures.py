@@ -29,3 +29,12 @@ def keep(name: str, results: Any) -> dict[str, Any]:
     kept = {"machine": machine(), "date": today(), "results": results}
     (FIGURES / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
     return kept
+
+
+def put_table(document: str, name: str, table: str) -> None:
+    """Writes what stands between the marks of the bench `name` in a file of docs/."""
+    file = ROOT / "docs" / document
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    before, _, rest = file.read_text().partition(begin)
+    after = rest.partition(end)[2]
+    file.write_text(f"{before}{begin}\n{table.strip()}\n{end}{after}")

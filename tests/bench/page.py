@@ -17,15 +17,13 @@ import tempfile
 import time
 from typing import Any
 
-from figures import keep
+from figures import keep, put_table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from harness.browser import chromium  # type: ignore[import-not-found]  # noqa: E402
 from harness.processes import external_server, free_port, run  # type: ignore[import-not-found]  # noqa: E402
 
-VIEWS = ROOT / "docs" / "views.md"
-BEGIN, END = "<!-- page.py -->", "<!-- end of page.py -->"
 LAYERS, CALLS, TIMES = 100, 500, 9
 PARTED = "Torch.add.50000.forward"
 
@@ -131,10 +129,7 @@ def main() -> None:
     for name, value in found.items():
         print(f"{name:14} {value:8.2f}{' over ' + str(LIMITS[name]) if value > LIMITS.get(name, value) else ''}")
     if options.write:
-        text = VIEWS.read_text()
-        before, _, rest = text.partition(BEGIN)
-        after = rest.partition(END)[2]
-        VIEWS.write_text(f"{before}{BEGIN}\n{table(keep('page', found))}\n{END}{after}")
+        put_table("views.md", "page.py", table(keep("page", found)))
     if any(found[name] > limit for name, limit in LIMITS.items()):
         raise SystemExit("page: over a limit")
 

@@ -4,7 +4,8 @@
     .venv/bin/python tests/bench/views.py --ours   # without it
 
 Needs the recorded pair (MSPROBE_REFERENCE), and for the real tool its environment (`make oracle`, or MSPROBE_ORACLE).
-A row over its limit ends the script with 1. --write keeps the results in docs/figures/views.json.
+A row over its limit ends the script with 1. --write keeps the results in docs/figures/views.json and
+docs/views.md.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from compare import MIB, REPOSITORY, await_rest, measure, processor_seconds, proportional_kib, running_on
 from compare_pairs import repeat_pair
-from figures import keep
+from figures import keep, put_table
 from stream_run import Plan, drawn, stream
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ours", action="store_true", help="do not run the real tool")
     parser.add_argument("--repeat", type=int, default=3, help="runs of ours; the fastest counts")
-    parser.add_argument("--write", action="store_true", help="write docs/figures/views.json")
+    parser.add_argument("--write", action="store_true", help="write docs/views.md and docs/figures/views.json")
     options = parser.parse_args()
     from msprobe_client.client import Client
 
@@ -171,7 +172,9 @@ def main() -> int:
     if wrong:
         print(f"over the limit: {', '.join(wrong)} (load {os.getloadavg()[0]:.1f})")
     if options.write:
-        keep("views", rows)
+        kept = keep("views", rows)
+        head = f"`tests/bench/views.py`, {kept['date']}, on {kept['machine']}; memory is of client and server:"
+        put_table("views.md", "views.py", f"{head}\n\n{table(rows)}")
     return 1 if wrong else 0
 
 
