@@ -20,8 +20,8 @@ def test_the_tutorial_finds_its_bug(tmp_path, client):
     (tmp_path / "train.py").write_text(program)
     (tmp_path / "config.json").write_text(config)
     first, ask, trend = (shlex.split(block) for block in blocks(text, "sh"))
-    said = run([sys.executable, *first[1:]], cwd=tmp_path).stdout.split()
-    losses = dict(zip(said[::2], said[1::2], strict=True))
+    said = run([sys.executable, *first[1:]], cwd=tmp_path).stdout
+    losses = dict(re.findall(r"^(\d+) (\S+)$", said, re.MULTILINE))  # the agent speaks there, too
     assert re.search(r"From step (\d+) on it prints `nan`", text)[1] == min(
         s for s, loss in losses.items() if loss == "nan"
     )
