@@ -60,7 +60,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "compare": [["{target}", "{golden}", "--all"], ["{target}", "{golden}"]],
     "first-divergence": [["{target}", "{golden}"]],
     "overflow": [["{target}"]],
-    "replay": [["{target}", "--step", "0", "--rank", "proc0"]],
+    "replay": [],  # as above
     "trend": [["{target}", "*.output.0"]],
     "find": [["{target}", "--name", "*"]],
     "graph": [["{target}", "-o", "{scratch}/graphs"], ["{target}", "{golden}", "-o", "{scratch}/pair.vis.db"]],
