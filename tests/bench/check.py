@@ -21,7 +21,7 @@ from pathlib import Path
 import figures
 
 LIMIT_MS = 15  # a call by two workers, in the mean
-LIMIT_READS = 3  # plain reads, for an output of float32 and its golden value of float64
+LIMIT_READS = 3  # plain reads of both sides, whatever their dtypes
 LAYERS = 40
 METRICS = figures.ROOT / "build" / "benchmarks" / "accuracy_benchmark"
 # The benchmark's pairs, each with the plain read of the same bytes.
@@ -137,7 +137,7 @@ def main() -> None:
         if options.real:
             results["mindstudio-probe"] = real(Path(scratch))
     results["plain reads"] = metrics()
-    if (reads := results["plain reads"]["Float32AgainstFloat64"]) > LIMIT_READS:
+    if (reads := max(results["plain reads"].values())) > LIMIT_READS:
         raise SystemExit(f"metrics: {reads:.2f} plain reads; at most {LIMIT_READS}")
     if options.write:
         figures.keep("check", results)
