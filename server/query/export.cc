@@ -53,7 +53,8 @@ std::vector<Place> NamedPlaces(const v1::ExportRequest& request, std::vector<Pla
 
 }  // namespace
 
-absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send) {
+absl::Status Export(const QueryContext& context, const v1::ExportRequest& request,
+                    const std::function<bool()>& cancelled, const Send<v1::FileChunk>& send) {
   TableLayouts layouts;
   AnalysisContext opening;
   opening.store = context.store;
@@ -84,8 +85,7 @@ absl::Status Export(const QueryContext& context, const v1::ExportRequest& reques
     context.metrics->Add(Metric::kExports, 1, {"ok"});
     return absl::OkStatus();
   };
-  absl::Status status = ExportSteps(
-      *source, nullptr, pairs, **format, [] { return false; }, tell);
+  absl::Status status = ExportSteps(*source, nullptr, pairs, **format, cancelled, tell);
   if (!status.ok()) context.metrics->Add(Metric::kExports, 1, {"error"});
   return status.ok() ? (*format)->Finish() : status;
 }

@@ -5,7 +5,7 @@
 #include "server/format/cat.h"
 #include "server/ingest/stream/ingest_service.h"
 #include "server/monitor/rules/rule_kinds.h"
-#include "server/shards/missing_trailer.h"
+#include "server/query/answer_query.h"
 #include "server/store/alarms.h"
 
 namespace msprobe::server {
@@ -18,24 +18,15 @@ Send<Message> To(grpc::ServerWriter<Message>* writer) {
 
 }  // namespace
 
-grpc::Status MonitorService::Answer(grpc::ServerContext* call,
-                                    absl::FunctionRef<absl::Status(const QueryContext&)> work) const {
-  Activity::Scope busy(context_.activity);
-  MissingShards missing;
-  QueryContext context = context_;
-  context.missing = &missing;
-  const absl::Status status = work(context);
-  return ToGrpc(AnswerWith(missing, status, call));
-}
-
 grpc::Status MonitorService::ReadSeries(grpc::ServerContext* call, const v1::ReadSeriesRequest* request,
                                         grpc::ServerWriter<v1::Series>* writer) {
-  return Answer(call, [&](const QueryContext& context) { return server::ReadSeries(context, *request, To(writer)); });
+  return AnswerQuery(context_, call,
+                     [&](const QueryContext& context) { return server::ReadSeries(context, *request, To(writer)); });
 }
 
 grpc::Status MonitorService::ListAlarms(grpc::ServerContext* call, const v1::ListAlarmsRequest* request,
                                         grpc::ServerWriter<v1::Alarm>* writer) {
-  return Answer(call, [&](const QueryContext& context) {
+  return AnswerQuery(context_, call, [&](const QueryContext& context) {
     return server::ListAlarms(
         context, *request, [call] { return call->IsCancelled(); }, To(writer));
   });
@@ -43,7 +34,7 @@ grpc::Status MonitorService::ListAlarms(grpc::ServerContext* call, const v1::Lis
 
 grpc::Status MonitorService::GetRules(grpc::ServerContext* call, const v1::GetRulesRequest* request,
                                       v1::RuleSet* response) {
-  return Answer(call, [&](const QueryContext& context) -> absl::Status {
+  return AnswerQuery(context_, call, [&](const QueryContext& context) -> absl::Status {
     // Every server of a run has its rules; one that holds none of it has the same default.
     auto run = context.store->catalogue().LookUpRun(request->run());
     if (!run.ok()) return run.status();
@@ -82,7 +73,8 @@ absl::Status MonitorService::SetRules(const QueryContext& context, const v1::Set
 
 grpc::Status MonitorService::SetRules(grpc::ServerContext* call, const v1::SetRulesRequest* request,
                                       v1::RuleSet* response) {
-  return Answer(call, [&](const QueryContext& context) { return SetRules(context, *request, *response); });
+  return AnswerQuery(context_, call,
+                     [&](const QueryContext& context) { return SetRules(context, *request, *response); });
 }
 
 }  // namespace msprobe::server

@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "absl/functional/function_ref.h"
 #include "msprobe/v1/monitor.grpc.pb.h"
 #include "server/query/query_context.h"
 
@@ -22,8 +21,6 @@ class MonitorService final : public v1::Monitor::Service {
   grpc::Status SetRules(grpc::ServerContext* call, const v1::SetRulesRequest* request, v1::RuleSet* response) override;
 
  private:
-  // Runs `work` with a context of its own, whose missing shards go with the answer.
-  grpc::Status Answer(grpc::ServerContext* call, absl::FunctionRef<absl::Status(const QueryContext&)> work) const;
   absl::Status SetRules(const QueryContext& context, const v1::SetRulesRequest& request, v1::RuleSet& response) const;
 
   const QueryContext context_;

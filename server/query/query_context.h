@@ -42,7 +42,8 @@ absl::Status ReadRecords(const QueryContext& context, const v1::ReadRecordsReque
                          const Send<v1::Record>& send);
 absl::Status ReadTensor(const QueryContext& context, const v1::ReadTensorRequest& request,
                         const Send<v1::FileChunk>& send);
-absl::Status Export(const QueryContext& context, const v1::ExportRequest& request, const Send<v1::FileChunk>& send);
+absl::Status Export(const QueryContext& context, const v1::ExportRequest& request,
+                    const std::function<bool()>& cancelled, const Send<v1::FileChunk>& send);
 absl::Status Import(const QueryContext& context, const Caller& caller, const Receive<v1::ImportChunk>& receive,
                     v1::ImportResponse& response);
 absl::Status ReadSeries(const QueryContext& context, const v1::ReadSeriesRequest& request,

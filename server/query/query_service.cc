@@ -5,7 +5,7 @@
 
 #include "server/ingest/stream/caller_of.h"
 #include "server/ingest/stream/ingest_service.h"
-#include "server/shards/missing_trailer.h"
+#include "server/query/answer_query.h"
 
 namespace msprobe::server {
 namespace {
@@ -41,51 +41,46 @@ class AnswerWriter {
 
 }  // namespace
 
-grpc::Status QueryService::Answer(grpc::ServerContext* call,
-                                  absl::FunctionRef<absl::Status(const QueryContext&)> work) const {
-  Activity::Scope busy(context_.activity);
-  MissingShards missing;
-  QueryContext context = context_;
-  context.missing = &missing;
-  const absl::Status status = work(context);
-  return ToGrpc(AnswerWith(missing, status, call));
-}
-
 grpc::Status QueryService::ListRuns(grpc::ServerContext* call, const v1::ListRunsRequest*,
                                     v1::ListRunsResponse* response) {
-  return Answer(call, [&](const QueryContext& context) { return server::ListRuns(context, *response); });
+  return AnswerQuery(context_, call, [&](const QueryContext& context) { return server::ListRuns(context, *response); });
 }
 
 grpc::Status QueryService::ListSteps(grpc::ServerContext* call, const v1::ListStepsRequest* request,
                                      grpc::ServerWriter<v1::StepSummary>* writer) {
   AnswerWriter answers(writer);
-  return Answer(call,
-                [&](const QueryContext& context) { return server::ListSteps(context, *request, answers.send()); });
+  return AnswerQuery(context_, call,
+                     [&](const QueryContext& context) { return server::ListSteps(context, *request, answers.send()); });
 }
 
 grpc::Status QueryService::ReadRecords(grpc::ServerContext* call, const v1::ReadRecordsRequest* request,
                                        grpc::ServerWriter<v1::Record>* writer) {
   AnswerWriter answers(writer);
-  return Answer(call,
-                [&](const QueryContext& context) { return server::ReadRecords(context, *request, answers.send()); });
+  return AnswerQuery(context_, call, [&](const QueryContext& context) {
+    return server::ReadRecords(context, *request, answers.send());
+  });
 }
 
 grpc::Status QueryService::ReadTensor(grpc::ServerContext* call, const v1::ReadTensorRequest* request,
                                       grpc::ServerWriter<v1::FileChunk>* writer) {
   AnswerWriter answers(writer);
-  return Answer(call,
-                [&](const QueryContext& context) { return server::ReadTensor(context, *request, answers.send()); });
+  return AnswerQuery(context_, call, [&](const QueryContext& context) {
+    return server::ReadTensor(context, *request, answers.send());
+  });
 }
 
 grpc::Status QueryService::Export(grpc::ServerContext* call, const v1::ExportRequest* request,
                                   grpc::ServerWriter<v1::FileChunk>* writer) {
   AnswerWriter answers(writer);
-  return Answer(call, [&](const QueryContext& context) { return server::Export(context, *request, answers.send()); });
+  return AnswerQuery(context_, call, [&](const QueryContext& context) {
+    return server::Export(
+        context, *request, [call] { return call->IsCancelled(); }, answers.send());
+  });
 }
 
 grpc::Status QueryService::Import(grpc::ServerContext* call, grpc::ServerReader<v1::ImportChunk>* reader,
                                   v1::ImportResponse* response) {
-  return Answer(call, [&](const QueryContext& context) {
+  return AnswerQuery(context_, call, [&](const QueryContext& context) {
     return server::Import(
         context, CallerOf(*call), [reader](v1::ImportChunk& chunk) { return reader->Read(&chunk); }, *response);
   });
@@ -93,7 +88,8 @@ grpc::Status QueryService::Import(grpc::ServerContext* call, grpc::ServerReader<
 
 grpc::Status QueryService::DeleteRun(grpc::ServerContext* call, const v1::DeleteRunRequest* request,
                                      v1::DeleteRunResponse* response) {
-  return Answer(call, [&](const QueryContext& context) { return server::DeleteRun(context, *request, *response); });
+  return AnswerQuery(context_, call,
+                     [&](const QueryContext& context) { return server::DeleteRun(context, *request, *response); });
 }
 
 }  // namespace msprobe::server

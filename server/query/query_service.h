@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "absl/functional/function_ref.h"
 #include "msprobe/v1/query.grpc.pb.h"
 #include "server/query/query_context.h"
 
@@ -28,9 +27,6 @@ class QueryService final : public v1::Query::Service {
                          v1::DeleteRunResponse* response) override;
 
  private:
-  // Runs `work` with a context of its own, whose missing shards go with the answer.
-  grpc::Status Answer(grpc::ServerContext* call, absl::FunctionRef<absl::Status(const QueryContext&)> work) const;
-
   const QueryContext context_;
 };
 

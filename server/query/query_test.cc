@@ -69,11 +69,13 @@ class QueryTest : public testing::Test {
   // Content by path.
   absl::Status ExportTo(std::map<std::string, std::string>& files, const v1::ExportRequest& request) {
     std::string path;
-    return Export(context_, request, [&](const v1::FileChunk& chunk) {
-      if (!chunk.path().empty()) path = chunk.path();
-      files[path] += chunk.content();
-      return true;
-    });
+    return Export(
+        context_, request, [] { return false; },
+        [&](const v1::FileChunk& chunk) {
+          if (!chunk.path().empty()) path = chunk.path();
+          files[path] += chunk.content();
+          return true;
+        });
   }
   absl::Status ImportFrom(const std::map<std::string, std::string>& files, const std::string& run,
                           v1::ImportResponse& response) {
