@@ -4,11 +4,12 @@
 
 namespace msprobe::capture {
 
-Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source)
+Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source,
+                   std::shared_ptr<KnownContents> known)
     : config_(std::move(config)),
       session_(std::move(session)),
       sampler_(config_.task == core::Task::kCheck ? std::make_unique<CallSampler>(config_.check) : nullptr),
-      memory_(config_, session_.get(), sampler_.get()),
+      memory_(config_, session_.get(), sampler_.get(), std::move(known)),
       source_(std::move(source)),
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       rules_(&config_, diff_check_.get()),

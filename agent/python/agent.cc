@@ -48,7 +48,7 @@ void Agent::Open(const core::Config& config, const Program& program) {
 }
 
 void Agent::MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source) {
-  recorder_ = std::make_shared<Recorder>(config, session_, std::move(source));
+  recorder_ = std::make_shared<Recorder>(config, session_, std::move(source), known_);
   CaptureInto(recorder_);
 }
 
@@ -64,11 +64,16 @@ void Agent::GoOn(uint32_t step) {
   recorder_->step().GoOn(step);
 }
 
-void Agent::Reconfigure(const core::Config& config) {
+void Agent::Reconfigure(const core::Config& config, bool replay) {
   recorder_->Stop();
   Activate(false);
   std::unique_ptr<TensorSource> source = MakeSource(config);
   session_->SetSettings(core::SettingsOf(config, source->framework()));
+  if (!replay) {
+    known_.reset();
+  } else if (known_ == nullptr) {
+    known_ = std::make_shared<KnownContents>();
+  }
   MakeRecorder(config, std::move(source));
 }
 

@@ -44,8 +44,9 @@ class Agent {
   void Stop() { recorder_->Stop(); }
   // Whether the step had forward passes of the root, calls of what is captured, and records.
   std::tuple<bool, bool, bool> EndStep(uint32_t step, bool keep);
-  // Captures by another configuration from now on; between two steps. The session stays.
-  void Reconfigure(const core::Config& config);
+  // Captures by another configuration from now on; between two steps. The session stays. replay: the next step, like the
+  // one before or the one after, is a pass of a step that runs twice (KnownContents).
+  void Reconfigure(const core::Config& config, bool replay);
 
   // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.
   void SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows);
@@ -94,6 +95,7 @@ class Agent {
 
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
+  std::shared_ptr<KnownContents> known_;  // of the passes of one replay; else null
 };
 
 [[noreturn]] void Refuse(const absl::Status& status);
@@ -104,7 +106,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
   namespace py = pybind11;
   agent.def("start", &Derived::Start, py::arg("step"), py::arg("tokens") = py::none())
       .def("go_on", &Derived::GoOn, py::arg("step"))
-      .def("reconfigure", &Derived::Reconfigure)
+      .def("reconfigure", &Derived::Reconfigure, py::arg("config"), py::arg("replay") = false)
       .def("set_request_rows", &Derived::SetRequestRows)
       .def("set_bench", &Derived::SetBench)
       .def("log", &Derived::Log, py::arg("step"), py::arg("values"))

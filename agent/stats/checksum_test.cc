@@ -5,6 +5,7 @@
 #include <random>
 
 #include "agent/stats/naive_oracle_for_test.h"
+#include "agent/stats/statistics.h"
 
 namespace msprobe::stats {
 namespace {
@@ -32,6 +33,9 @@ void ExpectMatchesOracle(const Tensor& tensor) {
   const TensorView view = tensor.view();
   const std::vector<char> bytes = naive::Bytes(view);
   EXPECT_EQ(Crc32(view), BitwiseCrc(bytes));
+  uint32_t crc = 1;
+  ComputeStatisticsAndCrc32(view, &crc);
+  EXPECT_EQ(crc, BitwiseCrc(bytes));
   EXPECT_EQ(Xor64(view), BytewiseXor(bytes));
   std::vector<char> copy(bytes.size() + 1, 'x');
   CopyContiguous(view, copy.data());
@@ -45,6 +49,28 @@ Tensor RandomBytes(DType dtype, size_t elements) {
   std::vector<uint8_t> bytes(elements * ElementSize(dtype));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   return Vector(dtype, bytes);
+}
+
+// The last part first.
+class Backwards final : public Executor {
+ public:
+  void Run(size_t parts, absl::FunctionRef<void(size_t part)> body) override {
+    for (size_t part = parts; part-- > 0;) body(part);
+  }
+};
+
+TEST(ChecksumTest, PartsOfALargeTensorMakeTheWhole) {
+  Backwards executor;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat64, DType::kInt32}) {
+    for (const size_t bytes : {kSharedBytes, kSharedBytes + 8, 9 * kSharedBytes, 9 * kSharedBytes - 8}) {
+      const Tensor tensor = RandomBytes(dtype, bytes / ElementSize(dtype));
+      uint32_t crc = 0;
+      const Statistics both = ComputeStatisticsAndCrc32(tensor.view(), &crc, &executor);
+      EXPECT_EQ(SharedCrc32(tensor.view(), executor), Crc32(tensor.view()));
+      EXPECT_EQ(crc, Crc32(tensor.view())) << static_cast<int>(dtype) << " " << bytes;
+      EXPECT_EQ(both.zero_count, ComputeStatistics(tensor.view()).zero_count);
+    }
+  }
 }
 
 TEST(ChecksumTest, RecordedCrcs) {

@@ -1,11 +1,14 @@
 #include "agent/stats/statistics.h"
 
+#include <isa-l/crc.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
 
+#include "agent/stats/checksum.h"
 #include "agent/stats/decode.h"
 #include "agent/stats/floating_point_mode.h"
 #include "agent/stats/layout.h"
@@ -97,30 +100,44 @@ void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t co
   AddSums(kernels, SumsOf(kernels, data, count), data, count, totals);
 }
 
+uint32_t Crc32Of(uint32_t before, const void* data, size_t bytes) {
+  return crc32_gzip_refl(before, static_cast<const unsigned char*>(data), bytes);
+}
+
 // As AddFloats for one block after the other, where several threads read them. In rounds, whose sums fit on the stack.
+// crc32: null, or goes on with these bytes.
 template <typename Element>
 void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, const Layout::Run& run,
-                   FloatTotals* totals) {
+                   FloatTotals* totals, uint32_t* crc32) {
   constexpr size_t kElements = kBlockBytes / sizeof(Element);  // of a block
   constexpr size_t kPartBlocks = 8;
   constexpr size_t kRoundBlocks = 512;
   const auto* const elements = static_cast<const Element*>(run.elements);
   for (size_t begin = 0; begin < run.count; begin += kRoundBlocks * kElements) {
     std::array<FloatSums, kRoundBlocks> sums;
+    std::array<uint32_t, kRoundBlocks / kPartBlocks> checksums{};
     const size_t end = std::min(run.count, begin + kRoundBlocks * kElements);
     const size_t blocks = (end - begin + kElements - 1) / kElements;
+    const size_t parts = (blocks + kPartBlocks - 1) / kPartBlocks;
     const auto first = [&](size_t block) { return begin + block * kElements; };
     const auto count = [&](size_t block) { return std::min(kElements, end - first(block)); };
-    executor.Run((blocks + kPartBlocks - 1) / kPartBlocks, [&](size_t part) {
+    executor.Run(parts, [&](size_t part) {
       const FloatingPointMode mode;  // of the thread that runs this
       const size_t last = std::min(blocks, (part + 1) * kPartBlocks);
       for (size_t block = part * kPartBlocks; block < last; ++block) {
         sums[block] = SumsOf(kernels, elements + first(block), count(block));
+        if (crc32 == nullptr) continue;
+        checksums[part] = Crc32Of(checksums[part], elements + first(block), count(block) * sizeof(Element));
       }
     });
     for (size_t block = 0; block < blocks; ++block) {
       AddSums(kernels, sums[block], elements + first(block), count(block), totals);
     }
+    if (crc32 == nullptr) continue;
+    static const uint32_t kPartShift = Crc32Shift(kPartBlocks * kBlockBytes);
+    for (size_t part = 0; part + 1 < parts; ++part) *crc32 = CombineCrc32(*crc32, checksums[part], kPartShift);
+    const size_t rest = end - first((parts - 1) * kPartBlocks);
+    *crc32 = CombineCrc32(*crc32, checksums[parts - 1], Crc32Shift(rest * sizeof(Element)));
   }
 }
 
@@ -149,15 +166,19 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
-FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor) {
+// crc32: null, or goes on with the bytes of elements that lie one behind the other.
+FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor,
+                      uint32_t* crc32) {
   FloatTotals totals;
   auto run = [&](const auto& level) {
     const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
     if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
-      return AddFloatsWith(*executor, level, *whole, &totals);
+      return AddFloatsWith(*executor, level, *whole, &totals, crc32);
     }
-    layout.ForEachRun(kBlockBytes, view.negative,
-                      [&](const void* elements, size_t count) { AddFloats(level, elements, count, &totals); });
+    layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
+      AddFloats(level, elements, count, &totals);
+      if (crc32 != nullptr) *crc32 = Crc32Of(*crc32, elements, count * ElementSize(view.dtype));
+    });
   };
   switch (view.dtype) {
     case DType::kFloat64:
@@ -320,11 +341,24 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
   FinishIntegers(view, layout, kernels, totals, out);
 }
 
+// Whether SumFloats reads the elements' bytes in the order of a checksum.
+bool SharesBlocks(const TensorView& view) {
+  const bool as_it_is = view.dtype == DType::kFloat64 || view.dtype == DType::kFloat32 ||
+                        view.dtype == DType::kFloat16 || view.dtype == DType::kBFloat16;
+  return as_it_is && Layout(view, Layout::Order::kRowMajor).whole(true).has_value();
+}
+
 }  // namespace
 
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor) {
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor,
+                                 uint32_t* crc32) {
   Statistics out;
+  if (crc32 != nullptr) *crc32 = 0;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
+  if (crc32 != nullptr && !SharesBlocks(view)) {
+    *crc32 = Crc32(view);
+    crc32 = nullptr;
+  }
   const FloatingPointMode mode;
   const Layout layout(view, Layout::Order::kAny);
   auto integers = [&](auto kernel) { FinishIntegers(view, layout, kernels, SumIntegers(view, layout, kernel), &out); };
@@ -357,13 +391,17 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
       FinishBool(view, layout, kernels, &out);
       break;
     default:
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor), &out);
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, crc32), &out);
   }
   return out;
 }
 
 Statistics ComputeStatistics(const TensorView& view, Executor* executor) {
   return ComputeStatisticsWith(view, BestKernels(), executor);
+}
+
+Statistics ComputeStatisticsAndCrc32(const TensorView& view, uint32_t* crc32, Executor* executor) {
+  return ComputeStatisticsWith(view, BestKernels(), executor, crc32);
 }
 
 }  // namespace msprobe::stats

@@ -45,6 +45,9 @@ struct Statistics {
 //    to the bit: the sums of blocks are added up in one order, whoever made them.
 // Threads: any.
 Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr);
+// Also sets Crc32(view). Where elements of a floating dtype lie one behind the other, each block is read for both while
+// it is in the cache, and by the same thread.
+Statistics ComputeStatisticsAndCrc32(const TensorView& view, uint32_t* crc32, Executor* executor = nullptr);
 
 // Smaller tensors are read before another thread would be awake (some 20 to 50 microseconds on a virtual machine).
 inline constexpr size_t kSharedBytes = size_t{2} << 20;

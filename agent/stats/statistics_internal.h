@@ -5,7 +5,9 @@
 
 namespace msprobe::stats {
 
-// ComputeStatistics with the given kernels, which this machine must support.
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr);
+// ComputeStatistics with the given kernels, which this machine must support. crc32, where given: as
+// ComputeStatisticsAndCrc32.
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr,
+                                 uint32_t* crc32 = nullptr);
 
 }  // namespace msprobe::stats

@@ -33,8 +33,11 @@ void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_
     if (is_scalar) SetNumbers(stats::ComputeStatistics(view), leaf);
     return;
   }
-  SetNumbers(stats::ComputeStatistics(view, executor), leaf);
-  if (mode == core::SummaryMode::kMd5) leaf.crc32 = stats::Crc32(view);
+  if (mode == core::SummaryMode::kMd5) {
+    SetNumbers(stats::ComputeStatisticsAndCrc32(view, &leaf.crc32.emplace(), executor), leaf);
+  } else {
+    SetNumbers(stats::ComputeStatistics(view, executor), leaf);
+  }
 }
 
 }  // namespace msprobe::capture

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/capture/filter/call_sampler.h"
+#include "agent/capture/reading/known_contents.h"
 #include "agent/capture/reading/reading_threads.h"
 #include "agent/capture/reading/request_rows.h"
 #include "agent/capture/reading/tensor_reading.h"
@@ -25,8 +26,10 @@ namespace msprobe::capture {
 // Thread-safe. Throws nothing.
 class MemoryReader {
  public:
-  // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader.
-  MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr);
+  // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader. `known`: null
+  // but for a step that runs twice with checksums.
+  MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr,
+               std::shared_ptr<KnownContents> known = nullptr);
 
   core::SummaryMode mode() const { return mode_; }
   core::Session& session() const { return *session_; }
@@ -69,6 +72,7 @@ class MemoryReader {
   const bool has_rows_;  // request_id is configured
   core::Session* const session_;
   CallSampler* const sampler_;
+  const std::shared_ptr<KnownContents> known_;
   RequestRows rows_;
   mutable std::atomic<uint64_t> bytes_read_{0};
   mutable ReadingThreads threads_;

@@ -72,7 +72,8 @@ class ConfigFile:
             for name, value in json.loads(config.json).items()
             if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable", "async_dump")
         }
-        kept |= {"extra_info": True, "statistics": {"summary_mode": "md5"}}
+        # Restoring the state writes it, so that nothing lasts from one pass to the next: watching it only costs.
+        kept |= {"extra_info": True, "reuse": "off", "statistics": {"summary_mode": "md5"}}
         try:
             return extension.parse_config(
                 json.dumps(kept), task="statistics", dump_path=config.dump_path, level=level, step=None

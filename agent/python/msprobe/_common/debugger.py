@@ -342,7 +342,7 @@ class Debugger:
     def _start_pass(self, config: Any, touched: bool) -> None:
         """touched: the program did not ask for this pass, and each record of a call says so."""
         self.config, self._registered = config, 0
-        self._agent.reconfigure(config)
+        self._agent.reconfigure(config, replay=True)
         self._register_models()
         if touched:
             self._agent.set_stage("replay", _call_as_it_is)
