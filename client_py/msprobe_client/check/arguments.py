@@ -51,7 +51,7 @@ _NEVER_MADE = "<NULL>"  # MindSpore's dtype of what a kernel was to give that co
 
 
 def framework_of(record: Record) -> str:
-    """"pytorch" or "mindspore", by its tensors."""
+    """By its tensors: pytorch or mindspore."""
     return MINDSPORE if any(stats.type.startswith(MINDSPORE) for _, stats in record.tensors()) else "pytorch"
 
 

@@ -1,4 +1,4 @@
-"""Runs calls of MindSpore, by a process of the environment that has it. What is given and what comes are torch's tensors.
+"""Runs calls of MindSpore, by a process of the environment that has it. Tensors are torch's on both ways.
 
 Which environment: this one; else the one whose Python MSPROBE_MINDSPORE_PYTHON names.
 """
@@ -54,7 +54,10 @@ class Refused(Exception):
 
 
 class MindSpore:
-    """device: cpu or npu:N. Starts its process at the first call, and another after one that died. One thread at a time."""
+    """Starts its process at the first call, and another after one that died. One thread at a time.
+
+    device: cpu or npu:N.
+    """
 
     def __init__(self, device: str) -> None:
         self._command = [python(), str(_PROGRAM), device]
@@ -91,7 +94,7 @@ class MindSpore:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
             )
-            _must_begin(self._process)
+            self._must_begin(self._process)
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -106,6 +109,18 @@ class MindSpore:
             raise Crashed(f"{name.base} ended MindSpore's process: {death(process.wait())}")
         return json.loads(line), process.stdout
 
+    def _must_begin(self, process: subprocess.Popen[bytes]) -> None:
+        """Its first line says that MindSpore is there. InvalidArgument: it is not."""
+        assert process.stdout is not None and process.stderr is not None
+        if process.stdout.readline():
+            threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()  # it says much
+            return
+        said = process.stderr.read().decode(errors="replace").strip().splitlines()
+        process.wait()
+        raise InvalidArgument(
+            f"MindSpore does not start by {self._command[0]}: {said[-1] if said else 'it says nothing'}"
+        )
+
     def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -119,17 +134,6 @@ def on(device: str) -> MindSpore:
     made = MindSpore(device)
     atexit.register(made.close)
     return made
-
-
-def _must_begin(process: subprocess.Popen[bytes]) -> None:
-    """Its first line says that MindSpore is there. InvalidArgument: it is not."""
-    assert process.stdout is not None and process.stderr is not None
-    if process.stdout.readline():
-        threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()  # it says much
-        return
-    said = process.stderr.read().decode(errors="replace").strip().splitlines()
-    process.wait()
-    raise InvalidArgument(f"MindSpore does not start by {process.args[0]}: {said[-1] if said else 'it says nothing'}")
 
 
 def _positional(arguments: Arguments) -> list[tuple[str, bool]]:

@@ -13,12 +13,13 @@ gradients (of the wanted tensors), or error. The first line says that MindSpore 
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any, BinaryIO
 
-sys.path.remove(os.path.dirname(os.path.abspath(__file__)))  # where other modules of msprobe-client are
+sys.path.remove(str(Path(__file__).resolve().parent))  # where other modules of msprobe-client are
 
-import mindspore as ms  # type: ignore[import-not-found, unused-ignore] # noqa: E402
-import numpy as np  # type: ignore[import-not-found, unused-ignore] # noqa: E402
+import mindspore as ms  # type: ignore[import-not-found, unused-ignore]
+import numpy as np  # type: ignore[import-not-found, unused-ignore]
 
 _TYPES = {
     "Bool": (np.bool_, ms.bool_),
@@ -37,7 +38,7 @@ _TYPES = {
 
 
 def _tensor(content: bytes, dtype: str, shape: list[int]) -> Any:
-    array = np.frombuffer(content, _TYPES[dtype][0]).reshape(shape)
+    array: Any = np.frombuffer(content, _TYPES[dtype][0]).reshape(shape)
     if dtype == "BFloat16":
         return ms.Tensor((array.astype(np.uint32) << 16).view(np.float32)).astype(ms.bfloat16)
     return ms.Tensor(array.copy())
@@ -45,7 +46,8 @@ def _tensor(content: bytes, dtype: str, shape: list[int]) -> Any:
 
 def _content(tensor: Any) -> bytes:
     if tensor.dtype == ms.bfloat16:
-        return ((tensor.astype(ms.float32).asnumpy().view(np.uint32)) >> 16).astype(np.uint16).tobytes()
+        wide = tensor.astype(ms.float32).asnumpy().view(np.uint32)
+        return bytes((wide >> 16).astype(np.uint16).tobytes())
     return bytes(tensor.asnumpy().tobytes())
 
 
