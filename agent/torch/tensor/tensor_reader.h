@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_reading.h"
@@ -26,6 +27,9 @@ class TensorReader {
 
   // save: also keep the bytes. memory: which part is read, and how.
   TensorReading Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const;
+
+  // As TensorSource::Sample.
+  std::vector<double> Sample(const at::Tensor& tensor, size_t most) const;
 
   // The step has ended: what outlives it may be remembered.
   void EndStep() const { remembered_->EndStep(); }
