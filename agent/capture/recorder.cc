@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_join.h"
-
 namespace msprobe::capture {
 
 Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source)
@@ -20,7 +18,7 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
       emitter_(session_.get(), &step_, &opener_, diff_check_.get(), producers_.get()),
       faults_(session_.get()),
       scalars_(session_.get(), source_.get(), &faults_),
-      series_(absl::StrJoin(config_.monitor.ops, ","), session_.get(), source_.get(), &faults_) {}
+      series_(config_.monitor.ops, session_.get(), source_.get(), &faults_) {}
 
 TensorReading Recorder::Read(TensorRef tensor, bool save) const {
   TensorReading reading = source_->Read(tensor, save, memory_);

@@ -5,24 +5,55 @@
 #include <unordered_map>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "agent/capture/fragments/fragment_builder.h"
 #include "agent/core/str_cat.h"
 
 namespace msprobe::capture {
+namespace {
 
-TensorSeries::TensorSeries(std::string statistics, core::Session* session, TensorSource* source, Faults* faults)
-    : statistics_(std::move(statistics)),
+// Those that a distribution gives, or the others. Where no others are asked for the name of the records says so.
+std::vector<std::string> Chosen(const std::vector<std::string>& statistics, bool of_distribution) {
+  std::vector<std::string> chosen;
+  for (const std::string& each : statistics) {
+    const auto& all = TensorSeries::kOfDistribution;
+    if ((std::find(all.begin(), all.end(), each) != all.end()) == of_distribution) chosen.push_back(each);
+  }
+  if (chosen.empty() && !of_distribution) chosen.emplace_back("none");
+  return chosen;
+}
+
+}  // namespace
+
+TensorSeries::TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
+                           Faults* faults)
+    : statistics_(absl::StrJoin(Chosen(statistics, false), ",")),
+      distributed_(Chosen(statistics, true)),
       session_(*session),
       source_(*source),
       faults_(*faults),
-      memory_({}, session),
+      memory_({}, session, nullptr, !distributed_.empty()),
       structures_(session) {}
 
 void TensorSeries::Read(std::string_view name, absl::FunctionRef<TensorReading(const MemoryReader& memory)> read) {
   OpenRecord record;
   faults_.Contain(record, [&] {
-    Keep({.name = std::string(name), .reading = read(memory_), .value = 0});
+    TensorReading reading = read(memory_);
+    AddDistribution(name, reading.distribution);
+    Keep({.name = std::string(name), .reading = std::move(reading), .value = 0});
   });
+}
+
+void TensorSeries::AddDistribution(std::string_view name, const stats::Distribution& distribution) {
+  if (distribution.finite == 0) return;
+  for (const std::string& statistic : distributed_) {
+    const size_t number =
+        std::find(kOfDistribution.begin(), kOfDistribution.end(), statistic) - kOfDistribution.begin();
+    const double value = number == 0 ? distribution.kurtosis
+                                     : static_cast<double>(distribution.underflows[number - 1]) /
+                                           static_cast<double>(distribution.finite);
+    if (std::isfinite(value)) Add(core::Cat(name, ":", statistic), value);
+  }
 }
 
 void TensorSeries::Add(std::string_view name, double value) {

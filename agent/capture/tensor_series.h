@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,7 +24,8 @@ namespace msprobe::capture {
 // Statistics of tensors over the steps of a training run, as series of scalars.
 //
 // 1. Read looks at the tensor at once, as it is then. Of a device's tensor the reading is launched, and nobody waits.
-// 2. Send puts what was read into fragments of RecordKind::kScalars, of kMostPoints entries at most. Their structure has
+// 2. Send puts what was read into fragments of RecordKind::kScalars, of kMostPoints entries at most. Their structure
+// has
 //    the names of the statistics: the server makes a series NAME:STATISTIC of each tensor NAME and statistic
 //    (proto/msprobe/v1/record.proto).
 // 3. A name that was read twice counts once, with its later reading.
@@ -33,8 +35,13 @@ class TensorSeries {
  public:
   static constexpr size_t kMostPoints = 512;
 
-  // All outlive this. statistics: names of msprobe.v1.Statistic in lower case, with commas between: "max,norm".
-  TensorSeries(std::string statistics, core::Session* session, TensorSource* source, Faults* faults);
+  // What a Distribution says of a tensor in host memory: numbers beside its statistics, NAME:STATISTIC too.
+  static constexpr std::array<std::string_view, 5> kOfDistribution = {"kurtosis", "underflow_bf16", "underflow_fp16",
+                                                                      "underflow_e4m3", "underflow_e5m2"};
+
+  // All outlive this. statistics: names of msprobe.v1.Statistic in lower case, or of kOfDistribution.
+  TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
+               Faults* faults);
 
   // read: reads the tensor by a TensorSource.
   void Read(std::string_view name, absl::FunctionRef<TensorReading(const MemoryReader& memory)> read);
@@ -55,10 +62,12 @@ class TensorSeries {
     double value = 0;
   };
 
+  void AddDistribution(std::string_view name, const stats::Distribution& distribution);
   void Keep(Point point);
   void Emit(uint32_t step, std::span<const Point> points);
 
-  const std::string statistics_;
+  const std::string statistics_;                // of the server, with commas between
+  const std::vector<std::string> distributed_;  // of kOfDistribution
   core::Session& session_;
   TensorSource& source_;
   Faults& faults_;

@@ -74,7 +74,8 @@ TEST_F(TensorSeriesTest, TheLaterReadingOfANameCounts) {
   weight_.values = {9, 8};
   Read("weight", weight_);
   recorder_->series().Send(0);
-  EXPECT_THAT(Points(), ElementsAre(Pair("0 min,max,mean,norm,nan other", 1), Pair("0 min,max,mean,norm,nan weight", 9)));
+  EXPECT_THAT(Points(),
+              ElementsAre(Pair("0 min,max,mean,norm,nan other", 1), Pair("0 min,max,mean,norm,nan weight", 9)));
 }
 
 TEST_F(TensorSeriesTest, ManyTensorsAreSeveralFragments) {
@@ -90,11 +91,28 @@ TEST_F(TensorSeriesTest, AnUpdateIsAShareOfWhatItChanges) {
   TensorSeries& series = recorder_->series();
   series.BeforeUpdate("a", {3, 4});
   series.BeforeUpdate("zero", {0, 0});
-  series.AfterUpdate("a", {3, 4.5});
-  series.AfterUpdate("zero", {1, 1});
-  series.AfterUpdate("unknown", {1});
+  series.AfterUpdate("a", std::vector<double>{3, 4.5});
+  series.AfterUpdate("zero", std::vector<double>{1, 1});
+  series.AfterUpdate("unknown", std::vector<double>{1});
   series.Send(2);
   EXPECT_THAT(Points(), ElementsAre(Pair("2 min,max,mean,norm,nan update_ratio/a", 0.1)));
+}
+
+TEST_F(TensorSeriesTest, HowElementsAreSpreadIsANumberBesideEachTensor) {
+  core::Config config;
+  config.monitor.ops = {"kurtosis", "underflow_fp16"};
+  OpenWith(config);
+  weight_.values = {-1, 1, 0x1p-15F, 0};
+  Read("weight", weight_);
+  weight_.values = {2, 2};
+  Read("constant", weight_);
+  recorder_->series().Send(1);
+  std::map<std::string, double> points;
+  for (const auto& [name, value] : Points()) points[name] = value;
+  EXPECT_NEAR(points.at("1 none weight:kurtosis"), 2, 1e-3);
+  EXPECT_EQ(points.at("1 none weight:underflow_fp16"), 0.25);
+  EXPECT_FALSE(points.contains("1 none constant:kurtosis")) << "it has none";
+  EXPECT_EQ(points.at("1 none constant:underflow_fp16"), 0);
 }
 
 TEST_F(TensorSeriesTest, ATensorThatCannotBeReadIsAFault) {

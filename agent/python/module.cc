@@ -134,8 +134,8 @@ class TorchAgent final : public Agent {
   std::vector<std::unique_ptr<Capture>> retired_;  // calls of other threads may still be inside
 };
 
-// (min, max, mean, norm, NaNs) of a tensor in host memory, read here and now without a session; None: it has no numbers.
-// Extremes of integers are ints.
+// (min, max, mean, norm, NaNs) of a tensor in host memory, read here and now without a session; None: it has no
+// numbers. Extremes of integers are ints.
 py::object Measure(const py::object& tensor) {
   static const TensorReader reader(core::Reuse::kOff);
   static const MemoryReader memory({}, nullptr);

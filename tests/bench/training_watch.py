@@ -4,15 +4,16 @@
     training_watch.py                 two layers of the bench's Qwen2 by AdamW; some three minutes
     training_watch.py --steps 20
 
-It ends with 1 where a limit is missed. A ratio is the median, over all watched steps, of the step's time over the mean of
-the plain ones around it. The floor is the time to read gradients, parameters and both moments once, as fast as one core
-reads at best in the same run. Activations are captured every second step here, every tenth by default: what a captured
-step costs more is divided by ten.
+It ends with 1 where a limit is missed. A ratio is the median, over all watched steps, of the step's time over the mean
+of the plain ones around it. The floor is the time to read gradients, parameters and both moments once, as fast as one
+core reads at best in the same run. Activations are captured every second step here, every tenth by default: what a
+captured step costs more is divided by ten.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -82,7 +83,7 @@ def train(options: argparse.Namespace, section: dict[str, Any], address: str) ->
         times = [step() for _ in range(2 * options.steps + 2)][1:]  # step 1 is plain
     plain, watched = times[0::2], times[1::2]
     ratios = [one / ((before + after) / 2) for one, before, after in zip(watched, plain, plain[1:], strict=False)]
-    spread = [one / other for one, other in zip(plain, plain[1:], strict=False)]
+    spread = [one / other for one, other in itertools.pairwise(plain)]
     return {
         "plain": statistics.median(plain),
         "ratio": statistics.median(ratios),

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from harness import answers
-from harness.processes import PROGRAMS, external_server, run
+from harness.processes import PROGRAMS, Background, external_server, free_port, run
 from msprobe_client import Client
 
 PROGRAM = PROGRAMS / "watched_training.py"
@@ -24,10 +24,14 @@ class Trained:
     def __init__(self, directory):
         self.directory, self.address = directory, f"unix:{directory}/s"
 
-    def train(self, run_name, *arguments, **section):
+    def config(self, run_name, section):
         config = self.directory / f"{run_name}.json"
         fields = {"task": "monitor", "dump_path": str(self.directory / "dump"), "server": self.address, "run": run_name}
         config.write_text(json.dumps(fields | {"monitor": section}))
+        return config
+
+    def train(self, run_name, *arguments, **section):
+        config = self.config(run_name, section)
         done = run([sys.executable, PROGRAM, "--config", config, *arguments], timeout=120)
         return done.stdout
 
@@ -107,7 +111,7 @@ def test_sections_and_lists_choose(trained):
         list=["last", "name-regex(^first.*bias$)"],
         interval=3,
         activations=0,
-        ops=["rms", "zero_share"],
+        ops=["norm", "rms", "zero_share", "kurtosis", "underflow_e4m3"],
         parameters=False,
         micro_batches=True,
         update_ratio=False,
@@ -117,6 +121,62 @@ def test_sections_and_lists_choose(trained):
         f"{name}.parameters_grad.{stage}:{op}"
         for name in ("last.weight", "last.bias", "first.bias")
         for stage in ("micro_batch.0", "micro_batch.1", "reduced", "clipped")
-        for op in ("rms", "zero_share")
+        for op in ("norm", "rms", "zero_share", "kurtosis", "underflow_e4m3")
+        if (name, op) != ("last.bias", "kurtosis")  # of one element
     }
     assert {series.steps for series in found.values()} == {(0, 3, 6, 9)}
+    last = {op: found[f"last.weight.parameters_grad.reduced:{op}"].values for op in ("norm", "rms", "kurtosis")}
+    assert last["rms"] == pytest.approx([norm / 32**0.5 for norm in last["norm"]], rel=1e-6)
+    assert all(1 <= value < 32 for value in last["kurtosis"])
+    shares = found["first.bias.parameters_grad.reduced:underflow_e4m3"].values
+    assert all(0 < share <= 1 and share * 32 == int(share * 32) for share in shares)
+
+
+def train_on_two_ranks(trained, kind):
+    """The norms that the first rank prints, step by step."""
+    config, port = trained.config(kind, {"ops": ["mean", "norm"], "activations": 0}), free_port()
+    launched = [
+        Background(
+            [sys.executable, PROGRAMS / "watched_ranks.py", config, kind],
+            trained.directory / f"{kind}{rank}.log",
+            RANK=rank,
+            LOCAL_RANK=rank,
+            WORLD_SIZE=2,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for program in launched:
+            program.finish(100)
+        return [float(norm) for norm in re.findall(r"norm (.*)", launched[0].output)]
+    finally:
+        for program in launched:
+            program.__exit__()
+
+
+def of_ranks(trained, kind, name):
+    with Client(trained.address) as client:
+        found = {series.rank: series.values for series in client.monitor.series(kind, name)}
+    return [found[rank] for rank in sorted(found, key=str)]
+
+
+def test_gradients_are_seen_before_and_after_ranks_reduce_them(trained):
+    norms = train_on_two_ranks(trained, "ddp")
+    first, second = of_ranks(trained, "ddp", "0.weight.parameters_grad.unreduced:mean")
+    reduced = of_ranks(trained, "ddp", "0.weight.parameters_grad.reduced:mean")
+    assert first != second and reduced[0] == reduced[1]
+    assert reduced[0] == pytest.approx([(one + other) / 2 for one, other in zip(first, second, strict=True)], rel=1e-5)
+    assert of_ranks(trained, "ddp", "0.weight.parameter:norm")[0] == pytest.approx(norms, rel=1e-6)
+
+
+def test_a_shard_has_the_statistics_of_its_rank(trained):
+    norms = train_on_two_ranks(trained, "fsdp")
+    shards = of_ranks(trained, "fsdp", "0.weight.parameter:norm")
+    assert [sum(norm**2 for norm in step) ** 0.5 for step in zip(*shards, strict=True)] == pytest.approx(
+        norms, rel=1e-6
+    )
+    for name in ("parameters_grad.reduced", "exp_avg_sq"):
+        assert len(of_ranks(trained, "fsdp", f"0.weight.{name}:norm")) == 2, name
+    assert of_ranks(trained, "fsdp", "*.unreduced:norm") == []

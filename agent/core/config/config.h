@@ -60,7 +60,8 @@ struct MonitorConfig {
   bool update_ratio = true;
   uint64_t interval = 1;      // every so many steps
   uint64_t activations = 10;  // every so many steps modules are captured; 0: never
-  std::vector<std::string> ops = {"min", "max", "mean", "norm", "nan"};  // names of msprobe.v1.Statistic
+  std::vector<std::string> ops = {"min", "max", "mean", "norm",
+                                  "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
 };
 
 // Which steps, ranks and records are captured, and which parts of their tensors.

@@ -143,8 +143,8 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 }  // namespace
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
-  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor, &CheckLoad,
-                          &CheckServer, &CheckLossPolicy}) {
+  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor,
+                          &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -1,4 +1,4 @@
-"""TrainerMon beyond its csv files (tests/interop/test_trainer_mon.py has those): formats, the followed file, refusals."""
+"""TrainerMon beyond its csv files, which tests/interop/test_trainer_mon.py has: formats, its file, refusals."""
 
 import csv
 import json
@@ -99,7 +99,7 @@ def test_the_file_switches_a_running_monitor(tmp_path, output, monkeypatch):
     ],
 )
 def test_a_wrong_field_is_refused_by_name(tmp_path, output, fields, text):
-    with pytest.raises(MsprobeError, match="it should|should be") as refused:
+    with pytest.raises(MsprobeError, match="should be") as refused:
         TrainerMon(write(tmp_path / "c.json", **fields))
     assert text in str(refused.value)
 

@@ -181,7 +181,7 @@ void TensorReader::ReadHost(const at::Tensor& tensor, bool save, const MemoryRea
     }
   }
 
-  const RememberedStatistics::Place place = SetLeaf(tensor, view, memory, reading.leaf);
+  const RememberedStatistics::Place place = SetLeaf(tensor, view, memory, reading);
   if (save && memory.Keeps(view.element_count() * impl->itemsize())) {
     reading.leaf.payload = KeepBytes(place, view, memory);
   }
@@ -213,12 +213,13 @@ std::vector<double> TensorReader::Sample(const at::Tensor& tensor, size_t most) 
 }
 
 RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
-                                                  const MemoryReader& memory, core::Leaf& leaf) const {
+                                                  const MemoryReader& memory, TensorReading& reading) const {
+  core::Leaf& leaf = reading.leaf;
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
   if (place.known && !place.verify) return place;
   core::Leaf read;
   read.is_wide = leaf.is_wide;
-  memory.Measure(view, read);
+  memory.Measure(view, read, &reading.distribution);
   if (place.known && !remembered_->Verify(place, view, leaf, read)) {
     constexpr char kWrong[] =
         "remembered statistics differed from those read again, though nothing had written the memory: from now on "

@@ -39,7 +39,7 @@ class TensorReader {
   void ReadHost(const at::Tensor& tensor, bool save, const MemoryReader& memory, TensorReading& reading) const;
   // The numbers of host memory, read or remembered.
   RememberedStatistics::Place SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
-                                      const MemoryReader& memory, core::Leaf& leaf) const;
+                                      const MemoryReader& memory, TensorReading& reading) const;
   std::shared_ptr<core::Payload> KeepBytes(const RememberedStatistics::Place& place, const stats::TensorView& view,
                                            const MemoryReader& memory) const;
 

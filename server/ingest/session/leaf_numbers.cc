@@ -26,7 +26,8 @@ constexpr std::array kNamed = {
     Named{"rms", [](const LeafNumbers& of) { return of.norm / std::sqrt(of.elements); }},
     Named{"abs_max",
           [](const LeafNumbers& of) {
-            return of.nans > 0 ? std::numeric_limits<double>::quiet_NaN() : std::fmax(std::fabs(of.max), std::fabs(of.min));
+            return of.nans > 0 ? std::numeric_limits<double>::quiet_NaN()
+                               : std::fmax(std::fabs(of.max), std::fabs(of.min));
           }},
     Named{"range", [](const LeafNumbers& of) { return of.max - of.min; }},
 };

@@ -19,8 +19,8 @@ struct LeafNumbers {
   uint64_t zeros = 0, nans = 0, infinities = 0;
   double elements = 0;
 
-  // The statistic with this name of msprobe.v1.Statistic, in lower case. Nothing: the tensor has none, or the name is of
-  // another version.
+  // The statistic with this name of msprobe.v1.Statistic, in lower case. Nothing: the tensor has none, or the name is
+  // of another version.
   std::optional<double> Named(std::string_view statistic) const;
 };
 

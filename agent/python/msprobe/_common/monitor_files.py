@@ -1,4 +1,4 @@
-"""The files of TrainerMon: csv files by kind and steps, event files, and anomaly.json, as mindstudio-probe writes them."""
+"""The files of TrainerMon, as mindstudio-probe writes them: csv files by kind and steps, event files, anomaly.json."""
 
 from __future__ import annotations
 
@@ -134,10 +134,10 @@ class Anomalies:
 
 
 def _offends(rule: dict[str, Any], value: float, average: float) -> bool:
-    threshold = (rule.get("args") or {}).get("threshold")
-    if rule["rule_name"] == "AnomalyTurbulence":
-        return abs(value) > average * (1 + threshold)
-    return math.isnan(value) or (threshold is not None and abs(value) > threshold)
+    threshold: float | None = (rule.get("args") or {}).get("threshold")
+    if rule["rule_name"] == "AnomalyNan":
+        return math.isnan(value) or (threshold is not None and abs(value) > threshold)
+    return threshold is not None and abs(value) > average * (1 + threshold)
 
 
 __all__ = ["Anomalies", "Metrics", "MonitorFiles"]

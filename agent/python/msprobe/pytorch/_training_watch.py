@@ -58,7 +58,7 @@ class TrainingWatch:
             if parameter in self._names or not parameter.requires_grad:
                 continue
             self._names[parameter] = name
-            if self._accumulation:
+            if self._accumulation and local(parameter) is parameter:  # a shard's gradient comes reduced
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._after_accumulation))
 
     def add_optimizer(self, optimizer: Any) -> None:

@@ -331,7 +331,7 @@ class TrainerMon:
         if not self.dynamic_enable:
             return
         try:
-            timestamp = os.stat(self.config_file_path).st_mtime
+            timestamp = Path(self.config_file_path).stat().st_mtime
             if timestamp == self._timestamp:
                 return
             self._timestamp = timestamp

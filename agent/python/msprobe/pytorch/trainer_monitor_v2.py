@@ -78,7 +78,7 @@ class TrainerMonitorV2:
         if self._ranks and self.rank not in self._ranks:
             return
         needed = [kind for kind in ("weight_grad", "optimizer", "param") if kind in self._monitors]
-        if self._monitors and model is None or needed and optimizer is None:
+        if (self._monitors and model is None) or (needed and optimizer is None):
             raise ValueError(f"model and optimizer must be given for the monitors {', '.join(self._monitors)}")
         self._optimizer = optimizer
         several = isinstance(model, (list, tuple))
