@@ -9,7 +9,7 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
     : config_(std::move(config)),
       session_(std::move(session)),
       sampler_(config_.task == core::Task::kCheck ? std::make_unique<CallSampler>(config_.check) : nullptr),
-      memory_(config_, session_.get(), sampler_.get(), std::move(known)),
+      memory_(config_, session_.get(), sampler_.get(), false, std::move(known)),
       source_(std::move(source)),
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       rules_(&config_, diff_check_.get()),
@@ -18,7 +18,8 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
       gradient_parts_(config_.edges ? std::make_unique<GradientParts>() : nullptr),
       emitter_(session_.get(), &step_, &opener_, diff_check_.get(), producers_.get()),
       faults_(session_.get()),
-      scalars_(session_.get(), source_.get(), &faults_) {}
+      scalars_(session_.get(), source_.get(), &faults_),
+      series_(config_.monitor.ops, session_.get(), source_.get(), &faults_) {}
 
 TensorReading Recorder::Read(TensorRef tensor, bool save) const {
   TensorReading reading = source_->Read(tensor, save, memory_);

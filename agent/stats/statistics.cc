@@ -166,11 +166,18 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
-// crc32: null, or goes on with the bytes of elements that lie one behind the other.
+// distribution, crc32: where not null, go on with these elements; crc32 if they lie one behind the other.
 FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor,
-                      uint32_t* crc32) {
+                      DistributionSums* distribution, uint32_t* crc32) {
   FloatTotals totals;
   auto run = [&](const auto& level) {
+    if (distribution != nullptr) {
+      return layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
+        AddFloats(level, elements, count, &totals);
+        distribution->Add(view, elements, count);
+        if (crc32 != nullptr) *crc32 = Crc32Of(*crc32, elements, count * ElementSize(view.dtype));
+      });
+    }
     const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
     if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
       return AddFloatsWith(*executor, level, *whole, &totals, crc32);
@@ -194,9 +201,20 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
       run(kernels.bfloat16);
       break;
     default:
-      totals = SumDecoded(view, layout, kernels, 0, 1, 0);
+      ForEachDecoded(view, layout, 0, [&](double* values, size_t count) {
+        AddFloats(kernels.float64, values, count, &totals);
+        if (distribution != nullptr) distribution->AddDoubles(values, count);
+      });
   }
   return totals;
+}
+
+// Elements that are repeated change none of the shares.
+Distribution FinishDistribution(const TensorView& view, const Layout& layout, const DistributionSums& sums) {
+  if (!sums.cancels()) return sums.Finish();
+  DistributionSums about_mean(sums.mean());
+  ForEachDecoded(view, layout, 0, [&](double* values, size_t count) { about_mean.AddDoubles(values, count); });
+  return about_mean.Finish();
 }
 
 // The variance from sums of differences to any origin. Rounding never makes it negative.
@@ -351,7 +369,7 @@ bool SharesBlocks(const TensorView& view) {
 }  // namespace
 
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor,
-                                 uint32_t* crc32) {
+                                 Distribution* distribution, uint32_t* crc32) {
   Statistics out;
   if (crc32 != nullptr) *crc32 = 0;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
@@ -390,18 +408,22 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
     case DType::kBool:
       FinishBool(view, layout, kernels, &out);
       break;
-    default:
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, crc32), &out);
+    default: {
+      DistributionSums sums;
+      DistributionSums* const gathered = distribution == nullptr ? nullptr : &sums;
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, gathered, crc32), &out);
+      if (distribution != nullptr) *distribution = FinishDistribution(view, layout, sums);
+    }
   }
   return out;
 }
 
-Statistics ComputeStatistics(const TensorView& view, Executor* executor) {
-  return ComputeStatisticsWith(view, BestKernels(), executor);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor, Distribution* distribution) {
+  return ComputeStatisticsWith(view, BestKernels(), executor, distribution);
 }
 
 Statistics ComputeStatisticsAndCrc32(const TensorView& view, uint32_t* crc32, Executor* executor) {
-  return ComputeStatisticsWith(view, BestKernels(), executor, crc32);
+  return ComputeStatisticsWith(view, BestKernels(), executor, nullptr, crc32);
 }
 
 }  // namespace msprobe::stats

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "agent/stats/distribution.h"
 #include "agent/stats/executor.h"
 #include "agent/stats/tensor_view.h"
 
@@ -43,8 +44,10 @@ struct Statistics {
 // 5. `executor`, where given, read parts of a dense floating-point tensor of at least kSharedBytes. The result is the
 // same
 //    to the bit: the sums of blocks are added up in one order, whoever made them.
+// 6. `distribution`, where given, is gathered in the same pass, on the caller's thread alone. Floating dtypes have one.
 // Threads: any.
-Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr,
+                             Distribution* distribution = nullptr);
 // Also sets Crc32(view). Where elements of a floating dtype lie one behind the other, each block is read for both while
 // it is in the cache, and by the same thread.
 Statistics ComputeStatisticsAndCrc32(const TensorView& view, uint32_t* crc32, Executor* executor = nullptr);

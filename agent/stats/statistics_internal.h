@@ -8,6 +8,6 @@ namespace msprobe::stats {
 // ComputeStatistics with the given kernels, which this machine must support. crc32, where given: as
 // ComputeStatisticsAndCrc32.
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr,
-                                 uint32_t* crc32 = nullptr);
+                                 Distribution* distribution = nullptr, uint32_t* crc32 = nullptr);
 
 }  // namespace msprobe::stats

@@ -39,8 +39,8 @@ TEST_F(KnownContentsTest, GiveTheNumbersThatReadingGives) {
   Open();
   const auto known = std::make_shared<KnownContents>();
   const MemoryReader plain(Checksums(), session_.get());
-  const MemoryReader first(Checksums(), session_.get(), nullptr, known);
-  const MemoryReader second(Checksums(), session_.get(), nullptr, known);
+  const MemoryReader first(Checksums(), session_.get(), nullptr, false, known);
+  const MemoryReader second(Checksums(), session_.get(), nullptr, false, known);
   std::vector<float> values(kElements);
   for (size_t i = 0; i < kElements; ++i) values[i] = 0.25F * static_cast<float>(i) - 100;
   // The same, one bit flipped, and two elements exchanged.
