@@ -44,8 +44,8 @@ class Agent {
   void Stop() { recorder_->Stop(); }
   // Whether the step had forward passes of the root, calls of what is captured, and records.
   std::tuple<bool, bool, bool> EndStep(uint32_t step, bool keep);
-  // Captures by another configuration from now on; between two steps. The session stays. replay: the next step, like the
-  // one before or the one after, is a pass of a step that runs twice (KnownContents).
+  // Captures by another configuration from now on; between two steps. The session stays. replay: the next step, like
+  // the one before or the one after, is a pass of a step that runs twice (KnownContents).
   void Reconfigure(const core::Config& config, bool replay);
 
   // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.

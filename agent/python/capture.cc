@@ -99,6 +99,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   OpenRecord record = recorder->opener().BeginApi(api, thread);
   CallSampler::Sight sight;
   if (CallSampler* const sampler = recorder->sampler(); sampler != nullptr && record.wanted) {
+    const CallSampler::Cost cost(sampler);  // most calls are looked at and not taken
     record.wanted = false;
     recorder->faults().Contain(record, [&] {
       sight = SightOf(api, arguments, keywords);

@@ -77,9 +77,8 @@ uint32_t SharedCrc32(const TensorView& view, Executor& executor) {
     const size_t parts = std::min(kRound, (bytes - begin + kPart - 1) / kPart);
     const auto size = [&](size_t part) { return std::min(kPart, bytes - begin - part * kPart); };
     std::array<uint32_t, kRound> checksums;
-    executor.Run(parts, [&](size_t part) {
-      checksums[part] = crc32_gzip_refl(0, from + begin + part * kPart, size(part));
-    });
+    executor.Run(parts,
+                 [&](size_t part) { checksums[part] = crc32_gzip_refl(0, from + begin + part * kPart, size(part)); });
     for (size_t part = 0; part < parts; ++part) {
       crc = CombineCrc32(crc, checksums[part], size(part) == kPart ? kPartShift : Crc32Shift(size(part)));
     }

@@ -14,8 +14,8 @@ uint32_t Crc32(const TensorView& view);
 // The same. Large dense memory is read by several threads.
 uint32_t SharedCrc32(const TensorView& view, Executor& executor);
 
-// The CRC-32 of bytes that follow each other from those of their parts, as zlib's crc32_combine: `shift` is Crc32Shift of
-// the second part's bytes.
+// The CRC-32 of bytes that follow each other from those of their parts, as zlib's crc32_combine: `shift` is Crc32Shift
+// of the second part's bytes.
 uint32_t Crc32Shift(size_t bytes);
 uint32_t CombineCrc32(uint32_t first, uint32_t second, uint32_t shift);
 

@@ -25,7 +25,7 @@ PARTS = {
     "graph": [],  # probes in compiled models
     "trend_database": [],
     "page": ["--write"],  # the graph on the page
-    "check": ["--write"],  # checking operators
+    "check": ["--real", "--write"],  # checking operators
     "replay": ["--write"],  # a step that runs twice
     "live_check": ["--write"],  # checking them while a job runs
     "job_queue": ["--write"],  # the work queue

@@ -5,8 +5,8 @@
 #include <array>
 #include <vector>
 
-#include "agent/core/session_fixture.h"
 #include "agent/capture/reading/memory_reader.h"
+#include "agent/core/session_fixture.h"
 #include "agent/stats/checksum.h"
 
 namespace msprobe::capture {

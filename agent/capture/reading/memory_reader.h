@@ -27,8 +27,8 @@ namespace msprobe::capture {
 class MemoryReader {
  public:
   // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader.
-  // with_distribution: Measure also gathers how the elements are spread. known: null but for a step that runs twice with
-  // checksums.
+  // with_distribution: Measure also gathers how the elements are spread. known: null but for a step that runs twice
+  // with checksums.
   MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr,
                bool with_distribution = false, std::shared_ptr<KnownContents> known = nullptr);
 
