@@ -142,7 +142,7 @@ def write(kept: dict[str, Any]) -> None:
                 "",
                 "Forward and backward, start included. All numbers of a pair of 16M elements take "
                 + ", ".join(f"{reads[name]:.2f} ({text})" for name, text in said.items())
-                + f" times a plain read of both ({kept['machine']}; {kept['date']}; tests/bench/check.py --real).",
+                + f" times a plain read of both ({figures.measured_on(kept, 'check.py --real')}).",
             ]
         ),
     )

@@ -24,11 +24,16 @@ def today() -> str:
 
 
 def keep(name: str, results: Any) -> dict[str, Any]:
-    """What is kept: machine, date and results."""
+    """What is kept: machine, its load in the last five minutes, date and results."""
     FIGURES.mkdir(exist_ok=True)
-    kept = {"machine": machine(), "date": today(), "results": results}
+    kept = {"machine": machine(), "load": round(os.getloadavg()[1], 1), "date": today(), "results": results}
     (FIGURES / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
     return kept
+
+
+def measured_on(kept: dict[str, Any], bench: str) -> str:
+    """What a table says of where its figures are from. The bench itself is a load of about its threads."""
+    return f"{kept['machine']}, load {kept['load']}; {kept['date']}; tests/bench/{bench}"
 
 
 def put_table(document: str, name: str, table: str) -> None:

@@ -102,7 +102,7 @@ def write(kept: dict[str, Any]) -> None:
                 *rows,
                 "",
                 f"Of a step of {step:.0f} ms without a check, one thread, one worker "
-                f"({kept['machine']}; {kept['date']}; tests/bench/live_check.py).",
+                f"({figures.measured_on(kept, 'live_check.py')}).",
             ]
         ),
     )

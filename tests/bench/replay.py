@@ -51,7 +51,7 @@ def write(kept: dict[str, Any]) -> None:
                 *rows,
                 "",
                 f"{LAYERS} transformer layers of width {WIDTH}, forward, backward and AdamW, one thread "
-                f"({kept['machine']}; {kept['date']}; tests/bench/replay.py).",
+                f"({figures.measured_on(kept, 'replay.py')}).",
             ]
         ),
     )

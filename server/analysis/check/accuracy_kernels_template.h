@@ -368,21 +368,27 @@ void Sum(const double* a, const double* b, const double* d, size_t count, double
 // A limit that no element reaches needs no count. Quotients and products are rounded otherwise: a little under it.
 MSPROBE_INLINE bool RuledOut(double largest, double limit) { return largest <= limit * (1 - 1e-12); }
 
-// Elements with e under `limit` * |b|, or 0.
-MSPROBE_INLINE uint64_t CountUnder(const double* b, const double* d, size_t count, double limit) {
-  typename Simd::Counter under = {};
+constexpr double kUnder[4] = {1e-2, 5e-3, 1e-3, 1e-4};  // BlockCounts::under
+
+// Elements with e under each of the limits from kFirst on, in times of |b|, or 0.
+template <size_t kFirst>
+MSPROBE_INLINE void CountUnder(const double* b, const double* d, size_t count, BlockCounts* counts) {
+  typename Simd::Counter under[4] = {};
   for (size_t i = 0; i < count; i += Simd::kLanes) {
     Lanes e, size;
     Simd::Load(b + i, &size);
     Simd::Load(d + i, &e);
     Simd::Absolute(size, &size);
     Simd::Absolute(e, &e);
-    Mask same, is_under;
+    Mask same;
     Simd::Same(e, All(0), &same);
-    Simd::Above(All(limit) * size, e, &is_under);
-    under.Add(is_under | same);
+    for (size_t k = kFirst; k < 4; ++k) {
+      Mask is_under;
+      Simd::Above(All(kUnder[k]) * size, e, &is_under);
+      under[k].Add(is_under | same);
+    }
   }
-  return under.Finish();
+  for (size_t k = kFirst; k < 4; ++k) counts->under[k] = under[k].Finish();
 }
 
 // Of `values`, those over the limit in size.
@@ -511,10 +517,23 @@ MSPROBE_INLINE void CountLimits(const double* b, const double* d, size_t count, 
 
 void Count(const double* b, const double* d, const double* ulps, size_t count, const DTypeStandard* standard,
            const BlockSums& sums, BlockCounts* counts) {
-  constexpr double kUnder[4] = {1e-2, 5e-3, 1e-3, 1e-4};
-  for (size_t k = 0; k < 4; ++k) {
-    const bool all = sums.max_at_zero == 0 && RuledOut(sums.max_rel, kUnder[k]);
-    counts->under[k] = all ? count : CountUnder(b, d, count, kUnder[k]);
+  size_t first = 0;
+  while (first < 4 && sums.max_at_zero == 0 && RuledOut(sums.max_rel, kUnder[first])) counts->under[first++] = count;
+  switch (first) {
+    case 0:
+      CountUnder<0>(b, d, count, counts);
+      break;
+    case 1:
+      CountUnder<1>(b, d, count, counts);
+      break;
+    case 2:
+      CountUnder<2>(b, d, count, counts);
+      break;
+    case 3:
+      CountUnder<3>(b, d, count, counts);
+      break;
+    default:
+      break;
   }
   if (standard == nullptr) {
     CountSides(b, d, count, 0, counts);
