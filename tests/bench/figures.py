@@ -33,7 +33,8 @@ def keep(name: str, results: Any) -> dict[str, Any]:
 
 def measured_on(kept: dict[str, Any], bench: str) -> str:
     """What a table says of where its figures are from. The bench itself is a load of about its threads."""
-    return f"{kept['machine']}, load {kept['load']}; {kept['date']}; tests/bench/{bench}"
+    load = f", load {kept['load']}" if "load" in kept else ""
+    return f"{kept['machine']}{load}; {kept['date']}; tests/bench/{bench}"
 
 
 def put_table(document: str, name: str, table: str) -> None:
