@@ -141,7 +141,7 @@ _OTHERWISE_RANDOM = frozenset(
         "rrelu_",
     }
 )
-_NO_ANSWER = frozenset({"numpy", "__bool__", "__nonzero__", "stride", "is_pinned"})
+_NO_ANSWER = frozenset({"numpy", "stride", "is_pinned"})
 
 
 @dataclass(frozen=True, slots=True)
