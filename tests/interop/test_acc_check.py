@@ -451,7 +451,7 @@ def test_what_is_wrong_is_said_in_one_line(root, dumps, binary):  # noqa: F811
     (root / "accuracy_checking_result_20260101000000.csv").write_text("name,pass\n")
     for words, problem in (
         (["-api_info", root / "nowhere.json"], "nowhere.json is not a file; name the dump.json of one rank"),
-        (["-api_info", folder / "dump.json"], "dump.json is of MindSpore; only calls of PyTorch are run again here"),
+        (["-api_info", folder / "dump.json", "-f"], "-f is for a dump.json of PyTorch, and "),
         (["-api_info", dumps["tensor"], "-csv_path", root / "mine.csv"], "is not called accuracy_checking_result_"),
         (["-api_info", dumps["tensor"], "-config", root / "list.json"], "white_list names 'conv3000d'"),
         (["-api_info", dumps["tensor"], "-config", root / "task.json"], 'has no object "acc_check"'),
@@ -462,6 +462,8 @@ def test_what_is_wrong_is_said_in_one_line(root, dumps, binary):  # noqa: F811
     ):
         done = ask("acc_check", *words, binary=binary)
         assert done.returncode == 3 and problem in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    done = ask("run_overflow_check", "-api_info", folder / "dump.json", binary=binary)
+    assert done.returncode == 3 and "dump.json is of MindSpore; this command is for calls of PyTorch" in done.stderr
     for table, problem in (
         ("nowhere.csv", "does not exist"),
         ("accuracy_checking_result_20260101000000.csv", "no column"),
