@@ -16,6 +16,7 @@
 #include "agent/capture/record_opener.h"
 #include "agent/capture/scalar_log.h"
 #include "agent/capture/steps/step_state.h"
+#include "agent/capture/tensor_series.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
 
@@ -30,7 +31,8 @@ namespace msprobe::capture {
 //   emitter()  emits its fields
 //   faults()   contains what goes wrong on the way
 //
-// scalars() stands beside them: what a program logs belongs to no call, and needs no step that is captured.
+// scalars() and series() stand beside them: what a program logs, and the statistics that task monitor takes of tensors,
+// belong to no call and need no step that is captured.
 //
 // The framework behind the calls is known to the TensorSource alone.
 //
@@ -51,6 +53,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter& emitter() { return emitter_; }
   Faults& faults() { return faults_; }
   ScalarLog& scalars() { return scalars_; }
+  TensorSeries& series() { return series_; }
   CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
@@ -88,6 +91,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter emitter_;
   Faults faults_;
   ScalarLog scalars_;
+  TensorSeries series_;
 };
 
 }  // namespace msprobe::capture

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "agent/stats/distribution.h"
 #include "agent/stats/executor.h"
 #include "agent/stats/tensor_view.h"
 
@@ -43,8 +44,10 @@ struct Statistics {
 // 5. `executor`, where given, read parts of a dense floating-point tensor of at least kSharedBytes. The result is the
 // same
 //    to the bit: the sums of blocks are added up in one order, whoever made them.
+// 6. `distribution`, where given, is gathered in the same pass, on the caller's thread alone. Floating dtypes have one.
 // Threads: any.
-Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr,
+                             Distribution* distribution = nullptr);
 
 // Smaller tensors are read before another thread would be awake (some 20 to 50 microseconds on a virtual machine).
 inline constexpr size_t kSharedBytes = size_t{2} << 20;

@@ -31,12 +31,14 @@ size_t BytesOf(const stats::TensorView& view) {
 
 }  // namespace
 
-MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler)
+MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler,
+                           bool with_distribution)
     : mode_(config.summary_mode),
       slice_(config.slice),
       high_precision_(config.precision_high),
       waits_(!config.bench_path.empty()),
       has_rows_(!config.request_id.empty()),
+      with_distribution_(with_distribution),
       session_(session),
       sampler_(sampler),
       threads_(config.reading_threads) {}
@@ -64,8 +66,11 @@ int64_t MemoryReader::Cut(std::span<const int64_t> sizes, std::span<const int64_
   return offset;
 }
 
-void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf) const {
+void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf, stats::Distribution* distribution) const {
   bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
+  if (with_distribution_ && distribution != nullptr) {
+    return SetNumbers(stats::ComputeStatistics(view, nullptr, distribution), leaf);
+  }
   ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
 }
 
@@ -92,7 +97,7 @@ void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading&
     MeasureNothing(reading.leaf);
   } else {
     part.data = static_cast<const char*>(view.data) + offset * static_cast<int64_t>(stats::ElementSize(view.dtype));
-    Measure(part, reading.leaf);
+    Measure(part, reading.leaf, &reading.distribution);
   }
   if (save && Keeps(BytesOf(part))) reading.leaf.payload = CopyBytes(part);
 }

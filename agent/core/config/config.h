@@ -15,7 +15,7 @@ namespace msprobe::core {
 // Which tensors need not be read again while the kernel says that nobody wrote them; RememberedStatistics has the
 // rules.
 enum class Reuse : uint8_t { kOff, kParameters, kAll };
-enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck };
+enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck, kMonitor };
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
 enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
@@ -51,6 +51,19 @@ struct CheckConfig {
   std::string policy = "default";              // of verdicts
 };
 
+// Task monitor: which tensors of a training run become series, and how often.
+struct MonitorConfig {
+  bool weight_grad = true;
+  bool micro_batches = false;  // the weights' gradients as each micro-batch leaves them
+  bool moments = true;         // of the optimizer
+  bool parameters = true;
+  bool update_ratio = true;
+  uint64_t interval = 1;      // every so many steps
+  uint64_t activations = 10;  // every so many steps modules are captured; 0: never
+  std::vector<std::string> ops = {"min", "max", "mean", "norm",
+                                  "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
+};
+
 // Which steps, ranks and records are captured, and which parts of their tensors.
 struct Selection {
   std::vector<uint32_t> rank;  // sorted; empty: all
@@ -81,6 +94,7 @@ struct Config : Selection {
   int64_t diff_nums = 1;   // so many differing records keep their tensors, then comparing ends; -1: no end
   std::optional<LoadConfig> load;
   CheckConfig check;
+  MonitorConfig monitor;
   SessionConfig session;
   std::string run;         // empty: chosen by ChooseRunName
   uint64_t max_steps = 0;  // captured, then capturing ends; 0: no end

@@ -50,7 +50,8 @@ class FieldsTest : public ::testing::Test {
     if (field.section == Section::kTask) {
       const std::string_view task = field.Has(Task::kStatistics) ? "statistics"
                                     : field.Has(Task::kTensor)   ? "tensor"
-                                                                 : "check";
+                                    : field.Has(Task::kCheck)    ? "check"
+                                                                 : "monitor";
       return ParseConfig(Cat(R"({"task": ")", task, "\"", dump, ", \"", task, "\": {", member, "}}"), {});
     }
     return ParseConfig(Cat("{", member.empty() ? R"("extra_info": true)" : member, dump, "}"), {});

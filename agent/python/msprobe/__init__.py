@@ -12,6 +12,13 @@ __version__ = "0.1.0"
 choose()
 
 
+def watch(model: Any, optimizer: Any, **options: Any) -> None:
+    """Watches a training run of PyTorch by one line: see msprobe.pytorch.watching.watch."""
+    from msprobe.pytorch.watching import watch as watch_training
+
+    watch_training(model, optimizer, **options)
+
+
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """PrecisionDebugger.log of this process's debugger, whatever its framework: ``msprobe.log({"loss": loss})``."""
     from msprobe._common.debugger import the_debugger

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_reading.h"
@@ -27,6 +28,9 @@ class TensorReader {
   // save: also keep the bytes. memory: which part is read, and how.
   TensorReading Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const;
 
+  // As TensorSource::Sample.
+  std::vector<double> Sample(const at::Tensor& tensor, size_t most) const;
+
   // The step has ended: what outlives it may be remembered.
   void EndStep() const { remembered_->EndStep(); }
   RememberedStatistics::Counts remembered() const { return remembered_->counts(); }
@@ -35,7 +39,7 @@ class TensorReader {
   void ReadHost(const at::Tensor& tensor, bool save, const MemoryReader& memory, TensorReading& reading) const;
   // The numbers of host memory, read or remembered.
   RememberedStatistics::Place SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
-                                      const MemoryReader& memory, core::Leaf& leaf) const;
+                                      const MemoryReader& memory, TensorReading& reading) const;
   std::shared_ptr<core::Payload> KeepBytes(const RememberedStatistics::Place& place, const stats::TensorView& view,
                                            const MemoryReader& memory) const;
 

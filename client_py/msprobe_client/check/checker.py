@@ -17,6 +17,7 @@ from msprobe_client.check.measuring import Measuring
 from msprobe_client.check.operators import (
     DROPOUTS,
     GENERATORS,
+    SUMS_OF_PRODUCTS,
     CallName,
     function_of,
     reason_to_skip,
@@ -285,18 +286,24 @@ class Checker:
             raise NotReplayable(f"{where}: {_first_line(error)}") from None
 
     def _plain_result(self, name: CallName, arguments: Arguments, grads: Any, seed: int) -> replay.Result | None:
-        """The same on a CPU in its own dtype; of a CPU itself, in float64 with its inputs rounded otherwise."""
+        """The same on a CPU in its own dtype; of a CPU itself, in float64 rounded otherwise."""
         reference = reference_of(name)
         if reference is None or self._golden_loader is not None:
             return None
-        if self._on_cpu:
-            nudge = replay.nudged(seed)
-            changed = arguments.mapped(nudge, _scalars_as(name, arguments))
-            grads = None if grads is None else [None if each is None else nudge(each) for each in grads]
-        else:
-            changed = arguments.mapped(replay.on("cpu"))
+
         try:
-            return replay.run(reference, changed, mutates=name.mutates, grad_outputs=grads, seed=seed)
+            if not self._on_cpu:
+                moved = arguments.mapped(replay.on("cpu"))
+                return replay.run(reference, moved, mutates=name.mutates, grad_outputs=grads, seed=seed)
+            return replay.rounded_otherwise(
+                reference,
+                arguments,
+                mutates=name.mutates,
+                grad_outputs=grads,
+                seed=seed,
+                scalar=_scalars_as(name, arguments),
+                sums=name.operation in SUMS_OF_PRODUCTS,
+            )
         except Exception:  # a CPU may lack the operator for this dtype
             return None
 

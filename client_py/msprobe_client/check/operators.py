@@ -141,6 +141,19 @@ _OTHERWISE_RANDOM = frozenset(
         "rrelu_",
     }
 )
+# Each number of theirs, and of their gradients, is a sum of products of numbers that they are given: with all of these
+# positive it is the sum of the terms' sizes.
+SUMS_OF_PRODUCTS = frozenset(
+    {
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("linear", "bilinear", "matmul", "mm", "bmm", "mv", "dot", "inner", "outer", "einsum", "tensordot"),
+        *("addmm", "addbmm", "baddbmm", "addmv", "addr", "__matmul__", "__rmatmul__"),
+        *("sum", "mean", "cumsum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "expand", "repeat", "embedding"),
+        # Their gradients are summed up to the shape of an argument.
+        *("add", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "__rsub__", "__isub__"),
+        *("mul", "__mul__", "__rmul__", "__imul__", "addcmul"),
+    }
+)
 _NO_ANSWER = frozenset({"numpy", "stride", "is_pinned"})
 
 
