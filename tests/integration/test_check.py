@@ -164,6 +164,8 @@ def test_wrong_words_are_refused_in_one_line(client, dumps):
         (["--device", "abacus"], "device 'abacus' cannot be used"),
         (["--policy", "lenient"], "lenient"),
         (["--golden", "nothing"], "nothing"),
+        (["--ray-address", "10.0.0.1:6379"], "--ray-address 10.0.0.1:6379 is for --engine ray"),
+        (["--ray-address", "10.0.0.1:6379", "--engine", "ray"], "do not reach a server of this command"),
     ):
         done = subprocess.run(
             [client, "check", dumps["right"], *words],

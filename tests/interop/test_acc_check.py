@@ -119,12 +119,38 @@ def pair(check, root):
 
 
 @pytest.fixture(scope="module")
-def theirs(root, dumps, white_list, pair, oracle_python):
+def numbers(root):
+    """A dump.json of calls whose output is a number."""
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [], "requires_grad": False,
+              "Max": 2.0, "Min": 2.0, "Mean": 2.0, "Norm": 2.0}  # fmt: skip
+    outputs = {
+        "Torch.equal": {"type": "bool", "value": True},
+        "Tensor.__bool__": {"type": "bool", "value": True},
+        "Tensor.item": {"type": "float", "value": 2.0},
+        "Torch.numel": {"type": "int", "value": 1},
+    }
+    calls = {
+        f"{name}.0.forward": {
+            "input_args": [tensor] * (2 if name == "Torch.equal" else 1),
+            "input_kwargs": {},
+            "output": [value],
+        }
+        for name, value in outputs.items()
+    }
+    document = {"task": "statistics", "level": "L1", "framework": "pytorch", "dump_data_dir": None, "data": calls}
+    (root / "numbers").mkdir()
+    (root / "numbers" / "dump.json").write_text(json.dumps(document))
+    return root / "numbers" / "dump.json"
+
+
+@pytest.fixture(scope="module")
+def theirs(root, dumps, numbers, white_list, pair, oracle_python):
     """Name -> folder of their tables."""
-    names = {"plain": False, "standards": True, "precision": True, "precision_26": False}
+    names = {"plain": False, "standards": True, "numbers": False, "precision": True, "precision_26": False}
     arguments = {
         "plain": ["-api_info", dumps["tensor"]],
         "standards": ["-api_info", dumps["tensor"], "-config", white_list],
+        "numbers": ["-api_info", numbers],
         "precision": ["-npu", pair[0], "-gpu", pair[1]],
         "precision_26": ["-npu", root / "cut_npu.csv", "-gpu", root / "cut_gpu.csv"],
     }
@@ -279,6 +305,45 @@ def test_where_mindstudio_passes_what_is_wrong(oracle_python, root):
     assert verdicts["nan"].rule == "inf_nan"
 
 
+@pytest.mark.timeout(600)
+def test_numbers_are_outputs_like_others(root, numbers, theirs, binary):  # noqa: F811
+    done = ask("acc_check", "-api_info", numbers, "-o", root / "our_numbers", binary=binary)
+    assert (done.returncode, done.stderr) == (0, "")
+    mine, other = result(root / "our_numbers"), result(theirs["numbers"])
+    assert list(mine) == list(other)
+    assert {row["Forward Test Success"] for row in mine.values()} == {"pass"}
+    # It compares those of the functions that it wraps; the others end in an error of Python that it writes down.
+    assert {name for name, row in other.items() if row["Forward Test Success"] == "SKIP"} == {
+        "Tensor.item.0",
+        "Torch.numel.0",
+    }
+    name = "Torch.equal.0.forward.output.0"
+    ours, real = details(root / "our_numbers")[name], details(theirs["numbers"])[name]
+    assert (ours["DEVICE Dtype"], real["DEVICE Dtype"]) == ("torch.bool", "<class 'bool'>")
+    assert (ours["Status"], real["Status"]) == ("pass", "pass")
+    assert float(ours["二进制一致错误率"]) == float(real["二进制一致错误率"]) == 0
+
+
+def test_a_convolution_in_hf32_is_right_by_the_table_and_not_by_default(root):
+    """HF32 is float32 with 11 bits of mantissa: an NPU rounds what it convolves to it."""
+    generator = torch.Generator().manual_seed(5)
+    exact = [torch.rand(size, generator=generator) for size in ((2, 3, 9, 9), (4, 3, 3, 3))]
+    places = [("input.0", exact[0]), ("input.1", exact[1])]
+    assert replay.raised("conv2d", Arguments(exact, {}, tensors=places))(exact[0]).dtype == torch.float32
+    assert replay.raised("matmul", Arguments(exact, {}, tensors=places))(exact[0]).dtype == torch.float64
+    rounded = [((each.view(torch.int32) + (1 << 11)) & -(1 << 12)).view(torch.float32) for each in exact]
+    output = torch.nn.functional.conv2d(*rounded)
+    golden = torch.nn.functional.conv2d(*(each.double() for each in exact))
+    rules = {}
+    with Client(data_dir=root / "hf32", create=True) as client:
+        for policy in ("documented", "default"):
+            with Measuring(client, policy) as measuring:
+                verdict = measuring.measured("conv2d", output, golden).verdict
+                rules[policy] = (verdict.outcome == check_pb2.Verdict.PASS, verdict.rule)
+    assert rules["documented"] == (True, "double_thousandth")
+    assert not rules["default"][0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
 def test_every_code_of_float8_is_what_it_stands_for(dtype):
     codes = torch.arange(256, dtype=torch.uint8).view(dtype)
@@ -386,7 +451,7 @@ def test_what_is_wrong_is_said_in_one_line(root, dumps, binary):  # noqa: F811
     (root / "accuracy_checking_result_20260101000000.csv").write_text("name,pass\n")
     for words, problem in (
         (["-api_info", root / "nowhere.json"], "nowhere.json is not a file; name the dump.json of one rank"),
-        (["-api_info", folder / "dump.json"], "dump.json is of MindSpore; only calls of PyTorch are run again here"),
+        (["-api_info", folder / "dump.json", "-f"], "-f is for a dump.json of PyTorch, and "),
         (["-api_info", dumps["tensor"], "-csv_path", root / "mine.csv"], "is not called accuracy_checking_result_"),
         (["-api_info", dumps["tensor"], "-config", root / "list.json"], "white_list names 'conv3000d'"),
         (["-api_info", dumps["tensor"], "-config", root / "task.json"], 'has no object "acc_check"'),
@@ -397,6 +462,8 @@ def test_what_is_wrong_is_said_in_one_line(root, dumps, binary):  # noqa: F811
     ):
         done = ask("acc_check", *words, binary=binary)
         assert done.returncode == 3 and problem in done.stderr and done.stderr.count("\n") == 1, done.stderr
+    done = ask("run_overflow_check", "-api_info", folder / "dump.json", binary=binary)
+    assert done.returncode == 3 and "dump.json is of MindSpore; this command is for calls of PyTorch" in done.stderr
     for table, problem in (
         ("nowhere.csv", "does not exist"),
         ("accuracy_checking_result_20260101000000.csv", "no column"),

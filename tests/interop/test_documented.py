@@ -133,6 +133,15 @@ SHOWN_BY = {
     "acc-check-digits": ["interop/test_acc_check.py::test_the_tables_are_the_same"],
     "acc-check-refused": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
     "acc-check-crashed": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
+    "acc-check-numbers": ["interop/test_acc_check.py::test_numbers_are_outputs_like_others"],
+    "acc-check-hf32": [
+        "interop/test_acc_check.py::test_the_tables_are_the_same",
+        "interop/test_acc_check.py::test_a_convolution_in_hf32_is_right_by_the_table_and_not_by_default",
+    ],
+    "acc-check-recorded": [
+        "integration/test_check.py::test_a_wrong_kernel_is_found_in_what_it_computed",
+        "mindspore/test_check.py::test_check_runs_mindspore_and_takes_what_was_saved",
+    ],
     "mindspore-check-scale": [
         "mindspore/test_check.py::test_small_numbers_that_are_wrong_fail_and_a_check_goes_on_where_it_was"
     ],
@@ -232,7 +241,7 @@ def collected():
     named = {test for tests in (*SHOWN_BY.values(), *DEFECTS.values()) for test in tests if "::" in test}
     files = sorted({test.partition("::")[0] for test in named})
     found = set()
-    for folder in ("integration", "interop"):  # apart, because programs of both have the same names
+    for folder in ("integration", "interop", "mindspore"):  # apart, because programs of two have the same names
         command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
         said = run([*command, *(file for file in files if file.startswith(folder))], cwd=REPOSITORY / "tests").stdout
         found |= {line.partition("[")[0].removeprefix("tests/") for line in said.splitlines() if "::" in line}

@@ -72,6 +72,8 @@ def _decoded(value: Any, stream: BinaryIO, tensors: list[Any]) -> Any:
 
 def _encoded(value: Any, contents: list[bytes]) -> Any:
     if isinstance(value, ms.Tensor):
+        if str(value.dtype) not in _TYPES:
+            raise TypeError(f"its output is of dtype {value.dtype}, which is not compared")
         contents.append(_content(value))
         return {"tensor": [str(value.dtype), list(value.shape)]}
     if isinstance(value, list | tuple):

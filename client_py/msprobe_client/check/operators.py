@@ -154,7 +154,7 @@ SUMS_OF_PRODUCTS = frozenset(
         *("mul", "__mul__", "__rmul__", "__imul__", "addcmul"),
     }
 )
-_NO_ANSWER = frozenset({"numpy", "__bool__", "__nonzero__", "stride", "is_pinned"})
+_NO_ANSWER = frozenset({"numpy", "stride", "is_pinned"})
 
 
 @dataclass(frozen=True, slots=True)

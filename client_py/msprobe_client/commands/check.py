@@ -225,7 +225,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
     if asked.beside is not None:
         raise InvalidArgument(f"--beside joins two results, and {source} is none; check it with --format json first")
     if not asked.by_others and not asked.crew.on_ray:
-        _refuse_unusable(settings["device"])
+        _refuse_unusable(settings["device"], _is_of_mindspore(client, source))
     with ExitStack() as cleanup:
 
         def run_of(side: str) -> str:
@@ -237,10 +237,6 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         run_name = run_of(source)
         golden = settings["golden"]
         settings = {**settings, "golden": golden if golden in _COMPUTED else run_of(golden)}
-        if not asked.by_others and settings["device"] != "recorded" and _is_of_mindspore(client, run_name):
-            from msprobe_client.check import mindspore_calls
-
-            mindspore_calls.python()  # a missing one is said here, once
         selection = Selection(asked.where.step, asked.where.rank)
         places = [
             Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
@@ -257,7 +253,13 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
             yield from found
 
 
-def _is_of_mindspore(client: Client, run: str) -> bool:
+def _is_of_mindspore(client: Client, source: str) -> bool:
+    from msprobe_client import analysis_client
+    from msprobe_client.compat.compare_command import framework_of
+
+    if analysis_client.is_path(source):
+        return framework_of(Path(source)) == "mindspore"
+    run = source.removeprefix(analysis_client.RUN_PREFIX)
     return any(each.run == run and each.settings.framework == "mindspore" for each in client.runs())
 
 
@@ -313,14 +315,21 @@ def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[Check
         raise
 
 
-def _refuse_unusable(device: str) -> None:
+def _refuse_unusable(device: str, of_mindspore: bool) -> None:
     from importlib.util import find_spec
 
     from msprobe_client.errors import InvalidArgument
 
     if find_spec("torch") is None:
         raise InvalidArgument("check runs operators, and this environment has no torch; install it here")
-    if device in ("recorded", "cpu"):
+    if device == "recorded":
+        return
+    if of_mindspore:
+        from msprobe_client.check import mindspore_calls
+
+        mindspore_calls.python()
+        return
+    if device == "cpu":
         return
     import torch
 

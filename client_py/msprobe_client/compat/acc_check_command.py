@@ -189,8 +189,9 @@ def _mindspore_devices(numbers: list[int]) -> list[str]:
     """NPUs where this machine has them, else the CPU."""
     from importlib.util import find_spec
 
-    if find_spec("torch") is None:
-        raise InvalidArgument("calls run again in torch too, and this environment has none; install it here")
+    for name in ("torch", "numpy"):
+        if find_spec(name) is None:
+            raise InvalidArgument(f"calls are held beside torch's, and this environment has no {name}; install it here")
     if len(set(numbers)) != len(numbers):
         raise InvalidArgument(f"-d {' '.join(map(str, numbers))}: a device is named twice")
     if not any(Path("/dev").glob("davinci[0-9]*")):

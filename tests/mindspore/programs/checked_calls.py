@@ -33,7 +33,6 @@ class Net(nn.Cell):
         c = mint.cat((a, a), dim=0)
         m = mint.exp(s.reshape(2, 8))
         mint.eq(a, a)
-        a.numel()
         a.to(ms.bfloat16).isnan()
         return mint.mean(mint.sub(mint.mul(m, m), m)) + mint.sum(c) + mint.mean(h)
 
