@@ -1,14 +1,17 @@
 """msprobe.watch: series of weights, gradients and optimizer of a real training, and the rules over them."""
 
 import json
+import pathlib
 import re
 import sys
+import textwrap
 
 import pytest
 from harness import answers
 from harness.processes import PROGRAMS, Background, external_server, free_port, run
 from msprobe_client import Client
 
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "monitoring.md"
 PROGRAM = PROGRAMS / "watched_training.py"
 RULES = [
     {"name": "exploding", "exploding": {"limit": 1e4}},
@@ -180,3 +183,63 @@ def test_a_shard_has_the_statistics_of_its_rank(trained):
     for name in ("parameters_grad.reduced", "exp_avg_sq"):
         assert len(of_ranks(trained, "fsdp", f"0.weight.{name}:norm")) == 2, name
     assert of_ranks(trained, "fsdp", "*.unreduced:norm") == []
+
+
+def example(name):
+    block = re.search(rf"<!-- example: {name} -->\n((?:    .*\n|\n)+)", DOCUMENT.read_text())[1]
+    return textwrap.dedent(block)
+
+
+def test_the_documented_line_is_all_that_it_takes(trained, tmp_path):
+    head = """
+        import torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        batches = [torch.ones(2, 4)] * 3
+    """
+    program = tmp_path / "program.py"
+    program.write_text(textwrap.dedent(head) + example("watch"))
+    run([sys.executable, program], cwd=tmp_path, MSPROBE_SERVER=trained.address, MSPROBE_RUN="documented")
+    found = trained.series("documented", "weight.*:norm")
+    assert {series.steps for series in found.values()} == {(0, 1, 2)}
+    assert {name.removeprefix("weight.").removesuffix(":norm") for name in found} == {
+        "parameters_grad.reduced",
+        "parameters_grad.clipped",
+        "parameter",
+        "momentum_buffer",
+    }
+
+
+def test_the_documented_configuration_is_taken(tmp_path):
+    from msprobe import _agent
+
+    fields = json.loads(example("monitor")) | {"dump_path": str(tmp_path)}
+    config = _agent.parse_config(json.dumps(fields), task=None, dump_path=None, level=None, step=None)
+    assert (config.task, config.level, config.activations, config.warnings) == ("monitor", "L0", 100, [])
+
+
+def test_a_program_that_ends_its_own_steps_starts_once(trained, tmp_path):
+    """The debugger finds the optimizer, and modules are captured at the steps that `activations` says."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import sys, torch
+        from msprobe.pytorch import PrecisionDebugger
+        model = torch.nn.Sequential(torch.nn.Linear(4, 1))
+        optimizer = torch.optim.Adam(model.parameters())
+        debugger = PrecisionDebugger(sys.argv[1])
+        debugger.start(model=model, rank_id=0)
+        for _ in range(7):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            debugger.log({"loss": 1.0})
+            debugger.step()
+        debugger.stop()
+    """)
+    )
+    run([sys.executable, program, trained.config("own", {"activations": 3})])
+    assert trained.series("own", "0.weight.exp_avg:max").popitem()[1].steps == tuple(range(7))
+    assert trained.series("own", "loss").popitem()[1].steps == tuple(range(7))
+    with Client(trained.address) as client:
+        assert [step.step for step in client.steps("own")] == [0, 3, 6]

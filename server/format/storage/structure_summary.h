@@ -31,10 +31,11 @@ struct StructureSummary {
   std::vector<std::string> statistics = {};
 };
 
-inline constexpr std::string_view kPlainScalars = "scalars";  // the name of the records whose tensors are numbers
 inline constexpr size_t kLongestName = 4096;    // bytes of a structure's name
 inline constexpr int kDeepestNode = 32;         // lists and dicts around a value
 inline constexpr size_t kLongestSeries = 1024;  // bytes of a series' name
+// The name of records of RECORD_SCALARS whose tensors are numbers.
+inline constexpr std::string_view kPlainScalars = "scalars";
 
 // InvalidArgument: the name is missing or too long, the kind is missing, the fields are not a dict or too deep, a node
 // has no kind, or one of RECORD_SCALARS is neither FLOAT nor tensor or has no name.

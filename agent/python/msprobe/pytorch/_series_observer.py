@@ -22,7 +22,8 @@ class TrainingSeries:
     def __init__(self, debugger: Any) -> None:
         self._debugger = debugger
         self._after: Callable[[Any], None] | None = None
-        self._wants: dict[str, bool] = {}
+        self._listed: list[str] = []
+        self._wants: dict[str, bool] = {}  # by name, as the list says
         self._clipped: set[str] = set()
         self._watch = TrainingWatch(self, accumulation=self._config.micro_batches or _is_reduced())
         self._optimizers: set[int] = set()
@@ -88,12 +89,13 @@ class TrainingSeries:
             self._after(optimizer)
 
     def _takes(self, name: str) -> bool:
-        service = self._debugger.service
-        step = service.loop + service.init_step
-        if self._agent is None or step % self._config.interval or (self._config.step and step not in self._config.step):
+        config = self._config
+        if not self._debugger.watches_step or self._agent is None:
             return False
+        if config.list != self._listed:  # it may change while the program runs
+            self._listed, self._wants = config.list, {}
         if name not in self._wants:
-            wanted = [_predicate(text) for text in self._config.list]
+            wanted = [_predicate(text) for text in config.list]
             self._wants[name] = not wanted or any(wants(name) for wants in wanted)
         return self._wants[name]
 

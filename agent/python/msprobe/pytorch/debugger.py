@@ -163,6 +163,13 @@ class PrecisionDebugger(Debugger):
             self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
         self.training.add_optimizer(optimizer, after_step)
 
+    @property
+    def watches_step(self) -> bool:
+        """Task monitor: whether what happens now becomes series, by interval, step, rank and switch."""
+        config, step = self.config, self.service.loop + self.service.init_step
+        is_wanted = step % config.interval == 0 and (not config.step or step in config.step)
+        return is_wanted and self._followed.enabled and (not config.rank or self._rank in config.rank)
+
     def _watch_training(self) -> None:
         if self.config.task == "monitor" and self.training is None:
             models = [part for model in self._models for part in (model if isinstance(model, list) else [model])]
