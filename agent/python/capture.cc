@@ -103,6 +103,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
     record.wanted = false;
     recorder->faults().Contain(record, [&] {
       sight = SightOf(api, arguments, keywords);
+      sight.identity = CallSampler::IdentityOf(*record.name, {record.step, record.token, record.count});
       record.wanted = sampler->Takes(sight);
     });
   }

@@ -20,6 +20,7 @@ int AnalysisThreads() { return static_cast<int>(std::clamp(std::thread::hardware
 GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& parts)
     : store_(parts.store),
       sessions_(parts.sessions),
+      job_queue_(parts.jobs),
       metrics_(parts.metrics),
       activity_(parts.activity),
       throttle_(options.write_buffer_bytes()) {
@@ -94,7 +95,8 @@ QueryContext GrpcServices::query() const {
           .metrics = metrics_,
           .activity = activity_,
           .spool_directory = {},
-          .peers = peers_.get()};
+          .peers = peers_.get(),
+          .jobs = job_queue_};
 }
 
 }  // namespace msprobe::server

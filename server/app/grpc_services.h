@@ -65,6 +65,7 @@ class GrpcServices {
  private:
   Store* const store_;
   Sessions* const sessions_;
+  JobQueue* const job_queue_;
   Metrics* const metrics_;
   Activity* const activity_;
   Throttle throttle_;

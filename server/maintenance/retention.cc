@@ -126,10 +126,13 @@ absl::Status Retention::Look() {
   }
   const uint64_t deleted = store_->maintenance().runs_deleted();
   const bool reclaim = deleted != reclaimed_;
-  if (!reclaim && store_->Now() - collected_ < kCollectEvery) return absl::OkStatus();
+  const double released = metrics_->Value(Metric::kCheckReleased, {});
+  const bool collect = store_->Now() - collected_ >= kCollectEvery || released - released_ >= kCollectReleased;
+  if (!reclaim && !collect) return absl::OkStatus();
   absl::Status status = reclaim ? store_->maintenance().ReclaimSpace() : store_->maintenance().CollectSegments();
   if (!status.ok()) return status;
   reclaimed_ = deleted;
+  released_ = released;
   collected_ = store_->Now();
   return absl::OkStatus();
 }

@@ -176,6 +176,8 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "From when a call's record was durable to its verdict."},
     {Metric::kCheckLeftOut, "msprobe_check_left_out_total", MetricType::kCounter, "calls", "run",
      "Calls that were captured and not given to workers, because too many of their run waited already."},
+    {Metric::kCheckReleased, "msprobe_check_released_bytes_total", MetricType::kCounter, "bytes", "",
+     "Tensors that went because every call that needed them has passed its check."},
 });
 static_assert(kRows.size() == static_cast<size_t>(Metric::kCount));
 

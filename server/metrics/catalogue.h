@@ -89,6 +89,7 @@ enum class Metric : uint8_t {
   kCheckOldest,
   kCheckSeconds,
   kCheckLeftOut,
+  kCheckReleased,
   kCount,
 };
 

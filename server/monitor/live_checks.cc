@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <span>
 #include <string_view>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
-#include "rapidjson/document.h"
 #include "rapidjson/stringbuffer.h"
 #include "rapidjson/writer.h"
 #include "server/exporter/step_exporter.h"
@@ -17,63 +17,22 @@
 #include "server/ingest/session/process_check.h"
 #include "server/ingest/session/sessions.h"
 #include "server/metrics/log.h"
+#include "server/monitor/golden_run.h"
 
 namespace msprobe::server {
 namespace {
 
 constexpr absl::Duration kSweep = absl::Seconds(1);
+// How soon a call is looked for again in a golden run that has begun its step.
+constexpr absl::Duration kGoldenPeriod = absl::Milliseconds(250);
 constexpr uint32_t kItemTimeoutMs = 600'000;  // as msprobe-client check has it
-// A server that begins looks again at so many steps before the last that has an item.
-constexpr uint32_t kLookBack = 64;
-constexpr std::array<std::string_view, 2> kComputed = {"cpu-fp64", "cpu-raised"};
 constexpr std::array<std::string_view, 7> kVerdicts = {"pass",  "warning", "fail",   "undecided",
                                                        "error", "skip",    "crashed"};
 
+// Whose tensors nobody needs any more.
+constexpr bool HasPassed(std::string_view verdict) { return verdict == "pass" || verdict == "skip"; }
+
 const Caller kSelf{.identity = "", .peer = "", .is_admin = true};
-
-std::string TextOf(const rapidjson::Value* section, const char* field, std::string_view otherwise) {
-  if (section == nullptr) return std::string(otherwise);
-  const auto found = section->FindMember(field);
-  return found != section->MemberEnd() && found->value.IsString() ? found->value.GetString() : std::string(otherwise);
-}
-
-struct Asked {
-  std::string golden, policy;
-};
-
-// What the configuration of a run says of verdicts; docs/config.md has the defaults.
-Asked AskedBy(const v1::CaptureSettings& settings) {
-  rapidjson::Document json;
-  // Iterative: a sender may nest deeper than the stack is.
-  json.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
-  const rapidjson::Value* section = nullptr;
-  if (!json.HasParseError() && json.IsObject()) {
-    const auto found = json.FindMember(LiveChecks::kTask);
-    if (found != json.MemberEnd() && found->value.IsObject()) section = &found->value;
-  }
-  return {.golden = TextOf(section, "golden", kComputed[0]), .policy = TextOf(section, "policy", "default")};
-}
-
-// The fields of checker.Settings, as the kind "check" reads them.
-std::string OptionsOf(const std::string& run, const Asked& asked) {
-  rapidjson::StringBuffer text;
-  rapidjson::Writer<rapidjson::StringBuffer> writer(text);
-  const auto put = [&writer](const char* key, const std::string& value) {
-    writer.Key(key);
-    writer.String(value.c_str(), static_cast<rapidjson::SizeType>(value.size()));
-  };
-  writer.StartObject();
-  put("device", "recorded");
-  put("golden", asked.golden);
-  put("policy", asked.policy);
-  writer.Key("seed");
-  writer.Int(1234);
-  writer.Key("stress");
-  writer.Bool(false);
-  put("shown", run);
-  writer.EndObject();
-  return text.GetString();
-}
 
 // The token of the n-th live job of a run.
 std::string TokenOf(const std::string& run, uint32_t n) {
@@ -90,68 +49,43 @@ bool IsDone(const v1::Record& record) {
          (record.flags() & (v1::FRAGMENT_CONSTRUCT_ONLY | v1::FRAGMENT_RAISED)) == 0;
 }
 
-std::string_view VerdictOf(const v1::ItemResult& result) {
+// The payload of an item that is not checked, as the kind "check" reads it.
+std::string SkipFor(const std::string& why) {
+  rapidjson::StringBuffer text;
+  rapidjson::Writer<rapidjson::StringBuffer> writer(text);
+  writer.StartObject();
+  writer.Key("skip");
+  writer.String(why.c_str(), static_cast<rapidjson::SizeType>(why.size()));
+  writer.EndObject();
+  return text.GetString();
+}
+
+// "Functional.linear.0.backward" for "Functional.linear.0.forward", and the other way round.
+std::string OtherDirection(const std::string& record) {
+  const size_t dot = record.rfind('.') + 1;
+  return Cat(record.substr(0, dot), record.compare(dot, std::string::npos, "forward") == 0 ? "backward" : "forward");
+}
+
+}  // namespace
+
+std::string_view LiveChecks::VerdictOf(const v1::ItemResult& result) {
   if (result.outcome() == v1::OUTCOME_CRASHED) return "crashed";
   if (result.outcome() == v1::OUTCOME_FAILED) return "error";
   const auto* const found = std::find(kVerdicts.begin(), kVerdicts.end(), result.verdict());
   return found == kVerdicts.end() ? "undecided" : *found;
 }
 
-}  // namespace
-
 std::unique_ptr<StepMonitor> MakeLiveChecks(const MonitorParts& parts) {
   return parts.jobs == nullptr ? nullptr : std::make_unique<LiveChecks>(parts.store, parts.jobs, parts.metrics);
 }
 
 absl::Status LiveChecks::Begin(Sessions*) {
-  auto jobs = jobs_->List({});
-  if (!jobs.ok()) return jobs.status();
-  for (const v1::Job& job : jobs->jobs()) {
-    if (job.title() != kTitle || job.kind() != kTask || job.state() != v1::Job::OPEN) continue;
-    if (absl::Status status = GoOn(job); !status.ok()) return status;
+  auto runs = store_->catalogue().Runs();
+  if (!runs.ok()) return runs.status();
+  for (const storage::RunRow& run : *runs) {
+    if (absl::Status status = GoOnWith(run); !status.ok()) return status;
   }
   thread_ = std::thread([this] { Run(); });
-  return absl::OkStatus();
-}
-
-absl::Status LiveChecks::GoOn(const v1::Job& job) {
-  auto run = store_->catalogue().FindRun(job.run());
-  if (!run.ok()) return absl::IsNotFound(run.status()) ? absl::OkStatus() : run.status();
-  auto sessions = store_->catalogue().Sessions(run->number());
-  if (!sessions.ok()) return sessions.status();
-  // The records with items of the last steps, by step and directory.
-  std::map<uint32_t, std::map<std::string, std::set<std::string>>> names;
-  uint32_t last = 0;
-  absl::Status status = store_->database().ForEach(
-      Family::kMeta, JobKey(MetaSpace::kJobItem, run->number(), job.job()),
-      [&](std::string_view, std::string_view value) {
-        auto item = DecodeAs<v1::JobItem>(value);
-        if (!item.ok()) return item.status();
-        const std::string& name = item->name();  // "step3/rank0/Functional.linear.0.forward"
-        const size_t rank = name.find('/');
-        const size_t record = name.find('/', rank + 1);
-        uint32_t step = 0;
-        // Anybody may name a job like ours, and its items as he likes.
-        if (record == std::string::npos || rank < 4 || !absl::SimpleAtoi(name.substr(4, rank - 4), &step)) {
-          return absl::OkStatus();
-        }
-        last = std::max(last, step);
-        names[step][name.substr(0, record)].insert(name.substr(record + 1));
-        while (last - names.begin()->first > kLookBack) names.erase(names.begin());
-        return absl::OkStatus();
-      });
-  if (!status.ok()) return status;
-  auto steps = store_->steps().Of(run->number());
-  if (!steps.ok()) return steps.status();
-  for (const auto& [key, row] : *steps) {
-    if (key.step < last && last - key.step > kLookBack) continue;
-    const auto session = std::find_if(sessions->begin(), sessions->end(),
-                                      [&key = key](const auto& each) { return each.epoch() == key.epoch; });
-    if (session == sessions->end() || session->hello().settings().task() != kTask) continue;
-    const absl::Time now = absl::Now();
-    steps_[{session->session(), key.step}] = {
-        .since = now, .latest = now, .done = names[key.step][StepDirectory(key.step, RankOfCode(key.rank))]};
-  }
   return absl::OkStatus();
 }
 
@@ -193,15 +127,26 @@ void LiveChecks::Run() {
 void LiveChecks::Look(absl::Time now) {
   TakeNews();
   for (auto at = steps_.begin(); at != steps_.end();) {
-    if (!at->second.changed && now < at->second.again) {
+    Waiting& waiting = at->second;
+    if (!waiting.through && (waiting.changed || now >= waiting.again)) {
+      auto through = LookAt(at->first, waiting, now);
+      if (!through.ok()) {
+        if (!absl::IsNotFound(through.status())) {
+          LogWarning("step {} is not checked: {}", at->first.second, through.status().ToString());
+        }
+        at = steps_.erase(at);
+        continue;
+      }
+      waiting.through = *through;
+    }
+    if (!waiting.through || !IsJudged(waiting, now)) {
       ++at;
       continue;
     }
-    auto through = LookAt(at->first, at->second, now);
-    if (!through.ok() && !absl::IsNotFound(through.status())) {
-      LogWarning("step {} is not checked: {}", at->first.second, through.status().ToString());
+    if (absl::Status status = Release(at->first, waiting); !status.ok()) {
+      LogWarning("tensors of step {} stay: {}", at->first.second, status.ToString());
     }
-    at = !through.ok() || *through ? steps_.erase(at) : std::next(at);
+    at = steps_.erase(at);
   }
   std::map<std::string, absl::Duration> oldest;  // by run
   for (auto at = live_.begin(); at != live_.end();) {
@@ -209,12 +154,13 @@ void LiveChecks::Look(absl::Time now) {
     absl::Status status = CountResults(at->first, live);
     if (absl::IsNotFound(status)) {  // the run was deleted, or the job
       oldest.try_emplace(live.run);
+      Drop(live);
       at = live_.erase(at);
       continue;
     }
     if (!status.ok()) LogWarning("verdicts of job {} are not counted: {}", at->first, status.ToString());
     absl::Duration& age = oldest[live.run];
-    if (!live.cancelled && !live.unchecked.empty()) age = std::max(age, now - live.unchecked.begin()->second);
+    if (!live.cancelled && !live.unchecked.empty()) age = std::max(age, now - live.unchecked.begin()->second.news);
     at = live.sealed && (live.cancelled || live.results >= live.items) ? live_.erase(at) : std::next(at);
   }
   for (const auto& [run, age] : oldest) metrics_->Set(Metric::kCheckOldest, absl::ToDoubleSeconds(age), {run});
@@ -226,12 +172,18 @@ void LiveChecks::Look(absl::Time now) {
   }
 }
 
+void LiveChecks::Drop(Live& live) {
+  for (const auto& [item, unchecked] : std::exchange(live.unchecked, {})) steps_.erase(unchecked.place);
+}
+
 void LiveChecks::SeeCancelled() {
   const auto jobs = jobs_->List({});
   if (!jobs.ok()) return;
   for (const v1::Job& job : jobs->jobs()) {
     const auto found = live_.find(job.job());
-    if (found != live_.end() && job.state() == v1::Job::CANCELLED) found->second.cancelled = true;
+    if (found == live_.end() || job.state() != v1::Job::CANCELLED) continue;
+    found->second.cancelled = true;
+    Drop(found->second);
   }
 }
 
@@ -246,6 +198,9 @@ void LiveChecks::TakeNews() {
     finished.swap(finished_);
   }
   for (const std::string& run : forgotten) {
+    for (auto& [job, live] : live_) {
+      if (live.run == run) Drop(live);
+    }
     std::erase_if(live_, [&run](const auto& each) { return each.second.run == run; });
   }
   for (const auto& [place, time] : news) {
@@ -278,70 +233,143 @@ absl::StatusOr<bool> LiveChecks::LookAt(const Place& place, Waiting& waiting, ab
   auto row = store_->database().Find<storage::StepRow>(key.Encode());
   if (!row.ok()) return row.status();
   if (!row->has_value()) return true;  // it was discarded or deleted
-  // Without news only payloads can come, and a step may stay open for hours.
-  if (waiting.whole) {
+  if (!waiting.settings.has_value()) waiting.settings = CheckSettings::Of((*session)->hello().settings());
+  if (waiting.settings->is_reference()) {
     waiting.again = now + kSweep;
     return (*row)->state() != v1::StepSummary::OPEN;
   }
-  auto job = JobOf(**session);
-  if (!job.ok()) return job.status();
-  const Live& live = live_.at(*job);
-  if (!live.golden.empty() && now - waiting.since < kGoldenPatience) {
-    auto there = GoldenIsThere(live, key);
-    if (!there.ok()) return there.status();
-    waiting.again = now + kSweep;
-    if (!*there) return false;
-  }
-  const std::string& run = (*session)->hello().run();
-  const v1::Rank& rank = (*session)->hello().rank();
-  auto records = store_->steps().Open(run, key.step, rank, key.epoch);
-  if (!records.ok()) return records.status();
-  v1::AddItemsRequest request;
-  bool all = true;
-  const auto unseen = [&](const std::string& name, uint32_t) { return !waiting.done.contains(name); };
-  absl::Status status = (*records)->ForEachRecordNamed(unseen, [&](const v1::Record& record, uint64_t) -> absl::Status {
-    if (!IsDone(record)) return absl::OkStatus();
-    auto whole = HasPayloads(record);
-    if (!whole.ok()) return whole.status();
-    if (!*whole) {
-      all = false;
+  // Without news only payloads can come, and a step may stay open for hours.
+  if (!waiting.whole) {
+    auto source = store_->steps().Open((*session)->hello().run(), key.step, (*session)->hello().rank(), key.epoch);
+    if (!source.ok()) return source.status();
+    waiting.whole = true;
+    const auto unseen = [&](const std::string& name, uint32_t) { return !waiting.seen.contains(name); };
+    absl::Status status = (*source)->ForEachRecordNamed(unseen, [&](const v1::Record& record, uint64_t) {
+      if (!IsDone(record)) return absl::OkStatus();
+      auto whole = HasPayloads(*store_, record);
+      if (!whole.ok()) return whole.status();
+      waiting.whole &= *whole;
+      if (*whole && waiting.seen.insert(record.full_name()).second) waiting.ready.push_back(record.full_name());
       return absl::OkStatus();
+    });
+    if (!status.ok()) return status;
+  }
+  if (waiting.whole) waiting.again = now + kSweep;
+  if (!waiting.ready.empty()) {
+    auto job = JobOf(**session);
+    if (!job.ok()) return job.status();
+    if (absl::Status added = AddReady(place, waiting, *job, key, now); !added.ok()) return added;
+  }
+  if (!waiting.ready.empty()) return false;
+  return (*row)->state() == v1::StepSummary::INCOMPLETE ||
+         ((*row)->state() == v1::StepSummary::COMPLETE && waiting.whole);
+}
+
+absl::Status LiveChecks::AddReady(const Place& place, Waiting& waiting, uint32_t job, const StepKey& step,
+                                  absl::Time now) {
+  const std::string directory = StepDirectory(step.step, RankOfCode(step.rank));
+  v1::AddItemsRequest request;
+  // why: empty, or what the verdict "skip" says.
+  const auto add = [&](const std::string& record, const std::string& why) {
+    v1::JobItem& item = *request.add_items();
+    item.set_name(Cat(directory, "/", record));
+    if (!why.empty()) item.set_payload(SkipFor(why));
+  };
+  std::vector<std::string> records = std::exchange(waiting.ready, {});
+  const std::string golden = waiting.settings->golden_run();
+  if (golden.empty()) {
+    for (const std::string& record : records) add(record, "");
+    return Add(job, std::move(request), place, waiting);
+  }
+  const GoldenRun other(store_, golden);
+  auto state = other.StateOf(step);
+  if (!state.ok()) return state.status();
+  const bool begun = *state == GoldenRun::StepState::kOpen || *state == GoldenRun::StepState::kEnded;
+  waiting.again = now + (begun ? kGoldenPeriod : kSweep);
+  std::map<std::string, bool> have;  // whether its tensors are there
+  if (begun) {
+    auto found = other.Have(step, records);
+    if (!found.ok()) return found.status();
+    have = *std::move(found);
+  }
+  const std::string in_step = Cat("step ", step.step, " of ", RankName(RankOfCode(step.rank)));
+  for (const std::string& record : records) {
+    const auto found = have.find(record);
+    if (found != have.end() && found->second) {
+      add(record, "");
+    } else if (*state == GoldenRun::StepState::kEnded && found == have.end()) {
+      add(record, Cat("run ", golden, " has no ", record, " in ", in_step));
+    } else if (*state == GoldenRun::StepState::kMissing) {
+      add(record, Cat("run ", golden, " has ended without ", in_step));
+    } else if (now - waiting.since >= waiting.settings->golden_wait) {
+      const std::string what = begun ? Cat(record, " in ", in_step) : in_step;
+      add(record,
+          Cat("run ", golden, " gave no ", what, " within ", absl::FormatDuration(waiting.settings->golden_wait)));
+    } else {
+      waiting.ready.push_back(record);
     }
-    request.add_items()->set_name(Cat(StepDirectory(key.step, rank), "/", record.full_name()));
-    waiting.done.insert(record.full_name());
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  if (absl::Status added = Add(*job, std::move(request), waiting.latest); !added.ok()) return added;
-  waiting.whole = all;
-  return (*row)->state() == v1::StepSummary::INCOMPLETE || ((*row)->state() == v1::StepSummary::COMPLETE && all);
+  }
+  return Add(job, std::move(request), place, waiting);
 }
 
-absl::StatusOr<bool> LiveChecks::HasPayloads(const v1::Record& record) const {
-  bool whole = true;
-  absl::Status status = ForEachTensor(record, [&](std::span<const std::string>, const v1::TensorLeaf& leaf) {
-    if (!whole || !leaf.has_payload()) return absl::OkStatus();
-    auto stored = store_->database().Get(Family::kMeta, PayloadKey(leaf.payload().hash()));
-    if (stored.ok()) whole = stored->has_value();
-    return stored.status();
-  });
-  if (!status.ok()) return status;
-  return whole;
+bool LiveChecks::IsJudged(const Waiting& waiting, absl::Time now) {
+  if (!waiting.settings.has_value()) return true;
+  if (waiting.settings->is_reference()) return waiting.judged || now - waiting.since >= waiting.settings->golden_wait;
+  return waiting.unjudged == 0;
 }
 
-absl::StatusOr<bool> LiveChecks::GoldenIsThere(const Live& live, const StepKey& step) const {
-  auto run = store_->catalogue().LookUpRun(live.golden);
-  if (!run.ok()) return run.status();
-  if (!run->has_value()) return false;
-  auto sessions = store_->catalogue().Sessions((*run)->number());
-  if (!sessions.ok()) return sessions.status();
-  std::set<uint32_t> ranks;
-  for (const storage::SessionRow& session : *sessions) ranks.insert(RankCode(session.hello().rank()));
-  const uint32_t rank = ranks.size() == 1 ? *ranks.begin() : step.rank;  // as the checker pairs them
-  auto parts = store_->steps().Of((*run)->number(), RankOfCode(rank), step.step);
-  if (!parts.ok()) return parts.status();
-  return std::any_of(parts->begin(), parts->end(),
-                     [](const auto& part) { return part.second.state() != v1::StepSummary::OPEN; });
+void LiveChecks::Judge(const Unchecked& item, std::string_view verdict) {
+  const auto found = steps_.find(item.place);
+  if (found == steps_.end()) return;
+  Waiting& waiting = found->second;
+  if (waiting.unjudged > 0) --waiting.unjudged;
+  if (!HasPassed(verdict)) waiting.kept.insert(item.record);
+}
+
+absl::Status LiveChecks::Release(const Place& place, const Waiting& waiting) {
+  auto session = store_->database().Find<storage::SessionRow>(SessionKey(place.first));
+  if (!session.ok()) return session.status();
+  if (!session->has_value() || !(*session)->holds_payloads() || !waiting.settings.has_value()) return absl::OkStatus();
+  const storage::SessionRow& row = **session;
+  const StepKey step{row.run(), RankCode(row.hello().rank()), place.second, row.epoch()};
+  std::set<std::string> kept = waiting.kept;
+  // A call runs again as a whole.
+  for (const std::string& record : waiting.kept) kept.insert(OtherDirection(record));
+  std::set<std::string> needed;  // hashes
+  if (!kept.empty()) {
+    auto source = store_->steps().Open(row.hello().run(), step.step, row.hello().rank(), step.epoch);
+    if (!source.ok()) return source.status();
+    absl::Status status = (*source)->ForEachRecordNamed(
+        [&](const std::string& name, uint32_t) { return kept.contains(name); },
+        [&](const v1::Record& record, uint64_t) {
+          return ForEachTensor(record, [&](std::span<const std::string>, const v1::TensorLeaf& leaf) {
+            if (leaf.has_payload()) needed.insert(leaf.payload().hash());
+            return absl::OkStatus();
+          });
+        });
+    if (!status.ok()) return status;
+  }
+  auto freed = store_->maintenance().ReleaseStep(row, step.step, [&](std::string_view hash) {
+    return waiting.stays || waiting.settings->keep_all || needed.contains(std::string(hash));
+  });
+  if (!freed.ok()) return freed.status();
+  metrics_->Add(Metric::kCheckReleased, static_cast<double>(*freed));
+  if (const std::string golden = waiting.settings->golden_run(); !golden.empty()) ReleaseGolden(golden, step, kept);
+  return absl::OkStatus();
+}
+
+void LiveChecks::ReleaseGolden(const std::string& golden, const StepKey& step, const std::set<std::string>& kept) {
+  // Others may still have to be held against it.
+  const auto holds = [&](const auto& live) { return live.second.golden == golden && !live.second.cancelled; };
+  if (std::count_if(live_.begin(), live_.end(), holds) > 1) return;
+  auto sessions = GoldenRun(store_, golden).SessionsFor(step);
+  if (!sessions.ok()) return;  // its tensors go later
+  for (const std::string& session : *sessions) {
+    const auto found = steps_.find({session, step.step});
+    if (found == steps_.end()) continue;
+    found->second.kept.insert(kept.begin(), kept.end());
+    found->second.judged = true;
+  }
 }
 
 absl::StatusOr<uint32_t> LiveChecks::JobOf(const storage::SessionRow& session) {
@@ -349,12 +377,12 @@ absl::StatusOr<uint32_t> LiveChecks::JobOf(const storage::SessionRow& session) {
   for (const auto& [job, live] : live_) {
     if (live.run == run && (live.cancelled || !live.sealed)) return job;
   }
-  const Asked asked = AskedBy(session.hello().settings());
+  const CheckSettings asked = CheckSettings::Of(session.hello().settings());
   v1::CreateJobRequest request;
   request.set_run(run);
   request.set_kind(kTask);
   request.set_title(kTitle);
-  request.set_options(OptionsOf(run, asked));
+  request.set_options(asked.OptionsFor(run));
   request.mutable_limits()->set_item_timeout_ms(kItemTimeoutMs);
   for (uint32_t n = 0;; ++n) {
     request.set_token(TokenOf(run, n));
@@ -366,13 +394,14 @@ absl::StatusOr<uint32_t> LiveChecks::JobOf(const storage::SessionRow& session) {
     live.cancelled = job->state() == v1::Job::CANCELLED;
     live.items = job->items();
     live.results = job->done() + job->failed() + job->crashed();
-    if (std::find(kComputed.begin(), kComputed.end(), asked.golden) == kComputed.end()) live.golden = asked.golden;
+    live.golden = asked.golden_run();
     return job->job();
   }
 }
 
-absl::Status LiveChecks::Add(uint32_t number, v1::AddItemsRequest request, absl::Time news) {
+absl::Status LiveChecks::Add(uint32_t number, v1::AddItemsRequest request, const Place& place, Waiting& waiting) {
   Live& live = live_.at(number);
+  waiting.stays |= live.cancelled;
   if (live.cancelled) return absl::OkStatus();
   const uint64_t unchecked = live.items - std::min(live.items, live.results);
   const auto room = static_cast<int>(kMaxUnchecked - std::min(kMaxUnchecked, unchecked));
@@ -384,10 +413,14 @@ absl::Status LiveChecks::Add(uint32_t number, v1::AddItemsRequest request, absl:
   request.set_job(number);
   request.set_first(live.items);
   auto job = jobs_->AddItems(request, kSelf);
-  live.cancelled = absl::IsFailedPrecondition(job.status());
+  waiting.stays = live.cancelled = absl::IsFailedPrecondition(job.status());
   if (live.cancelled) return absl::OkStatus();
   if (!job.ok()) return job.status();
-  for (; live.items < job->items(); ++live.items) live.unchecked.emplace(live.items, news);
+  for (const v1::JobItem& item : request.items()) {
+    const std::string record = item.name().substr(item.name().rfind('/') + 1);
+    live.unchecked.emplace(live.items++, Unchecked{.news = waiting.latest, .place = place, .record = record});
+    ++waiting.unjudged;
+  }
   return absl::OkStatus();
 }
 
@@ -399,10 +432,12 @@ absl::Status LiveChecks::CountResults(uint32_t job, Live& live) {
       request, [] { return false; },
       [&](const v1::ItemResult& result) {
         ++live.results;
-        metrics_->Add(Metric::kCheckVerdicts, 1, {live.run, std::string(VerdictOf(result))});
+        const std::string_view verdict = VerdictOf(result);
+        metrics_->Add(Metric::kCheckVerdicts, 1, {live.run, std::string(verdict)});
         if (const auto found = live.unchecked.find(result.item()); found != live.unchecked.end()) {
-          const absl::Duration took = absl::FromUnixMicros(result.finished_unix_us()) - found->second;
+          const absl::Duration took = absl::FromUnixMicros(result.finished_unix_us()) - found->second.news;
           metrics_->Observe(Metric::kCheckSeconds, std::max(0.0, absl::ToDoubleSeconds(took)));
+          Judge(found->second, verdict);
           live.unchecked.erase(found);
         }
         return true;
@@ -417,8 +452,9 @@ absl::StatusOr<bool> LiveChecks::GoesOn(const std::string& name) const {
   if (!sessions.ok()) return sessions.status();
   return std::any_of(sessions->begin(), sessions->end(), [this](const storage::SessionRow& session) {
     if (session.state() == storage::SessionRow::OPEN) return true;
-    const auto step = steps_.lower_bound({session.session(), 0});
-    return step != steps_.end() && step->first.first == session.session();
+    const auto begin = steps_.lower_bound({session.session(), 0});
+    const auto end = steps_.upper_bound({session.session(), std::numeric_limits<uint32_t>::max()});
+    return std::any_of(begin, end, [](const auto& step) { return !step.second.through; });
   });
 }
 

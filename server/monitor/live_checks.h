@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "absl/time/time.h"
 #include "server/jobs/job_queue.h"
 #include "server/metrics/metrics.h"
+#include "server/monitor/check_settings.h"
 #include "server/monitor/step_monitors.h"
 #include "server/store/store.h"
 
@@ -27,10 +30,15 @@ namespace msprobe::server {
 // 1. A run has one open job of kind "check" and title kTitle. An item is one call in one direction, as soon as its
 // record
 //    and its payloads are here. The job is sealed when the run's last session has ended; a later session opens another.
-// 2. With a run as golden value an item waits until that run has ended the same step, at most kGoldenPatience.
+// 2. With a run as golden value an item waits for the same call there, at most the golden_wait_s of the configuration.
+//    One that waits in vain becomes an item that says why, and its verdict is "skip".
 // 3. Nobody waits for a verdict. At most kMaxUnchecked items of a run wait for one, and at most kMaxSteps steps to be
 //    looked at; what comes beyond that is counted as left out (of a step, each batch that brings news of it).
 // 4. A server that begins goes on with the jobs that are open, behind the steps that they have.
+// 5. When all calls of a step have their verdicts, the tensors of those that pass or are skipped go (unless "keep" is
+//    "all"), and those of the golden run's step with them if that run is there for this one alone (golden "none").
+//    Without a run that is held against it, they go after golden_wait_s. A server that dies in between does it when
+//    it begins again. Where a job is cancelled, or steps are left out by kMaxSteps, they stay.
 // Threads: any. The work is done by one of its own.
 class LiveChecks : public StepMonitor {
  public:
@@ -39,7 +47,6 @@ class LiveChecks : public StepMonitor {
   static constexpr uint64_t kMaxUnchecked = 10'000;
   static constexpr size_t kMaxSteps = 4096;
   static constexpr absl::Duration kPeriod = absl::Milliseconds(50);
-  static constexpr absl::Duration kGoldenPatience = absl::Minutes(10);
 
   // All are borrowed.
   LiveChecks(Store* store, JobQueue* jobs, Metrics* metrics) : store_(store), jobs_(jobs), metrics_(metrics) {}
@@ -54,13 +61,26 @@ class LiveChecks : public StepMonitor {
  private:
   using Place = std::pair<std::string, uint32_t>;  // session and step
 
-  // A step that has records which no item was made of yet.
+  // A step that has records without an item, or items without a verdict.
   struct Waiting {
     absl::Time since, latest;                 // its first news and its latest
-    std::set<std::string> done;               // names of records with an item, or left out
+    std::optional<CheckSettings> settings;    // of its session, once it was looked at
+    std::set<std::string> seen;               // names of records that are here with their tensors
+    std::vector<std::string> ready;           // those that have no item yet: a golden run is waited for
     bool changed = true;                      // there is news
-    bool whole = false;                       // every record that has come has its item
+    bool whole = false;                       // every record that has come is seen
+    bool through = false;                     // every record that will come has its item, or was left out
     absl::Time again = absl::InfinitePast();  // when to look without news
+    uint64_t unjudged = 0;                    // items without a verdict
+    std::set<std::string> kept;               // names of records whose tensors stay
+    bool judged = false;                      // by the run that is held against this one
+    bool stays = false;                       // all of it: nobody judges it any more
+  };
+  // An item without a result.
+  struct Unchecked {
+    absl::Time news;
+    Place place;
+    std::string record;
   };
   // A job that was not through when it was last looked at.
   struct Live {
@@ -68,25 +88,37 @@ class LiveChecks : public StepMonitor {
     bool sealed = false;
     bool cancelled = false;  // by somebody: nothing more of the run is checked
     uint64_t items = 0;
-    uint64_t results = 0;                      // that are in the metrics
-    std::map<uint64_t, absl::Time> unchecked;  // items without a result that this process added, with their news
-    std::string golden;                        // a run; empty: workers compute it
+    uint64_t results = 0;  // that are in the metrics
+    std::map<uint64_t, Unchecked> unchecked;
+    std::string golden;  // a run; empty: workers compute it
   };
 
   void Run();
   void Look(absl::Time now);
   void TakeNews();
-  // Takes up a job that an earlier process of this server left open.
-  absl::Status GoOn(const v1::Job& job);
+  // Takes up what an earlier process of this server left: the steps that were not released, and a job.
+  absl::Status GoOnWith(const storage::RunRow& run);
+  absl::Status GoOn(const v1::Job& job, const storage::RunRow& run);
+  // Places of the items of a job in steps_, by step and directory.
+  using Directories = std::map<std::pair<uint32_t, std::string>, std::vector<Place>>;
+  absl::StatusOr<Directories> TakeUp(const storage::RunRow& run, std::optional<uint32_t> last_step);
   // True: every record of the step that will come has its item.
   absl::StatusOr<bool> LookAt(const Place& place, Waiting& waiting, absl::Time now);
-  absl::StatusOr<bool> HasPayloads(const v1::Record& record) const;
-  // Whether the golden run has what this step is compared with.
-  absl::StatusOr<bool> GoldenIsThere(const Live& live, const StepKey& step) const;
+  // Adds items for what is ready, but for what a golden run may still give.
+  absl::Status AddReady(const Place& place, Waiting& waiting, uint32_t job, const StepKey& step, absl::Time now);
+  // The word for a result; one of the metric's labels.
+  static std::string_view VerdictOf(const v1::ItemResult& result);
+  void Judge(const Unchecked& item, std::string_view verdict);
+  // Whether everything of a step that is through is judged.
+  static bool IsJudged(const Waiting& waiting, absl::Time now);
+  absl::Status Release(const Place& place, const Waiting& waiting);
+  void ReleaseGolden(const std::string& golden, const StepKey& step, const std::set<std::string>& kept);
   // The open job of the session's run, which is made if there is none.
   absl::StatusOr<uint32_t> JobOf(const storage::SessionRow& session);
-  absl::Status Add(uint32_t job, v1::AddItemsRequest request, absl::Time news);
+  absl::Status Add(uint32_t job, v1::AddItemsRequest request, const Place& place, Waiting& waiting);
   absl::Status CountResults(uint32_t job, Live& live);
+  // Forgets steps whose verdicts do not come any more.
+  void Drop(Live& live);
   // Learns of jobs that somebody cancelled.
   void SeeCancelled();
   absl::Status SealEnded();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "server/format/cat.h"
 #include "server/ingest/scripted/scripted_agent.h"
 #include "server/ingest/session/sessions.h"
 #include "server/store/disk/scratch_directory.h"
@@ -84,8 +85,8 @@ class LiveChecksTest : public testing::Test {
   }
   // Long enough that what would be done is done: of what should not happen nothing tells.
   void LetLook() { absl::SleepFor(6 * LiveChecks::kPeriod); }
-  // Leases all that waits and gives each this verdict. The names.
-  std::vector<std::string> Finish(const std::string& verdict) {
+  // Leases all that waits and gives each this verdict, those whose name has `but` in it "fail". The names.
+  std::vector<std::string> Finish(const std::string& verdict, const std::string& but = "\n") {
     v1::LeaseRequest request;
     request.set_worker("w");
     request.add_kinds("check");
@@ -99,15 +100,33 @@ class LiveChecksTest : public testing::Test {
     std::vector<std::string> names;
     for (const auto& item : lease->items()) {
       names.push_back(item.name());
+      if (!item.payload().empty()) reasons_.push_back(item.payload());
       auto& result = *finish.add_results();
       result.set_item(item.item());
       result.set_outcome(v1::OUTCOME_DONE);
-      result.set_verdict(verdict);
+      result.set_verdict(item.name().find(but) == std::string::npos ? verdict : "fail");
     }
     if (!names.empty()) {
       EXPECT_TRUE(jobs_->Finish(finish).ok());
     }
     return names;
+  }
+
+  bool Has(const std::string& content) {
+    auto here = store_->payloads().Has(ScriptedAgent::HashOf(content));
+    return here.ok() && *here;
+  }
+  bool AwaitGone(const std::string& content) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end; absl::SleepFor(kPoll)) {
+      if (!Has(content)) return true;
+    }
+    return false;
+  }
+  // A call with an input of this content, which is here.
+  void SendCall(ScriptedAgent& agent, uint32_t step, const std::string& name, const std::string& content) {
+    agent.CallWithPayload(step, name, content);
+    Send(agent);
+    if (!Has(content)) SendPayload(agent, content);
   }
 
   static constexpr absl::Duration kPoll = absl::Milliseconds(10);
@@ -117,7 +136,8 @@ class LiveChecksTest : public testing::Test {
   std::unique_ptr<JobQueue> jobs_;
   std::unique_ptr<StepMonitors> monitors_;
   std::unique_ptr<Sessions> sessions_;
-  std::string options_;  // of the last lease
+  std::string options_;               // of the last lease
+  std::vector<std::string> reasons_;  // of items that are not checked
 };
 
 using Names = std::vector<std::string>;
@@ -227,20 +247,188 @@ TEST_F(LiveChecksTest, WhatSendersMakeUpStopsNoServer) {
   EXPECT_EQ(JobsOf("run").size(), 2u);
 }
 
-TEST_F(LiveChecksTest, WithARunAsGoldenValueACallWaitsForTheSameStepThere) {
-  ScriptedAgent agent = Checked("a", "run", R"({"check": {"golden": "other"}})");
-  agent.Call(5, "add").StepEnd(5);
+constexpr char kAgainstOther[] = R"({"check": {"golden": "other"}})";
+constexpr char kReference[] = R"({"check": {"golden": "none"}})";
+
+TEST_F(LiveChecksTest, WithARunAsGoldenValueACallWaitsForTheSameCallThere) {
+  ScriptedAgent agent = Checked("a", "run", kAgainstOther);
+  agent.Call(5, "add").Call(5, "mul").Call(5, "sub").StepEnd(5);
   Send(agent);
   LetLook();
   ASSERT_TRUE(Await("run", 0));
   ScriptedAgent golden("g", "other", 7);  // one process on both sides: its rank does not matter
-  golden.Call(5, "add");
+  golden.CallWithPayload(5, "add", "slow");
+  golden.Call(5, "mul");
   Send(golden);
-  LetLook();
-  EXPECT_TRUE(Await("run", 0));
+  ASSERT_TRUE(Await("run", 1));  // while both go on
+  EXPECT_EQ(Finish("pass"), Names{"step5/rank0/Torch.mul.0.forward"});
+  SendPayload(golden, "slow");
+  ASSERT_TRUE(Await("run", 2));
+  EXPECT_EQ(Finish("pass"), Names{"step5/rank0/Torch.add.0.forward"});
+  EXPECT_TRUE(reasons_.empty());
   golden.StepEnd(5);
   Send(golden);
-  EXPECT_TRUE(Await("run", 1));
+  ASSERT_TRUE(Await("run", 3));
+  EXPECT_EQ(Finish("skip"), Names{"step5/rank0/Torch.sub.0.forward"});
+  EXPECT_EQ(reasons_, Names{R"({"skip":"run other has no Torch.sub.0.forward in step 5 of rank0"})"});
+}
+
+TEST_F(LiveChecksTest, ACallThatWaitsInVainSaysWhatItWaitedFor) {
+  ScriptedAgent agent = Checked("a", "run", R"({"check": {"golden": "other", "golden_wait_s": 0.3}})");
+  agent.Call(5, "add").StepEnd(5);
+  Send(agent);
+  ASSERT_TRUE(Await("run", 1));
+  Finish("skip");
+  EXPECT_EQ(reasons_, Names{R"({"skip":"run other gave no step 5 of rank0 within 300ms"})"});
+}
+
+TEST_F(LiveChecksTest, AReferenceThatHasEndedIsNotWaitedFor) {
+  ScriptedAgent golden = Checked("g", "other", kReference);
+  golden.Call(0, "add").StepEnd(0).End();
+  Send(golden);
+  ScriptedAgent agent = Checked("a", "run", kAgainstOther);
+  agent.Call(5, "add").StepEnd(5);
+  Send(agent);
+  ASSERT_TRUE(Await("run", 1));
+  Finish("skip");
+  EXPECT_EQ(reasons_, Names{R"({"skip":"run other has ended without step 5 of rank0"})"});
+  EXPECT_TRUE(JobsOf("other").empty()) << "a reference is not checked itself";
+}
+
+TEST_F(LiveChecksTest, TensorsOfPassedCallsGoAndThoseOfOthersStay) {
+  ScriptedAgent agent = Checked("a", "run");
+  SendCall(agent, 0, "add", "shared");
+  SendCall(agent, 0, "mul", "only mul's");
+  SendCall(agent, 1, "add", "shared");
+  SendCall(agent, 1, "div", "only div's");
+  agent.StepEnd(0);
+  Send(agent);
+  ASSERT_TRUE(Await("run", 4));
+  Finish("pass", "div");
+  EXPECT_TRUE(AwaitGone("only mul's"));
+  EXPECT_TRUE(Has("shared")) << "step 1 is not through";
+  agent.StepEnd(1);
+  Send(agent);
+  EXPECT_TRUE(AwaitGone("shared"));
+  EXPECT_TRUE(Has("only div's"));
+  SendCall(agent, 2, "add", "shared");  // it comes again
+  EXPECT_TRUE(Has("shared"));
+}
+
+TEST_F(LiveChecksTest, WhatAnotherRunRefersToStays) {
+  ScriptedAgent other("b", "statistics of another run");
+  SendCall(other, 0, "add", "shared");
+  ScriptedAgent agent = Checked("a", "run");
+  SendCall(agent, 0, "add", "shared");
+  SendCall(agent, 0, "mul", "own");
+  agent.StepEnd(0);
+  Send(agent);
+  ASSERT_TRUE(Await("run", 2));
+  Finish("pass");
+  EXPECT_TRUE(AwaitGone("own"));
+  EXPECT_TRUE(Has("shared"));
+}
+
+TEST_F(LiveChecksTest, KeepAllKeepsAll) {
+  ScriptedAgent kept = Checked("a", "kept", R"({"check": {"keep": "all"}})");
+  SendCall(kept, 0, "add", "kept");
+  kept.StepEnd(0);
+  Send(kept);
+  ASSERT_TRUE(Await("kept", 1));
+  Finish("pass");
+  ScriptedAgent agent = Checked("b", "run");
+  SendCall(agent, 0, "add", "not kept");
+  agent.StepEnd(0);
+  Send(agent);
+  ASSERT_TRUE(Await("run", 1));
+  Finish("pass");
+  EXPECT_TRUE(AwaitGone("not kept"));
+  EXPECT_TRUE(Has("kept"));
+}
+
+TEST_F(LiveChecksTest, AServerThatDiedBetweenVerdictAndRemovalRemovesWhenItBegins) {
+  ScriptedAgent agent = Checked("a", "run");
+  SendCall(agent, 0, "add", "passed");
+  SendCall(agent, 0, "div", "failed");
+  SendCall(agent, 0, "sub", "without a verdict");
+  agent.StepEnd(0).End();
+  Send(agent);
+  ASSERT_TRUE(Await("run", 3, v1::Job::SEALED));
+  monitors_->Stop();  // what comes now is stored and not looked at
+  v1::LeaseRequest request;
+  request.set_worker("w");
+  request.add_kinds("check");
+  request.set_max_items(2);
+  auto lease = jobs_->TakeLease(request, {}, [] { return false; });
+  ASSERT_TRUE(lease.ok());
+  v1::FinishRequest finish;
+  finish.set_lease(lease->lease());
+  finish.set_job(lease->job());
+  for (const auto& item : lease->items()) {
+    auto& result = *finish.add_results();
+    result.set_item(item.item());
+    result.set_outcome(v1::OUTCOME_DONE);
+    result.set_verdict(item.item() == 1 ? "fail" : "pass");
+  }
+  ASSERT_TRUE(jobs_->Finish(finish).ok());
+  Close();
+  Open();
+  LetLook();
+  EXPECT_TRUE(Has("passed")) << "the step is not judged";
+  EXPECT_EQ(Finish("pass"), Names{"step0/rank0/Torch.sub.0.forward"});
+  EXPECT_TRUE(AwaitGone("passed"));
+  EXPECT_TRUE(AwaitGone("without a verdict"));
+  EXPECT_TRUE(Has("failed"));
+  Close();
+  Open();  // nothing of it twice
+  LetLook();
+  EXPECT_TRUE(Has("failed"));
+  EXPECT_EQ(JobsOf("run").size(), 1u);
+}
+
+TEST_F(LiveChecksTest, TensorsOfACancelledJobStay) {
+  ScriptedAgent agent = Checked("a", "run");
+  SendCall(agent, 0, "add", "content");
+  const auto job = Await("run", 1);
+  ASSERT_TRUE(job);
+  ASSERT_TRUE(jobs_->Cancel(job->job(), {.identity = "", .peer = "", .is_admin = true}).ok());
+  agent.StepEnd(0);
+  Send(agent);
+  LetLook();
+  Close();
+  Open();
+  LetLook();
+  EXPECT_TRUE(Has("content"));
+}
+
+TEST_F(LiveChecksTest, AReferencesTensorsGoWithTheVerdictsOfTheRunThatIsHeldAgainstIt) {
+  ScriptedAgent golden = Checked("g", "other", kReference);
+  for (const uint32_t step : {0, 1}) {
+    SendCall(golden, step, "add", Cat("right ", step));
+    SendCall(golden, step, "div", Cat("right div ", step));
+    golden.StepEnd(step);
+    Send(golden);
+  }
+  ScriptedAgent agent = Checked("a", "run", kAgainstOther);
+  SendCall(agent, 0, "add", "input");
+  SendCall(agent, 0, "div", "input of div");
+  agent.StepEnd(0);
+  Send(agent);
+  ASSERT_TRUE(Await("run", 2));
+  Finish("pass", "div");
+  EXPECT_TRUE(AwaitGone("right 0"));
+  EXPECT_TRUE(AwaitGone("input"));
+  EXPECT_TRUE(Has("right div 0")) << "the call that fails is repeated with it";
+  EXPECT_TRUE(Has("input of div"));
+  EXPECT_TRUE(Has("right 1")) << "its step comes";
+}
+
+TEST_F(LiveChecksTest, AReferenceThatNobodyIsHeldAgainstKeepsNothingForEver) {
+  ScriptedAgent golden = Checked("g", "other", R"({"check": {"golden": "none", "golden_wait_s": 0.3}})");
+  SendCall(golden, 0, "add", "content");
+  golden.StepEnd(0);
+  Send(golden);
+  EXPECT_TRUE(AwaitGone("content"));
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 
 namespace msprobe::server {
 
+class JobQueue;
+
 // Everything a request uses. Outlives the request.
 struct QueryContext {
   Store* store = nullptr;
@@ -24,6 +26,7 @@ struct QueryContext {
   ExportFormats formats = ExportFormats::Standard();
   // Takes the servers that this request could not ask. Not null where peers is not.
   MissingShards* missing = nullptr;
+  JobQueue* jobs = nullptr;  // null: this server has none
 
   Shards shards() const { return {store, peers, missing}; }
 };

@@ -119,6 +119,7 @@ absl::StatusOr<storage::SessionRow> Catalogue::RegisterSession(const v1::Hello& 
   session.set_epoch(run.next_epoch());
   session.set_opened_unix_us(absl::ToUnixMicros(database_->Now()));
   *session.mutable_hello() = hello;
+  session.set_holds_payloads(hello.settings().task() == "check");
   run.set_next_epoch(run.next_epoch() + 1);
   changes.PutMeta(RunKey(run.number()), run);
   changes.PutMeta(SessionKey(hello.session()), session);

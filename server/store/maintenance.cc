@@ -40,6 +40,21 @@ absl::StatusOr<Maintenance::Deleted> Maintenance::DeleteRun(const std::string& n
   return Deleted{.row_bytes = *row_bytes, .payload_bytes = *payload_bytes};
 }
 
+absl::StatusOr<uint64_t> Maintenance::ReleaseStep(const storage::SessionRow& session, uint32_t step,
+                                                  absl::FunctionRef<bool(std::string_view hash)> needed) {
+  absl::MutexLock deletion(&payloads_->deletion_mutex());
+  auto sessions = catalogue_->Sessions(session.run());
+  if (!sessions.ok()) return sessions.status();
+  for (const storage::SessionRow& each : *sessions) {
+    if (!each.holds_payloads()) return 0;
+  }
+  ChangeSet changes;
+  auto freed = payloads_->AddRelease(session, step, needed, changes);
+  if (!freed.ok() || changes.empty()) return freed;
+  if (absl::Status status = database_->Write(changes); !status.ok()) return status;
+  return freed;
+}
+
 absl::Status Maintenance::Checkpoint(const std::string& directory) const {
   if (absl::Status status = database_->Writable(); !status.ok()) return status;
   std::error_code error;

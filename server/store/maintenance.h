@@ -3,8 +3,10 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -38,6 +40,10 @@ class Maintenance {
   };
   // NotFound as Catalogue::FindRun. FailedPrecondition: a session of the run is open.
   absl::StatusOr<Deleted> DeleteRun(const std::string& name) ABSL_LOCKS_EXCLUDED(collection_mutex_);
+  // Releases a step of a session (Payloads::AddRelease) and returns how many bytes that frees. Where a session of the
+  // run holds no payloads step by step, its payloads would not be told from the others': then nothing goes.
+  absl::StatusOr<uint64_t> ReleaseStep(const storage::SessionRow& session, uint32_t step,
+                                       absl::FunctionRef<bool(std::string_view hash)> needed);
   // Counts DeleteRun: what it deleted takes up disk until ReclaimSpace.
   uint64_t runs_deleted() const { return runs_deleted_; }
 

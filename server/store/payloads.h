@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,6 +24,8 @@ namespace msprobe::server {
 // Threads: every method from any thread.
 // 1. Whoever adds references to payloads that are already stored holds deletion_mutex() shared, from looking for the
 //    payload until the reference is written.
+// 2. A session with holds_payloads adds, with its references, what each of its steps holds. What no step of a run holds
+//    any more has no reference of that run.
 class Payloads {
  public:
   // The database must outlive this object.
@@ -33,6 +37,8 @@ class Payloads {
   // are of one size the others are not read.
   absl::Status ReadRange(std::string_view hash, uint64_t offset, uint64_t size,
                          absl::FunctionRef<absl::Status(uint64_t offset, std::string_view chunk)> visit) const;
+  // Whether the payload is here, whole.
+  absl::StatusOr<bool> Has(std::string_view hash) const;
   // Sum of the sizes of the distinct payloads that a run refers to.
   absl::StatusOr<uint64_t> ReferencedBytes(uint32_t run) const;
 
@@ -40,9 +46,20 @@ class Payloads {
   // Returns how many bytes of payloads that frees. Hold deletion_mutex() until the changes are written.
   absl::StatusOr<uint64_t> AddRunDeletion(uint32_t run, const std::vector<storage::SessionRow>& sessions,
                                           ChangeSet& changes) const;
+  // Adds that a step of a session with holds_payloads refers to a payload.
+  static void AddHold(const storage::SessionRow& session, uint32_t step, std::string_view hash, ChangeSet& changes);
+  // The steps of a run, as (epoch, step), that were not released.
+  absl::StatusOr<std::set<std::pair<uint32_t, uint32_t>>> HoldingSteps(uint32_t run) const;
+  // Adds what releases a step: it holds the payloads that are needed for good, and no others but those that have not
+  // come. Repeated, it adds nothing. Returns how many bytes that frees. Hold deletion_mutex() until the changes are
+  // written.
+  absl::StatusOr<uint64_t> AddRelease(const storage::SessionRow& session, uint32_t step,
+                                      absl::FunctionRef<bool(std::string_view hash)> needed, ChangeSet& changes) const;
   absl::Mutex& deletion_mutex() const ABSL_LOCK_RETURNED(deletion_mutex_) { return deletion_mutex_; }
 
  private:
+  // Adds what forgets one reference of a run, and the payload if no other run refers to it. Returns the bytes of that.
+  absl::StatusOr<uint64_t> AddDereference(uint32_t run, std::string_view hash, ChangeSet& changes) const;
   // Nothing: it is not here.
   absl::StatusOr<std::optional<std::string>> ReadChunk(const std::string& key) const;
 

@@ -47,6 +47,7 @@ absl::Status AnswerRun(const WebContext& context, const WebQuery& query, JsonWri
 absl::Status AnswerRecord(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerHistogram(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerGraph(const WebContext& context, const WebQuery& query, JsonWriter& json);
+absl::Status AnswerVerdicts(const WebContext& context, const WebQuery& query, JsonWriter& json);
 absl::Status AnswerGraphSearch(const WebContext& context, const WebQuery& query, JsonWriter& json);
 
 struct WebQuestion {

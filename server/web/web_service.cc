@@ -29,6 +29,7 @@ constexpr auto kQuestions = std::to_array<WebQuestion>({
     {"histogram", AnswerHistogram},
     {"graph", AnswerGraph},
     {"graph_search", AnswerGraphSearch},
+    {"verdicts", AnswerVerdicts},
 });
 
 int HttpStatusOf(absl::StatusCode code) {

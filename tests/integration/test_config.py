@@ -41,7 +41,7 @@ def with_field(field, value, tmp_path):
         config["load"] = {**CONTEXT["load"], field[5:]: value}
     elif field.startswith("*."):
         task = {"bench_path": "tensor", "diff_nums": "tensor"}.get(field[2:], "statistics")
-        if field[2:] in ("sample", "budget_mb", "budget_ms", "golden", "policy"):
+        if field[2:] in ("sample", "budget_mb", "budget_ms", "golden", "golden_wait_s", "keep", "policy"):
             task = "check"
         elif field[2:] in MONITORED:
             task = "monitor"

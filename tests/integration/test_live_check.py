@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import pathlib
+import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import urllib.request
@@ -35,14 +37,14 @@ def job(server, tmp_path):
     """job(run, ...): the program, and the file that it waits for after its third step. section: check of its file."""
     with contextlib.ExitStack() as stack:
 
-        def start(run, *, steps=STEPS, wrong=False, hold=True, off=False, **section):
+        def start(run, *, steps=STEPS, wrong=False, hold=True, off=False, program=PROGRAM, top=None, **section):
             held = tmp_path / f"{run}.hold"
             if hold:
                 held.touch()
             config = tmp_path / f"{run}.json"
-            document = EXAMPLE | {"dump_path": str(tmp_path / run), "run": run, "server": server[0]}
+            document = EXAMPLE | {"dump_path": str(tmp_path / run), "run": run, "server": server[0]} | (top or {})
             config.write_text(json.dumps(document | {"check": EXAMPLE["check"] | section}))
-            words = [sys.executable, PROGRAM, held, steps, "off" if off else config, *["wrong"] * wrong]
+            words = [sys.executable, program, held, steps, "off" if off else config, *["wrong"] * wrong]
             return stack.enter_context(Background(words, tmp_path / f"{run}.log")), held
 
         yield start
@@ -51,7 +53,8 @@ def job(server, tmp_path):
 @contextlib.contextmanager
 def worker(client, address, log, *words):
     command = [client, "--server", address, "worker", "--kinds", "check", *words]
-    with Background(command, log, OMP_NUM_THREADS=1) as started:
+    path = os.pathsep.join([str(PROGRAMS), os.environ.get("PYTHONPATH", "")])  # operators of one's own
+    with Background(command, log, OMP_NUM_THREADS=1, PYTHONPATH=path) as started:
         yield started
 
 
@@ -63,6 +66,18 @@ def live_job(client, run):
 def through(client, run):
     job = live_job(client, run)
     return job if job is not None and job.state == "finished" else None
+
+
+def followed(client, address, run, log):
+    """check RUN --follow as JSON, begun once the run is there."""
+    with Client(address) as asked:
+        wait_until(lambda: run in [each.run for each in asked.runs()], 60, "the run is there")
+    return Background([client, "--server", address, "check", run, "--follow", "--format", "json"], log)
+
+
+def rows_of(follower):
+    follower.process.wait(60)
+    return json.loads(follower.output)["rows"]
 
 
 def weights(program):
@@ -152,3 +167,130 @@ def test_a_step_keeps_no_more_than_its_budget(server, job):
             for record in client.records("first", step=summary.step, rank=summary.rank)
         ]
         assert captured.count("Functional.linear.0.forward") == 1
+
+
+@pytest.mark.timeout(150)
+def test_a_second_job_is_the_reference_and_only_the_operator_that_differs_is_named(client, server, job, tmp_path):
+    address, metrics = server
+    same = {"sample": "identity", "budget_ms": 0}
+    with worker(client, address, tmp_path / "worker.log"), Client(address) as asked:
+        reference, reference_held = job("right", golden="none", **same)
+        program, held = job("other", wrong=True, golden="right", **same)
+        with followed(client, address, "other", tmp_path / "followed.json") as follower:
+            words = 'msprobe_check_verdicts_total{run="other",verdict="fail"}'
+            program.wait_for(lambda: metric(metrics, words) > 0, 60, "a wrong operator is found")
+            assert program.alive() and reference.alive()
+            held.unlink()
+            reference_held.unlink()
+            program.finish()
+            reference.finish()
+            wait_until(lambda: through(asked, "other"), 30, "everything is checked")
+            rows = rows_of(follower)
+        assert live_job(asked, "right") is None
+    assert {row["operation"] for row in rows if row["verdict"] in ("fail", "error", "crashed")} == {"gelu"}
+    failed = [row for row in rows if row["verdict"] == "fail"]
+    assert {row["step"] for row in failed} == set(range(STEPS)), "also where the weights have parted"
+    assert all(".forward." in row["name"] and "--golden right" in row["repeat"] for row in failed)
+    passed = {(row["operation"], ".backward." in row["name"]) for row in rows if row["verdict"] == "pass"}
+    assert passed >= {("linear", False), ("linear", True), ("gelu", True), ("cross_entropy", False)}
+    assert not [row for row in rows if row["verdict"] == "skip" and "has no " in row["reason"]], "both took the same"
+    repeated = subprocess.run(
+        [client, "--server", address, *shlex.split(failed[0]["repeat"])[1:]],
+        **{"capture_output": True, "text": True, "timeout": 60, "check": False},
+    )
+    assert repeated.returncode == 1, "the tensors of the failed call are there, on both sides"
+
+
+@pytest.mark.timeout(100)
+def test_a_reference_that_never_comes_is_named(client, server, job, tmp_path):
+    address, _ = server
+    with worker(client, address, tmp_path / "worker.log"), Client(address) as asked:
+        program, _ = job("deserted", steps=2, hold=False, golden="nobody", golden_wait_s=1)
+        with followed(client, address, "deserted", tmp_path / "followed.json") as follower:
+            weights(program)
+            wait_until(lambda: through(asked, "deserted"), 30, "the calls have expired")
+            rows = rows_of(follower)
+            assert follower.process.returncode == 0
+    assert {row["verdict"] for row in rows} == {"skip"}
+    assert {row["reason"] for row in rows} == {
+        f"run nobody gave no step {step} of {rows[0]['rank']} within 1s" for step in (0, 1)
+    }
+
+
+@pytest.mark.timeout(100)
+def test_a_race_is_told_from_a_wrong_formula_while_the_job_runs(client, server, job, tmp_path):
+    address, metrics = server
+    top = {"custom_op_namespaces": ["faulty_operators"]}
+    with worker(client, address, tmp_path / "worker.log"), Client(address) as asked:
+        program, held = job("racing", steps=2, program=PROGRAMS / "live_race.py", top=top)
+        with followed(client, address, "racing", tmp_path / "followed.json") as follower:
+            words = 'msprobe_check_verdicts_total{run="racing",verdict="fail"}'
+            program.wait_for(lambda: metric(metrics, words) >= 4, 60, "both wrong operators are found, in both steps")
+            assert program.alive()
+            held.unlink()
+            program.finish()
+            wait_until(lambda: through(asked, "racing"), 30, "everything is checked")
+            rows = rows_of(follower)
+    of = {name: [row for row in rows if row["operation"] == name] for name in ("double", "off_by_a_percent", "races")}
+    assert {row["verdict"] for row in of["double"]} == {"pass"}
+    assert {(row["verdict"], row["rule"]) for row in of["races"]} == {("fail", "deterministic")}
+    assert all("gave another result" in row["reason"] for row in of["races"])
+    assert {row["verdict"] for row in of["off_by_a_percent"]} == {"fail"}
+    assert "deterministic" not in {row["rule"] for row in of["off_by_a_percent"]}
+
+
+@pytest.mark.timeout(150)
+def test_tensors_of_passed_calls_go_also_where_the_server_is_killed_in_between(client, tmp_path):
+    metrics = f"127.0.0.1:{free_port()}"
+    with tempfile.TemporaryDirectory(prefix="msp") as short:
+        socket = pathlib.Path(short) / "s"
+        address = f"unix:{socket}"
+        where = (socket, tmp_path / "data", tmp_path / "log", f"--metrics_listen={metrics}")
+
+        def run(name, steps, *words):
+            document = EXAMPLE | {"dump_path": str(tmp_path / name), "run": name, "server": address}
+            config = tmp_path / f"{name}.json"
+            config.write_text(json.dumps(document | {"check": EXAMPLE["check"] | {"budget_ms": 1000}}))
+            command = [sys.executable, PROGRAM, tmp_path / "none", steps, config, *words]
+            with Background(command, tmp_path / f"{name}.log") as program:
+                weights(program)
+
+        def left():
+            """Bytes of tensors that are on the server."""
+            return metric(metrics, "msprobe_payload_stored_bytes_total") - metric(
+                metrics, "msprobe_check_released_bytes_total"
+            )
+
+        with external_server(*where), Client(address) as asked, worker(client, address, tmp_path / "a.log"):
+            for steps in (4, 12):
+                run(f"healthy{steps}", steps)
+                wait_until(lambda: through(asked, f"healthy{steps}"), 60, "everything is checked")  # noqa: B023
+                wait_until(lambda: left() == 0, 20, "nothing is left, however many steps there were")
+                assert metric(metrics, "msprobe_check_released_bytes_total") > 0
+        with external_server(*where), Client(address) as asked:
+            run("killed", 6, "wrong")
+            with worker(client, address, tmp_path / "b.log", "--lease", "1", "--batch", "4"):
+                wait_until(
+                    lambda: (found := live_job(asked, "killed")) and found.done > 10, 60, "some have their verdicts"
+                )
+        # Server and worker were killed. The next ones go on.
+        with external_server(*where), Client(address) as asked:
+            with worker(client, address, tmp_path / "c.log", "--lease", "1"):
+                wait_until(lambda: through(asked, "killed"), 60, "everything is checked")
+                wait_until(lambda: metric(metrics, "msprobe_check_released_bytes_total") > 0, 20, "tensors go")
+            words = [client, "--server", address, "check", "killed"]
+            follow = subprocess.run(
+                [*words, "--follow", "--format", "json"],
+                **{"capture_output": True, "text": True, "timeout": 60, "check": False},
+            )
+            wrong = [row for row in json.loads(follow.stdout)["rows"] if row["verdict"] == "fail"]
+            assert {(row["operation"], row["step"]) for row in wrong} == {("gelu", step) for step in range(6)}
+            for row in (wrong[0], wrong[-1]):
+                command = [client, "--server", address, *shlex.split(row["repeat"])[1:]]
+                done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+                assert done.returncode == 1 and "fail" in done.stdout, "its tensors are there"
+            gone = subprocess.run(
+                [*words, "--device", "recorded", "--name", "Functional.cross_entropy.*", "--rows", "all"],
+                **{"capture_output": True, "text": True, "timeout": 60, "check": False},
+            )
+            assert gone.returncode == 0 and "passed check" in " ".join(gone.stdout.split())

@@ -29,9 +29,32 @@ bool CallSampler::Takes(const Sight& sight) {
   const uint64_t place = place_++;
   if (ran_out_ && left_out_) return false;
   const auto found = known_.find(sight.signature);
-  if (found == known_.end() && known_.size() < kMaxSignatures) return TakesFirst(sight);
   const Known known = found == known_.end() ? Known{.output_bytes = sight.input_bytes} : found->second;
+  if (config_.sample == core::CheckConfig::Sample::kIdentity) return TakesByIdentity(sight, known);
+  if (found == known_.end() && known_.size() < kMaxSignatures) return TakesFirst(sight);
   return TakesInTurn(sight, known, place);
+}
+
+uint64_t CallSampler::IdentityOf(std::string_view name, std::initializer_list<uint32_t> place) {
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, then the finish of MurmurHash3
+  const auto add = [&hash](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3; };
+  for (const char byte : name) add(static_cast<uint8_t>(byte));
+  for (const uint32_t number : place) {
+    for (int shift = 0; shift < 32; shift += 8) add(static_cast<uint8_t>(number >> shift));
+  }
+  hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+  hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
+  return hash ^ (hash >> 33);
+}
+
+bool CallSampler::TakesByIdentity(const Sight& sight, const Known& known) {
+  const uint64_t bytes = Expected(sight, known.output_bytes);
+  if (bytes > config_.budget_bytes) return false;
+  step_bytes_ += bytes;
+  if (sight.identity > largest_identity_ || !TimeIsLeft() || reserved_ + bytes > config_.budget_bytes) return false;
+  if (known_.size() < kMaxSignatures) known_.try_emplace(sight.signature, known);
+  reserved_ += bytes;
+  return true;
 }
 
 bool CallSampler::TakesFirst(const Sight& sight) {
@@ -87,8 +110,14 @@ void CallSampler::EndStep() {
   const int64_t spent = spent_ns_.load(std::memory_order_relaxed);
   const int64_t had = time_ns_.load(std::memory_order_relaxed);
   spent_ns_.fetch_sub(had == kUnlimited ? spent : std::min(spent, had), std::memory_order_relaxed);
-  if (config_.budget_time == absl::ZeroDuration() && place_ > 0) {
+  const bool by_identity = config_.sample == core::CheckConfig::Sample::kIdentity;
+  if (config_.budget_time == absl::ZeroDuration() && place_ > 0 && !by_identity) {
     time_ns_ = absl::ToInt64Nanoseconds((Now() - began_) * core::CheckConfig::kShareOfStep);
+  }
+  if (by_identity && place_ > 0) {
+    largest_identity_ = std::numeric_limits<uint64_t>::max();
+    while (step_bytes_ > config_.budget_bytes) step_bytes_ /= 2, largest_identity_ /= 2;
+    step_bytes_ = 0;
   }
   kept_ = 0;
   reserved_ = 0;

@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <string_view>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -22,6 +25,10 @@ namespace msprobe::capture {
 // 4. No call is taken once the time is spent. What the last one took over is taken off the next step's.
 // 5. Nothing of this depends on what tensors hold. Without a budget of time it is the same in every run of a program
 //    that makes the same calls.
+// 6. Sample::kIdentity takes a share of all calls by their identity alone. The share is a power of two, of which the
+//    step before would have fitted into the budget. So two runs of a program take the same calls, also where one has
+//    begun later or has some calls that the other has not; and the calls of a smaller share are among those of a larger
+//    one. It has no budget of time unless one is given.
 //
 // Thread-safe. Memory: at most kMaxSignatures signatures; further ones count as taken before.
 class CallSampler {
@@ -33,7 +40,10 @@ class CallSampler {
     uint64_t signature = 0;    // of the operator and of the dtypes and shapes of its tensors
     uint64_t input_bytes = 0;  // of these tensors
     bool has_gradients = false;
+    uint64_t identity = 0;  // IdentityOf the call
   };
+  // Spread evenly over all numbers, and the same in every process. place: numbers that tell calls of the name apart.
+  static uint64_t IdentityOf(std::string_view name, std::initializer_list<uint32_t> place);
   using Clock = absl::Time (*)();
 
   explicit CallSampler(const core::CheckConfig& config, Clock clock = nullptr);
@@ -73,6 +83,7 @@ class CallSampler {
   absl::Time Now() const { return clock_(); }
   void Spend(absl::Duration time) { spent_ns_.fetch_add(absl::ToInt64Nanoseconds(time), std::memory_order_relaxed); }
   bool TimeIsLeft() const { return spent_ns_.load(std::memory_order_relaxed) < time_ns_; }
+  bool TakesByIdentity(const Sight& sight, const Known& known) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakesFirst(const Sight& sight) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakesInTurn(const Sight& sight, const Known& known, uint64_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // What a call may take in all.
@@ -92,6 +103,8 @@ class CallSampler {
   uint64_t place_ ABSL_GUARDED_BY(mu_) = 0;                          // of the next call in the step
   uint64_t turn_ ABSL_GUARDED_BY(mu_) = 0;                           // the place that the step goes on at
   uint64_t next_turn_ ABSL_GUARDED_BY(mu_) = 0;                      // with ran_out_
+  uint64_t step_bytes_ ABSL_GUARDED_BY(mu_) = 0;                     // that the step's calls would take, all of them
+  uint64_t largest_identity_ ABSL_GUARDED_BY(mu_) = std::numeric_limits<uint64_t>::max();  // that is taken
   bool ran_out_ ABSL_GUARDED_BY(mu_) = false;
   bool left_out_ ABSL_GUARDED_BY(mu_) = false;    // a call that would have been the first of its signature
   bool only_first_ ABSL_GUARDED_BY(mu_) = false;  // in this step

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <vector>
 
 namespace msprobe::capture {
@@ -48,6 +50,65 @@ TEST_F(CallSamplerTest, FirstOfItsSignatureAloneThenNothing) {
   EXPECT_EQ(Step(sampler, {1, 1, 2, 1, 3}), (Places{0, 2, 4}));
   EXPECT_EQ(Step(sampler, {1, 1, 2, 1, 3}), Places());
   EXPECT_EQ(Step(sampler, {1, 4}), Places{1});
+}
+
+// The places that a step of such a sampler takes, of calls of 10 bytes on both sides.
+std::vector<uint32_t> ByIdentity(CallSampler& sampler, uint32_t step, uint32_t calls, uint32_t without = 1'000'000) {
+  std::vector<uint32_t> taken;
+  for (uint32_t call = 0; call < calls; ++call) {
+    if (call == without) continue;
+    const CallSampler::Sight sight{
+        .signature = call % 7, .input_bytes = 10, .identity = CallSampler::IdentityOf("Torch.add", {step, 0, call})};
+    if (!sampler.Takes(sight)) continue;
+    taken.push_back(call);
+    sampler.Learn(sight, 10);
+  }
+  clock_now += absl::Milliseconds(100);
+  sampler.EndStep();
+  return taken;
+}
+
+TEST_F(CallSamplerTest, ByIdentityTwoRunsTakeTheSameCallsWheneverTheyBegan) {
+  CallSampler one(Of(Sample::kIdentity, 2000, absl::ZeroDuration()), &Now);
+  CallSampler other(Of(Sample::kIdentity, 2000, absl::ZeroDuration()), &Now);
+  EXPECT_EQ(ByIdentity(one, 0, 1000).size(), 100u);  // of a first step what fits
+  std::set<uint32_t> seen;
+  for (uint32_t step = 1; step < 100; ++step) {
+    if (step == 39) ByIdentity(other, step, 1000);  // its first
+    const std::vector<uint32_t> taken = ByIdentity(one, step, 1000);
+    EXPECT_GT(taken.size(), 30u);
+    EXPECT_LE(taken.size(), 100u);
+    if (step >= 40) {
+      EXPECT_EQ(ByIdentity(other, step, 1000), taken) << step;
+    }
+    seen.insert(taken.begin(), taken.end());
+  }
+  EXPECT_GT(seen.size(), 990u);  // every call has its turn
+}
+
+TEST_F(CallSamplerTest, ByIdentityACallThatOneRunLacksChangesNoOther) {
+  CallSampler one(Of(Sample::kIdentity, 2000, absl::ZeroDuration()), &Now);
+  CallSampler other(Of(Sample::kIdentity, 2000, absl::ZeroDuration()), &Now);
+  ByIdentity(one, 0, 1000);
+  ByIdentity(other, 0, 1000, 3);
+  for (uint32_t step = 1; step < 50; ++step) {
+    std::vector<uint32_t> taken = ByIdentity(one, step, 1000);
+    std::erase(taken, 3);
+    EXPECT_EQ(ByIdentity(other, step, 1000, 3), taken);
+  }
+}
+
+TEST_F(CallSamplerTest, ASmallerShareIsPartOfALargerOne) {
+  CallSampler large(Of(Sample::kIdentity, 8000, absl::ZeroDuration()), &Now);
+  CallSampler small(Of(Sample::kIdentity, 1000, absl::ZeroDuration()), &Now);
+  ByIdentity(large, 0, 1000);
+  ByIdentity(small, 0, 1000);
+  for (uint32_t step = 1; step < 20; ++step) {
+    const std::vector<uint32_t> more = ByIdentity(large, step, 1000);
+    for (const uint32_t call : ByIdentity(small, step, 1000)) {
+      EXPECT_TRUE(std::binary_search(more.begin(), more.end(), call));
+    }
+  }
 }
 
 TEST_F(CallSamplerTest, FirstsGoAheadOfTurns) {

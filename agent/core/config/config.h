@@ -41,13 +41,16 @@ struct LoadConfig {
 
 // Task check: which calls are captured with their tensors, to be run again by workers beside the job.
 struct CheckConfig {
-  enum class Sample : uint8_t { kTurns, kFirst };
+  enum class Sample : uint8_t { kTurns, kFirst, kIdentity };
+  enum class Keep : uint8_t { kWrong, kAll };
   static constexpr double kShareOfStep = 0.02;  // of the step before, where no time is given
 
   Sample sample = Sample::kTurns;
   uint64_t budget_bytes = uint64_t{16} << 20;  // of tensors a step
-  absl::Duration budget_time;                  // of the program's threads a step; 0: kShareOfStep
-  std::string golden = "cpu-fp64";             // or a run
+  absl::Duration budget_time;       // of the program's threads a step; 0: kShareOfStep, or no limit (kIdentity)
+  std::string golden = "cpu-fp64";  // or a run; "none": this one is another's
+  absl::Duration golden_wait = absl::Minutes(10);  // for a run
+  Keep keep = Keep::kWrong;                        // whose tensors the server keeps
   std::string policy = "default";              // of verdicts
 };
 

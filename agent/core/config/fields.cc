@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, 3> kLossPolicies = {"spool", "stall", "dr
 constexpr std::array<std::string_view, 2> kCaptures = {"listed", "all"};
 constexpr std::array<std::string_view, 2> kBackwards = {"observed", "exact"};
 constexpr std::array<std::string_view, 2> kSwitch = {"off", "on"};
-constexpr std::array<std::string_view, 2> kSamples = {"turns", "first"};
+constexpr std::array<std::string_view, 3> kSamples = {"turns", "first", "identity"};
+constexpr std::array<std::string_view, 2> kKept = {"wrong", "all"};
 constexpr std::array<std::string_view, 6> kPolicies = {"default",    "documented", "torch",
                                                        "fp64-ratio", "acc-check",  "cann"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
@@ -297,7 +298,8 @@ constexpr Field kFields[] = {
      .access = kChoice<&Config::check, &CheckConfig::sample>,
      .description =
          "Which calls are captured: `first`, those whose operator had none of these dtypes and shapes before; "
-         "`turns`, these first, then the others, where the step before ran out of its budget.",
+         "`turns`, these first, then the others, where the step before ran out of its budget; `identity`, those that "
+         "their step, name and number choose, which are the same in every run of the program.",
      .wrong = R"("some")",
      .tasks = In({Task::kCheck}),
      .at_debug = false},
@@ -316,18 +318,40 @@ constexpr Field kFields[] = {
      .form = NumberOf(0, 3'600'000, "milliseconds"),
      .access = kMilliseconds<&Config::check, &CheckConfig::budget_time>,
      .description =
-         "So long the program's threads capture calls in a step, on average; 0 means 2 % of the step before.",
+         "So long the program's threads capture calls in a step, on average; 0 means 2 % of the step before, and with "
+         "sample identity no limit.",
      .wrong = "-1",
      .tasks = In({Task::kCheck}),
      .at_debug = false},
     {.name = "golden",
      .section = Section::kTask,
      .ours = true,
-     .form = {.kind = Kind::kText, .more = R"("minLength": 1)", .shown = "`cpu-fp64`, `cpu-raised` or a run"},
+     .form = {.kind = Kind::kText, .more = R"("minLength": 1)", .shown = "`cpu-fp64`, `cpu-raised`, `none` or a run"},
      .access = {.read = &ReadGolden, .give = &GivePlain<&Config::check, &CheckConfig::golden>},
      .description = "What a call is held against: float64 on a worker's CPU, the next wider dtype, or the outputs that "
-                    "another run saved of the calls of the same step, rank and name.",
+                    "another run saved of the calls of the same step, rank and name. `none`: nothing is checked, and "
+                    "another run is held against this one.",
      .wrong = "3",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
+    {.name = "golden_wait_s",
+     .section = Section::kTask,
+     .ours = true,
+     .form = NumberOf(1, 86'400, "seconds"),
+     .access = kSeconds<&Config::check, &CheckConfig::golden_wait>,
+     .description = "So long a call waits for that of the other run, and with golden `none` for the run that is held "
+                    "against this one.",
+     .wrong = "0",
+     .tasks = In({Task::kCheck}),
+     .at_debug = false},
+    {.name = "keep",
+     .section = Section::kTask,
+     .ours = true,
+     .form = OneOf(kKept),
+     .access = kChoice<&Config::check, &CheckConfig::keep>,
+     .description = "Whose tensors the server keeps once they are checked: `wrong`, those of calls that did not pass; "
+                    "`all`, those of every call.",
+     .wrong = R"("none")",
      .tasks = In({Task::kCheck}),
      .at_debug = false},
     {.name = "policy",

@@ -110,6 +110,8 @@ TEST_F(FieldsTest, AValueThatIsGivenBackIsTheOneThatWasRead) {
       {"budget_mb", "0.5"},
       {"budget_ms", "2.5"},
       {"golden", R"("monday")"},
+      {"golden_wait_s", "2.5"},
+      {"keep", R"("all")"},
       {"policy", R"("cann")"},
       {"server", R"("h:1")"},
       {"run", R"("r")"},

@@ -23,10 +23,11 @@ from msprobe_client.check.operators import (
     reason_to_skip,
     reference_of,
 )
+from msprobe_client.check.other_run import OtherRun, grad_outputs, recorded_gradients
 from msprobe_client.check.rows import FLOAT64, CheckRow, Outcome, repeating
 from msprobe_client.client import Client
 from msprobe_client.errors import InvalidArgument
-from msprobe_client.model import Rank, Record, TensorStats
+from msprobe_client.model import Record
 from msprobe_client.proto import check_pb2
 
 RECORDED = "recorded"
@@ -48,6 +49,7 @@ _COMPARISONS = frozenset(
 
 _REPETITIONS = 3  # of a call that fails: it may give something else each time
 _NOT_DETERMINISTIC = "not deterministic: the same call on the same inputs gave another result"
+_OTHERWISE_AGAIN = "the same call on the same inputs gave another result when it ran again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ class Checker:
     """Checks calls of one step and rank. One thread at a time.
 
     replayed: of the last call; None where it did not run on both sides.
-    payload, draw: as Loader has them.
+    payload, draw: as Loader has them. again_on: with --device recorded, where a call that fails runs again.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Checker:
         measuring: Measuring,
         payload: Payload | None = None,
         draw: Draw | None = None,
+        again_on: str = "cpu",
     ) -> None:
         self._place = place
         self._settings = settings
@@ -92,19 +95,10 @@ class Checker:
         self._measuring = measuring
         self._loader = Loader(client, place.run, settings.seed, payload, draw)
         self.replayed: Replayed | None = None
-        self._golden: dict[str, Record] = {}
-        self._golden_loader = None
-        if settings.golden not in COMPUTED:
-            self._golden_loader = Loader(client, settings.golden, settings.seed)
-            rank = self._golden_rank(client)
-            records = client.records(settings.golden, step=place.step, rank=rank)
-            self._golden = {record.full_name: record for record in records}
+        computed = settings.golden in COMPUTED
+        self._golden = None if computed else OtherRun(client, settings.golden, place, settings.seed)
+        self._again_on = again_on if settings.device == RECORDED else settings.device
         self._on_cpu = settings.device != RECORDED and torch.device(settings.device).type == "cpu"
-
-    def _golden_rank(self, client: Client) -> Rank:
-        """The same rank; where both have one process only, that one."""
-        ranks = [each.rank for each in client.steps(self._settings.golden) if each.step == self._place.step]
-        return ranks[0] if len(ranks) == 1 else self._place.rank
 
     def check(self, record: Record, backward: Record | None, direction: Direction | None = None) -> Iterator[CheckRow]:
         """record: of the forward call. direction: the rows of this one alone. Never raises for what a call does."""
@@ -136,9 +130,9 @@ class Checker:
         self, name: CallName, record: Record, backward: Record | None, arguments: Arguments, only: Direction | None
     ) -> Iterator[CheckRow]:
         seed = self._settings.seed
-        grads = None if backward is None else self._grad_outputs(backward)
+        grads = None if backward is None else grad_outputs(self._loader, backward)
         random = name.operation in GENERATORS or self._drops(name, arguments)
-        golden = self._golden_result(name, record, arguments, grads)
+        golden = self._golden_result(name, record, backward, arguments, grads)
         try:
             output = self._device_result(name, record, backward, arguments, grads, golden.node_inputs)
         except (NotReplayable, InvalidArgument):
@@ -175,7 +169,7 @@ class Checker:
             for number in range(_REPETITIONS):
                 if number == len(repeated):
                     try:
-                        found = self._device_result(name, record, backward, arguments, grads, golden.node_inputs)
+                        found = self._run_on(self._again_on, name, arguments, grads)
                     except Exception:  # whatever an operator raises; the call has its verdict
                         return
                     repeated.append(found)
@@ -190,8 +184,6 @@ class Checker:
             golden_by_place = dict(theirs)
             base = f"{name.base}.{direction}"
             for place, tensor in mine:
-                if self._golden_loader is not None and direction == "backward":
-                    continue  # a run holds no gradients by argument
                 if place not in golden_by_place:
                     reason = f"the golden side has no {place}"
                     yield self._row(record, name.operation, "skip", name=f"{base}.{place}", reason=reason)
@@ -207,8 +199,8 @@ class Checker:
                 )
                 others = (_at(result, direction, place) for result in again())
                 yield self._told_from_race(row, tensor, others)
-        if grads is not None and output.no_backward:
-            yield self._row(record, name.operation, "skip", name=f"{name.base}.backward", reason=output.no_backward)
+        if grads is not None and (reason := output.no_backward or golden.no_backward):
+            yield self._row(record, name.operation, "skip", name=f"{name.base}.backward", reason=reason)
 
     # --- what is compared ---
 
@@ -223,12 +215,14 @@ class Checker:
     ) -> replay.Result:
         if self._settings.device == RECORDED:
             return self._recorded(record, backward, arguments, node_inputs)
+        return self._run_on(self._settings.device, name, arguments, grads)
+
+    def _run_on(self, device: str, name: CallName, arguments: Arguments, grads: Any) -> replay.Result:
         if name.framework == MINDSPORE:
-            return mindspore_calls.on(self._settings.device).run(name, arguments, grads, self._settings.seed)
+            return mindspore_calls.on(device).run(name, arguments, grads, self._settings.seed)
         function = function_of(name)
         if function is None:
             raise NotReplayable(f"this environment has no {name.prefix} function {name.operation}")
-        device = self._settings.device
         moved = arguments.mapped(replay.on(device), lambda value: _device_in(value, device))
         return replay.run(function, moved, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
 
@@ -248,30 +242,26 @@ class Checker:
             result.outputs.append((place.removeprefix(f"{record.full_name}."), tensor))
         if backward is None:
             return result
-        grads = backward.fields.get("output") or []
         if framework_of(record) == MINDSPORE:
             node_inputs = [place for place, _ in arguments.tensors]  # it records a gradient for each
-        # A record holds the gradients of the innermost node, which need not be those of the arguments.
-        inner = any(grad is not None and (i >= len(node_inputs) or not node_inputs[i]) for i, grad in enumerate(grads))
-        if inner or not grads:
-            result.no_backward = "the gradients that were recorded are those of an inner node, not of the arguments"
-            return result
-        saved = dict(self._loader.outputs(backward))
-        for i, grad in enumerate(grads):
-            tensor = None if grad is None else saved.get(f"{backward.full_name}.output.{i}")
-            if tensor is not None:
-                result.gradients.append((node_inputs[i], tensor))
+        result.gradients, result.no_backward = recorded_gradients(self._loader, backward, node_inputs)
         return result
 
-    def _golden_result(self, name: CallName, record: Record, arguments: Arguments, grads: Any) -> replay.Result:
-        if self._golden_loader is not None:
-            other = self._golden.get(record.full_name)
-            if other is None:
-                raise NotReplayable(f"the golden run has no {record.full_name}")
-            found = [(place, tensor) for place, tensor in self._golden_loader.outputs(other) if tensor is not None]
-            if not found:
-                raise NotReplayable("the golden run has not saved its outputs")
-            return replay.Result([(place.removeprefix(f"{other.full_name}."), tensor) for place, tensor in found])
+    def _golden_result(
+        self, name: CallName, record: Record, backward: Record | None, arguments: Arguments, grads: Any
+    ) -> replay.Result:
+        if self._golden is None:
+            return self._computed(name, arguments, grads)
+
+        def exact(given: Arguments, incoming: Any) -> replay.Result | None:
+            try:
+                return self._computed(name, given, incoming)
+            except NotReplayable:
+                return None
+
+        return self._golden.result(record, backward, arguments, grads, exact)
+
+    def _computed(self, name: CallName, arguments: Arguments, grads: Any) -> replay.Result:
         reference = reference_of(name)
         if reference is None:
             raise NotReplayable(f"{name.prefix}.{name.operation} is not in this environment and has no composition")
@@ -288,7 +278,7 @@ class Checker:
     def _plain_result(self, name: CallName, arguments: Arguments, grads: Any, seed: int) -> replay.Result | None:
         """The same on a CPU in its own dtype; of a CPU itself, in float64 rounded otherwise."""
         reference = reference_of(name)
-        if reference is None or self._golden_loader is not None:
+        if reference is None or self._golden is not None:
             return None
 
         try:
@@ -306,14 +296,6 @@ class Checker:
             )
         except Exception:  # a CPU may lack the operator for this dtype
             return None
-
-    def _grad_outputs(self, backward: Record) -> list[torch.Tensor | None]:
-        given = backward.fields.get("input") or []
-        name = f"{backward.full_name}.input"
-        return [
-            self._loader.tensor(backward, f"{name}.{i}", item) if isinstance(item, TensorStats) else None
-            for i, item in enumerate(given)
-        ]
 
     # --- rows ---
 
@@ -373,12 +355,19 @@ class Checker:
         )
 
     def _told_from_race(self, row: CheckRow, tensor: torch.Tensor, others: Iterator[torch.Tensor | None]) -> CheckRow:
-        """others: what the same call gave the device again, run as they are asked for: of a call that fails alone."""
-        if row.verdict != "fail" or self._settings.device == RECORDED:
+        """others: what the same call gave again, run as they are asked for: of a call that fails alone."""
+        if row.verdict != "fail":
             return row
-        if all(_same_bits(tensor, other) for other in others):
+        recorded = self._settings.device == RECORDED
+        first = next(others, None) if recorded else tensor
+        if first is None:
             return row
-        return replace(row, rule="deterministic", reason=_NOT_DETERMINISTIC)
+        if not all(_same_bits(first, other) for other in others):
+            return replace(row, rule="deterministic", reason=_NOT_DETERMINISTIC)
+        # Another process may have another operator, or another device: that alone is no race.
+        if recorded and not _same_bits(first, tensor):
+            return replace(row, reason=f"{_OTHERWISE_AGAIN} on {self._again_on}")
+        return row
 
     def _drops(self, name: CallName, arguments: Arguments) -> bool:
         return name.operation in DROPOUTS and 0 < _probability(arguments) < 1 and _training(arguments)

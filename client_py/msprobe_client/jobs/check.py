@@ -46,7 +46,7 @@ def items(place: Place, calls: Iterable[Call]) -> list[tuple[str, bytes]]:
 class _Bench:
     """What a worker process keeps from item to item: the records of one step and rank, and a stream to the server."""
 
-    def __init__(self, client: Client, job: int, place: Place, settings: Mapping[str, Any]) -> None:
+    def __init__(self, client: Client, job: int, place: Place, settings: Mapping[str, Any], device: str) -> None:
         from msprobe_client.check.checker import Checker, Settings
         from msprobe_client.check.measuring import Measuring
 
@@ -56,7 +56,9 @@ class _Bench:
         self._open = ExitStack()
         made = Settings(**settings)
         measuring = self._open.enter_context(Measuring(client, made.policy))
-        self.checker: Checker = Checker(client, place, made, measuring, lambda hash: client.jobs.payload(job, hash))
+        self.checker: Checker = Checker(
+            client, place, made, measuring, lambda hash: client.jobs.payload(job, hash), device
+        )
 
     def call(self, name: str, backward: bool) -> Call | None:
         """name: of the forward record. The records are read again where they lack it: the step may be under way."""
@@ -74,7 +76,11 @@ _kept: dict[tuple[object, ...], _Bench] = {}  # one at most
 
 
 def run(work: Work) -> bytes:
+    """An item with a payload is not checked: {"skip": why}."""
     step, rank, name = _parts(work.name)
+    if work.payload:
+        reason = json.loads(work.payload)["skip"]
+        return _packed([CheckRow(name, step, rank, _operation(name), "skip", reason=reason)])
     place = Place(work.run, step, Rank.parse(rank))
     settings = json.loads(work.options)
     settings["device"] = _device(settings["device"], work.device)
@@ -82,7 +88,7 @@ def run(work: Work) -> bytes:
     try:
         if key not in _kept:
             _drop()
-            _kept[key] = _Bench(work.client, work.job, place, settings)
+            _kept[key] = _Bench(work.client, work.job, place, settings, work.device)
         bench = _kept[key]
         backward = name.endswith(_BACKWARD)
         if (call := bench.call(_forward(name), backward)) is None:
@@ -91,7 +97,7 @@ def run(work: Work) -> bytes:
     except BaseException:
         _drop()  # its stream may be broken
         raise
-    return zlib.compress(json.dumps([asdict(row) for row in found]).encode())
+    return _packed(found)
 
 
 @atexit.register
@@ -121,7 +127,7 @@ def rows(result: ItemResult, job_options: bytes) -> list[CheckRow]:
             name=name,
             step=step,
             rank=rank,
-            operation=name.split(".", 1)[-1].rsplit(".", 2)[0],
+            operation=_operation(name),
             verdict=verdict,
             reason=result.message,
             repeat=repeating(step, rank, _forward(name), **json.loads(job_options)),
@@ -138,6 +144,14 @@ def show(result: bytes) -> dict[str, Any]:
     for row in json.loads(zlib.decompress(result)):
         counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
     return counts
+
+
+def _packed(rows: Iterable[CheckRow]) -> bytes:
+    return zlib.compress(json.dumps([asdict(row) for row in rows]).encode())
+
+
+def _operation(name: str) -> str:
+    return name.split(".", 1)[-1].rsplit(".", 2)[0]
 
 
 def _forward(name: str) -> str:

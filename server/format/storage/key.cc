@@ -230,6 +230,23 @@ std::string ScalarsKey(uint32_t run, uint32_t epoch, uint64_t batch) {
 
 std::string AlarmKey(uint32_t run, uint32_t number) { return MetaPrefix(MetaSpace::kAlarm, run, number); }
 
+std::string HoldKey(uint32_t run, uint32_t epoch, uint32_t step, std::string_view hash) {
+  std::string key = MetaPrefix(MetaSpace::kHold, run, epoch);
+  AppendU32(key, step);
+  return key.append(hash);
+}
+
+std::string HolderPrefix(uint32_t run, std::string_view hash) {
+  return MetaPrefix(MetaSpace::kHolder, run).append(hash);
+}
+
+std::string HolderKey(uint32_t run, std::string_view hash, uint32_t epoch, uint32_t step) {
+  std::string key = HolderPrefix(run, hash);
+  AppendU32(key, epoch);
+  AppendU32(key, step);
+  return key;
+}
+
 std::string SeriesTileKey::Prefix(uint32_t run, uint32_t epoch, uint64_t series) {
   std::string key = MetaPrefix(MetaSpace::kSeriesTile, run, epoch);
   AppendU64(key, series);
@@ -322,6 +339,15 @@ std::string MetaKeyToString(std::string_view key) {
     case MetaSpace::kReference:
       return rest.size() == 4 + kIdBytes ? Cat("reference run=", ReadU32(rest, 0), " hash=", Hex(rest.substr(4)))
                                          : unknown();
+    case MetaSpace::kHold:
+      return rest.size() == 12 + kIdBytes ? Cat("hold run=", ReadU32(rest, 0), " epoch=", ReadU32(rest, 4),
+                                                " step=", ReadU32(rest, 8), " hash=", Hex(rest.substr(12)))
+                                          : unknown();
+    case MetaSpace::kHolder:
+      return rest.size() == 12 + kIdBytes
+                 ? Cat("holder run=", ReadU32(rest, 0), " hash=", Hex(rest.substr(4, kIdBytes)),
+                       " epoch=", ReadU32(rest, 4 + kIdBytes), " step=", ReadU32(rest, 8 + kIdBytes))
+                 : unknown();
     case MetaSpace::kReferrer:
       return rest.size() == 4 + kIdBytes
                  ? Cat("referrer hash=", Hex(rest.substr(0, kIdBytes)), " run=", ReadU32(rest, kIdBytes))

@@ -107,6 +107,8 @@ enum class MetaSpace : uint8_t {
   kSeriesTile = 25,   // run | epoch | series u64 | first step | batch_sequence u64 -> a tile of one series
   kAlarm = 26,        // run | number -> msprobe.v1.Alarm
   kRules = 27,        // run -> msprobe.v1.RuleSet, in place of the server's
+  kHold = 28,         // run | epoch | step | hash -> empty: a payload of a step whose calls have no verdict yet
+  kHolder = 29,       // run | hash | epoch | step -> empty: a step that needs the payload
 };
 
 // One step of one rank, in the view of one session.
@@ -143,6 +145,11 @@ std::string JobLeaseKey(uint32_t run, uint32_t job, uint64_t lease);
 std::string SeriesKey(uint32_t run, uint64_t series);
 std::string ScalarsKey(uint32_t run, uint32_t epoch, uint64_t batch);
 std::string AlarmKey(uint32_t run, uint32_t number);
+// The prefix of all holds of a step is that of an empty hash.
+std::string HoldKey(uint32_t run, uint32_t epoch, uint32_t step, std::string_view hash);
+// The prefix of all holders of a payload.
+std::string HolderPrefix(uint32_t run, std::string_view hash);
+std::string HolderKey(uint32_t run, std::string_view hash, uint32_t epoch, uint32_t step);
 
 // A tile of scalars. Of one session the later batch wins where two have the same step.
 struct SeriesTileKey {

@@ -201,6 +201,7 @@ absl::Status BatchStaging::StagePayload(const v1::PayloadRef& payload, uint32_t 
     staged_.changes.PutMeta(ReferenceKey(state_.row.run(), hash), reference);
     staged_.changes.Put(Family::kMeta, ReferrerKey(hash, state_.row.run()), "");
   }
+  if (state_.row.holds_payloads()) Payloads::AddHold(state_.row, step, hash, staged_.changes);
   uint64_t known_size = payload.size();
   storage::PendingRow* pending = nullptr;
   if (auto found = staged_.pending.find(hash); found != staged_.pending.end()) {

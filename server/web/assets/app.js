@@ -1,18 +1,19 @@
 // The page: what it opens with, and what follows from each choice.
 
-import { Choice, addressed } from "/choice.js";
-import { Graph } from "/graph.js";
-import { openHistogram } from "/histogram.js";
-import { follow } from "/live.js";
-import { HeatMap } from "/map.js";
-import { presentOrigins } from "/origin.js";
-import { movable } from "/panes.js";
-import { RankTimes } from "/ranks.js";
-import { RecordView } from "/record.js";
-import { RunTable } from "/runs.js";
-import { ask, hasToken, useToken } from "/server.js";
-import { $ } from "/text.js";
-import { divergenceLine, framesOf, overflowLine } from "/verdict.js";
+import {Checks} from '/checks.js';
+import {addressed, Choice} from '/choice.js';
+import {Graph} from '/graph.js';
+import {openHistogram} from '/histogram.js';
+import {follow} from '/live.js';
+import {HeatMap} from '/map.js';
+import {presentOrigins} from '/origin.js';
+import {movable} from '/panes.js';
+import {RankTimes} from '/ranks.js';
+import {RecordView} from '/record.js';
+import {RunTable} from '/runs.js';
+import {ask, hasToken, useToken} from '/server.js';
+import {$} from '/text.js';
+import {divergenceLine, framesOf, overflowLine} from '/verdict.js';
 
 let runs = [];
 let selected = null;  // {rank, step, record, tensor} of the record that is shown
@@ -24,6 +25,7 @@ const map = new HeatMap({ opened: (cell) => open(cell), failed: (work) => attemp
 const times = new RankTimes({ opened: (where) => attempt(() => openTimes(where)) });
 const graph = new Graph({ open: (what) => open(what), attempt });
 const record = new RecordView({ failed: attempt, opened: (what) => open(what), changed: recordChanged }, () => choice.run?.ranks ?? []);
+const checks = new Checks({failed: attempt, opened: (what) => open(what)});
 const table = new RunTable({ failed: attempt, chosen: (name) => choose(name) });
 
 function say(text, error = false) {
@@ -121,7 +123,10 @@ async function present() {
   await presentVerdict();
   remember();
   // The server takes four questions of a caller at a time.
-  await Promise.all([presentMap(), times.present(run).then(() => presentOrigins({ run }, openFound)), reopen(), presentGraph()]);
+  await Promise.all([
+    presentMap(), times.present(run).then(() => presentOrigins({run}, openFound)), reopen(), presentGraph(),
+    checks.present(run)
+  ]);
   if (golden) await presentDivergence(run, golden);
 }
 
@@ -208,6 +213,7 @@ async function grown(found) {
     const had = selected, worse = run.nan_tensors + run.inf_tensors !== before.nan_tensors + before.inf_tensors;
     await presentVerdict();
     await times.present(run.run);
+    await checks.grown();
     if (worse) await presentOrigins({ run: run.run }, openFound);
     if (!map.zoomed) sayOf(await map.present(choice.chosen, undefined, { at: map.grid.at }));
     if (JSON.stringify(had) === JSON.stringify(selected)) {

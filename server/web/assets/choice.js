@@ -70,8 +70,11 @@ export class Choice {
   remember(selected) {
     const { run, golden, rank, statistic, tensors } = this.chosen;
     const parts = { run, golden, rank: rank || EVERY_RANK, statistic, tensors, rows: $("by-row").checked ? "own" : "", ...selected };
-    const ofGraph = [...new URLSearchParams(location.search)].filter(([name]) => name.startsWith("graph_"));
-    history.replaceState(null, "", `?${new URLSearchParams([...Object.entries(parts).filter(([, value]) => value !== "" && value !== undefined), ...ofGraph])}`);
+    const others = [...new URLSearchParams(location.search)].filter(([name]) => /^(graph|check)_/.test(name));
+    history.replaceState(
+        null, '', `?${new URLSearchParams([
+          ...Object.entries(parts).filter(([, value]) => value !== '' && value !== undefined), ...others
+        ])}`);
     $("choice-text").textContent = [run, golden && `− ${golden}`, rank ? rankText(rank) : "all ranks", statistic, tensors].filter(Boolean).join(" · ");
   }
 }
