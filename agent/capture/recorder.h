@@ -11,6 +11,7 @@
 #include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/filter/capture_rules.h"
 #include "agent/capture/fragments/fragment_emitter.h"
+#include "agent/capture/gradient_probe.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_source.h"
 #include "agent/capture/record_opener.h"
@@ -30,7 +31,8 @@ namespace msprobe::capture {
 //   emitter()  emits its fields
 //   faults()   contains what goes wrong on the way
 //
-// scalars() stands beside them: what a program logs belongs to no call, and needs no step that is captured.
+// scalars() and gradients() stand beside them: what a program logs, and what an optimizer is about to take, belongs to
+// no call, and needs no step that is captured.
 //
 // The framework behind the calls is known to the TensorSource alone.
 //
@@ -51,6 +53,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter& emitter() { return emitter_; }
   Faults& faults() { return faults_; }
   ScalarLog& scalars() { return scalars_; }
+  GradientProbe& gradients() { return gradients_; }
   CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
@@ -88,6 +91,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter emitter_;
   Faults faults_;
   ScalarLog scalars_;
+  GradientProbe gradients_;
 };
 
 }  // namespace msprobe::capture

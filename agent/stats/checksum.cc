@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "agent/stats/decode.h"
 #include "agent/stats/layout.h"
 
 namespace msprobe::stats {
@@ -44,6 +45,21 @@ uint32_t Crc32(const TensorView& view) {
   Layout(view, Layout::Order::kRowMajor).ForEachRun(kNoLimit, true, [&](const void* elements, size_t count) {
     crc = crc32_gzip_refl(crc, static_cast<const unsigned char*>(elements), count * element_size);
   });
+  return crc;
+}
+
+uint32_t Crc32AsFloat32(const TensorView& view) {
+  if (view.dtype == DType::kFloat32) return Crc32(view);
+  constexpr size_t kValues = 1024;
+  uint32_t crc = 0;
+  Layout(view, Layout::Order::kRowMajor)
+      .ForEachRun(kValues * ElementSize(view.dtype), view.negative, [&](const void* elements, size_t count) {
+        alignas(64) double values[kValues];
+        float floats[kValues];
+        DecodeToDouble(view, elements, count, 0, values);
+        for (size_t i = 0; i < count; ++i) floats[i] = static_cast<float>(values[i]);
+        crc = crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(floats), count * sizeof(float));
+      });
   return crc;
 }
 

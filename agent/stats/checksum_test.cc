@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "agent/stats/naive_oracle_for_test.h"
@@ -45,6 +46,14 @@ Tensor RandomBytes(DType dtype, size_t elements) {
   std::vector<uint8_t> bytes(elements * ElementSize(dtype));
   for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random());
   return Vector(dtype, bytes);
+}
+
+TEST(ChecksumTest, OfFloat32WhateverTheDType) {
+  const Tensor wide = Vector<double>(DType::kFloat64, {1.5, -0.0, 0.1, 1e300, 3e-46});
+  const std::vector<float> rounded = {1.5f, -0.0f, 0.1f, std::numeric_limits<float>::infinity(), 0.0f};
+  EXPECT_EQ(Crc32AsFloat32(wide.view()), Crc32(Vector(DType::kFloat32, rounded).view()));
+  const Tensor halves = Vector<uint16_t>(DType::kBFloat16, {0x3fc0, 0x8000});
+  EXPECT_EQ(Crc32AsFloat32(halves.view()), Crc32(Vector<float>(DType::kFloat32, {1.5f, -0.0f}).view()));
 }
 
 TEST(ChecksumTest, RecordedCrcs) {

@@ -9,6 +9,7 @@
 #include "agent/stats/decode.h"
 #include "agent/stats/floating_point_mode.h"
 #include "agent/stats/layout.h"
+#include "agent/stats/signs.h"
 #include "agent/stats/statistics_internal.h"
 
 namespace msprobe::stats {
@@ -56,12 +57,14 @@ struct FloatTotals {
   uint64_t finite() const { return count - nans - positive_infs - negative_infs; }
 };
 
+// signs: of these elements; null: they are not wanted.
 template <typename Element>
-FloatSums SumsOf(const FloatKernels<Element>& kernels, const void* data, size_t count) {
+FloatSums SumsOf(const FloatKernels<Element>& kernels, const void* data, size_t count, uint8_t* signs) {
   const auto* elements = static_cast<const Element*>(data);
   FloatSums block;
   kernels.fast(elements, count, &block);
   if (!std::isfinite(block.squares)) kernels.careful(elements, count, &block);
+  if (signs != nullptr) kernels.positive(elements, count, signs);
   return block;
 }
 
@@ -93,14 +96,15 @@ void AddSums(const FloatKernels<Element>& kernels, const FloatSums& block, const
 }
 
 template <typename Element>
-void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals) {
-  AddSums(kernels, SumsOf(kernels, data, count), data, count, totals);
+void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals,
+               uint8_t* signs = nullptr) {
+  AddSums(kernels, SumsOf(kernels, data, count, signs), data, count, totals);
 }
 
 // As AddFloats for one block after the other, where several threads read them. In rounds, whose sums fit on the stack.
 template <typename Element>
 void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, const Layout::Run& run,
-                   FloatTotals* totals) {
+                   FloatTotals* totals, uint8_t* signs) {
   constexpr size_t kElements = kBlockBytes / sizeof(Element);  // of a block
   constexpr size_t kPartBlocks = 8;
   constexpr size_t kRoundBlocks = 512;
@@ -115,7 +119,8 @@ void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, con
       const FloatingPointMode mode;  // of the thread that runs this
       const size_t last = std::min(blocks, (part + 1) * kPartBlocks);
       for (size_t block = part * kPartBlocks; block < last; ++block) {
-        sums[block] = SumsOf(kernels, elements + first(block), count(block));
+        uint8_t* const bits = signs == nullptr ? nullptr : signs + first(block) / 8;
+        sums[block] = SumsOf(kernels, elements + first(block), count(block), bits);
       }
     });
     for (size_t block = 0; block < blocks; ++block) {
@@ -149,15 +154,20 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
-FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor) {
+// signs: null, or those of a view whose layout is whole.
+FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor,
+                      uint8_t* signs) {
+  static_assert(kBlockBytes % (8 * sizeof(uint64_t)) == 0, "the signs of a block begin with a byte");
   FloatTotals totals;
   auto run = [&](const auto& level) {
     const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
     if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
-      return AddFloatsWith(*executor, level, *whole, &totals);
+      return AddFloatsWith(*executor, level, *whole, &totals, signs);
     }
-    layout.ForEachRun(kBlockBytes, view.negative,
-                      [&](const void* elements, size_t count) { AddFloats(level, elements, count, &totals); });
+    layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
+      AddFloats(level, elements, count, &totals, signs);
+      if (signs != nullptr) signs += SignBytes(count);
+    });
   };
   switch (view.dtype) {
     case DType::kFloat64:
@@ -322,11 +332,15 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
 
 }  // namespace
 
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor) {
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor, uint8_t* signs) {
   Statistics out;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
   const FloatingPointMode mode;
   const Layout layout(view, Layout::Order::kAny);
+  if (signs != nullptr && !(IsWideFloat(view.dtype) && view.is_contiguous() && layout.whole(true).has_value())) {
+    WriteSignsWith(view, kernels, signs);
+    signs = nullptr;
+  }
   auto integers = [&](auto kernel) { FinishIntegers(view, layout, kernels, SumIntegers(view, layout, kernel), &out); };
   switch (view.dtype) {
     case DType::kInt8:
@@ -357,13 +371,13 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
       FinishBool(view, layout, kernels, &out);
       break;
     default:
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor), &out);
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, signs), &out);
   }
   return out;
 }
 
-Statistics ComputeStatistics(const TensorView& view, Executor* executor) {
-  return ComputeStatisticsWith(view, BestKernels(), executor);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor, uint8_t* signs) {
+  return ComputeStatisticsWith(view, BestKernels(), executor, signs);
 }
 
 }  // namespace msprobe::stats

@@ -6,6 +6,7 @@
 namespace msprobe::stats {
 
 // ComputeStatistics with the given kernels, which this machine must support.
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr);
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr,
+                                 uint8_t* signs = nullptr);
 
 }  // namespace msprobe::stats

@@ -19,6 +19,8 @@ class TorchSource final : public TensorSource {
 
   std::string_view framework() const override { return "pytorch"; }
   TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                               const MemoryReader& memory) override;
   TensorIdentity Identify(TensorRef tensor) override;
   bool BeginCall(core::RecordKind kind) override;
   void Flush() override;

@@ -29,6 +29,7 @@ PARTS = {
     "replay": ["--write"],  # a step that runs twice
     "live_check": ["--write"],  # checking them while a job runs
     "job_queue": ["--write"],  # the work queue
+    "signs": ["--write"],  # the signs of gradients
 }
 MICRO_SECONDS = 300
 

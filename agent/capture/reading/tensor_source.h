@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <string_view>
 
+#include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_reading.h"
+#include "agent/core/config/config.h"
 #include "agent/core/record.h"
 
 namespace msprobe::capture {
@@ -31,6 +33,10 @@ class TensorSource {
   // reading without numbers. What comes from a device gives a leaf that is pending. save: also keep the bytes. memory:
   // which part to read, and how.
   virtual TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) = 0;
+
+  // Reads a gradient for task grad_probe, as Read does. Signs and intervals are there where the dtype has signs.
+  virtual GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                                       const MemoryReader& memory) = 0;
 
   // The tensor's memory, for edges. Without a storage where the framework has none that can be told apart; then nothing
   // is known of where the tensor came from.

@@ -89,6 +89,15 @@ absl::Status SettleCheck(const GivenFields& given, Config* config) {
   return absl::OkStatus();
 }
 
+// No call is captured, so nothing of a call can be replaced.
+absl::Status SettleGradProbe(const GivenFields&, Config* config) {
+  if (config->task != Task::kGradProbe) return absl::OkStatus();
+  if (config->load) {
+    return Contradiction("load", "task \"grad_probe\"", "no call of a module is captured; leave one of them out.");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLoad(const GivenFields&, Config* config) {
   if (!config->load) return absl::OkStatus();
   const auto apart = [](const std::vector<uint32_t>& one, const std::vector<uint32_t>& other) {
@@ -134,8 +143,8 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 }  // namespace
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
-  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &CheckLoad,
-                          &CheckServer, &CheckLossPolicy}) {
+  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleGradProbe,
+                          &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -50,7 +50,8 @@ class FieldsTest : public ::testing::Test {
     if (field.section == Section::kTask) {
       const std::string_view task = field.Has(Task::kStatistics) ? "statistics"
                                     : field.Has(Task::kTensor)   ? "tensor"
-                                                                 : "check";
+                                    : field.Has(Task::kCheck)    ? "check"
+                                                                 : "grad_probe";
       return ParseConfig(Cat(R"({"task": ")", task, "\"", dump, ", \"", task, "\": {", member, "}}"), {});
     }
     return ParseConfig(Cat("{", member.empty() ? R"("extra_info": true)" : member, dump, "}"), {});
@@ -110,6 +111,9 @@ TEST_F(FieldsTest, AValueThatIsGivenBackIsTheOneThatWasRead) {
       {"budget_ms", "2.5"},
       {"golden", R"("monday")"},
       {"policy", R"("cann")"},
+      {"grad_level", R"("L2")"},
+      {"param_list", R"(["a"])"},
+      {"bounds", "[-1,0.5]"},
       {"server", R"("h:1")"},
       {"run", R"("r")"},
       {"loss_policy", R"("drop")"},

@@ -11,9 +11,14 @@ __version__ = "0.1.0"
 
 choose()
 
+from msprobe._common.grad_comparator import GradComparator  # noqa: E402  (built for another Python, it says so first)
+
 
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """PrecisionDebugger.log of this process's debugger, whatever its framework: ``msprobe.log({"loss": loss})``."""
     from msprobe._common.debugger import the_debugger
 
     the_debugger().log(values, step)
+
+
+__all__ = ["GradComparator", "log"]
