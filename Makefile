@@ -10,6 +10,8 @@ PYTHON ?= python3.11
 JOBS ?= $(shell nproc)
 CMAKE_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Python compiles what is imported; all of torch, vLLM and MindSpore would take minutes.
+export PIP_COMPILE := 0
 export MSPROBE_ORACLE ?= $(CURDIR)/.oracle
 export MSPROBE_REFERENCE ?= $(or $(wildcard $(abspath ../shared/reference)),$(MSPROBE_ORACLE)/reference)
 
@@ -32,7 +34,9 @@ build: cpp ## install what is missing, build the C++, make and install the three
 
 dev: build tests lint-tools ## all that working on it needs: tests' and linters' packages, and build/ configured with tests
 
-test: build tests oracle tensorboard vllm mindspore operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
+test: venv test-tools operate-tools lint-tools ## every test: C++, Python, integration, interop with mindstudio-probe, vLLM, deployment, sanitizers, linters
+	@$(MAKE) -j2 build environments
+	@$(MAKE) tests oracle tensorboard vllm mindspore
 	@$(RUN) scripts/run_suites.py
 
 test-vllm: build tests vllm ## capture inside the real vLLM, in an environment of its own (.venv-vllm)
@@ -102,6 +106,7 @@ nightly: build oracle tensorboard operate-tools benchmarks chaos-programs ## wha
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
 	@$(RUN) -m pytest -q client_py/tests/ray_workers.py
+	@$(RUN) -m pytest -q tests/integration/check_on_ray.py
 	@$(MAKE) properties
 	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint
@@ -211,7 +216,11 @@ mindspore-run: build $(MINDSPORE)/.requirements
 
 mindspore: mindspore-run $(MINDSPORE_ORACLE)/.requirements
 
-.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev fuzz help image \
-  lint lint-tools mindspore mindspore-run nightly operate-packages operate-tools oracle package properties sanitize sanitize-capture tensorboard test \
-  test-mindspore test-mindspore-versions test-operate test-tools test-vllm tests tsan upgrade venv vllm wheels \
-  wheels-all wheels-test
+# Downloads and unpacks one environment after another, which leaves most of the machine to whatever compiles.
+environments:
+	@for each in $(ORACLE) $(TENSORBOARD) $(VLLM) $(MINDSPORE) $(MINDSPORE_ORACLE); do $(MAKE) $$each/.requirements; done
+
+.PHONY: bench benchmarks build chaos chaos-programs clean cpp dashboards debian demo demo-mindspore dev environments fuzz \
+  help image lint lint-tools mindspore mindspore-run nightly operate-packages operate-tools oracle package properties \
+  sanitize sanitize-capture tensorboard test test-mindspore test-mindspore-versions test-operate test-tools test-vllm \
+  tests tsan upgrade venv vllm wheels wheels-all wheels-test

@@ -49,9 +49,9 @@ endif()
 
 # Most of a whole build would be spent on reading headers of others. So those that most sources include are read once, and
 # sources that include libtorch are compiled a few at a time. Each source includes what it uses all the same: builds for
-# sanitizers, clang and clang-tidy read every header where it is named.
+# ThreadSanitizer, clang and clang-tidy read every header where it is named.
 option(MSPROBE_FAST_BUILD "Precompile headers, and join sources that include libtorch: half the time of a whole build" ON)
-if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT MSPROBE_SANITIZE)
+if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT "${MSPROBE_SANITIZE}" STREQUAL "thread")
   set(MSPROBE_PRECOMPILE ON)
 endif()
 

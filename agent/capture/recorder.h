@@ -17,6 +17,7 @@
 #include "agent/capture/record_opener.h"
 #include "agent/capture/scalar_log.h"
 #include "agent/capture/steps/step_state.h"
+#include "agent/capture/tensor_series.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
 
@@ -31,8 +32,8 @@ namespace msprobe::capture {
 //   emitter()  emits its fields
 //   faults()   contains what goes wrong on the way
 //
-// scalars() and gradients() stand beside them: what a program logs, and what an optimizer is about to take, belongs to
-// no call, and needs no step that is captured.
+// scalars(), series() and gradients() stand beside them: what a program logs, the statistics that task monitor takes of
+// tensors, and what an optimizer is about to take, belong to no call and need no step that is captured.
 //
 // The framework behind the calls is known to the TensorSource alone.
 //
@@ -53,6 +54,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter& emitter() { return emitter_; }
   Faults& faults() { return faults_; }
   ScalarLog& scalars() { return scalars_; }
+  TensorSeries& series() { return series_; }
   GradientProbe& gradients() { return gradients_; }
   CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
@@ -91,6 +93,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   FragmentEmitter emitter_;
   Faults faults_;
   ScalarLog scalars_;
+  TensorSeries series_;
   GradientProbe gradients_;
 };
 

@@ -112,6 +112,18 @@ void Agent::Log(uint32_t step, const std::vector<std::pair<std::string, py::obje
   recorder_->scalars().Log(step, scalars);
 }
 
+void Agent::ReadSeries(const std::string& name, const py::object& tensor) {
+  recorder_->series().Read(name, [&](const MemoryReader& memory) { return ReadTensor(tensor, memory); });
+}
+
+void Agent::BeforeUpdate(const std::string& name, const py::object& tensor) {
+  recorder_->series().BeforeUpdate(name, SampleTensor(tensor));
+}
+
+void Agent::AfterUpdate(const std::string& name, const py::object& tensor) {
+  recorder_->series().AfterUpdate(name, SampleTensor(tensor));
+}
+
 void Agent::SetPhase(const std::string& phase) {
   if (recorder_->step().capturing()) recorder_->opener().SetPhase(phase);
 }

@@ -53,6 +53,13 @@ class Agent {
   void SetBench(const std::string& dump_json);
   // Logs scalars of `step`, whether or not it is captured: names, and for each a number or a tensor of one element.
   void Log(uint32_t step, const std::vector<std::pair<std::string, pybind11::object>>& values);
+  // Statistics of a tensor as it is now, kept for SendSeries under this name; or a number.
+  void ReadSeries(const std::string& name, const pybind11::object& tensor);
+  // Around the update of a parameter: TensorSeries::BeforeUpdate.
+  void BeforeUpdate(const std::string& name, const pybind11::object& tensor);
+  void AfterUpdate(const std::string& name, const pybind11::object& tensor);
+  void SendSeries(uint32_t step) { recorder_->series().Send(step); }
+  void ForgetSeries() { recorder_->series().Forget(); }
   bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
   void ExportOpenStep(uint32_t step) { session_->ExportOpenStep(step); }
   void SetRank(uint32_t rank) { session_->SetRank({true, rank}); }
@@ -87,6 +94,7 @@ class Agent {
   // In a forked child: whatever holds the parent's is never destroyed.
   virtual void Leak() = 0;
   // Reads a tensor of the framework by the recorder's source.
+  virtual std::vector<double> SampleTensor(pybind11::handle /*tensor*/) { return {}; }
   virtual TensorReading ReadTensor(pybind11::handle tensor, const MemoryReader& memory) = 0;
 
  private:
@@ -108,6 +116,11 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
       .def("set_request_rows", &Derived::SetRequestRows)
       .def("set_bench", &Derived::SetBench)
       .def("log", &Derived::Log, py::arg("step"), py::arg("values"))
+      .def("read_series", &Derived::ReadSeries, py::arg("name"), py::arg("tensor"))
+      .def("before_update", &Derived::BeforeUpdate, py::arg("name"), py::arg("tensor"))
+      .def("after_update", &Derived::AfterUpdate, py::arg("name"), py::arg("tensor"))
+      .def("send_series", &Derived::SendSeries, py::arg("step"))
+      .def("forget_series", &Derived::ForgetSeries)
       .def("diff_check_done", &Derived::DiffCheckDone)
       .def("stop", &Derived::Stop)
       .def("end_step", &Derived::EndStep, py::arg("step"), py::arg("keep"))

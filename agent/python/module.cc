@@ -116,6 +116,9 @@ class TorchAgent final : public Agent {
   TensorReading ReadTensor(py::handle tensor, const MemoryReader& memory) override {
     return recorder()->source().Read(RefTo(THPVariable_Unpack(tensor.ptr())), false, memory);
   }
+  std::vector<double> SampleTensor(py::handle tensor) override {
+    return recorder()->source().Sample(RefTo(THPVariable_Unpack(tensor.ptr())), kSampled);
+  }
   void Activate(bool active) override {
     if (active) {
       Capture::SetActive(capture_.get());
@@ -132,6 +135,8 @@ class TorchAgent final : public Agent {
   }
 
  private:
+  static constexpr size_t kSampled = 16384;  // elements of a parameter whose update is looked at
+
   const std::string own_directory_;
   const py::object describe_;
   const py::object thread_slot_;
@@ -140,6 +145,22 @@ class TorchAgent final : public Agent {
   std::unique_ptr<Capture> capture_;
   std::vector<std::unique_ptr<Capture>> retired_;  // calls of other threads may still be inside
 };
+
+// (min, max, mean, norm, NaNs) of a tensor in host memory, read here and now without a session; None: it has no
+// numbers. Extremes of integers are ints.
+py::object Measure(const py::object& tensor) {
+  static const TensorReader reader(core::Reuse::kOff);
+  static const MemoryReader memory({}, nullptr);
+  if (!THPVariable_Check(tensor.ptr())) throw py::type_error("measure takes a tensor");
+  const TensorReading reading = reader.Read(THPVariable_Unpack(tensor.ptr()), false, memory);
+  const core::Leaf& leaf = reading.leaf;
+  if (!leaf.has_statistics) return py::none();
+  const auto extreme = [&leaf](int64_t integer, double real) {
+    return leaf.is_integer ? py::object(py::int_(integer)) : py::object(py::float_(real));
+  };
+  return py::make_tuple(extreme(leaf.integer_min, leaf.min), extreme(leaf.integer_max, leaf.max), leaf.mean, leaf.norm,
+                        leaf.nan_count);
+}
 
 std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout,
                                    bool is_distributed, std::vector<int> ignored_inputs,
@@ -223,6 +244,7 @@ PYBIND11_MODULE(_agent, module) {
       py::arg("name"), py::arg("risk"), py::arg("is_dropout") = false, py::arg("is_distributed") = false,
       py::arg("ignored_inputs") = std::vector<int>(), py::arg("ignored_outputs") = std::vector<int>(),
       py::arg("ignored_keyword") = "");
+  module.def("measure", &Measure);
   module.def("share_gradients", [](bool shared) { gradients_are_shared = shared; });
   module.def("prepare_method", [](const py::object& function, std::shared_ptr<Api> api) {
     return MethodSwap::Prepare(function.ptr(), std::move(api));

@@ -42,7 +42,7 @@ void ExpectSigns(const Tensor& tensor) {
     bits.pop_back();
     EXPECT_EQ(bits, expected);
     std::vector<uint8_t> fused(expected.size() + 1, 0xaa);
-    const Statistics with = ComputeStatisticsWith(view, *kernels, nullptr, fused.data());
+    const Statistics with = ComputeStatisticsWith(view, *kernels, nullptr, nullptr, fused.data());
     if (!expected.empty()) {
       EXPECT_EQ(fused.back(), 0xaa);
       fused.pop_back();
@@ -114,7 +114,7 @@ TEST(SignsTest, ThreadsWriteTheSameSigns) {
   } executor;
   const Tensor tensor = AnyBits<uint32_t>(DType::kFloat32, kSharedBytes / 4 + 12'345);
   std::vector<uint8_t> bits(SignBytes(kSharedBytes / 4 + 12'345));
-  ComputeStatistics(tensor.view(), &executor, bits.data());
+  ComputeStatistics(tensor.view(), &executor, nullptr, bits.data());
   EXPECT_EQ(bits, ExpectedSigns(tensor.view()));
 }
 

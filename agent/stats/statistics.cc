@@ -156,10 +156,17 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
 
 // signs: null, or those of a view whose layout is whole.
 FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor,
-                      uint8_t* signs) {
+                      DistributionSums* distribution, uint8_t* signs) {
   static_assert(kBlockBytes % (8 * sizeof(uint64_t)) == 0, "the signs of a block begin with a byte");
   FloatTotals totals;
   auto run = [&](const auto& level) {
+    if (distribution != nullptr) {
+      return layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
+        AddFloats(level, elements, count, &totals, signs);
+        if (signs != nullptr) signs += SignBytes(count);
+        distribution->Add(view, elements, count);
+      });
+    }
     const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
     if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
       return AddFloatsWith(*executor, level, *whole, &totals, signs);
@@ -183,9 +190,20 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
       run(kernels.bfloat16);
       break;
     default:
-      totals = SumDecoded(view, layout, kernels, 0, 1, 0);
+      ForEachDecoded(view, layout, 0, [&](double* values, size_t count) {
+        AddFloats(kernels.float64, values, count, &totals);
+        if (distribution != nullptr) distribution->AddDoubles(values, count);
+      });
   }
   return totals;
+}
+
+// Elements that are repeated change none of the shares.
+Distribution FinishDistribution(const TensorView& view, const Layout& layout, const DistributionSums& sums) {
+  if (!sums.cancels()) return sums.Finish();
+  DistributionSums about_mean(sums.mean());
+  ForEachDecoded(view, layout, 0, [&](double* values, size_t count) { about_mean.AddDoubles(values, count); });
+  return about_mean.Finish();
 }
 
 // The variance from sums of differences to any origin. Rounding never makes it negative.
@@ -332,7 +350,8 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
 
 }  // namespace
 
-Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor, uint8_t* signs) {
+Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor,
+                                 Distribution* distribution, uint8_t* signs) {
   Statistics out;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
   const FloatingPointMode mode;
@@ -370,14 +389,18 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
     case DType::kBool:
       FinishBool(view, layout, kernels, &out);
       break;
-    default:
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, signs), &out);
+    default: {
+      DistributionSums sums;
+      DistributionSums* const gathered = distribution == nullptr ? nullptr : &sums;
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, gathered, signs), &out);
+      if (distribution != nullptr) *distribution = FinishDistribution(view, layout, sums);
+    }
   }
   return out;
 }
 
-Statistics ComputeStatistics(const TensorView& view, Executor* executor, uint8_t* signs) {
-  return ComputeStatisticsWith(view, BestKernels(), executor, signs);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor, Distribution* distribution, uint8_t* signs) {
+  return ComputeStatisticsWith(view, BestKernels(), executor, distribution, signs);
 }
 
 }  // namespace msprobe::stats

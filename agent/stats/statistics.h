@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "agent/stats/distribution.h"
 #include "agent/stats/executor.h"
 #include "agent/stats/tensor_view.h"
 
@@ -43,10 +44,12 @@ struct Statistics {
 // 5. `executor`, where given, read parts of a dense floating-point tensor of at least kSharedBytes. The result is the
 // same
 //    to the bit: the sums of blocks are added up in one order, whoever made them.
-// 6. `signs`, where given, takes the sign bits (WriteSigns): from the same pass, where the elements are floats of 16 to
+// 6. `distribution`, where given, is gathered in the same pass, on the caller's thread alone. Floating dtypes have one.
+// 7. `signs`, where given, takes the sign bits (WriteSigns): from the same pass, where the elements are floats of 16 to
 //    64 bits one behind the other; else from another one. Nothing is written for a dtype without signs.
 // Threads: any.
-Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr, uint8_t* signs = nullptr);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr, Distribution* distribution = nullptr,
+                             uint8_t* signs = nullptr);
 
 // Smaller tensors are read before another thread would be awake (some 20 to 50 microseconds on a virtual machine).
 inline constexpr size_t kSharedBytes = size_t{2} << 20;

@@ -7,6 +7,6 @@ namespace msprobe::stats {
 
 // ComputeStatistics with the given kernels, which this machine must support.
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr,
-                                 uint8_t* signs = nullptr);
+                                 Distribution* distribution = nullptr, uint8_t* signs = nullptr);
 
 }  // namespace msprobe::stats

@@ -19,6 +19,9 @@ class TorchSource final : public TensorSource {
 
   std::string_view framework() const override { return "pytorch"; }
   TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) override;
+  std::vector<double> Sample(TensorRef tensor, size_t most) override {
+    return reader_.Sample(*static_cast<const at::Tensor*>(tensor.tensor), most);
+  }
   GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
                                const MemoryReader& memory) override;
   TensorIdentity Identify(TensorRef tensor) override;

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ from msprobe_client.scratch import scratch_directory
 _AHEAD = 2
 _RETRIES = 3
 _CANCEL_SECONDS = 10.0
+_LOOK_SECONDS = 0.2
 CONNECT_SECONDS = 5.0
 _HOST_AND_PORT = re.compile(r"(?P<host>[^:/]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]+)")
 
@@ -88,6 +90,7 @@ class RayEngine:
         except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
             raise ServerUnavailable(f"the Ray cluster cannot be reached: {error}") from None
         self._cleanup.callback(self._ray.shutdown)
+        _say_on_stderr(self._ray)
         return self
 
     def use(self, other: RayEngine) -> None:
@@ -99,17 +102,29 @@ class RayEngine:
     ) -> None:
         self._cleanup.close()
 
-    def keep_running(self, work: Callable[[Any], None], argument: Any, copies: int, **resources: Any) -> None:
-        """Runs work(argument) so many times at once, each again where its process or machine dies, until all return."""
+    def keep_running(
+        self, work: Callable[[Any], None], argument: Any, copies: int, ending: threading.Event, **resources: Any
+    ) -> None:
+        """Runs work(argument) so many times at once, each again where its process or machine dies.
+
+        Until all return, one raises, or ending is set.
+        """
         remote = self._ray.remote(max_retries=-1, **resources)(work)
         under_way = [remote.remote(argument) for _ in range(copies)]
         try:
-            for reference in under_way:
-                self._get(reference)
+            waiting = under_way
+            while waiting and not ending.is_set():
+                done, waiting = self._ray.wait(waiting, timeout=_LOOK_SECONDS)
+                for reference in done:
+                    self._get(reference)
         finally:
             for reference in under_way:
                 self._ray.cancel(reference)  # as Ctrl-C in it
             self._ray.wait(under_way, num_returns=len(under_way), timeout=_CANCEL_SECONDS)
+
+    def count(self, resource: str) -> int:
+        """How many of "CPU", "GPU" or "NPU" the cluster has."""
+        return int(self._ray.cluster_resources().get(resource, 0))
 
     def compare(
         self,
@@ -148,7 +163,7 @@ class RayEngine:
     def _results(self, tasks: list[Task]) -> Iterator[list[Found]]:
         """In order of tasks."""
         work = self._ray.remote(num_cpus=1, max_retries=_RETRIES)(run_task)
-        max_tasks = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        max_tasks = _AHEAD * max(1, self.count("CPU"))
         waiting = iter(tasks)
         under_way: deque[Any] = deque()
         try:
@@ -172,6 +187,14 @@ class RayEngine:
         except self._ray.exceptions.RayError as error:
             last = str(error).strip().splitlines()[-1]
             raise ServerUnavailable(f"a worker of the Ray cluster failed: {type(error).__name__}: {last}") from None
+
+
+def _say_on_stderr(ray: Any) -> None:
+    """What Ray notices, such as a worker's death, it prints on stdout, among our answer."""
+    module = ray._private.worker
+    printed = getattr(module, "print_to_stdstream", None)
+    if printed is not None:
+        module.print_to_stdstream = lambda message, **more: printed({**message, "is_err": True}, **more)
 
 
 def _must_listen(address: str) -> None:

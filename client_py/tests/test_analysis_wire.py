@@ -1,4 +1,4 @@
-"""The wire of analysis, jobs, monitors and gradients grows by added fields only: every field there ever was, recorded."""
+"""The wire of analysis, jobs, monitors and gradients grows by added fields only: every field of it, recorded."""
 
 from __future__ import annotations
 

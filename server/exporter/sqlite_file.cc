@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<SqliteFile>> SqliteFile::Create(std::string path,
   if (code != SQLITE_OK) return file->Error(code);
   const std::string setup =
       Cat("PRAGMA page_size=", options.page_bytes,
-          "; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-8192; "
+          "; PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA locking_mode=EXCLUSIVE; PRAGMA cache_size=-2048; "
           "PRAGMA temp_store=FILE; BEGIN;",
           schema);
   if (absl::Status status = file->RunScript(setup.c_str()); !status.ok()) return status;

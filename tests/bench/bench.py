@@ -29,6 +29,7 @@ PARTS = {
     "replay": ["--write"],  # a step that runs twice
     "live_check": ["--write"],  # checking them while a job runs
     "job_queue": ["--write"],  # the work queue
+    "training_watch": [],  # task monitor
     "signs": ["--write"],  # the signs of gradients
 }
 MICRO_SECONDS = 300

@@ -1,4 +1,4 @@
-"""Whole training steps, captured with tensors and checked by two workers: right operators get no wrong verdict."""
+"""Third steps of whole trainings, captured with tensors and checked: right operators get no wrong verdict."""
 
 import json
 import os
@@ -10,11 +10,14 @@ from harness.processes import PROGRAMS, environment, run
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("which", "at_least"), [("digits", 30), ("transformer", 120)])
-def test_a_right_run_has_no_false_verdict(client, tmp_path, dump_path, which, at_least):
+@pytest.mark.parametrize(
+    ("which", "workers", "at_least"),
+    [("digits", ("--workers", "2"), 30), ("residual", (), 60), ("transformer", ("--workers", "2"), 120)],
+)
+def test_a_right_run_has_no_false_verdict(client, tmp_path, dump_path, which, workers, at_least):
     run([sys.executable, PROGRAMS / "whole_run.py", dump_path, which], OMP_NUM_THREADS=1)
     output = tmp_path / "rows.json"
-    words = ["check", dump_path, "--workers", "2", "--format", "json", "--output", output]
+    words = ["check", dump_path, *workers, "--format", "json", "--output", output]
     done = subprocess.run(
         [os.fspath(word) for word in (client, *words)],
         capture_output=True,

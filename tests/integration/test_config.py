@@ -30,6 +30,7 @@ def rows():
 
 
 ROWS = rows()
+MONITORED = ("weight_grad", "micro_batches", "moments", "parameters", "update_ratio", "interval", "activations", "ops")
 CONTEXT = {"load": {"path": "/tmp", "modules": ["Module.a.Linear.forward.0"]}}
 
 
@@ -42,6 +43,8 @@ def with_field(field, value, tmp_path):
         task = {"bench_path": "tensor", "diff_nums": "tensor"}.get(field[2:], "statistics")
         if field[2:] in ("sample", "budget_mb", "budget_ms", "golden", "policy"):
             task = "check"
+        elif field[2:] in MONITORED:
+            task = "monitor"
         config |= {"task": task, task: {field[2:]: value}}
     else:
         config[field] = value

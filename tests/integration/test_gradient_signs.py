@@ -105,6 +105,20 @@ def test_intervals_of_float16_are_counted(tmp_path):
     assert (signs == (gradient > 0).numpy()).all()
 
 
+def test_a_device_packs_its_own_signs(tmp_path):
+    section = {"grad_level": "L2", "bounds": BOUNDS}
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", task="grad_probe", section=section)
+    program = PROGRAMS / "gradient_signs_on_device.py"
+    run([sys.executable, program, config, tmp_path / "seen.pt"], timeout=180)
+    rows = {row["param_name"]: row for row in table(tmp_path / "dump/rank0/grad_summary_0.csv")}
+    for name, gradient in torch.load(tmp_path / "seen.pt").items():
+        signs = numpy.load(tmp_path / f"dump/rank0/step0/{name}.npy")
+        assert (signs == (gradient > 0).numpy()).all()
+        places = torch.bucketize(gradient, torch.Tensor(BOUNDS))
+        assert float(rows[name]["(0, 0.5]"]) == (places == 2).sum().item() / gradient.numel()
+        assert float(rows[name]["=0"]) == (gradient == 0).sum().item() / gradient.numel()
+
+
 def test_no_bit_of_the_run_changes(local, tmp_path):
     config = write_config(tmp_path / "config.json", tmp_path / "dump")
     plain = run([sys.executable, PROGRAM, "--config", config, "--probe", "no"], timeout=180).stdout

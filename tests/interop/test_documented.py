@@ -141,6 +141,14 @@ SHOWN_BY = {
     "acc-check-digits": ["interop/test_acc_check.py::test_the_tables_are_the_same"],
     "acc-check-refused": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
     "acc-check-crashed": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
+    "mindspore-check-scale": [
+        "mindspore/test_check.py::test_small_numbers_that_are_wrong_fail_and_a_check_goes_on_where_it_was"
+    ],
+    "mindspore-check-lists": ["mindspore/test_check.py::test_acc_check_s_tables_are_those_of_mindstudio_probe"],
+    "mindspore-check-unasked": ["mindspore/test_check.py::test_acc_check_s_tables_are_those_of_mindstudio_probe"],
+    "mindspore-check-numbers": ["mindspore/test_check.py::test_acc_check_s_tables_are_those_of_mindstudio_probe"],
+    "mindspore-check-messages": ["mindspore/test_check.py::test_acc_check_s_tables_are_those_of_mindstudio_probe"],
+    "mindspore-check-crashed": ["mindspore/test_check.py::test_a_call_that_ends_mindspore_costs_that_call"],
     "acc-check-names": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
     "acc-check-saved": ["interop/test_acc_check.py::test_processes_share_the_calls_and_one_that_dies_costs_one"],
     "acc-check-unmeasured": ["interop/test_acc_check.py::test_a_row_without_numbers_has_the_first_stages_verdict"],

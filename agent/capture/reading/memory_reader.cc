@@ -46,12 +46,14 @@ TensorReading RowOf(const TensorReading& of, DType dtype, size_t count, std::sha
 
 }  // namespace
 
-MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler)
+MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler,
+                           bool with_distribution)
     : mode_(config.summary_mode),
       slice_(config.slice),
       high_precision_(config.precision_high),
       waits_(!config.bench_path.empty()),
       has_rows_(!config.request_id.empty()),
+      with_distribution_(with_distribution),
       session_(session),
       sampler_(sampler),
       threads_(config.reading_threads) {}
@@ -79,8 +81,11 @@ int64_t MemoryReader::Cut(std::span<const int64_t> sizes, std::span<const int64_
   return offset;
 }
 
-void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf) const {
+void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf, stats::Distribution* distribution) const {
   bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
+  if (with_distribution_ && distribution != nullptr) {
+    return SetNumbers(stats::ComputeStatistics(view, nullptr, distribution), leaf);
+  }
   ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
 }
 
@@ -107,7 +112,7 @@ void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading&
     MeasureNothing(reading.leaf);
   } else {
     part.data = static_cast<const char*>(view.data) + offset * static_cast<int64_t>(stats::ElementSize(view.dtype));
-    Measure(part, reading.leaf);
+    Measure(part, reading.leaf, &reading.distribution);
   }
   if (save && Keeps(BytesOf(part))) reading.leaf.payload = CopyBytes(part);
 }
@@ -123,7 +128,7 @@ void MemoryReader::ReadGradient(const stats::TensorView& view, const core::GradP
   if (elements > 0) {
     bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
     auto* const bits = signs == nullptr ? nullptr : reinterpret_cast<uint8_t*>(signs->bytes().data());
-    SetNumbers(stats::ComputeStatistics(view, &threads_, bits), leaf);
+    SetNumbers(stats::ComputeStatistics(view, &threads_, nullptr, bits), leaf);
   }
   if (!has_signs) return;
   if (!probe.signs()) {

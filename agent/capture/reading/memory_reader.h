@@ -27,7 +27,9 @@ namespace msprobe::capture {
 class MemoryReader {
  public:
   // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader.
-  MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr);
+  // with_distribution: Measure also gathers how the elements are spread.
+  MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr,
+               bool with_distribution = false);
 
   core::SummaryMode mode() const { return mode_; }
   core::Session& session() const { return *session_; }
@@ -42,8 +44,8 @@ class MemoryReader {
   // of the first element that is left, in elements from the tensor's first. `strides` are the tensor's, in elements.
   int64_t Cut(std::span<const int64_t> sizes, std::span<const int64_t> strides,
               absl::InlinedVector<int64_t, 6>& shape) const;
-  // Sets the numbers and the checksum of host memory that holds at least one element.
-  void Measure(const stats::TensorView& view, core::Leaf& leaf) const;
+  // Sets the numbers and the checksum of host memory that holds at least one element. `distribution` may be null.
+  void Measure(const stats::TensorView& view, core::Leaf& leaf, stats::Distribution* distribution = nullptr) const;
   // A tensor without elements: its checksum is known, and it has no numbers.
   void MeasureNothing(core::Leaf& leaf) const;
   // Whether so many bytes of a tensor are kept. Asked once for each, before they are copied.
@@ -72,6 +74,7 @@ class MemoryReader {
   const bool high_precision_;  // doubles for every dtype
   const bool waits_;
   const bool has_rows_;  // request_id is configured
+  const bool with_distribution_;
   core::Session* const session_;
   CallSampler* const sampler_;
   RequestRows rows_;

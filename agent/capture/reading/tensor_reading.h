@@ -8,6 +8,7 @@
 #include "agent/capture/edges/producers.h"
 #include "agent/capture/edges/tensor_identity.h"
 #include "agent/core/record.h"
+#include "agent/stats/distribution.h"
 
 namespace msprobe::capture {
 
@@ -23,6 +24,7 @@ struct TensorReading {
   bool requires_grad = false;
   bool is_sparse = false;
   std::string attributes_json;
+  stats::Distribution distribution;  // where the MemoryReader gathers it; none for a device
   // With edges: the tensor when it was read, and the record that it came from (Producers).
   TensorIdentity identity;
   Producers::Sight sight;

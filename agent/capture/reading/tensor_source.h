@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
@@ -33,6 +34,10 @@ class TensorSource {
   // reading without numbers. What comes from a device gives a leaf that is pending. save: also keep the bytes. memory:
   // which part to read, and how.
   virtual TensorReading Read(TensorRef tensor, bool save, const MemoryReader& memory) = 0;
+
+  // The values of all elements, or of `most` of them in pieces that lie evenly over the tensor: of tensors of one size
+  // the same ones. Empty: its memory is no host's, is not dense, or holds no numbers.
+  virtual std::vector<double> Sample(TensorRef /*tensor*/, size_t /*most*/) { return {}; }
 
   // Reads a gradient for task grad_probe, as Read does. Signs and intervals are there where the dtype has signs.
   virtual GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,

@@ -82,7 +82,7 @@ class Reader {
     for (const Field* field : FieldsOf(Section::kTop)) {
       if (absl::Status status = ReadField(root_, *field, &config_); !status.ok()) return status;
     }
-    SettleLevel(&config_);
+    SettleLevel(given_, &config_);
     if (absl::Status status = CheckNames(root_, Section::kTop, "in the configuration"); !status.ok()) return status;
     for (const Field* field : FieldsOf(Section::kTask)) {
       if (Find(root_, field->key()) == nullptr) continue;

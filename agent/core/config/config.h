@@ -15,7 +15,7 @@ namespace msprobe::core {
 // Which tensors need not be read again while the kernel says that nobody wrote them; RememberedStatistics has the
 // rules.
 enum class Reuse : uint8_t { kOff, kParameters, kAll };
-enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck, kGradProbe };
+enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck, kMonitor, kGradProbe };
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
 enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
@@ -49,6 +49,19 @@ struct CheckConfig {
   absl::Duration budget_time;                  // of the program's threads a step; 0: kShareOfStep
   std::string golden = "cpu-fp64";             // or a run
   std::string policy = "default";              // of verdicts
+};
+
+// Task monitor: which tensors of a training run become series, and how often.
+struct MonitorConfig {
+  bool weight_grad = true;
+  bool micro_batches = false;  // the weights' gradients as each micro-batch leaves them
+  bool moments = true;         // of the optimizer
+  bool parameters = true;
+  bool update_ratio = true;
+  uint64_t interval = 1;      // every so many steps
+  uint64_t activations = 10;  // every so many steps modules are captured; 0: never
+  std::vector<std::string> ops = {"min", "max", "mean", "norm",
+                                  "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
 };
 
 // Task grad_probe: what is kept of the gradients of parameters at each call of an optimizer.
@@ -91,6 +104,7 @@ struct Config : Selection {
   int64_t diff_nums = 1;   // so many differing records keep their tensors, then comparing ends; -1: no end
   std::optional<LoadConfig> load;
   CheckConfig check;
+  MonitorConfig monitor;
   GradProbeConfig grad_probe;
   SessionConfig session;
   std::string run;         // empty: chosen by ChooseRunName

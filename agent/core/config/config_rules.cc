@@ -98,6 +98,15 @@ absl::Status SettleGradProbe(const GivenFields&, Config* config) {
   return absl::OkStatus();
 }
 
+// What is read has just been written by the optimizer, so nothing is worth remembering. Of the modules nothing but
+// sampled steps is captured.
+absl::Status SettleMonitor(const GivenFields& given, Config* config) {
+  if (config->task != Task::kMonitor) return absl::OkStatus();
+  if (config->level == Level::kDebug) return absl::OkStatus();  // CheckDebug has refused it
+  if (!given.contains("reuse")) config->reuse = Reuse::kOff;
+  return absl::OkStatus();
+}
+
 absl::Status CheckLoad(const GivenFields&, Config* config) {
   if (!config->load) return absl::OkStatus();
   const auto apart = [](const std::vector<uint32_t>& one, const std::vector<uint32_t>& other) {
@@ -143,14 +152,15 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 }  // namespace
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
-  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleGradProbe,
-                          &CheckLoad, &CheckServer, &CheckLossPolicy}) {
+  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor,
+                          &SettleGradProbe, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-void SettleLevel(Config* config) {
+void SettleLevel(const GivenFields& given, Config* config) {
+  if (config->task == Task::kMonitor && !given.contains("level")) config->level = Level::kL0;
   if (config->task != Task::kStructure || config->level == Level::kL0 || config->level == Level::kMix) return;
   config->warnings.push_back(
       Cat("task structure needs level L0 or mix; level ", ToString(config->level), " is taken as mix"));

@@ -15,7 +15,8 @@ using GivenFields = std::set<std::string_view>;
 // InvalidArgument names both. Settles what follows from several fields, and adds warnings.
 absl::Status CheckRules(const GivenFields& given, Config* config);
 
-// A task that has no level L1 or debug is taken at level mix, with a warning.
-void SettleLevel(Config* config);
+// A task that has no level L1 or debug is taken at level mix, with a warning. Task monitor captures modules unless
+// told.
+void SettleLevel(const GivenFields& given, Config* config);
 
 }  // namespace msprobe::core

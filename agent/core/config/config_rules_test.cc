@@ -155,6 +155,19 @@ TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
   ExpectRefused(R"("statistics": {"request_id": 3},)", {"request_id is invalid", "string", "3"});
 }
 
+TEST_F(ConfigRulesTest, MonitorCapturesModulesAndRemembersNothing) {
+  const auto monitor = Parse(R"("task": "monitor", "monitor": {"interval": 5, "ops": ["rms", "kurtosis"]},)");
+  EXPECT_EQ(monitor->level, Level::kL0);
+  EXPECT_EQ(monitor->reuse, Reuse::kOff);
+  EXPECT_EQ(monitor->monitor.interval, 5U);
+  EXPECT_THAT(monitor->monitor.ops, ElementsAre("rms", "kurtosis"));
+  EXPECT_EQ(Parse(R"("task": "monitor", "level": "mix", "reuse": "parameters",)")->level, Level::kMix);
+  EXPECT_EQ(Parse(R"("task": "monitor", "level": "mix", "reuse": "parameters",)")->reuse, Reuse::kParameters);
+  EXPECT_EQ(Parse(R"("task": "monitor", "monitor": {"ops": []},)")->monitor.ops.size(), 5U);
+  ExpectRefused(R"("task": "monitor", "monitor": {"ops": ["median"]},)", {"ops", "median", "zero_share"});
+  ExpectRefused(R"("task": "monitor", "level": "debug",)", {"monitor", "debug"});
+}
+
 TEST_F(ConfigRulesTest, CheckTakesBothSidesOfCallsAndWaitsForNobody) {
   const absl::StatusOr<Config> config = Parse(R"("task": "check", "check": {"budget_mb": 1, "budget_ms": 2},)");
   ASSERT_TRUE(config.ok()) << config.status();

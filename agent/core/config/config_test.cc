@@ -110,10 +110,9 @@ TEST_F(ConfigTest, NamingOneSideOfDataModeLeavesBothOfTheOther) {
 }
 
 TEST_F(ConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
-  ExpectRefused(
-      R"("task": "xx",)",
-      {"task is invalid, it should be one of ['statistics', 'tensor', 'structure', 'diff_check', 'nan_check', 'check']",
-       "\"xx\""});
+  ExpectRefused(R"("task": "xx",)", {"task is invalid, it should be one of ['statistics', 'tensor', 'structure', "
+                                     "'diff_check', 'nan_check', 'check', 'monitor']",
+                                     "\"xx\""});
   ExpectRefused(R"("task": 3,)", {"task is invalid", "3"});
   for (const char* task : {"acc_check", "exception_dump", "overflow_check", "free_benchmark"}) {
     ExpectRefused(Cat("\"task\": \"", task, "\","), {task, "not supported, as it", "'statistics'"});

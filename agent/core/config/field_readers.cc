@@ -266,6 +266,44 @@ absl::Status ReadBounds(const Value& value, const Field& field, Config* config) 
   return absl::OkStatus();
 }
 
+absl::Status ReadInterval(const Value& value, const Field& field, Config* config) {
+  uint64_t interval = 0;
+  if (absl::Status status = ReadWholeNumber(value, field.name, &interval); !status.ok()) return status;
+  if (interval == 0)
+    return absl::InvalidArgumentError("interval is invalid, it should be at least 1, currently it is 0.");
+  config->monitor.interval = interval;
+  return absl::OkStatus();
+}
+
+absl::Status ReadOps(const Value& value, const Field& field, Config* config) {
+  static constexpr std::array<std::string_view, 16> kOps = {"max",
+                                                            "min",
+                                                            "mean",
+                                                            "norm",
+                                                            "variance",
+                                                            "nan",
+                                                            "inf",
+                                                            "zero_share",
+                                                            "rms",
+                                                            "abs_max",
+                                                            "range",
+                                                            "kurtosis",
+                                                            "underflow_bf16",
+                                                            "underflow_fp16",
+                                                            "underflow_e4m3",
+                                                            "underflow_e5m2"};
+  std::vector<std::string> ops;
+  if (absl::Status status = ReadStringList(value, field.name, &ops); !status.ok()) return status;
+  for (const std::string& op : ops) {
+    if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
+      return absl::InvalidArgumentError(
+          Cat("ops is invalid: \"", op, "\" is no statistic; it should be one of ", ShownList(kOps), "."));
+    }
+  }
+  if (!ops.empty()) config->monitor.ops = std::move(ops);
+  return absl::OkStatus();
+}
+
 absl::Status ReadServer(const Value& value, const Field& field, Config* config) {
   if (absl::Status status = ReadString(value, field.name, &config->session.server); !status.ok()) return status;
   if (config->session.server.empty()) return absl::OkStatus();

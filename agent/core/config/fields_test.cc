@@ -51,6 +51,7 @@ class FieldsTest : public ::testing::Test {
       const std::string_view task = field.Has(Task::kStatistics) ? "statistics"
                                     : field.Has(Task::kTensor)   ? "tensor"
                                     : field.Has(Task::kCheck)    ? "check"
+                                    : field.Has(Task::kMonitor)  ? "monitor"
                                                                  : "grad_probe";
       return ParseConfig(Cat(R"({"task": ")", task, "\"", dump, ", \"", task, "\": {", member, "}}"), {});
     }

@@ -14,6 +14,13 @@ choose()
 from msprobe._common.grad_comparator import GradComparator  # noqa: E402  (built for another Python, it says so first)
 
 
+def watch(model: Any, optimizer: Any, **options: Any) -> None:
+    """Watches a training run of PyTorch by one line: see msprobe.pytorch.watching.watch."""
+    from msprobe.pytorch.watching import watch as watch_training
+
+    watch_training(model, optimizer, **options)
+
+
 def log(values: Mapping[str, Any], step: int | None = None) -> None:
     """PrecisionDebugger.log of this process's debugger, whatever its framework: ``msprobe.log({"loss": loss})``."""
     from msprobe._common.debugger import the_debugger

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
@@ -28,6 +29,9 @@ class TensorReader {
   // save: also keep the bytes. memory: which part is read, and how.
   TensorReading Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const;
 
+  // As TensorSource::Sample.
+  std::vector<double> Sample(const at::Tensor& tensor, size_t most) const;
+
   // A gradient, for task grad_probe (TensorSource::ReadGradient). Nothing of it is remembered. A device makes its signs
   // and intervals itself, by operators of ATen under QuietDispatch, and only they cross the bus.
   GradientReading ReadGradient(const at::Tensor& gradient, const core::GradProbeConfig& probe,
@@ -43,7 +47,7 @@ class TensorReader {
   void ReadHost(const at::Tensor& tensor, bool save, const MemoryReader& memory, TensorReading& reading) const;
   // The numbers of host memory, read or remembered.
   RememberedStatistics::Place SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
-                                      const MemoryReader& memory, core::Leaf& leaf) const;
+                                      const MemoryReader& memory, TensorReading& reading) const;
   std::shared_ptr<core::Payload> KeepBytes(const RememberedStatistics::Place& place, const stats::TensorView& view,
                                            const MemoryReader& memory) const;
 

@@ -6,7 +6,7 @@ import io
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -25,13 +25,41 @@ class Contents(Protocol):
 
 
 Payload: TypeAlias = Callable[[str], bytes]
+Draw: TypeAlias = Callable[[TensorStats], torch.Tensor]
 
 
 class NotReplayable(Exception):
     """The call cannot be made again; the text says why."""
 
 
+MINDSPORE = "mindspore"
+MINDSPORE_DTYPES = {
+    "Bool": torch.bool,
+    "Int8": torch.int8,
+    "UInt8": torch.uint8,
+    "Int16": torch.int16,
+    "Int32": torch.int32,
+    "Int64": torch.int64,
+    "Float16": torch.float16,
+    "Float32": torch.float32,
+    "Float64": torch.float64,
+    "BFloat16": torch.bfloat16,
+    "Complex64": torch.complex64,
+    "Complex128": torch.complex128,
+}
+_NEVER_MADE = "<NULL>"  # MindSpore's dtype of what a kernel was to give that could not run
+
+
+def framework_of(record: Record) -> str:
+    """By its tensors: pytorch or mindspore."""
+    return MINDSPORE if any(stats.type.startswith(MINDSPORE) for _, stats in record.tensors()) else "pytorch"
+
+
 def dtype_of(name: str) -> torch.dtype:
+    if name in MINDSPORE_DTYPES:
+        return MINDSPORE_DTYPES[name]
+    if name == _NEVER_MADE:
+        raise NotReplayable("a tensor of it was never computed: MindSpore has no kernel for it on that device")
     found = getattr(torch, name.removeprefix("torch."), None)
     if not isinstance(found, torch.dtype):
         raise NotReplayable(f"this torch has no {name}")
@@ -51,10 +79,16 @@ def from_bytes(content: bytes, stats: TensorStats) -> torch.Tensor:
     dtype = dtype_of(stats.dtype)
     if not content:
         return torch.empty(stats.shape, dtype=dtype)
-    flat = torch.frombuffer(bytearray(content), dtype=dtype)
-    if flat.numel() != math.prod(stats.shape):
-        raise NotReplayable(f"a saved tensor has {flat.numel()} elements, and its record says {list(stats.shape)}")
-    return flat.reshape(stats.shape)
+    count = len(content) // dtype.itemsize
+    if count != math.prod(stats.shape):
+        raise NotReplayable(f"a saved tensor has {count} elements, and its record says {list(stats.shape)}")
+    return from_buffer(content, dtype, stats.shape)
+
+
+def from_buffer(content: bytes, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    if not content:
+        return torch.empty(tuple(shape), dtype=dtype)
+    return torch.frombuffer(bytearray(content), dtype=dtype).reshape(tuple(shape))
 
 
 def drawn(stats: TensorStats, generator: torch.Generator) -> torch.Tensor:
@@ -145,13 +179,16 @@ class Arguments:
 
 class Loader:
     """Makes arguments of records of one run. seed: of what is drawn; each tensor's is that and its name's. payload:
-    gives the bytes of a saved tensor by their hash; else its file is asked for by name.
+    gives the bytes of a saved tensor by their hash; else its file is asked for by name. draw: instead of `drawn`.
 
     Those of the last record are kept: its backward call comes next. One thread at a time.
     """
 
-    def __init__(self, contents: Contents, run: str, seed: int, payload: Payload | None = None) -> None:
+    def __init__(
+        self, contents: Contents, run: str, seed: int, payload: Payload | None = None, draw: Draw | None = None
+    ) -> None:
         self._payload = payload
+        self._draw = draw
         self._contents = contents
         self._run = run
         self._seed = seed
@@ -175,7 +212,7 @@ class Loader:
                 if value.payload is None:
                     made.source = "drawn"
                 made.tensors.append((place.removeprefix(f"{record.full_name}."), tensor))
-                made.needs_grad.append(value.requires_grad)
+                made.needs_grad.append(_needs_grad(value, tensor))
                 return tensor
             if isinstance(value, dict) and set(value) >= {"type", "value"} and isinstance(value["type"], str):
                 return _special(value["type"], value["value"])
@@ -194,6 +231,8 @@ class Loader:
     def tensor(self, record: Record, name: str, stats: TensorStats) -> torch.Tensor:
         if stats.payload is not None:
             return self.saved(record, name, stats)
+        if self._draw is not None:
+            return self._draw(stats)
         generator = torch.Generator().manual_seed(self._seed ^ zlib.crc32(name.encode()))
         return drawn(stats, generator)
 
@@ -213,9 +252,14 @@ class Loader:
                 yield name, None if stats.payload is None else self.saved(record, name, stats)
 
 
+def _needs_grad(stats: TensorStats, tensor: torch.Tensor) -> bool:
+    """MindSpore's tensors do not say."""
+    return tensor.is_floating_point() if stats.type.startswith(MINDSPORE) else stats.requires_grad
+
+
 def _special(kind: str, value: Any) -> Any:
     """A value that dump.json writes with its type."""
-    if kind == "torch.dtype":
+    if kind in ("torch.dtype", "mindspore.dtype"):
         return dtype_of(str(value))
     if kind == "torch.device":
         return torch.device("cpu")

@@ -10,13 +10,14 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from msprobe_client.check import distribution, replay, sweep, ties
-from msprobe_client.check.arguments import Arguments, Loader, NotReplayable, Payload
+from msprobe_client.check import distribution, mindspore_calls, replay, sweep, ties
+from msprobe_client.check.arguments import MINDSPORE, Arguments, Draw, Loader, NotReplayable, Payload, framework_of
 from msprobe_client.check.calls import Place, calls_of
 from msprobe_client.check.measuring import Measuring
 from msprobe_client.check.operators import (
     DROPOUTS,
     GENERATORS,
+    SUMS_OF_PRODUCTS,
     CallName,
     function_of,
     reason_to_skip,
@@ -24,6 +25,7 @@ from msprobe_client.check.operators import (
 )
 from msprobe_client.check.rows import FLOAT64, CheckRow, Outcome, repeating
 from msprobe_client.client import Client
+from msprobe_client.errors import InvalidArgument
 from msprobe_client.model import Rank, Record, TensorStats
 from msprobe_client.proto import check_pb2
 
@@ -72,17 +74,23 @@ class Checker:
     """Checks calls of one step and rank. One thread at a time.
 
     replayed: of the last call; None where it did not run on both sides.
-    payload: as Loader has it.
+    payload, draw: as Loader has them.
     """
 
     def __init__(
-        self, client: Client, place: Place, settings: Settings, measuring: Measuring, payload: Payload | None = None
+        self,
+        client: Client,
+        place: Place,
+        settings: Settings,
+        measuring: Measuring,
+        payload: Payload | None = None,
+        draw: Draw | None = None,
     ) -> None:
         self._place = place
         self._settings = settings
         self._words = asdict(settings)
         self._measuring = measuring
-        self._loader = Loader(client, place.run, settings.seed, payload)
+        self._loader = Loader(client, place.run, settings.seed, payload, draw)
         self.replayed: Replayed | None = None
         self._golden: dict[str, Record] = {}
         self._golden_loader = None
@@ -109,7 +117,7 @@ class Checker:
 
     def _found(self, record: Record, backward: Record | None, only: Direction | None) -> Iterator[CheckRow]:
         self.replayed = None
-        name = CallName.parse(record.full_name)
+        name = CallName.parse(record.full_name, framework_of(record))
         if name is None:
             yield self._skipped(record, "", "it is no call of an operator")
             return
@@ -133,8 +141,14 @@ class Checker:
         golden = self._golden_result(name, record, arguments, grads)
         try:
             output = self._device_result(name, record, backward, arguments, grads, golden.node_inputs)
-        except NotReplayable:
+        except (NotReplayable, InvalidArgument):
             raise
+        except mindspore_calls.Crashed as error:
+            yield self._row(record, name.operation, "crashed", reason=str(error))
+            return
+        except mindspore_calls.Refused as error:
+            yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {error}")
+            return
         except Exception as error:  # whatever an operator raises
             yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {_first_line(error)}")
             return
@@ -209,6 +223,8 @@ class Checker:
     ) -> replay.Result:
         if self._settings.device == RECORDED:
             return self._recorded(record, backward, arguments, node_inputs)
+        if name.framework == MINDSPORE:
+            return mindspore_calls.on(self._settings.device).run(name, arguments, grads, self._settings.seed)
         function = function_of(name)
         if function is None:
             raise NotReplayable(f"this environment has no {name.prefix} function {name.operation}")
@@ -233,6 +249,8 @@ class Checker:
         if backward is None:
             return result
         grads = backward.fields.get("output") or []
+        if framework_of(record) == MINDSPORE:
+            node_inputs = [place for place, _ in arguments.tensors]  # it records a gradient for each
         # A record holds the gradients of the innermost node, which need not be those of the arguments.
         inner = any(grad is not None and (i >= len(node_inputs) or not node_inputs[i]) for i, grad in enumerate(grads))
         if inner or not grads:
@@ -268,18 +286,24 @@ class Checker:
             raise NotReplayable(f"{where}: {_first_line(error)}") from None
 
     def _plain_result(self, name: CallName, arguments: Arguments, grads: Any, seed: int) -> replay.Result | None:
-        """The same on a CPU in its own dtype; of a CPU itself, in float64 with its inputs rounded otherwise."""
+        """The same on a CPU in its own dtype; of a CPU itself, in float64 rounded otherwise."""
         reference = reference_of(name)
         if reference is None or self._golden_loader is not None:
             return None
-        if self._on_cpu:
-            nudge = replay.nudged(seed)
-            changed = arguments.mapped(nudge, _scalars_as(name, arguments))
-            grads = None if grads is None else [None if each is None else nudge(each) for each in grads]
-        else:
-            changed = arguments.mapped(replay.on("cpu"))
+
         try:
-            return replay.run(reference, changed, mutates=name.mutates, grad_outputs=grads, seed=seed)
+            if not self._on_cpu:
+                moved = arguments.mapped(replay.on("cpu"))
+                return replay.run(reference, moved, mutates=name.mutates, grad_outputs=grads, seed=seed)
+            return replay.rounded_otherwise(
+                reference,
+                arguments,
+                mutates=name.mutates,
+                grad_outputs=grads,
+                seed=seed,
+                scalar=_scalars_as(name, arguments),
+                sums=name.operation in SUMS_OF_PRODUCTS,
+            )
         except Exception:  # a CPU may lack the operator for this dtype
             return None
 

@@ -20,6 +20,72 @@ _HOMES = {
     "NPU": "torch_npu",
     "Aten": "torch:ops.aten",
 }
+# Where the functions of torch are that mean the same as MindSpore's.
+_MINDSPORE_HOMES = {"Mint": "torch", "MintFunctional": "torch.nn.functional", "Tensor": "torch:Tensor"}
+# Methods of MindSpore's Tensor that mean the same as those of torch's.
+_MINDSPORE_METHODS = frozenset(
+    [
+        "add",
+        "add_",
+        "addmm_",
+        "all",
+        "allclose",
+        "any",
+        "bool",
+        "byte",
+        "ceil",
+        "clamp",
+        "clamp_",
+        "clone",
+        "contiguous",
+        "copy_",
+        "cos",
+        "cumprod",
+        "expand_as",
+        "fill_",
+        "flatten",
+        "float",
+        "floor_",
+        "half",
+        "int",
+        "is_contiguous",
+        "isnan",
+        "item",
+        "log",
+        "log2",
+        "long",
+        "masked_fill",
+        "max",
+        "mean",
+        "min",
+        "numel",
+        "numpy",
+        "repeat",
+        "repeat_interleave",
+        "reshape",
+        "round",
+        "select",
+        "sin",
+        "size",
+        "split",
+        "sqrt",
+        "square",
+        "sub",
+        "swapaxes",
+        "t",
+        "to",
+        "tolist",
+        "topk",
+        "transpose",
+        "trunc",
+        "type",
+        "type_as",
+        "unsqueeze",
+        "view",
+        "view_as",
+        "zero_",
+    ]
+)
 _UNINITIALISED = frozenset(
     {
         "empty",
@@ -75,6 +141,19 @@ _OTHERWISE_RANDOM = frozenset(
         "rrelu_",
     }
 )
+# Each number of theirs, and of their gradients, is a sum of products of numbers that they are given: with all of these
+# positive it is the sum of the terms' sizes.
+SUMS_OF_PRODUCTS = frozenset(
+    {
+        *("conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("linear", "bilinear", "matmul", "mm", "bmm", "mv", "dot", "inner", "outer", "einsum", "tensordot"),
+        *("addmm", "addbmm", "baddbmm", "addmv", "addr", "__matmul__", "__rmatmul__"),
+        *("sum", "mean", "cumsum", "avg_pool1d", "avg_pool2d", "avg_pool3d", "expand", "repeat", "embedding"),
+        # Their gradients are summed up to the shape of an argument.
+        *("add", "__add__", "__radd__", "__iadd__", "sub", "__sub__", "__rsub__", "__isub__"),
+        *("mul", "__mul__", "__rmul__", "__imul__", "addcmul"),
+    }
+)
 _NO_ANSWER = frozenset({"numpy", "__bool__", "__nonzero__", "stride", "is_pinned"})
 
 
@@ -84,14 +163,15 @@ class CallName:
     operation: str  # without prefix and number: "matmul"
     direction: str
     base: str  # without direction: "Torch.matmul.0"
+    framework: str = "pytorch"  # or "mindspore"
 
     @classmethod
-    def parse(cls, full_name: str) -> CallName | None:
+    def parse(cls, full_name: str, framework: str = "pytorch") -> CallName | None:
         """None: not the name of an API call."""
         match = _NAME.fullmatch(full_name)
         if match is None:
             return None
-        return cls(match["prefix"], match["operation"], match["direction"], full_name.rsplit(".", 1)[0])
+        return cls(match["prefix"], match["operation"], match["direction"], full_name.rsplit(".", 1)[0], framework)
 
     @property
     def mutates(self) -> bool:
@@ -108,7 +188,7 @@ _NOT_IN_PLACE = frozenset({"__invert__", "__index__", "__int__"})
 def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) -> str | None:
     """Why a call is not run again, if it is not."""
     operation = name.operation
-    if name.prefix == "Distributed":
+    if name.prefix in ("Distributed", "MintDistributed"):
         return f"{operation} is a collective: its answer is made by other ranks"
     if name.prefix == "MindSpeed":
         return f"{operation} of MindSpeed has no reference"
@@ -118,6 +198,8 @@ def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) 
         return f"{operation} returns no numbers"
     if operation in _OTHERWISE_RANDOM:
         return f"{operation} is random, and its distribution has no test here"
+    if name.framework == "mindspore" and not is_like_torch(name):
+        return f"{name.prefix}.{operation} of MindSpore has no function in torch that means the same"
     probability = kwargs.get("dropout_p", 0.0)
     if operation == "scaled_dot_product_attention":
         probability = next(iter(list(args)[4:5]), probability)
@@ -128,9 +210,15 @@ def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) 
     return None
 
 
+def is_like_torch(name: CallName) -> bool:
+    """Whether a call of MindSpore has a function in torch that means the same."""
+    return name.prefix in _MINDSPORE_HOMES and (name.prefix != "Tensor" or name.operation in _MINDSPORE_METHODS)
+
+
 def function_of(name: CallName) -> Callable[..., Any] | None:
-    """The function that was called, if this environment has it."""
-    home, _, attribute = _HOMES.get(name.prefix, name.prefix).partition(":")
+    """The function that was called, if this environment has it; of MindSpore's the one of torch that means the same."""
+    homes = _MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES
+    home, _, attribute = homes.get(name.prefix, name.prefix).partition(":")
     try:
         found: Any = importlib.import_module(home)
         for part in [*attribute.split(".")] * bool(attribute) + name.operation.split("."):

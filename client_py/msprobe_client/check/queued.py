@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from msprobe_client import jobs
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 JOB_PREFIX = "job:"  # job:7 is what job 7 has found
 LIVE = "live"  # the title of the job that a server makes for a run with task check
 _ASK_AGAIN = 0.5  # seconds
+_MANY = 16  # workers of a cluster whose size is not known yet
 
 
 def is_job(source: str) -> bool:
@@ -87,13 +88,29 @@ def rows_of_job(client: Client, job: Job, advance: Progress) -> list[CheckRow]:
     return [row for item in sorted(found) for row in found[item]]
 
 
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who works for a job while its results are waited for.
+
+    count: processes of one thread each; on a cluster 0 means one for each of its CPUs or devices. Else 0 is nobody.
+    """
+
+    count: int
+    on_ray: bool = False
+    ray_address: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.count > 0 or self.on_ray
+
+
 @contextmanager
-def workers(client: Client, access: Access | None, job: Job, device: str, count: int) -> Iterator[None]:
-    """So many processes of one thread on this machine work for the job alone, as long as this takes."""
-    if count == 0:
+def workers(client: Client, access: Access | None, job: Job, device: str, crew: Crew) -> Iterator[None]:
+    """They work for the job alone, as long as this takes."""
+    if not crew:
         with nullcontext():
             yield
         return
+    from msprobe_client.jobs.ray_workers import RayWorkers
     from msprobe_client.jobs.supervisor import Supervisor
     from msprobe_client.jobs.worker_process import Settings
 
@@ -104,18 +121,20 @@ def workers(client: Client, access: Access | None, job: Job, device: str, count:
         "",
         jobs.modules(["check"]),
         device="cpu" if device == "recorded" else device,
-        batch=max(1, min(32, job.items // (4 * count))),
+        batch=max(1, min(32, job.items // (4 * (crew.count or _MANY)))),
         access=asdict(access) if access is not None else {},
         job=job.job,
     )
-    supervisor = Supervisor(settings, count)
+    keeper = (
+        RayWorkers(settings, crew.count or None, crew.ray_address) if crew.on_ray else Supervisor(settings, crew.count)
+    )
     failed: list[MsprobeError] = []
-    thread = threading.Thread(target=_kept, args=(supervisor.run, failed, client, job.job))
+    thread = threading.Thread(target=_kept, args=(keeper.run, failed, client, job.job))
     thread.start()
     try:
         yield
     finally:
-        supervisor.end()
+        keeper.end()
         thread.join()
     if failed:
         raise failed[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -69,6 +69,42 @@ def nudged(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
         return moved
 
     return nudge
+
+
+def sized(tensor: torch.Tensor) -> torch.Tensor:
+    """In float64, or complex128, without signs."""
+    exact: torch.Tensor = wide(tensor)
+    if exact.is_complex():
+        return torch.complex(exact.real.abs(), exact.imag.abs())
+    return exact.abs() if exact.is_floating_point() else exact
+
+
+# What adding up costs, in ULPs of the sum of the terms' sizes, S. A running sum of n terms of any sign is about as
+# large as S / sqrt(n), and each of its n roundings, by up to half an ULP, has any sign: together half an ULP of S. Runs
+# of one sign make the running sum larger: at most about sqrt(n) times that (Higham and Mary, "A new approach to
+# probabilistic rounding error analysis", 2019), which no kernel reaches that adds in blocks. This allows four times.
+_SUM_ULPS = 2.0
+
+
+def _with_rounded_sums(result: Result, sizes: Result, seed: int, dtype: torch.dtype) -> Result:
+    """Each number moved, up or down, by what it costs to add it up in `dtype`, however small the sum is in the end.
+
+    sizes: has the sum of the terms' sizes in its place.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    cost = _SUM_ULPS * torch.finfo(dtype).eps
+
+    def moved(tensor: torch.Tensor, size: torch.Tensor | None) -> torch.Tensor:
+        if size is None or size.shape != tensor.shape or tensor.dtype != torch.float64:
+            return tensor
+        signs = 2 * torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.float64) - 1
+        return tensor + cost * size.abs() * signs
+
+    return replace(
+        result,
+        outputs=[(place, moved(each, dict(sizes.outputs).get(place))) for place, each in result.outputs],
+        gradients=[(place, moved(each, dict(sizes.gradients).get(place))) for place, each in result.gradients],
+    )
 
 
 def leaves(value: Any, name: str = "output") -> list[tuple[str, torch.Tensor]]:
@@ -157,3 +193,32 @@ def run(
     grads = torch.autograd.grad([t for t, _ in pairs], [t for _, t in inputs], [g for _, g in pairs], allow_unused=True)
     result.gradients = [(place, grad.detach()) for place, grad in zip(places, grads, strict=True) if grad is not None]
     return result
+
+
+def rounded_otherwise(
+    function: Callable[..., Any],
+    arguments: Arguments,
+    *,
+    mutates: bool,
+    grad_outputs: Sequence[torch.Tensor | None] | None,
+    seed: int,
+    scalar: Callable[[Any], Any] = lambda value: value,
+    sums: bool = False,
+) -> Result:
+    """In float64, with every input moved by up to half an ULP: what their rounding costs.
+
+    sums: also with what adding up costs, of an operator in SUMS_OF_PRODUCTS. scalar: as in Arguments.mapped.
+    """
+
+    def changed(change: Callable[[torch.Tensor], torch.Tensor], number: Callable[[Any], Any]) -> Result:
+        grads = grad_outputs and [None if each is None else change(each) for each in grad_outputs]
+        given = arguments.mapped(change, number)
+        return run(function, given, mutates=mutates, grad_outputs=grads, seed=seed)
+
+    result = changed(nudged(seed), scalar)
+    if not sums:
+        return result
+    sizes = changed(sized, lambda value: abs(scalar(value)) if isinstance(value, float) else value)
+    # Operators of 8 and 16 bits add up in float32.
+    exact = any(tensor.dtype in (torch.float64, torch.complex128) for _, tensor in arguments.tensors)
+    return _with_rounded_sums(result, sizes, seed, torch.float64 if exact else torch.float32)

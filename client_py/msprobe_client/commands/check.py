@@ -17,6 +17,7 @@ from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
     from msprobe_client.access import Access
+    from msprobe_client.check.queued import Crew
     from msprobe_client.check.rows import CheckRow
     from msprobe_client.client import Client
     from msprobe_client.model import Job
@@ -51,6 +52,7 @@ class PolicyName(str, Enum):
 class Engine(str, Enum):
     local = "local"
     queue = "queue"
+    ray = "ray"
 
 
 class Show(str, Enum):
@@ -105,8 +107,17 @@ def run(
         ),
     ] = 0,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="queue: by workers elsewhere (msprobe-client worker), as a job")
+        Engine,
+        typer.Option(
+            "--engine",
+            help="queue: by workers elsewhere (msprobe-client worker), as a job; ray: by workers on a Ray cluster, "
+            "as many as --workers says or it has CPUs or devices",
+        ),
     ] = Engine.local,
+    ray_address: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Option("--ray-address", metavar="ADDRESS", help="Of the cluster; default: $RAY_ADDRESS, else one here"),
+    ] = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", help="Of a run with task check, or job:N: verdicts as they come, until it has ended"),
@@ -138,7 +149,8 @@ def run(
             "stress": stress,
             "shown": source,
         }
-        asked = _Asked(source, where, beside, workers, engine is Engine.queue, follow, options.access, settings)
+        crew = _crew(engine, workers, ray_address, client)
+        asked = _Asked(source, where, beside, crew, engine is Engine.queue, follow, options.access, settings)
 
         def kept() -> Iterator[Row]:
             for row in _found(client, asked, advance):
@@ -162,12 +174,27 @@ def _client(options: Any, source: str, golden: str) -> Any:
     return connected(options, source, *([] if golden in _COMPUTED or is_result(source) else [golden]))
 
 
+def _crew(engine: Engine, workers: int, ray_address: str | None, client: Client) -> Crew:
+    from msprobe_client.address import is_of_this_machine
+    from msprobe_client.check.queued import Crew
+    from msprobe_client.errors import InvalidArgument
+
+    on_ray = engine is Engine.ray
+    if ray_address is not None and not on_ray:
+        raise InvalidArgument(f"--ray-address {ray_address} is for --engine ray")
+    if ray_address is not None and client.address.startswith("unix:") and not is_of_this_machine(ray_address):
+        raise InvalidArgument(
+            "the machines of the Ray cluster do not reach a server of this command; start one, name it --server"
+        )
+    return Crew(workers, on_ray, ray_address)
+
+
 @dataclass(frozen=True)
 class _Asked:
     source: str
     where: Any
     beside: str | None
-    workers: int
+    crew: Crew
     by_others: bool  # workers that are there
     follow: bool
     access: Access | None
@@ -197,7 +224,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         return
     if asked.beside is not None:
         raise InvalidArgument(f"--beside joins two results, and {source} is none; check it with --format json first")
-    if not asked.by_others:
+    if not asked.by_others and not asked.crew.on_ray:
         _refuse_unusable(settings["device"])
     with ExitStack() as cleanup:
 
@@ -210,11 +237,15 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         run_name = run_of(source)
         golden = settings["golden"]
         settings = {**settings, "golden": golden if golden in _COMPUTED else run_of(golden)}
+        if not asked.by_others and settings["device"] != "recorded" and _is_of_mindspore(client, run_name):
+            from msprobe_client.check import mindspore_calls
+
+            mindspore_calls.python()  # a missing one is said here, once
         selection = Selection(asked.where.step, asked.where.rank)
         places = [
             Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
         ]
-        if asked.workers or asked.by_others:
+        if asked.crew or asked.by_others:
             yield from _of_job(
                 client, asked, queued.put(client, places, f"check {source}", asked.where.name, settings), advance
             )
@@ -224,6 +255,10 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         for done, total, found in checked(client, places, Settings(**settings), asked.where.name):
             advance(done, total)
             yield from found
+
+
+def _is_of_mindspore(client: Client, run: str) -> bool:
+    return any(each.run == run and each.settings.framework == "mindspore" for each in client.runs())
 
 
 def _followed(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
@@ -266,7 +301,7 @@ def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[Check
         elif stays:
             said = f"job {job.job} has the results; msprobe-client check job:{job.job} judges them again"
             print(said, file=sys.stderr)
-        with queued.workers(client, access, job, asked.settings["device"], asked.workers):
+        with queued.workers(client, access, job, asked.settings["device"], asked.crew):
             return queued.rows_of_job(client, job, advance)
     except KeyboardInterrupt:
         if stays:

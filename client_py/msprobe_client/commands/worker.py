@@ -111,11 +111,11 @@ def _here(settings: Settings, processes: int) -> None:
 
 
 def _on_ray(settings: Settings, processes: int, address: str | None) -> None:
-    from msprobe_client.jobs.ray_workers import run_workers
+    from msprobe_client.jobs.ray_workers import RayWorkers
 
     def end(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, end)
     with suppress(KeyboardInterrupt):  # the way to end it
-        run_workers(settings, processes, address)
+        RayWorkers(settings, processes, address).run()

@@ -6,11 +6,11 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from msprobe_client.compat.compare_command import framework_of, guarded
 from msprobe_client.errors import InvalidArgument
@@ -19,8 +19,12 @@ from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
-    from msprobe_client.compat.replayed_calls import Choice, Source
+    from msprobe_client.compat.mindspore_tables import MindSporeCalls
+    from msprobe_client.compat.replayed_calls import Choice, ReplayedCalls, Source
 
+    Calls: TypeAlias = MindSporeCalls | ReplayedCalls
+
+MINDSPORE = "mindspore"
 _COMMAND = "msprobe acc_check"
 # Sections of config.json, the second of the 1.0 line.
 _SECTIONS = ("acc_check", "run_ut")
@@ -71,14 +75,13 @@ def main(arguments: list[str]) -> NoReturn:
 
 
 def _check(given: argparse.Namespace) -> None:
-    from msprobe_client.compat.replayed_calls import ReplayedCalls
     from msprobe_client.output import progress
 
     check = Prepared.of(given)
     with (
-        imported(check.dump, check.devices[0]) as (client, source),
+        imported(check.dump, check.devices[0], check.framework) as (client, source),
         check.tables() as (tables, choice),
-        ReplayedCalls(client, source, check.error_folder) as calls,
+        calls_of(client, source, check.error_folder) as calls,
         progress.bar("check", "calls") as advance,
     ):
         names = calls.chosen(choice)
@@ -86,6 +89,17 @@ def _check(given: argparse.Namespace) -> None:
             tables.add(calls.rows(name, choice))
             advance(done, len(names))
     report(tables.paths)
+
+
+def calls_of(client: Client, source: Source, error_folder: Path | None = None) -> Calls:
+    """What checks the calls of the source's framework."""
+    if source.framework == MINDSPORE:
+        from msprobe_client.compat.mindspore_tables import MindSporeCalls
+
+        return MindSporeCalls(client, source, error_folder)
+    from msprobe_client.compat.replayed_calls import ReplayedCalls
+
+    return ReplayedCalls(client, source, error_folder)
 
 
 def report(paths: tuple[Path, Path]) -> None:
@@ -105,10 +119,14 @@ class Prepared:
     lists: tuple[list[str], list[str]]
     filtered: bool
     time: str
+    framework: str
 
     @classmethod
     def of(cls, given: argparse.Namespace) -> Prepared:
         dump = dump_of(given.api_info_file)
+        framework = framework_of(dump)
+        if framework == MINDSPORE:
+            _refuse_options_of_pytorch(given)
         output = Path(given.out_path)
         if output.exists() and not output.is_dir():
             raise InvalidArgument(f"-o {output} is not a directory")
@@ -116,23 +134,31 @@ class Prepared:
         resumed = Path(given.result_csv_path) if given.result_csv_path else None
         if resumed is not None:
             _refuse_other_names(resumed)
-        devices = devices_of(given.device, jit_compile=given.jit_compile)
+        if framework == MINDSPORE:
+            devices = _mindspore_devices(given.device)
+        else:
+            devices = devices_of(given.device, jit_compile=given.jit_compile)
         stamp = time.strftime("%Y%m%d%H%M%S")
         folder = None
-        if given.save_error_data:
+        if given.save_error_data and framework == MINDSPORE:
+            folder = output / "error_data"
+        elif given.save_error_data:
             folder = error_path / f"ut_error_data{resumed.stem.rpartition('_')[2] if resumed else stamp}"
-        return cls(dump, output, devices, resumed, folder, (white, black), given.filter_api, stamp)
+        return cls(dump, output, devices, resumed, folder, (white, black), given.filter_api, stamp, framework)
 
     @contextmanager
     def tables(self) -> Iterator[tuple[Any, Choice]]:
-        from msprobe_client.compat.accuracy_tables import AccuracyTables
+        from msprobe_client.compat.accuracy_tables import PYTORCH, AccuracyTables
         from msprobe_client.compat.replayed_calls import Choice
 
+        layout = PYTORCH
+        if self.framework == MINDSPORE:
+            from msprobe_client.compat.mindspore_tables import LAYOUT as layout
         done: set[str] = set()
         if self.resumed is not None:
-            tables, done = AccuracyTables.resumed(self.resumed)
+            tables, done = AccuracyTables.resumed(self.resumed, layout)
         else:
-            tables = AccuracyTables.new(self.output, self.time)
+            tables = AccuracyTables.new(self.output, self.time, layout)
         with tables:
             yield tables, Choice(*self.lists, self.filtered, done)
 
@@ -144,13 +170,35 @@ def _refuse_other_names(resumed: Path) -> None:
         raise InvalidArgument(f"-csv_path {resumed} does not exist")
 
 
-def dump_of(text: str) -> Path:
+def dump_of(text: str, frameworks: Collection[str] = ("pytorch", MINDSPORE)) -> Path:
     path = Path(text)
     if not path.is_file():
         raise InvalidArgument(f"-api_info {path} is not a file; name the dump.json of one rank")
-    if framework_of(path) == "mindspore":
-        raise InvalidArgument(f"-api_info {path} is of MindSpore; only calls of PyTorch are run again here")
+    if MINDSPORE not in frameworks and framework_of(path) == MINDSPORE:
+        raise InvalidArgument(f"-api_info {path} is of MindSpore; this command is for calls of PyTorch")
     return path
+
+
+def _refuse_options_of_pytorch(given: argparse.Namespace) -> None:
+    for option, value in (("-j", given.jit_compile), ("-f", given.filter_api), ("-config", given.config_path)):
+        if value:
+            raise InvalidArgument(f"{option} is for a dump.json of PyTorch, and {given.api_info_file} is of MindSpore")
+
+
+def _mindspore_devices(numbers: list[int]) -> list[str]:
+    """NPUs where this machine has them, else the CPU."""
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise InvalidArgument("calls run again in torch too, and this environment has none; install it here")
+    if len(set(numbers)) != len(numbers):
+        raise InvalidArgument(f"-d {' '.join(map(str, numbers))}: a device is named twice")
+    if not any(Path("/dev").glob("davinci[0-9]*")):
+        return ["cpu"]
+    for number in numbers:
+        if not Path(f"/dev/davinci{number}").exists():
+            raise InvalidArgument(f"-d {number}: this machine has no npu:{number}")
+    return [f"npu:{number}" for number in numbers]
 
 
 def devices_of(numbers: list[int], *, jit_compile: bool) -> list[str]:
@@ -177,7 +225,7 @@ def devices_of(numbers: list[int], *, jit_compile: bool) -> list[str]:
 
 
 @contextmanager
-def imported(dump: Path, device: str) -> Iterator[tuple[Client, Source]]:
+def imported(dump: Path, device: str, framework: str = "pytorch") -> Iterator[tuple[Client, Source]]:
     """A server of our own that holds the dump."""
     from msprobe_client.analysis_client import uploaded
     from msprobe_client.client import Client
@@ -191,7 +239,7 @@ def imported(dump: Path, device: str) -> Iterator[tuple[Client, Source]]:
         steps = client.steps(run)
         if not steps:
             raise InvalidArgument(f"-api_info {dump} holds no call")
-        yield client, Source(run, steps[0].step, str(steps[0].rank), str(dump), device)
+        yield client, Source(run, steps[0].step, str(steps[0].rank), str(dump), device, framework)
 
 
 def _directory_of(dump: Path, scratch: Path) -> Path:

@@ -64,6 +64,18 @@ _WITH_STANDARDS = frozenset({"float16", "bfloat16", "float32", "float8_e4m3fn", 
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """Columns of both tables. message_always: a call without one has an empty cell for it."""
+
+    result: tuple[str, ...]
+    details: tuple[str, ...]
+    message_always: bool = False
+
+
+PYTORCH = Layout(RESULT_COLUMNS, DETAILS_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
 class CallRows:
     """One API call in both tables."""
 
@@ -73,8 +85,8 @@ class CallRows:
     message: str = ""
     details: list[list[str]] = field(default_factory=list)
 
-    def result(self) -> list[str]:
-        return [self.name, self.forward, self.backward, *([self.message] * bool(self.message))]
+    def result(self, message_always: bool) -> list[str]:
+        return [self.name, self.forward, self.backward, *([self.message] * (message_always or bool(self.message)))]
 
 
 def worst(statuses: Iterable[str]) -> str:
@@ -192,8 +204,9 @@ def _share_under(numbers: Mapping[str, float], name: str) -> float:
 class AccuracyTables:
     """Both files. A call is written once it is whole: its details first, so that a result means that they are there."""
 
-    def __init__(self, result: Path, details: Path) -> None:
+    def __init__(self, result: Path, details: Path, layout: Layout) -> None:
         self._paths = (result, details)
+        self._layout = layout
         self._texts: list[io.TextIOWrapper] = []
 
     @property
@@ -201,23 +214,23 @@ class AccuracyTables:
         return self._paths
 
     @classmethod
-    def new(cls, folder: Path, time: str) -> AccuracyTables:
-        names = (folder / f"accuracy_checking_{word}_{time}.csv" for word in ("result", "details"))
-        tables = cls(*names)
-        for path, columns in zip(tables._paths, (RESULT_COLUMNS, DETAILS_COLUMNS), strict=True):
+    def new(cls, folder: Path, time: str, layout: Layout = PYTORCH) -> AccuracyTables:
+        result, details = (folder / f"accuracy_checking_{word}_{time}.csv" for word in ("result", "details"))
+        tables = cls(result, details, layout)
+        for path, columns in zip(tables._paths, (layout.result, layout.details), strict=True):
             write_table(path, columns, [])
         return tables
 
     @classmethod
-    def resumed(cls, result: Path) -> tuple[AccuracyTables, set[str]]:
+    def resumed(cls, result: Path, layout: Layout = PYTORCH) -> tuple[AccuracyTables, set[str]]:
         """Those of an interrupted check, and the calls that they have. Details of a call without a result go."""
         details = result.with_name(result.name.replace("result", "details"))
-        done = {row[0] for row in read_table(result, RESULT_COLUMNS[:1])}
-        rows = read_table(details, DETAILS_COLUMNS)
+        done = {row[0] for row in read_table(result, layout.result[:1])}
+        rows = read_table(details, layout.details)
         whole = [row for row in rows if call_of(row[0]) in done]
         if len(whole) != len(rows):
-            write_table(details, DETAILS_COLUMNS, whole)
-        return cls(result, details), done
+            write_table(details, layout.details, whole)
+        return cls(result, details, layout), done
 
     def __enter__(self) -> AccuracyTables:
         for path in self._paths:
@@ -232,7 +245,7 @@ class AccuracyTables:
 
     def add(self, call: CallRows) -> None:
         result, details = self._texts
-        for text, rows in ((details, call.details), (result, [call.result()])):
+        for text, rows in ((details, call.details), (result, [call.result(self._layout.message_always)])):
             text.write(_lines(rows))
             text.flush()
 

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from msprobe_client.compat.accuracy_tables import ERROR, CallRows
-from msprobe_client.compat.replayed_calls import Choice, ReplayedCalls, Source, skipped_call
+from msprobe_client.compat.replayed_calls import Choice, Source, skipped_call
 from msprobe_client.errors import MsprobeError
 
 # gRPC does not outlive a fork.
@@ -100,10 +100,11 @@ class _Process:
 
 def _serve(connection: Connection, address: str, source: Source, choice: Choice, error_folder: Path | None) -> None:
     from msprobe_client.client import Client
+    from msprobe_client.compat.acc_check_command import calls_of
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its children
     try:
-        with Client(address) as client, ReplayedCalls(client, source, error_folder) as calls:
+        with Client(address) as client, calls_of(client, source, error_folder) as calls:
             while True:
                 connection.send(calls.rows(connection.recv(), choice))
     except MsprobeError as error:

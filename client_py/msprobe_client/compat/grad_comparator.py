@@ -17,7 +17,6 @@ from msprobe_client.output.whole_file import closed_to_writers, whole_file
 
 SUMMARY = "summary"
 _MAGIC = b"\x93NUMPY"
-_told_of_pictures = False
 
 
 def compare_distributed(target: str | Path, golden: str | Path, output: str | Path) -> None:
@@ -41,15 +40,15 @@ def compare(target: str | Path, golden: str | Path, output: str | Path) -> None:
     series[SUMMARY] = []
     for step in steps:
         equal_of_all = elements_of_all = 0
-        for name in series:
+        for name, similarities in series.items():
             if name == SUMMARY:
                 continue
             pair = (ours / f"step{step}" / f"{name}.npy", theirs / f"step{step}" / f"{name}.npy")
             if not all(path.is_file() for path in pair):
-                series[name].append(math.nan)  # a parameter that had no gradient at this step
+                similarities.append(math.nan)  # a parameter that had no gradient at this step
                 continue
             equal, elements = _equal_signs(*pair)
-            series[name].append(equal / elements if elements else 0.0)
+            similarities.append(equal / elements if elements else 0.0)
             equal_of_all, elements_of_all = equal_of_all + equal, elements_of_all + elements
         series[SUMMARY].append(equal_of_all / elements_of_all if elements_of_all else 0.0)
     _write_table(output / "similarities.csv", steps, series)
@@ -123,14 +122,11 @@ def _write_table(path: Path, steps: Sequence[int], series: dict[str, list[float]
 
 
 def _draw(directory: Path, steps: Sequence[int], series: dict[str, list[float]]) -> None:
-    global _told_of_pictures
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        if not _told_of_pictures:
-            _told_of_pictures = True
-            warn("similarities_picture is not drawn: it needs matplotlib (pip install matplotlib)")
+        warn("similarities_picture is not drawn: it needs matplotlib (pip install matplotlib)", "msprobe")
         return
     for name, values in series.items():
         figure = Figure()

@@ -40,16 +40,15 @@ def main(arguments: list[str]) -> NoReturn:
 
 def _check(given: argparse.Namespace) -> None:
     from msprobe_client.compat.check_processes import checked_by_processes
-    from msprobe_client.compat.replayed_calls import ReplayedCalls
     from msprobe_client.output import progress
 
     check = acc_check_command.Prepared.of(given)
     with (
-        acc_check_command.imported(check.dump, check.devices[0]) as (client, source),
+        acc_check_command.imported(check.dump, check.devices[0], check.framework) as (client, source),
         check.tables() as (tables, choice),
         progress.bar("check", "calls") as advance,
     ):
-        with ReplayedCalls(client, source) as calls:
+        with acc_check_command.calls_of(client, source) as calls:
             names = calls.chosen(choice)
         found = checked_by_processes(
             client.address,

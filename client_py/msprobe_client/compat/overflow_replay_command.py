@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> NoReturn:
 def _check(given: argparse.Namespace) -> None:
     from msprobe_client.compat.replayed_calls import Choice, ReplayedCalls
 
-    dump = acc_check_command.dump_of(given.api_info_file)
+    dump = acc_check_command.dump_of(given.api_info_file, ("pytorch",))
     device = acc_check_command.devices_of(given.device, jit_compile=given.jit_compile)[0]
     counts = {"a normal": 0, "an abnormal": 0}
     with acc_check_command.imported(dump, device) as (client, source), ReplayedCalls(client, source) as calls:

@@ -59,6 +59,7 @@ class Source:
     rank: str
     dump: str  # as the user named it
     device: str
+    framework: str = "pytorch"  # or "mindspore"
 
 
 class ReplayedCalls:

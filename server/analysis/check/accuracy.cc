@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "server/analysis/check/accuracy_kernels.h"
@@ -17,7 +18,6 @@
 namespace msprobe::server {
 namespace {
 
-constexpr size_t kPlaces = 4;  // of each bucket of the histogram
 // ULPs below the largest number within which rounding may or may not overflow.
 constexpr double kOverflowUlps = 4;
 
@@ -93,7 +93,10 @@ struct AccuracyComparison::Sums {
   Sum abs, squares, rel, rel_squares, dot, target_squares, golden_squares, cann, ulp, normal_rel, normal_squares;
   uint64_t nonzero = 0;
   uint64_t under[4] = {};
-  std::vector<uint64_t> histogram;  // kPlaces a bucket; empty: no error was seen
+  std::vector<uint32_t> histogram;  // kAccuracyPlaces a bucket; empty: no error was seen
+  uint64_t unfolded = 0;            // elements in it
+  std::vector<uint64_t> buckets;    // what was folded
+  bool has_zeros = false;           // the last block had, or other numbers that take two walks
 
   alignas(64) double a[kAccuracyBlock];
   alignas(64) double b[kAccuracyBlock];
@@ -104,6 +107,8 @@ struct AccuracyComparison::Sums {
   size_t CleanNonFinite(size_t count);
   bool Agree(double x, double y) const;
   void CountErrors(size_t count);
+  void FoldHistogram();
+  size_t SumBlock(const char* from_a, const char* from_b, size_t count, size_t padded, BlockSums* sums);
   void FindWorst(size_t count);
   void Add(const BlockSums& sums);
   void Add(const BlockCounts& counts, size_t filled);
@@ -150,18 +155,21 @@ size_t AccuracyComparison::Sums::CleanNonFinite(size_t count) {
   return left;
 }
 
-// Neighbours often fall into one bucket, and an increment waits for the last one of its place: there are several of
-// each.
 void AccuracyComparison::Sums::CountErrors(size_t count) {
-  if (histogram.empty()) histogram.resize(kPlaces * kAccuracyBuckets);
-  uint64_t* const buckets = histogram.data();
-  uint16_t places[kAccuracyBlock];
+  if (histogram.empty()) histogram.resize(kAccuracyPlaces * kAccuracyBuckets);
+  uint32_t places[kAccuracyBlock];
   kernels.place(d, count, places);
-  size_t i = 0;
-  for (; i + kPlaces <= count; i += kPlaces) {
-    for (size_t k = 0; k < kPlaces; ++k) ++buckets[kPlaces * places[i + k] + k];
-  }
-  for (; i < count; ++i) ++buckets[kPlaces * places[i]];
+  uint32_t* const counts = histogram.data();
+  for (size_t i = 0; i < count; ++i) ++counts[places[i]];
+  unfolded += count;
+  if (unfolded > std::numeric_limits<uint32_t>::max() - kAccuracyBlock) FoldHistogram();
+}
+
+void AccuracyComparison::Sums::FoldHistogram() {
+  if (histogram.empty()) return;
+  buckets.resize(kAccuracyBuckets);
+  for (size_t i = 0; i < histogram.size(); ++i) buckets[i / kAccuracyPlaces] += std::exchange(histogram[i], 0);
+  unfolded = 0;
 }
 
 void AccuracyComparison::Sums::FindWorst(size_t count) {
@@ -206,21 +214,32 @@ void AccuracyComparison::Sums::Add(const BlockCounts& counts, size_t filled) {
   accuracy.over_torch += counts.over_torch;
 }
 
-void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, size_t count) {
-  const char* const whole_a = from_a;
-  const char* const whole_b = from_b;
+// Gives how many elements are compared. Whole blocks of ordinary numbers take one walk; zeros come in neighbours.
+size_t AccuracyComparison::Sums::SumBlock(const char* from_a, const char* from_b, size_t count, size_t padded,
+                                          BlockSums* sums) {
   const AccuracyElement element_a = ElementOf(target.dtype);
   const AccuracyElement element_b = ElementOf(golden.dtype);
-  if (element_a == AccuracyElement::kFloat64) from_a = Loaded(load_target, from_a, count, target, a);
-  if (element_b == AccuracyElement::kFloat64) from_b = Loaded(load_golden, from_b, count, golden, b);
+  const char* const at_a = element_a == AccuracyElement::kFloat64 ? Loaded(load_target, from_a, count, target, a) : from_a;
+  const char* const at_b = element_b == AccuracyElement::kFloat64 ? Loaded(load_golden, from_b, count, golden, b) : from_b;
   const auto subtract = kernels.subtract[static_cast<size_t>(element_a)][static_cast<size_t>(element_b)];
-  BlockRange range = subtract(from_a, from_b, count, largest, a, b, d);
-  Prefetch(whole_a + count * target_size, kAccuracyBlock * target_size);
-  Prefetch(whole_b + count * golden_size, kAccuracyBlock * golden_size);
-  const size_t padded = (count + kAccuracyLanes - 1) / kAccuracyLanes * kAccuracyLanes;
+  const auto fuse = kernels.fuse[static_cast<size_t>(element_a)][static_cast<size_t>(element_b)];
+  const auto ordinary = [](const BlockRange& range) {
+    return range.finite && range.least >= AccuracyKernels::kLeastFused;
+  };
+  if (fuse != nullptr && count == kAccuracyBlock && !has_zeros && standard != nullptr && standard->mantissa_bits < 52) {
+    const BlockRange range = fuse(at_a, at_b, largest, *standard, b, d, ulps, sums);
+    if (ordinary(range)) {
+      if (sums->max_abs > accuracy.absolute.max) subtract(at_a, at_b, count, largest, a, b, d);  // for FindWorst
+      return count;
+    }
+  }
+  BlockRange range = subtract(at_a, at_b, count, largest, a, b, d);
+  Prefetch(from_a + count * target_size, kAccuracyBlock * target_size);
+  Prefetch(from_b + count * golden_size, kAccuracyBlock * golden_size);
+  has_zeros = !ordinary(range);
   if (exact_integers) {
     for (size_t i = 0; i < count; ++i) {
-      d[i] = static_cast<double>(IntegerAt(whole_a, i, target.dtype, a[i]) - IntegerAt(whole_b, i, golden.dtype, b[i]));
+      d[i] = static_cast<double>(IntegerAt(from_a, i, target.dtype, a[i]) - IntegerAt(from_b, i, golden.dtype, b[i]));
     }
   }
   size_t left = count;
@@ -228,8 +247,14 @@ void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, 
     left = CleanNonFinite(count);
     range.least = 0;
   }
+  kernels.sum(a, b, d, padded, range.least, standard, ulps, sums);
+  return left;
+}
+
+void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, size_t count) {
+  const size_t padded = (count + kAccuracyLanes - 1) / kAccuracyLanes * kAccuracyLanes;
   BlockSums sums;
-  kernels.sum(a, b, d, padded, range.least, standard, ulps, &sums);
+  const size_t left = SumBlock(from_a, from_b, count, padded, &sums);
   Add(sums);
   if (sums.max_abs == 0) {
     for (uint64_t& each : under) each += left;
@@ -331,12 +356,10 @@ Accuracy AccuracyComparison::Finish() {
   }
   if (accuracy.non_finite.first_mismatch) accuracy.worst = sums.mismatch;
   // The first bucket is that of no error: what was not counted had none.
-  std::vector<uint64_t> buckets(sums.histogram.size() / kPlaces);
+  sums.FoldHistogram();
+  const std::vector<uint64_t>& buckets = sums.buckets;
   uint64_t with_error = 0;
-  for (size_t bucket = 1; bucket < buckets.size(); ++bucket) {
-    for (size_t k = 0; k < kPlaces; ++k) buckets[bucket] += sums.histogram[kPlaces * bucket + k];
-    with_error += buckets[bucket];
-  }
+  for (size_t bucket = 1; bucket < buckets.size(); ++bucket) with_error += buckets[bucket];
   for (size_t i = 0; i < accuracy.absolute.percentiles.size(); ++i) {
     const double rank = AbsoluteErrors::kPercentiles[i] / 100 * compared * (1 - 1e-12);
     auto reached = compared - static_cast<double>(with_error);

@@ -16,6 +16,8 @@ inline constexpr size_t kAccuracyLanes = 8;    // what the last group lacks is z
 // Of |d|: a bucket for each exponent and four bits of mantissa.
 inline constexpr int kAccuracyBucketBits = 4;
 inline constexpr size_t kAccuracyBuckets = size_t{2048} << kAccuracyBucketBits;
+// Counters of each bucket: neighbours often fall into one, and an increment waits for the last one of its counter.
+inline constexpr size_t kAccuracyPlaces = 8;
 
 // Sums and largest values of one block. e is |a - b|, y is |b|.
 struct BlockSums {
@@ -71,6 +73,14 @@ struct AccuracyKernels {
   BlockRange (*subtract[3][3])(const char* from_a, const char* from_b, size_t count, double largest, double* a,
                                double* b, double* d);
 
+  // subtract and sum in one walk over a whole block, without `a`, for a dtype of at most 32 bits. The sums hold if the range is finite
+  // and its least number kLeastFused at least; else subtract and sum do the block again. Null: the level has too few
+  // registers.
+  using Fuse = BlockRange(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard,
+                          double* b, double* d, double* ulps, BlockSums* sums);
+  static constexpr double kLeastFused = 1e-60;  // no quotient of numbers of 32 bits overflows
+  Fuse* fuse[3][3];
+
   // From here on `count` is a multiple of kAccuracyLanes, and everything is finite. `standard` is null for integers,
   // which have no ULPs and no small values.
 
@@ -80,8 +90,8 @@ struct AccuracyKernels {
   // Looks only for what the sums do not rule out. `under` counts the zeros that fill up the last group too.
   void (*count)(const double* b, const double* d, const double* ulps, size_t count, const DTypeStandard* standard,
                 const BlockSums& sums, BlockCounts* counts);
-  // The bucket of each |d|.
-  void (*place)(const double* d, size_t count, uint16_t* buckets);
+  // A counter of the bucket of each |d|: kAccuracyPlaces times the bucket, and which of these.
+  void (*place)(const double* d, size_t count, uint32_t* places);
 };
 
 extern const AccuracyKernels kPortableAccuracy;

@@ -48,6 +48,12 @@ struct Simd {
     const __m512i exponent = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x7FF0000000000000));
     *to = _mm512_castsi512_pd(_mm512_sub_epi64(_mm512_set1_epi64(0x7FE0000000000000), exponent));
   }
+  // 2^(mantissa_bits - exponent) of a positive number of at most 32 bits.
+  static MSPROBE_INLINE void InverseUlp(const Lanes& x, int mantissa_bits, Lanes* to) {
+    const __m512i exponent = _mm512_and_si512(_mm512_castpd_si512(x), _mm512_set1_epi64(0x7FF0000000000000));
+    const auto top = static_cast<int64_t>(0x7FE0000000000000 + (static_cast<uint64_t>(mantissa_bits) << 52));
+    *to = _mm512_castsi512_pd(_mm512_sub_epi64(_mm512_set1_epi64(top), exponent));
+  }
   static MSPROBE_INLINE void Above(const Lanes& x, const Lanes& y, Mask* to) {
     *to = _mm512_cmp_pd_mask(x, y, _CMP_GT_OQ);
   }

@@ -237,6 +237,94 @@ BlockRange Subtract(const char* from_a, const char* from_b, size_t count, double
   return {Simd::Total(nothing) == 0 && Simd::Top(top) <= largest, Simd::Least(least)};
 }
 
+// least: the smallest |b|, or 0.
+MSPROBE_INLINE void SumNormals(const double* b, const double* d, size_t count, double least,
+                               const DTypeStandard& standard, BlockSums* sums) {
+  // Beside a number over the small limit this epsilon is lost; with all numbers over it, their sums are made already.
+  if (standard.relative_epsilon <= 0x1p-52 && least > standard.small_limit) {
+    sums->normal = static_cast<double>(count);
+    sums->normal_rel = sums->rel;
+    sums->normal_max_rel = sums->max_rel;
+    sums->normal_squares = sums->squares;
+    return;
+  }
+  Normals normals{b, d, All(standard.small_limit), All(standard.relative_epsilon)};
+  Walk(count, normals);
+  normals.Finish(sums);
+}
+
+// What Subtract and Sums do, in one walk and in registers, for a whole block without zeros.
+template <typename A, typename B>
+BlockRange Fuse(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard, double* b,
+                double* d, double* ulps, BlockSums* sums) {
+  // The next block comes from memory meanwhile. Behind the last one nothing is read.
+  constexpr size_t kAheadA = kAccuracyBlock * A::kSize, kAheadB = kAccuracyBlock * B::kSize;
+  const Lanes smallest = All(PowerOfTwo(standard.min_exponent));
+  const Lanes offset = All(kCannOffset);
+  const int mantissa_bits = standard.mantissa_bits;
+  Lanes abs = All(0), squares = All(0), max_abs = All(0), dot = All(0), a_squares = All(0), b_squares = All(0),
+        b_max = All(0), rel = All(0), rel_squares = All(0), max_rel = All(0), cann = All(0), cann_max = All(0),
+        ulp = All(0), ulp_max = All(0), least = All(kLargestDouble);
+  for (size_t i = 0; i < kAccuracyBlock; i += Simd::kLanes) {
+    const char* const at_a = from_a + i * A::kSize;
+    const char* const at_b = from_b + i * B::kSize;
+    __builtin_prefetch(at_a + kAheadA);
+    __builtin_prefetch(at_b + kAheadB);
+    Lanes x, y, e, size, steps;
+    A::Load(at_a, &x);
+    B::Load(at_b, &y);
+    const Lanes difference = x - y;
+    Simd::Store(y, b + i);
+    Simd::Store(difference, d + i);
+    Simd::AddProduct(x, y, &dot);
+    Simd::AddProduct(x, x, &a_squares);
+    Simd::AddProduct(y, y, &b_squares);
+    Simd::AddProduct(difference, difference, &squares);
+    Simd::Absolute(difference, &e);
+    Simd::Absolute(y, &size);
+    abs += e;
+    Simd::KeepLargest(e, &max_abs);
+    Simd::KeepLargest(size, &b_max);
+    Simd::KeepSmallest(size, &least);
+    const Lanes shifted = size + offset;
+    const Lanes both = e / (size * shifted);
+    const Lanes r = both * shifted;
+    const Lanes c = both * size;
+    rel += r;
+    Simd::AddProduct(r, r, &rel_squares);
+    Simd::KeepLargest(r, &max_rel);
+    cann += c;
+    Simd::KeepLargest(c, &cann_max);
+    Simd::KeepLargest(smallest, &size);
+    Simd::InverseUlp(size, mantissa_bits, &steps);
+    steps *= difference;
+    Simd::Store(steps, ulps + i);
+    Simd::Absolute(steps, &steps);
+    ulp += steps;
+    Simd::KeepLargest(steps, &ulp_max);
+  }
+  sums->abs = Simd::Total(abs);
+  sums->squares = Simd::Total(squares);
+  sums->max_abs = Simd::Top(max_abs);
+  sums->dot = Simd::Total(dot);
+  sums->target_squares = Simd::Total(a_squares);
+  sums->golden_squares = Simd::Total(b_squares);
+  sums->golden_max = Simd::Top(b_max);
+  sums->rel = Simd::Total(rel);
+  sums->rel_squares = Simd::Total(rel_squares);
+  sums->max_rel = Simd::Top(max_rel);
+  sums->nonzero = kAccuracyBlock;
+  sums->cann = Simd::Total(cann);
+  sums->cann_max = Simd::Top(cann_max);
+  sums->ulp = Simd::Total(ulp);
+  sums->ulp_max = Simd::Top(ulp_max);
+  // A difference that is not finite makes their sum so.
+  const double smallest_b = Simd::Least(least);
+  const BlockRange range{sums->abs <= kLargestDouble && sums->golden_max <= largest, smallest_b};
+  if (range.finite && smallest_b >= AccuracyKernels::kLeastFused) SumNormals(b, d, kAccuracyBlock, smallest_b, standard, sums);
+  return range;
+}
+
 template <bool kOneDivision, bool kZeros>
 MSPROBE_INLINE void Sums(const double* a, const double* b, const double* d, size_t count, const DTypeStandard* standard,
                          double* ulps, BlockSums* sums) {
@@ -274,37 +362,27 @@ void Sum(const double* a, const double* b, const double* d, size_t count, double
     Walk(count, steps);
     steps.Finish(sums);
   }
-  // Beside a number over the small limit this epsilon is lost; with all numbers over it, their sums are made already.
-  if (standard->relative_epsilon <= 0x1p-52 && least > standard->small_limit) {
-    sums->normal = static_cast<double>(count);
-    sums->normal_rel = sums->rel;
-    sums->normal_max_rel = sums->max_rel;
-    sums->normal_squares = sums->squares;
-    return;
-  }
-  Normals normals{b, d, All(standard->small_limit), All(standard->relative_epsilon)};
-  Walk(count, normals);
-  normals.Finish(sums);
+  SumNormals(b, d, count, least, *standard, sums);
 }
 
-MSPROBE_INLINE void CountUnder(const double* b, const double* d, size_t count, BlockCounts* counts) {
-  typename Simd::Counter under[4] = {};
-  const double limits[4] = {1e-2, 5e-3, 1e-3, 1e-4};
+// A limit that no element reaches needs no count. Quotients and products are rounded otherwise: a little under it.
+MSPROBE_INLINE bool RuledOut(double largest, double limit) { return largest <= limit * (1 - 1e-12); }
+
+// Elements with e under `limit` * |b|, or 0.
+MSPROBE_INLINE uint64_t CountUnder(const double* b, const double* d, size_t count, double limit) {
+  typename Simd::Counter under = {};
   for (size_t i = 0; i < count; i += Simd::kLanes) {
     Lanes e, size;
     Simd::Load(b + i, &size);
     Simd::Load(d + i, &e);
     Simd::Absolute(size, &size);
     Simd::Absolute(e, &e);
-    Mask same;
+    Mask same, is_under;
     Simd::Same(e, All(0), &same);
-    for (int k = 0; k < 4; ++k) {
-      Mask is_under;
-      Simd::Above(All(limits[k]) * size, e, &is_under);
-      under[k].Add(is_under | same);
-    }
+    Simd::Above(All(limit) * size, e, &is_under);
+    under.Add(is_under | same);
   }
-  for (int k = 0; k < 4; ++k) counts->under[k] = under[k].Finish();
+  return under.Finish();
 }
 
 // Of `values`, those over the limit in size.
@@ -321,100 +399,148 @@ MSPROBE_INLINE uint64_t CountOver(const double* values, size_t count, double lim
   return over.Finish();
 }
 
-// Elements off by more than `limit` to each side. Under a power of two the neighbour is half an ULP away, and no
-// rounding of it.
-MSPROBE_INLINE void CountSides(const double* b, const double* off, size_t count, double limit, BlockCounts* counts) {
+// Elements off by just `limit`, half an ULP. Under a power of two the neighbour is no more away, and no rounding of it.
+MSPROBE_INLINE void CountTies(const double* b, const double* off, size_t count, double limit, BlockCounts* counts) {
   const Lanes zero = All(0);
   typename Simd::Counter higher = {}, lower = {};
   for (size_t i = 0; i < count; i += Simd::kLanes) {
     Lanes u, size, y;
     Simd::Load(off + i, &u);
+    Simd::Load(b + i, &y);
     Simd::Absolute(u, &size);
-    Mask above, below, at_limit;
-    Simd::Above(u, All(limit), &above);
-    Simd::Above(All(-limit), u, &below);
+    Mask at_limit, power, inward, up;
     Simd::Same(size, All(limit), &at_limit);
-    if (limit != 0 && Simd::Any(at_limit)) {
-      Simd::Load(b + i, &y);
-      Mask power, inward, up, down;
-      Simd::IsPowerOfTwo(y, &power);
-      Simd::Above(zero, u * y, &inward);
-      Simd::Above(u, zero, &up);
-      Simd::Above(zero, u, &down);
-      above |= at_limit & power & inward & up;
-      below |= at_limit & power & inward & down;
-    }
+    Simd::IsPowerOfTwo(y, &power);
+    Simd::Above(zero, u * y, &inward);
+    Simd::Above(u, zero, &up);
+    inward = inward & power & at_limit;
+    higher.Add(inward & up);
+    lower.Add(inward & ~up);
+  }
+  counts->higher += higher.Finish();
+  counts->lower += lower.Finish();
+}
+
+// Elements off by more than `limit` to each side, and in size by more than 1.
+MSPROBE_INLINE void CountSides(const double* b, const double* off, size_t count, double limit, BlockCounts* counts) {
+  const Lanes up = All(limit), down = All(-limit), one = All(1);
+  typename Simd::Counter higher = {}, lower = {}, over_one = {};
+  Mask any_at_limit{};
+  for (size_t i = 0; i < count; i += Simd::kLanes) {
+    Lanes u, size;
+    Simd::Load(off + i, &u);
+    Simd::Absolute(u, &size);
+    Mask above, below, over, at_limit;
+    Simd::Above(u, up, &above);
+    Simd::Above(down, u, &below);
+    Simd::Above(size, one, &over);
+    Simd::Same(size, up, &at_limit);
     higher.Add(above);
     lower.Add(below);
+    over_one.Add(over);
+    any_at_limit = any_at_limit | at_limit;
   }
   counts->higher = higher.Finish();
   counts->lower = lower.Finish();
+  counts->over_one = over_one.Finish();
+  if (limit != 0 && Simd::Any(any_at_limit)) CountTies(b, off, count, limit, counts);
 }
 
-MSPROBE_INLINE void CountLimits(const double* b, const double* d, size_t count, const DTypeStandard& standard,
-                                BlockCounts* counts) {
-  const Lanes one = All(1);
-  const Lanes epsilon = All(standard.relative_epsilon);
-  typename Simd::Counter normal_over = {}, threshold = {}, benchmark = {}, accumulative = {}, torch = {};
+// Elements for which over(e, |b|) holds.
+template <typename Over>
+MSPROBE_INLINE uint64_t CountWhere(const double* b, const double* d, size_t count, Over over) {
+  typename Simd::Counter counter = {};
   for (size_t i = 0; i < count; i += Simd::kLanes) {
-    Lanes e, size, unit;
+    Lanes e, size;
     Simd::Load(b + i, &size);
     Simd::Load(d + i, &e);
     Simd::Absolute(size, &size);
     Simd::Absolute(e, &e);
-    Mask normal, over, small, large;
-    Simd::Above(size, All(standard.small_limit), &normal);
-    Simd::Above(e, All(standard.relative_limit) * (size + epsilon), &over);
-    normal_over.Add(normal & over);
-    Simd::Above(e, All(standard.threshold_small_error), &small);
-    threshold.Add(small & ~normal);
-    Simd::Above(e, All(standard.benchmark_small_error), &small);
-    benchmark.Add(small & ~normal);
-    Simd::Above(size, one, &large);
-    Simd::Choose(large, size + epsilon, one, &unit);
-    Simd::Above(e, All(standard.accumulative_bound) * unit, &over);
-    accumulative.Add(over);
-    Simd::Above(e, All(standard.torch.absolute) + All(standard.torch.relative) * size, &over);
-    torch.Add(over);
+    Mask is_over;
+    over(e, size, &is_over);
+    counter.Add(is_over);
   }
-  counts->normal_over = normal_over.Finish();
-  counts->small_over_threshold = threshold.Finish();
-  counts->small_over_benchmark = benchmark.Finish();
-  counts->over_accumulative = accumulative.Finish();
-  counts->over_torch = torch.Finish();
+  return counter.Finish();
 }
 
-double Smaller(double x, double y) { return x < y ? x : y; }
+MSPROBE_INLINE void CountLimits(const double* b, const double* d, size_t count, const DTypeStandard& standard,
+                                const BlockSums& sums, BlockCounts* counts) {
+  const Lanes one = All(1);
+  const Lanes epsilon = All(standard.relative_epsilon);
+  const Lanes small_limit = All(standard.small_limit);
+  if (!RuledOut(sums.normal_max_rel, standard.relative_limit)) {
+    const Lanes limit = All(standard.relative_limit);
+    counts->normal_over = CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+      Mask normal;
+      Simd::Above(size, small_limit, &normal);
+      Simd::Above(e, limit * (size + epsilon), over);
+      *over = normal & *over;
+    });
+  }
+  if (sums.normal < static_cast<double>(count)) {
+    const auto small_over = [&](double limit) -> uint64_t {
+      if (sums.max_abs <= limit) return 0;
+      return CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+        Mask normal;
+        Simd::Above(size, small_limit, &normal);
+        Simd::Above(e, All(limit), over);
+        *over = *over & ~normal;
+      });
+    };
+    counts->small_over_threshold = small_over(standard.threshold_small_error);
+    counts->small_over_benchmark = small_over(standard.benchmark_small_error);
+  }
+  if (!RuledOut(sums.max_abs, standard.accumulative_bound)) {  // the unit is 1 at least
+    const Lanes limit = All(standard.accumulative_bound);
+    counts->over_accumulative = CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+      Lanes unit;
+      Mask large;
+      Simd::Above(size, one, &large);
+      Simd::Choose(large, size + epsilon, one, &unit);
+      Simd::Above(e, limit * unit, over);
+    });
+  }
+  const bool within_relative = RuledOut(sums.max_rel, standard.torch.relative) && sums.max_at_zero <= standard.torch.absolute;
+  if (!within_relative && !RuledOut(sums.max_abs, standard.torch.absolute)) {
+    const Lanes absolute = All(standard.torch.absolute), relative = All(standard.torch.relative);
+    counts->over_torch = CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+      Simd::Above(e, absolute + relative * size, over);
+    });
+  }
+}
 
 void Count(const double* b, const double* d, const double* ulps, size_t count, const DTypeStandard* standard,
            const BlockSums& sums, BlockCounts* counts) {
-  if (sums.max_rel < 1e-4 && sums.max_at_zero == 0) {
-    for (uint64_t& under : counts->under) under = count;
-  } else {
-    CountUnder(b, d, count, counts);
+  constexpr double kUnder[4] = {1e-2, 5e-3, 1e-3, 1e-4};
+  for (size_t k = 0; k < 4; ++k) {
+    const bool all = sums.max_at_zero == 0 && RuledOut(sums.max_rel, kUnder[k]);
+    counts->under[k] = all ? count : CountUnder(b, d, count, kUnder[k]);
   }
   if (standard == nullptr) {
     CountSides(b, d, count, 0, counts);
+    counts->over_one = 0;
     return;
   }
   if (sums.ulp_max >= 0.5) CountSides(b, ulps, count, 0.5, counts);
-  if (sums.ulp_max > 1) counts->over_one = CountOver(ulps, count, 1);
   if (sums.ulp_max > standard->ulp_count_limit) counts->over_limit = CountOver(ulps, count, standard->ulp_count_limit);
-  const bool some_small = sums.normal < static_cast<double>(count);
-  const bool small_over =
-      some_small && sums.max_abs > Smaller(standard->threshold_small_error, standard->benchmark_small_error);
-  if (sums.normal_max_rel <= standard->relative_limit && !small_over &&
-      sums.max_abs <= Smaller(standard->accumulative_bound, standard->torch.absolute)) {
-    return;
-  }
-  CountLimits(b, d, count, *standard, counts);
+  CountLimits(b, d, count, *standard, sums, counts);
 }
 
-void Place(const double* d, size_t count, uint16_t* buckets) {
+void Place(const double* d, size_t count, uint32_t* places) {
   for (size_t i = 0; i < count; ++i) {
     uint64_t bits;
     std::memcpy(&bits, d + i, sizeof(bits));
-    buckets[i] = static_cast<uint16_t>((bits & INT64_MAX) >> (52 - kAccuracyBucketBits));
+    const auto bucket = static_cast<uint32_t>((bits & INT64_MAX) >> (52 - kAccuracyBucketBits));
+    places[i] = static_cast<uint32_t>(kAccuracyPlaces * bucket + i % kAccuracyPlaces);
+  }
+}
+
+template <typename A, typename B>
+constexpr AccuracyKernels::Fuse* Fused() {
+  if constexpr (kOneWalk) {
+    return Fuse<A, B>;
+  } else {
+    return nullptr;
   }
 }
 
@@ -423,6 +549,9 @@ constexpr AccuracyKernels MakeAccuracyKernels(const char* name) {
           {{Subtract<Float64, Float64>, Subtract<Float64, Float32>, Subtract<Float64, Bfloat16>},
            {Subtract<Float32, Float64>, Subtract<Float32, Float32>, Subtract<Float32, Bfloat16>},
            {Subtract<Bfloat16, Float64>, Subtract<Bfloat16, Float32>, Subtract<Bfloat16, Bfloat16>}},
+          {{Fused<Float64, Float64>(), Fused<Float64, Float32>(), Fused<Float64, Bfloat16>()},
+           {Fused<Float32, Float64>(), Fused<Float32, Float32>(), Fused<Float32, Bfloat16>()},
+           {Fused<Bfloat16, Float64>(), Fused<Bfloat16, Float32>(), Fused<Bfloat16, Bfloat16>()}},
           Sum,
           Count,
           Place};

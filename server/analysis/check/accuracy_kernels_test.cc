@@ -40,7 +40,7 @@ struct Answer {
   BlockRange range;
   BlockSums sums;
   BlockCounts counts;
-  std::vector<uint16_t> places = std::vector<uint16_t>(kAccuracyBlock);
+  std::vector<uint32_t> places = std::vector<uint32_t>(kAccuracyBlock);
 };
 
 Answer Ask(const AccuracyKernels& kernels, const Block& block, size_t count, const DTypeStandard* standard) {
@@ -102,6 +102,59 @@ TEST_P(AccuracyKernelsTest, GiveWhatThePortableOnesGive) {
       }
       EXPECT_THAT(counts[0], testing::ElementsAreArray(counts[1]));
     }
+  }
+}
+
+void GiveInOneWalkWhatTheyGiveInTwo(const AccuracyKernels& kernels) {
+  const auto fuse = kernels.fuse[1][0];
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    // Some with numbers under the small limit.
+    Block block = Drawn(false, seed);
+    for (size_t i = seed; seed % 2 == 1 && i < kAccuracyBlock; i += 50) block.golden[i] *= 1e-9;
+    const DTypeStandard* const standard = StandardOf(seed % 3 == 0 ? v1::DTYPE_BFLOAT16 : v1::DTYPE_FLOAT32);
+    const Answer expected = Ask(kernels, block, kAccuracyBlock, standard);
+    std::vector<double> b(kAccuracyBlock), d(kAccuracyBlock), ulps(kAccuracyBlock);
+    BlockSums got;
+    const BlockRange range =
+        fuse(block.from_a(), block.from_b(), standard->largest, *standard, b.data(), d.data(), ulps.data(), &got);
+    EXPECT_TRUE(range.finite);
+    EXPECT_EQ(range.least, expected.range.least);
+    EXPECT_EQ(b, block.golden);
+    double sums[2][sizeof(BlockSums) / sizeof(double)];
+    std::memcpy(sums[0], &got, sizeof(BlockSums));
+    std::memcpy(sums[1], &expected.sums, sizeof(BlockSums));
+    for (size_t i = 0; i < std::size(sums[0]); ++i) {
+      EXPECT_NEAR(sums[0][i], sums[1][i], 1e-12 * std::fabs(sums[1][i])) << "seed " << seed << " sum " << i;
+    }
+  }
+}
+
+TEST(AccuracyKernels, GiveInOneWalkWhatTheyGiveInTwo) {
+  for (const AccuracyKernels* kernels : SupportedAccuracyKernels()) {
+    if (kernels->fuse[1][0] != nullptr) GiveInOneWalkWhatTheyGiveInTwo(*kernels);
+  }
+}
+
+void SeeInOneWalkWhatNeedsTwo(const AccuracyKernels& kernels) {
+  const auto fuse = kernels.fuse[1][0];
+  const DTypeStandard& standard = *StandardOf(v1::DTYPE_FLOAT32);
+  for (const double value : {0.0, 1e-61, 1e39, 1e308, std::numeric_limits<double>::quiet_NaN(),
+                             -std::numeric_limits<double>::infinity()}) {
+    for (const size_t place : {size_t{0}, size_t{13}, kAccuracyBlock - 1}) {
+      Block block = Drawn(false, 1);
+      block.golden[place] = value;
+      std::vector<double> b(kAccuracyBlock), d(kAccuracyBlock), ulps(kAccuracyBlock);
+      BlockSums sums;
+      const BlockRange range =
+          fuse(block.from_a(), block.from_b(), standard.largest, standard, b.data(), d.data(), ulps.data(), &sums);
+      EXPECT_FALSE(range.finite && range.least >= AccuracyKernels::kLeastFused) << value << " at " << place;
+    }
+  }
+}
+
+TEST(AccuracyKernels, SeeInOneWalkWhatNeedsTwo) {
+  for (const AccuracyKernels* kernels : SupportedAccuracyKernels()) {
+    if (kernels->fuse[1][0] != nullptr) SeeInOneWalkWhatNeedsTwo(*kernels);
   }
 }
 

@@ -54,6 +54,12 @@ struct Simd {
     const Mask bits = 0x7FE0000000000000 - (reinterpret_cast<Mask>(x) & 0x7FF0000000000000);
     *to = reinterpret_cast<Lanes>(bits);
   }
+  // 2^(mantissa_bits - exponent) of a positive number of at most 32 bits.
+  static MSPROBE_INLINE void InverseUlp(const Lanes& x, int mantissa_bits, Lanes* to) {
+    const auto top = static_cast<int64_t>(0x7FE0000000000000 + (static_cast<uint64_t>(mantissa_bits) << 52));
+    const Mask bits = top - (reinterpret_cast<Mask>(x) & 0x7FF0000000000000);
+    *to = reinterpret_cast<Lanes>(bits);
+  }
   static MSPROBE_INLINE void Above(const Lanes& x, const Lanes& y, Mask* to) { *to = x > y; }
   static MSPROBE_INLINE void Same(const Lanes& x, const Lanes& y, Mask* to) { *to = x == y; }
   static MSPROBE_INLINE void IsPowerOfTwo(const Lanes& x, Mask* to) {

@@ -1,5 +1,6 @@
 #include "server/format/storage/structure_summary.h"
 
+#include "absl/strings/str_split.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -92,6 +93,7 @@ absl::Status AddScalars(const v1::Structure& structure, StructureSummary& summar
     }
     summary.scalars.push_back({entry.key(), !is_number});
   }
+  if (summary.name != kPlainScalars) summary.statistics = absl::StrSplit(summary.name, ',');
   return absl::OkStatus();
 }
 

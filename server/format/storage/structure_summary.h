@@ -27,8 +27,11 @@ struct StructureSummary {
     bool is_tensor = false;  // takes a leaf; else one of Block.floats
   };
   std::vector<Scalar> scalars = {};
+  // Of RECORD_SCALARS: what its name says of its tensors. Empty: each is one number.
+  std::vector<std::string> statistics = {};
 };
 
+inline constexpr std::string_view kPlainScalars = "scalars";  // the name of the records whose tensors are numbers
 inline constexpr size_t kLongestName = 4096;    // bytes of a structure's name
 inline constexpr int kDeepestNode = 32;         // lists and dicts around a value
 inline constexpr size_t kLongestSeries = 1024;  // bytes of a series' name

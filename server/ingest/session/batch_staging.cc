@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "server/format/cat.h"
 #include "server/format/storage/block_columns.h"
+#include "server/ingest/session/leaf_numbers.h"
 #include "server/ingest/session/record_identity.h"
 
 namespace msprobe::server {
@@ -19,23 +20,6 @@ namespace {
 
 absl::Status At(std::string_view what, int index, const absl::Status& status) {
   return absl::Status(status.code(), Cat(what, " ", index, ": ", status.message()));
-}
-
-using NonFiniteByLeaf = absl::flat_hash_map<uint32_t, const v1::NonFinite*>;
-
-// The value of a tensor of one element; nullopt: it has no numbers.
-std::optional<double> LeafScalar(const v1::Block& block, const NonFiniteByLeaf& non_finite, const FragmentColumns& at) {
-  const uint32_t flags = block.leaf_flags(static_cast<int>(at.leaf));
-  if (const auto found = non_finite.find(static_cast<uint32_t>(at.leaf)); found != non_finite.end()) {
-    const v1::NonFinite& leaf = *found->second;
-    if (leaf.nan_count() > 0) return std::numeric_limits<double>::quiet_NaN();
-    const double infinity = std::numeric_limits<double>::infinity();
-    return leaf.positive_inf_count() > 0 ? infinity : -infinity;
-  }
-  if (TakesInteger(flags)) return static_cast<double>(block.integer_extremes(static_cast<int>(2 * at.integer)));
-  if (TakesWide(flags)) return block.wide(static_cast<int>(5 * at.wide));
-  if (TakesNarrow(flags)) return block.narrow(static_cast<int>(5 * at.narrow));
-  return std::nullopt;
 }
 
 // The batches of a session whose scalars become tiles together.
@@ -146,11 +130,23 @@ absl::Status BatchStaging::StageScalars(const v1::Block& block) {
         staged_.scalars.push_back({scalar.name, block.step(), block.floats(static_cast<int>(next.floats++))});
         continue;
       }
+      const uint32_t flags = block.leaf_flags(static_cast<int>(next.leaf));
+      if (!structure.statistics.empty()) {
+        const LeafNumbers numbers = NumbersOf(block, non_finite, next);
+        for (const std::string& statistic : structure.statistics) {
+          const auto value = numbers.Named(statistic);
+          if (!value.has_value()) continue;
+          staged_.scalar_names += scalar.name.size() + statistic.size() + 1;
+          staged_.scalars.push_back({Cat(scalar.name, ":", statistic), block.step(), *value});
+        }
+        TakeLeaf(flags, next);
+        continue;
+      }
       // A tensor without numbers (its device failed, say) is no point.
       if (auto value = LeafScalar(block, non_finite, next); value.has_value()) {
         staged_.scalars.push_back({scalar.name, block.step(), *value});
       }
-      TakeLeaf(block.leaf_flags(static_cast<int>(next.leaf)), next);
+      TakeLeaf(flags, next);
     }
   }
   return absl::OkStatus();

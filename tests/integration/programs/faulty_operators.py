@@ -37,3 +37,8 @@ def races(x: torch.Tensor) -> torch.Tensor:
     else:
         time.sleep(0.001)
     return out.clone()
+
+
+def takes_a_while(x: torch.Tensor) -> torch.Tensor:
+    time.sleep(0.1)
+    return x * 2

@@ -169,6 +169,19 @@ class Debugger:
         """Why a step has no record, as part of a sentence."""
         raise NotImplementedError
 
+    # Of task monitor, where the framework has it.
+
+    def _watch_training(self) -> None:
+        """What training does to the models becomes series from now on."""
+
+    def _send_series(self, step: int, keep: bool) -> None:
+        """The step ends: its points are sent, or forgotten."""
+
+    def _samples(self, step: int) -> bool:
+        """Whether the modules of this step are captured. Every other task captures each step that it may."""
+        every = self.config.activations if self.config.task == "monitor" else 1
+        return bool(every) and step % every == 0
+
     # Of load, where the framework has it.
 
     @property
@@ -287,6 +300,9 @@ class Debugger:
             return
         if self._loads_only:
             return self._start_loading()
+        self._watch_training()
+        if not self._samples(service.current_iter):
+            return
         rows = None
         scheduled = as_asked(self.config.request_id, scheduled)
         if self.config.request_id and scheduled is not None:
@@ -432,6 +448,7 @@ class Debugger:
         service = self.service
         service.current_iter = service.loop + service.init_step
         self._finish_calls()
+        self._send_series(service.current_iter, dump)
         if self._agent is not None and self._step_has_records and not self._ended:
             if self._rank is None:
                 self._update_rank(None)
@@ -450,6 +467,9 @@ class Debugger:
         self._bench_step = None
         was_paused = self._paused
         self._follow_file()
+        is_sampled = self._samples(service.loop + service.init_step)
+        if self._running and not is_sampled:
+            self._stop_capture()
         if self._bounds.is_last(self.config) and self._running and not self._control.forced:
             self._end()
         elif goes_on and self._running:
@@ -457,8 +477,10 @@ class Debugger:
             self._find_bench()
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
-        elif self._started and not self._running and (self._control.forced or (was_paused and not self._paused)):
-            self._start_again()
+        elif self._started and not self._running:
+            waited = self.config.task == "monitor" and is_sampled
+            if waited or self._control.forced or (was_paused and not self._paused):
+                self._start_again()
 
     def _tell_of_end(self, passes: bool, calls: bool, records: bool) -> None:
         step = self.service.current_iter

@@ -14,6 +14,9 @@ from msprobe.pytorch.acl_save import acl_save  # noqa: E402
 from msprobe.pytorch.debugger import PrecisionDebugger  # noqa: E402
 from msprobe.pytorch.dispatch import PtdbgDispatch  # noqa: E402
 from msprobe.pytorch.graph_dumper import AclGraphDumper  # noqa: E402
+from msprobe.pytorch.trainer_mon import TrainerMon  # noqa: E402
+from msprobe.pytorch.trainer_monitor_v2 import TrainerMonitorV2  # noqa: E402
+from msprobe.pytorch.watching import watch  # noqa: E402
 
 module_dump = PrecisionDebugger.module_dump
 module_dump_end = PrecisionDebugger.module_dump_end
@@ -23,6 +26,8 @@ __all__ = [
     "MsprobeError",
     "PrecisionDebugger",
     "PtdbgDispatch",
+    "TrainerMon",
+    "TrainerMonitorV2",
     "acl_save",
     "compare",
     "compare_distributed",
@@ -30,6 +35,7 @@ __all__ = [
     "module_dump_end",
     "random_save",
     "seed_all",
+    "watch",
 ]
 
 

@@ -21,6 +21,7 @@ from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_other_ranks
+from msprobe.pytorch._series_observer import TrainingSeries
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
@@ -124,6 +125,7 @@ class PrecisionDebugger(Debugger):
             lambda: self._agent, lambda: self.service.loop + self.service.init_step, torch.Tensor, _hook_gradient
         )
         self._loaded = self._make_inputs()
+        self.training: TrainingSeries | None = None
 
     def _open_session(self) -> Any:
         return open_agent(self.config, self._rank, self._after_failed_pass)
@@ -173,6 +175,30 @@ class PrecisionDebugger(Debugger):
         self._agent.set_batch([])
         if self.config.request_id:  # whose rows nobody has told
             self._stop_capture()
+
+    def watch(self, models: list[Any], optimizer: Any, after_step: Callable[[Any], None] | None = None) -> None:
+        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped."""
+        self._open()
+        if self.training is None:
+            self.training = TrainingSeries(self)
+        for index, model in enumerate(models):
+            self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
+        self.training.add_optimizer(optimizer, after_step)
+
+    def _watch_training(self) -> None:
+        if self.config.task == "monitor" and self.training is None:
+            models = [part for model in self._models for part in (model if isinstance(model, list) else [model])]
+            self.watch(models, None)
+
+    def _send_series(self, step: int, keep: bool) -> None:
+        if self.training is not None and self._agent is not None:
+            if keep:
+                self._agent.send_series(step)
+            else:
+                self._agent.forget_series()
+            if self.config.task != "monitor":  # it was changed while the program ran
+                self.training.close()
+                self.training = None
 
     @property
     def _loads_only(self) -> bool:

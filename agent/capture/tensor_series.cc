@@ -1,0 +1,142 @@
+#include "agent/capture/tensor_series.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/strings/str_join.h"
+#include "agent/capture/fragments/fragment_builder.h"
+#include "agent/core/str_cat.h"
+
+namespace msprobe::capture {
+namespace {
+
+// Those that a distribution gives, or the others. Where no others are asked for the name of the records says so.
+std::vector<std::string> Chosen(const std::vector<std::string>& statistics, bool of_distribution) {
+  std::vector<std::string> chosen;
+  for (const std::string& each : statistics) {
+    const auto& all = TensorSeries::kOfDistribution;
+    if ((std::find(all.begin(), all.end(), each) != all.end()) == of_distribution) chosen.push_back(each);
+  }
+  if (chosen.empty() && !of_distribution) chosen.emplace_back("none");
+  return chosen;
+}
+
+}  // namespace
+
+TensorSeries::TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
+                           Faults* faults)
+    : statistics_(absl::StrJoin(Chosen(statistics, false), ",")),
+      distributed_(Chosen(statistics, true)),
+      session_(*session),
+      source_(*source),
+      faults_(*faults),
+      memory_({}, session, nullptr, !distributed_.empty()),
+      structures_(session) {}
+
+void TensorSeries::Read(std::string_view name, absl::FunctionRef<TensorReading(const MemoryReader& memory)> read) {
+  OpenRecord record;
+  faults_.Contain(record, [&] {
+    TensorReading reading = read(memory_);
+    AddDistribution(name, reading.distribution);
+    Keep({.name = std::string(name), .reading = std::move(reading), .value = 0});
+  });
+}
+
+void TensorSeries::AddDistribution(std::string_view name, const stats::Distribution& distribution) {
+  if (distribution.finite == 0) return;
+  for (const std::string& statistic : distributed_) {
+    const size_t number =
+        std::find(kOfDistribution.begin(), kOfDistribution.end(), statistic) - kOfDistribution.begin();
+    const double value = number == 0 ? distribution.kurtosis
+                                     : static_cast<double>(distribution.underflows[number - 1]) /
+                                           static_cast<double>(distribution.finite);
+    if (std::isfinite(value)) Add(core::Cat(name, ":", statistic), value);
+  }
+}
+
+void TensorSeries::Add(std::string_view name, double value) {
+  Keep({.name = std::string(name), .reading = std::nullopt, .value = value});
+}
+
+void TensorSeries::Keep(Point point) {
+  core::MutexLock lock(&mu_);
+  points_.push_back(std::move(point));
+}
+
+void TensorSeries::Forget() {
+  core::MutexLock lock(&mu_);
+  points_.clear();
+  before_.clear();
+}
+
+void TensorSeries::BeforeUpdate(std::string_view name, std::vector<double> elements) {
+  core::MutexLock lock(&mu_);
+  before_.insert_or_assign(std::string(name), std::move(elements));
+}
+
+void TensorSeries::AfterUpdate(std::string_view name, std::span<const double> elements) {
+  std::vector<double> before;
+  {
+    core::MutexLock lock(&mu_);
+    const auto found = before_.find(name);
+    if (found == before_.end()) return;
+    before = std::move(found->second);
+    before_.erase(found);
+  }
+  if (before.size() != elements.size()) return;
+  double changed = 0, whole = 0;
+  for (size_t i = 0; i < before.size(); ++i) {
+    changed += (elements[i] - before[i]) * (elements[i] - before[i]);
+    whole += before[i] * before[i];
+  }
+  if (whole != 0) Add(core::Cat("update_ratio/", name), std::sqrt(changed / whole));
+}
+
+void TensorSeries::Send(uint32_t step) {
+  std::vector<Point> points;
+  {
+    core::MutexLock lock(&mu_);
+    points.swap(points_);
+  }
+  std::unordered_map<std::string_view, size_t> last;
+  for (size_t i = 0; i < points.size(); ++i) last[points[i].name] = i;
+  std::vector<bool> counts(points.size());
+  for (size_t i = 0; i < points.size(); ++i) counts[i] = last[points[i].name] == i;
+  std::vector<Point> once;
+  once.reserve(points.size());
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (counts[i]) once.push_back(std::move(points[i]));
+  }
+  OpenRecord record;
+  record.step = step;
+  faults_.Contain(record, [&] {
+    source_.Flush();
+    const std::span<const Point> all = once;
+    for (size_t begin = 0; begin < all.size(); begin += kMostPoints) {
+      Emit(step, all.subspan(begin, std::min(kMostPoints, all.size() - begin)));
+    }
+  });
+}
+
+void TensorSeries::Emit(uint32_t step, std::span<const Point> points) {
+  FragmentBuilder builder;
+  builder.Start(statistics_, core::RecordKind::kScalars, core::Direction::kForward);
+  for (const Point& point : points) {
+    builder.Key(point.name);
+    if (point.reading.has_value()) {
+      builder.Tensor(*point.reading);
+    } else {
+      builder.Float(point.value);
+    }
+  }
+  core::Fragment fragment;
+  fragment.step = step;
+  fragment.structure = structures_.Of(builder);
+  fragment.flags = core::kEnter | core::kExit;
+  builder.Fill(fragment);
+  session_.Emit(fragment);
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "agent/capture/faults.h"
+#include "agent/capture/fragments/structure_ids.h"
+#include "agent/capture/reading/memory_reader.h"
+#include "agent/capture/reading/tensor_source.h"
+#include "agent/core/mutex.h"
+#include "agent/core/session.h"
+
+namespace msprobe::capture {
+
+// Statistics of tensors over the steps of a training run, as series of scalars.
+//
+// 1. Read looks at the tensor at once, as it is then. Of a device's tensor the reading is launched, and nobody waits.
+// 2. Send puts what was read into fragments of RecordKind::kScalars, of kMostPoints entries at most. Their structure
+// has
+//    the names of the statistics: the server makes a series NAME:STATISTIC of each tensor NAME and statistic
+//    (proto/msprobe/v1/record.proto).
+// 3. A name that was read twice counts once, with its later reading.
+//
+// Thread-safe. Throws nothing: what fails is a fault of the step.
+class TensorSeries {
+ public:
+  static constexpr size_t kMostPoints = 512;
+
+  // What a Distribution says of a tensor in host memory: numbers beside its statistics, NAME:STATISTIC too.
+  static constexpr std::array<std::string_view, 5> kOfDistribution = {"kurtosis", "underflow_bf16", "underflow_fp16",
+                                                                      "underflow_e4m3", "underflow_e5m2"};
+
+  // All outlive this. statistics: names of msprobe.v1.Statistic in lower case, or of kOfDistribution.
+  TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
+               Faults* faults);
+
+  // read: reads the tensor by a TensorSource.
+  void Read(std::string_view name, absl::FunctionRef<TensorReading(const MemoryReader& memory)> read);
+  // A number beside them, whose series has this name.
+  void Add(std::string_view name, double value);
+  // Some elements of a parameter before the optimizer steps, and the same ones when it has. Their ratio
+  // norm(after - before) / norm(before) is added as update_ratio/NAME; none where the parameter was 0, or is unknown.
+  void BeforeUpdate(std::string_view name, std::vector<double> elements);
+  void AfterUpdate(std::string_view name, std::span<const double> elements);
+  void Send(uint32_t step);
+  // What was read since the last Send counts for nothing.
+  void Forget();
+
+ private:
+  struct Point {
+    std::string name;
+    std::optional<TensorReading> reading;  // nothing: a number
+    double value = 0;
+  };
+
+  void AddDistribution(std::string_view name, const stats::Distribution& distribution);
+  void Keep(Point point);
+  void Emit(uint32_t step, std::span<const Point> points);
+
+  const std::string statistics_;                // of the server, with commas between
+  const std::vector<std::string> distributed_;  // of kOfDistribution
+  core::Session& session_;
+  TensorSource& source_;
+  Faults& faults_;
+  const MemoryReader memory_;  // reads the whole of a tensor, and statistics, whatever the configuration captures
+  StructureIds structures_;
+  core::Mutex mu_;
+  std::vector<Point> points_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::vector<double>, std::less<>> before_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace msprobe::capture

@@ -1,0 +1,129 @@
+#include "agent/capture/tensor_series.h"
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/capture/recorder_fixture.h"
+
+namespace msprobe::capture {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+class TensorSeriesTest : public RecorderTest {
+ protected:
+  void OpenWith(core::Config config = {}) {
+    Open(std::move(config));
+    fake_.Set({.knows_edges = true, .knows_scalars = true});
+  }
+
+  void Read(std::string_view name, const Array& array) {
+    recorder_->series().Read(name, [this, &array](const MemoryReader& memory) {
+      return recorder_->source().Read(TensorRef{&array}, false, memory);
+    });
+  }
+
+  // What the server has: step, the structure's name and that of the point, and the point's number or largest element.
+  std::vector<std::pair<std::string, double>> Points() {
+    EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+    std::map<uint64_t, v1::Structure> structures;
+    std::vector<std::pair<std::string, double>> points;
+    for (const v1::Batch& batch : fake_.batches()) {
+      for (const v1::Definition& definition : batch.definitions()) {
+        structures[definition.id()].ParseFromString(definition.structure());
+      }
+      for (const v1::Item& item : batch.items()) {
+        const v1::Block& block = item.scalars();
+        int numbers = 0, leaves = 0;
+        for (const uint32_t index : block.structure()) {
+          const v1::Structure& structure = structures.at(block.structures(static_cast<int>(index)));
+          for (const v1::Node::Entry& entry : structure.fields().dict().entries()) {
+            const double value = entry.value().has_tensor() ? block.narrow(5 * leaves++) : block.floats(numbers++);
+            points.emplace_back(core::Cat(block.step(), " ", structure.name(), " ", entry.key()), value);
+          }
+        }
+      }
+    }
+    return points;
+  }
+
+  Array weight_{.values = {1, -3, 2.5F}};
+};
+
+TEST_F(TensorSeriesTest, SendsWhatTensorsWereWhenTheyWereRead) {
+  core::Config config;
+  config.monitor.ops = {"max", "norm"};
+  OpenWith(config);
+  Read("weight", weight_);
+  weight_.values = {7};
+  recorder_->series().Add("ratio", 0.5);
+  recorder_->series().Send(4);
+  recorder_->series().Send(5);
+  EXPECT_THAT(Points(), ElementsAre(Pair("4 max,norm weight", 2.5), Pair("4 max,norm ratio", 0.5)));
+}
+
+TEST_F(TensorSeriesTest, TheLaterReadingOfANameCounts) {
+  OpenWith();
+  Read("weight", weight_);
+  recorder_->series().Add("other", 1);
+  weight_.values = {9, 8};
+  Read("weight", weight_);
+  recorder_->series().Send(0);
+  EXPECT_THAT(Points(),
+              ElementsAre(Pair("0 min,max,mean,norm,nan other", 1), Pair("0 min,max,mean,norm,nan weight", 9)));
+}
+
+TEST_F(TensorSeriesTest, ManyTensorsAreSeveralFragments) {
+  OpenWith();
+  for (size_t i = 0; i < TensorSeries::kMostPoints + 1; ++i) Read(core::Cat("t", i), weight_);
+  recorder_->series().Send(0);
+  EXPECT_EQ(Points().size(), TensorSeries::kMostPoints + 1);
+  EXPECT_THAT(fake_.violations(), IsEmpty());
+}
+
+TEST_F(TensorSeriesTest, AnUpdateIsAShareOfWhatItChanges) {
+  OpenWith();
+  TensorSeries& series = recorder_->series();
+  series.BeforeUpdate("a", {3, 4});
+  series.BeforeUpdate("zero", {0, 0});
+  series.AfterUpdate("a", std::vector<double>{3, 4.5});
+  series.AfterUpdate("zero", std::vector<double>{1, 1});
+  series.AfterUpdate("unknown", std::vector<double>{1});
+  series.Send(2);
+  EXPECT_THAT(Points(), ElementsAre(Pair("2 min,max,mean,norm,nan update_ratio/a", 0.1)));
+}
+
+TEST_F(TensorSeriesTest, HowElementsAreSpreadIsANumberBesideEachTensor) {
+  core::Config config;
+  config.monitor.ops = {"kurtosis", "underflow_fp16"};
+  OpenWith(config);
+  weight_.values = {-1, 1, 0x1p-15F, 0};
+  Read("weight", weight_);
+  weight_.values = {2, 2};
+  Read("constant", weight_);
+  recorder_->series().Send(1);
+  std::map<std::string, double> points;
+  for (const auto& [name, value] : Points()) points[name] = value;
+  EXPECT_NEAR(points.at("1 none weight:kurtosis"), 2, 1e-3);
+  EXPECT_EQ(points.at("1 none weight:underflow_fp16"), 0.25);
+  EXPECT_FALSE(points.contains("1 none constant:kurtosis")) << "it has none";
+  EXPECT_EQ(points.at("1 none constant:underflow_fp16"), 0);
+}
+
+TEST_F(TensorSeriesTest, ATensorThatCannotBeReadIsAFault) {
+  OpenWith();
+  Array broken;
+  broken.is_broken = true;
+  Read("broken", broken);
+  recorder_->series().Send(0);
+  EXPECT_THAT(Points(), IsEmpty());
+  EXPECT_EQ(session_->counters().faults, 1U);
+}
+
+}  // namespace
+}  // namespace msprobe::capture

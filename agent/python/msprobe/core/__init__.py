@@ -1,0 +1,1 @@
+"""Where mindstudio-probe's users import from what is no framework's own."""

@@ -1,0 +1,126 @@
+"""Task monitor: what a training step does to the parameters becomes series of scalars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from msprobe.pytorch._training_watch import TrainingWatch, local, named_parameters
+
+_EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
+
+
+class TrainingSeries:
+    """Reads tensors into the series of a debugger's agent, under names that the rules of the server know.
+
+    docs/monitoring.md lists the names. debugger: of task monitor, with its session open.
+    """
+
+    def __init__(self, debugger: Any) -> None:
+        self._debugger = debugger
+        self._after: Callable[[Any], None] | None = None
+        self._wants: dict[str, bool] = {}
+        self._clipped: set[str] = set()
+        self._watch = TrainingWatch(self, accumulation=self._config.micro_batches or _is_reduced())
+        self._optimizers: set[int] = set()
+
+    @property
+    def _config(self) -> Any:
+        return self._debugger.config
+
+    @property
+    def _agent(self) -> Any:
+        return self._debugger._agent
+
+    def add(self, model: torch.nn.Module, prefix: str) -> None:
+        self._watch.add_model((prefix + name, parameter) for name, parameter in named_parameters(model))
+
+    def add_optimizer(self, optimizer: Any, after_step: Callable[[Any], None] | None) -> None:
+        """optimizer: one, or a list; None: whichever steps the parameters."""
+        self._after = after_step or self._after
+        for each in optimizer if isinstance(optimizer, (list, tuple)) else [optimizer]:
+            if id(each) not in self._optimizers:
+                self._optimizers.add(id(each))
+                self._watch.add_optimizer(each)
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def accumulated(self, name: str, parameter: torch.nn.Parameter, micro_batch: int) -> None:
+        if parameter.grad is None or not self._takes(name):
+            return
+        if self._config.micro_batches:
+            self._read(f"{name}.parameters_grad.micro_batch.{micro_batch}", parameter.grad)
+        if _is_reduced():
+            self._read(f"{name}.parameters_grad.unreduced", parameter.grad)
+
+    def clipping(self, parameters: dict[str, torch.nn.Parameter]) -> None:
+        if self._config.weight_grad:
+            self._clipped |= self._read_gradients(parameters, "reduced")
+
+    def stepping(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
+        if self._config.weight_grad:
+            clipped = {name: each for name, each in parameters.items() if name in self._clipped}
+            self._read_gradients(clipped, "clipped")
+            self._read_gradients({name: each for name, each in parameters.items() if name not in clipped}, "reduced")
+        self._clipped.clear()
+        if self._config.update_ratio:
+            for name, parameter in parameters.items():
+                if self._takes(name):
+                    self._agent.before_update(name, local(parameter))
+
+    def stepped(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
+        for name, parameter in parameters.items():
+            if not self._takes(name):
+                continue
+            if self._config.parameters:
+                self._read(f"{name}.parameter", parameter)
+            if self._config.moments:
+                for key, value in optimizer.state.get(parameter, {}).items():
+                    if isinstance(value, torch.Tensor) and key != "step":
+                        self._read(f"{name}.{key}", value)
+            if self._config.update_ratio:
+                self._agent.after_update(name, local(parameter))
+        if self._after is not None:
+            self._after(optimizer)
+
+    def _takes(self, name: str) -> bool:
+        service = self._debugger.service
+        step = service.loop + service.init_step
+        if self._agent is None or step % self._config.interval or (self._config.step and step not in self._config.step):
+            return False
+        if name not in self._wants:
+            wanted = [_predicate(text) for text in self._config.list]
+            self._wants[name] = not wanted or any(wants(name) for wants in wanted)
+        return self._wants[name]
+
+    def _read_gradients(self, parameters: dict[str, torch.nn.Parameter], stage: str) -> set[str]:
+        read = set()
+        for name, parameter in parameters.items():
+            if parameter.grad is not None and self._takes(name):
+                self._read(f"{name}.parameters_grad.{stage}", parameter.grad)
+                read.add(name)
+        return read
+
+    def _read(self, name: str, tensor: torch.Tensor) -> None:
+        self._agent.read_series(name, local(tensor))
+
+
+def _predicate(text: str) -> Callable[[str], bool]:
+    """Of an element of `list`: a part of the name, or an expression in it."""
+    found = _EXPRESSION.fullmatch(text)
+    if found is None:
+        return lambda name: text in name
+    expression = re.compile(found[1])
+    return lambda name: expression.search(name) is not None
+
+
+def _is_reduced() -> bool:
+    dist = torch.distributed
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+__all__ = ["TrainingSeries"]

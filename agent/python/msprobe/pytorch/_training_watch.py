@@ -1,0 +1,164 @@
+"""What a training step does to a model's parameters, shown to an observer where it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from msprobe._common import log
+from msprobe._common.errors import MsprobeError
+from msprobe._common.swaps import CodeSwap
+
+_CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
+
+
+class Observer(Protocol):
+    """Each is called on the program's thread, or a thread of its backward pass, and raises nothing into it."""
+
+    def accumulated(self, name: str, parameter: torch.nn.Parameter, micro_batch: int) -> None:
+        """A backward pass has added to the gradient. Nobody has reduced it across ranks yet."""
+
+    def clipping(self, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """The gradients are about to be clipped."""
+
+    def stepping(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """The optimizer is about to step."""
+
+    def stepped(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
+        """It has stepped."""
+
+
+class TrainingWatch:
+    """Hooks on parameters and optimizers, none of which changes what they compute. Everything goes with close()."""
+
+    def __init__(self, observer: Observer, *, accumulation: bool, clipping: bool = True) -> None:
+        """accumulation: whether the observer is shown what each backward pass adds; clipping: and what is clipped."""
+        self._observer, self._accumulation = observer, accumulation
+        self._names: dict[torch.nn.Parameter, str] = {}
+        self._micro_batches: dict[torch.nn.Parameter, int] = {}
+        self._handles: list[Any] = []
+        self._failed = False
+        names = [name for name in _CLIPPING if clipping and _function(name) is not None]
+        self._swaps = [_swap_of(name, self._before_clipping) for name in names]
+        for swap in self._swaps:
+            swap.install()
+
+    @property
+    def parameters(self) -> dict[str, torch.nn.Parameter]:
+        return {name: parameter for parameter, name in self._names.items()}
+
+    def add_model(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> None:
+        for name, parameter in named:
+            if parameter in self._names or not parameter.requires_grad:
+                continue
+            self._names[parameter] = name
+            if self._accumulation and local(parameter) is parameter:  # a shard's gradient comes reduced
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._after_accumulation))
+
+    def add_optimizer(self, optimizer: Any) -> None:
+        """None: every optimizer of torch.optim that steps one of the parameters."""
+        before, after = self._before_step, self._after_step
+        if optimizer is None:
+            self._handles += [register_optimizer_step_pre_hook(before), register_optimizer_step_post_hook(after)]
+            return
+        wrapped = unwrapped(optimizer)
+        self._handles += [wrapped.register_step_pre_hook(before), wrapped.register_step_post_hook(after)]
+
+    def close(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        for swap in reversed(self._swaps):
+            if swap.function.__code__ is swap.shim:
+                swap.restore()
+        self._swaps.clear()
+
+    def _contain(self, show: Callable[[], None]) -> None:
+        if self._failed:
+            return
+        try:
+            show()
+        except Exception as error:
+            self._failed = True
+            log.warning(f"the training is watched no more: {type(error).__name__}: {error}")
+
+    def _after_accumulation(self, parameter: torch.nn.Parameter) -> None:
+        count = self._micro_batches.get(parameter, 0)
+        self._micro_batches[parameter] = count + 1
+        self._contain(lambda: self._observer.accumulated(self._names[parameter], parameter, count))
+
+    def _before_clipping(self, clipped: list[Any]) -> None:
+        ids = {id(each) for each in clipped}
+        ours = {name: parameter for parameter, name in self._names.items() if id(parameter) in ids}
+        if ours:
+            self._contain(lambda: self._observer.clipping(ours))
+
+    def _of(self, optimizer: Any) -> dict[str, torch.nn.Parameter]:
+        return {
+            self._names[parameter]: parameter
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter in self._names
+        }
+
+    def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        ours = self._of(optimizer)
+        if ours:
+            self._contain(lambda: self._observer.stepping(optimizer, ours))
+
+    def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        ours = self._of(optimizer)
+        if ours:
+            self._micro_batches.clear()
+            self._contain(lambda: self._observer.stepped(optimizer, ours))
+
+
+def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
+    """The optimizer of torch.optim inside those that wrap it. MsprobeError: there is none."""
+    inner = optimizer
+    while inner is not None and not isinstance(inner, torch.optim.Optimizer):
+        inner = getattr(inner, "optimizer", None)
+    if inner is None:
+        raise MsprobeError(
+            f"optimizer is a {type(optimizer).__name__}; it should be a torch.optim.Optimizer, or wrap one as its "
+            "attribute optimizer"
+        )
+    return inner
+
+
+def named_parameters(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Parameter]]:
+    """By their names in the model itself, whatever wraps it (DistributedDataParallel, torch.compile)."""
+    inner: Any = model
+    while isinstance(inner, torch.nn.parallel.DistributedDataParallel) or hasattr(inner, "_orig_mod"):
+        inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
+    return inner.named_parameters()
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a sharded tensor; another tensor as it is."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def _function(name: str) -> Any:
+    return getattr(torch.nn.utils.clip_grad, name, None)
+
+
+def _swap_of(name: str, before: Callable[[list[Any]], None]) -> CodeSwap:
+    def intercept(twin: Any) -> Any:
+        def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+            taken = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+            before(taken)
+            return twin(taken, *args, **kwargs)
+
+        return clip
+
+    return CodeSwap(_function(name), intercept)
+
+
+__all__ = ["Observer", "TrainingWatch", "local", "named_parameters", "unwrapped"]

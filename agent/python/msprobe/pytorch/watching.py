@@ -1,0 +1,66 @@
+"""msprobe.watch: a training run becomes series of scalars by one line."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from msprobe._common import arguments, log
+from msprobe._common.errors import MsprobeError
+from msprobe.pytorch.debugger import PrecisionDebugger
+
+
+class _Steps:
+    """Ends a step of the debugger each time that the last of the optimizers has stepped."""
+
+    def __init__(self, debugger: Any, optimizers: list[Any]) -> None:
+        self._debugger, self._optimizers = debugger, optimizers
+
+    def stepped(self, optimizer: Any) -> None:
+        if optimizer is not self._optimizers[-1]:
+            return
+        debugger = self._debugger
+        debugger._stop()
+        debugger._end_step(True)
+        try:
+            debugger._start([], None, None, None)
+        except MsprobeError as error:
+            log.warning(f"nothing is captured: {error}")
+
+
+def watch(
+    model: torch.nn.Module | list[torch.nn.Module],
+    optimizer: Any,
+    *,
+    config_path: str | os.PathLike[str] | None = None,
+    rank_id: int | None = None,
+) -> None:
+    """Watches a training run: task monitor, without any other call. A step ends when the optimizer has stepped.
+
+    model: a module, or a list of modules. optimizer: of torch.optim, what wraps one as its attribute optimizer, or a
+    list, of which the last to step ends the step.
+    config_path: a configuration with task monitor; default: the task's defaults.
+    rank_id: names the rank where torch.distributed does not.
+    """
+    from msprobe.pytorch._training_watch import unwrapped
+
+    optimizers = [unwrapped(each) for each in (optimizer if isinstance(optimizer, (list, tuple)) else [optimizer])]
+    models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
+    if not optimizers or not models:
+        raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
+    if PrecisionDebugger._instance is None:
+        PrecisionDebugger(config_path, task=None if config_path else "monitor", level=None if config_path else "L0")
+    debugger = PrecisionDebugger._the()
+    if debugger.config.task != "monitor":
+        raise MsprobeError(
+            f"watch: the task of this process's PrecisionDebugger is {debugger.config.task!r}; it should be 'monitor'"
+        )
+    debugger._update_rank(arguments.rank_id(rank_id))
+    flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
+    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped)
+    debugger._start(models, None, rank_id, None)
+
+
+__all__ = ["watch"]

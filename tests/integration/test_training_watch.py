@@ -1,0 +1,182 @@
+"""msprobe.watch: series of weights, gradients and optimizer of a real training, and the rules over them."""
+
+import json
+import re
+import sys
+
+import pytest
+from harness import answers
+from harness.processes import PROGRAMS, Background, external_server, free_port, run
+from msprobe_client import Client
+
+PROGRAM = PROGRAMS / "watched_training.py"
+RULES = [
+    {"name": "exploding", "exploding": {"limit": 1e4}},
+    {"name": "vanishing", "vanishing": {"limit": 1e-10}},
+    {"name": "all-zero", "allZero": {}},
+    {"name": "unchanged", "series": "*.weight.parameter:norm", "unchanged": {}},
+    {"name": "update-ratio", "updateRatio": {}},
+    {"name": "not-finite", "notFinite": {}},
+]
+
+
+class Trained:
+    def __init__(self, directory):
+        self.directory, self.address = directory, f"unix:{directory}/s"
+
+    def config(self, run_name, section):
+        config = self.directory / f"{run_name}.json"
+        fields = {"task": "monitor", "dump_path": str(self.directory / "dump"), "server": self.address, "run": run_name}
+        config.write_text(json.dumps(fields | {"monitor": section}))
+        return config
+
+    def train(self, run_name, *arguments, **section):
+        config = self.config(run_name, section)
+        done = run([sys.executable, PROGRAM, "--config", config, *arguments], timeout=120)
+        return done.stdout
+
+    def series(self, run_name, name="*"):
+        with Client(self.address) as client:
+            return {series.name: series for series in client.monitor.series(run_name, name)}
+
+    def alarms(self, run_name):
+        command = [sys.executable, "-m", "msprobe_client", "--server", self.address, "alarms", run_name]
+        return answers.rows(run([*command, "--format", "json"], check=False).stdout)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("watch")
+    rules = directory / "rules.json"
+    rules.write_text(json.dumps({"rules": RULES}))
+    with external_server(directory / "s", directory / "data", directory / "log", "--rules", rules):
+        trained = Trained(directory)
+        trained.healthy = trained.train("healthy", "--fused")
+        trained.ill = trained.train("ill", "--ill")
+        yield trained
+
+
+def test_a_run_that_is_watched_computes_the_same_bits(trained):
+    plain = run([sys.executable, PROGRAM, "--fused"]).stdout
+    assert re.search("HASH .*", trained.healthy)[0] == re.search("HASH .*", plain)[0]
+
+
+def test_every_kind_of_series_is_there_for_every_step(trained):
+    found = trained.series("healthy", "first.weight.*:norm")
+    assert set(found) == {
+        "first.weight.parameters_grad.reduced:norm",
+        "first.weight.parameters_grad.clipped:norm",
+        "first.weight.parameter:norm",
+        "first.weight.exp_avg:norm",
+        "first.weight.exp_avg_sq:norm",
+    }
+    assert {series.steps for series in found.values()} == {tuple(range(12))}
+    (last,) = trained.series("healthy", "update_ratio/last.weight").values()
+    assert all(0 < value < 0.1 for value in last.values)
+    norm = float(re.search("NORM (.*)", trained.healthy)[1])
+    assert found["first.weight.parameter:norm"].values[-1] == pytest.approx(norm, rel=1e-6)
+    kinds = {name.rpartition(":")[2] for name in trained.series("healthy", "last.bias.*")}
+    assert kinds == {"min", "max", "mean", "norm", "nan"}
+
+
+def test_activations_are_captured_every_tenth_step(trained):
+    with Client(trained.address) as client:
+        assert [step.step for step in client.steps("healthy")] == [0, 10]
+
+
+def test_a_healthy_run_raises_no_alarm(trained):
+    assert trained.alarms("healthy") == []
+
+
+def test_planted_illnesses_are_named_by_their_rules(trained):
+    alarms = {alarm["rule"]: alarm for alarm in trained.alarms("ill")}
+    assert set(alarms) == {"exploding", "vanishing", "all-zero", "unchanged", "update-ratio"}
+    assert (alarms["exploding"]["step"], alarms["exploding"]["value"] > 1e4) == (6, True)
+    assert alarms["vanishing"]["series"].startswith("vanishing.")
+    assert alarms["all-zero"]["series"].startswith("dead.")
+    assert {alarms["all-zero"]["step"], alarms["vanishing"]["step"]} == {2}, "the third point in a row"
+    for rule, ill, well in (
+        ("unchanged", ("frozen.weight.parameter:norm", "dead.weight.parameter:norm"), "first.weight.parameter:norm"),
+        ("update-ratio", ("update_ratio/frozen.weight", "update_ratio/dead.weight"), "update_ratio/first.weight"),
+    ):
+        named = {alarms[rule]["series"], *alarms[rule]["others"]}
+        assert set(ill) <= named and well not in named, rule
+
+
+def test_sections_and_lists_choose(trained):
+    trained.train(
+        "chosen",
+        "--optimizer",
+        "SGD",
+        list=["last", "name-regex(^first.*bias$)"],
+        interval=3,
+        activations=0,
+        ops=["norm", "rms", "zero_share", "kurtosis", "underflow_e4m3"],
+        parameters=False,
+        micro_batches=True,
+        update_ratio=False,
+    )
+    found = trained.series("chosen")
+    assert set(found) == {
+        f"{name}.parameters_grad.{stage}:{op}"
+        for name in ("last.weight", "last.bias", "first.bias")
+        for stage in ("micro_batch.0", "micro_batch.1", "reduced", "clipped")
+        for op in ("norm", "rms", "zero_share", "kurtosis", "underflow_e4m3")
+        if (name, op) != ("last.bias", "kurtosis")  # of one element
+    }
+    assert {series.steps for series in found.values()} == {(0, 3, 6, 9)}
+    last = {op: found[f"last.weight.parameters_grad.reduced:{op}"].values for op in ("norm", "rms", "kurtosis")}
+    assert last["rms"] == pytest.approx([norm / 32**0.5 for norm in last["norm"]], rel=1e-6)
+    assert all(1 <= value < 32 for value in last["kurtosis"])
+    shares = found["first.bias.parameters_grad.reduced:underflow_e4m3"].values
+    assert all(0 < share <= 1 and share * 32 == int(share * 32) for share in shares)
+
+
+def train_on_two_ranks(trained, kind):
+    """The norms that the first rank prints, step by step."""
+    config, port = trained.config(kind, {"ops": ["mean", "norm"], "activations": 0}), free_port()
+    launched = [
+        Background(
+            [sys.executable, PROGRAMS / "watched_ranks.py", config, kind],
+            trained.directory / f"{kind}{rank}.log",
+            RANK=rank,
+            LOCAL_RANK=rank,
+            WORLD_SIZE=2,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+        )
+        for rank in range(2)
+    ]
+    try:
+        for program in launched:
+            program.finish(100)
+        return [float(norm) for norm in re.findall(r"norm (.*)", launched[0].output)]
+    finally:
+        for program in launched:
+            program.__exit__()
+
+
+def of_ranks(trained, kind, name):
+    with Client(trained.address) as client:
+        found = {series.rank: series.values for series in client.monitor.series(kind, name)}
+    return [found[rank] for rank in sorted(found, key=str)]
+
+
+def test_gradients_are_seen_before_and_after_ranks_reduce_them(trained):
+    norms = train_on_two_ranks(trained, "ddp")
+    first, second = of_ranks(trained, "ddp", "0.weight.parameters_grad.unreduced:mean")
+    reduced = of_ranks(trained, "ddp", "0.weight.parameters_grad.reduced:mean")
+    assert first != second and reduced[0] == reduced[1]
+    assert reduced[0] == pytest.approx([(one + other) / 2 for one, other in zip(first, second, strict=True)], rel=1e-5)
+    assert of_ranks(trained, "ddp", "0.weight.parameter:norm")[0] == pytest.approx(norms, rel=1e-6)
+
+
+def test_a_shard_has_the_statistics_of_its_rank(trained):
+    norms = train_on_two_ranks(trained, "fsdp")
+    shards = of_ranks(trained, "fsdp", "0.weight.parameter:norm")
+    assert [sum(norm**2 for norm in step) ** 0.5 for step in zip(*shards, strict=True)] == pytest.approx(
+        norms, rel=1e-6
+    )
+    for name in ("parameters_grad.reduced", "exp_avg_sq"):
+        assert len(of_ranks(trained, "fsdp", f"0.weight.{name}:norm")) == 2, name
+    assert of_ranks(trained, "fsdp", "*.unreduced:norm") == []
