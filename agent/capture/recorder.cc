@@ -19,7 +19,8 @@ Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, 
       emitter_(session_.get(), &step_, &opener_, diff_check_.get(), producers_.get()),
       faults_(session_.get()),
       scalars_(session_.get(), source_.get(), &faults_),
-      series_(config_.monitor.ops, session_.get(), source_.get(), &faults_) {}
+      series_(config_.monitor.ops, session_.get(), source_.get(), &faults_),
+      gradients_(&config_.grad_probe, session_.get(), source_.get(), &memory_, &faults_) {}
 
 TensorReading Recorder::Read(TensorRef tensor, bool save) const {
   TensorReading reading = source_->Read(tensor, save, memory_);

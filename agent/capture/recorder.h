@@ -11,6 +11,7 @@
 #include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/filter/capture_rules.h"
 #include "agent/capture/fragments/fragment_emitter.h"
+#include "agent/capture/gradient_probe.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_source.h"
 #include "agent/capture/record_opener.h"
@@ -31,8 +32,8 @@ namespace msprobe::capture {
 //   emitter()  emits its fields
 //   faults()   contains what goes wrong on the way
 //
-// scalars() and series() stand beside them: what a program logs, and the statistics that task monitor takes of tensors,
-// belong to no call and need no step that is captured.
+// scalars(), series() and gradients() stand beside them: what a program logs, the statistics that task monitor takes of
+// tensors, and what an optimizer is about to take, belong to no call and need no step that is captured.
 //
 // The framework behind the calls is known to the TensorSource alone.
 //
@@ -55,6 +56,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Faults& faults() { return faults_; }
   ScalarLog& scalars() { return scalars_; }
   TensorSeries& series() { return series_; }
+  GradientProbe& gradients() { return gradients_; }
   CallSampler* sampler() { return sampler_.get(); }      // null but for task check
   DiffCheck* diff_check() { return diff_check_.get(); }  // null without bench_path
 
@@ -93,6 +95,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   Faults faults_;
   ScalarLog scalars_;
   TensorSeries series_;
+  GradientProbe gradients_;
 };
 
 }  // namespace msprobe::capture

@@ -74,6 +74,24 @@ class ArraySource final : public TensorSource {
                 save, reading);
     return reading;
   }
+  GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                               const MemoryReader& memory) override {
+    const auto& array = *static_cast<const Array*>(tensor.tensor);
+    if (array.is_broken) throw std::runtime_error("the array is broken");
+    GradientReading reading;
+    reading.gradient.type = "arrays.Array";
+    reading.gradient.device = "cpu";
+    reading.gradient.dtype = static_cast<uint8_t>(stats::DType::kFloat32);
+    const auto size = static_cast<int64_t>(array.values.size());
+    const int64_t stride = 1;
+    reading.gradient.shape = {size};
+    memory.ReadGradient({.data = array.values.data(),
+                         .dtype = stats::DType::kFloat32,
+                         .sizes = std::span(&size, 1),
+                         .strides = std::span(&stride, 1)},
+                        probe, reading);
+    return reading;
+  }
   TensorIdentity Identify(TensorRef tensor) override {
     const auto& array = *static_cast<const Array*>(tensor.tensor);
     TensorIdentity identity;

@@ -84,6 +84,18 @@ class TorchAgent final : public Agent {
   py::object Read(const py::object& tensor) {
     return py::reinterpret_steal<py::object>(capture_->Read(tensor.ptr()).release());
   }
+  // Task grad_probe: names of parameters and their gradients.
+  void LookAtGradients(uint32_t step, const std::vector<std::pair<std::string, py::object>>& gradients) {
+    std::vector<at::Tensor> tensors;
+    std::vector<GradientProbe::Gradient> looked_at;
+    tensors.reserve(gradients.size());
+    for (const auto& [name, gradient] : gradients) {
+      tensors.push_back(THPVariable_Unpack(gradient.ptr()));
+      looked_at.push_back({.parameter = name, .tensor = RefTo(tensors.back())});
+    }
+    const py::gil_scoped_release released;
+    recorder()->gradients().Look(step, looked_at);
+  }
 
  protected:
   std::unique_ptr<TensorSource> MakeSource(const Config& config) override {
@@ -217,6 +229,7 @@ PYBIND11_MODULE(_agent, module) {
       .def("add_module", &TorchAgent::AddModule, py::arg("module"), py::arg("name"), py::arg("is_root"))
       .def("remove_module", &TorchAgent::RemoveModule)
       .def("save", &TorchAgent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
+      .def("look_at_gradients", &TorchAgent::LookAtGradients, py::arg("step"), py::arg("gradients"))
       .def("read", &TorchAgent::Read);
   BindAgent(agent);
 

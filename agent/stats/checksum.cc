@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 
+#include "agent/stats/decode.h"
 #include "agent/stats/layout.h"
 #include "agent/stats/statistics.h"
 
@@ -97,6 +98,21 @@ uint32_t Crc32Shift(size_t bytes) {
 }
 
 uint32_t CombineCrc32(uint32_t first, uint32_t second, uint32_t shift) { return Multiply(shift, first) ^ second; }
+
+uint32_t Crc32AsFloat32(const TensorView& view) {
+  if (view.dtype == DType::kFloat32) return Crc32(view);
+  constexpr size_t kValues = 1024;
+  uint32_t crc = 0;
+  Layout(view, Layout::Order::kRowMajor)
+      .ForEachRun(kValues * ElementSize(view.dtype), view.negative, [&](const void* elements, size_t count) {
+        alignas(64) double values[kValues];
+        float floats[kValues];
+        DecodeToDouble(view, elements, count, 0, values);
+        for (size_t i = 0; i < count; ++i) floats[i] = static_cast<float>(values[i]);
+        crc = crc32_gzip_refl(crc, reinterpret_cast<const unsigned char*>(floats), count * sizeof(float));
+      });
+  return crc;
+}
 
 uint64_t Xor64(const TensorView& view) {
   const size_t element_size = ElementSize(view.dtype);

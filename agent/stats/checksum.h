@@ -19,7 +19,11 @@ uint32_t SharedCrc32(const TensorView& view, Executor& executor);
 uint32_t Crc32Shift(size_t bytes);
 uint32_t CombineCrc32(uint32_t first, uint32_t second, uint32_t shift);
 
-// The XOR of the same bytes, read as little-endian 64-bit words and padded with zeros to a multiple of 8 bytes.
+// The CRC-32 of the elements as float32, each rounded to the nearest: what checksums of gradients are of. For a dtype
+// of real numbers that DecodeToDouble takes.
+uint32_t Crc32AsFloat32(const TensorView& view);
+
+// The XOR of the elements' bytes, read as little-endian 64-bit words and padded with zeros to a multiple of 8 bytes.
 uint64_t Xor64(const TensorView& view);
 
 // Copies the same bytes to `out`, which holds element_count() * ElementSize(dtype) bytes.

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "agent/stats/naive_oracle_for_test.h"
@@ -34,7 +35,7 @@ void ExpectMatchesOracle(const Tensor& tensor) {
   const std::vector<char> bytes = naive::Bytes(view);
   EXPECT_EQ(Crc32(view), BitwiseCrc(bytes));
   uint32_t crc = 1;
-  ComputeStatisticsAndCrc32(view, &crc);
+  ComputeStatistics(view, nullptr, {.crc32 = &crc});
   EXPECT_EQ(crc, BitwiseCrc(bytes));
   EXPECT_EQ(Xor64(view), BytewiseXor(bytes));
   std::vector<char> copy(bytes.size() + 1, 'x');
@@ -65,12 +66,20 @@ TEST(ChecksumTest, PartsOfALargeTensorMakeTheWhole) {
     for (const size_t bytes : {kSharedBytes, kSharedBytes + 8, 9 * kSharedBytes, 9 * kSharedBytes - 8}) {
       const Tensor tensor = RandomBytes(dtype, bytes / ElementSize(dtype));
       uint32_t crc = 0;
-      const Statistics both = ComputeStatisticsAndCrc32(tensor.view(), &crc, &executor);
+      const Statistics both = ComputeStatistics(tensor.view(), &executor, {.crc32 = &crc});
       EXPECT_EQ(SharedCrc32(tensor.view(), executor), Crc32(tensor.view()));
       EXPECT_EQ(crc, Crc32(tensor.view())) << static_cast<int>(dtype) << " " << bytes;
       EXPECT_EQ(both.zero_count, ComputeStatistics(tensor.view()).zero_count);
     }
   }
+}
+
+TEST(ChecksumTest, OfFloat32WhateverTheDType) {
+  const Tensor wide = Vector<double>(DType::kFloat64, {1.5, -0.0, 0.1, 1e300, 3e-46});
+  const std::vector<float> rounded = {1.5f, -0.0f, 0.1f, std::numeric_limits<float>::infinity(), 0.0f};
+  EXPECT_EQ(Crc32AsFloat32(wide.view()), Crc32(Vector(DType::kFloat32, rounded).view()));
+  const Tensor halves = Vector<uint16_t>(DType::kBFloat16, {0x3fc0, 0x8000});
+  EXPECT_EQ(Crc32AsFloat32(halves.view()), Crc32(Vector<float>(DType::kFloat32, {1.5f, -0.0f}).view()));
 }
 
 TEST(ChecksumTest, RecordedCrcs) {

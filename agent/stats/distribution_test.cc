@@ -19,7 +19,7 @@ Distribution Of(const std::vector<Element>& elements, DType dtype) {
   Distribution distribution;
   ComputeStatistics(
       {.data = elements.data(), .dtype = dtype, .sizes = std::span(&size, 1), .strides = std::span(&stride, 1)},
-      nullptr, &distribution);
+      nullptr, {.distribution = &distribution});
   return distribution;
 }
 

@@ -38,6 +38,9 @@ struct FloatKernels {
   void (*fast)(const Element*, size_t count, FloatSums*);        // if an element is not finite, only `squares` is right
   void (*careful)(const Element*, size_t count, FloatSums*);     // leaves out non-finite elements and counts them
   bool (*contains)(const Element*, size_t count, Element bits);  // whether an element has exactly these bits
+  // Bit i, from the least significant of the first byte on: element i is above 0. Zeros and NaN are not. Writes
+  // ceil(count / 8) bytes; the last one is filled up with zeros.
+  void (*positive)(const Element*, size_t count, uint8_t* bits);
 };
 
 // Elements of floating types are passed as their bits.

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "agent/stats/positive_bits.h"
+
 namespace msprobe::stats {
 namespace {
 
@@ -367,10 +369,10 @@ void SumIntegers(const Element* elements, size_t count, IntegerSums* out) {
 constexpr Kernels MakeKernels(const char* name) {
   return Kernels{
       name,
-      {SumDoubles<false>, SumDoubles<true>, Contains<uint64_t>},
-      {SumFloats<Float32, false>, SumFloats<Float32, true>, Contains<uint32_t>},
-      {SumShortFloats<Float16>, SumFloats<Float16, true>, Contains<uint16_t>},
-      {SumShortFloats<BFloat16>, SumFloats<BFloat16, true>, Contains<uint16_t>},
+      {SumDoubles<false>, SumDoubles<true>, Contains<uint64_t>, Positive<uint64_t, uint64_t{0x7ff0} << 48>},
+      {SumFloats<Float32, false>, SumFloats<Float32, true>, Contains<uint32_t>, Positive<uint32_t, 0x7f800000>},
+      {SumShortFloats<Float16>, SumFloats<Float16, true>, Contains<uint16_t>, Positive<uint16_t, 0x7c00>},
+      {SumShortFloats<BFloat16>, SumFloats<BFloat16, true>, Contains<uint16_t>, Positive<uint16_t, 0x7f80>},
       SumIntegers<int8_t>,
       SumIntegers<int16_t>,
       SumIntegers<int32_t>,

@@ -12,6 +12,7 @@
 #include "agent/stats/decode.h"
 #include "agent/stats/floating_point_mode.h"
 #include "agent/stats/layout.h"
+#include "agent/stats/signs.h"
 #include "agent/stats/statistics_internal.h"
 
 namespace msprobe::stats {
@@ -59,12 +60,14 @@ struct FloatTotals {
   uint64_t finite() const { return count - nans - positive_infs - negative_infs; }
 };
 
+// signs: of these elements; null: they are not wanted.
 template <typename Element>
-FloatSums SumsOf(const FloatKernels<Element>& kernels, const void* data, size_t count) {
+FloatSums SumsOf(const FloatKernels<Element>& kernels, const void* data, size_t count, uint8_t* signs) {
   const auto* elements = static_cast<const Element*>(data);
   FloatSums block;
   kernels.fast(elements, count, &block);
   if (!std::isfinite(block.squares)) kernels.careful(elements, count, &block);
+  if (signs != nullptr) kernels.positive(elements, count, signs);
   return block;
 }
 
@@ -96,8 +99,9 @@ void AddSums(const FloatKernels<Element>& kernels, const FloatSums& block, const
 }
 
 template <typename Element>
-void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals) {
-  AddSums(kernels, SumsOf(kernels, data, count), data, count, totals);
+void AddFloats(const FloatKernels<Element>& kernels, const void* data, size_t count, FloatTotals* totals,
+               uint8_t* signs = nullptr) {
+  AddSums(kernels, SumsOf(kernels, data, count, signs), data, count, totals);
 }
 
 uint32_t Crc32Of(uint32_t before, const void* data, size_t bytes) {
@@ -105,10 +109,10 @@ uint32_t Crc32Of(uint32_t before, const void* data, size_t bytes) {
 }
 
 // As AddFloats for one block after the other, where several threads read them. In rounds, whose sums fit on the stack.
-// crc32: null, or goes on with these bytes.
+// crc32: null, or goes on with these bytes. signs: as SumsOf has them.
 template <typename Element>
 void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, const Layout::Run& run,
-                   FloatTotals* totals, uint32_t* crc32) {
+                   FloatTotals* totals, uint32_t* crc32, uint8_t* signs) {
   constexpr size_t kElements = kBlockBytes / sizeof(Element);  // of a block
   constexpr size_t kPartBlocks = 8;
   constexpr size_t kRoundBlocks = 512;
@@ -125,7 +129,8 @@ void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, con
       const FloatingPointMode mode;  // of the thread that runs this
       const size_t last = std::min(blocks, (part + 1) * kPartBlocks);
       for (size_t block = part * kPartBlocks; block < last; ++block) {
-        sums[block] = SumsOf(kernels, elements + first(block), count(block));
+        uint8_t* const bits = signs == nullptr ? nullptr : signs + first(block) / 8;
+        sums[block] = SumsOf(kernels, elements + first(block), count(block), bits);
         if (crc32 == nullptr) continue;
         checksums[part] = Crc32Of(checksums[part], elements + first(block), count(block) * sizeof(Element));
       }
@@ -166,25 +171,29 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
-// distribution, crc32: where not null, go on with these elements; crc32 if they lie one behind the other.
+// wanted: what is not null there. Checksum and signs go on with these elements, which lie one behind the other.
 FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor,
-                      DistributionSums* distribution, uint32_t* crc32) {
+                      DistributionSums* distribution, SamePass wanted) {
+  static_assert(kBlockBytes % (8 * sizeof(uint64_t)) == 0, "the signs of a block begin with a byte");
   FloatTotals totals;
+  auto add = [&](const auto& level, const void* elements, size_t count) {
+    AddFloats(level, elements, count, &totals, wanted.signs);
+    if (wanted.signs != nullptr) wanted.signs += SignBytes(count);
+    if (wanted.crc32 != nullptr) *wanted.crc32 = Crc32Of(*wanted.crc32, elements, count * ElementSize(view.dtype));
+  };
   auto run = [&](const auto& level) {
     if (distribution != nullptr) {
       return layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
-        AddFloats(level, elements, count, &totals);
+        add(level, elements, count);
         distribution->Add(view, elements, count);
-        if (crc32 != nullptr) *crc32 = Crc32Of(*crc32, elements, count * ElementSize(view.dtype));
       });
     }
     const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
     if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
-      return AddFloatsWith(*executor, level, *whole, &totals, crc32);
+      return AddFloatsWith(*executor, level, *whole, &totals, wanted.crc32, wanted.signs);
     }
     layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
-      AddFloats(level, elements, count, &totals);
-      if (crc32 != nullptr) *crc32 = Crc32Of(*crc32, elements, count * ElementSize(view.dtype));
+      add(level, elements, count);
     });
   };
   switch (view.dtype) {
@@ -359,23 +368,24 @@ void FinishBool(const TensorView& view, const Layout& layout, const Kernels& ker
   FinishIntegers(view, layout, kernels, totals, out);
 }
 
-// Whether SumFloats reads the elements' bytes in the order of a checksum.
+// Whether SumFloats reads the elements as they are, in the order of a checksum and of signs.
 bool SharesBlocks(const TensorView& view) {
-  const bool as_it_is = view.dtype == DType::kFloat64 || view.dtype == DType::kFloat32 ||
-                        view.dtype == DType::kFloat16 || view.dtype == DType::kBFloat16;
-  return as_it_is && Layout(view, Layout::Order::kRowMajor).whole(true).has_value();
+  return IsWideFloat(view.dtype) && !view.negative && Layout(view, Layout::Order::kRowMajor).whole(true).has_value();
 }
 
 }  // namespace
 
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor,
-                                 Distribution* distribution, uint32_t* crc32) {
+                                 const SamePass& same_pass) {
   Statistics out;
-  if (crc32 != nullptr) *crc32 = 0;
+  SamePass wanted = same_pass;
+  if (wanted.crc32 != nullptr) *wanted.crc32 = 0;
   if (ElementSize(view.dtype) == 0 || view.element_count() == 0) return out;
-  if (crc32 != nullptr && !SharesBlocks(view)) {
-    *crc32 = Crc32(view);
-    crc32 = nullptr;
+  if ((wanted.crc32 != nullptr || wanted.signs != nullptr) && !SharesBlocks(view)) {
+    if (wanted.crc32 != nullptr) *wanted.crc32 = Crc32(view);
+    if (wanted.signs != nullptr) WriteSignsWith(view, kernels, wanted.signs);
+    wanted.crc32 = nullptr;
+    wanted.signs = nullptr;
   }
   const FloatingPointMode mode;
   const Layout layout(view, Layout::Order::kAny);
@@ -410,20 +420,16 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
       break;
     default: {
       DistributionSums sums;
-      DistributionSums* const gathered = distribution == nullptr ? nullptr : &sums;
-      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, gathered, crc32), &out);
-      if (distribution != nullptr) *distribution = FinishDistribution(view, layout, sums);
+      DistributionSums* const gathered = wanted.distribution == nullptr ? nullptr : &sums;
+      FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, gathered, wanted), &out);
+      if (gathered != nullptr) *wanted.distribution = FinishDistribution(view, layout, sums);
     }
   }
   return out;
 }
 
-Statistics ComputeStatistics(const TensorView& view, Executor* executor, Distribution* distribution) {
-  return ComputeStatisticsWith(view, BestKernels(), executor, distribution);
-}
-
-Statistics ComputeStatisticsAndCrc32(const TensorView& view, uint32_t* crc32, Executor* executor) {
-  return ComputeStatisticsWith(view, BestKernels(), executor, nullptr, crc32);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor, const SamePass& same_pass) {
+  return ComputeStatisticsWith(view, BestKernels(), executor, same_pass);
 }
 
 }  // namespace msprobe::stats

@@ -34,6 +34,16 @@ struct Statistics {
   double finite_norm = 0;
 };
 
+// What the same pass makes beside the statistics; null: it is not wanted.
+struct SamePass {
+  // How the elements are spread. Gathered on the caller's thread alone. Floating dtypes have one.
+  Distribution* distribution = nullptr;
+  // Crc32(view).
+  uint32_t* crc32 = nullptr;
+  // WriteSigns(view): SignBytes(view.element_count()) bytes. Nothing is written for a dtype without signs.
+  uint8_t* signs = nullptr;
+};
+
 // Computes all statistics in one fused pass over any layout.
 //
 // 1. Sum and norm of a finite fp16, bf16 or fp32 tensor never overflow: accumulators are doubles.
@@ -42,15 +52,11 @@ struct Statistics {
 // 3. It reads each element once. Only if a sum is not finite or cancels, it reads elements again.
 // 4. Equal input gives equal results on one machine. Nothing is allocated for up to 8 dimensions.
 // 5. `executor`, where given, read parts of a dense floating-point tensor of at least kSharedBytes. The result is the
-// same
-//    to the bit: the sums of blocks are added up in one order, whoever made them.
-// 6. `distribution`, where given, is gathered in the same pass, on the caller's thread alone. Floating dtypes have one.
+//    same to the bit: the sums of blocks are added up in one order, whoever made them.
+// 6. Checksum and signs come from each block while it is in the cache, and from the same thread, where the elements are
+//    floats of 16 to 64 bits one behind the other; else from a pass of their own.
 // Threads: any.
-Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr,
-                             Distribution* distribution = nullptr);
-// Also sets Crc32(view). Where elements of a floating dtype lie one behind the other, each block is read for both while
-// it is in the cache, and by the same thread.
-Statistics ComputeStatisticsAndCrc32(const TensorView& view, uint32_t* crc32, Executor* executor = nullptr);
+Statistics ComputeStatistics(const TensorView& view, Executor* executor = nullptr, const SamePass& same_pass = {});
 
 // Smaller tensors are read before another thread would be awake (some 20 to 50 microseconds on a virtual machine).
 inline constexpr size_t kSharedBytes = size_t{2} << 20;

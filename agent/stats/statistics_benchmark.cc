@@ -4,9 +4,11 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/stats/checksum.h"
+#include "agent/stats/signs.h"
 #include "agent/stats/statistics_internal.h"
 
 namespace msprobe::stats {
@@ -101,6 +103,21 @@ void BM_Statistics(benchmark::State& state, const Kernels* kernels, DType dtype,
   CountBytes(state, subject.view);
 }
 
+// Signs alone, and in the pass of the statistics.
+void BM_Signs(benchmark::State& state, DType dtype, int64_t elements, bool with_statistics) {
+  const Subject subject = Make(dtype, {elements}, {1});
+  std::vector<uint8_t> bits(SignBytes(static_cast<size_t>(elements)));
+  for (auto _ : state) {
+    if (with_statistics) {
+      benchmark::DoNotOptimize(ComputeStatistics(subject.view, nullptr, nullptr, bits.data()));
+    } else {
+      WriteSigns(subject.view, bits.data());
+    }
+    benchmark::ClobberMemory();
+  }
+  CountBytes(state, subject.view);
+}
+
 template <auto kFunction>
 void BM_Checksum(benchmark::State& state, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
   const Subject subject = Make(DType::kFloat32, std::move(sizes), std::move(strides));
@@ -134,6 +151,10 @@ const bool kRegistered = [] {
       benchmark::RegisterBenchmark((std::string("statistics/") + name + "/" + kernels->name).c_str(), BM_Statistics,
                                    kernels, dtype, std::vector<int64_t>{n}, std::vector<int64_t>{1});
     }
+  }
+  for (const auto& [name, dtype] : {std::pair("fp32", DType::kFloat32), std::pair("bf16", DType::kBFloat16)}) {
+    benchmark::RegisterBenchmark((std::string("signs/") + name).c_str(), BM_Signs, dtype, kLarge, false);
+    benchmark::RegisterBenchmark((std::string("signs_and_statistics/") + name).c_str(), BM_Signs, dtype, kLarge, true);
   }
   const Kernels* best = &BestKernels();
   for (int64_t n : {1, 16, 256, 4096}) {

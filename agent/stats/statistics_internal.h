@@ -5,9 +5,8 @@
 
 namespace msprobe::stats {
 
-// ComputeStatistics with the given kernels, which this machine must support. crc32, where given: as
-// ComputeStatisticsAndCrc32.
+// ComputeStatistics with the given kernels, which this machine must support.
 Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels, Executor* executor = nullptr,
-                                 Distribution* distribution = nullptr, uint32_t* crc32 = nullptr);
+                                 const SamePass& same_pass = {});
 
 }  // namespace msprobe::stats

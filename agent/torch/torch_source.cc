@@ -13,6 +13,11 @@ TensorReading TorchSource::Read(TensorRef tensor, bool save, const MemoryReader&
   return reader_.Read(*static_cast<const at::Tensor*>(tensor.tensor), save, memory);
 }
 
+GradientReading TorchSource::ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                                          const MemoryReader& memory) {
+  return reader_.ReadGradient(*static_cast<const at::Tensor*>(tensor.tensor), probe, memory);
+}
+
 TensorIdentity TorchSource::Identify(TensorRef tensor) {
   return IdentityOf(*static_cast<const at::Tensor*>(tensor.tensor));
 }

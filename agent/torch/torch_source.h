@@ -22,6 +22,8 @@ class TorchSource final : public TensorSource {
   std::vector<double> Sample(TensorRef tensor, size_t most) override {
     return reader_.Sample(*static_cast<const at::Tensor*>(tensor.tensor), most);
   }
+  GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                               const MemoryReader& memory) override;
   TensorIdentity Identify(TensorRef tensor) override;
   bool BeginCall(core::RecordKind kind) override;
   void Flush() override;

@@ -19,6 +19,7 @@ from msprobe_client.comparison import (
     LEVELS,
     ORIGINS,
     REPLICA_KINDS,
+    SIGN_VERDICTS,
     VERDICTS,
     ComparedTensor,
     Divergence,
@@ -28,12 +29,13 @@ from msprobe_client.comparison import (
     ReplicaDifference,
     RollUp,
     Scalar,
+    SignSimilarity,
     TableReport,
     UnpairedStep,
 )
 from msprobe_client.errors import DataError, InvalidArgument, MsprobeError, ServerError
 from msprobe_client.output.whole_file import closed_to_writers, directory_for
-from msprobe_client.proto import analysis_pb2
+from msprobe_client.proto import analysis_pb2, gradients_pb2
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
@@ -185,6 +187,17 @@ def replica_difference(message: analysis_pb2.ReplicaDifference) -> ReplicaDiffer
         odd=tuple(map(decode.rank, message.odd)),
         others=tuple(map(decode.rank, message.others)),
         stack=tuple(message.stack),
+    )
+
+
+def sign_similarity(message: gradients_pb2.SignSimilarity) -> SignSimilarity:
+    return SignSimilarity(
+        step=message.step,
+        rank=decode.rank(message.rank),
+        parameter=message.parameter,
+        elements=message.elements,
+        equal=message.equal,
+        verdict=SIGN_VERDICTS[message.verdict],
     )
 
 

@@ -39,6 +39,7 @@ from msprobe_client.comparison import (
     GraphReport,
     Overflow,
     ReplicaDifference,
+    SignSimilarity,
     TableReport,
     TrendReport,
     UnpairedStep,
@@ -67,6 +68,8 @@ from msprobe_client.proto import (
     check_pb2,
     control_pb2,
     control_pb2_grpc,
+    gradients_pb2,
+    gradients_pb2_grpc,
     ingest_pb2,
     query_pb2,
     query_pb2_grpc,
@@ -152,6 +155,7 @@ class Client:
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._report = report_pb2_grpc.ReportStub(channel)
+        self._gradients = gradients_pb2_grpc.GradientsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
         self.monitor = Monitor(channel, self._result, self._items)
@@ -473,6 +477,42 @@ class Client:
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif kind == "difference":
                     yield analysis_client.replica_difference(response.difference)
+
+    def signs(
+        self,
+        run: str,
+        golden: str,
+        *,
+        name: str | None = None,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        least: float = 0.97,
+        drop: float = 0.03,
+        note: Callable[[str], None] = lambda text: None,
+        progress: Progress = _nothing,
+    ) -> Iterator[SignSimilarity]:
+        """How alike the signs of gradients are (task grad_probe), by step, rank and parameter: docs/monitoring.md.
+
+        name: a shell pattern over names of parameters. The last of each step and rank is "summary", of all that match.
+        note: hears what cannot be compared, and why.
+        """
+        request = gradients_pb2.CompareSignsRequest(
+            run=run,
+            golden=golden,
+            scope=analysis_client.scope(steps, ranks, name),
+            least=least,
+            drop=drop,
+        )
+        for response in self._items(lambda: self._gradients.CompareSigns(request)):
+            kind = response.WhichOneof("kind")
+            if kind == "progress":
+                progress(response.progress.steps_done, response.progress.steps_total)
+            elif kind == "unpaired":
+                note(str(analysis_client.unpaired(response.unpaired)))
+            elif kind == "note":
+                note(response.note)
+            elif kind == "similarity":
+                yield analysis_client.sign_similarity(response.similarity)
 
     def overflow(
         self,

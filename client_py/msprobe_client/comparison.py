@@ -107,6 +107,33 @@ class UnpairedStep:
         return f"only the {self.side} has step {self.step} {self.rank}"
 
 
+SignVerdict: TypeAlias = Literal["similar", "low", "drop"]
+SIGN_VERDICTS: tuple[SignVerdict, ...] = get_args(SignVerdict)
+
+
+@dataclass(frozen=True, slots=True)
+class SignSimilarity:
+    """How alike the signs of one gradient are in two runs."""
+
+    step: int
+    rank: Rank
+    parameter: str  # "summary": all of them, each by its elements
+    elements: int
+    equal: int  # elements whose signs are equal
+    verdict: SignVerdict  # low: at the parameter's first step; drop: since the step before
+
+    @property
+    def similarity(self) -> float:
+        return self.equal / self.elements if self.elements else 0.0
+
+    def __str__(self) -> str:
+        what = {"similar": "are alike", "low": "are too little alike", "drop": "are less alike than the step before"}
+        return (
+            f"step {self.step} {self.rank}: the signs of {self.parameter} {what[self.verdict]}, "
+            f"similarity {self.similarity:.6f}"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TableReport:
     """A written result table in mindstudio-probe's form."""

@@ -48,6 +48,7 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "report": [["target", "-o", "{scratch}/one.html"], ["target", "golden", "-o", "{scratch}/two.html"]],
     "trend-database": [["target", "-o", "{scratch}/trends"], ["target", "--micro-steps", "-o", "{scratch}/a.trend.db"]],
     "series": [["target"], ["target", "--name", "nothing"]],
+    "signs": [["target", "golden"]],  # tests/integration/test_gradient_signs.py has runs with signs
     "alarms": [["target"]],
     "rules": [["target"], ["target", "--set", "{scratch}/rules.yaml", "--save", "{scratch}/saved.yaml"]],
     "control": [["target", "status"]],

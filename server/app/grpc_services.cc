@@ -49,6 +49,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
                                                                 .threads = AnalysisThreads(),
                                                                 .peers = peers_.get()});
   report_ = std::make_unique<ReportService>(query(), analysis_->context());
+  gradients_ = std::make_unique<GradientsService>(analysis_->context());
   if (!options.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_, metrics_);
   ingest_->OnReport([this](const std::string& session, const v1::ControlReport& report) {
     run_control_->Report(session, report);
@@ -76,6 +77,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(query_.get());
   builder.RegisterService(analysis_.get());
   builder.RegisterService(report_.get());
+  builder.RegisterService(gradients_.get());
   builder.RegisterService(control_.get());
   builder.RegisterService(jobs_.get());
   builder.RegisterService(monitor_.get());

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "server/exporter/gradient_files.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -13,6 +14,7 @@ ExportFormats ExportFormats::Standard() {
   formats.Register("vis", BeginVis);
   formats.Register("model-explorer", BeginModelExplorer);
   formats.Register("trend", BeginTrend);
+  formats.Register("grad_probe", BeginGradients);
   return formats;
 }
 

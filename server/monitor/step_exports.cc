@@ -1,17 +1,69 @@
 #include "server/monitor/step_exports.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <system_error>
 
 #include "server/exporter/file_sink.h"
+#include "server/exporter/gradient_files.h"
 #include "server/exporter/step_exporter.h"
 #include "server/format/cat.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
+#include "server/signs/gradient_signs.h"
 #include "server/store/session_order.h"
 
 namespace msprobe::server {
+namespace {
+
+// Passes on the files below `directory`, and keeps the one beside it, a table, until all of them are in place.
+class TableApart : public FileSink {
+ public:
+  TableApart(std::string directory, FileSink& sink) : directory_(std::move(directory)), below_(directory_, sink) {}
+
+  absl::Status Begin(std::string_view path) override {
+    in_table_ = !path.starts_with(Cat(directory_, "/"));
+    if (in_table_) return absl::OkStatus();
+    has_files_ = true;
+    return below_.Begin(path);
+  }
+  absl::Status Write(std::string_view content) override {
+    if (!in_table_) return below_.Write(content);
+    table_ += content;
+    return absl::OkStatus();
+  }
+  absl::Status End() override { return in_table_ ? absl::OkStatus() : below_.End(); }
+
+  bool has_files() const { return has_files_; }
+  // The file appears whole.
+  absl::Status WriteTable(const std::string& path, mode_t umask) const {
+    const std::string temporary = path + ".tmp";
+    std::error_code error;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
+    std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
+    file << table_;
+    file.close();
+    if (file.fail()) return absl::ResourceExhaustedError(Cat("cannot write ", temporary, ": ", strerror(errno)));
+    chmod(temporary.c_str(), 0666 & ~umask);
+    std::filesystem::rename(temporary, path, error);
+    if (error) return absl::UnavailableError(Cat("cannot write ", path, ": ", error.message()));
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string directory_;
+  FilesBelow below_;
+  std::string table_;
+  bool in_table_ = false;
+  bool has_files_ = false;
+};
+
+}  // namespace
 
 std::unique_ptr<StepMonitor> MakeStepExports(const MonitorParts& parts) {
   if (parts.files.dump_path.empty()) return nullptr;
@@ -23,6 +75,9 @@ absl::Status StepExports::Begin(Sessions* sessions) {
   auto format = ExportFormats::Standard().Find("dump");
   if (!format.ok()) return format.status();
   format_ = *std::move(format);
+  auto gradients = ExportFormats::Standard().Find(kGradProbe);
+  if (!gradients.ok()) return gradients.status();
+  gradients_ = *std::move(gradients);
 
   auto runs = store_->catalogue().Runs();
   if (!runs.ok()) return runs.status();
@@ -72,7 +127,7 @@ std::string StepExports::ExportAndTell(const std::string& session, uint32_t step
   auto path = WriteFiles(row, step, finished, incomplete);
   metrics_->Add(Metric::kExports, 1, {path.ok() ? "ok" : "error"});
   if (path.ok()) {
-    exported.set_path(Cat(files_.dump_path, "/step", step));
+    exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));
     exported.set_incomplete(incomplete);
     LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), *path, incomplete ? " (incomplete)" : "");
   } else {
@@ -92,7 +147,7 @@ void StepExports::TellIfExported(const std::string& session, uint32_t step) {
   if (!found.ok() || !found->has_value() || !(*found)->exported()) return;
   v1::StepExported exported;
   exported.set_step(step);
-  exported.set_path(Cat(files_.dump_path, "/step", step));
+  exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));
   exported.set_incomplete((*found)->state() == v1::StepSummary::INCOMPLETE);
   if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
 }
@@ -128,6 +183,7 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
   if (!reader.ok()) return reader.status();
   finished = (*reader)->state() != v1::StepSummary::OPEN;
   incomplete = (*reader)->state() == v1::StepSummary::INCOMPLETE;
+  if ((*reader)->settings().task() == kGradProbe) return WriteGradients(**reader);
   auto sink = DirectorySink::Open(directory, files_.umask);
   if (!sink.ok()) return sink.status();
   ExportOptions options;
@@ -144,11 +200,37 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
   return directory;
 }
 
+std::string StepExports::TellPath(const std::string& task, uint32_t step, const v1::Rank& rank) const {
+  return Cat(files_.dump_path, "/", task == kGradProbe ? GradientSummaryPath(step, rank) : Cat("step", step));
+}
+
+absl::StatusOr<std::string> StepExports::WriteGradients(RecordSource& step) {
+  const std::string signs = Cat(GradientDirectory(step.rank()), "/step", step.step());
+  const std::string table = Cat(files_.dump_path, "/", GradientSummaryPath(step.step(), step.rank()));
+  auto directory = DirectorySink::Open(Cat(files_.dump_path, "/", signs), files_.umask);
+  if (!directory.ok()) return directory.status();
+  TableApart sink(signs, *directory);
+  ExportOptions options;
+  options.on_warning = [&](const std::string& warning) { LogWarning("{}: {}", table, warning); };
+  auto format = gradients_(options, sink);
+  if (!format.ok()) return format.status();
+  ExportedStep exported;
+  exported.records = &step;
+  if (absl::Status status = (*format)->Add(exported, {}); !status.ok()) return status;
+  if (absl::Status status = (*format)->Finish(); !status.ok()) return status;
+  if (sink.has_files()) {
+    if (absl::Status status = directory->Commit(); !status.ok()) return status;
+  }
+  if (absl::Status status = sink.WriteTable(table, files_.umask); !status.ok()) return status;
+  return table;
+}
+
 void StepExports::MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to) {
   namespace fs = std::filesystem;
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
   const storage::SessionRow row = (*live)->row();
+  if (row.hello().settings().task() == kGradProbe) return;  // files were written as of rank 0, or the rank was known
   auto steps = store_->steps().Of(row.run());
   if (!steps.ok()) return;
   std::set<uint32_t> moved;

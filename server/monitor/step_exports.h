@@ -15,7 +15,7 @@
 namespace msprobe::server {
 
 // Writes the finished steps of an embedded server to dump_path/step{N}/rank{R}, on threads of its own, and tells the
-// session about each.
+// session about each. Steps of task grad_probe go to the files of gradient_files.h.
 //
 // 1. Exports of one session happen in order. A directory appears whole.
 // 2. A step that was exported for a later session of the same rank, of this run or another one, is not overwritten.
@@ -46,9 +46,13 @@ class StepExports : public StepMonitor {
   // Returns the directory that was written; empty: none.
   std::string ExportAndTell(const std::string& session, uint32_t step);
   void TellIfExported(const std::string& session, uint32_t step);
-  // Returns the directory of the files; empty: there is nothing to write.
+  // Returns where the files are; empty: there is nothing to write.
   absl::StatusOr<std::string> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
                                          bool& incomplete);
+  // The files of task grad_probe. Returns the path of the table.
+  absl::StatusOr<std::string> WriteGradients(RecordSource& step);
+  // Where a program is told that its step is.
+  std::string TellPath(const std::string& task, uint32_t step, const v1::Rank& rank) const;
   // Whether a later session has exported this rank and step.
   absl::StatusOr<bool> IsReplaced(const storage::SessionRow& session, uint32_t step) const;
   void MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to);
@@ -59,7 +63,7 @@ class StepExports : public StepMonitor {
   const DumpOutput files_;
   // Constant after Begin.
   Sessions* sessions_ = nullptr;
-  ExportFormats::Begin format_;
+  ExportFormats::Begin format_, gradients_;
   KeyedWorkers workers_;
 };
 

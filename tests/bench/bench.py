@@ -30,6 +30,7 @@ PARTS = {
     "live_check": ["--write"],  # checking them while a job runs
     "job_queue": ["--write"],  # the work queue
     "training_watch": [],  # task monitor
+    "signs": ["--write"],  # the signs of gradients
 }
 MICRO_SECONDS = 300
 

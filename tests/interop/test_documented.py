@@ -74,6 +74,14 @@ SHOWN_BY = {
     "custom-operators": [
         "integration/test_all_that_runs.py::test_default_capture_names_what_the_lists_and_the_namespaces_name",
     ],
+    "grad-probe-signs": [
+        "integration/test_gradient_signs.py::test_equal_signs_are_stored_once_and_take_a_bit",
+        "interop/test_grad_probe.py::test_distributions_and_signs_are_equal_byte_for_byte",
+    ],
+    "grad-probe-dtypes": ["integration/test_gradient_signs.py::test_intervals_of_float16_are_counted"],
+    "grad-probe-missing": [
+        "integration/test_gradient_signs.py::test_a_parameter_without_a_gradient_leaves_a_cell_empty",
+    ],
     "linear-weight": [
         "integration/test_all_that_runs.py::test_the_gradient_of_a_linears_weight_is_there_when_asked_for",
     ],

@@ -34,7 +34,7 @@ void ReadNumbers(const stats::TensorView& view, core::SummaryMode mode, bool is_
     return;
   }
   if (mode == core::SummaryMode::kMd5) {
-    SetNumbers(stats::ComputeStatisticsAndCrc32(view, &leaf.crc32.emplace(), executor), leaf);
+    SetNumbers(stats::ComputeStatistics(view, executor, {.crc32 = &leaf.crc32.emplace()}), leaf);
   } else {
     SetNumbers(stats::ComputeStatistics(view, executor), leaf);
   }

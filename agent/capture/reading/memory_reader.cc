@@ -1,11 +1,14 @@
 #include "agent/capture/reading/memory_reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
+#include <utility>
 
 #include "agent/capture/reading/leaf_numbers.h"
 #include "agent/core/content_hash.h"
 #include "agent/stats/checksum.h"
+#include "agent/stats/signs.h"
 #include "agent/stats/statistics.h"
 
 namespace msprobe::capture {
@@ -27,6 +30,18 @@ bool IsWide(uint8_t dtype) {
 
 size_t BytesOf(const stats::TensorView& view) {
   return static_cast<size_t>(view.element_count()) * stats::ElementSize(view.dtype);
+}
+
+// Of numbers that were made of a tensor: they lie on the host in one row.
+TensorReading RowOf(const TensorReading& of, DType dtype, size_t count, std::shared_ptr<core::Payload> payload) {
+  if (payload != nullptr && count > 0) payload->name()->Set(core::PayloadHash(payload->bytes()));
+  TensorReading row;
+  row.type = of.type;
+  row.device = "cpu";
+  row.dtype = static_cast<uint8_t>(dtype);
+  row.shape = {static_cast<int64_t>(count)};
+  row.leaf.payload = std::move(payload);
+  return row;
 }
 
 }  // namespace
@@ -70,7 +85,7 @@ int64_t MemoryReader::Cut(std::span<const int64_t> sizes, std::span<const int64_
 void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf, stats::Distribution* distribution) const {
   bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
   if (with_distribution_ && distribution != nullptr) {
-    return SetNumbers(stats::ComputeStatistics(view, nullptr, distribution), leaf);
+    return SetNumbers(stats::ComputeStatistics(view, nullptr, {.distribution = distribution}), leaf);
   }
   if (known_ == nullptr || mode_ != core::SummaryMode::kMd5 || !KnownContents::Covers(view)) {
     return ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
@@ -110,6 +125,37 @@ void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading&
     Measure(part, reading.leaf, &reading.distribution);
   }
   if (save && Keeps(BytesOf(part))) reading.leaf.payload = CopyBytes(part);
+}
+
+void MemoryReader::ReadGradient(const stats::TensorView& view, const core::GradProbeConfig& probe,
+                                GradientReading& reading) const {
+  const auto elements = static_cast<size_t>(view.element_count());
+  const bool has_signs = stats::HasSigns(view.dtype);
+  core::Leaf& leaf = reading.gradient.leaf;
+  leaf.is_wide = KeepsDoubles(static_cast<uint8_t>(view.dtype));
+  std::shared_ptr<core::Payload> signs;
+  if (probe.signs() && has_signs) signs = session_->AllocatePayload(stats::SignBytes(elements));
+  if (elements > 0) {
+    bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
+    auto* const bits = signs == nullptr ? nullptr : reinterpret_cast<uint8_t*>(signs->bytes().data());
+    SetNumbers(stats::ComputeStatistics(view, &threads_, {.signs = bits}), leaf);
+  }
+  if (!has_signs) return;
+  if (!probe.signs()) {
+    leaf.crc32 = elements > 0 ? stats::Crc32AsFloat32(view) : 0;
+    return;
+  }
+  reading.signs = RowOf(reading.gradient, DType::kUInt8, stats::SignBytes(elements), std::move(signs));
+  if (probe.level != core::GradProbeConfig::GradLevel::kL2) return;
+  std::vector<double> bounds = probe.bounds;
+  if (view.dtype != DType::kFloat64) {  // as torch.Tensor(bounds) has them
+    for (double& bound : bounds) bound = static_cast<float>(bound);
+  }
+  std::vector<int64_t> counts(bounds.size() + 2);
+  stats::CountIntervals(view, bounds, counts);
+  std::shared_ptr<core::Payload> bytes = session_->AllocatePayload(counts.size() * sizeof(int64_t));
+  if (bytes != nullptr) std::memcpy(bytes->bytes().data(), counts.data(), counts.size() * sizeof(int64_t));
+  reading.counts = RowOf(reading.gradient, DType::kInt64, counts.size(), std::move(bytes));
 }
 
 void MemoryReader::ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape,

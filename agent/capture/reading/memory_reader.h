@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "agent/capture/filter/call_sampler.h"
+#include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/known_contents.h"
 #include "agent/capture/reading/reading_threads.h"
 #include "agent/capture/reading/request_rows.h"
@@ -57,6 +58,10 @@ class MemoryReader {
   // All of this for a tensor in host memory: sets reading.shape, which is otherwise ignored, and reading.leaf. The
   // caller has set reading.dtype to view.dtype. save: also copy the bytes.
   void Read(const stats::TensorView& view, bool save, TensorReading& reading) const;
+
+  // A gradient, for task grad_probe: sets the numbers of reading.gradient, whose dtype and shape the caller has set,
+  // and the rest of reading where the dtype has signs. Slices do not apply.
+  void ReadGradient(const stats::TensorView& view, const core::GradProbeConfig& probe, GradientReading& reading) const;
 
   // Memory that is no tensor of the framework (a numpy array, of `shape` and `strides`): read whole, statistics only.
   void ReadArray(const void* data, uint8_t dtype, std::span<const int64_t> shape, std::span<const int64_t> strides,

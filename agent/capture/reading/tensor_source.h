@@ -4,8 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_reading.h"
+#include "agent/core/config/config.h"
 #include "agent/core/record.h"
 
 namespace msprobe::capture {
@@ -36,6 +38,10 @@ class TensorSource {
   // The values of all elements, or of `most` of them in pieces that lie evenly over the tensor: of tensors of one size
   // the same ones. Empty: its memory is no host's, is not dense, or holds no numbers.
   virtual std::vector<double> Sample(TensorRef /*tensor*/, size_t /*most*/) { return {}; }
+
+  // Reads a gradient for task grad_probe, as Read does. Signs and intervals are there where the dtype has signs.
+  virtual GradientReading ReadGradient(TensorRef tensor, const core::GradProbeConfig& probe,
+                                       const MemoryReader& memory) = 0;
 
   // The tensor's memory, for edges. Without a storage where the framework has none that can be told apart; then nothing
   // is known of where the tensor came from.

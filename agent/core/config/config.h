@@ -15,7 +15,7 @@ namespace msprobe::core {
 // Which tensors need not be read again while the kernel says that nobody wrote them; RememberedStatistics has the
 // rules.
 enum class Reuse : uint8_t { kOff, kParameters, kAll };
-enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck, kMonitor };
+enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck, kMonitor, kGradProbe };
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
 enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
@@ -67,6 +67,16 @@ struct MonitorConfig {
                                   "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
 };
 
+// Task grad_probe: what is kept of the gradients of parameters at each call of an optimizer.
+struct GradProbeConfig {
+  enum class GradLevel : uint8_t { kL0, kL1, kL2 };
+
+  GradLevel level = GradLevel::kL1;         // L0: checksums; L1: signs; L2: also how the values are distributed
+  std::vector<std::string> parameters;      // whole names; empty: all
+  std::vector<double> bounds = {-1, 0, 1};  // of the intervals of L2, growing
+  bool signs() const { return level != GradLevel::kL0; }
+};
+
 // Which steps, ranks and records are captured, and which parts of their tensors.
 struct Selection {
   std::vector<uint32_t> rank;  // sorted; empty: all
@@ -98,6 +108,7 @@ struct Config : Selection {
   std::optional<LoadConfig> load;
   CheckConfig check;
   MonitorConfig monitor;
+  GradProbeConfig grad_probe;
   SessionConfig session;
   std::string run;         // empty: chosen by ChooseRunName
   uint64_t max_steps = 0;  // captured, then capturing ends; 0: no end

@@ -89,6 +89,15 @@ absl::Status SettleCheck(const GivenFields& given, Config* config) {
   return absl::OkStatus();
 }
 
+// No call is captured, so nothing of a call can be replaced.
+absl::Status SettleGradProbe(const GivenFields&, Config* config) {
+  if (config->task != Task::kGradProbe) return absl::OkStatus();
+  if (config->load) {
+    return Contradiction("load", "task \"grad_probe\"", "no call of a module is captured; leave one of them out.");
+  }
+  return absl::OkStatus();
+}
+
 // What is read has just been written by the optimizer, so nothing is worth remembering. Of the modules nothing but
 // sampled steps is captured.
 absl::Status SettleMonitor(const GivenFields& given, Config* config) {
@@ -144,7 +153,7 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
   for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor,
-                          &CheckLoad, &CheckServer, &CheckLossPolicy}) {
+                          &SettleGradProbe, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

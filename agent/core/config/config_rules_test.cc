@@ -182,5 +182,19 @@ TEST_F(ConfigRulesTest, CheckTakesBothSidesOfCallsAndWaitsForNobody) {
   ExpectRefused(R"("task": "check", "check": {"golden": ""},)", {"golden is invalid", "cpu-fp64"});
 }
 
+TEST_F(ConfigRulesTest, GradProbeTakesBoundsThatGrowAndReplacesNoInputs) {
+  const absl::StatusOr<Config> config =
+      Parse(R"("task": "grad_probe", "grad_probe": {"grad_level": "L2", "bounds": [-1, 0.5], "param_list": ["a"]},)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->grad_probe.level, GradProbeConfig::GradLevel::kL2);
+  EXPECT_EQ(config->grad_probe.bounds, (std::vector<double>{-1, 0.5}));
+  EXPECT_EQ(config->grad_probe.parameters, std::vector<std::string>{"a"});
+  for (const char* bounds : {"[0, 0]", "[\"a\"]", "3", "[1e19]", "[9223372036854775808]"}) {
+    ExpectRefused(Cat(R"("task": "grad_probe", "grad_probe": {"bounds": )", bounds, "},"),
+                  {"bounds is invalid", "list of numbers that grow"});
+  }
+  ExpectRefused(R"("task": "grad_probe", "level": "debug",)", {"at level debug task should be statistics or tensor"});
+}
+
 }  // namespace
 }  // namespace msprobe::core

@@ -18,7 +18,8 @@ using rapidjson::Value;
 using Kind = FieldForm::Kind;
 using Section = Field::Section;
 
-constexpr const char* kTypes[] = {"boolean", "string", "array", "array", "number", "integer", "", "array"};  // of Kind
+constexpr const char* kTypes[] = {"boolean", "string", "array", "array", "number",
+                                  "integer", "",       "array", "array"};  // of Kind
 
 template <typename Type>
 void Write(rapidjson::Writer<rapidjson::StringBuffer>& writer, const Type& value) {
@@ -95,6 +96,7 @@ class Schema {
       Add(value, "type", Types(kTypes[static_cast<size_t>(form.kind)], !field.required));
     }
     if (form.kind == Kind::kTextList) Merge(value, R"("items": {"type": "string"})");
+    if (form.kind == Kind::kNumberList) Merge(value, R"("items": {"type": "number"})");
     if (form.kind == Kind::kRanksOrSteps) {
       Merge(value, Cat(R"("items": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": )", kLargestRankOrStep,
                        R"(}, {"type": "string", "pattern": "^[0-9]+(-[0-9]+)?$"}]})"));

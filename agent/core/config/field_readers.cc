@@ -249,6 +249,23 @@ absl::Status ReadPolicy(const Value& value, const Field& field, Config* config) 
   return status;
 }
 
+absl::Status ReadBounds(const Value& value, const Field& field, Config* config) {
+  const absl::Status refused =
+      absl::InvalidArgumentError(Cat(field.name, " is invalid, it should be a list of numbers that grow, each within ",
+                                     "the range of int64, currently it is ", Shown(value), "."));
+  if (!value.IsArray()) return refused;
+  std::vector<double> bounds;
+  for (const Value& element : value.GetArray()) {
+    constexpr double kEnd = 9223372036854775808.0;  // of int64
+    if (!element.IsNumber() || (element.IsUint64() && !element.IsInt64())) return refused;
+    const double bound = element.GetDouble();
+    if (!(bound >= -kEnd && bound <= kEnd) || (!bounds.empty() && bound <= bounds.back())) return refused;
+    bounds.push_back(bound);
+  }
+  config->grad_probe.bounds = std::move(bounds);
+  return absl::OkStatus();
+}
+
 absl::Status ReadInterval(const Value& value, const Field& field, Config* config) {
   uint64_t interval = 0;
   if (absl::Status status = ReadWholeNumber(value, field.name, &interval); !status.ok()) return status;

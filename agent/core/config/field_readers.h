@@ -32,6 +32,8 @@ absl::Status ReadPolicy(const rapidjson::Value& value, const Field& field, Confi
 absl::Status ReadInterval(const rapidjson::Value& value, const Field& field, Config* config);
 // Of task monitor: each the name of a statistic. Empty: the default stays.
 absl::Status ReadOps(const rapidjson::Value& value, const Field& field, Config* config);
+// Of task grad_probe: numbers that grow, within the range of int64.
+absl::Status ReadBounds(const rapidjson::Value& value, const Field& field, Config* config);
 // An address or several; see ParseServerAddresses.
 absl::Status ReadServer(const rapidjson::Value& value, const Field& field, Config* config);
 // A directory, "off" or "".

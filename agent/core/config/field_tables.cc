@@ -38,6 +38,8 @@ std::string ValuesOf(const FieldForm& form) {
     }
     case Kind::kObjectList:
       return "list of objects";
+    case Kind::kNumberList:
+      return "list of numbers";
   }
   return {};
 }

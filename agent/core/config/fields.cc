@@ -15,8 +15,8 @@ namespace {
 using Kind = FieldForm::Kind;
 using Section = Field::Section;
 
-constexpr std::array<std::string_view, 7> kTasks = {"statistics", "tensor", "structure", "diff_check",
-                                                    "nan_check",  "check",  "monitor"};
+constexpr std::array<std::string_view, 8> kTasks = {"statistics", "tensor", "structure", "diff_check",
+                                                    "nan_check",  "check",  "monitor",   "grad_probe"};
 constexpr std::array<std::string_view, 4> kLevels = {"L0", "L1", "mix", "debug"};
 constexpr std::array<std::string_view, 3> kSummaryModes = {"statistics", "md5", "xor"};
 constexpr std::array<std::string_view, 3> kRiskLevels = {"CORE", "FOCUS", "ALL"};
@@ -27,6 +27,7 @@ constexpr std::array<std::string_view, 2> kBackwards = {"observed", "exact"};
 constexpr std::array<std::string_view, 2> kSwitch = {"off", "on"};
 constexpr std::array<std::string_view, 3> kSamples = {"turns", "first", "identity"};
 constexpr std::array<std::string_view, 2> kKept = {"wrong", "all"};
+constexpr std::array<std::string_view, 3> kGradLevels = {"L0", "L1", "L2"};
 constexpr std::array<std::string_view, 6> kPolicies = {"default",    "documented", "torch",
                                                        "fp64-ratio", "acc-check",  "cann"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
@@ -38,7 +39,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
     {"exception_dump", "exists for MindSpore only; nan_check finds NaN and Inf here"},
     {"overflow_check", "has become nan_check, which needs no register of the device"},
     {"free_benchmark", "perturbs operators, which is no capture"},
-    {"grad_probe", "is a monitor of gradients; level L0 or mix records parameters_grad"},
 };
 // Sections that the files of other tasks have; they are known and not looked at.
 constexpr std::array<std::string_view, 2> kOtherSections = {"acc_check", "exception_dump"};
@@ -81,7 +81,8 @@ constexpr Field kFields[] = {
          "record gave NaN or Inf; `check`, some API calls with their tensors, which workers run again while the "
          "program "
          "runs ([checking](checking.md#live)); `monitor`, series of statistics of weights, gradients and optimizer "
-         "([monitoring](monitoring.md#watch-a-training-run)).",
+         "([monitoring](monitoring.md#watch-a-training-run)); `grad_probe`, of the gradients of parameters the signs "
+         "([monitoring](monitoring.md#gradient-signs)).",
      .wrong = R"("xx")",
      .tell = [](const Config& config, CaptureSettings* settings) { settings->task = ToString(config.task); }},
     {.name = "dump_path",
@@ -441,6 +442,30 @@ constexpr Field kFields[] = {
      .wrong = R"(["median"])",
      .tasks = In({Task::kMonitor}),
      .at_debug = false},
+    {.name = "grad_level",
+     .section = Section::kTask,
+     .form = OneOf(kGradLevels),
+     .access = kChoice<&Config::grad_probe, &GradProbeConfig::level>,
+     .description = "What is kept of each gradient beside max, min, norm and shape: `L0`, a CRC-32 of its elements as "
+                    "float32; `L1`, the sign of each element; `L2`, the signs, and how many elements lie between "
+                    "`bounds`.",
+     .wrong = R"("L3")",
+     .tasks = In({Task::kGradProbe})},
+    {.name = "param_list",
+     .section = Section::kTask,
+     .form = kTextList,
+     .access = kPlain<&Config::grad_probe, &GradProbeConfig::parameters>,
+     .description = "The parameters that are watched, by their whole names; empty means all.",
+     .wrong = R"("weight")",
+     .tasks = In({Task::kGradProbe})},
+    {.name = "bounds",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kNumberList, .shown = "list of numbers that grow"},
+     .access = {.read = &ReadBounds,
+                .give = [](const Config& config, const Field&) { return FieldValue(config.grad_probe.bounds); }},
+     .description = "Where the intervals of `L2` end.",
+     .wrong = "[1, 0]",
+     .tasks = In({Task::kGradProbe})},
 
     // The whole, ours.
     {.name = "server",

@@ -20,7 +20,7 @@ struct Field;
 
 // The value of a field, in the form that config.json has it. monostate: the field is absent.
 using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<uint32_t>,
-                                std::vector<std::string>, std::vector<SliceRule>>;
+                                std::vector<std::string>, std::vector<double>, std::vector<SliceRule>>;
 
 // How a field is read into a Config, and how its value is given back.
 struct FieldAccess {
@@ -31,7 +31,17 @@ struct FieldAccess {
 
 // The JSON that a field takes.
 struct FieldForm {
-  enum class Kind : uint8_t { kBool, kText, kTextList, kRanksOrSteps, kNumber, kWholeNumber, kChoice, kObjectList };
+  enum class Kind : uint8_t {
+    kBool,
+    kText,
+    kTextList,
+    kRanksOrSteps,
+    kNumber,
+    kWholeNumber,
+    kChoice,
+    kObjectList,
+    kNumberList,
+  };
   Kind kind = Kind::kBool;
   std::span<const std::string_view> choices = {};  // kChoice
   double low = 0, high = 0;                        // kNumber, both included

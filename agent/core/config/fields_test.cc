@@ -51,7 +51,8 @@ class FieldsTest : public ::testing::Test {
       const std::string_view task = field.Has(Task::kStatistics) ? "statistics"
                                     : field.Has(Task::kTensor)   ? "tensor"
                                     : field.Has(Task::kCheck)    ? "check"
-                                                                 : "monitor";
+                                    : field.Has(Task::kMonitor)  ? "monitor"
+                                                                 : "grad_probe";
       return ParseConfig(Cat(R"({"task": ")", task, "\"", dump, ", \"", task, "\": {", member, "}}"), {});
     }
     return ParseConfig(Cat("{", member.empty() ? R"("extra_info": true)" : member, dump, "}"), {});
@@ -113,6 +114,9 @@ TEST_F(FieldsTest, AValueThatIsGivenBackIsTheOneThatWasRead) {
       {"golden_wait_s", "2.5"},
       {"keep", R"("all")"},
       {"policy", R"("cann")"},
+      {"grad_level", R"("L2")"},
+      {"param_list", R"(["a"])"},
+      {"bounds", "[-1,0.5]"},
       {"server", R"("h:1")"},
       {"run", R"("r")"},
       {"loss_policy", R"("drop")"},

@@ -28,7 +28,8 @@ void AwaitedExports::Exported(const v1::StepExported& exported) {
   if (!exported.error().empty()) {
     log_->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
   } else {
-    log_->Info(Cat("dump.json is at ", exported.path(), ". "));
+    const bool is_table = exported.path().ends_with(".csv");  // of task grad_probe
+    log_->Info(Cat(is_table ? "gradients are in " : "dump.json is at ", exported.path(), ". "));
   }
   if (!exported.incomplete() || !it->second.complete) asked_.erase(it);
 }

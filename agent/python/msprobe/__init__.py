@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 choose()
 
+from msprobe._common.grad_comparator import GradComparator  # noqa: E402  (built for another Python, it says so first)
+
 
 def watch(model: Any, optimizer: Any, **options: Any) -> None:
     """Watches a training run of PyTorch by one line: see msprobe.pytorch.watching.watch."""
@@ -24,3 +26,6 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     from msprobe._common.debugger import the_debugger
 
     the_debugger().log(values, step)
+
+
+__all__ = ["GradComparator", "log"]

@@ -3,13 +3,18 @@
 #include <ATen/ATen.h>
 #include <ATen/quantized/QTensorImpl.h>
 #include <ATen/quantized/Quantizer.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
 #include "agent/core/log.h"
 #include "agent/core/str_cat.h"
 #include "agent/stats/decode.h"
+#include "agent/stats/signs.h"
 #include "agent/torch/device/device_reader.h"
+#include "agent/torch/device/device_signs.h"
+#include "agent/torch/tensor/quiet_dispatch.h"
 #include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
@@ -76,6 +81,46 @@ void ReadDevice(const at::Tensor& tensor, bool save, const MemoryReader& memory,
   if (memory.waits()) reader.Await(reading.leaf);
 }
 
+// Of a tensor that is made here of a gradient: whole, with its bytes, without numbers.
+TensorReading ReadMade(const at::Tensor& made, const MemoryReader& memory) {
+  TensorReading reading;
+  reading.type = kTensorType;
+  reading.dtype = WireDType(made.scalar_type());
+  reading.device = DeviceName(made);
+  reading.shape.assign(made.sizes().begin(), made.sizes().end());
+  DeviceReader::Get().Read({.tensor = made,
+                            .dtype = static_cast<DType>(reading.dtype),
+                            .sizes = reading.shape,
+                            .save = true,
+                            .session = &memory.session()},
+                           reading.leaf);
+  return reading;
+}
+
+void ReadDeviceGradient(const at::Tensor& gradient, const core::GradProbeConfig& probe, const MemoryReader& memory,
+                        GradientReading& reading) {
+  TensorReading& whole = reading.gradient;
+  const c10::Device device = gradient.device();
+  if (gradient.numel() == 0 || !c10::impl::hasDeviceGuardImpl(device.type())) return;
+  const QuietDispatch quiet;
+  const c10::DeviceGuard on_device(device);
+  if (IsCapturing(c10::impl::VirtualGuardImpl(device.type()).getStream(device))) return;
+  const bool has_signs = stats::HasSigns(static_cast<DType>(whole.dtype));
+  const bool checked = has_signs && !probe.signs();
+  const at::Tensor read = checked ? gradient.to(c10::kFloat) : gradient;
+  DeviceReader::Get().Read({.tensor = read,
+                            .dtype = static_cast<DType>(WireDType(read.scalar_type())),
+                            .sizes = whole.shape,
+                            .mode = checked ? core::SummaryMode::kMd5 : core::SummaryMode::kStatistics,
+                            .session = &memory.session()},
+                           whole.leaf);
+  if (!has_signs || checked) return;
+  reading.signs = ReadMade(SignsOnDevice(gradient), memory);
+  if (probe.level == core::GradProbeConfig::GradLevel::kL2) {
+    reading.counts = ReadMade(IntervalsOnDevice(gradient, probe.bounds), memory);
+  }
+}
+
 }  // namespace
 
 uint8_t WireDType(c10::ScalarType type) {
@@ -119,8 +164,7 @@ TensorReader::TensorReader(core::Reuse reuse)
     : remembered_(
           std::make_unique<RememberedStatistics>(reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
 
-TensorReading TensorReader::Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const {
-  TensorReading reading;
+bool TensorReader::Describe(const at::Tensor& tensor, const MemoryReader& memory, TensorReading& reading) {
   reading.type = kTensorType;
   reading.dtype = WireDType(tensor.scalar_type());
   if (reading.dtype == static_cast<uint8_t>(DType::kOther)) {
@@ -130,19 +174,50 @@ TensorReading TensorReader::Read(const at::Tensor& tensor, bool save, const Memo
   reading.requires_grad = tensor.requires_grad();
   reading.is_sparse = tensor.layout() != c10::kStrided;
   reading.leaf.is_wide = memory.KeepsDoubles(reading.dtype);
-  if (tensor.is_nested()) return reading;  // tensors of several shapes: there is no one shape to ask for
+  if (tensor.is_nested()) return false;  // tensors of several shapes: there is no one shape to ask for
   if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     reading.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
   }
   if (!HasReadableMemory(tensor) || tensor.device().is_meta()) {
     if (IsTransformed(tensor)) reading.attributes_json = kInsideTransform;
-    return reading;
+    return false;
   }
+  return true;
+}
+
+TensorReading TensorReader::Read(const at::Tensor& tensor, bool save, const MemoryReader& memory) const {
+  TensorReading reading;
+  if (!Describe(tensor, memory, reading)) return reading;
   if (tensor.device().is_cpu()) {
     ReadHost(tensor, save, memory, reading);
   } else {
     ReadDevice(tensor, save, memory, reading);
   }
+  return reading;
+}
+
+GradientReading TensorReader::ReadGradient(const at::Tensor& gradient, const core::GradProbeConfig& probe,
+                                           const MemoryReader& memory) const {
+  GradientReading reading;
+  TensorReading& whole = reading.gradient;
+  if (!Describe(gradient, memory, whole) || gradient.is_quantized()) return reading;
+  const c10::TensorImpl* impl = gradient.unsafeGetTensorImpl();
+  const std::span<const int64_t> sizes(gradient.sizes().data(), gradient.sizes().size());
+  const std::span<const int64_t> strides(gradient.strides().data(), gradient.strides().size());
+  if (gradient.numel() > 0 && !FitsStorage(impl, sizes, strides)) return reading;
+  if (!gradient.device().is_cpu()) {
+    ReadDeviceGradient(gradient, probe, memory, reading);
+    return reading;
+  }
+  const auto* storage = static_cast<const char*>(impl->storage().unsafeGetStorageImpl()->data());
+  if (gradient.numel() > 0 && storage == nullptr) return reading;
+  const stats::TensorView view{.data = storage + impl->storage_offset() * static_cast<int64_t>(impl->itemsize()),
+                               .dtype = static_cast<DType>(whole.dtype),
+                               .sizes = sizes,
+                               .strides = strides,
+                               .conjugate = gradient.is_conj(),
+                               .negative = gradient.is_neg()};
+  memory.ReadGradient(view, probe, reading);
   return reading;
 }
 

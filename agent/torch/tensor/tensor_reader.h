@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/capture/reading/gradient_reading.h"
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_reading.h"
 #include "agent/core/config/config.h"
@@ -31,11 +32,18 @@ class TensorReader {
   // As TensorSource::Sample.
   std::vector<double> Sample(const at::Tensor& tensor, size_t most) const;
 
+  // A gradient, for task grad_probe (TensorSource::ReadGradient). Nothing of it is remembered. A device makes its signs
+  // and intervals itself, by operators of ATen under QuietDispatch, and only they cross the bus.
+  GradientReading ReadGradient(const at::Tensor& gradient, const core::GradProbeConfig& probe,
+                               const MemoryReader& memory) const;
+
   // The step has ended: what outlives it may be remembered.
   void EndStep() const { remembered_->EndStep(); }
   RememberedStatistics::Counts remembered() const { return remembered_->counts(); }
 
  private:
+  // Everything about the tensor but its numbers. False: its memory cannot be read.
+  static bool Describe(const at::Tensor& tensor, const MemoryReader& memory, TensorReading& reading);
   void ReadHost(const at::Tensor& tensor, bool save, const MemoryReader& memory, TensorReading& reading) const;
   // The numbers of host memory, read or remembered.
   RememberedStatistics::Place SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,

@@ -43,6 +43,7 @@ COMMANDS = (
     ("trend", "trend"),
     ("trend_database", "trend-database"),
     ("series", "series"),
+    ("signs", "signs"),
     ("alarms", "alarms"),
     ("rules", "rules"),
     ("find", "find"),

@@ -57,8 +57,8 @@ def run(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="dump: directories; vis: graph.vis.db, and trend: steps.trend.db, for TensorBoard; model-explorer: "
-            "Graph JSON and node data",
+            help="dump: directories; vis: graph.vis.db, and trend: steps.trend.db, for TensorBoard; grad_probe: the "
+            "files of that task; model-explorer: Graph JSON and node data",
         ),
     ] = "dump",
     force: Annotated[bool, typer.Option("--force", help="Replace what exists already")] = False,

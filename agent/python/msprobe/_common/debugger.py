@@ -18,6 +18,7 @@ from msprobe._common.custom_apis import CustomApis
 from msprobe._common.earlier_dump import rank_directory
 from msprobe._common.errors import MsprobeError, end_with_message
 from msprobe._common.followed_config import FollowedConfig
+from msprobe._common.gradient_watch import GradientWatch
 from msprobe._common.leaving import leave
 from msprobe._common.live_control import LiveControl
 from msprobe._common.saving import Saver
@@ -47,6 +48,7 @@ class Debugger:
     config: Any
     _custom_apis: CustomApis
     _saver: Saver
+    _gradients: GradientWatch
     _lock = threading.RLock()
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
@@ -125,7 +127,10 @@ class Debugger:
     # What a framework gives.
 
     def _make_parts(self) -> None:
-        """At construction: _custom_apis, _saver, and what else the framework needs. The configuration is there."""
+        """At construction: _custom_apis, _saver, _gradients, and what else the framework needs.
+
+        The configuration is there.
+        """
         raise NotImplementedError
 
     def _refuse(self, config: Any) -> None:
@@ -256,6 +261,8 @@ class Debugger:
     def _start(
         self, models: list[Any], tokens: tuple[int, int] | None, rank_id: int | None, scheduled: dict[str, int] | None
     ) -> None:
+        if self.config.task == "grad_probe":  # monitor() says what is looked at, and each call of an optimizer when
+            return
         service = self.service
         service.current_iter = service.loop + service.init_step
         self._started = True
@@ -410,7 +417,34 @@ class Debugger:
             self._loaded.unhook()
         self._uninstall()
 
+    def _probe_gradients(self) -> None:
+        """An optimizer is about to take the gradients: they are looked at, and that is one step."""
+        service = self.service
+        step = service.current_iter = service.loop + service.init_step
+        self._follow_file()
+        if self.config.task != "grad_probe":
+            return
+        service.loop += 1
+        if (
+            not self._followed.enabled
+            or self._forked
+            or self._bounds.is_last(self.config)
+            or self._paused
+            or (self.config.step and step not in self.config.step)
+        ):
+            return
+        self._update_rank(None)
+        if self.config.rank and self._rank is not None and self._rank not in self.config.rank:
+            return
+        gradients = self._gradients.gradients(self.config.param_list)
+        self._open()
+        self._agent.look_at_gradients(step, gradients)
+        self._agent.end_step(step, keep=True)
+        self._bounds.note_step()
+
     def _end_step(self, dump: bool) -> None:
+        if self.config.task == "grad_probe":  # whose steps are calls of an optimizer
+            return
         service = self.service
         service.current_iter = service.loop + service.init_step
         self._finish_calls()

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from msprobe._common import arguments, log
 from msprobe._common.custom_apis import CustomApis
 from msprobe._common.debugger import Debugger
 from msprobe._common.errors import MsprobeError
+from msprobe._common.gradient_watch import GradientWatch
 from msprobe._common.saving import Saver
 from msprobe._common.swaps import Swap, read_names, stand_in
 from msprobe.pytorch._empty_step import why_empty
@@ -57,6 +59,24 @@ class PrecisionDebugger(Debugger):
         )
 
     @classmethod
+    def monitor(cls, model: torch.nn.Module) -> None:
+        """Task grad_probe: from now on each call of an optimizer keeps what the gradients of these parameters are.
+
+        Does nothing with another task. Given a second model, its parameters are watched as well.
+        """
+        debugger = cls._the()
+        if not isinstance(model, torch.nn.Module):
+            raise MsprobeError(f"monitor: the model is a {type(model).__name__}; it should be a torch.nn.Module")
+        if debugger.config.task != "grad_probe":
+            return
+        debugger._forked = False
+        debugger._tell_warnings()
+        debugger._gradients.add(model.named_parameters())
+        debugger._gradients.tell_unknown(debugger.config.param_list)
+        if debugger._optimizer_hook is None:
+            debugger._optimizer_hook = register_optimizer_step_pre_hook(_before_optimizer)
+
+    @classmethod
     def module_dump(cls, module: torch.nn.Module, dump_name: str) -> None:
         """Level L1: records this module, not its children, as ``Module.{dump_name}.{class}``, until module_dump_end.
 
@@ -97,6 +117,8 @@ class PrecisionDebugger(Debugger):
     def _make_parts(self) -> None:
         self.module_dumper = ModuleDumper(self)
         self._interception = Interception()
+        self._gradients = GradientWatch(gradient_of)
+        self._optimizer_hook: Any = None
         self._custom_apis = CustomApis(self._interception, _swaps_of)
         self._listed_apis = ListedApis(self._custom_apis)
         self._saver = Saver(
@@ -247,6 +269,24 @@ class PrecisionDebugger(Debugger):
 def _swaps_of(module: Any, api: str, full_name: str) -> list[Swap]:
     risk = risk_levels(read_names(_NAMES.read_text(encoding="utf-8"))).get(api, "FOCUS")
     return stand_in(module, api, make_api(full_name, risk))
+
+
+def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
+    """Megatron's main_grad where there is one; of a tensor that is sharded, the shard of this rank."""
+    gradient = getattr(parameter, "main_grad", None)
+    if gradient is None:
+        gradient = parameter.grad
+    return getattr(gradient, "_local_tensor", gradient)
+
+
+def _before_optimizer(*_: Any) -> None:
+    """Of every optimizer, on its thread. Nothing raises into the program."""
+    debugger = PrecisionDebugger._instance
+    try:
+        if debugger is not None:
+            debugger._probe_gradients()
+    except Exception as error:
+        log.error(f"grad_probe: the gradients of step {debugger.service.current_iter} were not looked at: {error}")
 
 
 def _hook_gradient(tensor: torch.Tensor, callback: Callable[[torch.Tensor], None]) -> None:
