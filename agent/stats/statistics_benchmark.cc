@@ -109,7 +109,7 @@ void BM_Signs(benchmark::State& state, DType dtype, int64_t elements, bool with_
   std::vector<uint8_t> bits(SignBytes(static_cast<size_t>(elements)));
   for (auto _ : state) {
     if (with_statistics) {
-      benchmark::DoNotOptimize(ComputeStatistics(subject.view, nullptr, nullptr, bits.data()));
+      benchmark::DoNotOptimize(ComputeStatistics(subject.view, nullptr, {.signs = bits.data()}));
     } else {
       WriteSigns(subject.view, bits.data());
     }
