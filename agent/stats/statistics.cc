@@ -192,9 +192,8 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
     if (whole.has_value() && whole->count * ElementSize(view.dtype) >= kSharedBytes) {
       return AddFloatsWith(*executor, level, *whole, &totals, wanted.crc32, wanted.signs);
     }
-    layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
-      add(level, elements, count);
-    });
+    layout.ForEachRun(kBlockBytes, view.negative,
+                      [&](const void* elements, size_t count) { add(level, elements, count); });
   };
   switch (view.dtype) {
     case DType::kFloat64:

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "google/protobuf/util/message_differencer.h"
+#include "server/format/cat.h"
 #include "server/format/storage/key.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
 #include "server/monitor/rules/rule_kinds.h"
+#include "server/signs/gradient_signs.h"
 #include "server/store/alarms.h"
 #include "server/stored/stored_table.h"
 
@@ -92,13 +95,51 @@ absl::Status RuleWatch::LookAtStep(const std::string& session, uint32_t step) {
   if (!summary.ok() || !summary->has_value()) return summary.status();  // the run was deleted
   auto rules = RulesOf(**row);
   if (!rules.ok()) return rules.status();
-  if (!(*rules)->WantsTensors((*summary)->nan_tensors() + (*summary)->inf_tensors() > 0)) return absl::OkStatus();
+  for (const std::string& golden : (*rules)->Goldens()) {
+    if (absl::Status status = LookAtSigns(**row, step, golden, **rules); !status.ok()) return status;
+  }
+  if (!(*rules)->WantsTensors((*summary)->nan_tensors() + (*summary)->inf_tensors() > 0)) {
+    return Keep(**row, **rules, nullptr);
+  }
   auto blocks = store_->steps().OpenBlocks(key, **summary);
   if (!blocks.ok()) return blocks.status();
   auto source = ReadStoredTable(*std::move(blocks), {.stacks = false, .construct = false}, layouts_);
   if (!source.ok()) return source.status();
   (*rules)->LookAtTensors(session, key.rank, step, (*source)->table(), store_->Now());
   return Keep(**row, **rules, &key);
+}
+
+absl::Status RuleWatch::LookAtSigns(const storage::SessionRow& session, uint32_t step, const std::string& golden,
+                                    RunRules& rules) {
+  if (session.hello().settings().task() != kGradProbe || golden == session.hello().run()) return absl::OkStatus();
+  auto target = store_->steps().Open(session.hello().run(), step, session.hello().rank(), session.epoch());
+  if (!target.ok()) return target.status();
+  auto theirs = OpenGolden(golden, step, session.hello().rank());
+  if (theirs.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  if (!theirs.ok()) return theirs.status();
+  auto found = CompareSigns(**target, **theirs);
+  if (!found.ok()) return found.status();
+  if (found->parameters.empty()) return absl::OkStatus();
+  found->parameters.push_back(SummaryOf(found->parameters));
+  rules.LookAtSigns(session.session(), RankCode(session.hello().rank()), step, golden, found->parameters,
+                    store_->Now());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RecordSource>> RuleWatch::OpenGolden(const std::string& run, uint32_t step,
+                                                                    const v1::Rank& rank) const {
+  if (rank.kind() == v1::Rank::RANK) return store_->steps().Open(run, step, rank);
+  // Numbers of processes differ: where the golden run has one only, it is that.
+  auto row = store_->catalogue().FindRun(run);
+  if (!row.ok()) return row.status();
+  auto steps = store_->steps().Of(row->number());
+  if (!steps.ok()) return steps.status();
+  std::set<uint32_t> ranks;
+  for (const auto& [key, summary] : *steps) {
+    if (key.step == step) ranks.insert(key.rank);
+  }
+  if (ranks.size() != 1) return absl::NotFoundError(Cat("run ", run, " has ", ranks.size(), " ranks at the step"));
+  return store_->steps().Open(run, step, RankOfCode(*ranks.begin()));
 }
 
 absl::Status RuleWatch::Keep(const storage::SessionRow& session, RunRules& rules, const StepKey* key) {

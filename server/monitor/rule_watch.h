@@ -48,6 +48,12 @@ class RuleWatch : public StepMonitor {
   // Runs on the worker's thread, as do the next ones.
   absl::Status LookAtScalars(const std::string& session, const std::vector<ScalarPoint>& points);
   absl::Status LookAtStep(const std::string& session, uint32_t step);
+  // Holds the signs of the step's gradients against those of another run. Nothing where that has no such step.
+  absl::Status LookAtSigns(const storage::SessionRow& session, uint32_t step, const std::string& golden,
+                           RunRules& rules);
+  // The step of the same rank. NotFound: there is none.
+  absl::StatusOr<std::unique_ptr<RecordSource>> OpenGolden(const std::string& run, uint32_t step,
+                                                           const v1::Rank& rank) const;
   // The rules of the session's run as they are now; null: nobody watches it.
   absl::StatusOr<RunRules*> RulesOf(const storage::SessionRow& session);
   // Stores the alarms that are new or changed. key: the step that was looked at; null: scalars.

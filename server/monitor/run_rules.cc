@@ -37,7 +37,7 @@ RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarm
     made_.push_back(KindOf(rule).make(rule));
     if (rule.has_not_finite()) {
       wants_overflow_ |= MayTakeTensors(rule);
-    } else if (!rule.has_overfit()) {
+    } else if (!rule.has_overfit() && !rule.has_sign_drop()) {
       wants_tensors_ |= PatternOf(rule).find(':') != std::string_view::npos;
     }
     for (const v1::Alarm& alarm : alarms) {
@@ -111,6 +111,33 @@ void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t
       const auto position = static_cast<uint32_t>(row);
       Look(*found->second[i], {.rank = rank, .step = step, .position = position, .now = now}, *value);
     }
+  }
+}
+
+std::set<std::string> RunRules::Goldens() const {
+  std::set<std::string> goldens;
+  for (const v1::Rule& rule : rules_.rules()) {
+    if (rule.has_sign_drop()) goldens.insert(rule.sign_drop().golden());
+  }
+  return goldens;
+}
+
+void RunRules::LookAtSigns(const std::string& session, uint32_t rank, uint32_t step, const std::string& golden,
+                           const std::vector<SignSimilarity>& similarities, absl::Time now) {
+  Session& of = SessionOf(session, rank);
+  uint32_t position = 0;
+  for (const SignSimilarity& each : similarities) {
+    const auto [found, is_new] = of.signs.try_emplace(Cat(golden, "/", each.parameter));
+    if (is_new) {
+      found->second = std::make_unique<Series>();
+      found->second->name = Cat(each.parameter == kSignSummary ? "" : "Parameter.", each.parameter, kSignSimilarity);
+      for (size_t i = 0; i < made_.size(); ++i) {
+        const v1::Rule& rule = rules_.rules(static_cast<int>(i));
+        if (!rule.has_sign_drop() || rule.sign_drop().golden() != golden || !Takes(rule, found->second->name)) continue;
+        found->second->watches.emplace_back(i, made_[i]->Watch(found->second->name, session));
+      }
+    }
+    Look(*found->second, {.rank = rank, .step = step, .position = position++, .now = now}, each.share());
   }
 }
 

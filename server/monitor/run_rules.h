@@ -17,6 +17,7 @@
 #include "server/analysis/table/step_table.h"
 #include "server/ingest/session/events.h"
 #include "server/monitor/rules/rule.h"
+#include "server/signs/gradient_signs.h"
 
 namespace msprobe::server {
 
@@ -46,6 +47,11 @@ class RunRules {
   // `session` names the session, `rank` is its RankCode.
   void LookAtScalars(const std::string& session, uint32_t rank, const std::vector<ScalarPoint>& points, absl::Time now);
   void LookAtTensors(const std::string& session, uint32_t rank, uint32_t step, const StepTable& table, absl::Time now);
+  // The runs that a rule sign_drop holds this one against.
+  std::set<std::string> Goldens() const;
+  // The similarity of the step's signs to those of `golden`, by parameter and together.
+  void LookAtSigns(const std::string& session, uint32_t rank, uint32_t step, const std::string& golden,
+                   const std::vector<SignSimilarity>& similarities, absl::Time now);
   // The alarms that are new, or show another offence or more of them, since the last call.
   struct Changed {
     v1::Alarm* alarm = nullptr;  // valid until the next call of a method
@@ -66,6 +72,7 @@ class RunRules {
   struct Session {
     uint32_t rank = 0;
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> scalars;  // null: no rule takes it
+    absl::flat_hash_map<std::string, std::unique_ptr<Series>> signs;    // by golden run and parameter
     absl::flat_hash_map<std::string, std::array<std::unique_ptr<Series>, kStatisticsOfTensors>> tensors;
   };
   struct Episode {

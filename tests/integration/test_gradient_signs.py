@@ -1,16 +1,19 @@
-"""Task grad_probe: signs of gradients from the program to files, comparisons and GradComparator."""
+"""Task grad_probe: signs of gradients from the program to files, comparisons, GradComparator and alarms."""
 
 import csv
 import json
 import math
+import pathlib
 import re
 import shutil
 import sys
+import textwrap
 import zlib
 
 import numpy
 import pytest
 import torch
+import yaml
 from harness import answers
 from harness.dumps import write_config
 from harness.processes import PROGRAMS, external_server, run
@@ -19,6 +22,7 @@ from msprobe_client.compat import grad_comparator
 from msprobe_client.errors import DataError
 
 PROGRAM = PROGRAMS / "gradient_signs.py"
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "monitoring.md"
 BOUNDS = [-0.01, 0, 0.5, 2]
 
 
@@ -191,10 +195,13 @@ class Runs:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """monday is the golden run, wednesday equal to it; tuesday has noise from step 2 on."""
+    """monday is the golden run, wednesday equal to it; tuesday has noise from step 2 on, and a rule that knows."""
     directory = tmp_path_factory.mktemp("runs")
     address = f"unix:{directory}/s"
-    with external_server(directory / "s", directory / "data", directory / "server.log"):
+    rules = directory / "rules.json"
+    example = re.search(r"<!-- example: signs -->\n((?:    .*\n|\n)+)", DOCUMENT.read_text(encoding="utf-8"))
+    rules.write_text(json.dumps(yaml.safe_load(textwrap.dedent(example[1]))))
+    with external_server(directory / "s", directory / "data", directory / "server.log", f"--rules={rules}"):
         every = Runs(directory, address)
         every.train("monday", "--steps", "4")
         every.train("tuesday", "--steps", "4", "--noise", "3", "--from", "2")
@@ -258,3 +265,12 @@ def test_a_run_is_exported_as_the_old_files(runs, tmp_path, local):
     signs = numpy.load(tmp_path / "exported/rank0/step3/embedding.weight.npy")
     assert (signs == (runs.seen["tuesday"][3]["embedding.weight"] > 0).numpy()).all()
     assert table(tmp_path / "exported/rank0/grad_summary_3.csv")
+
+
+def test_a_drop_is_an_alarm_with_the_numbers(runs):
+    done = runs.ask("alarms", "tuesday", "--format", "json")
+    assert done.returncode == 1
+    found = [row for row in answers.rows(done.stdout) if row["rule"] == "signs-like-monday"]
+    assert found and all(row["step"] == 2 and row["series"].endswith(":sign_similarity") for row in found)
+    assert all("of the signs are those of run monday" in row["why"] for row in found)
+    assert runs.ask("alarms", "wednesday").returncode == 0

@@ -51,7 +51,7 @@ struct CheckConfig {
   std::string golden = "cpu-fp64";  // or a run; "none": this one is another's
   absl::Duration golden_wait = absl::Minutes(10);  // for a run
   Keep keep = Keep::kWrong;                        // whose tensors the server keeps
-  std::string policy = "default";              // of verdicts
+  std::string policy = "default";                  // of verdicts
 };
 
 // Task monitor: which tensors of a training run become series, and how often.

@@ -219,8 +219,10 @@ size_t AccuracyComparison::Sums::SumBlock(const char* from_a, const char* from_b
                                           BlockSums* sums) {
   const AccuracyElement element_a = ElementOf(target.dtype);
   const AccuracyElement element_b = ElementOf(golden.dtype);
-  const char* const at_a = element_a == AccuracyElement::kFloat64 ? Loaded(load_target, from_a, count, target, a) : from_a;
-  const char* const at_b = element_b == AccuracyElement::kFloat64 ? Loaded(load_golden, from_b, count, golden, b) : from_b;
+  const char* const at_a =
+      element_a == AccuracyElement::kFloat64 ? Loaded(load_target, from_a, count, target, a) : from_a;
+  const char* const at_b =
+      element_b == AccuracyElement::kFloat64 ? Loaded(load_golden, from_b, count, golden, b) : from_b;
   const auto subtract = kernels.subtract[static_cast<size_t>(element_a)][static_cast<size_t>(element_b)];
   const auto fuse = kernels.fuse[static_cast<size_t>(element_a)][static_cast<size_t>(element_b)];
   const auto ordinary = [](const BlockRange& range) {

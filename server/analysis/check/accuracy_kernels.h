@@ -73,9 +73,9 @@ struct AccuracyKernels {
   BlockRange (*subtract[3][3])(const char* from_a, const char* from_b, size_t count, double largest, double* a,
                                double* b, double* d);
 
-  // subtract and sum in one walk over a whole block, without `a`, for a dtype of at most 32 bits. The sums hold if the range is finite
-  // and its least number kLeastFused at least; else subtract and sum do the block again. Null: the level has too few
-  // registers.
+  // subtract and sum in one walk over a whole block, without `a`, for a dtype of at most 32 bits. The sums hold if the
+  // range is finite and its least number kLeastFused at least; else subtract and sum do the block again. Null: the
+  // level has too few registers.
   using Fuse = BlockRange(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard,
                           double* b, double* d, double* ulps, BlockSums* sums);
   static constexpr double kLeastFused = 1e-60;  // no quotient of numbers of 32 bits overflows

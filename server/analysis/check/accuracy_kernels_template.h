@@ -321,7 +321,8 @@ BlockRange Fuse(const char* from_a, const char* from_b, double largest, const DT
   // A difference that is not finite makes their sum so.
   const double smallest_b = Simd::Least(least);
   const BlockRange range{sums->abs <= kLargestDouble && sums->golden_max <= largest, smallest_b};
-  if (range.finite && smallest_b >= AccuracyKernels::kLeastFused) SumNormals(b, d, kAccuracyBlock, smallest_b, standard, sums);
+  if (range.finite && smallest_b >= AccuracyKernels::kLeastFused)
+    SumNormals(b, d, kAccuracyBlock, smallest_b, standard, sums);
   return range;
 }
 
@@ -476,42 +477,47 @@ MSPROBE_INLINE void CountLimits(const double* b, const double* d, size_t count, 
   const Lanes small_limit = All(standard.small_limit);
   if (!RuledOut(sums.normal_max_rel, standard.relative_limit)) {
     const Lanes limit = All(standard.relative_limit);
-    counts->normal_over = CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
-      Mask normal;
-      Simd::Above(size, small_limit, &normal);
-      Simd::Above(e, limit * (size + epsilon), over);
-      *over = normal & *over;
-    });
+    counts->normal_over = CountWhere(
+        b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+          Mask normal;
+          Simd::Above(size, small_limit, &normal);
+          Simd::Above(e, limit * (size + epsilon), over);
+          *over = normal & *over;
+        });
   }
   if (sums.normal < static_cast<double>(count)) {
     const auto small_over = [&](double limit) -> uint64_t {
       if (sums.max_abs <= limit) return 0;
-      return CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
-        Mask normal;
-        Simd::Above(size, small_limit, &normal);
-        Simd::Above(e, All(limit), over);
-        *over = *over & ~normal;
-      });
+      return CountWhere(
+          b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+            Mask normal;
+            Simd::Above(size, small_limit, &normal);
+            Simd::Above(e, All(limit), over);
+            *over = *over & ~normal;
+          });
     };
     counts->small_over_threshold = small_over(standard.threshold_small_error);
     counts->small_over_benchmark = small_over(standard.benchmark_small_error);
   }
   if (!RuledOut(sums.max_abs, standard.accumulative_bound)) {  // the unit is 1 at least
     const Lanes limit = All(standard.accumulative_bound);
-    counts->over_accumulative = CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
-      Lanes unit;
-      Mask large;
-      Simd::Above(size, one, &large);
-      Simd::Choose(large, size + epsilon, one, &unit);
-      Simd::Above(e, limit * unit, over);
-    });
+    counts->over_accumulative = CountWhere(
+        b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+          Lanes unit;
+          Mask large;
+          Simd::Above(size, one, &large);
+          Simd::Choose(large, size + epsilon, one, &unit);
+          Simd::Above(e, limit * unit, over);
+        });
   }
-  const bool within_relative = RuledOut(sums.max_rel, standard.torch.relative) && sums.max_at_zero <= standard.torch.absolute;
+  const bool within_relative =
+      RuledOut(sums.max_rel, standard.torch.relative) && sums.max_at_zero <= standard.torch.absolute;
   if (!within_relative && !RuledOut(sums.max_abs, standard.torch.absolute)) {
     const Lanes absolute = All(standard.torch.absolute), relative = All(standard.torch.relative);
-    counts->over_torch = CountWhere(b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
-      Simd::Above(e, absolute + relative * size, over);
-    });
+    counts->over_torch = CountWhere(
+        b, d, count, [&](const Lanes& e, const Lanes& size, Mask* over) __attribute__((always_inline)) {
+          Simd::Above(e, absolute + relative * size, over);
+        });
   }
 }
 

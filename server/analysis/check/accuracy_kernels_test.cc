@@ -138,8 +138,8 @@ TEST(AccuracyKernels, GiveInOneWalkWhatTheyGiveInTwo) {
 void SeeInOneWalkWhatNeedsTwo(const AccuracyKernels& kernels) {
   const auto fuse = kernels.fuse[1][0];
   const DTypeStandard& standard = *StandardOf(v1::DTYPE_FLOAT32);
-  for (const double value : {0.0, 1e-61, 1e39, 1e308, std::numeric_limits<double>::quiet_NaN(),
-                             -std::numeric_limits<double>::infinity()}) {
+  for (const double value :
+       {0.0, 1e-61, 1e39, 1e308, std::numeric_limits<double>::quiet_NaN(), -std::numeric_limits<double>::infinity()}) {
     for (const size_t place : {size_t{0}, size_t{13}, kAccuracyBlock - 1}) {
       Block block = Drawn(false, 1);
       block.golden[place] = value;

@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/json_util.h"
@@ -69,6 +70,17 @@ absl::Status CheckDeadUnits(const v1::Rule& rule) {
   return share >= 0 && share < 1 ? absl::OkStatus() : Wrong("dead_units.share", share, "from 0 to below 1");
 }
 
+absl::Status CheckSignDrop(const v1::Rule& rule) {
+  const v1::SignDrop& signs = rule.sign_drop();
+  if (signs.golden().empty()) {
+    return absl::InvalidArgumentError("sign_drop.golden is needed: the run whose signs are right");
+  }
+  for (const auto& [field, share] : {std::pair("sign_drop.least", signs.least()), {"sign_drop.drop", signs.drop()}}) {
+    if (!(share >= 0 && share <= 1)) return Wrong(field, share, "from 0 to 1; 0 is the default");
+  }
+  return absl::OkStatus();
+}
+
 constexpr std::string_view kGradients = "*.parameters_grad.*:norm";
 
 const std::array kKinds = std::to_array<RuleKind>({
@@ -84,6 +96,7 @@ const std::array kKinds = std::to_array<RuleKind>({
     {"unchanged", v1::Rule::kUnchanged, "", Fine, MakeUnchanged},
     {"update_ratio", v1::Rule::kUpdateRatio, "update_ratio/*", CheckUpdateRatio, MakeUpdateRatio},
     {"dead_units", v1::Rule::kDeadUnits, "*relu*.output.*:zero_share", CheckDeadUnits, MakeDeadUnits},
+    {"sign_drop", v1::Rule::kSignDrop, "*:sign_similarity", CheckSignDrop, MakeSignDrop},
 });
 
 const RuleKind* FindKind(const v1::Rule& rule) {
