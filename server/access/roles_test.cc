@@ -9,6 +9,7 @@
 
 #include "msprobe/v1/analysis.pb.h"
 #include "msprobe/v1/control.pb.h"
+#include "msprobe/v1/gradients.pb.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/jobs.pb.h"
 #include "msprobe/v1/query.pb.h"
@@ -26,6 +27,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
   v1::RunSummary().GetDescriptor();
   v1::ReportRequest().GetDescriptor();
   v1::Job().GetDescriptor();
+  v1::SignSimilarity().GetDescriptor();
   shards::FindRunRequest().GetDescriptor();
   int methods = 0;
   std::vector<std::string> names = {"server/shards/shards.proto"};

@@ -315,7 +315,7 @@ TEST_F(QueryTest, ExportFormatIsRegisteredByName) {
   const absl::Status refused = ExportTo(files, request);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("no export format \"pictures\"; there are dump, model-explorer, names, trend, vis"));
+              HasSubstr("no export format \"pictures\"; there are dump, grad_probe, model-explorer, names, trend, vis"));
 }
 
 TEST_F(QueryTest, ImportTakesBackWhatExportGave) {

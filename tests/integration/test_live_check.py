@@ -192,7 +192,7 @@ def test_a_second_job_is_the_reference_and_only_the_operator_that_differs_is_nam
     assert {row["step"] for row in failed} == set(range(STEPS)), "also where the weights have parted"
     assert all(".forward." in row["name"] and "--golden right" in row["repeat"] for row in failed)
     passed = {(row["operation"], ".backward." in row["name"]) for row in rows if row["verdict"] == "pass"}
-    assert passed >= {("linear", False), ("linear", True), ("gelu", True), ("cross_entropy", False)}
+    assert passed >= {("linear", False), ("gelu", True), ("cross_entropy", False)}
     assert not [row for row in rows if row["verdict"] == "skip" and "has no " in row["reason"]], "both took the same"
     repeated = subprocess.run(
         [client, "--server", address, *shlex.split(failed[0]["repeat"])[1:]],

@@ -111,7 +111,7 @@ TEST_F(ConfigTest, NamingOneSideOfDataModeLeavesBothOfTheOther) {
 
 TEST_F(ConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
   ExpectRefused(R"("task": "xx",)", {"task is invalid, it should be one of ['statistics', 'tensor', 'structure', "
-                                     "'diff_check', 'nan_check', 'check', 'monitor']",
+                                     "'diff_check', 'nan_check', 'check', 'monitor', 'grad_probe']",
                                      "\"xx\""});
   ExpectRefused(R"("task": 3,)", {"task is invalid", "3"});
   for (const char* task : {"acc_check", "exception_dump", "overflow_check", "free_benchmark"}) {
