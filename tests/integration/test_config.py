@@ -45,6 +45,8 @@ def with_field(field, value, tmp_path):
             task = "check"
         elif field[2:] in MONITORED:
             task = "monitor"
+        elif field[2:] in ("grad_level", "param_list", "bounds"):
+            task = "grad_probe"
         config |= {"task": task, task: {field[2:]: value}}
     else:
         config[field] = value

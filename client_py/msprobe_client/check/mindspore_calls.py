@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from msprobe_client.check import replay
-from msprobe_client.check.arguments import MINDSPORE_DTYPES, Arguments, from_buffer
+from msprobe_client.check.arguments import MINDSPORE_DTYPES, Arguments, NotReplayable, from_buffer
 from msprobe_client.check.operators import CallName
 from msprobe_client.errors import InvalidArgument
 
@@ -112,7 +112,7 @@ class MindSpore:
     def _must_begin(self, process: subprocess.Popen[bytes]) -> None:
         """Its first line says that MindSpore is there. InvalidArgument: it is not."""
         assert process.stdout is not None and process.stderr is not None
-        if process.stdout.readline():
+        if process.stdout.readline() == b"ready\n":
             threading.Thread(target=deque, args=(process.stderr, 0), daemon=True).start()  # it says much
             return
         said = process.stderr.read().decode(errors="replace").strip().splitlines()
@@ -158,7 +158,9 @@ def _encoded(value: Any, contents: list[bytes]) -> Any:
         return {"tuple": [_encoded(item, contents) for item in value]}
     if isinstance(value, dict):
         return {"dict": {key: _encoded(item, contents) for key, item in value.items()}}
-    return value
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise NotReplayable(f"an argument is a {type(value).__name__}, which is not passed to MindSpore")
 
 
 def _decoded(value: Any, stream: Any) -> Any:

@@ -10,16 +10,23 @@ wanted (whether each tensor among args needs a gradient) and sens (of each outpu
 gradients (of the wanted tensors), or error. The first line says that MindSpore is ready.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
 sys.path.remove(str(Path(__file__).resolve().parent))  # where other modules of msprobe-client are
 
-import mindspore as ms  # type: ignore[import-not-found, unused-ignore]
-import numpy as np  # type: ignore[import-not-found, unused-ignore]
+_PR_SET_PDEATHSIG = 1
+ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a call that hangs does not outlive who asked
+_answers = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)  # what MindSpore prints is no answer, also while it is imported
+
+import mindspore as ms  # type: ignore[import-not-found, unused-ignore]  # noqa: E402
+import numpy as np  # type: ignore[import-not-found, unused-ignore]  # noqa: E402
 
 _TYPES = {
     "Bool": (np.bool_, ms.bool_),
@@ -108,7 +115,8 @@ def _run(
     if sens is None:
         return function(*args, **kwargs), []
     wanted = [tensor for tensor, needs in zip(tensors, request["wanted"], strict=True) if needs]
-    outputs = function(*args, **kwargs)
+    # Of copies: what a method in place has changed is no input of the backward pass.
+    outputs = function(*_with(args, iter([tensor.copy() for tensor in tensors])), **kwargs)
 
     def call(*given: Any) -> Any:
         left = iter(given)
@@ -126,13 +134,11 @@ def _run(
 
 def main() -> None:
     kind, _, number = sys.argv[1].partition(":")
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what MindSpore prints is no answer
     ms.set_context(mode=ms.PYNATIVE_MODE)
     ms.set_device("Ascend", int(number)) if kind == "npu" else ms.set_device("CPU")
     requests = sys.stdin.buffer
-    answers.write(b"ready\n")
-    answers.flush()
+    _answers.write(b"ready\n")
+    _answers.flush()
     while line := requests.readline():
         request = json.loads(line)
         given = _read(request, requests)
@@ -143,8 +149,8 @@ def main() -> None:
         except Exception as error:  # whatever an operator raises
             contents = []
             answer = {"error": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"}
-        answers.write(json.dumps(answer).encode() + b"\n" + b"".join(contents))
-        answers.flush()
+        _answers.write(json.dumps(answer).encode() + b"\n" + b"".join(contents))
+        _answers.flush()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msprobe_client import jobs
 from msprobe_client.check.calls import Place, calls_of
 from msprobe_client.check.rows import CheckRow
-from msprobe_client.errors import InvalidArgument, MsprobeError
+from msprobe_client.errors import InvalidArgument, MsprobeError, ServerError
 from msprobe_client.jobs import check
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def workers(client: Client, access: Access | None, job: Job, device: str, crew: 
 def _kept(run: Callable[[], None], failed: list[MsprobeError], client: Client, job: int) -> None:
     try:
         run()
-    except MsprobeError as error:
-        failed.append(error)
-        client.jobs.cancel(job)  # nobody would work for it, and its results are waited for
+    except Exception as error:  # whatever ends them: nobody works for the job then, and its results are waited for
+        ours = isinstance(error, MsprobeError)
+        failed.append(error if ours else ServerError(f"the workers have ended: {type(error).__name__}: {error}"))
+        client.jobs.cancel(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -182,7 +183,8 @@ def _crew(engine: Engine, workers: int, ray_address: str | None, client: Client)
     on_ray = engine is Engine.ray
     if ray_address is not None and not on_ray:
         raise InvalidArgument(f"--ray-address {ray_address} is for --engine ray")
-    if ray_address is not None and client.address.startswith("unix:") and not is_of_this_machine(ray_address):
+    cluster = (ray_address or os.environ.get("RAY_ADDRESS", "")) if on_ray else ""
+    if cluster not in ("", "local") and client.address.startswith("unix:") and not is_of_this_machine(cluster):
         raise InvalidArgument(
             "the machines of the Ray cluster do not reach a server of this command; start one, name it --server"
         )

@@ -57,7 +57,7 @@ class _Bench:
         made = Settings(**settings)
         measuring = self._open.enter_context(Measuring(client, made.policy))
         self.checker: Checker = Checker(
-            client, place, made, measuring, lambda hash: client.jobs.payload(job, hash), device
+            client, place, made, measuring, payload=lambda hash: client.jobs.payload(job, hash), again_on=device
         )
 
     def call(self, name: str, backward: bool) -> Call | None:
