@@ -25,6 +25,18 @@ std::vector<std::string> Chosen(const std::vector<std::string>& statistics, bool
 
 }  // namespace
 
+void TensorSeries::KeepLastOfEach(std::vector<Point>& points) {
+  std::unordered_map<std::string, size_t> last;
+  for (size_t i = 0; i < points.size(); ++i) last[points[i].name] = i;
+  size_t kept = 0;
+  for (size_t i = 0; i < points.size(); ++i) {
+    if (last.at(points[i].name) != i) continue;
+    if (kept != i) points[kept] = std::move(points[i]);
+    ++kept;
+  }
+  points.erase(points.begin() + static_cast<std::ptrdiff_t>(kept), points.end());
+}
+
 TensorSeries::TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
                            Faults* faults)
     : statistics_(absl::StrJoin(Chosen(statistics, false), ",")),
@@ -63,6 +75,9 @@ void TensorSeries::Add(std::string_view name, double value) {
 void TensorSeries::Keep(Point point) {
   core::MutexLock lock(&mu_);
   points_.push_back(std::move(point));
+  if (points_.size() < compact_at_) return;  // else nobody has ended the step for long
+  KeepLastOfEach(points_);
+  compact_at_ = std::max(kCompactAt, 2 * points_.size());
 }
 
 void TensorSeries::Forget() {
@@ -100,20 +115,12 @@ void TensorSeries::Send(uint32_t step) {
     core::MutexLock lock(&mu_);
     points.swap(points_);
   }
-  std::unordered_map<std::string_view, size_t> last;
-  for (size_t i = 0; i < points.size(); ++i) last[points[i].name] = i;
-  std::vector<bool> counts(points.size());
-  for (size_t i = 0; i < points.size(); ++i) counts[i] = last[points[i].name] == i;
-  std::vector<Point> once;
-  once.reserve(points.size());
-  for (size_t i = 0; i < points.size(); ++i) {
-    if (counts[i]) once.push_back(std::move(points[i]));
-  }
+  KeepLastOfEach(points);
   OpenRecord record;
   record.step = step;
   faults_.Contain(record, [&] {
     source_.Flush();
-    const std::span<const Point> all = once;
+    const std::span<const Point> all = points;
     for (size_t begin = 0; begin < all.size(); begin += kMostPoints) {
       Emit(step, all.subspan(begin, std::min(kMostPoints, all.size() - begin)));
     }

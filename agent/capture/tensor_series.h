@@ -63,6 +63,10 @@ class TensorSeries {
   };
 
   void AddDistribution(std::string_view name, const stats::Distribution& distribution);
+  // At so many points those are dropped that a later one of their name replaces.
+  static constexpr size_t kCompactAt = 4096;
+
+  static void KeepLastOfEach(std::vector<Point>& points);
   void Keep(Point point);
   void Emit(uint32_t step, std::span<const Point> points);
 
@@ -75,6 +79,7 @@ class TensorSeries {
   StructureIds structures_;
   core::Mutex mu_;
   std::vector<Point> points_ ABSL_GUARDED_BY(mu_);
+  size_t compact_at_ ABSL_GUARDED_BY(mu_) = kCompactAt;
   std::map<std::string, std::vector<double>, std::less<>> before_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -26,7 +26,8 @@ struct Asked {
 Asked AskedBy(const v1::CaptureSettings& settings) {
   Asked asked;
   rapidjson::Document config;
-  config.Parse(settings.config_json().c_str());
+  // Iterative: a sender may nest deeper than the stack is.
+  config.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
   if (config.HasParseError() || !config.IsObject() || !config.HasMember("grad_probe")) return asked;
   const rapidjson::Value& section = config["grad_probe"];
   if (!section.IsObject()) return asked;
@@ -34,8 +35,12 @@ Asked AskedBy(const v1::CaptureSettings& settings) {
     asked.level = section["grad_level"].GetString();
   }
   if (section.HasMember("bounds") && section["bounds"].IsArray()) {
+    constexpr rapidjson::SizeType kMostBounds = 4096;  // the agent takes no more
+    const rapidjson::Value& bounds = section["bounds"];
+    const auto is_number = [](const rapidjson::Value& each) { return each.IsNumber(); };
+    if (bounds.Size() > kMostBounds || !std::all_of(bounds.Begin(), bounds.End(), is_number)) return asked;
     asked.bounds.clear();
-    for (const rapidjson::Value& bound : section["bounds"].GetArray()) {
+    for (const rapidjson::Value& bound : bounds.GetArray()) {
       asked.bounds.push_back(bound.IsInt64() ? std::to_string(bound.GetInt64()) : PythonNumber(bound.GetDouble()));
     }
   }

@@ -18,6 +18,7 @@ absl::StatusOr<std::optional<GoldenRun::Sessions>> GoldenRun::Find(const StepKey
   for (const storage::SessionRow& row : *rows) ranks.insert(RankCode(row.hello().rank()));
   return Sessions{.run = (*run)->number(),
                   .rank = ranks.size() == 1 ? *ranks.begin() : step.rank,  // as the checker pairs them
+                  .one_rank = ranks.size() == 1,
                   .rows = *std::move(rows)};
 }
 
@@ -68,6 +69,12 @@ absl::StatusOr<std::vector<std::string>> GoldenRun::SessionsFor(const StepKey& s
     if (RankCode(row.hello().rank()) == (*sessions)->rank) found.push_back(row.session());
   }
   return found;
+}
+
+absl::StatusOr<bool> GoldenRun::IsForAllRanks() const {
+  auto sessions = Find({});
+  if (!sessions.ok()) return sessions.status();
+  return sessions->has_value() && (*sessions)->one_rank;
 }
 
 absl::StatusOr<bool> HasPayloads(const Store& store, const v1::Record& record) {

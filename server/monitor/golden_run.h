@@ -32,11 +32,14 @@ class GoldenRun {
   absl::StatusOr<std::map<std::string, bool>> Have(const StepKey& step, const std::vector<std::string>& records) const;
   // The sessions with that step's rank.
   absl::StatusOr<std::vector<std::string>> SessionsFor(const StepKey& step) const;
+  // Whether it has one process, which is that of every rank.
+  absl::StatusOr<bool> IsForAllRanks() const;
 
  private:
   struct Sessions {
     uint32_t run = 0;   // number
     uint32_t rank = 0;  // that is compared with the step's
+    bool one_rank = false;
     std::vector<storage::SessionRow> rows;
   };
   // Nothing: the run is not here.

@@ -25,7 +25,8 @@ namespace {
 constexpr absl::Duration kSweep = absl::Seconds(1);
 // How soon a call is looked for again in a golden run that has begun its step.
 constexpr absl::Duration kGoldenPeriod = absl::Milliseconds(250);
-constexpr uint32_t kItemTimeoutMs = 600'000;  // as msprobe-client check has it
+constexpr absl::Duration kRetry = absl::Seconds(10);  // where the store refused
+constexpr uint32_t kItemTimeoutMs = 600'000;          // as msprobe-client check has it
 constexpr std::array<std::string_view, 7> kVerdicts = {"pass",  "warning", "fail",   "undecided",
                                                        "error", "skip",    "crashed"};
 
@@ -65,6 +66,9 @@ std::string OtherDirection(const std::string& record) {
   const size_t dot = record.rfind('.') + 1;
   return Cat(record.substr(0, dot), record.compare(dot, std::string::npos, "forward") == 0 ? "backward" : "forward");
 }
+
+// The record in the name of an item, "step3/rank0/Functional.linear.0.forward".
+std::string RecordOf(const std::string& item) { return item.substr(item.find('/', item.find('/') + 1) + 1); }
 
 }  // namespace
 
@@ -130,16 +134,23 @@ void LiveChecks::Look(absl::Time now) {
     Waiting& waiting = at->second;
     if (!waiting.through && (waiting.changed || now >= waiting.again)) {
       auto through = LookAt(at->first, waiting, now);
-      if (!through.ok()) {
-        if (!absl::IsNotFound(through.status())) {
-          LogWarning("step {} is not checked: {}", at->first.second, through.status().ToString());
-        }
+      if (const absl::Status& why = through.status(); absl::IsNotFound(why)) {
         at = steps_.erase(at);
+        continue;
+      } else if (absl::IsInvalidArgument(why)) {  // as it would be the next time
+        LogWarning("step {} is not checked: {}", at->first.second, why.ToString());
+        at = steps_.erase(at);
+        continue;
+      } else if (!why.ok()) {
+        LogWarning("step {} is not checked yet: {}", at->first.second, why.ToString());
+        waiting.whole = false;
+        waiting.again = now + kRetry;
+        ++at;
         continue;
       }
       waiting.through = *through;
     }
-    if (!waiting.through || !IsJudged(waiting, now)) {
+    if (!waiting.through || waiting.lost || !IsJudged(waiting, now)) {
       ++at;
       continue;
     }
@@ -216,10 +227,14 @@ void LiveChecks::TakeNews() {
     if (found == steps_.end()) waiting.since = time;
     waiting.latest = time;
     waiting.changed = true;
+    waiting.through = false;
   }
   // A step without news is through, or was not captured for this.
   for (const Place& place : finished) {
-    if (const auto found = steps_.find(place); found != steps_.end()) found->second.changed = true;
+    const auto found = steps_.find(place);
+    if (found == steps_.end()) continue;
+    found->second.changed = true;
+    found->second.through = false;
   }
 }
 
@@ -229,6 +244,7 @@ absl::StatusOr<bool> LiveChecks::LookAt(const Place& place, Waiting& waiting, ab
   auto session = store_->database().Find<storage::SessionRow>(SessionKey(place.first));
   if (!session.ok()) return session.status();
   if (!session->has_value()) return true;
+  waiting.run = (*session)->hello().run();
   const StepKey key{(*session)->run(), RankCode((*session)->hello().rank()), place.second, (*session)->epoch()};
   auto row = store_->database().Find<storage::StepRow>(key.Encode());
   if (!row.ok()) return row.status();
@@ -258,9 +274,14 @@ absl::StatusOr<bool> LiveChecks::LookAt(const Place& place, Waiting& waiting, ab
   if (!waiting.ready.empty()) {
     auto job = JobOf(**session);
     if (!job.ok()) return job.status();
-    if (absl::Status added = AddReady(place, waiting, *job, key, now); !added.ok()) return added;
+    std::vector<std::string> ready = waiting.ready;
+    if (absl::Status added = AddReady(place, waiting, *job, key, now); !added.ok()) {
+      waiting.ready = std::move(ready);
+      return added;
+    }
   }
   if (!waiting.ready.empty()) return false;
+  waiting.lost = (*session)->state() == storage::SessionRow::LOST && (*row)->state() == v1::StepSummary::INCOMPLETE;
   return (*row)->state() == v1::StepSummary::INCOMPLETE ||
          ((*row)->state() == v1::StepSummary::COMPLETE && waiting.whole);
 }
@@ -312,10 +333,14 @@ absl::Status LiveChecks::AddReady(const Place& place, Waiting& waiting, uint32_t
   return Add(job, std::move(request), place, waiting);
 }
 
-bool LiveChecks::IsJudged(const Waiting& waiting, absl::Time now) {
+bool LiveChecks::IsJudged(const Waiting& waiting, absl::Time now) const {
   if (!waiting.settings.has_value()) return true;
-  if (waiting.settings->is_reference()) return waiting.judged || now - waiting.since >= waiting.settings->golden_wait;
-  return waiting.unjudged == 0;
+  if (!waiting.settings->is_reference()) return waiting.unjudged == 0;
+  if (waiting.judged) return true;
+  const bool awaited = std::any_of(live_.begin(), live_.end(), [&waiting](const auto& live) {
+    return live.second.golden == waiting.run && !live.second.cancelled && !live.second.unchecked.empty();
+  });
+  return !awaited && now - waiting.since >= waiting.settings->golden_wait;
 }
 
 void LiveChecks::Judge(const Unchecked& item, std::string_view verdict) {
@@ -362,13 +387,19 @@ void LiveChecks::ReleaseGolden(const std::string& golden, const StepKey& step, c
   // Others may still have to be held against it.
   const auto holds = [&](const auto& live) { return live.second.golden == golden && !live.second.cancelled; };
   if (std::count_if(live_.begin(), live_.end(), holds) > 1) return;
-  auto sessions = GoldenRun(store_, golden).SessionsFor(step);
-  if (!sessions.ok()) return;  // its tensors go later
+  const GoldenRun other(store_, golden);
+  auto sessions = other.SessionsFor(step);
+  auto is_for_all = other.IsForAllRanks();
+  auto mine = store_->catalogue().Sessions(step.run);
+  if (!sessions.ok() || !is_for_all.ok() || !mine.ok()) return;  // its tensors go later
+  std::set<uint32_t> ranks;
+  for (const storage::SessionRow& row : *mine) ranks.insert(RankCode(row.hello().rank()));
   for (const std::string& session : *sessions) {
     const auto found = steps_.find({session, step.step});
     if (found == steps_.end()) continue;
     found->second.kept.insert(kept.begin(), kept.end());
-    found->second.judged = true;
+    found->second.judges.insert(step.rank);
+    found->second.judged = !*is_for_all || found->second.judges.size() >= ranks.size();
   }
 }
 
@@ -407,6 +438,8 @@ absl::Status LiveChecks::Add(uint32_t number, v1::AddItemsRequest request, const
   const auto room = static_cast<int>(kMaxUnchecked - std::min(kMaxUnchecked, unchecked));
   if (const int over = request.items_size() - room; over > 0) {
     metrics_->Add(Metric::kCheckLeftOut, over, {live.run});
+    // Nobody says whether they are right: their tensors stay.
+    for (int i = room; i < request.items_size(); ++i) waiting.kept.insert(RecordOf(request.items(i).name()));
     request.mutable_items()->DeleteSubrange(room, over);
   }
   if (request.items().empty()) return absl::OkStatus();
@@ -417,8 +450,8 @@ absl::Status LiveChecks::Add(uint32_t number, v1::AddItemsRequest request, const
   if (live.cancelled) return absl::OkStatus();
   if (!job.ok()) return job.status();
   for (const v1::JobItem& item : request.items()) {
-    const std::string record = item.name().substr(item.name().rfind('/') + 1);
-    live.unchecked.emplace(live.items++, Unchecked{.news = waiting.latest, .place = place, .record = record});
+    live.unchecked.emplace(live.items++,
+                           Unchecked{.news = waiting.latest, .place = place, .record = RecordOf(item.name())});
     ++waiting.unjudged;
   }
   return absl::OkStatus();

@@ -64,16 +64,19 @@ class LiveChecks : public StepMonitor {
   // A step that has records without an item, or items without a verdict.
   struct Waiting {
     absl::Time since, latest;                 // its first news and its latest
+    std::string run;                          // of its session
     std::optional<CheckSettings> settings;    // of its session, once it was looked at
     std::set<std::string> seen;               // names of records that are here with their tensors
     std::vector<std::string> ready;           // those that have no item yet: a golden run is waited for
     bool changed = true;                      // there is news
     bool whole = false;                       // every record that has come is seen
     bool through = false;                     // every record that will come has its item, or was left out
+    bool lost = false;                        // with its session, which may come back and go on with it
     absl::Time again = absl::InfinitePast();  // when to look without news
     uint64_t unjudged = 0;                    // items without a verdict
     std::set<std::string> kept;               // names of records whose tensors stay
-    bool judged = false;                      // by the run that is held against this one
+    std::set<uint32_t> judges;                // ranks of the run that is held against this one that are through with it
+    bool judged = false;                      // by all of these
     bool stays = false;                       // all of it: nobody judges it any more
   };
   // An item without a result.
@@ -110,7 +113,7 @@ class LiveChecks : public StepMonitor {
   static std::string_view VerdictOf(const v1::ItemResult& result);
   void Judge(const Unchecked& item, std::string_view verdict);
   // Whether everything of a step that is through is judged.
-  static bool IsJudged(const Waiting& waiting, absl::Time now);
+  bool IsJudged(const Waiting& waiting, absl::Time now) const;
   absl::Status Release(const Place& place, const Waiting& waiting);
   void ReleaseGolden(const std::string& golden, const StepKey& step, const std::set<std::string>& kept);
   // The open job of the session's run, which is made if there is none.

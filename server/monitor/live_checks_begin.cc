@@ -75,7 +75,7 @@ absl::Status LiveChecks::GoOn(const v1::Job& job, const storage::RunRow& run) {
   }
   auto places = TakeUp(run, last);
   if (!places.ok()) return places.status();
-  if (places->empty()) return absl::OkStatus();
+  if (places->empty() && job.state() != v1::Job::OPEN) return absl::OkStatus();  // an open one has to be sealed
 
   std::map<uint64_t, std::string> verdicts;  // by item
   v1::ReadResultsRequest results;
@@ -129,6 +129,9 @@ absl::StatusOr<LiveChecks::Directories> LiveChecks::TakeUp(const storage::RunRow
     const auto session = std::find_if(sessions->begin(), sessions->end(),
                                       [&key = key](const auto& each) { return each.epoch() == key.epoch; });
     if (session == sessions->end() || session->hello().settings().task() != kTask) continue;
+    // One that holds nothing, and gets nothing more, was released.
+    const bool holds = held->contains({key.epoch, key.step});
+    if (!holds && session->holds_payloads() && row.state() != v1::StepSummary::OPEN) continue;
     const Place place(session->session(), key.step);
     Waiting& waiting = steps_[place];
     waiting.since = waiting.latest = now;

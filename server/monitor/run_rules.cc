@@ -127,6 +127,8 @@ void RunRules::LookAtSigns(const std::string& session, uint32_t rank, uint32_t s
   Session& of = SessionOf(session, rank);
   uint32_t position = 0;
   for (const SignSimilarity& each : similarities) {
+    ++position;
+    if (each.elements == 0) continue;  // a rank's empty shard
     const auto [found, is_new] = of.signs.try_emplace(Cat(golden, "/", each.parameter));
     if (is_new) {
       found->second = std::make_unique<Series>();
@@ -137,7 +139,7 @@ void RunRules::LookAtSigns(const std::string& session, uint32_t rank, uint32_t s
         found->second->watches.emplace_back(i, made_[i]->Watch(found->second->name, session));
       }
     }
-    Look(*found->second, {.rank = rank, .step = step, .position = position++, .now = now}, each.share());
+    Look(*found->second, {.rank = rank, .step = step, .position = position - 1, .now = now}, each.share());
   }
 }
 

@@ -84,7 +84,9 @@ absl::Status CompareSigns(const AnalysisContext& context, const v1::CompareSigns
       message.set_elements(each.elements);
       message.set_equal(each.equal);
       SignWatch& watch = watches.try_emplace({place.second, each.parameter}, *limits).first->second;
-      message.set_verdict(static_cast<v1::SignSimilarity::Verdict>(watch.Look(each.share())));
+      // A rank's empty shard has nothing to be unlike.
+      message.set_verdict(each.elements == 0 ? v1::SignSimilarity::SIMILAR
+                                             : static_cast<v1::SignSimilarity::Verdict>(watch.Look(each.share())));
       if (!send(response)) return PeerGone();
     }
     for (const std::string& note : found.notes) {

@@ -314,8 +314,9 @@ TEST_F(QueryTest, ExportFormatIsRegisteredByName) {
   request.set_format("pictures");
   const absl::Status refused = ExportTo(files, request);
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("no export format \"pictures\"; there are dump, grad_probe, model-explorer, names, trend, vis"));
+  EXPECT_THAT(
+      std::string(refused.message()),
+      HasSubstr("no export format \"pictures\"; there are dump, grad_probe, model-explorer, names, trend, vis"));
 }
 
 TEST_F(QueryTest, ImportTakesBackWhatExportGave) {

@@ -64,6 +64,7 @@ absl::StatusOr<std::string> ReadWhole(RecordSource& step, const v1::TensorLeaf& 
   if (size > 0) {
     if (leaf.payload().hash().empty()) return absl::NotFoundError("there was no room for it in the program's memory");
     const absl::Status status = step.ReadPayload(leaf.payload().hash(), [&](std::string_view chunk) {
+      if (chunk.size() > size - bytes.size()) return absl::NotFoundError(Cat("it has more than ", size, " bytes"));
       bytes.append(chunk);
       return absl::OkStatus();
     });
@@ -116,7 +117,8 @@ absl::StatusOr<SignComparison> CompareSigns(RecordSource& target, RecordSource& 
         note(gradient.parameter, Cat("its signs never arrived: ", failed.message()));
         continue;
       }
-      similarity.equal -= CountDifferentBits(one->data(), other->data(), size);
+      // A sender may have set bits past the last element.
+      similarity.equal -= std::min(similarity.elements, CountDifferentBits(one->data(), other->data(), size));
     }
     result.parameters.push_back(std::move(similarity));
   }

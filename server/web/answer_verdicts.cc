@@ -81,7 +81,7 @@ std::string Quoted(std::string_view word) {
 // A call that has no rows of its own: it crashed, or its worker could not check it.
 void WriteWithoutRows(JsonWriter& json, const v1::ItemResult& result, const CallPlace& place, const v1::Job& job) {
   rapidjson::Document options;
-  options.Parse(job.options().c_str());
+  options.Parse<rapidjson::kParseIterativeFlag>(job.options().c_str());
   const auto option = [&](const char* name) {
     const bool known = !options.HasParseError() && options.IsObject() && options.HasMember(name);
     return known && options[name].IsString() ? std::string(options[name].GetString()) : std::string();

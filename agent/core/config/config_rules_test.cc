@@ -191,7 +191,7 @@ TEST_F(ConfigRulesTest, GradProbeTakesBoundsThatGrowAndReplacesNoInputs) {
   EXPECT_EQ(config->grad_probe.parameters, std::vector<std::string>{"a"});
   for (const char* bounds : {"[0, 0]", "[\"a\"]", "3", "[1e19]", "[9223372036854775808]"}) {
     ExpectRefused(Cat(R"("task": "grad_probe", "grad_probe": {"bounds": )", bounds, "},"),
-                  {"bounds is invalid", "list of numbers that grow"});
+                  {"bounds is invalid", "at most 4096 numbers that grow"});
   }
   ExpectRefused(R"("task": "grad_probe", "level": "debug",)", {"at level debug task should be statistics or tensor"});
 }

@@ -251,9 +251,9 @@ absl::Status ReadPolicy(const Value& value, const Field& field, Config* config) 
 
 absl::Status ReadBounds(const Value& value, const Field& field, Config* config) {
   const absl::Status refused =
-      absl::InvalidArgumentError(Cat(field.name, " is invalid, it should be a list of numbers that grow, each within ",
-                                     "the range of int64, currently it is ", Shown(value), "."));
-  if (!value.IsArray()) return refused;
+      absl::InvalidArgumentError(Cat(field.name, " is invalid, it should be a list of at most 4096 numbers that grow, ",
+                                     "each within the range of int64, currently it is ", Shown(value), "."));
+  if (!value.IsArray() || value.Size() > 4096) return refused;
   std::vector<double> bounds;
   for (const Value& element : value.GetArray()) {
     constexpr double kEnd = 9223372036854775808.0;  // of int64

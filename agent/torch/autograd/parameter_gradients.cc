@@ -4,7 +4,10 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <limits>
+#include <memory>
+#include <vector>
 
 #include "agent/torch/autograd/autograd_hooks.h"
 #include "agent/torch/autograd/open_backward.h"
@@ -70,6 +73,9 @@ void ParameterGradients::Watch(const std::shared_ptr<const std::string>& module,
         if (sequence != kUnused) OpenBackward::EndBehind(sequence);
         RecordGradient(*recorder, module, name, node->variable.grad());
       }));
+  // Before the hooks that were there: a reducer's begins to exchange the gradient, in its bucket by another thread.
+  auto& hooks = const_cast<std::vector<std::unique_ptr<torch::autograd::FunctionPostHook>>&>(accumulator->post_hooks());
+  std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
   watched.accumulator = std::move(accumulator);
 }
 

@@ -11,12 +11,17 @@ namespace {
 
 int64_t BytesOf(int64_t elements) { return static_cast<int64_t>(stats::SignBytes(static_cast<size_t>(elements))); }
 
+// Bounds are compared as they are, as on the host, and what lacks comparisons (fp8) has them.
+at::Tensor Comparable(const at::Tensor& piece) {
+  return piece.scalar_type() == c10::kDouble ? piece : piece.to(c10::kFloat);
+}
+
 // visit(piece, first): parts of the elements in row-major order, each but the last of kSignPieceElements.
 template <typename Visit>
 void ForEachPiece(const at::Tensor& gradient, Visit&& visit) {
   const at::Tensor row = gradient.reshape({-1});
   for (int64_t first = 0; first < row.numel(); first += kSignPieceElements) {
-    visit(row.narrow(0, first, std::min(kSignPieceElements, row.numel() - first)), first);
+    visit(Comparable(row.narrow(0, first, std::min(kSignPieceElements, row.numel() - first))), first);
   }
 }
 

@@ -8,7 +8,7 @@
 namespace msprobe::capture {
 
 // Signs and intervals of a device's tensor of floats (stats::WriteSigns, stats::CountIntervals), made where it lies, on
-// the current stream: an eighth of a byte an element goes over the bus. While it works, it takes 2 bytes an element, of
+// the current stream: an eighth of a byte an element goes over the bus. While it works, it takes 6 bytes an element, of
 // at most kSignPieceElements, from the backend's allocator, and a copy of a gradient that has gaps.
 //
 // Any thread, under QuietDispatch. Throws what libtorch throws, such as for an operator that a backend lacks.

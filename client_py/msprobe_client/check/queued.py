@@ -144,6 +144,6 @@ def _kept(run: Callable[[], None], failed: list[MsprobeError], client: Client, j
     try:
         run()
     except Exception as error:  # whatever ends them: nobody works for the job then, and its results are waited for
-        ours = isinstance(error, MsprobeError)
-        failed.append(error if ours else ServerError(f"the workers have ended: {type(error).__name__}: {error}"))
+        said = f"the workers have ended: {type(error).__name__}: {error}"
+        failed.append(error if isinstance(error, MsprobeError) else ServerError(said))
         client.jobs.cancel(job)

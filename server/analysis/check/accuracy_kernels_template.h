@@ -14,8 +14,8 @@ using Mask = Simd::Mask;
 constexpr bool kOneWalk = Simd::kLanes == 8;
 
 constexpr double kCannOffset = 1e-7;
-// Times kCannOffset it is still a normal number. b may be float64 whatever the dtype is.
-constexpr double kLeastDivisor = 1e-300;
+// No number of 32 bits overflows over it times kCannOffset. b may be float64 whatever the dtype is.
+constexpr double kLeastDivisor = 1e-250;
 constexpr double kLargestDouble = 0x1.fffffffffffffp1023;
 
 MSPROBE_INLINE Lanes All(double x) {

@@ -124,8 +124,8 @@ async function present() {
   remember();
   // The server takes four questions of a caller at a time.
   await Promise.all([
-    presentMap(), times.present(run).then(() => presentOrigins({run}, openFound)), reopen(), presentGraph(),
-    checks.present(run)
+    presentMap(), times.present(run).then(() => presentOrigins({run}, openFound)), reopen(),
+    presentGraph().then(() => checks.present(run))
   ]);
   if (golden) await presentDivergence(run, golden);
 }

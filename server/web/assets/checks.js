@@ -24,6 +24,8 @@ function remember(parts) {
 
 const idOf = (row) => `${row.item.split('/').slice(0, 2).join('/')}/${row.name}`;
 
+const goesOn = (job) => ['open', 'sealed'].includes(job?.state);
+
 export class Checks {
   // heard: {opened({rank, step, record}), failed(work)}.
   constructor(heard) {
@@ -100,7 +102,7 @@ export class Checks {
 
   // Until the job has ended. A hidden tab asks nothing, and a question of the user's goes first.
   followOn(turn) {
-    this.following = ['open', 'sealed'].includes(this.job?.state);
+    this.following = goesOn(this.job);
     if (!this.following) return;
     const look = async () => {
       if (turn !== this.turn) return;
@@ -124,7 +126,7 @@ export class Checks {
     const {job} = this, wrong = WRONG.reduce((sum, word) => sum + (this.counts[word] ?? 0), 0);
     $('checks-count').textContent = `${count(job.results)} of ${many(job.items, 'call')} checked, ${
         wrong ? `${count(wrong)} wrong` :
-                'none wrong'}${this.following || job.state === 'open' ? '; more may come' : ''}`;
+                'none wrong'}${goesOn(job) ? '; more may come' : ''}`;
     this.drawJobs();
     this.drawFilter(wrong);
     if (fresh.length === this.rows.length) $('check-rows').replaceChildren();

@@ -420,17 +420,19 @@ class Debugger:
     def _probe_gradients(self) -> None:
         """An optimizer is about to take the gradients: they are looked at, and that is one step."""
         service = self.service
-        step = service.current_iter = service.loop + service.init_step
-        self._follow_file()
-        if self.config.task != "grad_probe":
-            return
-        service.loop += 1
+        with self._lock:  # optimizers may step on several threads
+            step = service.current_iter = service.loop + service.init_step
+            self._follow_file()
+            if self.config.task != "grad_probe":
+                return
+            service.loop += 1
+        forced = self._control.forced
         if (
             not self._followed.enabled
             or self._forked
-            or self._bounds.is_last(self.config)
+            or (self._bounds.is_last(self.config) and not forced)
             or self._paused
-            or (self.config.step and step not in self.config.step)
+            or (self.config.step and step not in self.config.step and not forced)
         ):
             return
         self._update_rank(None)
@@ -441,6 +443,7 @@ class Debugger:
         self._agent.look_at_gradients(step, gradients)
         self._agent.end_step(step, keep=True)
         self._bounds.note_step()
+        self._control.end_step()
 
     def _end_step(self, dump: bool) -> None:
         if self.config.task == "grad_probe":  # whose steps are calls of an optimizer
@@ -616,6 +619,7 @@ class Debugger:
     def _after_fork(self) -> None:
         self._forked = True
         type(self)._lock = threading.RLock()  # another thread of the parent may hold it
+        self._pid = os.getpid()
         if self._agent is None:
             return
         self._uninstall_in_child()
@@ -626,7 +630,6 @@ class Debugger:
             log.info("a forked process captures nothing until it calls debugger.start()")
         self._running = self._step_has_records = False
         self._models, self._registered = [], 0
-        self._pid = os.getpid()
 
 
 def _call_as_it_is(call: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msprobe._common import log
@@ -16,16 +18,25 @@ class GradientWatch:
 
     def __init__(self, gradient_of: Callable[[Any], Any]) -> None:
         self._gradient_of = gradient_of
-        self._parameters: list[tuple[str, Any]] = []
+        self._references: list[tuple[str, weakref.ref[Any]]] = []
         self._told: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._parameters)
 
+    @property
+    def _parameters(self) -> list[tuple[str, Any]]:
+        """A model that is gone is not kept for its gradients."""
+        found = ((name, reference()) for name, reference in self._references)
+        return [(name, parameter) for name, parameter in found if parameter is not None]
+
     def add(self, named: Iterable[tuple[str, Any]]) -> None:
         """A parameter that is known keeps its first name."""
-        known = {id(parameter) for _, parameter in self._parameters}
-        self._parameters += [(name, parameter) for name, parameter in named if id(parameter) not in known]
+        living = self._parameters
+        known = {id(parameter) for _, parameter in living}
+        added = [(name, parameter) for name, parameter in named if id(parameter) not in known]
+        every = [*living, *distinct(added, {name for name, _ in living})]
+        self._references = [(name, weakref.ref(parameter)) for name, parameter in every]
 
     def tell_unknown(self, wanted: list[str]) -> None:
         """Says once which of the names in param_list no parameter has."""
@@ -48,4 +59,12 @@ class GradientWatch:
         return found
 
 
-__all__ = ["GradientWatch"]
+def distinct(named: Sequence[tuple[str, Any]], taken: set[str]) -> Sequence[tuple[str, Any]]:
+    """The parameters of a model; where another one has a name of them, all are called "1.fc.weight", or "2." ..."""
+    if not any(name in taken for name, _ in named):
+        return named
+    number = next(n for n in itertools.count(1) if not any(f"{n}.{name}" in taken for name, _ in named))
+    return [(f"{number}.{name}", parameter) for name, parameter in named]
+
+
+__all__ = ["GradientWatch", "distinct"]

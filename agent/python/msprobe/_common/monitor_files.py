@@ -119,6 +119,8 @@ class Anomalies:
             f"current value {value}, history mean {average}."
         )
         log.info(f"> {message}")
+        if not self._config.alert.get("dump"):
+            return
         call = self.calls.get(tag, -1)
         self._found[f"{tag}_step_{step}_call_{call}"] = {
             "rank": self._rank,

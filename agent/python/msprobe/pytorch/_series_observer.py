@@ -67,7 +67,7 @@ class TrainingSeries:
             clipped = {name: each for name, each in parameters.items() if name in self._clipped}
             self._read_gradients(clipped, "clipped")
             self._read_gradients({name: each for name, each in parameters.items() if name not in clipped}, "reduced")
-        self._clipped.clear()
+        self._clipped.difference_update(parameters)
         if self._config.update_ratio:
             for name, parameter in parameters.items():
                 if self._takes(name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -13,8 +14,10 @@ from torch.optim.optimizer import (
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
+from msprobe._common.gradient_watch import distinct
 from msprobe._common.swaps import CodeSwap
 
+_inside = threading.local()
 _CLIPPING = ("clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_")
 
 
@@ -48,15 +51,15 @@ class TrainingWatch:
         self._swaps = [_swap_of(name, self._before_clipping) for name in names]
         for swap in self._swaps:
             swap.install()
+            swap.function._torchdynamo_disable = True  # its code is none to trace: the call stays a call
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         return {name: parameter for parameter, name in self._names.items()}
 
     def add_model(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> None:
-        for name, parameter in named:
-            if parameter in self._names or not parameter.requires_grad:
-                continue
+        fresh = [(name, each) for name, each in named if each not in self._names and each.requires_grad]
+        for name, parameter in distinct(fresh, set(self._names.values())):
             self._names[parameter] = name
             if self._accumulation and local(parameter) is parameter:  # a shard's gradient comes reduced
                 self._handles.append(parameter.register_post_accumulate_grad_hook(self._after_accumulation))
@@ -77,6 +80,7 @@ class TrainingWatch:
         for swap in reversed(self._swaps):
             if swap.function.__code__ is swap.shim:
                 swap.restore()
+                swap.function.__dict__.pop("_torchdynamo_disable", None)
         self._swaps.clear()
 
     def _contain(self, show: Callable[[], None]) -> None:
@@ -115,7 +119,8 @@ class TrainingWatch:
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         ours = self._of(optimizer)
         if ours:
-            self._micro_batches.clear()
+            for parameter in ours.values():
+                self._micro_batches.pop(parameter, None)
             self._contain(lambda: self._observer.stepped(optimizer, ours))
 
 
@@ -146,15 +151,21 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _function(name: str) -> Any:
-    return getattr(torch.nn.utils.clip_grad, name, None)
+    return getattr(torch.nn.utils, name, None)
 
 
 def _swap_of(name: str, before: Callable[[list[Any]], None]) -> CodeSwap:
     def intercept(twin: Any) -> Any:
         def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
             taken = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-            before(taken)
-            return twin(taken, *args, **kwargs)
+            if getattr(_inside, "clips", False):  # one of them calls another
+                return twin(taken, *args, **kwargs)
+            _inside.clips = True
+            try:
+                before(taken)
+                return twin(taken, *args, **kwargs)
+            finally:
+                _inside.clips = False
 
         return clip
 

@@ -276,7 +276,8 @@ def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     gradient = getattr(parameter, "main_grad", None)
     if gradient is None:
         gradient = parameter.grad
-    return getattr(gradient, "_local_tensor", gradient)
+    gradient = getattr(gradient, "_local_tensor", gradient)
+    return gradient if isinstance(gradient, torch.Tensor) else None
 
 
 def _before_optimizer(*_: Any) -> None:

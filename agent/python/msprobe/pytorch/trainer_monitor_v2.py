@@ -15,7 +15,7 @@ import torch
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe._common.tensor_numbers import narrowed, tensor_numbers
-from msprobe.pytorch._training_watch import TrainingWatch
+from msprobe.pytorch._training_watch import TrainingWatch, unwrapped
 
 _FRAMEWORKS = {"pytorch": "pytorch", "pt": "pytorch", "torch": "pytorch", "mindspore": "mindspore", "ms": "mindspore"}
 _OPS = ("min", "max", "mean", "norm", "nans")
@@ -80,7 +80,7 @@ class TrainerMonitorV2:
         needed = [kind for kind in ("weight_grad", "optimizer", "param") if kind in self._monitors]
         if (self._monitors and model is None) or (needed and optimizer is None):
             raise ValueError(f"model and optimizer must be given for the monitors {', '.join(self._monitors)}")
-        self._optimizer = optimizer
+        self._optimizer = None if optimizer is None else unwrapped(optimizer)
         several = isinstance(model, (list, tuple))
         chunks = [(f"{index}:", each) for index, each in enumerate(model)] if several else [("", model)]
         self._parameters = {prefix + name: each for prefix, chunk in chunks for name, each in chunk.named_parameters()}
@@ -109,14 +109,18 @@ class TrainerMonitorV2:
             self._told = True
             return
         step = self.current_step
-        if self._is_collected(step):
-            self._read_moments()
-            for kind, rows in self._rows.items():
-                self._write(kind, rows, step)
-            self._collected += 1
-        for rows in self._rows.values():
-            rows.clear()
-        self.current_step = step + 1
+        try:
+            if self._is_collected(step):
+                self._read_moments()
+                for kind, rows in self._rows.items():
+                    self._write(kind, rows, step)
+                self._collected += 1
+        except Exception as error:  # a full disk, say: the training goes on
+            log.warning(f"TrainerMonitorV2: step {step} is not written: {type(error).__name__}: {error}")
+        finally:
+            for rows in self._rows.values():
+                rows.clear()
+            self.current_step = step + 1
 
     def stop(self) -> None:
         for handle in self._handles:
