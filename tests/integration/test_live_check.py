@@ -77,7 +77,7 @@ def followed(client, address, run, log):
 
 def rows_of(follower):
     follower.process.wait(60)
-    return json.loads(follower.output)["rows"]
+    return json.loads(follower.output[follower.output.index("{") :])["rows"]  # what it says of waiting comes before
 
 
 def weights(program):

@@ -464,7 +464,7 @@ constexpr Field kFields[] = {
      .access = {.read = &ReadBounds,
                 .give = [](const Config& config, const Field&) { return FieldValue(config.grad_probe.bounds); }},
      .description = "Where the intervals of `L2` end.",
-     .wrong = "[1, 0]",
+     .wrong = "[\"a\"]",
      .tasks = In({Task::kGradProbe})},
 
     // The whole, ours.
