@@ -90,7 +90,8 @@ def test_the_output_may_name_a_database(client: Client, tmp_path: Path) -> None:
 
 
 def test_what_a_format_does_not_have_is_refused(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match=r'no export format "pdf"; there are dump, grad_probe, model-explorer, trend'):
+    there = "dump, grad_probe, model-explorer, trend, vis"
+    with pytest.raises(InvalidArgument, match=f'no export format "pdf"; there are {there}'):
         client.export("pair", tmp_path / "out", to="pdf")
     with pytest.raises(InvalidArgument, match="strict JSON is for the format dump, and the format is trend"):
         client.export("pair", tmp_path / "out", to="trend", strict_json=True)
