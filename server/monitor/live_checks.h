@@ -102,9 +102,10 @@ class LiveChecks : public StepMonitor {
   // Takes up what an earlier process of this server left: the steps that were not released, and a job.
   absl::Status GoOnWith(const storage::RunRow& run);
   absl::Status GoOn(const v1::Job& job, const storage::RunRow& run);
-  // Places of the items of a job in steps_, by step and directory.
+  // Places of the items of a job in steps_, by step and directory. begun: the directories with an item of the open job.
   using Directories = std::map<std::pair<uint32_t, std::string>, std::vector<Place>>;
-  absl::StatusOr<Directories> TakeUp(const storage::RunRow& run, std::optional<uint32_t> last_step);
+  absl::StatusOr<Directories> TakeUp(const storage::RunRow& run, std::optional<uint32_t> last_step,
+                                     const std::set<std::string>& begun);
   // True: every record of the step that will come has its item.
   absl::StatusOr<bool> LookAt(const Place& place, Waiting& waiting, absl::Time now);
   // Adds items for what is ready, but for what a golden run may still give.

@@ -62,18 +62,21 @@ absl::Status LiveChecks::GoOnWith(const storage::RunRow& run) {
     if (absl::Status status = GoOn(job, run); !status.ok()) return status;
     taken_up = true;
   }
-  return taken_up ? absl::OkStatus() : TakeUp(run, std::nullopt).status();
+  return taken_up ? absl::OkStatus() : TakeUp(run, std::nullopt, {}).status();
 }
 
 absl::Status LiveChecks::GoOn(const v1::Job& job, const storage::RunRow& run) {
   std::optional<uint32_t> last;
+  std::set<std::string> begun;
   if (job.state() == v1::Job::OPEN) {
     last = 0;
-    absl::Status status = ForEachItem(*store_, run.number(), job.job(),
-                                      [&](uint64_t, const ItemName& name) { last = std::max(*last, name.step); });
+    absl::Status status = ForEachItem(*store_, run.number(), job.job(), [&](uint64_t, const ItemName& name) {
+      last = std::max(*last, name.step);
+      begun.insert(name.directory);
+    });
     if (!status.ok()) return status;
   }
-  auto places = TakeUp(run, last);
+  auto places = TakeUp(run, last, begun);
   if (!places.ok()) return places.status();
   if (places->empty() && job.state() != v1::Job::OPEN) return absl::OkStatus();  // an open one has to be sealed
 
@@ -113,7 +116,8 @@ absl::Status LiveChecks::GoOn(const v1::Job& job, const storage::RunRow& run) {
 }
 
 absl::StatusOr<LiveChecks::Directories> LiveChecks::TakeUp(const storage::RunRow& run,
-                                                           std::optional<uint32_t> last_step) {
+                                                           std::optional<uint32_t> last_step,
+                                                           const std::set<std::string>& begun) {
   auto sessions = store_->catalogue().Sessions(run.number());
   if (!sessions.ok()) return sessions.status();
   auto held = store_->payloads().HoldingSteps(run.number());
@@ -129,14 +133,15 @@ absl::StatusOr<LiveChecks::Directories> LiveChecks::TakeUp(const storage::RunRow
     const auto session = std::find_if(sessions->begin(), sessions->end(),
                                       [&key = key](const auto& each) { return each.epoch() == key.epoch; });
     if (session == sessions->end() || session->hello().settings().task() != kTask) continue;
-    // One that holds nothing, and gets nothing more, was released.
-    const bool holds = held->contains({key.epoch, key.step});
-    if (!holds && session->holds_payloads() && row.state() != v1::StepSummary::OPEN) continue;
+    const std::string directory = StepDirectory(key.step, RankOfCode(key.rank));
+    // One that holds nothing, gets nothing more and is not of this job was released.
+    const bool may_go_on = held->contains({key.epoch, key.step}) || row.state() == v1::StepSummary::OPEN;
+    if (!may_go_on && session->holds_payloads() && !begun.contains(directory)) continue;
     const Place place(session->session(), key.step);
     Waiting& waiting = steps_[place];
     waiting.since = waiting.latest = now;
     waiting.settings = CheckSettings::Of(session->hello().settings());
-    places[{key.step, StepDirectory(key.step, RankOfCode(key.rank))}].push_back(place);
+    places[{key.step, directory}].push_back(place);
   }
   return places;
 }
