@@ -60,7 +60,7 @@ export class Checks {
 
   // There may be a job, or more results; nothing happens while they are followed already.
   async grown() {
-    if (!this.following) await this.begin();
+    if (this.run !== undefined && !this.following) await this.begin();
   }
 
   async begin() {
