@@ -56,6 +56,7 @@ def test_verdicts_appear_while_the_run_goes_on_and_lead_to_their_command(opened,
     page.page.focus("#check-rows summary >> nth=0")
     page.press("ArrowDown", "Enter")
     opened_card = cards.nth(1)
+    page.page.wait_for_selector("#check-rows li:nth-child(2) details[open]")
     details = opened_card.inner_text()
     for said in ("gelu", "float32 · [16, 64]", "default: max_abs", "limit", "activation.py"):
         assert said in details, details

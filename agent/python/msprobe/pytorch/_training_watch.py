@@ -51,7 +51,7 @@ class TrainingWatch:
         self._swaps = [_swap_of(name, self._before_clipping) for name in names]
         for swap in self._swaps:
             swap.install()
-            swap.function._torchdynamo_disable = True  # its code is none to trace: the call stays a call
+            swap.function.__dict__["_torchdynamo_disable"] = True  # its code is none to trace: the call stays a call
 
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
