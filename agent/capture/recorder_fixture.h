@@ -212,7 +212,9 @@ class RecorderTest : public core::SessionTest {
             continue;
           }
           const v1::Shape& shape = block.shapes(static_cast<int>(block.shape(leaf)));
-          told.fields += core::Cat(node.tensor().type(), "(", shape.dims(0), ") max ", block.narrow(leaf * 5), ";");
+          const bool has_numbers = leaf * 5 < block.narrow_size();
+          told.fields += core::Cat(node.tensor().type(), "(", shape.dims(0), ")",
+                                   has_numbers ? core::Cat(" max ", block.narrow(leaf * 5)) : "", ";");
           if (leaf < block.edge_size() && block.edge(leaf) == v1::EDGE_OUTSIDE) told.edges.emplace_back("outside");
           if (leaf < block.edge_size() && block.edge(leaf) >= v1::EDGE_SAME) {
             const std::string kind = v1::EdgeKind_Name(static_cast<v1::EdgeKind>(block.edge(leaf))).substr(5);
