@@ -215,6 +215,11 @@ def is_like_torch(name: CallName) -> bool:
     return name.prefix in _MINDSPORE_HOMES and (name.prefix != "Tensor" or name.operation in _MINDSPORE_METHODS)
 
 
+def is_own(name: CallName) -> bool:
+    """Whether somebody registered the operator: its prefix is the name of his module."""
+    return name.prefix not in (_MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES)
+
+
 def function_of(name: CallName) -> Callable[..., Any] | None:
     """The function that was called, if this environment has it; of MindSpore's the one of torch that means the same."""
     homes = _MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES
