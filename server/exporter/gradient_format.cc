@@ -10,7 +10,7 @@
 #include "server/exporter/gradient_files.h"
 #include "server/format/cat.h"
 #include "server/format/tensor_file/npy_file.h"
-#include "server/signs/gradient_signs.h"
+#include "server/stored/gradient_signs.h"
 
 namespace msprobe::server {
 namespace {
@@ -154,7 +154,7 @@ class GradientExport : public StepsExport {
   absl::Status WriteSigns(RecordSource& records, const GradientRecord& gradient) {
     if (!gradient.signs.has_value()) return absl::OkStatus();
     const uint64_t elements = gradient.elements();
-    auto bits = ReadWhole(records, *gradient.signs, (elements + 7) / 8);
+    auto bits = ReadWhole(records, *gradient.signs, gradient.sign_bytes());
     if (bits.status().code() == absl::StatusCode::kNotFound) {
       Miss(records, gradient, "signs", bits.status());
       return absl::OkStatus();

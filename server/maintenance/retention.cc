@@ -126,7 +126,7 @@ absl::Status Retention::Look() {
   }
   const uint64_t deleted = store_->maintenance().runs_deleted();
   const bool reclaim = deleted != reclaimed_;
-  const double released = metrics_->Value(Metric::kCheckReleased, {});
+  const uint64_t released = store_->maintenance().bytes_released();
   const bool collect = store_->Now() - collected_ >= kCollectEvery || released - released_ >= kCollectReleased;
   if (!reclaim && !collect) return absl::OkStatus();
   absl::Status status = reclaim ? store_->maintenance().ReclaimSpace() : store_->maintenance().CollectSegments();

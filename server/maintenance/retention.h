@@ -39,14 +39,13 @@ std::vector<std::string> RunsToRemove(std::vector<KeptRun> runs, const Retention
 // Removes the runs beyond the limits, and gives the space of all deleted runs back to the disk.
 //
 // 1. A run that is pinned or has an open session is never removed.
-// 2. Space of tensors that went with the checks of their calls is given back when kCollectReleased bytes have gone,
-// else
+// 2. Space of tensors that went with the checks of their calls is given back when kCollectReleased bytes have gone, and
 //    every hour.
 // 3. The size of a run is known as of the last look. So a run may exceed its quota by what arrives between two looks.
 // Threads: one of its own between Start and Stop. Look may be called only without that thread, Admit from any thread.
 class Retention {
  public:
-  static constexpr double kCollectReleased = 256 << 20;
+  static constexpr uint64_t kCollectReleased = 256 << 20;
 
   // Both are borrowed.
   Retention(Store* store, Metrics* metrics, RetentionOptions options);
@@ -72,7 +71,7 @@ class Retention {
   Metrics* const metrics_;
   uint64_t reclaimed_ = 0;                       // Store::runs_deleted when space was last reclaimed
   absl::Time collected_ = absl::InfinitePast();  // when unused space in segments was last searched for
-  double released_ = 0;                          // bytes of checked calls that had gone by then
+  uint64_t released_ = 0;                        // Store::bytes_released by then
   mutable absl::Mutex mu_;
   RetentionOptions options_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

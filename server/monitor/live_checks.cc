@@ -134,15 +134,17 @@ void LiveChecks::Look(absl::Time now) {
     Waiting& waiting = at->second;
     if (!waiting.through && (waiting.changed || now >= waiting.again)) {
       auto through = LookAt(at->first, waiting, now);
-      if (const absl::Status& why = through.status(); absl::IsNotFound(why)) {
+      if (absl::IsNotFound(through.status())) {
         at = steps_.erase(at);
         continue;
-      } else if (absl::IsInvalidArgument(why)) {  // as it would be the next time
-        LogWarning("step {} is not checked: {}", at->first.second, why.ToString());
+      }
+      if (absl::IsInvalidArgument(through.status())) {  // as it would be the next time
+        LogWarning("step {} is not checked: {}", at->first.second, through.status().ToString());
         at = steps_.erase(at);
         continue;
-      } else if (!why.ok()) {
-        LogWarning("step {} is not checked yet: {}", at->first.second, why.ToString());
+      }
+      if (!through.ok()) {
+        LogWarning("step {} is not checked yet: {}", at->first.second, through.status().ToString());
         waiting.whole = false;
         waiting.again = now + kRetry;
         ++at;

@@ -11,8 +11,8 @@
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
 #include "server/monitor/rules/rule_kinds.h"
-#include "server/signs/gradient_signs.h"
 #include "server/store/alarms.h"
+#include "server/stored/gradient_signs.h"
 #include "server/stored/stored_table.h"
 
 namespace msprobe::server {

@@ -17,7 +17,7 @@
 #include "server/analysis/table/step_table.h"
 #include "server/ingest/session/events.h"
 #include "server/monitor/rules/rule.h"
-#include "server/signs/gradient_signs.h"
+#include "server/stored/gradient_signs.h"
 
 namespace msprobe::server {
 

@@ -15,8 +15,8 @@
 #include "server/format/cat.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
-#include "server/signs/gradient_signs.h"
 #include "server/store/session_order.h"
+#include "server/stored/gradient_signs.h"
 
 namespace msprobe::server {
 namespace {

@@ -8,13 +8,13 @@
 
 #include "server/analysis/compare/in_order.h"
 #include "server/analysis/compare/place_pairs.h"
+#include "server/analysis/signs/sign_limits.h"
 #include "server/format/cat.h"
 #include "server/query/analysis_request.h"
 #include "server/query/compared_rows.h"
 #include "server/query/gradients_service.h"
 #include "server/query/opened_source.h"
-#include "server/signs/gradient_signs.h"
-#include "server/signs/sign_limits.h"
+#include "server/stored/gradient_signs.h"
 
 namespace msprobe::server {
 namespace {

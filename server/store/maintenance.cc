@@ -52,6 +52,7 @@ absl::StatusOr<uint64_t> Maintenance::ReleaseStep(const storage::SessionRow& ses
   auto freed = payloads_->AddRelease(session, step, needed, changes);
   if (!freed.ok() || changes.empty()) return freed;
   if (absl::Status status = database_->Write(changes); !status.ok()) return status;
+  bytes_released_ += *freed;
   return freed;
 }
 

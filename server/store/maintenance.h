@@ -44,6 +44,8 @@ class Maintenance {
   // run holds no payloads step by step, its payloads would not be told from the others': then nothing goes.
   absl::StatusOr<uint64_t> ReleaseStep(const storage::SessionRow& session, uint32_t step,
                                        absl::FunctionRef<bool(std::string_view hash)> needed);
+  // What ReleaseStep has freed takes up disk until CollectSegments.
+  uint64_t bytes_released() const { return bytes_released_; }
   // Counts DeleteRun: what it deleted takes up disk until ReclaimSpace.
   uint64_t runs_deleted() const { return runs_deleted_; }
 
@@ -67,6 +69,7 @@ class Maintenance {
   // Held by whoever deletes segments, and by a checkpoint, which needs all of them. Taken before Rocks::chunk_mutex.
   mutable absl::Mutex collection_mutex_;
   std::atomic<uint64_t> runs_deleted_ = 0;
+  std::atomic<uint64_t> bytes_released_ = 0;
 };
 
 }  // namespace msprobe::server

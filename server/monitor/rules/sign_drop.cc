@@ -1,8 +1,8 @@
 #include <optional>
 
+#include "server/analysis/signs/sign_limits.h"
 #include "server/format/cat.h"
 #include "server/monitor/rules/rule_kinds.h"
-#include "server/signs/sign_limits.h"
 
 namespace msprobe::server {
 namespace {

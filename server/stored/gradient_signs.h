@@ -25,6 +25,7 @@ struct GradientRecord {
   std::optional<v1::TensorLeaf> intervals;  // int64: elements in each interval, then zeros
 
   uint64_t elements() const;
+  uint64_t sign_bytes() const { return (elements() + 7) / 8; }
 };
 
 // Those of a step, in its order. Other records are passed over.

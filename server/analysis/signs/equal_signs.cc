@@ -1,4 +1,4 @@
-#include "server/signs/equal_signs.h"
+#include "server/analysis/signs/equal_signs.h"
 
 #include <bit>
 #include <cstring>

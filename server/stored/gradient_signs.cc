@@ -1,4 +1,4 @@
-#include "server/signs/gradient_signs.h"
+#include "server/stored/gradient_signs.h"
 
 #include <algorithm>
 #include <map>
@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "server/analysis/signs/equal_signs.h"
 #include "server/format/cat.h"
-#include "server/signs/equal_signs.h"
 
 namespace msprobe::server {
 namespace {
@@ -24,8 +24,6 @@ std::optional<v1::TensorLeaf> LeafOf(const v1::Record& record, std::string_view 
   }
   return std::nullopt;
 }
-
-uint64_t SignBytes(uint64_t elements) { return (elements + 7) / 8; }
 
 bool SameShape(const GradientRecord& one, const GradientRecord& other) {
   return std::equal(one.gradient.shape().begin(), one.gradient.shape().end(), other.gradient.shape().begin(),
@@ -109,7 +107,7 @@ absl::StatusOr<SignComparison> CompareSigns(RecordSource& target, RecordSource& 
     SignSimilarity similarity{gradient.parameter, gradient.elements(), gradient.elements()};
     const std::string& hash = gradient.signs->payload().hash();
     if (similarity.elements > 0 && (hash.empty() || hash != partner.signs->payload().hash())) {
-      const uint64_t size = SignBytes(similarity.elements);
+      const uint64_t size = gradient.sign_bytes();
       auto one = ReadWhole(target, *gradient.signs, size);
       auto other = ReadWhole(golden, *partner.signs, size);
       if (const absl::Status& failed = one.ok() ? other.status() : one.status(); !failed.ok()) {
