@@ -123,6 +123,14 @@ struct Told {
   std::vector<std::string> edges;
 };
 
+// A point of a series as the server was told of it. Of a tensor the value is the first of its numbers.
+struct ToldScalar {
+  uint32_t step = 0;
+  std::string structure;  // its name
+  std::string name;
+  double value = 0;
+};
+
 class RecorderTest : public core::SessionTest {
  protected:
   void Open(core::Config config = {}) {
@@ -180,6 +188,31 @@ class RecorderTest : public core::SessionTest {
       for (const v1::Item& item : batch.items()) Join(item.block(), structures, &records);
     }
     return records;
+  }
+
+  // The points that the server has, in their order.
+  std::vector<ToldScalar> Scalars() {
+    EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+    std::map<uint64_t, v1::Structure> structures;
+    std::vector<ToldScalar> scalars;
+    for (const v1::Batch& batch : fake_.batches()) {
+      for (const v1::Definition& definition : batch.definitions()) {
+        structures[definition.id()].ParseFromString(definition.structure());
+      }
+      for (const v1::Item& item : batch.items()) {
+        const v1::Block& block = item.scalars();
+        int numbers = 0, leaves = 0;
+        for (const uint32_t index : block.structure()) {
+          const v1::Structure& structure = structures.at(block.structures(static_cast<int>(index)));
+          EXPECT_EQ(structure.kind(), v1::RECORD_SCALARS);
+          for (const v1::Node::Entry& entry : structure.fields().dict().entries()) {
+            const double value = entry.value().has_tensor() ? block.narrow(5 * leaves++) : block.floats(numbers++);
+            scalars.push_back({block.step(), structure.name(), entry.key(), value});
+          }
+        }
+      }
+    }
+    return scalars;
   }
 
   void Join(const v1::Block& block, const std::map<uint64_t, v1::Structure>& structures,

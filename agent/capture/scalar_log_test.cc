@@ -28,25 +28,9 @@ class ScalarLogTest : public RecorderTest {
 
   // What the server has: step and name, and the value.
   std::vector<std::pair<std::string, double>> Points() {
-    EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
-    std::map<uint64_t, v1::Structure> structures;
     std::vector<std::pair<std::string, double>> points;
-    for (const v1::Batch& batch : fake_.batches()) {
-      for (const v1::Definition& definition : batch.definitions()) {
-        structures[definition.id()].ParseFromString(definition.structure());
-      }
-      for (const v1::Item& item : batch.items()) {
-        const v1::Block& block = item.scalars();
-        int numbers = 0, leaves = 0;
-        for (const uint32_t index : block.structure()) {
-          const v1::Structure& structure = structures.at(block.structures(static_cast<int>(index)));
-          EXPECT_EQ(structure.kind(), v1::RECORD_SCALARS);
-          for (const v1::Node::Entry& entry : structure.fields().dict().entries()) {
-            const double value = entry.value().has_tensor() ? block.narrow(5 * leaves++) : block.floats(numbers++);
-            points.emplace_back(core::Cat(block.step(), " ", entry.key()), value);
-          }
-        }
-      }
+    for (const ToldScalar& scalar : Scalars()) {
+      points.emplace_back(core::Cat(scalar.step, " ", scalar.name), scalar.value);
     }
     return points;
   }

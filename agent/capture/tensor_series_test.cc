@@ -30,24 +30,9 @@ class TensorSeriesTest : public RecorderTest {
 
   // What the server has: step, the structure's name and that of the point, and the point's number or largest element.
   std::vector<std::pair<std::string, double>> Points() {
-    EXPECT_TRUE(session_->Wait(absl::Seconds(20)).ok());
-    std::map<uint64_t, v1::Structure> structures;
     std::vector<std::pair<std::string, double>> points;
-    for (const v1::Batch& batch : fake_.batches()) {
-      for (const v1::Definition& definition : batch.definitions()) {
-        structures[definition.id()].ParseFromString(definition.structure());
-      }
-      for (const v1::Item& item : batch.items()) {
-        const v1::Block& block = item.scalars();
-        int numbers = 0, leaves = 0;
-        for (const uint32_t index : block.structure()) {
-          const v1::Structure& structure = structures.at(block.structures(static_cast<int>(index)));
-          for (const v1::Node::Entry& entry : structure.fields().dict().entries()) {
-            const double value = entry.value().has_tensor() ? block.narrow(5 * leaves++) : block.floats(numbers++);
-            points.emplace_back(core::Cat(block.step(), " ", structure.name(), " ", entry.key()), value);
-          }
-        }
-      }
+    for (const ToldScalar& scalar : Scalars()) {
+      points.emplace_back(core::Cat(scalar.step, " ", scalar.structure, " ", scalar.name), scalar.value);
     }
     return points;
   }

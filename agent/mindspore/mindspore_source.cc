@@ -48,22 +48,4 @@ TensorReading MindsporeSource::Read(TensorRef ref, bool save, const MemoryReader
   return reading;
 }
 
-GradientReading MindsporeSource::ReadGradient(TensorRef ref, const core::GradProbeConfig& probe,
-                                              const MemoryReader& memory) {
-  const auto& tensor = *static_cast<const HostTensor*>(ref.tensor);
-  GradientReading reading;
-  TensorReading& whole = reading.gradient;
-  whole.type = kMindsporeTensorType;
-  whole.device = "cpu";
-  whole.dtype = static_cast<uint8_t>(DType::kOther);  // as in Read
-  whole.dtype_name = tensor.dtype_name;
-  whole.shape.assign(tensor.sizes.begin(), tensor.sizes.end());
-  const stats::TensorView view{
-      .data = tensor.data, .dtype = tensor.dtype, .sizes = tensor.sizes, .strides = tensor.strides};
-  if (tensor.dtype != DType::kOther && (tensor.data != nullptr || view.element_count() == 0)) {
-    memory.ReadGradient(view, probe, reading);
-  }
-  return reading;
-}
-
 }  // namespace msprobe::capture

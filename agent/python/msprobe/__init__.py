@@ -28,4 +28,4 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
     the_debugger().log(values, step)
 
 
-__all__ = ["GradComparator", "log"]
+__all__ = ["GradComparator", "log", "watch"]
