@@ -128,6 +128,27 @@ class Background:
         self.process.wait()
 
 
+@contextlib.contextmanager
+def launched(count, command, directory, name="rank"):
+    """The ranks of one program of torch.distributed, as torchrun starts them. Logs: directory/{name}{rank}.log."""
+    port = free_port()
+    with contextlib.ExitStack() as ranks:
+        yield [
+            ranks.enter_context(
+                Background(
+                    command,
+                    pathlib.Path(directory) / f"{name}{rank}.log",
+                    RANK=rank,
+                    LOCAL_RANK=rank,
+                    WORLD_SIZE=count,
+                    MASTER_ADDR="127.0.0.1",
+                    MASTER_PORT=port,
+                )
+            )
+            for rank in range(count)
+        ]
+
+
 def find_binary(name):
     """A program of this project: the server that MSPROBE_SERVER_BINARY names, or beside Python, or on PATH."""
     named = os.environ.get("MSPROBE_SERVER_BINARY") if name == "msprobe-server" else None

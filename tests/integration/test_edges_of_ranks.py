@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness.dumps import embedded_data_directory, write_config
 from harness.edges import INPUT, Step, agree_with_storages, agree_with_values
-from harness.processes import PROGRAMS, Background, free_port, wait_for_servers_to_leave
+from harness.processes import PROGRAMS, launched, wait_for_servers_to_leave
 from msprobe_client import Client
 from msprobe_client.embedded import EmbeddedServer
 
@@ -26,23 +26,11 @@ def steps(tmp_path_factory):
     directory = tmp_path_factory.mktemp("ranks")
     dump_path = directory / "dump"
     config = write_config(directory / "config.json", dump_path, task="tensor", level="mix")
-    port = free_port()
-
-    def launch(rank):
-        return Background(
-            [sys.executable, PROGRAMS / "edges_of_ranks.py", config, directory / "log"],
-            directory / f"said{rank}",
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=RANKS,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-
+    command = [sys.executable, PROGRAMS / "edges_of_ranks.py", config, directory / "log"]
     try:
-        with launch(0) as first, launch(1) as second:
-            first.finish(timeout=120)
-            second.finish(timeout=120)
+        with launched(RANKS, command, directory, "said") as programs:
+            for program in programs:
+                program.finish(timeout=120)
         wait_for_servers_to_leave(dump_path)
         with EmbeddedServer(embedded_data_directory(dump_path)) as server, Client(server.address) as client:
             (run,) = (each.run for each in client.runs())

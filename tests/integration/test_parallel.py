@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from harness.dumps import read_dump, write_config
-from harness.processes import PROGRAMS, Background, free_port
+from harness.processes import PROGRAMS, launched
 
 RANKS, THREADS, CALLS = 4, 8, 25
 
@@ -16,27 +16,11 @@ def dumps(tmp_path_factory):
     """dumps[rank][step]: the entries of a rank's step."""
     directory = tmp_path_factory.mktemp("parallel")
     config = write_config(directory / "config.json", directory / "dump", level="mix")
-    port = free_port()
-    launched = [
-        Background(
-            [sys.executable, PROGRAMS / "parallel_ranks.py", config],
-            directory / f"rank{rank}.log",
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=RANKS,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-        for rank in range(RANKS)
-    ]
-    try:
-        for program in launched:
+    with launched(RANKS, [sys.executable, PROGRAMS / "parallel_ranks.py", config], directory) as programs:
+        for program in programs:
             program.finish(240)
             assert program.output.count("LOADED [[0.0, 1.0, 4.0, 9.0], [16.0, 25.0, 36.0, 49.0]]") == 2
             assert "ENDED" in program.output
-    finally:
-        for program in launched:
-            program.__exit__()
     written = sorted(str(path.relative_to(directory / "dump")) for path in (directory / "dump").glob("step*/*"))
     assert written == [f"step{step}/rank{rank}" for step in (0, 1) for rank in range(RANKS)]
     return [

@@ -5,27 +5,14 @@ import sys
 
 import pytest
 from harness.dumps import embedded_data_directory, read_dump, write_config
-from harness.processes import PROGRAMS, Background, free_port, servers_of, wait_until
+from harness.processes import PROGRAMS, launched, servers_of, wait_until
 
 
 @pytest.mark.timeout(180)
 def test_two_ranks_under_ddp_share_one_run(tmp_path, dump_path, ask):
     config = write_config(tmp_path / "config.json", dump_path, level="mix")
-    port = free_port()
     max_servers = 0
-
-    def launch(rank):
-        return Background(
-            [sys.executable, PROGRAMS / "ddp_train.py", config],
-            tmp_path / f"rank{rank}.log",
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=2,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-
-    with launch(0) as first, launch(1) as second:
+    with launched(2, [sys.executable, PROGRAMS / "ddp_train.py", config], tmp_path) as (first, second):
 
         def both_ended():
             nonlocal max_servers

@@ -9,7 +9,7 @@ import zlib
 import pytest
 import torch
 from harness.dumps import read_dump, write_config
-from harness.processes import PROGRAMS, Background, free_port, run
+from harness.processes import PROGRAMS, launched, run
 
 HAZARDS = (
     "unchanged",
@@ -100,26 +100,10 @@ def ranks(directory, kind, reuse):
     config = write_config(
         directory / "config.json", directory / "dump", level="mix", section={"summary_mode": "md5"}, reuse=reuse
     )
-    port = free_port()
-    launched = [
-        Background(
-            [sys.executable, PROGRAMS / "remembered_ranks.py", config, kind],
-            directory / f"rank{rank}.log",
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=2,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for program in launched:
+    with launched(2, [sys.executable, PROGRAMS / "remembered_ranks.py", config, kind], directory) as programs:
+        for program in programs:
             program.finish(100)
-        counts = [recalled(program.output) for program in launched]
-    finally:
-        for program in launched:
-            program.__exit__()
+        counts = [recalled(program.output) for program in programs]
     dumps = {
         str(path.relative_to(directory / "dump")): read_dump(path)["data"]
         for path in sorted((directory / "dump").glob("step*/*"))

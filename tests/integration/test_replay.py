@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from harness.dumps import embedded_data_directory, write_config
-from harness.processes import PROGRAMS, REPOSITORY, Background, find_binary, free_port, run, wait_until
+from harness.processes import PROGRAMS, REPOSITORY, find_binary, launched, run, wait_until
 
 # The record that is at fault where a bit is flipped in a result of an aten operator, or in what a module gives.
 PLANTED = {
@@ -126,20 +126,7 @@ def test_what_cannot_be_replayed_is_refused(replayed):
 @pytest.mark.timeout(180)
 def test_a_weight_that_changed_on_one_rank_is_named_with_the_rank(tmp_path, dump_path):
     config = write_config(tmp_path / "config.json", dump_path, level="mix", section={"summary_mode": "md5"})
-    port = free_port()
-    ranks = [
-        Background(
-            [sys.executable, PROGRAMS / "ddp_train.py", config, "1"],
-            tmp_path / f"rank{rank}.log",
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=3,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-        for rank in range(3)
-    ]
-    with ranks[0], ranks[1], ranks[2]:
+    with launched(3, [sys.executable, PROGRAMS / "ddp_train.py", config, "1"], tmp_path) as ranks:
         wait_until(lambda: not any(each.alive() for each in ranks), 120, "all ranks end")
         for each in ranks:
             each.finish()

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 from harness import answers
-from harness.processes import PROGRAMS, Background, external_server, free_port, run
+from harness.processes import PROGRAMS, external_server, launched, run
 from msprobe_client import Client
 
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "monitoring.md"
@@ -137,26 +137,12 @@ def test_sections_and_lists_choose(trained):
 
 def train_on_two_ranks(trained, kind):
     """The norms that the first rank prints, step by step."""
-    config, port = trained.config(kind, {"ops": ["mean", "norm"], "activations": 0}), free_port()
-    launched = [
-        Background(
-            [sys.executable, PROGRAMS / "watched_ranks.py", config, kind],
-            trained.directory / f"{kind}{rank}.log",
-            RANK=rank,
-            LOCAL_RANK=rank,
-            WORLD_SIZE=2,
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-        )
-        for rank in range(2)
-    ]
-    try:
-        for program in launched:
+    config = trained.config(kind, {"ops": ["mean", "norm"], "activations": 0})
+    command = [sys.executable, PROGRAMS / "watched_ranks.py", config, kind]
+    with launched(2, command, trained.directory, kind) as ranks:
+        for program in ranks:
             program.finish(100)
-        return [float(norm) for norm in re.findall(r"norm (.*)", launched[0].output)]
-    finally:
-        for program in launched:
-            program.__exit__()
+        return [float(norm) for norm in re.findall(r"norm (.*)", ranks[0].output)]
 
 
 def of_ranks(trained, kind, name):
