@@ -30,6 +30,7 @@ PAIRS = {
     "Float32AgainstFloat64": "PlainReadOfFloat32AndFloat64",
     "Float32AgainstFloat32": "PlainReadOfFloat32Twice",
     "Bfloat16AgainstFloat64": "PlainReadOfBfloat16AndFloat64",
+    "Float32AgainstItself": "PlainReadOfFloat32Twice",
 }
 WAYS = {"one process": [], "two workers": ["--workers", "2"], "what was saved": ["--device", "recorded"]}
 
@@ -129,6 +130,7 @@ def write(kept: dict[str, Any]) -> None:
         "Float32AgainstFloat64": "float32 and float64",
         "Float32AgainstFloat32": "float32 twice",
         "Bfloat16AgainstFloat64": "bfloat16 and float64",
+        "Float32AgainstItself": "equal float32",
     }
     reads = ", ".join(f"{number:.2f} ({said[name]})" for name, number in kept["results"].get("plain reads", {}).items())
     numbers = f" All numbers of a pair of 16M elements take {reads} times a plain read of both." if reads else ""

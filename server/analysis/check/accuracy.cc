@@ -55,11 +55,12 @@ void Prefetch(const char* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
-// A sum, and what rounding lost of it (Neumaier).
+// A sum, and what rounding lost of it: exactly, whichever is larger, without a branch (Knuth).
 struct Sum {
   void Add(double term) {
     const double next = sum + term;
-    lost += std::fabs(sum) >= std::fabs(term) ? (sum - next) + term : (term - next) + sum;
+    const double added = next - sum;
+    lost += (sum - (next - added)) + (term - added);
     sum = next;
   }
   double value() const { return std::isfinite(sum) ? sum + lost : sum; }
@@ -94,7 +95,7 @@ struct AccuracyComparison::Sums {
   uint64_t nonzero = 0;
   uint64_t under[4] = {};
   std::vector<uint32_t> histogram;  // kAccuracyPlaces a bucket; empty: no error was seen
-  uint64_t unfolded = 0;            // elements in it
+  uint64_t unfolded = 0;            // elements in it, or soon
   std::vector<uint64_t> buckets;    // what was folded
   bool has_zeros = false;           // the last block had, or other numbers that take two walks
 
@@ -102,11 +103,17 @@ struct AccuracyComparison::Sums {
   alignas(64) double b[kAccuracyBlock];
   alignas(64) double d[kAccuracyBlock];
   alignas(64) double ulps[kAccuracyBlock];
+  // Counters of the last block's errors, which count while the next block is summed.
+  alignas(64) uint32_t place_rows[2][kAccuracyBlock];
+  uint32_t* places = place_rows[0];
+  uint32_t* next_places = place_rows[1];
+  size_t placed = 0;
 
   void AddBlock(const char* from_a, const char* from_b, size_t count);
   size_t CleanNonFinite(size_t count);
   bool Agree(double x, double y) const;
-  void CountErrors(size_t count);
+  void CountErrors();
+  void Placed(size_t count);
   void FoldHistogram();
   size_t SumBlock(const char* from_a, const char* from_b, size_t count, size_t padded, BlockSums* sums);
   void FindWorst(size_t count);
@@ -155,18 +162,22 @@ size_t AccuracyComparison::Sums::CleanNonFinite(size_t count) {
   return left;
 }
 
-void AccuracyComparison::Sums::CountErrors(size_t count) {
+void AccuracyComparison::Sums::CountErrors() {
+  for (size_t i = 0; i < placed; ++i) ++histogram[places[i]];
+  placed = 0;
+}
+
+// The places of a block with errors are known.
+void AccuracyComparison::Sums::Placed(size_t count) {
   if (histogram.empty()) histogram.resize(kAccuracyPlaces * kAccuracyBuckets);
-  uint32_t places[kAccuracyBlock];
-  kernels.place(d, count, places);
-  uint32_t* const counts = histogram.data();
-  for (size_t i = 0; i < count; ++i) ++counts[places[i]];
+  placed = count;
   unfolded += count;
   if (unfolded > std::numeric_limits<uint32_t>::max() - kAccuracyBlock) FoldHistogram();
 }
 
 void AccuracyComparison::Sums::FoldHistogram() {
   if (histogram.empty()) return;
+  CountErrors();
   buckets.resize(kAccuracyBuckets);
   for (size_t i = 0; i < histogram.size(); ++i) buckets[i / kAccuracyPlaces] += std::exchange(histogram[i], 0);
   unfolded = 0;
@@ -229,8 +240,15 @@ size_t AccuracyComparison::Sums::SumBlock(const char* from_a, const char* from_b
     return range.finite && range.least >= AccuracyKernels::kLeastFused;
   };
   if (fuse != nullptr && count == kAccuracyBlock && !has_zeros && standard != nullptr && standard->mantissa_bits < 52) {
-    const BlockRange range = fuse(at_a, at_b, largest, *standard, b, d, ulps, sums);
+    if (placed != kAccuracyBlock) CountErrors();
+    const BlockRange range = fuse(at_a, at_b, largest, *standard, placed == 0 ? nullptr : places, histogram.data(), b,
+                                  d, ulps, next_places, sums);
+    placed = 0;
     if (ordinary(range)) {
+      if (sums->max_abs != 0) {
+        std::swap(places, next_places);
+        Placed(count);
+      }
       if (sums->max_abs > accuracy.absolute.max) subtract(at_a, at_b, count, largest, a, b, d);  // for FindWorst
       return count;
     }
@@ -250,6 +268,11 @@ size_t AccuracyComparison::Sums::SumBlock(const char* from_a, const char* from_b
     range.least = 0;
   }
   kernels.sum(a, b, d, padded, range.least, standard, ulps, sums);
+  if (sums->max_abs != 0) {
+    CountErrors();
+    kernels.place(d, count, places);
+    Placed(count);
+  }
   return left;
 }
 
@@ -264,7 +287,6 @@ void AccuracyComparison::Sums::AddBlock(const char* from_a, const char* from_b, 
     BlockCounts counts;
     kernels.count(b, d, ulps, padded, standard, sums, &counts);
     Add(counts, padded - left);
-    CountErrors(count);
     if (sums.max_abs > accuracy.absolute.max) {
       accuracy.absolute.max = sums.max_abs;
       FindWorst(count);

@@ -90,6 +90,9 @@ void Float32AgainstFloat64(benchmark::State& state) {
 void Float32AgainstFloat32(benchmark::State& state) {
   Measure(state, v1::DTYPE_FLOAT32, ThePair().output, v1::DTYPE_FLOAT32, ThePair().rounded);
 }
+void Float32AgainstItself(benchmark::State& state) {
+  Measure(state, v1::DTYPE_FLOAT32, ThePair().output, v1::DTYPE_FLOAT32, ThePair().output);
+}
 void Bfloat16AgainstFloat64(benchmark::State& state) {
   Measure(state, v1::DTYPE_BFLOAT16, ThePair().halves, v1::DTYPE_FLOAT64, ThePair().golden);
 }
@@ -98,6 +101,7 @@ BENCHMARK(PlainReadOfFloat32AndFloat64)->Unit(benchmark::kMillisecond);
 BENCHMARK(Float32AgainstFloat64)->Unit(benchmark::kMillisecond);
 BENCHMARK(PlainReadOfFloat32Twice)->Unit(benchmark::kMillisecond);
 BENCHMARK(Float32AgainstFloat32)->Unit(benchmark::kMillisecond);
+BENCHMARK(Float32AgainstItself)->Unit(benchmark::kMillisecond);
 BENCHMARK(PlainReadOfBfloat16AndFloat64)->Unit(benchmark::kMillisecond);
 BENCHMARK(Bfloat16AgainstFloat64)->Unit(benchmark::kMillisecond);
 

@@ -18,6 +18,9 @@ inline constexpr int kAccuracyBucketBits = 4;
 inline constexpr size_t kAccuracyBuckets = size_t{2048} << kAccuracyBucketBits;
 // Counters of each bucket: neighbours often fall into one, and an increment waits for the last one of its counter.
 inline constexpr size_t kAccuracyPlaces = 8;
+// Of the bits of |d|: its bucket times kAccuracyPlaces.
+inline constexpr int kPlaceShift = 52 - kAccuracyBucketBits - 3;
+inline constexpr int64_t kPlaceMask = kAccuracyPlaces * (kAccuracyBuckets - 1);
 
 // Sums and largest values of one block. e is |a - b|, y is |b|.
 struct BlockSums {
@@ -76,8 +79,11 @@ struct AccuracyKernels {
   // subtract and sum in one walk over a whole block, without `a`, for a dtype of at most 32 bits. The sums hold if the
   // range is finite and its least number kLeastFused at least; else subtract and sum do the block again. Null: the
   // level has too few registers.
+  // places gets what `place` gives. Meanwhile the places of the block before count in `histogram`: the divisions leave
+  // time for that, and these addresses are known early. Null `before`: nothing counts.
   using Fuse = BlockRange(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard,
-                          double* b, double* d, double* ulps, BlockSums* sums);
+                          const uint32_t* before, uint32_t* histogram, double* b, double* d, double* ulps,
+                          uint32_t* places, BlockSums* sums);
   static constexpr double kLeastFused = 1e-60;  // no quotient of numbers of 32 bits overflows
   Fuse* fuse[3][3];
 

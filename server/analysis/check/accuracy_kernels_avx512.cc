@@ -54,6 +54,13 @@ struct Simd {
     const auto top = static_cast<int64_t>(0x7FE0000000000000 + (static_cast<uint64_t>(mantissa_bits) << 52));
     *to = _mm512_castsi512_pd(_mm512_sub_epi64(_mm512_set1_epi64(top), exponent));
   }
+  // As AccuracyKernels::place, of a group.
+  static MSPROBE_INLINE void Places(const Lanes& x, uint32_t* to) {
+    const __m512i bits = _mm512_srli_epi64(_mm512_castpd_si512(x), kPlaceShift);
+    const __m512i first = _mm512_and_si512(bits, _mm512_set1_epi64(kPlaceMask));
+    const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi64_epi32(_mm512_or_si512(first, lane)));
+  }
   static MSPROBE_INLINE void Above(const Lanes& x, const Lanes& y, Mask* to) {
     *to = _mm512_cmp_pd_mask(x, y, _CMP_GT_OQ);
   }

@@ -13,6 +13,9 @@ using Mask = Simd::Mask;
 // With 32 registers all sums go along in one walk over the block; with 16 they would spill.
 constexpr bool kOneWalk = Simd::kLanes == 8;
 
+// How far ahead of it Fuse has memory read, in bytes. Nothing is read behind the last block.
+constexpr size_t kAhead = 2048;
+
 constexpr double kCannOffset = 1e-7;
 // No number of 32 bits overflows over it times kCannOffset. b may be float64 whatever the dtype is.
 constexpr double kLeastDivisor = 1e-250;
@@ -255,10 +258,8 @@ MSPROBE_INLINE void SumNormals(const double* b, const double* d, size_t count, d
 
 // What Subtract and Sums do, in one walk and in registers, for a whole block without zeros.
 template <typename A, typename B>
-BlockRange Fuse(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard, double* b,
-                double* d, double* ulps, BlockSums* sums) {
-  // The next block comes from memory meanwhile. Behind the last one nothing is read.
-  constexpr size_t kAheadA = kAccuracyBlock * A::kSize, kAheadB = kAccuracyBlock * B::kSize;
+BlockRange Fuse(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard,
+                const uint32_t* before, uint32_t* histogram, double* b, double* d, double* ulps, uint32_t* places, BlockSums* sums) {
   const Lanes smallest = All(PowerOfTwo(standard.min_exponent));
   const Lanes offset = All(kCannOffset);
   const int mantissa_bits = standard.mantissa_bits;
@@ -268,14 +269,18 @@ BlockRange Fuse(const char* from_a, const char* from_b, double largest, const DT
   for (size_t i = 0; i < kAccuracyBlock; i += Simd::kLanes) {
     const char* const at_a = from_a + i * A::kSize;
     const char* const at_b = from_b + i * B::kSize;
-    __builtin_prefetch(at_a + kAheadA);
-    __builtin_prefetch(at_b + kAheadB);
+    __builtin_prefetch(at_a + kAhead);
+    __builtin_prefetch(at_b + kAhead);
+    if (before != nullptr) {
+      for (size_t k = 0; k < Simd::kLanes; ++k) ++histogram[before[i + k]];
+    }
     Lanes x, y, e, size, steps;
     A::Load(at_a, &x);
     B::Load(at_b, &y);
     const Lanes difference = x - y;
     Simd::Store(y, b + i);
     Simd::Store(difference, d + i);
+    Simd::Places(difference, places + i);
     Simd::AddProduct(x, y, &dot);
     Simd::AddProduct(x, x, &a_squares);
     Simd::AddProduct(y, y, &b_squares);

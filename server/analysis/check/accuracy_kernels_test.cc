@@ -114,10 +114,14 @@ void GiveInOneWalkWhatTheyGiveInTwo(const AccuracyKernels& kernels) {
     const DTypeStandard* const standard = StandardOf(seed % 3 == 0 ? v1::DTYPE_BFLOAT16 : v1::DTYPE_FLOAT32);
     const Answer expected = Ask(kernels, block, kAccuracyBlock, standard);
     std::vector<double> b(kAccuracyBlock), d(kAccuracyBlock), ulps(kAccuracyBlock);
+    std::vector<uint32_t> before(kAccuracyBlock), histogram(kAccuracyBlock), places(kAccuracyBlock);
+    for (size_t i = 0; i < kAccuracyBlock; ++i) before[i] = static_cast<uint32_t>(i % 7);
     BlockSums got;
-    const BlockRange range =
-        fuse(block.from_a(), block.from_b(), standard->largest, *standard, b.data(), d.data(), ulps.data(), &got);
+    const BlockRange range = fuse(block.from_a(), block.from_b(), standard->largest, *standard, before.data(),
+                                  histogram.data(), b.data(), d.data(), ulps.data(), places.data(), &got);
     EXPECT_TRUE(range.finite);
+    EXPECT_EQ(places, expected.places);
+    EXPECT_THAT(std::span(histogram).first(8), testing::ElementsAre(74, 73, 73, 73, 73, 73, 73, 0));
     EXPECT_EQ(range.least, expected.range.least);
     EXPECT_EQ(b, block.golden);
     double sums[2][sizeof(BlockSums) / sizeof(double)];
@@ -144,9 +148,10 @@ void SeeInOneWalkWhatNeedsTwo(const AccuracyKernels& kernels) {
       Block block = Drawn(false, 1);
       block.golden[place] = value;
       std::vector<double> b(kAccuracyBlock), d(kAccuracyBlock), ulps(kAccuracyBlock);
+      std::vector<uint32_t> places(kAccuracyBlock);
       BlockSums sums;
-      const BlockRange range =
-          fuse(block.from_a(), block.from_b(), standard.largest, standard, b.data(), d.data(), ulps.data(), &sums);
+      const BlockRange range = fuse(block.from_a(), block.from_b(), standard.largest, standard, nullptr, nullptr,
+                                    b.data(), d.data(), ulps.data(), places.data(), &sums);
       EXPECT_FALSE(range.finite && range.least >= AccuracyKernels::kLeastFused) << value << " at " << place;
     }
   }

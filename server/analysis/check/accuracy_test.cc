@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -217,6 +218,35 @@ TEST(AccuracyTest, Percentiles) {
   const Accuracy got = Measure(a, b);
   EXPECT_THAT(got.absolute.percentiles[2], testing::DoubleNear(1, 0.04));
   EXPECT_THAT(got.absolute.percentiles[3], testing::DoubleNear(1000, 40));
+}
+
+// Errors of a block count while the next one is summed, whatever that one is.
+TEST(AccuracyTest, PercentilesOfBlocksOfAllKinds) {
+  enum class Kind { kErrors, kEqual, kZeros, kNan };
+  std::vector<float> a;
+  std::vector<double> b;
+  std::vector<double> errors;
+  std::mt19937 draw(1);
+  for (int block = 0; block < 64; ++block) {
+    const auto kind = static_cast<Kind>(draw() % 4);
+    for (int i = 0; i < 512; ++i) {
+      b.push_back(kind == Kind::kZeros && i % 2 == 0 ? 0 : 1024);
+      a.push_back(static_cast<float>(b.back()));
+      if (kind != Kind::kEqual) a.back() += static_cast<float>(1 + draw() % 1000);
+      if (kind == Kind::kNan && i == 7) a.back() = std::nanf("");
+      if (!std::isnan(a.back())) errors.push_back(a.back() - b.back());
+    }
+  }
+  std::sort(errors.begin(), errors.end());
+  for (const size_t chunk : {SIZE_MAX, size_t{512}, size_t{700}}) {
+    const Accuracy got = Measure(a, b, chunk);
+    for (size_t i = 0; i < got.absolute.percentiles.size(); ++i) {
+      const auto rank = static_cast<size_t>(
+          std::ceil(AbsoluteErrors::kPercentiles[i] / 100 * static_cast<double>(errors.size()) * (1 - 1e-12)));
+      const double expected = errors[rank - 1];
+      EXPECT_THAT(got.absolute.percentiles[i], testing::DoubleNear(expected, expected / 32)) << chunk << " " << i;
+    }
+  }
 }
 
 TEST(AccuracyTest, NothingIsEqual) {

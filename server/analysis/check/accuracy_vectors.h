@@ -60,6 +60,11 @@ struct Simd {
     const Mask bits = top - (reinterpret_cast<Mask>(x) & 0x7FF0000000000000);
     *to = reinterpret_cast<Lanes>(bits);
   }
+  // As AccuracyKernels::place, of a group.
+  static MSPROBE_INLINE void Places(const Lanes& x, uint32_t* to) {
+    const Mask first = (reinterpret_cast<Mask>(x) >> kPlaceShift) & kPlaceMask;
+    for (size_t i = 0; i < kLanes; ++i) to[i] = static_cast<uint32_t>(first[i]) + static_cast<uint32_t>(i);
+  }
   static MSPROBE_INLINE void Above(const Lanes& x, const Lanes& y, Mask* to) { *to = x > y; }
   static MSPROBE_INLINE void Same(const Lanes& x, const Lanes& y, Mask* to) { *to = x == y; }
   static MSPROBE_INLINE void IsPowerOfTwo(const Lanes& x, Mask* to) {
