@@ -43,7 +43,10 @@ Recorder::StepContents Recorder::EndStep(uint32_t step, bool keep) {
     session_->DiscardStep(step);
   }
   const StepState::Contents contents = step_.End(step);
-  if (sampler_ != nullptr) sampler_->EndStep();
+  if (sampler_ != nullptr) {
+    const absl::Duration background = core::BackgroundTime();
+    sampler_->EndStep(background - std::exchange(background_, background));
+  }
   if (diff_check_ != nullptr) diff_check_->EndStep();
   source_->EndStep();
   if (producers_ != nullptr) producers_->EndStep();

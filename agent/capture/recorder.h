@@ -18,6 +18,7 @@
 #include "agent/capture/scalar_log.h"
 #include "agent/capture/steps/step_state.h"
 #include "agent/capture/tensor_series.h"
+#include "agent/core/background_thread.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
 
@@ -83,6 +84,7 @@ class Recorder : public std::enable_shared_from_this<Recorder> {
   const core::Config config_;
   const std::shared_ptr<core::Session> session_;
   const std::unique_ptr<CallSampler> sampler_;
+  absl::Duration background_ = core::BackgroundTime();  // of the step before; belongs to EndStep
   MemoryReader memory_;
   const std::unique_ptr<TensorSource> source_;
   const std::unique_ptr<DiffCheck> diff_check_;

@@ -4,9 +4,12 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <utility>
 
 namespace msprobe::core {
@@ -14,6 +17,8 @@ namespace {
 
 constexpr int kNiceness = 10;
 constexpr int kLowest = 19;
+
+std::atomic<int64_t> background_ns{0};
 
 class NoSignals {
  public:
@@ -45,5 +50,15 @@ std::thread StartBackgroundThread(const char* name, std::function<void()> body) 
   pthread_setname_np(thread.native_handle(), name);
   return thread;
 }
+
+void NoteBackgroundTime() {
+  thread_local int64_t noted = 0;
+  timespec used;
+  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return;
+  const int64_t now = int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+  background_ns.fetch_add(now - std::exchange(noted, now), std::memory_order_relaxed);
+}
+
+absl::Duration BackgroundTime() { return absl::Nanoseconds(background_ns.load(std::memory_order_relaxed)); }
 
 }  // namespace msprobe::core

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <array>
 #include <string>
@@ -23,6 +24,21 @@ TEST(BackgroundThread, YieldsWithWhatItStartsAndLeavesItsCallerAlone) {
   EXPECT_EQ(own, std::min(before + 10, 19));
   EXPECT_EQ(child, own);
   EXPECT_EQ(Niceness(), before);
+}
+
+TEST(BackgroundThread, NotesItsTimeOnce) {
+  const absl::Duration before = BackgroundTime();
+  timespec used{};
+  StartBackgroundThread("background", [&] {
+    do {
+      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    } while (used.tv_nsec < 2'000'000);
+    NoteBackgroundTime();
+    NoteBackgroundTime();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  }).join();
+  EXPECT_GE(BackgroundTime() - before, absl::Milliseconds(2));
+  EXPECT_LE(BackgroundTime() - before, absl::DurationFromTimespec(used));
 }
 
 TEST(BackgroundThread, TakesNoSignals) {

@@ -105,7 +105,8 @@ uint64_t CallSampler::Expected(const Sight& sight, uint64_t output_bytes) {
   return (sight.input_bytes + output_bytes) * (sight.has_gradients ? 2 : 1);
 }
 
-void CallSampler::EndStep() {
+void CallSampler::EndStep(absl::Duration sending) {
+  Spend(sending);
   absl::MutexLock lock(&mu_);
   const int64_t spent = spent_ns_.load(std::memory_order_relaxed);
   const int64_t had = time_ns_.load(std::memory_order_relaxed);

@@ -22,7 +22,8 @@ namespace msprobe::capture {
 // 2. The others are taken in turn: a step goes on at the call where the one before ran out of budget.
 // 3. Bytes of a step never exceed the budget. A call is taken if its inputs and what is expected to follow fit; what
 //    does not fit in the end is not kept.
-// 4. No call is taken once the time is spent. What the last one took over is taken off the next step's.
+// 4. No call is taken once the time is spent: that of the program's threads, and what others need to send the calls.
+//    What is spent over it is taken off the next steps'.
 // 5. Nothing of this depends on what tensors hold. Without a budget of time it is the same in every run of a program
 //    that makes the same calls.
 // 6. Sample::kIdentity takes a share of all calls by their identity alone. The share is a power of two, of which the
@@ -72,7 +73,8 @@ class CallSampler {
     const absl::Time since_;
   };
 
-  void EndStep();
+  // sending: processor time that was spent on sending since the step before.
+  void EndStep(absl::Duration sending = absl::ZeroDuration());
 
  private:
   struct Known {

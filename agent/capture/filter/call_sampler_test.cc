@@ -126,6 +126,15 @@ TEST_F(CallSamplerTest, WhatTheLastCallTookOverIsTakenOffTheNextStep) {
   EXPECT_EQ(Step(sampler, {1, 1, 1}, 10, absl::Milliseconds(25)), Places{1});  // 5 over before
 }
 
+TEST_F(CallSamplerTest, SendingIsTakenOffTheNextStep) {
+  CallSampler sampler(Of(Sample::kTurns, 60, absl::Milliseconds(10)), &Now);
+  EXPECT_TRUE(sampler.Takes({.signature = 1, .input_bytes = 1}));
+  sampler.EndStep(absl::Milliseconds(25));
+  EXPECT_FALSE(sampler.Takes({.signature = 1, .input_bytes = 1}));  // 15 over
+  sampler.EndStep();
+  EXPECT_TRUE(sampler.Takes({.signature = 1, .input_bytes = 1}));  // 5 over
+}
+
 TEST_F(CallSamplerTest, WithoutATimeItIsAShareOfTheStepBefore) {
   CallSampler sampler(Of(Sample::kTurns, 60, absl::ZeroDuration()), &Now);
   EXPECT_EQ(Step(sampler, {1, 1, 1, 1}, 10, absl::Milliseconds(50)), (Places{0, 1, 2}));  // unlimited

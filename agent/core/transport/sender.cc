@@ -114,7 +114,11 @@ absl::Status Sender::Wait(uint64_t entry, absl::Duration timeout) {
 }
 
 void Sender::Run() {
-  while (!stop_) parts_.bell->WaitUntil(Round(Clock::now()));
+  while (!stop_) {
+    const Clock::time_point due = Round(Clock::now());
+    NoteBackgroundTime();
+    parts_.bell->WaitUntil(due);
+  }
   DrainQueue(Clock::now());
   Publish();
   LeaveOrRemove();

@@ -259,7 +259,8 @@ MSPROBE_INLINE void SumNormals(const double* b, const double* d, size_t count, d
 // What Subtract and Sums do, in one walk and in registers, for a whole block without zeros.
 template <typename A, typename B>
 BlockRange Fuse(const char* from_a, const char* from_b, double largest, const DTypeStandard& standard,
-                const uint32_t* before, uint32_t* histogram, double* b, double* d, double* ulps, uint32_t* places, BlockSums* sums) {
+                const uint32_t* before, uint32_t* histogram, double* b, double* d, double* ulps, uint32_t* places,
+                BlockSums* sums) {
   const Lanes smallest = All(PowerOfTwo(standard.min_exponent));
   const Lanes offset = All(kCannOffset);
   const int mantissa_bits = standard.mantissa_bits;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/core/background_thread.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -92,6 +93,7 @@ void IngestStream::FinishWriting() {
 }
 
 void IngestStream::OnReadDone(bool ok) {
+  NoteBackgroundTime();
   {
     MutexLock lock(&mu_);
     if (ok) {
@@ -110,6 +112,7 @@ void IngestStream::OnReadDone(bool ok) {
 }
 
 void IngestStream::OnWriteDone(bool) {
+  NoteBackgroundTime();
   {
     MutexLock lock(&mu_);
     writing_ = false;
