@@ -6,8 +6,9 @@ live_check.py             40 blocks of 5 steps, with and without by turns; one t
                           are not the workers'; then with all on the same cores. The limits are for the first
 live_check.py --write     keeps the figures in docs/figures/live_check.json, and writes the table of docs/checking.md
 
-Each ratio is the median over pairs of neighbouring blocks: of the time that passes, and of that time without what other
-processes had of the core (own_time.py), which has the limit.
+Each ratio is the median over pairs of neighbouring blocks: of the time that passes; of that time without what other
+threads had of the core (own_time.py), which has the limit; and of the processor time of the job's process, whose other
+threads send.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ debugger = PrecisionDebugger(config_path=sys.argv[1])
 x = torch.randn(16, 64, 256)
 for block in range(int(sys.argv[2])):
     for step in range({STEPS}):
-        begun, wall, own = time.perf_counter(), time.time(), own_seconds()
+        begun, wall, own, used = time.perf_counter(), time.time(), own_seconds(), time.process_time()
         if block % 2:
             debugger.start(net)
         optimizer.zero_grad()
@@ -56,7 +57,7 @@ for block in range(int(sys.argv[2])):
             debugger.stop()
             debugger.step()
         print("step", block, (block // 2) * {STEPS} + step, wall, time.perf_counter() - begun,
-              own_seconds() - own, flush=True)
+              own_seconds() - own, time.process_time() - used, flush=True)
 """
 
 
@@ -87,7 +88,8 @@ def main() -> None:
 
 def write(kept: dict[str, Any]) -> None:
     rows = [
-        f"| {name} | {row['own_ratio']:.3f} | {row['step_ratio']:.3f} | {row['verdict_s_p50']:.1f} s | "
+        f"| {name} | {row['own_ratio']:.3f} | {row['processor_ratio']:.3f} | {row['step_ratio']:.3f} | "
+        f"{row['verdict_s_p50']:.1f} s | "
         f"{row['verdict_s_p95']:.1f} s |"
         for name, row in kept["results"].items()
     ]
@@ -97,11 +99,12 @@ def write(kept: dict[str, Any]) -> None:
         "live_check",
         "\n".join(
             [
-                "| the job has | step without other processes | step | verdict, median | 95 % |",
-                "|---|---|---|---|---|",
+                "| the job has | step alone | processor time of the job | step | verdict, median | 95 % |",
+                "|---|---|---|---|---|---|",
                 *rows,
                 "",
-                f"Of a step of {step:.0f} ms without a check, one thread, one worker "
+                f"Of a step of {step:.0f} ms without a check, one thread, one worker; alone: without what other threads had of "
+                "its core "
                 f"({figures.measured_on(kept, 'live_check.py')}).",
             ]
         ),
@@ -142,7 +145,8 @@ def measured(
     lines = iter(program.stdout or ())
     began: dict[int, float] = {}  # of a captured step
     seconds: dict[int, list[float]] = {}  # by block
-    alone: dict[int, list[float]] = {}  # without other processes
+    alone: dict[int, list[float]] = {}  # without other threads
+    processor: dict[int, list[float]] = {}
     verdicts: list[float] = []
     wrong = 0
     with Client(address) as client:
@@ -150,10 +154,11 @@ def measured(
         for line in lines:
             if not line.startswith("step "):  # the debugger's own
                 continue
-            number, step, wall, took, own = (float(word) for word in line.split()[1:])
+            number, step, wall, took, own, used = (float(word) for word in line.split()[1:])
             block = int(number)
             seconds.setdefault(block, []).append(took)
             alone.setdefault(block, []).append(own)
+            processor.setdefault(block, []).append(used)
             if block % 2:
                 began[int(step)] = wall
             found: list[Any] = []
@@ -175,6 +180,7 @@ def measured(
         "step_ms": statistics.median(second for block in range(4, blocks, 2) for second in seconds[block]) * 1000,
         "own_ratio": ratio(alone),
         "step_ratio": ratio(seconds),
+        "processor_ratio": ratio(processor),
         "calls": len(verdicts),
         "verdict_s_p50": verdicts[len(verdicts) // 2],
         "verdict_s_p95": verdicts[int(len(verdicts) * 0.95)],
