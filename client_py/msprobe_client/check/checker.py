@@ -268,7 +268,7 @@ class Checker:
         if self._settings.golden == RAISED:
             exact = arguments.mapped(replay.raised(name.operation, arguments))
         else:
-            exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
+            exact = arguments.mapped(replay.wide, scalars_as(name, arguments))
         try:
             return replay.run(reference, exact, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
         except Exception as error:  # whatever an operator raises
@@ -304,7 +304,7 @@ class Checker:
                 mutates=name.mutates,
                 grad_outputs=grads,
                 seed=seed,
-                scalar=_scalars_as(name, arguments),
+                scalar=scalars_as(name, arguments),
                 sums=name.operation in SUMS_OF_PRODUCTS,
             )
         except Exception:  # a CPU may lack the operator for this dtype
@@ -488,7 +488,7 @@ def _device_in(value: Any, device: str) -> Any:
     return torch.device(device) if isinstance(value, torch.device) else value
 
 
-def _scalars_as(name: CallName, arguments: Arguments) -> Any:
+def scalars_as(name: CallName, arguments: Arguments) -> Any:
     """Numbers as the operator takes them: rounded to what it computes in, or for comparisons to the tensors' dtype."""
     dtypes = {tensor.dtype for _, tensor in arguments.tensors if tensor.dtype.is_floating_point}
     compares = name.operation.strip("_") in _COMPARISONS
