@@ -1,30 +1,21 @@
 """msprobe-client repro: a call as a script that needs torch alone, whose verdict is that of check."""
 
-import contextlib
-import io
 import json
-import re
-import runpy
 import subprocess
 import sys
 
 import pytest
 import torch
 from harness.processes import REPOSITORY, environment
+from harness.repro import BARE, LINE, assert_same, of_scripts
 from msprobe_client import Client
-from msprobe_client.check.arguments import Loader, NotReplayable
-from msprobe_client.check.calls import Place, calls_of
-from msprobe_client.check.checker import Settings, checked
-from msprobe_client.check.standards import Standards
+from msprobe_client.check.arguments import NotReplayable
+from msprobe_client.check.calls import Place
 from msprobe_client.commands import application
-from msprobe_client.repro.bundle import write_script
 from msprobe_client.repro.literals import source_of
-from msprobe_client.repro.script import script_of
-from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 PROGRAM = REPOSITORY / "tests/integration/programs/repro_net.py"
-LINE = re.compile(r"(?P<place>[\w.]+): (?P<verdict>\w+) by (?P<rule>\w+): (?P<measured>.*), limit (?P<limit>.*)")
 POLICIES = ("default", "torch", "fp64-ratio", "cann")
 PATCHED = {
     torch.nn.functional: ("linear", "gelu", "layer_norm", "conv2d", "softmax"),
@@ -33,17 +24,6 @@ PATCHED = {
 
 
 CALLS = tuple(f"*.{name}.0.forward" for names in PATCHED.values() for name in names)
-# Nothing but torch, what it requires, and the standard library.
-BARE = """
-import runpy, sys
-class Refuse:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("msprobe", "msprobe_client", "safetensors", "numpy", "grpc", "google"):
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Refuse())
-sys.argv = sys.argv[1:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -71,66 +51,6 @@ def stored(dumps, tmp_path_factory):
 def command():
     """command(*words): in this process, which has torch already."""
     return lambda *words: CliRunner().invoke(application(), ["repro", *map(str, words)])
-
-
-def verdicts_of(script):
-    """{place: (verdict, rule, measured)}, run in this process."""
-    said = io.StringIO()
-    arguments, sys.argv = sys.argv, [str(script)]
-    try:
-        with contextlib.redirect_stdout(said), pytest.raises(SystemExit) as ended:
-            runpy.run_path(str(script), run_name="__main__")
-    finally:
-        sys.argv = arguments
-    found = {match["place"]: match.groupdict() for match in LINE.finditer(said.getvalue())}
-    assert found, said.getvalue()
-    assert bool(ended.value.code) == any(row["verdict"] == "fail" for row in found.values())
-    return found
-
-
-def of_scripts(client, place, policy, folder, names):
-    """What each call's script says, by the name that check gives its row; and the reasons where there is none."""
-    found, refused = {}, {}
-    standards = Standards(client)
-    for call in (call for name in names for call in calls_of(client, place, name)):
-        base = call.forward.full_name.removesuffix(".forward")
-        for direction in ("forward", "backward"):
-            try:
-                made = script_of(
-                    call,
-                    Loader(client, place.run, 1234),
-                    place,
-                    direction=direction,
-                    policy=policy,
-                    level=standards.of(base.split(".")[1], "float32").level,
-                    seed=1234,
-                    shown="x",
-                )
-            except NotReplayable as reason:
-                refused[f"{base}.{direction}"] = str(reason)
-                continue
-            script, bundle = folder / f"{made.name}.py", folder / f"{made.name}.safetensors"
-            write_script(script, bundle, made.text, made.contents)
-            load_file(bundle)
-            for output, row in verdicts_of(script).items():
-                found[f"{base}.{direction}.{output}"] = row
-    return found, refused
-
-
-def assert_same(client, place, policy, folder, names=("*",)):
-    settings = Settings(policy=policy)
-    rows = {
-        row.name: row for name in names for _, _, found in checked(client, [place], settings, name) for row in found
-    }
-    said, refused = of_scripts(client, place, policy, folder, names)
-    expected = {name: row for name, row in rows.items() if row.verdict not in ("skip", "error")}
-    assert set(said) == set(expected), (set(said) ^ set(expected), refused)
-    for name, row in expected.items():
-        assert (said[name]["verdict"], said[name]["rule"]) == (row.verdict, row.rule), (name, said[name], row)
-        if row.measured is not None and row.rule not in ("shape", "no_elements", "equal_elements"):
-            assert float(said[name]["measured"]) == pytest.approx(row.measured, rel=1e-6, abs=1e-12), name
-            assert float(said[name]["limit"]) == pytest.approx(row.limit, rel=1e-6, abs=1e-12), name
-    return expected, refused
 
 
 def test_a_script_says_what_check_says(stored, tmp_path):
@@ -293,7 +213,7 @@ def test_the_example_of_the_document_needs_torch_alone(dumps, command, tmp_path,
             assert made.exit_code == 0, (line, made.stderr)
             continue
         done = subprocess.run(
-            [sys.executable, "-I", "-c", BARE, *words], capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, "-I", "-c", BARE, words[0]], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, (line, done.stderr)
     assert [match["place"] for match in LINE.finditer(done.stdout)] == ["input.0", "input.1", "input.2"]
