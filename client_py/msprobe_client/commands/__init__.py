@@ -38,6 +38,7 @@ COMMANDS = (
     ("overflow", "overflow"),
     ("replay", "replay"),
     ("check", "check"),
+    ("sensitivity", "sensitivity"),
     ("graph", "graph"),
     ("report", "report"),
     ("trend", "trend"),
