@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What it costs a training step that about one of its calls in a hundred goes to workers, which perturb it.
 
-sensitivity.py            40 blocks of 5 steps, with and without by turns; one thread of torch. The job has a core of its
-                          own; server, worker and the command that makes the jobs have another
+sensitivity.py            40 blocks of 5 steps, with and without by turns; one thread of torch. The job has a core of
+                          its own; server, worker and the command that makes the jobs have another
 sensitivity.py --write    keeps the figures in docs/figures/sensitivity.json, and writes its table in docs/
 
 The ratio is the median over pairs of neighbouring blocks, of the time without what other processes had of the core
