@@ -39,6 +39,7 @@ COMMANDS = (
     ("replay", "replay"),
     ("check", "check"),
     ("sensitivity", "sensitivity"),
+    ("repro", "repro"),
     ("graph", "graph"),
     ("report", "report"),
     ("trend", "trend"),

@@ -37,7 +37,7 @@ _ABSENT = {
     "graph": "use `msprobe graph_visualize -tp DIR [-gp DIR] -o OUT`",
     "free_benchmark": "use `msprobe-client sensitivity RUN` for a capture with task tensor",
     "grad_probe": _ELSEWHERE,
-    "op_generate": _ELSEWHERE,
+    "op_generate": "use `msprobe-client repro DIR NAME -o OUT`, which writes a script of one recorded call",
     "code_mapping": _ELSEWHERE,
 }
 
