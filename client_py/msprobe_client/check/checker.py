@@ -144,7 +144,7 @@ class Checker:
             yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {error}")
             return
         except Exception as error:  # whatever an operator raises
-            yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {_first_line(error)}")
+            yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {first_line(error)}")
             return
         self.replayed = Replayed(arguments, grads or [], output, golden)
         if random and only == "backward":
@@ -273,7 +273,7 @@ class Checker:
             return replay.run(reference, exact, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
         except Exception as error:  # whatever an operator raises
             where = "float64" if self._settings.golden == FLOAT64 else "golden value"
-            raise NotReplayable(f"{where}: {_first_line(error)}") from None
+            raise NotReplayable(f"{where}: {first_line(error)}") from None
 
     def _is_of_a_cpu(self, name: CallName, record: Record) -> bool:
         """Whether a CPU's implementation is what is checked, which beside itself would always be right.
@@ -479,7 +479,7 @@ def _index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 

@@ -38,6 +38,7 @@ COMMANDS = (
     ("overflow", "overflow"),
     ("replay", "replay"),
     ("check", "check"),
+    ("sensitivity", "sensitivity"),
     ("repro", "repro"),
     ("graph", "graph"),
     ("report", "report"),
