@@ -107,6 +107,7 @@ SHOWN_BY = {
     "reply-harmonic": ["interop/test_response_anomaly.py::test_every_verdict_is_the_same_but_where_a_harmonic_decides"],
     "reply-candidates": ["interop/test_response_anomaly.py::test_a_reply_with_few_candidates_cuts_those_of_no_other"],
     "reply-arguments": ["interop/test_response_anomaly.py::test_what_is_wrong_is_named"],
+    "reply-model-files": ["interop/test_gen_model_config.py::test_files_are_the_same_and_another_model_stays"],
     "reply-vocabulary": [
         "interop/test_response_anomaly.py::test_a_vocabulary_is_used_where_the_model_and_the_last_token_are_known",
     ],
