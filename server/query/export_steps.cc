@@ -29,7 +29,10 @@ namespace {
 
 absl::StatusOr<StepPair> ReadTables(const OpenedSource& target, const OpenedSource* golden, const PlacePair& pair,
                                     const DumpReading& reading) {
-  if (golden != nullptr) return ReadPair(target, *golden, pair, reading, reading);
+  if (golden != nullptr) {
+    const bool texts = target.Files(pair.target) != nullptr || golden->Files(pair.golden) != nullptr;
+    return ReadPair(target, *golden, pair, reading, reading, !texts);  // texts of one side at a time in memory
+  }
   auto table = target.Read(pair.target, reading);
   if (!table.ok()) return table.status();
   return StepPair{*std::move(table), nullptr};

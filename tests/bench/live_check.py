@@ -46,7 +46,7 @@ debugger = PrecisionDebugger(config_path=sys.argv[1])
 x = torch.randn(16, 64, 256)
 for block in range(int(sys.argv[2])):
     for step in range({STEPS}):
-        begun, wall, own = time.perf_counter(), time.time(), own_seconds()
+        begun, wall, own, spent = time.perf_counter(), time.time(), own_seconds(), time.process_time()
         if block % 2:
             debugger.start(net)
         optimizer.zero_grad()
@@ -56,7 +56,7 @@ for block in range(int(sys.argv[2])):
             debugger.stop()
             debugger.step()
         print("step", block, (block // 2) * {STEPS} + step, wall, time.perf_counter() - begun,
-              own_seconds() - own, flush=True)
+              own_seconds() - own, time.process_time() - spent, flush=True)
 """
 
 
@@ -150,7 +150,7 @@ def measured(
         for line in lines:
             if not line.startswith("step "):  # the debugger's own
                 continue
-            number, step, wall, took, own = (float(word) for word in line.split()[1:])
+            number, step, wall, took, own, _ = (float(word) for word in line.split()[1:])
             block = int(number)
             seconds.setdefault(block, []).append(took)
             alone.setdefault(block, []).append(own)

@@ -25,6 +25,8 @@ ENDS = {
     "msprobe-client first-divergence": 1,
     "msprobe-client overflow": 1,
     "msprobe-client check tuesday --device recorded": 1,
+    "msprobe-client sensitivity": 1,  # outputs that no operator gave
+    "msprobe-client sensitivity tuesday --mode no_change": 0,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,
@@ -181,7 +183,7 @@ def test_commands_of_the_readme_run_as_they_stand(world, client, tmp_path):
         (tmp_path / name).symlink_to(world[0] / name)
     for line in lines:
         done = run_line(line, world, client, tmp_path)
-        asks = any(word in line for word in (" compare ", "first-divergence", "overflow "))
+        asks = any(word in line for word in (" compare ", "first-divergence", "overflow ", " sensitivity "))
         assert done.returncode == (1 if asks else 0), f"{line}\n{done.stderr}"
         assert done.stdout.strip(), f"{line}: nothing was found"
     assert (tmp_path / "dump/step3/rank0/dump.json").exists()

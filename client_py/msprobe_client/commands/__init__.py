@@ -38,6 +38,8 @@ COMMANDS = (
     ("overflow", "overflow"),
     ("replay", "replay"),
     ("check", "check"),
+    ("sensitivity", "sensitivity"),
+    ("repro", "repro"),
     ("graph", "graph"),
     ("report", "report"),
     ("trend", "trend"),

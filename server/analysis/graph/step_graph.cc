@@ -107,8 +107,9 @@ class GraphBuilder {
     for (size_t i = 0; i < table_.entries.size(); ++i) {
       entries_.emplace(table_.entries[i].name, static_cast<int32_t>(i));
     }
-    graph_.nodes_.reserve(table_.calls.size() + 2);
-    graph_.by_name_.reserve(table_.calls.size() + 2);
+    const size_t nodes = table_.calls.size() + table_.calls.size() / 8 + 2;  // the root and collections are no calls
+    graph_.nodes_.reserve(nodes);
+    graph_.by_name_.reserve(nodes);
   }
 
   const Call* FindCall(std::string_view name) const {
