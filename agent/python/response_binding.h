@@ -4,7 +4,7 @@
 
 namespace msprobe::capture {
 
-// Adds to the module: judge_reply, which runs the server's detector over a whole reply.
+// Adds to the module: judge_reply, which runs ResponseDetector over a whole reply.
 void BindResponses(pybind11::module_& module);
 
 }  // namespace msprobe::capture
