@@ -35,7 +35,8 @@ def analyze_output_anomaly(topk_logprobs: Any, tokens: Any, model_configs: Any =
     rules = read_rules(_PACKAGE / "configs" / "config.yaml")
     vocabularies = Vocabularies(_PACKAGE / "configs" / "mtype_config.json", _PACKAGE / "token2category")
     results = []
-    for number, (topk, ids, model) in enumerate(zip(topk_logprobs, tokens, model_configs, strict=True)):
+    for number, topk in enumerate(topk_logprobs):
+        ids, model = tokens[number], model_configs[number]
         _check_list(f"topk_logprobs[{number}]", topk)
         _check_list(f"tokens[{number}]", ids)
         kinds = vocabularies.kinds(model, ids[-1]) if len(ids) > 0 else None
