@@ -22,7 +22,7 @@ from msprobe_client import Client
 from msprobe_client.embedded import EmbeddedServer
 from safetensors.numpy import save_file
 
-LIMIT_READS = 2.0
+LIMIT_READS = 3.0
 LIMIT_MIB = 256
 TENSOR_MIB = 64
 RUNS = 3

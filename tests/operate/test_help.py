@@ -20,12 +20,12 @@ from typer.testing import CliRunner
 
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
+    "msprobe-client checkpoint-diff": 1,
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
     "msprobe-client first-divergence": 1,
     "msprobe-client overflow": 1,
     "msprobe-client check tuesday --device recorded": 1,
-    "msprobe-client checkpoint-diff": 1,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,

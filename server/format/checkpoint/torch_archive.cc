@@ -119,16 +119,16 @@ absl::StatusOr<std::optional<LogicalTensor>> TorchArchive::Rebuild(std::string_v
                                                                    const PickleValue& arguments) const {
   const bool typed = function == "torch._utils _rebuild_tensor_v3";
   if (!typed && function != "torch._utils _rebuild_tensor_v2") return std::nullopt;
-  const auto bad = [&](std::string_view why) { return absl::InvalidArgumentError(Cat(path_, ": a tensor ", why)); };
+  const auto unfit = [&](std::string_view why) { return absl::InvalidArgumentError(Cat(path_, ": a tensor ", why)); };
   const size_t least = typed ? 7 : 6;
-  if (arguments.items.size() < least) return bad("is made of too little");
+  if (arguments.items.size() < least) return unfit("is made of too little");
   const PickleValue& id = tree_.at(arguments.items[0]);
-  if (id.kind != Kind::kPersistent) return bad("has no storage");
+  if (id.kind != Kind::kPersistent) return unfit("has no storage");
   const PickleValue& storage = tree_.at(id.items[0]);
-  if (storage.items.size() != 5) return bad("has a storage of an unknown kind");
+  if (storage.items.size() != 5) return unfit("has a storage of an unknown kind");
   const std::string& key = tree_.at(storage.items[2]).text;
   const auto found = storages_.find(key);
-  if (found == storages_.end()) return bad(Cat("has the storage ", key, ", which is not in the file"));
+  if (found == storages_.end()) return unfit(Cat("has the storage ", key, ", which is not in the file"));
   const std::string_view type = tree_.at(storage.items[1]).text;
   StridedLayout layout;
   layout.description.dtype =
@@ -137,16 +137,16 @@ absl::StatusOr<std::optional<LogicalTensor>> TorchArchive::Rebuild(std::string_v
   auto strides = Integers(tree_, tree_.at(arguments.items[3]));
   const PickleValue& offset = tree_.at(arguments.items[1]);
   const size_t element = DTypeSize(layout.description.dtype);
-  if (element == 0) return bad(Cat("has the unknown storage ", type));
-  if (!shape || !strides || offset.kind != Kind::kInt || offset.integer < 0) return bad("has a shape that is none");
+  if (element == 0) return unfit(Cat("has the unknown storage ", type));
+  if (!shape || !strides || offset.kind != Kind::kInt || offset.integer < 0) return unfit("has a shape that is none");
   layout.description.shape = *std::move(shape);
   layout.strides = *std::move(strides);
   layout.offset = static_cast<uint64_t>(offset.integer);
   if (arguments.items.size() > least && !tree_.at(arguments.items[least]).items.empty()) {
-    return bad("is a conjugated or negated view, which is not read");
+    return unfit("is a conjugated or negated view, which is not read");
   }
   if (absl::Status status = CheckLayout(layout, found->second.size); !status.ok()) {
-    return bad(Cat("does not fit its storage: ", StdView(status.message())));
+    return unfit(Cat("does not fit its storage: ", StdView(status.message())));
   }
   LogicalTensor tensor = PlainTensor(layout.description.dtype, layout.description.shape, path_,
                                      found->second.offset + layout.offset * element);
