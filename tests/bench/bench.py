@@ -32,6 +32,7 @@ PARTS = {
     "job_queue": ["--write"],  # the work queue
     "training_watch": [],  # task monitor
     "signs": ["--write"],  # the signs of gradients
+    "checkpoint_diff": ["--gib", "1"],  # two checkpoints
 }
 MICRO_SECONDS = 300
 

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
+    "msprobe-client checkpoint-diff": 1,
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
     "msprobe-client first-divergence": 1,
@@ -74,6 +75,12 @@ def described(name, shape, numbers):
     }
 
 
+def write_checkpoint(path, number):
+    """A safetensors file of one float32 tensor."""
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1.0, number))
+
+
 def write_dump(path, scale):
     """Steps 0, 3 and 4 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
     weight = [0.01 * i for i in range(32)]
@@ -114,6 +121,8 @@ def world(tmp_path_factory, client):
     (folder / "monitor_output" / "rank_0").mkdir(parents=True)
     watched = "vpp_stage,step,module_name,scope,norm\n-1,0,layers.0.q_proj.output.0,forward,1.5\n"
     (folder / "monitor_output" / "rank_0" / "module_step0-0.csv").write_text(watched)
+    write_checkpoint(folder / "trained.safetensors", 2.0)
+    write_checkpoint(folder / "published.safetensors", 3.0)
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"

@@ -46,6 +46,7 @@ COMMANDS = (
     ("trend_database", "trend-database"),
     ("series", "series"),
     ("signs", "signs"),
+    ("checkpoint_diff", "checkpoint-diff"),
     ("alarms", "alarms"),
     ("rules", "rules"),
     ("find", "find"),
