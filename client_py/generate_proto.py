@@ -18,8 +18,20 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 TARGET = HERE / "msprobe_client" / "proto"
-NAMES = ("record", "ingest", "query", "control", "analysis", "check", "report", "jobs", "monitor", "gradients")
-SERVICES = ("query", "control", "analysis", "report", "jobs", "monitor", "gradients")
+NAMES = (
+    "record",
+    "ingest",
+    "query",
+    "control",
+    "analysis",
+    "check",
+    "report",
+    "jobs",
+    "monitor",
+    "gradients",
+    "checkpoints",
+)
+SERVICES = ("query", "control", "analysis", "report", "jobs", "monitor", "gradients", "checkpoints")
 
 _PROTOBUF_CHECK = re.compile(r"^_runtime_version\.ValidateProtobufRuntimeVersion\(.*?^\)\n", re.MULTILINE | re.DOTALL)
 _PROTOBUF_CHECK_IMPORT = "from google.protobuf import runtime_version as _runtime_version\n"

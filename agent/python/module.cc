@@ -23,6 +23,7 @@
 #include "agent/python/interceptor.h"
 #include "agent/python/method_swap.h"
 #include "agent/python/python_stage.h"
+#include "agent/python/response_binding.h"
 #include "agent/python/untraced.h"
 #include "agent/torch/autograd/shared_gradients.h"
 #include "agent/torch/device/device_reader.h"
@@ -209,6 +210,7 @@ PYBIND11_MODULE(_agent, module) {
 
   BindConfig(module);
   BindControl(module);
+  BindResponses(module);
   py::class_<TorchAgent> agent(module, "Agent", py::module_local());
   agent
       .def(py::init([](const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,

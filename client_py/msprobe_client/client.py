@@ -19,6 +19,7 @@ import grpc
 from msprobe_client import (
     analysis_client,
     background_call,
+    checkpoint_diff,
     decode,
     dump_files,
     model,
@@ -31,6 +32,7 @@ from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
+from msprobe_client.checkpoint_diff import CheckpointDifference, OpenedCheckpoint
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
 from msprobe_client.comparison import (
     Divergence,
@@ -66,6 +68,8 @@ from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
     check_pb2,
+    checkpoints_pb2,
+    checkpoints_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
     gradients_pb2,
@@ -155,6 +159,7 @@ class Client:
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._report = report_pb2_grpc.ReportStub(channel)
+        self._checkpoints = checkpoints_pb2_grpc.CheckpointsStub(channel)
         self._gradients = gradients_pb2_grpc.GradientsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
@@ -513,6 +518,42 @@ class Client:
                 note(response.note)
             elif kind == "similarity":
                 yield analysis_client.sign_similarity(response.similarity)
+
+    def checkpoint_diff(
+        self,
+        target: PathLike,
+        golden: PathLike,
+        *,
+        policy: str = "",
+        name: str | None = None,
+        renames: Iterable[tuple[str, str]] = (),
+        optimizer: bool = False,
+        opened: Callable[[OpenedCheckpoint], None] = lambda side: None,
+        note: Callable[[str], None] = lambda text: None,
+        progress: Progress = _nothing,
+    ) -> Iterator[CheckpointDifference]:
+        """How the tensors of two checkpoints differ, in the order of their names: docs/checkpoints.md.
+
+        The server reads the paths, so it has to be one's own (data_dir). opened: hears what each side is.
+        """
+        request = checkpoints_pb2.DiffCheckpointsRequest(
+            target=str(Path(target).absolute()),
+            golden=str(Path(golden).absolute()),
+            policy=policy,
+            optimizer=optimizer,
+            renames=[checkpoints_pb2.DiffCheckpointsRequest.Rename(**{"from": a, "to": b}) for a, b in renames],
+            name_glob=name or "",
+        )
+        for response in self._items(lambda: self._checkpoints.DiffCheckpoints(request)):
+            kind = response.WhichOneof("kind")
+            if kind == "progress":
+                progress(response.progress.tensors_done, response.progress.tensors_total)
+            elif kind == "opened":
+                opened(checkpoint_diff.opened(response.opened))
+            elif kind == "note":
+                note(response.note)
+            elif kind == "difference":
+                yield checkpoint_diff.difference(response.difference)
 
     def overflow(
         self,

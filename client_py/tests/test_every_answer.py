@@ -68,6 +68,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "report": [["{target}", "-o", "{scratch}/one.html"], ["{target}", "{golden}", "-o", "{scratch}/two.html"]],
     "trend-database": [["{target}", "-o", "{scratch}/trends"]],
     "check": [["{target}"]],
+    "sensitivity": [["{target}"]],
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
     "worker": [],  # it answers by its exit code: test_jobs.py

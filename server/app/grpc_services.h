@@ -20,6 +20,7 @@
 #include "server/metrics/activity.h"
 #include "server/metrics/metrics.h"
 #include "server/query/analysis_service.h"
+#include "server/query/checkpoints_service.h"
 #include "server/query/gradients_service.h"
 #include "server/query/monitor_service.h"
 #include "server/query/query_service.h"
@@ -80,6 +81,7 @@ class GrpcServices {
   std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<ReportService> report_;
   std::unique_ptr<GradientsService> gradients_;
+  std::unique_ptr<CheckpointsService> checkpoints_;
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<JobsService> jobs_;

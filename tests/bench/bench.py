@@ -28,9 +28,11 @@ PARTS = {
     "check": ["--real", "--write"],  # checking operators
     "replay": ["--write"],  # a step that runs twice
     "live_check": ["--write"],  # checking them while a job runs
+    "sensitivity": ["--write"],  # perturbing them meanwhile
     "job_queue": ["--write"],  # the work queue
     "training_watch": [],  # task monitor
     "signs": ["--write"],  # the signs of gradients
+    "checkpoint_diff": ["--gib", "1"],  # two checkpoints
 }
 MICRO_SECONDS = 300
 

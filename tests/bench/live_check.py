@@ -47,7 +47,7 @@ debugger = PrecisionDebugger(config_path=sys.argv[1])
 x = torch.randn(16, 64, 256)
 for block in range(int(sys.argv[2])):
     for step in range({STEPS}):
-        begun, wall, own, used = time.perf_counter(), time.time(), own_seconds(), time.process_time()
+        begun, wall, own, spent = time.perf_counter(), time.time(), own_seconds(), time.process_time()
         if block % 2:
             debugger.start(net)
         optimizer.zero_grad()
@@ -57,7 +57,7 @@ for block in range(int(sys.argv[2])):
             debugger.stop()
             debugger.step()
         print("step", block, (block // 2) * {STEPS} + step, wall, time.perf_counter() - begun,
-              own_seconds() - own, time.process_time() - used, flush=True)
+              own_seconds() - own, time.process_time() - spent, flush=True)
 """
 
 
@@ -103,8 +103,8 @@ def write(kept: dict[str, Any]) -> None:
                 "|---|---|---|---|---|---|",
                 *rows,
                 "",
-                f"Of a step of {step:.0f} ms without a check, one thread, one worker; alone: without what other threads had of "
-                "its core "
+                f"Of a step of {step:.0f} ms without a check, one thread, one worker; alone: without what other threads "
+                "had of its core "
                 f"({figures.measured_on(kept, 'live_check.py')}).",
             ]
         ),
@@ -154,11 +154,11 @@ def measured(
         for line in lines:
             if not line.startswith("step "):  # the debugger's own
                 continue
-            number, step, wall, took, own, used = (float(word) for word in line.split()[1:])
+            number, step, wall, took, own, spent = (float(word) for word in line.split()[1:])
             block = int(number)
             seconds.setdefault(block, []).append(took)
             alone.setdefault(block, []).append(own)
-            processor.setdefault(block, []).append(used)
+            processor.setdefault(block, []).append(spent)
             if block % 2:
                 began[int(step)] = wall
             found: list[Any] = []

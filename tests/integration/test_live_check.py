@@ -145,6 +145,24 @@ def test_without_a_worker_the_job_runs_to_its_end_and_one_that_is_killed_loses_n
         assert {result.verdict for result in results} <= {"pass", "skip"}
 
 
+@pytest.mark.timeout(150)
+def test_calls_that_were_kept_are_perturbed_by_workers_while_the_job_runs(client, server, job, tmp_path):
+    address, _ = server
+    with worker(client, address, tmp_path / "worker.log", "--kinds", "sensitivity"), Client(address) as asked:
+        program, held = job("perturbed", keep="all")
+        wait_until(lambda: "perturbed" in [run.run for run in asked.runs()], 60, "the run is there")
+        program.wait_for(lambda: (found := live_job(asked, "perturbed")) and found.done >= 5, 60, "calls are checked")
+        command = [client, "--server", address, "sensitivity", "perturbed", "--engine", "queue", "--draws", "2"]
+        done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, timeout=60, check=False)
+        assert program.alive()
+        held.unlink()
+        program.finish()
+    rows = json.loads(done.stdout)["rows"]
+    assert done.returncode == 0, rows
+    measured = {row["operation"]: row for row in rows if row["inputs"] == "saved" and ".forward." in row["name"]}
+    assert measured["gelu"]["amplification"] > 0.5 and measured["linear"]["rounding"] < 10
+
+
 @pytest.mark.timeout(100)
 def test_a_step_keeps_no_more_than_its_budget(server, job):
     budget = 40_000

@@ -104,6 +104,13 @@ SHOWN_BY = {
     "complex-contents": ["interop/test_compare_differences.py::test_both_parts_of_complex_contents_are_compared"],
     "special-characters": ["interop/test_compare_differences.py::test_values_that_a_spreadsheet_would_run_are_written"],
     "post-processing": ["interop/test_compare_differences.py::test_contents_are_compared_as_they_are"],
+    "reply-harmonic": ["interop/test_response_anomaly.py::test_every_verdict_is_the_same_but_where_a_harmonic_decides"],
+    "reply-candidates": ["interop/test_response_anomaly.py::test_a_reply_with_few_candidates_cuts_those_of_no_other"],
+    "reply-arguments": ["interop/test_response_anomaly.py::test_what_is_wrong_is_named"],
+    "reply-model-files": ["interop/test_gen_model_config.py::test_files_are_the_same_and_another_model_stays"],
+    "reply-vocabulary": [
+        "interop/test_response_anomaly.py::test_a_vocabulary_is_used_where_the_model_and_the_last_token_are_known",
+    ],
     "first-difference-peers": ["interop/test_old_commands.py::test_first_differences_are_the_same"],
     "calibration-files": ["interop/test_old_commands.py::test_a_calibration_that_cannot_be_is_refused"],
     "training-order": [

@@ -20,11 +20,14 @@ from typer.testing import CliRunner
 
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
+    "msprobe-client checkpoint-diff": 1,
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
     "msprobe-client first-divergence": 1,
     "msprobe-client overflow": 1,
     "msprobe-client check tuesday --device recorded": 1,
+    "msprobe-client sensitivity": 1,  # outputs that no operator gave
+    "msprobe-client sensitivity tuesday --mode no_change": 0,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,
@@ -72,6 +75,12 @@ def described(name, shape, numbers):
     }
 
 
+def write_checkpoint(path, number):
+    """A safetensors file of one float32 tensor."""
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1.0, number))
+
+
 def write_dump(path, scale):
     """Steps 0, 3 and 4 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
     weight = [0.01 * i for i in range(32)]
@@ -112,6 +121,8 @@ def world(tmp_path_factory, client):
     (folder / "monitor_output" / "rank_0").mkdir(parents=True)
     watched = "vpp_stage,step,module_name,scope,norm\n-1,0,layers.0.q_proj.output.0,forward,1.5\n"
     (folder / "monitor_output" / "rank_0" / "module_step0-0.csv").write_text(watched)
+    write_checkpoint(folder / "trained.safetensors", 2.0)
+    write_checkpoint(folder / "published.safetensors", 3.0)
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"
@@ -181,7 +192,7 @@ def test_commands_of_the_readme_run_as_they_stand(world, client, tmp_path):
         (tmp_path / name).symlink_to(world[0] / name)
     for line in lines:
         done = run_line(line, world, client, tmp_path)
-        asks = any(word in line for word in (" compare ", "first-divergence", "overflow "))
+        asks = any(word in line for word in (" compare ", "first-divergence", "overflow ", " sensitivity "))
         assert done.returncode == (1 if asks else 0), f"{line}\n{done.stderr}"
         assert done.stdout.strip(), f"{line}: nothing was found"
     assert (tmp_path / "dump/step3/rank0/dump.json").exists()

@@ -14,6 +14,7 @@
 #include "agent/python/config_binding.h"
 #include "agent/python/control_binding.h"
 #include "agent/python/mindspore/call_records.h"
+#include "agent/python/response_binding.h"
 
 namespace py = pybind11;
 
@@ -145,6 +146,7 @@ PYBIND11_MODULE(_mindspore, module) {
   using namespace msprobe::capture;  // NOLINT: one file, one module
   BindConfig(module);
   BindControl(module);
+  BindResponses(module);
   BindAgentClass(module);
   BindCalls(module);
 }

@@ -144,7 +144,7 @@ class Checker:
             yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {error}")
             return
         except Exception as error:  # whatever an operator raises
-            yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {_first_line(error)}")
+            yield self._row(record, name.operation, "error", reason=f"{self._settings.device}: {first_line(error)}")
             return
         self.replayed = Replayed(arguments, grads or [], output, golden)
         if random and only == "backward":
@@ -268,12 +268,12 @@ class Checker:
         if self._settings.golden == RAISED:
             exact = arguments.mapped(replay.raised(name.operation, arguments))
         else:
-            exact = arguments.mapped(replay.wide, _scalars_as(name, arguments))
+            exact = arguments.mapped(replay.wide, scalars_as(name, arguments))
         try:
             return replay.run(reference, exact, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
         except Exception as error:  # whatever an operator raises
             where = "float64" if self._settings.golden == FLOAT64 else "golden value"
-            raise NotReplayable(f"{where}: {_first_line(error)}") from None
+            raise NotReplayable(f"{where}: {first_line(error)}") from None
 
     def _is_of_a_cpu(self, name: CallName, record: Record) -> bool:
         """Whether a CPU's implementation is what is checked, which beside itself would always be right.
@@ -304,7 +304,7 @@ class Checker:
                 mutates=name.mutates,
                 grad_outputs=grads,
                 seed=seed,
-                scalar=_scalars_as(name, arguments),
+                scalar=scalars_as(name, arguments),
                 sums=name.operation in SUMS_OF_PRODUCTS,
             )
         except Exception:  # a CPU may lack the operator for this dtype
@@ -479,7 +479,7 @@ def _index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
@@ -488,7 +488,7 @@ def _device_in(value: Any, device: str) -> Any:
     return torch.device(device) if isinstance(value, torch.device) else value
 
 
-def _scalars_as(name: CallName, arguments: Arguments) -> Any:
+def scalars_as(name: CallName, arguments: Arguments) -> Any:
     """Numbers as the operator takes them: rounded to what it computes in, or for comparisons to the tensors' dtype."""
     dtypes = {tensor.dtype for _, tensor in arguments.tensors if tensor.dtype.is_floating_point}
     compares = name.operation.strip("_") in _COMPARISONS

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 # Of a right operator one in a million fails.
-_SIGMAS = 4.9
-_KOLMOGOROV = math.sqrt(-0.5 * math.log(1e-6 / 2))
+SIGMAS = 4.9
+KOLMOGOROV = math.sqrt(-0.5 * math.log(1e-6 / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def same_distribution(output: torch.Tensor, reference: torch.Tensor) -> Agreemen
         torch.searchsorted(first, points, right=True) / max(len(first), 1)
         - torch.searchsorted(second, points, right=True) / max(len(second), 1)
     ).abs()
-    limit = _KOLMOGOROV * math.sqrt((len(first) + len(second)) / max(len(first) * len(second), 1))
+    limit = KOLMOGOROV * math.sqrt((len(first) + len(second)) / max(len(first) * len(second), 1))
     return Agreement("distribution", float(apart.max()) if len(points) else 0.0, limit)
 
 
@@ -45,5 +45,5 @@ def dropped_as_often(output: torch.Tensor, given: torch.Tensor, probability: flo
     if count == 0:
         return Agreement("zeroed_share", 0.0, 0.0)
     zeroed = float((output.detach().to("cpu")[kept] == 0).sum()) / count
-    limit = _SIGMAS * math.sqrt(probability * (1 - probability) / count)
+    limit = SIGMAS * math.sqrt(probability * (1 - probability) / count)
     return Agreement("zeroed_share", abs(zeroed - probability), limit)

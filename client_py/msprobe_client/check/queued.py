@@ -1,4 +1,4 @@
-"""A check as a job of the work queue: one item a call and direction, whose results stay on the server."""
+"""Recorded calls as a job of the work queue, of kind check or sensitivity: its results stay on the server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msprobe_client import jobs
-from msprobe_client.check.calls import Place, calls_of
+from msprobe_client.check.calls import Call, Place, calls_of
 from msprobe_client.check.rows import CheckRow
 from msprobe_client.errors import InvalidArgument, MsprobeError, ServerError
 from msprobe_client.jobs import check
@@ -20,7 +20,9 @@ from msprobe_client.jobs import check
 if TYPE_CHECKING:
     from msprobe_client.access import Access
     from msprobe_client.client import Client, Progress
-    from msprobe_client.model import Job
+    from msprobe_client.model import ItemResult, Job
+
+Row = TypeVar("Row")
 
 JOB_PREFIX = "job:"  # job:7 is what job 7 has found
 LIVE = "live"  # the title of the job that a server makes for a run with task check
@@ -32,13 +34,13 @@ def is_job(source: str) -> bool:
     return source.startswith(JOB_PREFIX)
 
 
-def job_of(client: Client, source: str) -> Job:
+def job_of(client: Client, source: str, kind: str = "check") -> Job:
     number = source.removeprefix(JOB_PREFIX)
     if not number.isdecimal():
         raise InvalidArgument(f"{source!r} names no job; write job: and its number, as in job:7")
     job = client.jobs.get(int(number))
-    if job.kind != "check":
-        raise InvalidArgument(f"job {number} is of kind {job.kind}; name one of kind check")
+    if job.kind != kind:
+        raise InvalidArgument(f"job {number} is of kind {job.kind}; name one of kind {kind}")
     return job
 
 
@@ -66,22 +68,32 @@ def rows_as_they_come(client: Client, job: Job, advance: Progress) -> Iterator[l
         advance(done, max(done, job.items))
 
 
-def put(client: Client, places: Iterable[Place], title: str, name: str | None, settings: dict[str, Any]) -> Job:
-    """Makes the job. places are of one run. settings: fields of checker.Settings."""
+def put(
+    client: Client,
+    places: Iterable[Place],
+    title: str,
+    name: str | None,
+    settings: dict[str, Any],
+    kind: str = "check",
+    items: Callable[[Place, Iterable[Call]], list[tuple[str, bytes]]] = check.items,
+) -> Job:
+    """Makes the job. places are of one run. settings: fields of checker.Settings, or of another kind's."""
     chosen = list(places)
     job = client.jobs.create(
-        chosen[0].run, "check", title=title, options=check.options(**settings), item_timeout=check.ITEM_TIMEOUT
+        chosen[0].run, kind, title=title, options=check.options(**settings), item_timeout=check.ITEM_TIMEOUT
     )
     for place in chosen:
-        job = client.jobs.add(job, check.items(place, calls_of(client, place, name)), seal=place is chosen[-1])
+        job = client.jobs.add(job, items(place, calls_of(client, place, name)), seal=place is chosen[-1])
     return client.jobs.get(job.job)  # with its options
 
 
-def rows_of_job(client: Client, job: Job, advance: Progress) -> list[CheckRow]:
-    """When it has ended, in the order of its items."""
-    found: dict[int, list[CheckRow]] = {}
+def rows_of_job(
+    client: Client, job: Job, advance: Progress, read: Callable[[ItemResult, bytes], list[Row]]
+) -> list[Row]:
+    """When it has ended, in the order of its items. read: a kind's function `rows`."""
+    found: dict[int, list[Row]] = {}
     for done, result in enumerate(client.jobs.results(job.job, follow=True), 1):
-        found[result.item] = check.rows(result, job.options)
+        found[result.item] = read(result, job.options)
         advance(done, job.items)
     if len(found) < job.items:
         print(f"job {job.job} is cancelled: {len(found)} of {job.items} items have a result", file=sys.stderr)
@@ -119,7 +131,7 @@ def workers(client: Client, access: Access | None, job: Job, device: str, crew: 
         client.address,
         "",
         "",
-        jobs.modules(["check"]),
+        jobs.modules([job.kind]),
         device="cpu" if device == "recorded" else device,
         batch=max(1, min(32, job.items // (4 * (crew.count or _MANY)))),
         access=asdict(access) if access is not None else {},

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import typer
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from msprobe_client.check.queued import Crew
     from msprobe_client.check.rows import CheckRow
     from msprobe_client.client import Client
-    from msprobe_client.model import Job
+    from msprobe_client.model import ItemResult, Job
     from msprobe_client.output import Column, Mark, Row
 
 EXAMPLES = (
@@ -35,6 +35,7 @@ EXAMPLES = (
 )
 
 
+AnyRow = TypeVar("AnyRow")
 # Golden values that are computed here.
 _COMPUTED = ("cpu-fp64", "cpu-raised")
 
@@ -150,7 +151,7 @@ def run(
             "stress": stress,
             "shown": source,
         }
-        crew = _crew(engine, workers, ray_address, client)
+        crew = crew_of(engine, workers, ray_address, client)
         asked = _Asked(source, where, beside, crew, engine is Engine.queue, follow, options.access, settings)
 
         def kept() -> Iterator[Row]:
@@ -175,7 +176,8 @@ def _client(options: Any, source: str, golden: str) -> Any:
     return connected(options, source, *([] if golden in _COMPUTED or is_result(source) else [golden]))
 
 
-def _crew(engine: Engine, workers: int, ray_address: str | None, client: Client) -> Crew:
+def crew_of(engine: Engine, workers: int, ray_address: str | None, client: Client) -> Crew:
+    """Whom the options name."""
     from msprobe_client.address import is_of_this_machine
     from msprobe_client.check.queued import Crew
     from msprobe_client.errors import InvalidArgument
@@ -227,7 +229,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
     if asked.beside is not None:
         raise InvalidArgument(f"--beside joins two results, and {source} is none; check it with --format json first")
     if not asked.by_others and not asked.crew.on_ray:
-        _refuse_unusable(settings["device"], _is_of_mindspore(client, source))
+        refuse_unusable(settings["device"], is_of_mindspore(client, source))
     with ExitStack() as cleanup:
 
         def run_of(side: str) -> str:
@@ -255,7 +257,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
             yield from found
 
 
-def _is_of_mindspore(client: Client, source: str) -> bool:
+def is_of_mindspore(client: Client, source: str) -> bool:
     from msprobe_client import analysis_client
     from msprobe_client.compat.compare_command import framework_of
 
@@ -291,39 +293,63 @@ def _followed(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]
 
 
 def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[CheckRow]:
-    """When its workers have ended it; --workers helps."""
+    from msprobe_client.jobs import check
+
+    by = Workforce(asked.crew, asked.by_others, asked.access, asked.settings["device"])
+    return rows_by_workers(client, job, by, check.rows, "judges them again", advance)
+
+
+@dataclass(frozen=True)
+class Workforce:
+    crew: Crew
+    by_others: bool  # workers that are there
+    access: Access | None
+    device: str
+
+
+def rows_by_workers(
+    client: Client,
+    job: Job,
+    by: Workforce,
+    read: Callable[[ItemResult, bytes], list[AnyRow]],
+    later: str,
+    advance: Any,
+) -> list[AnyRow]:
+    """When workers have ended the job; the crew helps. read: the kind's function `rows`. later: what the command does
+    with job:N."""
     import sys
 
     from msprobe_client.check import queued
 
     stays = not job.run.startswith(".")  # one that was uploaded goes with this command
-    access = asked.access.resolved() if asked.access is not None else None
+    access = by.access.resolved() if by.access is not None else None
     try:
-        if asked.by_others:
+        if by.by_others:
             said = f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are"
             print(said, file=sys.stderr)
         elif stays:
-            said = f"job {job.job} has the results; msprobe-client check job:{job.job} judges them again"
+            said = f"job {job.job} has the results; msprobe-client {job.kind} job:{job.job} {later}"
             print(said, file=sys.stderr)
-        with queued.workers(client, access, job, asked.settings["device"], asked.crew):
-            return queued.rows_of_job(client, job, advance)
+        with queued.workers(client, access, job, by.device, by.crew):
+            return queued.rows_of_job(client, job, advance, read)
     except KeyboardInterrupt:
         if stays:
             print(
-                f"job {job.job} stays; msprobe-client check job:{job.job} waits for its results, "
+                f"job {job.job} stays; msprobe-client {job.kind} job:{job.job} waits for its results, "
                 "and with --workers 2 goes on with it",
                 file=sys.stderr,
             )
         raise
 
 
-def _refuse_unusable(device: str, of_mindspore: bool) -> None:
+def refuse_unusable(device: str, of_mindspore: bool, command: str = "check") -> None:
+    """A device of `command` that this environment has not."""
     from importlib.util import find_spec
 
     from msprobe_client.errors import InvalidArgument
 
     if find_spec("torch") is None:
-        raise InvalidArgument("check runs operators, and this environment has no torch; install it here")
+        raise InvalidArgument(f"{command} runs operators, and this environment has no torch; install it here")
     if device == "recorded":
         return
     if of_mindspore:

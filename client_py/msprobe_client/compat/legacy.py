@@ -35,9 +35,9 @@ _ABSENT = {
     "install_deps": "use pip: `pip install msprobe-client`",
     # Names that older versions had.
     "graph": "use `msprobe graph_visualize -tp DIR [-gp DIR] -o OUT`",
-    "free_benchmark": _ELSEWHERE,
+    "free_benchmark": "use `msprobe-client sensitivity RUN` for a capture with task tensor",
     "grad_probe": _ELSEWHERE,
-    "op_generate": _ELSEWHERE,
+    "op_generate": "use `msprobe-client repro DIR NAME -o OUT`, which writes a script of one recorded call",
     "code_mapping": _ELSEWHERE,
 }
 

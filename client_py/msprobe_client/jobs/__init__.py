@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 KINDS = {
     "check": "msprobe_client.jobs.check",
     "export": "msprobe_client.jobs.export",
+    "sensitivity": "msprobe_client.jobs.sensitivity",
 }
 
 

@@ -29,7 +29,7 @@ _FORWARD, _BACKWARD = ".forward", ".backward"
 
 
 def options(**settings: Any) -> bytes:
-    """Fields of checker.Settings."""
+    """Of checker.Settings, or of another kind's, the fields."""
     return json.dumps(settings).encode()
 
 
@@ -77,13 +77,13 @@ _kept: dict[tuple[object, ...], _Bench] = {}  # one at most
 
 def run(work: Work) -> bytes:
     """An item with a payload is not checked: {"skip": why}."""
-    step, rank, name = _parts(work.name)
+    step, rank, name = parts_of(work.name)
     if work.payload:
         reason = json.loads(work.payload)["skip"]
         return _packed([CheckRow(name, step, rank, _operation(name), "skip", reason=reason)])
     place = Place(work.run, step, Rank.parse(rank))
     settings = json.loads(work.options)
-    settings["device"] = _device(settings["device"], work.device)
+    settings["device"] = device_of(settings["device"], work.device)
     key = (id(work.client), work.job, place, json.dumps(settings))
     try:
         if key not in _kept:
@@ -107,7 +107,7 @@ def _drop() -> None:
     _kept.clear()
 
 
-def _device(asked: str, own: str) -> str:
+def device_of(asked: str, own: str) -> str:
     """The job names the kind; which one of them is the worker's."""
     if asked == "recorded":
         return asked
@@ -120,7 +120,7 @@ def rows(result: ItemResult, job_options: bytes) -> list[CheckRow]:
     """What became of an item: what was found; or, where nothing could be, why."""
     if result.outcome == "done":
         return rows_of(json.loads(zlib.decompress(result.result)))
-    step, rank, name = _parts(result.name)
+    step, rank, name = parts_of(result.name)
     verdict: Outcome = "crashed" if result.outcome == "crashed" else "error"
     return [
         CheckRow(
@@ -158,6 +158,6 @@ def _forward(name: str) -> str:
     return name.removesuffix(_BACKWARD) + _FORWARD if name.endswith(_BACKWARD) else name
 
 
-def _parts(item: str) -> tuple[int, str, str]:
+def parts_of(item: str) -> tuple[int, str, str]:
     step, rank, name = item.split("/", 2)
     return int(step.removeprefix("step")), rank, name

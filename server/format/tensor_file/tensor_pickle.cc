@@ -628,6 +628,12 @@ class Pickler {
 
 }  // namespace
 
+v1::DType DTypeOfStorage(std::string_view name) {
+  const auto storage =
+      std::find_if(kStorages.begin(), kStorages.end(), [&](const Storage& known) { return known.name == name; });
+  return storage == kStorages.end() ? v1::DTYPE_UNSPECIFIED : storage->dtype;
+}
+
 absl::StatusOr<PickledTensor> ReadTensorPickle(std::string_view pickle) {
   if (pickle.size() > kMaxPickle) return Refuse(Cat("has ", pickle.size(), " bytes; at most ", kMaxPickle));
   return Interpreter(pickle).Run();

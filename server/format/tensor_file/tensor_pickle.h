@@ -22,6 +22,9 @@ struct PickledTensor {
 // its error names anything else. Stack, memo and the number of operations are bounded, so any bytes are safe.
 absl::StatusOr<PickledTensor> ReadTensorPickle(std::string_view pickle);
 
+// The dtype of torch's storage class of that name: "FloatStorage". DTYPE_UNSPECIFIED: there is none, or it has none.
+v1::DType DTypeOfStorage(std::string_view name);
+
 // The pickle of a contiguous tensor with storage key "0", requires_grad False, as torch.save writes it.
 // InvalidArgument: torch cannot save the dtype.
 absl::StatusOr<std::string> WriteTensorPickle(const TensorDescription& description);

@@ -32,6 +32,8 @@ class ZipReader {
   // The first entry with that name; null: there is none.
   const ZipEntry* Find(std::string_view name) const;
 
+  // Where the bytes of an entry begin in the source; those of a stored one are its content.
+  absl::StatusOr<uint64_t> ContentOffset(const ZipEntry& entry);
   // Visits the content in order, in chunks of at most 1 MiB, and checks the CRC after the last.
   absl::Status Read(const ZipEntry& entry, ContentVisitor visit);
   // InvalidArgument: the entry is larger than `limit`.
@@ -40,7 +42,6 @@ class ZipReader {
  private:
   explicit ZipReader(ByteSource& source) : source_(&source) {}
 
-  absl::StatusOr<uint64_t> ContentOffset(const ZipEntry& entry);
   absl::Status ReadStored(const ZipEntry& entry, uint64_t offset, ContentVisitor visit);
   absl::Status Inflate(const ZipEntry& entry, uint64_t offset, ContentVisitor visit);
 

@@ -1,0 +1,81 @@
+"""Measures msprobe-client checkpoint-diff beside a plain read of both files, and the server's peak memory.
+
+    .venv/bin/python tests/bench/checkpoint_diff.py [--gib 4]
+
+Two safetensors files of random float32 of --gib GiB each, in a page cache that is warm: equal ones, and ones where each
+element differs. The plain read is `cat A B > /dev/null`. The best of three each. Equal files over LIMIT_READS, or
+memory over LIMIT_MIB, end the script with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from msprobe_client import Client
+from msprobe_client.embedded import EmbeddedServer
+from safetensors.numpy import save_file
+
+LIMIT_READS = 3.0
+LIMIT_MIB = 256
+TENSOR_MIB = 64
+RUNS = 3
+
+
+def write(path: Path, gib: float, scale: float) -> None:
+    drawn = np.random.default_rng(1)
+    count = TENSOR_MIB << 18
+    one = drawn.standard_normal(count, dtype=np.float32) * np.float32(scale)
+    save_file({f"layers.{i}.weight": np.roll(one, i) for i in range(int(gib * 1024) // TENSOR_MIB)}, path)
+
+
+def best(work) -> float:
+    seconds = []
+    for _ in range(RUNS):
+        begin = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begin)
+    return min(seconds)
+
+
+def peak_mib(process: int) -> float:
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--gib", type=float, default=4)
+    gib = parser.parse_args().gib
+    failed = False
+    with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR", "/tmp")) as scratch:
+        files = {name: Path(scratch) / f"{name}.safetensors" for name in ("golden", "equal", "differs")}
+        for name, path in files.items():
+            write(path, gib, 1.0 if name != "differs" else 1.0 + 2**-20)
+        for name in ("equal", "differs"):
+            sides = (files[name], files["golden"])
+            read = best(lambda sides=sides: subprocess.run(["cat", *sides], stdout=subprocess.DEVNULL, check=True))
+            with (
+                tempfile.TemporaryDirectory() as store,
+                EmbeddedServer(store) as server,
+                Client(server.address) as client,
+            ):
+                took = best(lambda client=client, sides=sides: list(client.checkpoint_diff(*sides)))
+                peak = peak_mib(server.process_id)
+            over = (name == "equal" and took > LIMIT_READS * read) or peak > LIMIT_MIB
+            failed |= over
+            print(
+                f"{name}: {took:.2f} s, {took / read:.2f} of a plain read ({read:.2f} s), {2 * gib / took:.2f} GiB/s, "
+                f"peak {peak:.0f} MiB{' OVER' if over else ''}"
+            )
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
