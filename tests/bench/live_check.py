@@ -103,8 +103,8 @@ def write(kept: dict[str, Any]) -> None:
                 "|---|---|---|---|---|---|",
                 *rows,
                 "",
-                f"Of a step of {step:.0f} ms without a check, one thread, one worker; alone: without what other threads "
-                "had of its core "
+                f"Of a step of {step:.0f} ms without a check, one thread, one worker; alone: without what other "
+                "threads had of its core "
                 f"({figures.measured_on(kept, 'live_check.py')}).",
             ]
         ),
