@@ -318,9 +318,9 @@ constexpr Field kFields[] = {
      .ours = true,
      .form = NumberOf(0, 3'600'000, "milliseconds"),
      .access = kMilliseconds<&Config::check, &CheckConfig::budget_time>,
-     .description = "So long a step the program's threads capture calls, and the agent's send them, on average; 0 "
-                    "means 2 % of the "
-                    "step before, and with sample identity no limit.",
+     .description =
+         "So long a step the program's threads capture calls, and the agent's send them, on average; 0 means 2 % of "
+         "the step before, and with sample identity no limit.",
      .wrong = "-1",
      .tasks = In({Task::kCheck}),
      .at_debug = false},
