@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +36,7 @@ def write(path: Path, gib: float, scale: float) -> None:
     save_file({f"layers.{i}.weight": np.roll(one, i) for i in range(int(gib * 1024) // TENSOR_MIB)}, path)
 
 
-def best(work) -> float:
+def best(work: Callable[[], object]) -> float:
     seconds = []
     for _ in range(RUNS):
         begin = time.perf_counter()

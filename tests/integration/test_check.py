@@ -298,3 +298,20 @@ def test_a_backward_runs_from_the_recorded_gradients():
     wrong = replay.run(torch.nn.functional.linear, given_, mutates=False, grad_outputs=[grad[:2]], seed=1)
     assert "has the shape [2, 5]" in wrong.no_backward and not wrong.gradients
     assert asdict(wrong)["outputs"]
+
+
+@pytest.mark.parametrize("name", ["os.system", "Torch.os.system", "numpy.os.system"])
+def test_a_dump_calls_nothing_but_operators(name, check, tmp_path):
+    seen = tmp_path / "seen"
+    argument = {"type": "str", "value": f"touch {seen}"}
+    call = f"{name}.0.forward"
+    data = {call: {"input_args": [argument], "input_kwargs": {}, "output": [{"type": "int", "value": 0}]}}
+    dump = tmp_path / "step0" / "rank0"
+    dump.mkdir(parents=True)
+    (dump / "dump.json").write_text(json.dumps({"task": "tensor", "level": "L1", "framework": "pytorch", "data": data}))
+    (dump / "construct.json").write_text(json.dumps({call: None}))
+    (dump / "stack.json").write_text("{}")
+    code, rows, _ = check(tmp_path)
+    assert code == 0
+    assert [row["reason"] for row in rows.values()] == [f"{name} is not in this environment and has no composition"]
+    assert not seen.exists()

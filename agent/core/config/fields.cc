@@ -38,7 +38,8 @@ constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
     {"run_ut", "runs recorded API calls again after the run, which is no capture"},
     {"exception_dump", "exists for MindSpore only; nan_check finds NaN and Inf here"},
     {"overflow_check", "has become nan_check, which needs no register of the device"},
-    {"free_benchmark", "perturbs operators, which is no capture; capture with task tensor, then run msprobe-client sensitivity"},
+    {"free_benchmark",
+     "perturbs operators, which is no capture; capture with task tensor, then run msprobe-client sensitivity"},
 };
 // Sections that the files of other tasks have; they are known and not looked at.
 constexpr std::array<std::string_view, 2> kOtherSections = {"acc_check", "exception_dump"};

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import re
+import sys
+import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -221,16 +224,51 @@ def is_own(name: CallName) -> bool:
 
 
 def function_of(name: CallName) -> Callable[..., Any] | None:
-    """The function that was called, if this environment has it; of MindSpore's the one of torch that means the same."""
+    """The function that was called, if this environment has it; of MindSpore's the one of torch that means the same.
+
+    A dump may come from anyone: of torch it names operators only, of other packages only what they make public
+    themselves, and nothing of the standard library.
+    """
     homes = _MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES
     home, _, attribute = homes.get(name.prefix, name.prefix).partition(":")
+    package = home.partition(".")[0]
+    if name.operation.partition(".")[0] == "from_file":  # it maps any file, for writing too
+        return None
+    if package in sys.stdlib_module_names or (package == "torch" and name.prefix not in homes):
+        return None
     try:
         found: Any = importlib.import_module(home)
         for part in [*attribute.split(".")] * bool(attribute) + name.operation.split("."):
             found = getattr(found, part)
+            if isinstance(found, types.ModuleType) and found.__name__.partition(".")[0] != package:
+                return None
     except (ImportError, AttributeError, RuntimeError):
         return None
-    return found if callable(found) else None
+    function: Callable[..., Any] | None = found if callable(found) else None
+    if function is None or package != "torch" or name.prefix == "Aten":
+        return function
+    return function if _computes(name, function) else None
+
+
+def _computes(name: CallName, function: Any) -> bool:
+    """Whether a function of torch is an operator. torch.load and its like are none, whatever a dump says."""
+    import torch
+
+    if function in _overridable():
+        return True
+    if name.prefix in ("Functional", "MintFunctional"):
+        builtin = isinstance(function, types.BuiltinFunctionType | types.BuiltinMethodType)
+        return builtin or getattr(function, "__module__", "") == "torch.nn.functional"
+    if name.prefix == "Tensor":
+        return not name.operation.startswith("__") and hasattr(torch._C.TensorBase, name.operation)
+    return hasattr(torch._C._VariableFunctions, name.operation)
+
+
+@functools.cache
+def _overridable() -> frozenset[Any]:
+    from torch.overrides import get_overridable_functions
+
+    return frozenset(function for functions in get_overridable_functions().values() for function in functions)
 
 
 def reference_of(name: CallName) -> Callable[..., Any] | None:

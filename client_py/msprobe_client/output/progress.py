@@ -14,7 +14,9 @@ _shown: list[Any] = []
 
 
 @contextmanager
-def bar(title: str, unit: Literal["files", "bytes", "calls", "steps", "tensors"]) -> Iterator[Callable[[int, int], None]]:
+def bar(
+    title: str, unit: Literal["files", "bytes", "calls", "steps", "tensors"]
+) -> Iterator[Callable[[int, int], None]]:
     """Gives a function to call with done and total (0: not known)."""
     if not sys.stderr.isatty():
         yield lambda done, total: None

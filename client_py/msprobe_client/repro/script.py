@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -76,27 +75,9 @@ def operator_of(call: Call) -> tuple[CallName, str]:
     home = _HOMES.get(name.prefix)
     if home is None:
         raise NotReplayable(f"{name.operation} is an operator of {name.prefix}, and the script has torch alone")
-    function = function_of(name)
-    parts = name.operation.split(".")
-    if function is None or not (name.prefix == "Aten" or (len(parts) == 1 and _computes(home, parts[0], function))):
+    if function_of(name) is None:
         raise NotReplayable(f"this torch has no operator {home}.{name.operation}")
     return name, f"{home}.{name.operation}"
-
-
-def _computes(home: str, operation: str, function: Any) -> bool:
-    """Whether a function of torch is an operator. torch.load and its like are none, whatever a dump says."""
-    if home == "torch.Tensor":
-        return operation in dir(torch._C.TensorBase) or function in _overridable()
-    builtin = isinstance(function, types.BuiltinFunctionType | types.BuiltinMethodType)
-    if home == "torch.nn.functional":
-        return builtin or function in _overridable() or getattr(function, "__module__", "") == home
-    return operation != "from_file" and (hasattr(torch._C._VariableFunctions, operation) or function in _overridable())
-
-
-def _overridable() -> set[Any]:
-    from torch.overrides import get_overridable_functions
-
-    return {function for functions in get_overridable_functions().values() for function in functions}
 
 
 def script_of(
