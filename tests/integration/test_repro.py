@@ -106,7 +106,7 @@ def test_wrong_operators_are_wrong_to_both(stored, policy, how, tmp_path, monkey
                 home, name, lambda *args, right=right, **kwargs: wrong(right(*args, **kwargs), how), raising=True
             )
     # A patched function is no operator of torch's own.
-    monkeypatch.setattr("msprobe_client.repro.script._computes", lambda *_: True)
+    monkeypatch.setattr("msprobe_client.check.operators._computes", lambda *_: True)
     rows, _ = assert_same(client, places["tensor"], policy, tmp_path, CALLS)
     failed = {row.operation for row in rows.values() if row.verdict == "fail"}
     if how != "slightly":

@@ -9,4 +9,6 @@ from typing import Any
 
 extension: Any = sys.modules.get("msprobe._agent") or sys.modules.get("msprobe._mindspore")
 if extension is None:
+    import torch  # noqa: F401  # its libraries are the extension's
+
     from msprobe import _agent as extension
