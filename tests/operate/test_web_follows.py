@@ -127,7 +127,6 @@ def test_a_trend_takes_ranks_and_tensors_beside_each_other_and_tells_values(page
 
 
 def test_frames_of_libraries_are_folded(page):
-    own = page.page.locator("#stack .own")
     page.reads(r"overflowing\.py", "#stack .own >> nth=0")
     page.reads(r".", "#stack .own >> nth=1")
     fold = page.page.locator("#stack details").first
