@@ -218,3 +218,21 @@ def test_the_example_of_the_document_needs_torch_alone(dumps, command, tmp_path,
         assert done.returncode == 0, (line, done.stderr)
     assert [match["place"] for match in LINE.finditer(done.stdout)] == ["input.0", "input.1", "input.2"]
     assert "policy torch" in done.stdout and "input.1: pass by over_tolerance: 0, limit 0" in done.stdout
+
+
+def test_a_call_of_linalg_is_one_of_linalg(command, tmp_path):
+    matrix = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [3, 3]}
+    matrix |= {"Max": 2.0, "Min": -1.0, "Mean": 0.7, "Norm": 1.0}
+    data = {"Torch.inv.0.forward": {"input_args": [matrix], "input_kwargs": {}, "output": [matrix]}}
+    dump = tmp_path / "dump" / "step0" / "rank0"
+    dump.mkdir(parents=True)
+    head = {"task": "statistics", "level": "L1", "framework": "pytorch"}
+    (dump / "dump.json").write_text(json.dumps({**head, "data": data}))
+    (dump / "construct.json").write_text(json.dumps(dict.fromkeys(data)))
+    (dump / "stack.json").write_text("{}")
+    made = command(tmp_path / "dump", "Torch.inv.0.forward", "-o", tmp_path / "bug")
+    assert made.exit_code == 0, made.stderr
+    script = tmp_path / "bug" / "Torch.inv.0.forward.py"
+    done = subprocess.run([sys.executable, "-I", "-c", BARE, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "output.0: pass" in done.stdout
