@@ -250,7 +250,7 @@ SUITES = {
         ctest("unit", "build", (ninja("build"),), 1500, {}),
         pytest("client", "client_py/tests", 900),
         pytest("agent", "agent/python/tests", 900),
-        pytest("integration", "tests/integration", 3300),
+        pytest("integration", "tests/integration", 4200),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 2400, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1800),

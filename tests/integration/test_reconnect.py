@@ -7,7 +7,7 @@ from harness import kills
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(("taken", "processes"), [("idle", 6), ("busy", 2)])
+@pytest.mark.parametrize(("taken", "processes"), [("idle", 4), ("busy", 2)])
 def test_no_value_is_another_one(taken, processes, reconnecting):
     with kills.busy() if taken == "busy" else contextlib.nullcontext():
         print(reconnecting.loop(processes))
