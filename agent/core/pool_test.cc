@@ -13,8 +13,9 @@ namespace {
 
 // Whether the address is between the end of the program's data and its break. Sanitizers have other heaps.
 bool OnTheHeap(const void* at) {
-  static const auto* const begin = static_cast<const char*>(sbrk(0)) - (intptr_t{1} << 30);
-  return at >= begin && at < sbrk(0);
+  const auto end = reinterpret_cast<uintptr_t>(sbrk(0));
+  const auto place = reinterpret_cast<uintptr_t>(at);
+  return place < end && end - place <= uintptr_t{1} << 30;
 }
 
 struct Hook {

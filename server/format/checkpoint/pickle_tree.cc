@@ -75,7 +75,7 @@ class PickleReader {
   uint64_t Number() {
     const std::string_view bytes = Take(kBytes);
     uint64_t number = 0;
-    std::memcpy(&number, bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(&number, bytes.data(), bytes.size());
     return number;
   }
 
