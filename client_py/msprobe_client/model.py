@@ -162,6 +162,9 @@ class Frame:
     function: str
     source: str
 
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} in {self.function}: {self.source}"
+
 
 @dataclass(frozen=True, slots=True)
 class PayloadRef:

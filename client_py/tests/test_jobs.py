@@ -90,7 +90,7 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks at what another process does
 
 
 @pytest.mark.timeout(120)

@@ -111,6 +111,24 @@ def write(kept: dict[str, Any]) -> None:
     )
 
 
+def step_figures(
+    blocks: int, seconds: dict[int, list[float]], alone: dict[int, list[float]], processor: dict[int, list[float]]
+) -> dict[str, float]:
+    """Of PROGRAM's blocks, with capture in every other one: milliseconds of a plain step, and ratios of a captured one
+    by the time that passes, without other processes, and by processor time of all threads."""
+
+    def ratio(of: dict[int, list[float]]) -> float:
+        """The first blocks are of first shapes, and of cold caches."""
+        return statistics.median(sum(of[block + 1]) / sum(of[block]) for block in range(4, blocks - 1, 2))
+
+    return {
+        "step_ms": statistics.median(second for block in range(4, blocks, 2) for second in seconds[block]) * 1000,
+        "own_ratio": ratio(alone),
+        "step_ratio": ratio(seconds),
+        "processor_ratio": ratio(processor),
+    }
+
+
 def measured(
     scratch: Path, stack: contextlib.ExitStack, blocks: int, job: list[int], others: list[int]
 ) -> dict[str, float]:
@@ -171,16 +189,8 @@ def measured(
         if wrong:
             raise SystemExit(f"live check: {wrong} of {seen} calls of a right program are wrong")
     verdicts.sort()
-
-    def ratio(of: dict[int, list[float]]) -> float:
-        """The first blocks are of first shapes, and of cold caches."""
-        return statistics.median(sum(of[block + 1]) / sum(of[block]) for block in range(4, blocks - 1, 2))
-
     return {
-        "step_ms": statistics.median(second for block in range(4, blocks, 2) for second in seconds[block]) * 1000,
-        "own_ratio": ratio(alone),
-        "step_ratio": ratio(seconds),
-        "processor_ratio": ratio(processor),
+        **step_figures(blocks, seconds, alone, processor),
         "calls": len(verdicts),
         "verdict_s_p50": verdicts[len(verdicts) // 2],
         "verdict_s_p95": verdicts[int(len(verdicts) * 0.95)],

@@ -18,7 +18,6 @@ import json
 import os
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import figures
-from live_check import PROGRAM, STEPS
+from live_check import PROGRAM, STEPS, step_figures
 
 RATIO = 1.05  # of a step
 SHARE = (1 / 200, 1 / 50)
@@ -144,16 +143,8 @@ def measured(
         captured = places(client, "bench")
         taken = sum(len(calls_of(client, place)) for place in captured)
     steps = blocks // 2 * STEPS
-
-    def ratio(of: dict[int, list[float]]) -> float:
-        """The first blocks are of first shapes, and of cold caches."""
-        return statistics.median(sum(of[block + 1]) / sum(of[block]) for block in range(4, blocks - 1, 2))
-
     return {
-        "step_ms": statistics.median(second for block in range(4, blocks, 2) for second in seconds[block]) * 1000,
-        "own_ratio": ratio(alone),
-        "processor_ratio": ratio(spent),
-        "step_ratio": ratio(seconds),
+        **step_figures(blocks, seconds, alone, spent),
         "calls_a_step": a_step,
         "share": taken / (steps * a_step),
         "measured": sum(row["verdict"] in ("stable", "sensitive") for row in rows),

@@ -413,14 +413,13 @@ class Checker:
 
     def _row(self, record: Record, operation: str, verdict: Outcome, *, name: str = "", **more: Any) -> CheckRow:
         rank = str(self._place.rank)
-        frame = record.stack[0] if record.stack else None
         return CheckRow(
             name=name or record.full_name,
             step=self._place.step,
             rank=rank,
             operation=operation,
             verdict=verdict,
-            stack="" if frame is None else f"{frame.path}:{frame.line} in {frame.function}: {frame.source}",
+            stack=str(record.stack[0]) if record.stack else "",
             repeat=repeating(self._place.step, rank, record.full_name, **self._words),
             **more,
         )

@@ -238,8 +238,8 @@ def is_own(name: CallName) -> bool:
 def function_of(name: CallName) -> Callable[..., Any] | None:
     """The function that was called, if this environment has it; of MindSpore's the one of torch that means the same.
 
-    A dump may come from anyone: of torch it names operators only, of other packages only what they make public
-    themselves, and nothing of the standard library.
+    A dump may come from anyone: of torch it names operators only, of other packages only functions whose module uses
+    torch, and nothing of the standard library.
     """
     homes = _MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES
     home, _, attribute = homes.get(name.prefix, name.prefix).partition(":")
@@ -254,6 +254,8 @@ def function_of(name: CallName) -> Callable[..., Any] | None:
             found = getattr(found, part)
             if isinstance(found, types.ModuleType) and found.__name__.partition(".")[0] != package:
                 return None
+    except ImportError:
+        return None
     except Exception:  # whatever a package raises that is imported
         return _function_of_linalg(name)
     function: Callable[..., Any] | None = found if callable(found) else None
@@ -272,15 +274,14 @@ def _function_of_linalg(name: CallName) -> Callable[..., Any] | None:
     """Records of torch.linalg.inv are called Torch.inv, too."""
     import torch
 
-    known = name.prefix == "Torch" and name.framework != "mindspore" and name.operation.isidentifier()
-    function = getattr(torch.linalg, name.operation, None) if known else None
+    function = getattr(torch.linalg, name.operation, None) if name.prefix == "Torch" else None
     return function if function in _overridable() else None
 
 
 def _is_made_of_torch(function: Callable[..., Any]) -> bool:
-    """A function of Python whose module has torch, as operators do, and yaml.load, pip.main and exec do not.
+    """Whether its module uses torch, as those of operators do, and those of yaml.load, pip.main and exec do not.
 
-    Compiled ones cannot be told; those of Python itself are none.
+    Of compiled ones that cannot be told; those of Python itself are none.
     """
     import torch
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.options import Connection, Selection
+from msprobe_client.commands.options import Connection, PolicyName, Selection
 from msprobe_client.commands.sides import Where, connected
+from msprobe_client.commands.workforce import WorkerOptions, Workforce, is_of_mindspore, refuse_unusable
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
-    from msprobe_client.access import Access
-    from msprobe_client.check.queued import Crew
     from msprobe_client.check.rows import CheckRow
     from msprobe_client.client import Client
-    from msprobe_client.model import ItemResult, Job
+    from msprobe_client.model import Job
     from msprobe_client.output import Column, Mark, Row
 
 EXAMPLES = (
@@ -34,26 +32,8 @@ EXAMPLES = (
 )
 
 
-AnyRow = TypeVar("AnyRow")
 # Golden values that are computed here.
 _COMPUTED = ("cpu-fp64", "cpu-raised")
-
-
-class PolicyName(str, Enum):
-    """As server/analysis/check/policy.cc lists them."""
-
-    default = "default"
-    documented = "documented"
-    torch = "torch"
-    fp64_ratio = "fp64-ratio"
-    acc_check = "acc-check"
-    cann = "cann"
-
-
-class Engine(str, Enum):
-    local = "local"
-    queue = "queue"
-    ray = "ray"
 
 
 class Show(str, Enum):
@@ -98,27 +78,7 @@ def run(
             help="With an earlier result: the result of another device, whose errors count as those to be expected",
         ),
     ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers",
-            min=0,
-            max=256,
-            help="Processes here, of one thread each: a call that crashes costs one of them",
-        ),
-    ] = 0,
-    engine: Annotated[
-        Engine,
-        typer.Option(
-            "--engine",
-            help="queue: by workers elsewhere (msprobe-client worker), as a job; ray: by workers on a Ray cluster, "
-            "as many as --workers says or it has CPUs or devices",
-        ),
-    ] = Engine.local,
-    ray_address: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--ray-address", metavar="ADDRESS", help="Of the cluster; default: $RAY_ADDRESS, else one here"),
-    ] = None,
+    by: WorkerOptions,
     follow: Annotated[
         bool,
         typer.Option("--follow", help="Of a run with task check, or job:N: verdicts as they come, until it has ended"),
@@ -150,8 +110,8 @@ def run(
             "stress": stress,
             "shown": source,
         }
-        crew = crew_of(engine, workers, ray_address, client)
-        asked = _Asked(source, where, beside, crew, engine is Engine.queue, follow, options.access, settings)
+        workforce = by.workforce(client, options.access, device)
+        asked = _Asked(source, where, beside, workforce, follow, settings)
 
         def kept() -> Iterator[Row]:
             for row in _found(client, asked, advance):
@@ -175,32 +135,13 @@ def _client(options: Any, source: str, golden: str) -> Any:
     return connected(options, source, *([] if golden in _COMPUTED or is_result(source) else [golden]))
 
 
-def crew_of(engine: Engine, workers: int, ray_address: str | None, client: Client) -> Crew:
-    """Whom the options name."""
-    from msprobe_client.address import is_of_this_machine
-    from msprobe_client.check.queued import Crew
-    from msprobe_client.errors import InvalidArgument
-
-    on_ray = engine is Engine.ray
-    if ray_address is not None and not on_ray:
-        raise InvalidArgument(f"--ray-address {ray_address} is for --engine ray")
-    cluster = (ray_address or os.environ.get("RAY_ADDRESS", "")) if on_ray else ""
-    if cluster not in ("", "local") and client.address.startswith("unix:") and not is_of_this_machine(cluster):
-        raise InvalidArgument(
-            "the machines of the Ray cluster do not reach a server of this command; start one, name it --server"
-        )
-    return Crew(workers, on_ray, ray_address)
-
-
 @dataclass(frozen=True)
 class _Asked:
     source: str
     where: Any
     beside: str | None
-    crew: Crew
-    by_others: bool  # workers that are there
+    by: Workforce
     follow: bool
-    access: Access | None
     settings: dict[str, Any]  # fields of checker.Settings
 
 
@@ -228,7 +169,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         return
     if asked.beside is not None:
         raise InvalidArgument(f"--beside joins two results, and {source} is none; check it with --format json first")
-    if not asked.by_others and not asked.crew.on_ray:
+    if asked.by.is_here:
         refuse_unusable(settings["device"], is_of_mindspore(client, source))
     with ExitStack() as cleanup:
 
@@ -245,7 +186,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         places = [
             Place(run_name, summary.step, summary.rank) for summary in selection.of(source, client.steps(run_name))
         ]
-        if asked.crew or asked.by_others:
+        if asked.by.makes_a_job:
             yield from _of_job(
                 client, asked, queued.put(client, places, f"check {source}", asked.where.name, settings), advance
             )
@@ -255,16 +196,6 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
         for done, total, found in checked(client, places, Settings(**settings), asked.where.name):
             advance(done, total)
             yield from found
-
-
-def is_of_mindspore(client: Client, source: str) -> bool:
-    from msprobe_client import analysis_client
-    from msprobe_client.compat.compare_command import framework_of
-
-    if analysis_client.is_path(source):
-        return framework_of(Path(source)) == "mindspore"
-    run = source.removeprefix(analysis_client.RUN_PREFIX)
-    return any(each.run == run and each.settings.framework == "mindspore" for each in client.runs())
 
 
 def _followed(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
@@ -295,79 +226,7 @@ def _followed(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]
 def _of_job(client: Client, asked: _Asked, job: Job, advance: Any) -> list[CheckRow]:
     from msprobe_client.jobs import check
 
-    by = Workforce(asked.crew, asked.by_others, asked.access, asked.settings["device"])
-    return rows_by_workers(client, job, by, check.rows, "judges them again", advance)
-
-
-@dataclass(frozen=True)
-class Workforce:
-    crew: Crew
-    by_others: bool  # workers that are there
-    access: Access | None
-    device: str
-
-
-def rows_by_workers(
-    client: Client,
-    job: Job,
-    by: Workforce,
-    read: Callable[[ItemResult, bytes], list[AnyRow]],
-    later: str,
-    advance: Any,
-) -> list[AnyRow]:
-    """When workers have ended the job; the crew helps. read: the kind's function `rows`. later: what the command does
-    with job:N."""
-    import sys
-
-    from msprobe_client.check import queued
-
-    stays = not job.run.startswith(".")  # one that was uploaded goes with this command
-    access = by.access.resolved() if by.access is not None else None
-    try:
-        if by.by_others:
-            said = f"job {job.job}: {job.items} items for workers; msprobe-client jobs {job.run} shows how far they are"
-            print(said, file=sys.stderr)
-        elif stays:
-            said = f"job {job.job} has the results; msprobe-client {job.kind} job:{job.job} {later}"
-            print(said, file=sys.stderr)
-        with queued.workers(client, access, job, by.device, by.crew):
-            return queued.rows_of_job(client, job, advance, read)
-    except KeyboardInterrupt:
-        if stays:
-            print(
-                f"job {job.job} stays; msprobe-client {job.kind} job:{job.job} waits for its results, "
-                "and with --workers 2 goes on with it",
-                file=sys.stderr,
-            )
-        raise
-
-
-def refuse_unusable(device: str, of_mindspore: bool, command: str = "check") -> None:
-    """A device of `command` that this environment has not."""
-    from importlib.util import find_spec
-
-    from msprobe_client.errors import InvalidArgument
-
-    if find_spec("torch") is None:
-        raise InvalidArgument(f"{command} runs operators, and this environment has no torch; install it here")
-    if device == "recorded":
-        return
-    if of_mindspore:
-        from msprobe_client.check import mindspore_calls
-
-        mindspore_calls.python()
-        return
-    if device == "cpu":
-        return
-    import torch
-
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InvalidArgument(
-            f"device {device!r} cannot be used: {first}; write cpu, cuda:0, npu:0 or recorded"
-        ) from None
+    return asked.by.rows(client, job, check.rows, "judges them again", advance)
 
 
 def _columns() -> list[Column]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.check import PolicyName
-from msprobe_client.commands.options import OutputFormat, common
+from msprobe_client.commands.options import OutputFormat, PolicyName, common
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:

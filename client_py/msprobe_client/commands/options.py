@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional, TypeVar
 
@@ -93,6 +94,17 @@ Ranks = Annotated[
 ]
 
 T = TypeVar("T")
+
+
+class PolicyName(str, Enum):
+    """As server/analysis/check/policy.cc lists them."""
+
+    default = "default"
+    documented = "documented"
+    torch = "torch"
+    fp64_ratio = "fp64-ratio"
+    acc_check = "acc-check"
+    cann = "cann"
 
 
 @mixin

@@ -29,7 +29,7 @@ class Direction(str, Enum):
     backward = "backward"
 
 
-class PolicyName(str, Enum):
+class ScriptPolicy(str, Enum):
     """Those of check that fit into a script."""
 
     default = "default"
@@ -52,8 +52,8 @@ def run(
         Optional[Direction],  # noqa: UP045
         typer.Option("--direction", help="Default: as NAME ends, else forward"),
     ] = None,
-    policy: Annotated[PolicyName, typer.Option("--policy", help="What is right; see docs/checking.md")] = (
-        PolicyName.default
+    policy: Annotated[ScriptPolicy, typer.Option("--policy", help="What is right; see docs/checking.md")] = (
+        ScriptPolicy.default
     ),
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is drawn where no tensor was saved")] = 1234,
     step: Annotated[

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.check import Engine, Workforce, crew_of, is_of_mindspore, refuse_unusable, rows_by_workers
 from msprobe_client.commands.options import Connection, Selection
 from msprobe_client.commands.sides import Where, connected
+from msprobe_client.commands.workforce import WorkerOptions, Workforce, is_of_mindspore, refuse_unusable
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -68,23 +68,7 @@ def run(
         str,
         typer.Option("--device", help="Whose rounding is measured: of what was saved, or of cpu, cuda:0, npu:0"),
     ] = "recorded",
-    workers: Annotated[
-        int,
-        typer.Option(
-            "--workers",
-            min=0,
-            max=256,
-            help="Processes here, of one thread each: a call that crashes costs one of them",
-        ),
-    ] = 0,
-    engine: Annotated[
-        Engine,
-        typer.Option("--engine", help="queue: by workers elsewhere (msprobe-client worker), as a job; ray: on Ray"),
-    ] = Engine.local,
-    ray_address: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--ray-address", metavar="ADDRESS", help="Of the cluster; default: $RAY_ADDRESS, else one here"),
-    ] = None,
+    by: WorkerOptions,
     rows: Annotated[Optional[Show], typer.Option("--rows", help="Default: sensitive in a table, else all")] = None,  # noqa: UP045
     where: Where,
     output: Annotated[
@@ -111,9 +95,8 @@ def run(
         "shown": source,
     }
     with connected(options, source) as client, progress.bar("sensitivity", "calls") as advance:
-        crew = crew_of(engine, workers, ray_address, client)
-        by = Workforce(crew, engine is Engine.queue, options.access, device)
-        found = worst_first(_found(client, source, where, settings, by, advance))
+        workforce = by.workforce(client, options.access, device)
+        found = worst_first(_found(client, source, where, settings, workforce, advance))
     counts: dict[str, int] = {}
     for row in found:
         counts[row.verdict] = counts.get(row.verdict, 0) + 1
@@ -137,8 +120,8 @@ def _found(
     later = "shows them again"
     if queued.is_job(source):
         job = queued.job_of(client, source, sensitivity.KIND)
-        return rows_by_workers(client, job, by, sensitivity.rows, later, advance)
-    if not by.by_others and not by.crew.on_ray:
+        return by.rows(client, job, sensitivity.rows, later, advance)
+    if by.is_here:
         refuse_unusable(settings["device"], is_of_mindspore(client, source), sensitivity.KIND)
     with ExitStack() as cleanup:
         if analysis_client.is_path(source):
@@ -147,10 +130,10 @@ def _found(
             run_name = source.removeprefix(analysis_client.RUN_PREFIX)
         selection = Selection(where.step, where.rank)
         places = [Place(run_name, each.step, each.rank) for each in selection.of(source, client.steps(run_name))]
-        if by.crew or by.by_others:
+        if by.makes_a_job:
             title = f"{sensitivity.KIND} {source}"
             job = queued.put(client, places, title, where.name, settings, sensitivity.KIND, sensitivity.items)
-            return rows_by_workers(client, job, by, sensitivity.rows, later, advance)
+            return by.rows(client, job, sensitivity.rows, later, advance)
         from msprobe_client.sensitivity.sensing import Settings, measured
 
         found = []

@@ -300,9 +300,7 @@ class _Writer:
 
     def _origin(self) -> Iterator[str]:
         if self._call.forward.stack:
-            frame = self._call.forward.stack[0]
-            said = f"{frame.path}:{frame.line} in {frame.function}: {frame.source}"
-            yield f"# Called at {ascii(said)[1:-1]}\n"
+            yield f"# Called at {ascii(str(self._call.forward.stack[0]))[1:-1]}\n"
 
     def _tensors(self) -> tuple[dict[str, tuple[torch.dtype, tuple[int, ...], bytes]], list[str]]:
         """What the bundle holds, and the lines that read it. Equal bytes are stored once."""

@@ -230,7 +230,6 @@ class Sensing:
 
     def _row(self, record: Record, operation: str, verdict: Finding, *, name: str = "", **more: Any) -> SensitivityRow:
         rank = str(self._place.rank)
-        frame = record.stack[0] if record.stack else None
         return SensitivityRow(
             name=name or record.full_name,
             step=self._place.step,
@@ -239,7 +238,7 @@ class Sensing:
             verdict=verdict,
             mode=self._settings.mode,
             module=record.parent or "",
-            stack="" if frame is None else f"{frame.path}:{frame.line} in {frame.function}: {frame.source}",
+            stack=str(record.stack[0]) if record.stack else "",
             repeat=repeating(self._place.step, rank, record.full_name, **asdict(self._settings)),
             **more,
         )
