@@ -100,6 +100,9 @@ class Page:
     def reads(self, pattern, selector="#status", timeout=20_000):
         self._expect(self.page.locator(selector)).to_have_text(re.compile(pattern), timeout=timeout)
 
+    def counts(self, selector, number, timeout=20_000):
+        self._expect(self.page.locator(selector)).to_have_count(number, timeout=timeout)
+
     def text(self, selector):
         return self.page.inner_text(selector)
 

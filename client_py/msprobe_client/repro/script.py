@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from msprobe_client.check import distribution, replay, ties
-from msprobe_client.check.arguments import MINDSPORE, Arguments, Loader, NotReplayable, framework_of
+from msprobe_client.check.arguments import MINDSPORE, Arguments, Loader, NotReplayable, dtype_of, framework_of
 from msprobe_client.check.calls import Call, Place
 from msprobe_client.check.checker import scalars_as
 from msprobe_client.check.operators import (
@@ -145,7 +145,7 @@ class _Writer:
             dtypes = {place: tensor.dtype for place, tensor in self._given.tensors}
             return [(place, tensor, dtypes[place]) for place, tensor in self._golden.gradients]
         recorded = {
-            name.removeprefix(f"{self._call.forward.full_name}."): getattr(torch, stats.dtype.removeprefix("torch."))
+            name.removeprefix(f"{self._call.forward.full_name}."): dtype_of(stats.dtype)
             for name, stats in self._call.forward.tensors()
         }
         missing = [place for place, _ in self._golden.outputs if place not in recorded]
@@ -425,4 +425,4 @@ class _Writer:
 
 
 def _pretty(noise: Mapping[str, tuple[float, float]]) -> str:
-    return "{" + ", ".join(f'"{place}": {pair!r}' for place, pair in noise.items()) + "}"
+    return "{" + ", ".join(f'"{place}": {source_of(pair, {})}' for place, pair in noise.items()) + "}"
