@@ -12,6 +12,9 @@ from msprobe_client.errors import InvalidArgument
 from msprobe_client.output.whole_file import whole_file
 from msprobe_client.scratch import scratch_directory
 
+# Tensors of one side alone that a note names.
+_NAMED = 5
+
 
 def compare_checkpoints(one: Path, other: Path, target: Path) -> tuple[int, list[str]]:
     """The number of tensors that both have, and what to say of others. docs/checkpoints.md: layouts and names."""
@@ -33,7 +36,8 @@ def compare_checkpoints(one: Path, other: Path, target: Path) -> tuple[int, list
                 found[item.name] = _numbers(item)
     for kind, path in (("only-target", one), ("only-golden", other)):
         if alone[kind]:
-            notes.append(f"{len(alone[kind])} tensors are in {path} alone: {', '.join(alone[kind][:5])}, ...")
+            more = ", ..." if len(alone[kind]) > _NAMED else ""
+            notes.append(f"{len(alone[kind])} tensors are in {path} alone: {', '.join(alone[kind][:_NAMED])}{more}")
     with whole_file(target) as scratch_file:
         scratch_file.write_text(json.dumps(found, indent=4), encoding="utf-8")
     return len(found), notes
