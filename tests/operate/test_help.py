@@ -121,6 +121,10 @@ def world(tmp_path_factory, client):
     (folder / "monitor_output" / "rank_0").mkdir(parents=True)
     watched = "vpp_stage,step,module_name,scope,norm\n-1,0,layers.0.q_proj.output.0,forward,1.5\n"
     (folder / "monitor_output" / "rank_0" / "module_step0-0.csv").write_text(watched)
+    for device, number in (("gpu", 1), ("npu", 2)):
+        (folder / f"train_{device}.sh").write_text(f"torchrun train.py --lr {number}e-4\n")
+    for log in ("npu.log", "bench.log"):
+        (folder / log).write_text("{'actor_rollout_ref': {'lr': 1e-06}}\n")
     write_checkpoint(folder / "trained.safetensors", 2.0)
     write_checkpoint(folder / "published.safetensors", 3.0)
     (folder / "backups").mkdir()
@@ -201,7 +205,8 @@ def test_commands_of_the_readme_run_as_they_stand(world, client, tmp_path):
 @pytest.mark.timeout(120)
 def test_examples_of_the_old_commands_run_as_they_stand(world, client):
     msprobe = pathlib.Path(client).with_name("msprobe")
-    for name in ("compare", "overflow_check", "merge_result", "acc_check", "multi_acc_check", "api_precision_compare"):
+    checks = ("acc_check", "multi_acc_check", "api_precision_compare", "config_check")
+    for name in ("compare", "overflow_check", "merge_result", *checks):
         if name == "api_precision_compare":
             for table in ("npu_details.csv", "gpu_details.csv"):
                 shutil.copy(next((world[0] / "checked").glob("*_details_*.csv")), world[0] / table)

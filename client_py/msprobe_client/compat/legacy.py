@@ -19,6 +19,7 @@ _PRESENT = {
     "merge_result": "merge_command",
     "graph_visualize": "graph_command",
     "data2db": "trend_command",
+    "config_check": "config_check_command",
     "acc_check": "acc_check_command",
     "multi_acc_check": "multi_acc_check_command",
     "api_precision_compare": "precision_compare_command",
@@ -29,7 +30,6 @@ _PRESENT = {
 
 # What to use instead of a command of mindstudio-probe.
 _ABSENT = {
-    "config_check": _ELSEWHERE,
     "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
     "offline_dump": _ELSEWHERE,
     "install_deps": "use pip: `pip install msprobe-client`",
