@@ -20,7 +20,6 @@ ABSENT = [
     "offline_dump",
     "install_deps",
     "graph",
-    "op_generate",
 ]
 
 
