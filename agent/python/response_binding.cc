@@ -31,13 +31,21 @@ struct Candidate {
 
 std::string TypeOf(py::handle object) { return std::string(py::str(py::type::of(object).attr("__name__"))); }
 
+// What it looks like, in short.
+std::string Shown(py::handle object) {
+  constexpr Py_ssize_t kMost = 60;  // characters
+  const auto text =
+      py::reinterpret_steal<py::object>(PyUnicode_Substring(py::object(py::repr(object)).ptr(), 0, kMost));
+  return text ? text.cast<std::string>() : throw py::error_already_set();
+}
+
 int64_t TokenId(py::handle object, const std::string& where) {
   if (PyBool_Check(object.ptr()) == 0 && PyIndex_Check(object.ptr()) != 0) {
-    const auto id = PyNumber_AsSsize_t(object.ptr(), nullptr);
+    const auto id = PyNumber_AsSsize_t(object.ptr(), PyExc_OverflowError);
     if (!PyErr_Occurred()) return id;
     PyErr_Clear();
   }
-  throw py::value_error(Cat(where, " is ", std::string(py::repr(object)).substr(0, 60), "; it should be a token id"));
+  throw py::value_error(Cat(where, " is ", Shown(object), "; it should be a token id"));
 }
 
 // The candidates of a token, the best first.
@@ -50,13 +58,16 @@ std::vector<Candidate> ReadCandidates(py::handle object, const std::string& wher
   if (given.empty()) throw py::value_error(Cat(where, " is empty; it should have one log-probability or more"));
   std::vector<Candidate> candidates;
   candidates.reserve(given.size());
-  for (const auto& [key, value] : given) {
+  for (const auto& item : given) {
+    // Owned: what they are asked for may run Python, which may take them out of the dict.
+    const auto key = py::reinterpret_borrow<py::object>(item.first);
+    const auto value = py::reinterpret_borrow<py::object>(item.second);
     const bool is_number = PyBool_Check(value.ptr()) == 0 && PyNumber_Check(value.ptr()) != 0;
     const double logprob = is_number ? PyFloat_AsDouble(value.ptr()) : 0;
     if (!is_number || PyErr_Occurred() != nullptr) {
       PyErr_Clear();
-      throw py::value_error(Cat(where, " gives token ", std::string(py::repr(key)).substr(0, 60), " ",
-                                std::string(py::repr(value)).substr(0, 60), "; it should be a log-probability"));
+      throw py::value_error(
+          Cat(where, " gives token ", Shown(key), " ", Shown(value), "; it should be a log-probability"));
     }
     candidates.push_back({TokenId(key, Cat("a key of ", where)), logprob});
   }

@@ -69,6 +69,8 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "trend-database": [["{target}", "-o", "{scratch}/trends"]],
     "check": [["{target}"]],
     "sensitivity": [["{target}"]],
+    "repro": [["{target}", TENSOR.rsplit(".", 2)[0], "--step", "0", "--rank", "proc0", "-o", "{scratch}/script"]],
+    "checkpoint-diff": [],  # tests/integration/test_checkpoint_diff.py has checkpoints
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
     "worker": [],  # it answers by its exit code: test_jobs.py

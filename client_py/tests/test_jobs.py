@@ -160,7 +160,7 @@ def test_idle_workers_end_and_a_kind_that_cannot_be_had_is_said(address: str, cl
         assert process.wait(30) == 0
     assert client.jobs.get(job.job).state == "finished"
     for kinds, said in (
-        ("chek", "'chek' is no kind of job; there are check, export, and KIND=MODULE"),
+        ("chek", "'chek' is no kind of job; there are check, export, sensitivity, and KIND=MODULE"),
         ("a=no_such_module", "no_such_module is no module of a job's kind: No module named 'no_such_module'"),
     ):
         refused = run_client("--server", address, "worker", "--kinds", kinds)

@@ -89,6 +89,9 @@ absl::Status DiffCheckpoints(const AnalysisContext& context, const v1::DiffCheck
   for (const auto& rename : request.renames()) renames.emplace_back(rename.from(), rename.to());
   std::vector<CheckpointPair> pairs = PairCheckpoints(*target, *golden, renames);
   std::erase_if(pairs, [&](const CheckpointPair& pair) { return !Asked(request.name_glob(), pair); });
+  if (pairs.empty() && !request.name_glob().empty()) {
+    return absl::NotFoundError(Cat("no tensor of either side is called ", request.name_glob()));
+  }
   for (const auto& [name, side] : {std::pair("target", &*target), std::pair("golden", &*golden)}) {
     for (const std::string& note : side->notes) {
       response.set_note(Cat(name, ": ", note));

@@ -300,7 +300,79 @@ def test_a_backward_runs_from_the_recorded_gradients():
     assert asdict(wrong)["outputs"]
 
 
-@pytest.mark.parametrize("name", ["os.system", "Torch.os.system", "numpy.os.system"])
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"type": "torch.memory_format", "value": "torch.load"},
+        {"type": "slice", "value": 5},
+        {"type": "complex", "value": "zz"},
+        {"type": "torch.Size", "value": "abc"},
+        {
+            "type": "torch.Tensor",
+            "dtype": "torch.float32",
+            "shape": [10**12],
+            "Max": 1.0,
+            "Min": 0.0,
+            "Mean": 0.5,
+            "Norm": 1.0,
+        },
+    ],
+)
+def test_a_wrong_argument_costs_its_call_alone(argument, check, tmp_path):
+    right = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [2],
+        "Max": 1.0,
+        "Min": 0.5,
+        "Mean": 0.7,
+        "Norm": 1.0,
+    }
+    calls = {"Torch.neg.0.forward": argument, "Torch.abs.0.forward": right}
+    data = {name: {"input_args": [given], "input_kwargs": {}, "output": [right]} for name, given in calls.items()}
+    rows = _checked(check, tmp_path, data)
+    assert rows["Torch.neg.0.forward"]["verdict"] == "skip" and rows["Torch.neg.0.forward"]["reason"]
+    assert rows["Torch.abs.0.forward.output.0"]["verdict"] == "pass"
+
+
+def test_calls_that_a_record_does_not_tell_apart_are_no_faults(check, tmp_path):
+    matrix = {
+        "type": "torch.Tensor",
+        "dtype": "torch.float32",
+        "shape": [3, 3],
+        "Max": 2.0,
+        "Min": -1.0,
+        "Mean": 0.7,
+        "Norm": 1.0,
+    }
+    number = [{"type": "int", "value": 0}, {"type": "int", "value": 1}]
+    calls = {
+        "Torch.norm.0.forward": [matrix, {"type": "int", "value": 2}],
+        "Torch.svd.0.forward": [matrix],
+        "Tensor.__setitem__.0.forward": [matrix, number, {"type": "float", "value": 5.0}],
+        "Torch.inv.0.forward": [matrix],
+    }
+    data = {name: {"input_args": given, "input_kwargs": {}, "output": [matrix]} for name, given in calls.items()}
+    rows = _checked(check, tmp_path, data)
+    skipped = {name: row["reason"] for name, row in rows.items() if row["verdict"] == "skip"}
+    assert skipped["Torch.norm.0.forward"].startswith("norm may be torch.norm or torch.linalg.norm")
+    assert skipped["Torch.svd.0.forward"].startswith("svd may be torch.svd or torch.linalg.svd")
+    assert skipped["Tensor.__setitem__.0.forward"].startswith("its index was a tuple or a list")
+    assert rows["Torch.inv.0.forward.output.0"]["verdict"] == "pass"
+
+
+def _checked(check, tmp_path, data):
+    dump = tmp_path / "step0" / "rank0"
+    dump.mkdir(parents=True)
+    (dump / "dump.json").write_text(
+        json.dumps({"task": "statistics", "level": "L1", "framework": "pytorch", "data": data})
+    )
+    (dump / "construct.json").write_text(json.dumps(dict.fromkeys(data)))
+    (dump / "stack.json").write_text("{}")
+    return check(tmp_path)[1]
+
+
+@pytest.mark.parametrize("name", ["os.system", "Torch.os.system", "numpy.os.system", "yaml.unsafe_load"])
 def test_a_dump_calls_nothing_but_operators(name, check, tmp_path):
     seen = tmp_path / "seen"
     argument = {"type": "str", "value": f"touch {seen}"}

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import pickle
 import struct
@@ -268,6 +269,15 @@ def _safetensors(header, content=b"\0" * 16):
     return struct.pack("<Q", len(text)) + text + content
 
 
+_DOUBLED = (
+    b"\x80\x04\x8c\x08"
+    + b"a" * 8
+    + b"\x94"
+    + b"h\x00h\x00\x93\x94"
+    + b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x93\x94" for i in range(1, 40))
+)
+
+
 def _zip(pickled, *, compression=zipfile.ZIP_STORED):
     def write(path):
         with zipfile.ZipFile(path, "w", compression) as made:
@@ -294,6 +304,7 @@ HOSTILE = {
     ),
     "text.pt": (b"PK\x03\x04 nothing", "zip"),
     "opcode.pt": (_zip(b"\x80\x02(S'a'\n."), "the opcode STRING, which is not read"),
+    "doubled.pt": (_zip(_DOUBLED + b"."), "names a global of too many bytes"),
     "cut.pt": (_zip(pickle.dumps({"a": "b"}, 2)[:-3]), "is cut off"),
     "bomb.pt": (_zip(b"\x80\x02}.", compression=zipfile.ZIP_DEFLATED), "is compressed; torch.save writes none"),
 }
@@ -324,6 +335,53 @@ def test_a_missing_rank_is_named(client, weights, tmp_path):
     (megatron / "iter_0000010" / "mp_rank_01_001" / "model_optim_rng.pt").unlink()
     with pytest.raises(MsprobeError, match=r"mp_rank_01_001 has no model_optim_rng\.pt"):
         list(client.checkpoint_diff(megatron, megatron))
+
+
+def _rank_file(tmp_path, tensors):
+    """One rank of a gated model, as Megatron-LM writes it."""
+    args = argparse.Namespace(num_attention_heads=HEADS, hidden_size=HIDDEN, kv_channels=HEAD, swiglu=1)
+    path = tmp_path / "iter_0000001" / "mp_rank_00" / "model_optim_rng.pt"
+    path.parent.mkdir(parents=True)
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
+    torch.save({"args": args, "model": tensors}, path)
+    return tmp_path
+
+
+def test_a_number_among_gated_projections_is_compared(client, tmp_path):
+    name = "decoder.layers.0.mlp.linear_fc1"
+    tensors = {f"{name}.scale": torch.tensor(2.0), f"{name}.weight": torch.ones(4, 2), f"{name}.bias": torch.ones(5)}
+    target = _rank_file(tmp_path / "a", tensors)
+    golden = _rank_file(tmp_path / "b", tensors | {f"{name}.scale": torch.tensor(3.0)})
+    assert kinds(client, target, golden) == ({f"{name}.scale": "differs"}, 2)
+
+
+def test_keys_that_are_no_names_are_said(client, tmp_path):
+    torch.save({(0, 1): torch.zeros(2), 1.5: torch.zeros(2), "x": torch.ones(2)}, tmp_path / "a.pt")
+    notes = []
+    found = list(client.checkpoint_diff(tmp_path / "a.pt", tmp_path / "a.pt", note=notes.append))
+    assert [item.name for item in found] == ["x"]
+    assert "target: the file has keys that are neither texts nor integers: left out" in notes
+    torch.save({1: torch.zeros(2), "1": torch.ones(2)}, tmp_path / "twice.pt")
+    with pytest.raises(MsprobeError, match="1 is there twice"):
+        list(client.checkpoint_diff(tmp_path / "twice.pt", tmp_path / "a.pt"))
+
+
+def test_many_names_of_which_none_fits_are_soon_paired(client, tmp_path):
+    for side in ("a", "b"):
+        save_file({f"{side}.{number}": torch.zeros(1) for number in range(20_000)}, tmp_path / f"{side}.safetensors")
+    found, equal = kinds(client, tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert len(found) == 40_000 and equal == 0
+
+
+def test_a_name_that_nothing_has_is_an_error(client, published):
+    with pytest.raises(MsprobeError, match=r"no tensor of either side is called nothing\*"):
+        list(client.checkpoint_diff(published, published, name="nothing*"))
+
+
+def test_a_pipe_is_no_checkpoint(client, published, tmp_path):
+    os.mkfifo(tmp_path / "x.safetensors")
+    with pytest.raises(MsprobeError, match="is not a regular file"):
+        list(client.checkpoint_diff(tmp_path / "x.safetensors", published))
 
 
 def test_the_example_of_the_document(tmp_path):

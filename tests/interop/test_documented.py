@@ -133,7 +133,9 @@ SHOWN_BY = {
     "graph-json": ["interop/test_graph_databases.py::test_merged_ranks_as_a_dump"],
     "op-generate-device": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
     "op-generate-saved": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
-    "op-generate-keywords": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
+    "op-generate-keywords": [
+        "interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"
+    ],
     "op-generate-stale": ["interop/test_op_generate.py::test_what_is_wrong_is_said_in_one_line"],
     "op-generate-non-finite": ["interop/test_op_generate.py::test_what_an_operator_does_wrong_is_in_the_table"],
     "op-generate-text": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],

@@ -191,6 +191,18 @@ def test_a_random_operator_and_one_of_complex_numbers(tmp_path, monkeypatch):
     assert printed.count("| torch.complex64") == 4 and printed.count("| Relative Error Ratio | 0") == 2, printed
 
 
+def test_a_function_of_linalg_is_called_by_its_own_name(tmp_path, monkeypatch):
+    tensor = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [6], "requires_grad": False}
+    tensor |= {"Max": 1.0, "Min": 0.0, "Mean": 0.5, "Norm": 1.0}
+    record = {"input_args": [tensor], "input_kwargs": {}, "output": [tensor | {"shape": []}]}
+    call = tmp_path / "call.json"
+    call.write_text(json.dumps({"Torch.vector_norm.0.forward": record}))
+    assert generate(tmp_path, extract_api_path=str(call))[0] == 0
+    script = tmp_path / "scripts" / "Torch.vector_norm.0.forward.py"
+    assert "torch.linalg.vector_norm(" in script.read_text()
+    assert said_by(script, monkeypatch).endswith("Compare finished.\n")
+
+
 def test_a_call_is_taken_again_from_its_own_file(tmp_path):
     """A stale file is never used for another call, nor a call without its gradients for backward."""
     name = "Torch.sqrt.0"

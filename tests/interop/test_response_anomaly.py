@@ -71,6 +71,24 @@ def test_a_vocabulary_is_used_where_the_model_and_the_last_token_are_known(tmp_p
 TOPK, IDS = text(0, 2)
 
 
+def test_candidates_may_vanish_while_they_are_read():
+    class Emptying:
+        def __init__(self, candidates):
+            self.candidates = candidates
+
+        def __float__(self):
+            self.candidates.clear()
+            return -0.5
+
+    class Token:
+        def __index__(self):
+            return 3
+
+    candidates = {}
+    candidates.update({Token(): Emptying(candidates) for _ in range(8)})
+    assert package.analyze_output_anomaly([[candidates]], [[3]]) == [[False, 0]]
+
+
 @pytest.mark.parametrize(
     ("topk", "tokens", "message"),
     [

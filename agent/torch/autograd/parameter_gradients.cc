@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -61,7 +62,7 @@ void ParameterGradients::Watch(const std::shared_ptr<const std::string>& module,
   if (watched.accumulator == accumulator) return;
   const std::weak_ptr<Recorder> weak = recorder_;
   auto* node = static_cast<torch::autograd::AccumulateGrad*>(accumulator.get());
-  std::shared_ptr<FirstUse>& first_use = first_uses_[accumulator.get()];
+  auto& [first_use, own_hooks] = accumulators_[accumulator.get()];
   if (first_use == nullptr) first_use = core::MakePooled<FirstUse>(kUnused);
   watched.first_use = first_use;
   watched.hook = accumulator->add_post_hook(
@@ -73,9 +74,11 @@ void ParameterGradients::Watch(const std::shared_ptr<const std::string>& module,
         if (sequence != kUnused) OpenBackward::EndBehind(sequence);
         RecordGradient(*recorder, module, name, node->variable.grad());
       }));
-  // Before the hooks that were there: a reducer's begins to exchange the gradient, in its bucket by another thread.
+  // Behind our own, so that modules come in the order of their forward calls, and before those of others: a reducer's
+  // begins to exchange the gradient, in its bucket by another thread.
   auto& hooks = const_cast<std::vector<std::unique_ptr<torch::autograd::FunctionPostHook>>&>(accumulator->post_hooks());
-  std::rotate(hooks.begin(), hooks.end() - 1, hooks.end());
+  const auto place = hooks.begin() + static_cast<std::ptrdiff_t>(std::min(own_hooks++, hooks.size() - 1));
+  std::rotate(place, hooks.end() - 1, hooks.end());
   watched.accumulator = std::move(accumulator);
 }
 
@@ -83,10 +86,11 @@ void ParameterGradients::NoteUses(const std::vector<ParameterUse>& uses) {
   if (uses.empty()) return;
   absl::MutexLock lock(&mu_);
   for (const ParameterUse& use : uses) {
-    const auto found = first_uses_.find(use.accumulator);
-    if (found == first_uses_.end()) continue;
-    uint64_t first = found->second->load();
-    while (use.sequence < first && !found->second->compare_exchange_weak(first, use.sequence)) {
+    const auto found = accumulators_.find(use.accumulator);
+    if (found == accumulators_.end()) continue;
+    FirstUse& first_use = *found->second.first_use;
+    uint64_t first = first_use.load();
+    while (use.sequence < first && !first_use.compare_exchange_weak(first, use.sequence)) {
     }
   }
 }

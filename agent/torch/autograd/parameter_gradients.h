@@ -41,11 +41,15 @@ class ParameterGradients {
     uintptr_t hook = 0;
     std::shared_ptr<FirstUse> first_use;
   };
+  struct Accumulator {
+    std::shared_ptr<FirstUse> first_use;
+    size_t hooks = 0;  // ours, one for each module that has the parameter
+  };
   const std::shared_ptr<Recorder> recorder_;
   absl::Mutex mu_;
   using Key = std::pair<const void*, const std::string*>;  // TensorImpl and module
   core::PooledMap<Key, Watched> watched_ ABSL_GUARDED_BY(mu_);
-  core::PooledMap<const torch::autograd::Node*, std::shared_ptr<FirstUse>> first_uses_ ABSL_GUARDED_BY(mu_);
+  core::PooledMap<const torch::autograd::Node*, Accumulator> accumulators_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace msprobe::capture

@@ -47,6 +47,7 @@ MINDSPORE_DTYPES = {
     "Complex64": torch.complex64,
     "Complex128": torch.complex128,
 }
+_MEMORY_FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _NEVER_MADE = "<NULL>"  # MindSpore's dtype of what a kernel was to give that could not run
 
 
@@ -225,8 +226,17 @@ class Loader:
                 return [walk(f"{place}.{index}", item) for index, item in enumerate(value)]
             return value
 
-        made.args = walk(f"{record.full_name}.input", record.fields.get("input_args") or [])
-        made.kwargs = walk(f"{record.full_name}.kwargs", record.fields.get("input_kwargs") or {})
+        try:
+            made.args = walk(f"{record.full_name}.input", record.fields.get("input_args") or [])
+            made.kwargs = walk(f"{record.full_name}.kwargs", record.fields.get("input_kwargs") or {})
+        except NotReplayable:
+            raise
+        except (TypeError, ValueError, OverflowError, MemoryError, RuntimeError) as error:  # a record says anything
+            lines = str(error).splitlines() or [type(error).__name__]
+            raise NotReplayable(f"an argument cannot be made: {lines[0]}") from None
+        operation = record.full_name.split(".")[-3:-2]
+        if operation in (["__getitem__"], ["__setitem__"]) and made.args[1:] and isinstance(made.args[1], list):
+            made.args[1] = _index(made.args[1])
         return made
 
     def tensor(self, record: Record, name: str, stats: TensorStats) -> torch.Tensor:
@@ -258,6 +268,13 @@ def _needs_grad(stats: TensorStats, tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() if stats.type.startswith(MINDSPORE) else stats.requires_grad
 
 
+def _index(items: list[Any]) -> tuple[Any, ...]:
+    """What stood between the brackets, which a record writes as a list also where it was a tuple."""
+    if not any(item is None or item is ... or isinstance(item, slice | torch.Tensor) for item in items):
+        raise NotReplayable("its index was a tuple or a list, which take other elements, and the record does not tell")
+    return tuple(items)
+
+
 def _special(kind: str, value: Any) -> Any:
     """A value that dump.json writes with its type."""
     if kind in ("torch.dtype", "mindspore.dtype"):
@@ -277,5 +294,7 @@ def _special(kind: str, value: Any) -> Any:
     if kind == "complex" and isinstance(value, str):
         return complex(value)
     if kind == "torch.memory_format":
+        if str(value).removeprefix("torch.") not in _MEMORY_FORMATS:
+            raise NotReplayable(f"an argument is the memory format {value}, which torch does not have")
         return getattr(torch, str(value).removeprefix("torch."))
     raise NotReplayable(f"an argument is a {kind}, which a record does not hold")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import re
 import sys
 import types
@@ -203,6 +204,8 @@ def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) 
         return f"{operation} is random, and its distribution has no test here"
     if name.framework == "mindspore" and not is_like_torch(name):
         return f"{name.prefix}.{operation} of MindSpore has no function in torch that means the same"
+    if name.prefix == "Torch" and _is_ambiguous(operation, list(args), kwargs):
+        return f"{operation} may be torch.{operation} or torch.linalg.{operation}, and the record does not tell"
     probability = kwargs.get("dropout_p", 0.0)
     if operation == "scaled_dot_product_attention":
         probability = next(iter(list(args)[4:5]), probability)
@@ -211,6 +214,15 @@ def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) 
     if isinstance(probability, float) and probability > 0:
         return f"{operation} is random inside: its dropout probability is {probability:g}"
     return None
+
+
+def _is_ambiguous(operation: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Functions of torch.linalg are recorded under the same names as those of torch."""
+    if operation == "svd":
+        return not kwargs.keys() & {"some", "compute_uv"} and len(args) < 2
+    order = args[1] if len(args) > 1 else kwargs.get("p", kwargs.get("ord"))
+    matrix = bool(args) and getattr(args[0], "ndim", 0) > 1 and len(args) < 3 and kwargs.get("dim") is None
+    return operation == "norm" and matrix and isinstance(order, int | float)
 
 
 def is_like_torch(name: CallName) -> bool:
@@ -242,12 +254,46 @@ def function_of(name: CallName) -> Callable[..., Any] | None:
             found = getattr(found, part)
             if isinstance(found, types.ModuleType) and found.__name__.partition(".")[0] != package:
                 return None
-    except (ImportError, AttributeError, RuntimeError):
-        return None
+    except Exception:  # whatever a package raises that is imported
+        return _function_of_linalg(name)
     function: Callable[..., Any] | None = found if callable(found) else None
-    if function is None or package != "torch" or name.prefix == "Aten":
+    if function is None or name.prefix == "NPU":
         return function
-    return function if _computes(name, function) else None
+    if name.prefix == "Aten":
+        from torch._ops import OpOverload, OpOverloadPacket
+
+        return function if isinstance(function, OpOverload | OpOverloadPacket) else None
+    if package != "torch":
+        return function if _is_made_of_torch(function) else None
+    return function if _computes(name, function) else _function_of_linalg(name)
+
+
+def _function_of_linalg(name: CallName) -> Callable[..., Any] | None:
+    """Records of torch.linalg.inv are called Torch.inv, too."""
+    import torch
+
+    known = name.prefix == "Torch" and name.framework != "mindspore" and name.operation.isidentifier()
+    function = getattr(torch.linalg, name.operation, None) if known else None
+    return function if function in _overridable() else None
+
+
+def _is_made_of_torch(function: Callable[..., Any]) -> bool:
+    """A function of Python whose module has torch, as operators do, and yaml.load, pip.main and exec do not.
+
+    Compiled ones cannot be told; those of Python itself are none.
+    """
+    import torch
+
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
+        return True
+    inner = inspect.unwrap(function)
+    if isinstance(inner, type):
+        return False
+    if (names := getattr(getattr(inner, "__func__", inner), "__globals__", None)) is not None:
+        modules = (value.__name__ for value in list(names.values()) if isinstance(value, types.ModuleType))
+        return any(name.partition(".")[0] == "torch" for name in modules)
+    return getattr(inner, "__module__", None) not in ("builtins", None, *sys.stdlib_module_names)
 
 
 def _computes(name: CallName, function: Any) -> bool:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar
 
 import typer
 
-from msprobe_client.check.calls import Place
 from msprobe_client.commands.options import Connection, Selection
 from msprobe_client.commands.sides import Where, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
@@ -210,6 +209,7 @@ def _found(client: Client, asked: _Asked, advance: Any) -> Iterator[CheckRow]:
 
     from msprobe_client import analysis_client
     from msprobe_client.check import again, queued
+    from msprobe_client.check.calls import Place
     from msprobe_client.errors import InvalidArgument
 
     source, settings = asked.source, asked.settings

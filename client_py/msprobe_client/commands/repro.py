@@ -74,6 +74,7 @@ def run(
 
     from msprobe_client import analysis_client
     from msprobe_client.errors import InvalidArgument
+    from msprobe_client.output import Column, Format, show, write
 
     if find_spec("torch") is None:
         raise InvalidArgument("repro computes in torch, and this environment has none; install it here")
@@ -81,7 +82,8 @@ def run(
     base, chosen = (base, end) if end in ("forward", "backward") else (name, "forward")
     if direction is not None:
         chosen = direction.value
-    with connected(connection.common(context), source) as client:
+    options = connection.common(context)
+    with connected(options, source) as client:
         selection = Selection(None if step is None else [str(step)], None if rank is None else [rank])
         if analysis_client.is_path(source):
             with analysis_client.uploaded(client, Path(source)) as stored:
@@ -89,8 +91,9 @@ def run(
         else:
             stored = source.removeprefix(analysis_client.RUN_PREFIX)
             written = _write(client, stored, source, base, chosen, policy.value, seed, selection, output)
-    for path in written:
-        typer.echo(str(path))
+    columns = (Column("path", "FILE"), Column("bytes", "BYTES", show.size, right=True))
+    rows = [{"path": str(path), "bytes": path.stat().st_size} for path in written]
+    write(options.format or Format.table, columns, rows)
 
 
 def _write(

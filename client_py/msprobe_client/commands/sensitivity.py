@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.check.calls import Place
 from msprobe_client.commands.check import Engine, Workforce, crew_of, is_of_mindspore, refuse_unusable, rows_by_workers
 from msprobe_client.commands.options import Connection, Selection
 from msprobe_client.commands.sides import Where, connected
@@ -132,6 +131,7 @@ def _found(
 ) -> list[SensitivityRow]:
     from msprobe_client import analysis_client
     from msprobe_client.check import queued
+    from msprobe_client.check.calls import Place
     from msprobe_client.jobs import sensitivity
 
     later = "shows them again"

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from msprobe_client.check import distribution, replay, ties
-from msprobe_client.check.arguments import Loader
+from msprobe_client.check.arguments import Loader, dtype_of
 from msprobe_client.check.calls import Call, Place
 from msprobe_client.check.checker import scalars_as
 from msprobe_client.check.operators import DROPOUTS, SUMS_OF_PRODUCTS, function_of
 from msprobe_client.repro import verdicts
+from msprobe_client.repro.literals import source_of
 from msprobe_client.repro.scripted_call import Contents, Direction, ScriptedCall
 
 
@@ -44,8 +45,7 @@ class _Writer:
             return [(place, tensor, dtypes[place]) for place, tensor in self._call.golden.gradients]
         record = self._call.recorded.forward
         recorded = {
-            name.removeprefix(f"{record.full_name}."): getattr(torch, stats.dtype.removeprefix("torch."))
-            for name, stats in record.tensors()
+            name.removeprefix(f"{record.full_name}."): dtype_of(stats.dtype) for name, stats in record.tensors()
         }
         missing = [place for place, _ in self._call.golden.outputs if place not in recorded]
         if missing:
@@ -235,4 +235,4 @@ class _Writer:
 
 
 def _pretty(noise: Mapping[str, tuple[float, float]]) -> str:
-    return "{" + ", ".join(f'"{place}": {pair!r}' for place, pair in noise.items()) + "}"
+    return "{" + ", ".join(f'"{place}": {source_of(pair, {})}' for place, pair in noise.items()) + "}"

@@ -75,8 +75,11 @@ def operator_of(call: Call) -> tuple[CallName, str]:
     home = _HOMES.get(name.prefix)
     if home is None:
         raise NotReplayable(f"{name.operation} is an operator of {name.prefix}, and the script has torch alone")
-    if function_of(name) is None:
+    function = function_of(name)
+    if function is None:
         raise NotReplayable(f"this torch has no operator {home}.{name.operation}")
+    if home == "torch" and function is getattr(torch.linalg, name.operation, None):
+        home = "torch.linalg"
     return name, f"{home}.{name.operation}"
 
 

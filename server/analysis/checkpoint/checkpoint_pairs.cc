@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
@@ -153,19 +154,38 @@ void TakeApartAll(Checkpoint& checkpoint, const Checkpoint& other) {
   for (const std::string& name : names) TakeApart(checkpoint, others, name);
 }
 
-// Another tensor of the checkpoint with the same elements in its files.
-std::string TiedTo(const Checkpoint& checkpoint, const std::string& name) {
-  const LogicalTensor& tensor = checkpoint.tensors.at(name);
-  for (const auto& [other, each] : checkpoint.tensors) {
-    if (other != name && each == tensor) return other;
+// Tensors of one checkpoint that have the same elements in its files.
+class TiedTensors {
+ public:
+  explicit TiedTensors(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {
+    for (const auto& [name, tensor] : checkpoint.tensors) {
+      if (!tensor.pieces.empty()) by_place_[PlaceOf(tensor)].push_back(name);
+    }
   }
-  return "";
-}
+
+  // The first other one; empty: there is none.
+  std::string Of(const std::string& name) const {
+    const LogicalTensor& tensor = checkpoint_.tensors.at(name);
+    const auto found = tensor.pieces.empty() ? by_place_.end() : by_place_.find(PlaceOf(tensor));
+    if (found == by_place_.end()) return "";
+    for (const std::string& other : found->second) {
+      if (other != name && checkpoint_.tensors.at(other) == tensor) return other;
+    }
+    return "";
+  }
+
+ private:
+  using Place = std::pair<std::string_view, uint64_t>;  // of the first piece
+  static Place PlaceOf(const LogicalTensor& tensor) { return {tensor.pieces[0].path, tensor.pieces[0].offset}; }
+
+  const Checkpoint& checkpoint_;
+  std::map<Place, std::vector<std::string>> by_place_;
+};
 
 // A tensor that only `side` has: its tied partner's partner on the other side.
-void PairTied(const Checkpoint& side, const std::string& name, const std::map<std::string, std::string>& others,
+void PairTied(const TiedTensors& side, const std::string& name, const std::map<std::string, std::string>& others,
               std::string& other, std::string& note) {
-  const std::string tied = TiedTo(side, name);
+  const std::string tied = side.Of(name);
   if (tied.empty()) return;
   const auto found = others.find(BareName(tied));
   if (found == others.end()) return;
@@ -189,6 +209,7 @@ std::vector<CheckpointPair> PairCheckpoints(Checkpoint& target, Checkpoint& gold
   TakeApartAll(golden, target);
 
   const auto targets = BareNames(target), goldens = BareNames(golden);
+  const TiedTensors tied_targets(target), tied_goldens(golden);
   std::map<std::string, CheckpointPair> pairs;  // by the target's name, else the golden one's
   std::set<std::string> taken;
   for (const auto& [name, tensor] : target.tensors) {
@@ -200,7 +221,7 @@ std::vector<CheckpointPair> PairCheckpoints(Checkpoint& target, Checkpoint& gold
     } else if (bare != goldens.end() && !target.tensors.contains(bare->second)) {
       pair.golden = bare->second;
     } else {
-      PairTied(target, name, goldens, pair.golden, pair.note);
+      PairTied(tied_targets, name, goldens, pair.golden, pair.note);
     }
     taken.insert(pair.golden);
   }
@@ -208,7 +229,7 @@ std::vector<CheckpointPair> PairCheckpoints(Checkpoint& target, Checkpoint& gold
     if (taken.contains(name)) continue;
     CheckpointPair& pair = pairs[name];
     pair.golden = name;
-    PairTied(golden, name, targets, pair.target, pair.note);
+    PairTied(tied_goldens, name, targets, pair.target, pair.note);
   }
   std::vector<CheckpointPair> ordered;
   for (auto& [name, pair] : pairs) ordered.push_back(std::move(pair));

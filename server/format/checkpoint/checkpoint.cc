@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/format/cat.h"
+#include "server/format/json/json_cursor.h"
 #include "server/format/tensor_file/byte_source.h"
 
 namespace msprobe::server {
@@ -42,7 +43,15 @@ absl::StatusOr<Checkpoint> OpenCheckpoint(const std::string& path, const Checkpo
     absl::StatusOr<Checkpoint> opened = layout.open(resolved, options);
     if (!opened.ok()) return opened.status();
     if (opened->layout.empty()) opened->layout = layout.name;
+    for (const std::string& note : opened->notes) {
+      if (!IsUtf8(note)) return absl::InvalidArgumentError(Cat(path, ": a name in it is no UTF-8"));
+    }
     for (const auto& [name, tensor] : opened->tensors) {
+      if (!IsUtf8(name)) return absl::InvalidArgumentError(Cat(path, ": the name of a tensor is no UTF-8"));
+      if (name.size() > kMaxName) {
+        return absl::InvalidArgumentError(
+            Cat(path, ": the name of a tensor has ", name.size(), " bytes; at most ", kMaxName));
+      }
       if (absl::Status status = CheckTensor(tensor); !status.ok()) {
         return absl::InvalidArgumentError(Cat(path, ": tensor ", name, ": ", StdView(status.message())));
       }
@@ -130,6 +139,7 @@ std::optional<AttentionShape> AttentionOfConfig(const fs::path& directory) {
   if (shape.heads <= 0 || shape.groups <= 0) return std::nullopt;
   shape.head_size = Number(document, "head_dim", Number(document, "hidden_size", 0) / shape.heads);
   shape.gated = true;
+  if (!shape.is_sensible()) return std::nullopt;
   return shape;
 }
 

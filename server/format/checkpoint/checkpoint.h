@@ -22,6 +22,12 @@ struct AttentionShape {
   int64_t groups = 0;  // of keys and values
   int64_t head_size = 0;
   bool gated = false;  // linear_fc1 holds a gate and an up projection
+
+  // Files say anything; products of these fit an int64_t.
+  bool is_sensible() const {
+    const auto fits = [](int64_t number) { return number > 0 && number <= int64_t{1} << 16; };
+    return fits(heads) && fits(groups) && groups <= heads && fits(head_size);
+  }
 };
 
 // The tensors of one checkpoint, as the model has them, and where their elements lie. No element has been read.
@@ -31,6 +37,9 @@ struct Checkpoint {
   std::optional<AttentionShape> attention;
   std::set<std::string> notes;  // what was left out, and why: sentences
 };
+
+// Bytes of a tensor's name.
+constexpr size_t kMaxName = 4096;
 
 struct CheckpointOptions {
   bool optimizer = false;  // everything else that the files hold, too: optimizer state under its names

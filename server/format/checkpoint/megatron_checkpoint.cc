@@ -76,6 +76,8 @@ struct RankOfFile {
   auto operator<=>(const RankOfFile&) const = default;
 };
 
+constexpr int64_t kMaxRanks = 1 << 20;
+
 // The numbers of mp_rank_00_001_002; nothing: another name.
 std::vector<int64_t> RankNumbers(std::string_view name) {
   constexpr std::string_view kPrefix = "mp_rank_";
@@ -85,7 +87,7 @@ std::vector<int64_t> RankNumbers(std::string_view name) {
   while (!name.empty()) {
     int64_t number = 0;
     const auto [after, error] = std::from_chars(name.data(), name.data() + name.size(), number);
-    if (error != std::errc() || number < 0 || numbers.size() == 3) return {};
+    if (error != std::errc() || number < 0 || number >= kMaxRanks || numbers.size() == 3) return {};
     numbers.push_back(number);
     name.remove_prefix(static_cast<size_t>(after - name.data()));
     if (!name.empty() && name.front() != '_') return {};
@@ -176,7 +178,7 @@ class RankFiles {
     shape.groups = number("group_query_attention", 0) != 0 ? number("num_query_groups", shape.heads) : shape.heads;
     shape.head_size = number("kv_channels", shape.heads > 0 ? number("hidden_size", 0) / shape.heads : 0);
     shape.gated = number("swiglu", 0) != 0 || number("gated_linear_unit", 0) != 0;
-    if (shape.heads > 0 && shape.groups > 0 && shape.head_size > 0) checkpoint_.attention = shape;
+    if (shape.is_sensible()) checkpoint_.attention = shape;
   }
 
   absl::Status CheckRanks() const {
@@ -229,6 +231,8 @@ class RankFiles {
     return count;
   }
 
+  static bool IsEven(const LogicalTensor& tensor) { return !tensor.shape.empty() && tensor.shape[0] % 2 == 0; }
+
   absl::StatusOr<LogicalTensor> Join(const std::string& name, size_t chunk, RankOfFile rank) {
     std::vector<LogicalTensor> parts;
     for (rank.tensor = 0; rank.tensor < Count(&RankOfFile::tensor); ++rank.tensor) {
@@ -238,7 +242,8 @@ class RankFiles {
       parts.push_back(found->second);
     }
     const bool gate = checkpoint_.attention && checkpoint_.attention->gated &&
-                      absl::StrContains(AbslView(name), "linear_fc1") && parts[0].shape[0] % 2 == 0;
+                      absl::StrContains(AbslView(name), "linear_fc1") &&
+                      std::all_of(parts.begin(), parts.end(), IsEven);
     const bool norm = absl::StrContains(AbslView(name), "layer_norm_");
     absl::StatusOr<LogicalTensor> joined = parts[0];
     if (parts.size() > 1 && HasOneOf(name, kColumns) && !norm) {

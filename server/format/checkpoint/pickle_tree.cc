@@ -250,6 +250,10 @@ void PickleReader::Do(uint8_t opcode) {
     case 0x93: {  // STACK_GLOBAL
       const Index name = Pop();
       const Index module = Pop();
+      constexpr size_t kMaxGlobal = 1024;
+      if (tree_.values_[module].text.size() + tree_.values_[name].text.size() > kMaxGlobal) {
+        return Refuse("names a global of too many bytes");
+      }
       Push({.kind = Kind::kGlobal, .text = Cat(tree_.values_[module].text, " ", tree_.values_[name].text)});
       return;
     }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "server/format/cat.h"
+#include "server/format/checkpoint/checkpoint.h"
 #include "server/format/dtype_name.h"
 #include "server/format/tensor_file/byte_source.h"
 #include "server/format/tensor_file/strided_content.h"
@@ -172,14 +173,24 @@ class Collector {
     if (!tensor.ok()) return absl::InvalidArgumentError(Cat(StdView(tensor.status().message()), " (", name, ")"));
     if (tensor->has_value()) {
       if (tensors_.size() >= kMaxTensors) return absl::InvalidArgumentError(Cat("over ", kMaxTensors, " tensors"));
-      tensors_.emplace(name, **std::move(tensor));
+      if (!tensors_.try_emplace(name, **std::move(tensor)).second) {
+        return absl::InvalidArgumentError(Cat(name, " is there twice"));
+      }
       return absl::OkStatus();
     }
     const PickleTree& tree = archive_.tree();
     if (value.kind == Kind::kDict) {
       for (size_t i = 0; i + 1 < value.items.size(); i += 2) {
         const PickleValue& key = tree.at(value.items[i]);
+        if (key.kind != Kind::kInt && key.kind != Kind::kText) {
+          notes_.insert(
+              Cat(name.empty() ? "the file" : name, " has keys that are neither texts nor integers: left out"));
+          continue;
+        }
         std::string text = key.kind == Kind::kInt ? std::to_string(key.integer) : key.text;
+        if (name.size() + text.size() > kMaxName) {
+          return absl::InvalidArgumentError(Cat("a name of over ", kMaxName, " bytes: ", text.substr(0, 60)));
+        }
         absl::Status status = Walk(tree.at(value.items[i + 1]), name.empty() ? text : Cat(name, ".", text), depth + 1);
         if (!status.ok()) return status;
       }

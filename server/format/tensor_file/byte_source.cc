@@ -26,7 +26,7 @@ absl::Status MemoryBytes::ReadAt(uint64_t offset, std::span<char> out) {
 }
 
 absl::StatusOr<std::unique_ptr<FileBytes>> FileBytes::Open(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (descriptor < 0) return absl::ErrnoToStatus(errno, Cat("cannot open ", path));
   struct stat status;
   if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
