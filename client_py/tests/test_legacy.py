@@ -19,7 +19,6 @@ ABSENT = [
     "offline_dump",
     "install_deps",
     "graph",
-    "op_generate",
 ]
 
 

@@ -131,6 +131,17 @@ SHOWN_BY = {
     "first-line-advice": ["interop/test_old_commands.py::test_tables_of_the_first_line"],
     "first-line-stacks": ["interop/test_old_commands.py::test_functions_of_either_line"],
     "graph-json": ["interop/test_graph_databases.py::test_merged_ranks_as_a_dump"],
+    "op-generate-device": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
+    "op-generate-saved": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
+    "op-generate-keywords": [
+        "interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"
+    ],
+    "op-generate-stale": ["interop/test_op_generate.py::test_what_is_wrong_is_said_in_one_line"],
+    "op-generate-non-finite": ["interop/test_op_generate.py::test_what_an_operator_does_wrong_is_in_the_table"],
+    "op-generate-text": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
+    "op-generate-random": ["interop/test_op_generate.py::test_a_random_operator_and_one_of_complex_numbers"],
+    "op-generate-complex": ["interop/test_op_generate.py::test_a_random_operator_and_one_of_complex_numbers"],
+    "op-generate-defaults": ["interop/test_op_generate.py::test_tables_are_the_same"],
     "acc-check-non-finite": ["interop/test_acc_check.py::test_where_mindstudio_passes_what_is_wrong"],
     "acc-check-scale": ["interop/test_acc_check.py::test_where_mindstudio_passes_what_is_wrong"],
     "acc-check-int8": ["interop/test_acc_check.py::test_where_mindstudio_passes_what_is_wrong"],

@@ -99,7 +99,7 @@ def drawn(stats: TensorStats, generator: torch.Generator) -> torch.Tensor:
     """
     dtype = dtype_of(stats.dtype)
     count = math.prod(stats.shape)
-    low, high = _range(stats)
+    low, high = finite_range(stats)
     if dtype == torch.bool:
         flat = torch.rand(count, generator=generator) < 0.5
         if low == high:
@@ -123,7 +123,8 @@ def drawn(stats: TensorStats, generator: torch.Generator) -> torch.Tensor:
     return flat.reshape(stats.shape)
 
 
-def _range(stats: TensorStats) -> tuple[float, float]:
+def finite_range(stats: TensorStats) -> tuple[float, float]:
+    """The least and the largest finite number, as far as they are known; else 0 and 1."""
     low, high = stats.finite_min, stats.finite_max
     if low is None or high is None:
         low, high = (end if end is not None and math.isfinite(end) else None for end in (stats.min, stats.max))

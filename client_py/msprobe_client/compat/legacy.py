@@ -24,6 +24,7 @@ _PRESENT = {
     "multi_acc_check": "multi_acc_check_command",
     "api_precision_compare": "precision_compare_command",
     "run_overflow_check": "overflow_replay_command",  # of the 1.0 line
+    "op_generate": "op_generate_command",  # of 1.2 to 8.3
     "run_ut": "acc_check_command",  # its name in the 1.0 line
     "multi_run_ut": "multi_acc_check_command",
 }
@@ -37,7 +38,6 @@ _ABSENT = {
     "graph": "use `msprobe graph_visualize -tp DIR [-gp DIR] -o OUT`",
     "free_benchmark": "use `msprobe-client sensitivity RUN` for a capture with task tensor",
     "grad_probe": _ELSEWHERE,
-    "op_generate": "use `msprobe-client repro DIR NAME -o OUT`, which writes a script of one recorded call",
     "code_mapping": _ELSEWHERE,
 }
 
