@@ -120,6 +120,8 @@ def test_a_nan_on_one_side_is_a_difference(judged):
 
     (row,) = judged(edge, torch.ones(4), pert_mode="bit_noise")
     assert math.isnan(float(row["max_rel"]))
+    (row,) = judged(lambda x: torch.where(x == 1, 0.0, torch.inf), torch.ones(4), pert_mode="bit_noise")
+    assert math.isinf(float(row["max_rel"]))
 
 
 def test_nan_and_inf_on_both_sides_are_none(judged):
@@ -157,8 +159,8 @@ def test_modes_differ_in_what_they_change(judged):
 
 
 def test_no_change_takes_no_difference_at_all(judged):
-    turns = iter([1.0, 1.0 + 2**-23])
-    assert judged(lambda x: x * next(turns), torch.ones(4), pert_mode="no_change")
+    turns = iter([torch.tensor([1.0, 1e-9]), torch.tensor([1.0, 1.0000002e-9])])
+    assert judged(lambda x: x * next(turns), torch.ones(2), pert_mode="no_change")
 
 
 def test_what_draws_numbers_is_left_out_and_draws_the_same(judged):

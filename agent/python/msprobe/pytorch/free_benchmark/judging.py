@@ -24,6 +24,14 @@ def limit_of(dtype: torch.dtype, mode: str) -> float:
     return 1.0 if mode == "no_change" else _LIMITS.get(dtype, 1.0002)
 
 
+def least_of(dtype: torch.dtype, mode: str, backward: bool) -> float:
+    """The size below which numbers count as equal to it, in a tensor with numbers of 1 and more; dtype: of the second
+    result."""
+    if mode == "no_change":
+        return 0.0
+    return 1e-3 if backward else math.sqrt(NOISE.get(dtype, NOISE[torch.float32]))
+
+
 @dataclass(frozen=True, slots=True)
 class Distance:
     """ratio: the largest of the larger number over the smaller, 1 where both are equal; infinite where one is not
@@ -40,14 +48,14 @@ class Distance:
         return "symbol_flipping" if self.flips else self.ratio - 1
 
 
-def distance(first: torch.Tensor, second: torch.Tensor, backward: bool) -> Distance:
-    """Of two floating or complex tensors; the second's dtype is as wide, or wider. Waits for the device."""
+def distance(first: torch.Tensor, second: torch.Tensor, least: float) -> Distance:
+    """Of two floating or complex tensors; the second's dtype is as wide, or wider. least: least_of the second. Waits
+    for the device."""
     if first.shape != second.shape:
         return Distance(math.inf)
-    least = 1e-3 if backward else math.sqrt(NOISE.get(second.dtype, NOISE[torch.float32]))
     scale = _scale(first, second)
     found = [_of_piece(one, other, scale, least) for one, other in _pieces(first, second)]
-    if not found or scale == 0:
+    if not found:
         return Distance(1.0)
     low, high, flips, nans = torch.stack(found).unbind(1)
     lowest, highest = float(low.amin()), float(high.amax())
@@ -107,4 +115,4 @@ def _of_piece(one: torch.Tensor, other: torch.Tensor, scale: float, least: float
     return torch.stack([low, high, flips.to(low.dtype), (a.isnan() != b.isnan()).any().to(low.dtype)])
 
 
-__all__ = ["Distance", "distance", "error_against", "limit_of"]
+__all__ = ["Distance", "distance", "error_against", "least_of", "limit_of"]

@@ -16,7 +16,7 @@ from msprobe._common import log
 from msprobe._common.native import extension
 from msprobe.pytorch._with_tensors import tensors_of
 from msprobe.pytorch.free_benchmark.gradients import Backward
-from msprobe.pytorch.free_benchmark.judging import Distance, distance, error_against, limit_of
+from msprobe.pytorch.free_benchmark.judging import Distance, distance, error_against, least_of, limit_of
 from msprobe.pytorch.free_benchmark.perturbing import CHANGES, PLACES, can_be_changed, copied, is_narrow, on_cpu
 from msprobe.pytorch.free_benchmark.preheat import Preheat
 from msprobe.pytorch.free_benchmark.rerun import Arguments, NotRepeatable, autocast, unnoticed
@@ -170,13 +170,16 @@ class FreeBenchmark:
                 if is_wrong:
                     self._write(call, result, place, error)
                 continue
-            found = max((distance(result, other[index], self._backward) for other in others), key=_farther)
+            found = max((self._distance(result, other[index]) for other in others), key=_farther)
             least = limit_of(result.dtype, self._mode)
             if found.exceeds(least if self._preheat is None else self._preheat.limit(call.api, result.dtype)):
                 self._write(call, result, place, found.max_rel)
             if golden is not None and self._preheat is not None:
                 agrees = not error_against(result, golden[index])[1]
                 self._preheat.note(call.api, result.dtype, found.ratio, agrees, least)
+
+    def _distance(self, result: torch.Tensor, other: torch.Tensor) -> Distance:
+        return distance(result, other, least_of(other.dtype, self._mode, self._backward))
 
     def _write(self, call: _Call, result: torch.Tensor, index: int | str, max_rel: float | str) -> None:
         rank = self._rank()
