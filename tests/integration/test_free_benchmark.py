@@ -18,8 +18,7 @@ def rows_of(directory):
 
 
 def test_violations_are_written_and_the_program_computes_the_same_bits(traced, dump_path, ask):
-    asked = {"task": "free_benchmark", "free_benchmark": {"pert_mode": "bit_noise"}}
-    done = traced("free_benchmark.py", level="L1", **asked)
+    done = traced("free_benchmark.py", task="free_benchmark", section={"pert_mode": "bit_noise"})
     assert "SAME True" in done.stdout
     assert "BETTER False" in done.stdout
     assert "free_benchmark: each selected call runs a second time, with bit_noise" in done.stdout
@@ -46,8 +45,8 @@ def test_violations_are_written_and_the_program_computes_the_same_bits(traced, d
 
 
 def test_fix_gives_the_program_the_better_result_and_records_show_it(traced, dump_path):
-    asked = {"pert_mode": "improve_precision", "handler_type": "fix"}
-    done = traced("free_benchmark.py", level="L1", task="free_benchmark", free_benchmark=asked)
+    section = {"pert_mode": "improve_precision", "handler_type": "fix"}
+    done = traced("free_benchmark.py", task="free_benchmark", section=section)
     assert "SAME False" in done.stdout
     is_better, mean, before = done.stdout.split("BETTER ")[1].split()[:3]
     assert is_better == "True"
