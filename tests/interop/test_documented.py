@@ -89,6 +89,12 @@ SHOWN_BY = {
     "free-benchmark-small": ["integration/test_free_benchmark.py::test_small_numbers_are_judged_by_their_own_size"],
     "free-benchmark-nan": ["integration/test_free_benchmark.py::test_a_nan_on_one_side_is_a_difference"],
     "free-benchmark-inputs": ["integration/test_free_benchmark.py::test_each_input_is_perturbed_by_itself"],
+    "free-benchmark-gradients": [
+        "integration/test_free_benchmark.py::test_a_shared_inputs_gradient_is_judged_call_by_call",
+    ],
+    "free-benchmark-casts": [
+        "integration/test_free_benchmark.py::test_violations_are_written_and_the_program_computes_the_same_bits",
+    ],
     "free-benchmark-place": [
         "integration/test_free_benchmark.py::test_violations_are_written_and_the_program_computes_the_same_bits",
     ],

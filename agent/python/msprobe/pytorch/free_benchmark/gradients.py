@@ -11,7 +11,7 @@ import torch
 
 from msprobe._common.swaps import read_names
 from msprobe.pytorch._with_tensors import tensors_of
-from msprobe.pytorch.free_benchmark.perturbing import CHANGES, PLACES, can_be_changed, copied
+from msprobe.pytorch.free_benchmark.perturbing import CHANGES, PLACES, Change, copied, one_by_one
 from msprobe.pytorch.free_benchmark.rerun import Arguments, NotRepeatable, autocast, unnoticed
 from msprobe.pytorch.interception import functions_of
 
@@ -48,34 +48,28 @@ class Backward:
         torch.autograd.graph.register_multi_grad_hook(outputs, arrived)
 
     def gradients(self, arrived: Gradients) -> tuple[list[torch.Tensor], list[list[torch.Tensor]]]:
-        """The gradients of the arguments that have some, as computed and as the mode computes them. The first time."""
+        """The gradients of the arguments that have some: as they are, and for each second run. The first time."""
         arguments, self._arguments = self._arguments, None
         if arguments is None:  # of a graph that is kept, a second time
             return [], []
-        keep = self._mode not in ("improve_precision", "to_cpu")
         with torch.enable_grad(), unnoticed(arguments.devices):
             with autocast(self._autocasts, True):
-                given = self._of(arguments, [arrived, *self._changed(arrived)])
+                given = self._perturbed(arguments, arrived)
             if self._mode in PLACES:
                 place = PLACES[self._mode]
-                with autocast(self._autocasts, keep):
+                with autocast(self._autocasts, self._mode == "no_change"):
                     given += self._of(arguments.mapped(place), [_mapped(arrived, place)])
         there = [index for index, each in enumerate(given[0]) if each is not None]
         return _chosen(given[0], there), [_chosen(each, there) for each in given[1:]]
 
-    def _changed(self, arrived: Gradients) -> list[Gradients]:
-        """For a mode that changes numbers: the incoming gradients with each of them changed in turn."""
+    def _perturbed(self, arguments: Arguments, arrived: Gradients) -> list[Gradients]:
+        """As they are; then, of a mode that changes numbers, with each incoming gradient and each argument changed."""
         if self._mode not in CHANGES:
-            return []
-        change = CHANGES[self._mode]
-        return [
-            [
-                change(copied(each)) if index == chosen and each is not None else each
-                for index, each in enumerate(arrived)
-            ]
-            for chosen, gradient in enumerate(arrived)
-            if gradient is not None and can_be_changed(gradient)
-        ]
+            return self._of(arguments, [arrived])
+        given = self._of(arguments, [arrived, *(_mapped(arrived, each) for each in one_by_one(self._mode, arrived))])
+        for change in one_by_one(self._mode, arguments.tensors):
+            given += self._of(arguments.mapped(change), [arrived])
+        return given
 
     def _of(self, arguments: Arguments, incoming: Sequence[Gradients]) -> list[Gradients]:
         """The call on these arguments, and the gradients of those that need some, for each set that comes in."""
@@ -99,7 +93,7 @@ class Backward:
         return found
 
 
-def _mapped(gradients: Gradients, change: Callable[[torch.Tensor], torch.Tensor]) -> Gradients:
+def _mapped(gradients: Gradients, change: Change) -> Gradients:
     return [None if each is None else change(each) for each in gradients]
 
 

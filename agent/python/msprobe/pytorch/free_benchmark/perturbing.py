@@ -7,7 +7,8 @@ Names and sizes are those of mindstudio-probe's free_benchmark; `msprobe-client 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 import torch
 
@@ -36,8 +37,10 @@ def _change_value(tensor: torch.Tensor) -> torch.Tensor:
     return changed
 
 
+Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
 # Each takes a tensor of a dtype of NOISE that is not empty, and gives another of its shape and dtype.
-CHANGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+CHANGES: dict[str, Change] = {
     "add_noise": _add_noise,
     "bit_noise": _bit_noise,
     "change_value": _change_value,
@@ -68,15 +71,24 @@ def on_cpu(tensor: torch.Tensor) -> torch.Tensor:
 
 
 # Each gives memory of its own.
-PLACES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+PLACES: dict[str, Change] = {
     "no_change": copied,
     "improve_precision": _improved,
     "to_cpu": on_cpu,
 }
 
 
-def can_be_changed(tensor: torch.Tensor) -> bool:
-    return tensor.dtype in NOISE and tensor.numel() > 0 and tensor.layout == torch.strided
+def one_by_one(mode: str, tensors: Iterable[torch.Tensor | None]) -> list[Change]:
+    """For each tensor that can be changed, what changes it by CHANGES[mode] and copies the others."""
+    return [
+        _changing(each, CHANGES[mode])
+        for each in tensors
+        if each is not None and each.dtype in NOISE and each.numel() > 0 and each.layout == torch.strided
+    ]
+
+
+def _changing(chosen: torch.Tensor, change: Change) -> Change:
+    return lambda tensor: change(copied(tensor)) if tensor is chosen else copied(tensor)
 
 
 def is_narrow(tensor: torch.Tensor) -> bool:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
@@ -17,14 +17,12 @@ from msprobe._common.native import extension
 from msprobe.pytorch._with_tensors import tensors_of
 from msprobe.pytorch.free_benchmark.gradients import Backward
 from msprobe.pytorch.free_benchmark.judging import Distance, distance, error_against, least_of, limit_of
-from msprobe.pytorch.free_benchmark.perturbing import CHANGES, PLACES, can_be_changed, copied, is_narrow, on_cpu
+from msprobe.pytorch.free_benchmark.perturbing import PLACES, Change, is_narrow, on_cpu, one_by_one
 from msprobe.pytorch.free_benchmark.preheat import Preheat
 from msprobe.pytorch.free_benchmark.rerun import Arguments, NotRepeatable, autocast, unnoticed
 from msprobe.pytorch.free_benchmark.rows import Rows
 
 _UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided", "resize_", "resize_as_")  # of whatever was there
-
-_Change: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(slots=True)
@@ -120,13 +118,12 @@ class FreeBenchmark:
                 runs.append(arguments.mapped(on_cpu).call(call))
         return runs
 
-    def _changes(self, arguments: Arguments, is_autocast: bool) -> list[_Change]:
+    def _changes(self, arguments: Arguments, is_autocast: bool) -> list[Change]:
         """What becomes of each tensor, for each second run: a mode that changes inputs has one for each of them."""
         if self._mode in PLACES:
             is_any_narrow = is_autocast or any(map(is_narrow, arguments.tensors))
             return [PLACES[self._mode]] if is_any_narrow or self._mode != "improve_precision" else []
-        change = CHANGES[self._mode]
-        return [_changing(chosen, change) for chosen in arguments.tensors if can_be_changed(chosen)]
+        return one_by_one(self._mode, arguments.tensors)
 
     def _judge_outputs(self, call: _Call, arguments: Arguments, result: Any, seconds: list[Any]) -> None:
         golden = tensors_of(seconds.pop()) if call.is_sampled else None
@@ -182,24 +179,20 @@ class FreeBenchmark:
         return distance(result, other, least_of(other.dtype, self._mode, self._backward))
 
     def _write(self, call: _Call, result: torch.Tensor, index: int | str, max_rel: float | str) -> None:
-        rank = self._rank()
+        rank, stage = self._rank(), "backward" if self._backward else "forward"
         self._rows.write(
             {
                 "rank": "" if rank is None else rank,
                 "pert_mode": self._mode,
-                "stage": "backward" if self._backward else "forward",
+                "stage": stage,
                 "step": call.step,
-                "api_name": call.name,
+                "api_name": call.name.removesuffix("forward") + stage,
                 "max_rel": max_rel,
                 "dtype": result.dtype,
                 "shape": result.shape,
                 "output_index": index,
             }
         )
-
-
-def _changing(chosen: torch.Tensor, change: _Change) -> _Change:
-    return lambda tensor: change(copied(tensor)) if tensor is chosen else copied(tensor)
 
 
 def _has_digits(tensor: torch.Tensor) -> bool:
