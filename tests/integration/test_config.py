@@ -31,6 +31,10 @@ def rows():
 
 ROWS = rows()
 MONITORED = ("weight_grad", "micro_batches", "moments", "parameters", "update_ratio", "interval", "activations", "ops")
+FREE_BENCHMARK = (
+    *("fuzz_device", "pert_mode", "handler_type", "fuzz_level", "fuzz_stage", "if_preheat", "preheat_step"),
+    "max_sample",
+)
 CONTEXT = {"load": {"path": "/tmp", "modules": ["Module.a.Linear.forward.0"]}}
 
 
@@ -47,6 +51,8 @@ def with_field(field, value, tmp_path):
             task = "monitor"
         elif field[2:] in ("grad_level", "param_list", "bounds"):
             task = "grad_probe"
+        elif field[2:] in FREE_BENCHMARK:
+            task = "free_benchmark"
         config |= {"task": task, task: {field[2:]: value}}
     else:
         config[field] = value
@@ -222,7 +228,6 @@ def test_an_unknown_field_is_named_with_the_nearest(tmp_path):
         ({"task": "acc_check"}, "again after the run"),
         ({"task": "exception_dump"}, "MindSpore"),
         ({"task": "overflow_check"}, "nan_check"),
-        ({"task": "free_benchmark"}, "perturbs"),
         ({"level": "L2"}, "kernels"),
     ],
 )

@@ -82,6 +82,26 @@ SHOWN_BY = {
     "grad-probe-missing": [
         "integration/test_gradient_signs.py::test_a_parameter_without_a_gradient_leaves_a_cell_empty",
     ],
+    "free-benchmark-rank": [
+        "integration/test_free_benchmark.py::test_violations_are_written_and_the_program_computes_the_same_bits",
+    ],
+    "free-benchmark-pieces": ["integration/test_free_benchmark.py::test_a_large_tensor_is_judged_by_all_of_it"],
+    "free-benchmark-small": ["integration/test_free_benchmark.py::test_small_numbers_are_judged_by_their_own_size"],
+    "free-benchmark-nan": ["integration/test_free_benchmark.py::test_a_nan_on_one_side_is_a_difference"],
+    "free-benchmark-inputs": ["integration/test_free_benchmark.py::test_each_input_is_perturbed_by_itself"],
+    "free-benchmark-gradients": [
+        "integration/test_free_benchmark.py::test_a_shared_inputs_gradient_is_judged_call_by_call",
+    ],
+    "free-benchmark-casts": [
+        "integration/test_free_benchmark.py::test_violations_are_written_and_the_program_computes_the_same_bits",
+    ],
+    "free-benchmark-place": [
+        "integration/test_free_benchmark.py::test_violations_are_written_and_the_program_computes_the_same_bits",
+    ],
+    "free-benchmark-random": [
+        "integration/test_free_benchmark.py::test_what_draws_numbers_is_left_out_and_draws_the_same",
+    ],
+    "free-benchmark-samples": ["integration/test_free_benchmark.py::test_samples_are_twenty_where_nobody_says"],
     "linear-weight": [
         "integration/test_all_that_runs.py::test_the_gradient_of_a_linears_weight_is_there_when_asked_for",
     ],

@@ -15,7 +15,17 @@ namespace msprobe::core {
 // Which tensors need not be read again while the kernel says that nobody wrote them; RememberedStatistics has the
 // rules.
 enum class Reuse : uint8_t { kOff, kParameters, kAll };
-enum class Task : uint8_t { kStatistics, kTensor, kStructure, kDiffCheck, kNanCheck, kCheck, kMonitor, kGradProbe };
+enum class Task : uint8_t {
+  kStatistics,
+  kTensor,
+  kStructure,
+  kDiffCheck,
+  kNanCheck,
+  kCheck,
+  kMonitor,
+  kGradProbe,
+  kFreeBenchmark,
+};
 enum class Level : uint8_t { kL0, kL1, kMix, kDebug };
 enum class SummaryMode : uint8_t { kStatistics, kMd5, kXor };
 enum class RiskLevel : uint8_t { kCore, kFocus, kAll };
@@ -77,6 +87,24 @@ struct GradProbeConfig {
   bool signs() const { return level != GradLevel::kL0; }
 };
 
+// Task free_benchmark: how each API call that is selected runs a second time, in the program, and what follows.
+struct FreeBenchmarkConfig {
+  enum class Device : uint8_t { kOwn, kCpu };  // kOwn: where the tensors are
+  enum class Mode : uint8_t { kImprovePrecision, kBitNoise, kAddNoise, kChangeValue, kNoChange, kToCpu };
+  enum class Handler : uint8_t { kCheck, kFix };
+  enum class Level : uint8_t { kL1 };
+  enum class Stage : uint8_t { kForward, kBackward };
+
+  Device device = Device::kOwn;
+  Mode mode = Mode::kImprovePrecision;
+  Handler handler = Handler::kCheck;  // kFix: the second run's output takes the place of the first's
+  Level level = Level::kL1;
+  Stage stage = Stage::kForward;
+  bool preheat = false;  // each API finds its own limit
+  uint64_t preheat_steps = 15;
+  uint64_t max_sample = 20;  // calls of an API in a step of the preheat
+};
+
 // Which steps, ranks and records are captured, and which parts of their tensors.
 struct Selection {
   std::vector<uint32_t> rank;  // sorted; empty: all
@@ -109,6 +137,7 @@ struct Config : Selection {
   CheckConfig check;
   MonitorConfig monitor;
   GradProbeConfig grad_probe;
+  FreeBenchmarkConfig free_benchmark;
   SessionConfig session;
   std::string run;         // empty: chosen by ChooseRunName
   uint64_t max_steps = 0;  // captured, then capturing ends; 0: no end

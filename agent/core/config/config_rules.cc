@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "agent/core/config/fields.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/str_cat.h"
 
@@ -98,6 +101,43 @@ absl::Status SettleGradProbe(const GivenFields&, Config* config) {
   return absl::OkStatus();
 }
 
+// A field of a task and its value, as a message shows them.
+std::string Given(std::string_view name, const Config& config) {
+  const std::span<const Field> fields = Fields();
+  const auto field = std::find_if(fields.begin(), fields.end(), [&](const Field& each) { return each.name == name; });
+  return Cat(name, " \"", std::get<std::string>(field->access.give(config, *field)), "\"");
+}
+
+// The rules of mindstudio-probe, and that calls of APIs are what is perturbed.
+absl::Status CheckFreeBenchmark(const GivenFields&, Config* config) {
+  if (config->task != Task::kFreeBenchmark) return absl::OkStatus();
+  using Asked = FreeBenchmarkConfig;
+  const Asked& asked = config->free_benchmark;
+  const std::string mode = Given("pert_mode", *config), device = Given("fuzz_device", *config);
+  const std::string handler = Given("handler_type", *config), stage = Given("fuzz_stage", *config);
+  if (config->level != Level::kL1) {
+    return Contradiction(Cat("level \"", ToString(config->level), "\""), "task \"free_benchmark\"",
+                         "calls of APIs are perturbed; level should be L1.");
+  }
+  const bool to_cpu = asked.mode == Asked::Mode::kToCpu;
+  if (to_cpu != (asked.device == Asked::Device::kCpu)) {
+    return Contradiction(mode, device, "with to_cpu fuzz_device should be cpu, with another pert_mode npu.");
+  }
+  if (asked.stage == Asked::Stage::kBackward && config->list.empty()) {
+    return Contradiction(stage, "an empty list",
+                         "inputs are held until the backward pass comes; list should name some APIs.");
+  }
+  if (asked.handler != Asked::Handler::kFix) return absl::OkStatus();
+  if (asked.preheat) return Contradiction("if_preheat true", handler, "no limit is looked for; leave one of them out.");
+  if (asked.stage != Asked::Stage::kForward) {
+    return Contradiction(stage, handler, "outputs are replaced; fuzz_stage should be forward.");
+  }
+  if (!to_cpu && asked.mode != Asked::Mode::kImprovePrecision) {
+    return Contradiction(mode, handler, "pert_mode should be one that computes better: improve_precision or to_cpu.");
+  }
+  return absl::OkStatus();
+}
+
 // What is read has just been written by the optimizer, so nothing is worth remembering. Of the modules nothing but
 // sampled steps is captured.
 absl::Status SettleMonitor(const GivenFields& given, Config* config) {
@@ -153,7 +193,7 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
   for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor,
-                          &SettleGradProbe, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
+                          &SettleGradProbe, &CheckFreeBenchmark, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -196,5 +196,43 @@ TEST_F(ConfigRulesTest, GradProbeTakesBoundsThatGrowAndReplacesNoInputs) {
   ExpectRefused(R"("task": "grad_probe", "level": "debug",)", {"at level debug task should be statistics or tensor"});
 }
 
+TEST_F(ConfigRulesTest, FreeBenchmarkReadsTheOldFields) {
+  const auto config = Parse(
+      R"("task": "free_benchmark", "free_benchmark": {"scope": [], "list": ["log"], "fuzz_device": "cpu",
+         "pert_mode": "to_cpu", "handler_type": "check", "fuzz_level": "L1", "fuzz_stage": "backward",
+         "if_preheat": true, "preheat_step": 3, "max_sample": 4},)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_THAT(config->warnings, ::testing::IsEmpty());
+  const FreeBenchmarkConfig& asked = config->free_benchmark;
+  EXPECT_EQ(asked.device, FreeBenchmarkConfig::Device::kCpu);
+  EXPECT_EQ(asked.mode, FreeBenchmarkConfig::Mode::kToCpu);
+  EXPECT_EQ(asked.stage, FreeBenchmarkConfig::Stage::kBackward);
+  EXPECT_TRUE(asked.preheat);
+  EXPECT_EQ(asked.preheat_steps, 3U);
+  EXPECT_EQ(asked.max_sample, 4U);
+  EXPECT_EQ(Parse(R"("task": "free_benchmark",)")->free_benchmark.max_sample, 20U);
+}
+
+TEST_F(ConfigRulesTest, FreeBenchmarkRefusesWhatContradicts) {
+  const struct {
+    std::string fields, one, other;
+  } kCases[] = {
+      {R"("pert_mode": "to_cpu")", "pert_mode \"to_cpu\"", "fuzz_device \"npu\""},
+      {R"("fuzz_device": "cpu")", "fuzz_device \"cpu\"", "pert_mode \"improve_precision\""},
+      {R"("fuzz_stage": "backward")", "fuzz_stage \"backward\"", "list should name some APIs"},
+      {R"("handler_type": "fix", "if_preheat": true)", "if_preheat true", "handler_type \"fix\""},
+      {R"("handler_type": "fix", "fuzz_stage": "backward", "list": ["log"])", "backward", "handler_type \"fix\""},
+      {R"("handler_type": "fix", "pert_mode": "bit_noise")", "pert_mode \"bit_noise\"", "handler_type \"fix\""},
+      {R"("preheat_step": 0)", "preheat_step is invalid", "at least 1"},
+      {R"("fuzz_level": "L2")", "fuzz_level is invalid", "['L1']"},
+  };
+  for (const auto& each : kCases) {
+    ExpectRefused(Cat(R"("task": "free_benchmark", "free_benchmark": {)", each.fields, "},"), {each.one, each.other});
+  }
+  for (const char* level : {"L0", "mix", "debug"}) {
+    ExpectRefused(Cat(R"("task": "free_benchmark", "level": ")", level, "\","), {"level", level});
+  }
+}
+
 }  // namespace
 }  // namespace msprobe::core

@@ -111,10 +111,10 @@ TEST_F(ConfigTest, NamingOneSideOfDataModeLeavesBothOfTheOther) {
 
 TEST_F(ConfigTest, RefusesWithFieldValueAndWhatIsAllowed) {
   ExpectRefused(R"("task": "xx",)", {"task is invalid, it should be one of ['statistics', 'tensor', 'structure', "
-                                     "'diff_check', 'nan_check', 'check', 'monitor', 'grad_probe']",
+                                     "'diff_check', 'nan_check', 'check', 'monitor', 'grad_probe', 'free_benchmark']",
                                      "\"xx\""});
   ExpectRefused(R"("task": 3,)", {"task is invalid", "3"});
-  for (const char* task : {"acc_check", "exception_dump", "overflow_check", "free_benchmark"}) {
+  for (const char* task : {"acc_check", "exception_dump", "overflow_check"}) {
     ExpectRefused(Cat("\"task\": \"", task, "\","), {task, "not supported, as it", "'statistics'"});
   }
   ExpectRefused(R"("level": "L9",)", {"level is invalid, it should be one of ['L0', 'L1', 'mix', 'debug']", "\"L9\""});

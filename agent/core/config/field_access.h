@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "agent/core/config/fields.h"
 #include "agent/core/config/json_values.h"
+#include "agent/core/str_cat.h"
 
 namespace msprobe::core {
 
@@ -70,6 +71,22 @@ template <auto... kPath>
 constexpr FieldAccess kPlain = {
     .read = [](const rapidjson::Value& value, const Field& field,
                Config* config) { return ReadInto(value, field, MemberOf<kPath...>(*config)); },
+    .give = &GivePlain<kPath...>};
+
+// At least 1.
+template <auto... kPath>
+constexpr FieldAccess kCount = {
+    .read =
+        [](const rapidjson::Value& value, const Field& field, Config* config) {
+          uint64_t count = 0;
+          if (absl::Status status = ReadWholeNumber(value, field.name, &count); !status.ok()) return status;
+          if (count == 0) {
+            return absl::InvalidArgumentError(
+                Cat(field.name, " is invalid, it should be at least 1, currently it is 0."));
+          }
+          *MemberOf<kPath...>(*config) = count;
+          return absl::OkStatus();
+        },
     .give = &GivePlain<kPath...>};
 
 // A directory that exists. An empty text is given back as absent.

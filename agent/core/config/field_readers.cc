@@ -266,15 +266,6 @@ absl::Status ReadBounds(const Value& value, const Field& field, Config* config) 
   return absl::OkStatus();
 }
 
-absl::Status ReadInterval(const Value& value, const Field& field, Config* config) {
-  uint64_t interval = 0;
-  if (absl::Status status = ReadWholeNumber(value, field.name, &interval); !status.ok()) return status;
-  if (interval == 0)
-    return absl::InvalidArgumentError("interval is invalid, it should be at least 1, currently it is 0.");
-  config->monitor.interval = interval;
-  return absl::OkStatus();
-}
-
 absl::Status ReadOps(const Value& value, const Field& field, Config* config) {
   static constexpr std::array<std::string_view, 16> kOps = {"max",
                                                             "min",

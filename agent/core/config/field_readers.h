@@ -28,8 +28,6 @@ absl::Status ReadDiffNums(const rapidjson::Value& value, const Field& field, Con
 // Of task check: not empty.
 absl::Status ReadGolden(const rapidjson::Value& value, const Field& field, Config* config);
 absl::Status ReadPolicy(const rapidjson::Value& value, const Field& field, Config* config);
-// Of task monitor: at least 1.
-absl::Status ReadInterval(const rapidjson::Value& value, const Field& field, Config* config);
 // Of task monitor: each the name of a statistic. Empty: the default stays.
 absl::Status ReadOps(const rapidjson::Value& value, const Field& field, Config* config);
 // Of task grad_probe: numbers that grow, within the range of int64.

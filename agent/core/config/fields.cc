@@ -15,8 +15,8 @@ namespace {
 using Kind = FieldForm::Kind;
 using Section = Field::Section;
 
-constexpr std::array<std::string_view, 8> kTasks = {"statistics", "tensor", "structure", "diff_check",
-                                                    "nan_check",  "check",  "monitor",   "grad_probe"};
+constexpr std::array<std::string_view, 9> kTasks = {"statistics", "tensor",  "structure",  "diff_check",    "nan_check",
+                                                    "check",      "monitor", "grad_probe", "free_benchmark"};
 constexpr std::array<std::string_view, 4> kLevels = {"L0", "L1", "mix", "debug"};
 constexpr std::array<std::string_view, 3> kSummaryModes = {"statistics", "md5", "xor"};
 constexpr std::array<std::string_view, 3> kRiskLevels = {"CORE", "FOCUS", "ALL"};
@@ -30,6 +30,12 @@ constexpr std::array<std::string_view, 2> kKept = {"wrong", "all"};
 constexpr std::array<std::string_view, 3> kGradLevels = {"L0", "L1", "L2"};
 constexpr std::array<std::string_view, 6> kPolicies = {"default",    "documented", "torch",
                                                        "fp64-ratio", "acc-check",  "cann"};
+constexpr std::array<std::string_view, 2> kFuzzDevices = {"npu", "cpu"};
+constexpr std::array<std::string_view, 6> kPertModes = {"improve_precision", "bit_noise", "add_noise",
+                                                        "change_value",      "no_change", "to_cpu"};
+constexpr std::array<std::string_view, 2> kHandlers = {"check", "fix"};
+constexpr std::array<std::string_view, 1> kFuzzLevels = {"L1"};
+constexpr std::array<std::string_view, 2> kFuzzStages = {"forward", "backward"};
 constexpr std::array<std::string_view, 3> kReuses = {"off", "parameters", "all"};
 
 constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
@@ -38,8 +44,6 @@ constexpr std::pair<std::string_view, std::string_view> kOtherTasks[] = {
     {"run_ut", "runs recorded API calls again after the run, which is no capture"},
     {"exception_dump", "exists for MindSpore only; nan_check finds NaN and Inf here"},
     {"overflow_check", "has become nan_check, which needs no register of the device"},
-    {"free_benchmark",
-     "perturbs operators, which is no capture; capture with task tensor, then run msprobe-client sensitivity"},
 };
 // Sections that the files of other tasks have; they are known and not looked at.
 constexpr std::array<std::string_view, 2> kOtherSections = {"acc_check", "exception_dump"};
@@ -62,12 +66,13 @@ constexpr FieldForm NumberOf(double low, double high, std::string_view unit) {
   return {.kind = Kind::kNumber, .low = low, .high = high, .unit = unit};
 }
 
-constexpr uint8_t In(std::initializer_list<Task> tasks) {
-  uint8_t bits = 0;
-  for (Task task : tasks) bits |= static_cast<uint8_t>(1 << static_cast<int>(task));
+constexpr uint16_t In(std::initializer_list<Task> tasks) {
+  uint16_t bits = 0;
+  for (Task task : tasks) bits |= static_cast<uint16_t>(1 << static_cast<int>(task));
   return bits;
 }
 
+constexpr auto kFreeBenchmark = &Config::free_benchmark;
 constexpr auto kSession = &Config::session;
 constexpr auto kAccess = &SessionConfig::access;
 
@@ -83,7 +88,8 @@ constexpr Field kFields[] = {
          "program "
          "runs ([checking](checking.md#live)); `monitor`, series of statistics of weights, gradients and optimizer "
          "([monitoring](monitoring.md#watch-a-training-run)); `grad_probe`, of the gradients of parameters the signs "
-         "([monitoring](monitoring.md#gradient-signs)).",
+         "([monitoring](monitoring.md#gradient-signs)); `free_benchmark`, API calls run a second time, perturbed "
+         "([free_benchmark](free_benchmark.md)).",
      .wrong = R"("xx")",
      .tell = [](const Config& config, CaptureSettings* settings) { settings->task = ToString(config.task); }},
     {.name = "dump_path",
@@ -415,7 +421,7 @@ constexpr Field kFields[] = {
      .section = Section::kTask,
      .ours = true,
      .form = {.kind = Kind::kWholeNumber, .unit = "steps", .more = R"("minimum": 1)", .shown = "1 or more steps"},
-     .access = {.read = &ReadInterval, .give = &GivePlain<&Config::monitor, &MonitorConfig::interval>},
+     .access = kCount<&Config::monitor, &MonitorConfig::interval>,
      .description = "Every so many steps all of this is read.",
      .wrong = "0",
      .tasks = In({Task::kMonitor}),
@@ -467,6 +473,66 @@ constexpr Field kFields[] = {
      .description = "Where the intervals of `L2` end.",
      .wrong = "[\"a\"]",
      .tasks = In({Task::kGradProbe})},
+    {.name = "fuzz_device",
+     .section = Section::kTask,
+     .form = OneOf(kFuzzDevices),
+     .access = kChoice<kFreeBenchmark, &FreeBenchmarkConfig::device>,
+     .description = "Where a call runs the second time: `npu`, where its tensors are, on whatever device; `cpu`, with "
+                    "`to_cpu` and only there.",
+     .wrong = R"("tpu")",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "pert_mode",
+     .section = Section::kTask,
+     .form = OneOf(kPertModes),
+     .access = kChoice<kFreeBenchmark, &FreeBenchmarkConfig::mode>,
+     .description = "What is different the second time ([free_benchmark](free_benchmark.md#modes)).",
+     .wrong = R"("noise")",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "handler_type",
+     .section = Section::kTask,
+     .form = OneOf(kHandlers),
+     .access = kChoice<kFreeBenchmark, &FreeBenchmarkConfig::handler>,
+     .description = "`check` writes a row where the two results differ too much; `fix` gives the program the second "
+                    "one, with `improve_precision` or `to_cpu` and stage forward.",
+     .wrong = R"("report")",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "fuzz_level",
+     .section = Section::kTask,
+     .form = OneOf(kFuzzLevels),
+     .access = kChoice<kFreeBenchmark, &FreeBenchmarkConfig::level>,
+     .description = "API calls, as they come.",
+     .wrong = R"("L2")",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "fuzz_stage",
+     .section = Section::kTask,
+     .form = OneOf(kFuzzStages),
+     .access = kChoice<kFreeBenchmark, &FreeBenchmarkConfig::stage>,
+     .description = "`forward` perturbs the inputs of a call; `backward`, which needs `list`, the gradients that come "
+                    "to its outputs.",
+     .wrong = R"("both")",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "if_preheat",
+     .section = Section::kTask,
+     .form = kBool,
+     .access = kPlain<kFreeBenchmark, &FreeBenchmarkConfig::preheat>,
+     .description = "`true` lets each API find its own limit in the first steps "
+                    "([free_benchmark](free_benchmark.md#preheat)); not with handler fix.",
+     .wrong = "1",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "preheat_step",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kWholeNumber, .unit = "steps", .more = R"("minimum": 1)", .shown = "1 or more steps"},
+     .access = kCount<kFreeBenchmark, &FreeBenchmarkConfig::preheat_steps>,
+     .description = "So many steps it takes.",
+     .wrong = "0",
+     .tasks = In({Task::kFreeBenchmark})},
+    {.name = "max_sample",
+     .section = Section::kTask,
+     .form = {.kind = Kind::kWholeNumber, .unit = "calls", .more = R"("minimum": 1)", .shown = "1 or more calls"},
+     .access = kCount<kFreeBenchmark, &FreeBenchmarkConfig::max_sample>,
+     .description = "So many calls of an API also run on the CPU in each of these steps, at most.",
+     .wrong = "0",
+     .tasks = In({Task::kFreeBenchmark})},
 
     // The whole, ours.
     {.name = "server",

@@ -52,7 +52,7 @@ struct FieldForm {
 
 struct Field {
   enum class Section : uint8_t { kTop, kLoad, kTask };
-  static constexpr uint8_t kEveryTask = 0xff;
+  static constexpr uint16_t kEveryTask = 0xffff;
 
   std::string_view name = {};  // in messages; "load.path" in section load
   Section section = Section::kTop;
@@ -67,7 +67,7 @@ struct Field {
   bool takes_null = false;            // null is a value of its own; else null means absent
 
   // Section kTask:
-  uint8_t tasks = kEveryTask;          // 1 << Task for each task that has the field
+  uint16_t tasks = kEveryTask;         // 1 << Task for each task that has the field
   bool at_debug = true;                // false: it has no effect at level debug
   bool checked_without_effect = true;  // false: a wrong value is refused only where the field has an effect
 

@@ -48,11 +48,12 @@ class FieldsTest : public ::testing::Test {
       return ParseConfig(Cat(R"({"run": "")", dump, R"(, "load": {)", load, "}}"), {});
     }
     if (field.section == Section::kTask) {
-      const std::string_view task = field.Has(Task::kStatistics) ? "statistics"
-                                    : field.Has(Task::kTensor)   ? "tensor"
-                                    : field.Has(Task::kCheck)    ? "check"
-                                    : field.Has(Task::kMonitor)  ? "monitor"
-                                                                 : "grad_probe";
+      const std::string_view task = field.Has(Task::kStatistics)  ? "statistics"
+                                    : field.Has(Task::kTensor)    ? "tensor"
+                                    : field.Has(Task::kCheck)     ? "check"
+                                    : field.Has(Task::kMonitor)   ? "monitor"
+                                    : field.Has(Task::kGradProbe) ? "grad_probe"
+                                                                  : "free_benchmark";
       return ParseConfig(Cat(R"({"task": ")", task, "\"", dump, ", \"", task, "\": {", member, "}}"), {});
     }
     return ParseConfig(Cat("{", member.empty() ? R"("extra_info": true)" : member, dump, "}"), {});

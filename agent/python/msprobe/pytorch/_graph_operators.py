@@ -18,7 +18,7 @@ import torch
 from msprobe._common import log
 from msprobe._common.swaps import read_names
 from msprobe.pytorch._graph_plan import Call, GraphPlan, frames_of, module_path
-from msprobe.pytorch.interception import Interception
+from msprobe.pytorch.interception import functions_of
 
 _followers: weakref.WeakSet[GraphOperators] = weakref.WeakSet()
 
@@ -223,7 +223,7 @@ def _api_names() -> tuple[dict[Any, str], frozenset[str]]:
     """Function -> record's name, and the methods of tensors that are listed."""
     sections = read_names((Path(__file__).parent / "api_names.txt").read_text(encoding="utf-8"))
     names: dict[Any, str] = {}
-    for prefix, _, name, function in Interception._functions(sections):
+    for prefix, _, name, function in functions_of(sections):
         if prefix == "Tensor":
             continue
         try:

@@ -23,6 +23,7 @@ from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_other_ranks
 from msprobe.pytorch._series_observer import TrainingSeries
 from msprobe.pytorch._step_state import StepState
+from msprobe.pytorch.free_benchmark.stage import FreeBenchmark
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
 _NAMES = Path(__file__).parent / "api_names.txt"
@@ -126,6 +127,7 @@ class PrecisionDebugger(Debugger):
         )
         self._loaded = self._make_inputs()
         self.training: TrainingSeries | None = None
+        self._free_benchmark: tuple[Any, FreeBenchmark] | None = None  # with the configuration that it is of
 
     def _open_session(self) -> Any:
         return open_agent(self.config, self._rank, self._after_failed_pass)
@@ -142,12 +144,21 @@ class PrecisionDebugger(Debugger):
     def _install(self) -> None:
         self._interception.set_phase = self._agent.set_phase
         tell_of_other_ranks()
+        self._perturb_calls()
         with_apis = self.config.level in ("L1", "mix") and not self.module_dumper.named
         if with_apis:
             self._listed_apis.register()
         self._interception.install(
             with_apis=with_apis, namespaces=self.config.custom_op_namespaces, everything=self.config.capture == "all"
         )
+
+    def _perturb_calls(self) -> None:
+        """Task free_benchmark: calls go through its stage. What it has learned stays as long as the configuration."""
+        if self.config.task != "free_benchmark":
+            return
+        if self._free_benchmark is None or self._free_benchmark[0] is not self.config:
+            self._free_benchmark = self.config, FreeBenchmark(self.config, lambda: self._rank)
+        self._agent.set_stage("free_benchmark", self._free_benchmark[1], behind_observer=True)
 
     def _uninstall(self) -> None:
         self._interception.restore()

@@ -213,7 +213,7 @@ class Interception:
         sections = read_names((Path(__file__).parent / "api_names.txt").read_text(encoding="utf-8"))
         risks = risk_levels(sections)
         seen: dict[int, str] = {}
-        for prefix, owner, name, function in self._functions(sections):
+        for prefix, owner, name, function in functions_of(sections):
             last = name.rsplit(".", 1)[-1]
             if id(function) in seen and seen[id(function)] == prefix:
                 continue
@@ -255,24 +255,24 @@ class Interception:
                 plain.append(AttributeSwap(torch.Tensor, name, method))
         return plain
 
-    @staticmethod
-    def _functions(sections: dict[str, list[str]]) -> Iterator[tuple[str, Any, str, Any]]:
-        """(prefix, owner, name, object) of what exists here. Functional comes before Torch: modules call it so."""
-        for heading, names in sections.items():
-            prefix, _, where = heading.partition(" ")
-            if prefix == "risk":
-                continue
-            try:
-                owner = torch.Tensor if where == "torch.Tensor" else importlib.import_module(where)
-            except ImportError:
-                owner = getattr(torch, where.split(".")[-1], None) if where.startswith("torch.") else None
-            for name in names if owner is not None else ():
-                holder: Any = owner
-                for part in name.split(".")[:-1]:
-                    holder = getattr(holder, part, None)
-                function = getattr(holder, name.rsplit(".", 1)[-1], None)
-                if function is not None:
-                    yield prefix, holder, name, function
+
+def functions_of(sections: dict[str, list[str]]) -> Iterator[tuple[str, Any, str, Any]]:
+    """(prefix, owner, name, object) of what exists here. Functional comes before Torch: modules call it so."""
+    for heading, names in sections.items():
+        prefix, _, where = heading.partition(" ")
+        if prefix == "risk":
+            continue
+        try:
+            owner = torch.Tensor if where == "torch.Tensor" else importlib.import_module(where)
+        except ImportError:
+            owner = getattr(torch, where.split(".")[-1], None) if where.startswith("torch.") else None
+        for name in names if owner is not None else ():
+            holder: Any = owner
+            for part in name.split(".")[:-1]:
+                holder = getattr(holder, part, None)
+            function = getattr(holder, name.rsplit(".", 1)[-1], None)
+            if function is not None:
+                yield prefix, holder, name, function
 
 
 def risk_levels(sections: dict[str, list[str]]) -> dict[str, str]:
