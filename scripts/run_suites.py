@@ -5,7 +5,8 @@
     run_suites.py sanitize chaos  these alone, one after another
 
 The unit tests run first and build everything. Then the other suites of `make test` run two at once, with the suite's
-name in front of each line.
+name in front of each line. Beside them the sanitizers' programs are built with the time that the processors have left;
+what is not built when these suites end is built then.
 
 Each suite has a time limit, after which its whole process group is killed and it counts as failed. A suite cannot pass
 by not running: it fails if its directory is missing, if it has fewer tests than scripts/suites.toml says, if a test was
@@ -296,10 +297,58 @@ SUITES = {
         pytest("chaos", "tests/chaos", 9000),
     )
 }
-# The first builds what the others need; of these the longest begin. The sanitizers' build fills every core: last.
+# The first builds what the others need; of these the longest begin. The last fills every core.
 FIRST = "unit"
-BESIDE = ("integration", "interop", "operate", "client", "vllm", "mindspore", "agent", "sanitize")
+BESIDE = ("integration", "interop", "operate", "client", "vllm", "mindspore", "agent")
 AT_ONCE = 2
+LAST = "sanitize"
+
+
+class IdleBuild:
+    """Runs the commands before a suite's tests while nobody else wants the processors. Use as a context: at its end the
+    command that runs is stopped, and what it has built stays.
+    """
+
+    def __init__(self, suite: Suite, log: Path) -> None:
+        self._commands, self._environment, self._log = suite.commands[:-1], suite.environment, log
+        self._stopped = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._interrupt()
+        self._thread.join()
+
+    def _interrupt(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
+
+    def _run(self) -> None:
+        with self._log.open("wb") as log:
+            for command in self._commands:
+                if self._stopped.is_set():
+                    return
+                self._process = subprocess.Popen(
+                    ("nice", "-n", "19", *command),
+                    cwd=ROOT,
+                    env={**os.environ, **self._environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+                # Where the kernel groups processes by session, it is the group that has to be nice.
+                with contextlib.suppress(OSError):
+                    Path(f"/proc/{self._process.pid}/autogroup").write_text("19", encoding="utf-8")
+                if self._stopped.is_set():
+                    self._interrupt()
+                if self._process.wait() != 0:
+                    return  # the suite says why
 
 
 def stream(command: Sequence[str], seconds: float, environment: dict[str, str], line: Callable[[str], None]) -> int:
@@ -453,10 +502,12 @@ def main() -> int:
         outcomes = {name: run(SUITES[name], expected[name]) for name in names}
     else:
         outcomes = {FIRST: run(SUITES[FIRST], expected[FIRST])}
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        idle = IdleBuild(SUITES[LAST], RESULTS / f"{LAST}.build.log")
+        with idle, ThreadPoolExecutor(AT_ONCE) as pool:
             width = max(map(len, BESIDE))
             beside = pool.map(lambda name: run(SUITES[name], expected[name], f"{name:<{width}} | "), BESIDE)
             outcomes |= dict(zip(BESIDE, beside, strict=True))
+        outcomes[LAST] = run(SUITES[LAST], expected[LAST])
 
     lines = []
     for name, outcome in outcomes.items():

@@ -101,7 +101,7 @@ void StepExports::OnStepFinished(const std::string& session, uint32_t step, v1::
 void StepExports::OnExportRequested(const std::string& session, uint32_t step) { Queue(session, step); }
 
 void StepExports::OnExportAwaited(const std::string& session, uint32_t step) {
-  workers_.Add(session, [this, session, step] { TellIfExported(session, step); });
+  workers_.Add(session, [this, session, step] { TellExported(session, step); });
 }
 
 void StepExports::OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) {
@@ -138,13 +138,17 @@ std::string StepExports::ExportAndTell(const std::string& session, uint32_t step
   return path.ok() ? *path : "";
 }
 
-void StepExports::TellIfExported(const std::string& session, uint32_t step) {
+void StepExports::TellExported(const std::string& session, uint32_t step) {
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) return;
   const storage::SessionRow row = (*live)->row();
   auto found = store_->database().Find<storage::StepRow>(
       StepKey{row.run(), RankCode(row.hello().rank()), step, row.epoch()}.Encode());
-  if (!found.ok() || !found->has_value() || !(*found)->exported()) return;
+  if (!found.ok() || !found->has_value() || (*found)->state() == v1::StepSummary::OPEN) return;
+  if (!(*found)->exported()) {
+    ExportAndTell(session, step);
+    return;
+  }
   v1::StepExported exported;
   exported.set_step(step);
   exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));

@@ -45,7 +45,8 @@ class StepExports : public StepMonitor {
   void Queue(const std::string& session, uint32_t step);
   // Returns the directory that was written; empty: none.
   std::string ExportAndTell(const std::string& session, uint32_t step);
-  void TellIfExported(const std::string& session, uint32_t step);
+  // Exports the step if it has ended and is not exported: an earlier attempt has failed, or its server was killed.
+  void TellExported(const std::string& session, uint32_t step);
   // Returns where the files are; empty: there is nothing to write.
   absl::StatusOr<std::string> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
                                          bool& incomplete);

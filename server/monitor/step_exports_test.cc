@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -24,7 +25,9 @@ class StepExportsTest : public testing::Test {
     parts.files.dump_path = directory_ / "dump";
     parts.room = &room_;
     monitors_ = std::make_unique<StepMonitors>(StandardMonitors(), parts);
-    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), SessionsOptions());
+    SessionsOptions options_of_sessions;
+    options_of_sessions.capabilities = {"export"};
+    sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), options_of_sessions);
     EXPECT_TRUE(monitors_->Begin(sessions_.get()).ok());
   }
   ~StepExportsTest() override {
@@ -100,6 +103,30 @@ TEST_F(StepExportsTest, AStepThatIsStillOpenIsExportedOnRequest) {
   ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
   EXPECT_EQ(monitors_->waiting(), 0u);
   EXPECT_THAT(Dump(), HasSubstr("Torch.add.0"));
+}
+
+// As of a server that was killed before it had written the files, of a process that was killed after it had sent all.
+TEST_F(StepExportsTest, WhoeverSendsWhatAProcessLeftHearsWhatIsNotExported) {
+  const std::filesystem::path in_the_way = directory_ / "dump/step3";
+  std::filesystem::create_directories(in_the_way.parent_path());
+  std::ofstream(in_the_way) << "no directory";
+  Capture("left", "run", 100);
+  EXPECT_EQ(Dump(), "");
+  ScriptedAgent agent("left", "run");
+  auto process = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(process.ok()) << process.status();
+  EXPECT_THAT((*process)->welcome().unexported_steps(), testing::IsEmpty()) << "a process knows for what it waits";
+
+  std::filesystem::remove(in_the_way);
+  agent.hello().add_capabilities("left");
+  auto adopter = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(adopter.ok()) << adopter.status();
+  EXPECT_THAT((*adopter)->welcome().unexported_steps(), testing::ElementsAre(3));
+  ASSERT_TRUE(monitors_->AwaitDone(absl::Seconds(20)));
+  EXPECT_THAT(Dump(), HasSubstr("Torch.left.0"));
+  auto again = sessions_->OpenSession(agent.hello());
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_THAT((*again)->welcome().unexported_steps(), testing::IsEmpty());
 }
 
 }  // namespace

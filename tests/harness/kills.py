@@ -200,7 +200,9 @@ def memories_of(dump_path):
     that was killed before it had any.
     """
     spool = pathlib.Path(dump_path) / ".msprobe" / "spool"
-    return sorted(path for path in spool.iterdir() if path.exists()) if spool.exists() else []
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(path for path in spool.iterdir() if path.exists())
+    return []
 
 
 def check(found, passed, level, reference):
@@ -349,16 +351,17 @@ class Scene:
         for _ in range(kills):
             dump_path = self.directory / f"dump{self.count}"
             program = self._killed(dump_path)
-            left = bool(memories_of(dump_path))
-            if self.chance.random() < 0.3:  # the server goes down with the program
+            left, down = bool(memories_of(dump_path)), self.chance.random() < 0.3
+            if down:  # the server goes down with the program
                 for server in servers_of(dump_path):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(server, signal.SIGKILL)
                 wait_until(lambda path=dump_path: not servers_of(path), 10, "the server is killed")
             sent = 0
             # One that was being started may still be on its way, and take it first.
-            if left and not servers_of(dump_path):
-                if self.chance.random() < 0.5:
+            if (left or down) and not servers_of(dump_path):
+                # What had been adopted before the server went down is in its store, for the next server there.
+                if memories_of(dump_path) and self.chance.random() < 0.5:
                     sent = sum(row["state"] == "sent" for row in recover(dump_path))
                 else:
                     self._next(dump_path)

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import os
 import random
+import signal
 import sys
 
 import pytest
@@ -140,3 +142,26 @@ def test_recover_says_what_became_of_each(tmp_path, dump_path, short_directory, 
     assert kills.memories_of(dump_path) == [strange], "what it does not understand stays, and is said"
     print(kills.check(kills.steps_of(tmp_path / "out", program.pid), program.passed, level, expected))
     assert kills.ask_recover(tmp_path / "nowhere") == ([], 3)
+
+
+@pytest.mark.timeout(240)
+def test_a_server_that_was_killed_before_it_had_written_the_files(dump_path, tmp_path, killable, unkilled):
+    """It had all records, so nothing of the program is left but the need for its files."""
+    task, level = "statistics", "mix"
+    expected = unkilled(task, level)
+    in_the_way = dump_path / "step2"
+    dump_path.mkdir(exist_ok=True)
+    in_the_way.write_text("no directory")
+    config = write_config(tmp_path / "config.json", dump_path, task=task, level=level)
+    program = killable.start("waits", config, pause=0.5)
+    program.reaches(4)
+    wait_until(lambda: (dump_path / "step3" / f"proc{program.pid}" / "dump.json").exists(), 60, "step 3 is written")
+    (server,) = servers_of(dump_path)
+    os.kill(server, signal.SIGSTOP)  # it adopts nothing
+    program.kill()
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: not servers_of(dump_path), 30, "the server is killed")
+    in_the_way.unlink()
+    assert [row["process_id"] for row in kills.recover(dump_path)] == [program.pid]
+    assert kills.read_step(dump_path / "step2" / f"proc{program.pid}") == expected[2], "without waiting"
+    assert kills.memories_of(dump_path) == []

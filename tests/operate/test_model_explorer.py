@@ -143,16 +143,25 @@ def reads(page, pane, *texts):
 
 
 def select(page, pane, name, after):
-    """Finds a node, which brings it into the middle of the pane, and clicks there. `after`: a text about it."""
+    """Finds a node, which brings it into the middle of the pane, and clicks there. `after`: a text about it.
+
+    A click that comes before the node has arrived hits another one, so the node is found again for each click.
+    """
     within = page.locator("split-pane").nth(pane)
     within.locator("search-bar input").fill(f"^{name}$".replace(".", r"\."))
-    within.locator(".search-results-container").get_by_text(name).first.click(timeout=DRAWN_S * 1000)
+    found = within.locator(".search-results-container").get_by_text(name).first
     box = within.locator("graph-panel").bounding_box()
-    for _ in range(DRAWN_S):
+    deadline, moving_ms = time.monotonic() + DRAWN_S, 500
+    while time.monotonic() < deadline:
+        found.click(timeout=DRAWN_S * 1000)
+        page.wait_for_timeout(moving_ms)
         page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_timeout(1000)
-        if page.evaluate(SEEN, [pane, after]):
-            return
+        patience = time.monotonic() + 2 * moving_ms / 1000
+        while time.monotonic() < patience:
+            if page.evaluate(SEEN, [pane, after]):
+                return
+            page.wait_for_timeout(200)
+        moving_ms = min(2 * moving_ms, 8000)
     raise AssertionError(f"{name} is not selected")
 
 

@@ -6,7 +6,7 @@ import re
 import sys
 
 import pytest
-from harness.processes import REPOSITORY, run
+from harness.processes import REPOSITORY, run, wait_until
 
 PASSES = "def test_one():\n    pass\n\ndef test_two():\n    pass\n"
 SKIPS = "import pytest\n\ndef test_one():\n    pass\n\ndef test_two():\n    pytest.skip('no device')\n"
@@ -187,3 +187,11 @@ def test_recordings_that_are_given_stay(suites, monkeypatch, tmp_path):
     monkeypatch.setenv("MSPROBE_REFERENCE", str(tmp_path / "given"))
     suites.make_recordings()
     assert suites.reference() == tmp_path / "given"
+
+
+def test_what_is_built_beside_the_others_is_cut_short_when_they_have_ended(suites, tmp_path):
+    built, unbuilt = tmp_path / "built", tmp_path / "unbuilt"
+    commands = (("touch", str(built)), ("sleep", "600"), ("touch", str(unbuilt)), ("the", "tests"))
+    with suites.IdleBuild(suites.Suite("made", commands, 60), tmp_path / "log"):
+        wait_until(built.exists, 30, "the first command has run")
+    assert not unbuilt.exists()

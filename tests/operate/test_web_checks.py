@@ -57,6 +57,7 @@ def test_verdicts_appear_while_the_run_goes_on_and_lead_to_their_command(opened,
     page.press("ArrowDown", "Enter")
     opened_card = cards.nth(1)
     page.page.wait_for_selector("#check-rows li:nth-child(2) details[open]")
+    page.reads(r"\] is \S+, should be", "#check-rows li >> nth=1")  # what is inside is asked for when it opens
     details = opened_card.inner_text()
     for said in ("gelu", "float32 · [16, 64]", "default: max_abs", "limit", "activation.py"):
         assert said in details, details

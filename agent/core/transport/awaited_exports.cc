@@ -34,6 +34,12 @@ void AwaitedExports::Exported(const v1::StepExported& exported) {
   if (!exported.incomplete() || !it->second.complete) asked_.erase(it);
 }
 
+void AwaitedExports::Welcomed(bool server_exports, const std::vector<uint32_t>& unexported) {
+  server_exports_ = server_exports;
+  unknown_ = false;
+  for (uint32_t step : unexported) asked_.try_emplace(step);
+}
+
 void AwaitedExports::AddTo(v1::Hello* hello) const {
   hello->clear_awaited_exports();
   for (const auto& [step, asked] : asked_) {

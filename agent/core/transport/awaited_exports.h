@@ -22,8 +22,11 @@ class AwaitedExports {
   void Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry);
   // Says where the files are, or why there are none.
   void Exported(const v1::StepExported& exported);
-  // Whether the server exports at all, as its Welcome says.
-  void SetServerExports(bool server_exports) { server_exports_ = server_exports; }
+  // For a session that was left: nobody here knows for what its process had asked. Its server does, from its Welcome on.
+  void AskServer() { unknown_ = true; }
+  bool unknown() const { return unknown_; }
+  // Whether the server exports at all, and the ended steps of a left session that it has not exported yet.
+  void Welcomed(bool server_exports, const std::vector<uint32_t>& unexported);
 
   // The steps that have ended: a server that has exported one already reports it again.
   void AddTo(v1::Hello* hello) const;
@@ -38,6 +41,7 @@ class AwaitedExports {
 
   const Log* const log_;
   bool server_exports_ = false;
+  bool unknown_ = false;
   std::map<uint32_t, Asked> asked_;  // by step
 };
 

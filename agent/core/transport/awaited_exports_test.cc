@@ -32,7 +32,7 @@ v1::StepExported At(uint32_t step, const std::string& path) {
 
 class AwaitedExportsTest : public ::testing::Test {
  protected:
-  AwaitedExportsTest() { exports_.SetServerExports(true); }
+  AwaitedExportsTest() { exports_.Welcomed(true, {}); }
 
   std::vector<uint32_t> InHello() const {
     v1::Hello hello;
@@ -98,9 +98,24 @@ TEST_F(AwaitedExportsTest, AnExportThatFailedIsSaidAndNotAwaited) {
 }
 
 TEST_F(AwaitedExportsTest, NothingIsAwaitedOfAServerThatDoesNotExport) {
-  exports_.SetServerExports(false);
+  exports_.Welcomed(false, {});
   exports_.Packed(StepEnd(3), 3, 10);
   EXPECT_THAT(exports_.Missing(10), IsEmpty());
+}
+
+TEST_F(AwaitedExportsTest, OfALeftSessionTheServerNamesThem) {
+  EXPECT_FALSE(exports_.unknown());
+  exports_.AskServer();
+  EXPECT_TRUE(exports_.unknown());
+  exports_.Packed(StepEnd(7), 7, 10);
+  exports_.Welcomed(true, {5, 7});
+  EXPECT_FALSE(exports_.unknown());
+  EXPECT_THAT(exports_.Missing(0), ElementsAre(5)) << "and 7 when its marker is durable";
+  EXPECT_THAT(exports_.Missing(10), ElementsAre(5, 7));
+  v1::StepExported cut_short = At(5, "/dump/step5");
+  cut_short.set_incomplete(true);
+  exports_.Exported(cut_short);
+  EXPECT_THAT(exports_.Missing(10), ElementsAre(7));
 }
 
 }  // namespace

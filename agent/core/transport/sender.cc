@@ -84,6 +84,12 @@ absl::Status Sender::Restore(Outbox::Left left) {
   return absl::OkStatus();
 }
 
+void Sender::AwaitExportsOfLeft() {
+  exports_.AskServer();
+  hello_.add_capabilities("left");
+  stays_connected_ = true;
+}
+
 void Sender::Start() {
   thread_ = StartBackgroundThread("msprobe-sender", [this] { Run(); });
 }
@@ -194,6 +200,7 @@ void Sender::Handle(const v1::ServerMessage& message) {
     case v1::ServerMessage::kPayloadVerdict:
       return payloads_.Take(message.payload_verdict());
     case v1::ServerMessage::kStepExported:
+      ++parts_.counters->steps_exported;
       return exports_.Exported(message.step_exported());
     case v1::ServerMessage::kThrottle:
       return connection_.Throttled(message.throttle().bytes_per_second());
@@ -211,7 +218,7 @@ void Sender::Handle(const v1::ServerMessage& message) {
 void Sender::HandleWelcome(const v1::Welcome& welcome) {
   connection_.Welcomed(welcome);
   parts_.memory->NoteServer(connection_.target());
-  exports_.SetServerExports(connection_.offers().exports);
+  exports_.Welcomed(connection_.offers().exports, {welcome.unexported_steps().begin(), welcome.unexported_steps().end()});
   outbox_.batches().Acknowledge(welcome.durable_through());
   if (welcome.durable_through() < outbox_.batches().freed_through()) ReportServerLoss();
   batches_.Begin();
@@ -315,6 +322,7 @@ std::string Sender::Missing(uint64_t entry) const {
   if (const std::vector<uint32_t> steps = exports_.Missing(entry); !steps.empty()) {
     missing.push_back(Cat("not exported: step ", absl::StrJoin(steps, ", ")));
   }
+  if (exports_.unknown()) missing.push_back("which steps are not exported is not known");
   if (!missing.empty() && !connection_.welcomed()) {
     const std::string& trouble = connection_.trouble();
     missing.push_back(Cat("the server is not connected", trouble.empty() ? "" : Cat(" (", trouble, ")")));

@@ -18,6 +18,7 @@ namespace msprobe::core {
 struct AtomicCounters {
   std::atomic<uint64_t> fragments_emitted{0}, fragments_dropped{0}, payloads_dropped{0}, faults{0};
   std::atomic<uint64_t> batches_sent{0}, received_through{0}, durable_through{0}, bytes_sent{0}, bytes_spooled{0};
+  std::atomic<uint64_t> steps_exported{0};  // reports of it, errors too
   std::atomic<bool> connected{false}, spool_full{false}, dump_full{false};
 };
 

@@ -46,7 +46,7 @@ class SessionObserver {
   virtual void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) = 0;
   // Marker.ExportOpenStep.
   virtual void OnExportRequested(const std::string& session, uint32_t step) = 0;
-  // A stream has opened whose process still waits to hear that this step is exported.
+  // A stream has opened that still waits to hear that this step is exported.
   virtual void OnExportAwaited(const std::string& session, uint32_t step) = 0;
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
   // Points that a program logged, in order.

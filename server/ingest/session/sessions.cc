@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
 
@@ -173,6 +174,7 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
     }
     auto user = session->Attach(std::move(listener), hello.freed_through());
     if (!user.ok()) return user.status();
+    if (absl::Status status = AddUnexported(hello, *session, user->welcome); !status.ok()) return status;
     use = std::make_shared<SessionUse>(session, *std::move(user));
   }
   // From here on nothing of an earlier user changes the session, and what one has left is made durable: it was read
@@ -183,8 +185,22 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
           RankName(session->row().hello().rank()), hello.process_id(), hello.host(), session->received_through());
   if (context_.observer != nullptr) {
     for (uint32_t step : hello.awaited_exports()) context_.observer->OnExportAwaited(hello.session(), step);
+    for (uint32_t step : use->welcome().unexported_steps()) context_.observer->OnExportAwaited(hello.session(), step);
   }
   return use;
+}
+
+absl::Status Sessions::AddUnexported(const v1::Hello& hello, const LiveSession& session, v1::Welcome& welcome) const {
+  if (!absl::c_linear_search(hello.capabilities(), "left") || !absl::c_linear_search(welcome.capabilities(), "export"))
+    return absl::OkStatus();
+  const storage::SessionRow row = session.row();
+  auto steps = context_.store->steps().Of(row.run());
+  if (!steps.ok()) return steps.status();
+  for (const auto& [key, step] : *steps) {
+    if (key.epoch == row.epoch() && step.state() != v1::StepSummary::OPEN && !step.exported())
+      welcome.add_unexported_steps(key.step);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Sessions::CheckRanks(const v1::Hello& hello) {

@@ -85,6 +85,8 @@ class Sessions : public SessionOpener {
   void PayloadArrived(const std::string& hash);
   // ResourceExhausted: the run has as many ranks as it may have, and this is one more.
   absl::Status CheckRanks(const v1::Hello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Welcome.unexported_steps, where they are asked for.
+  absl::Status AddUnexported(const v1::Hello& hello, const LiveSession& session, v1::Welcome& welcome) const;
 
   SessionContext context_;
   const SessionsOptions options_;

@@ -166,6 +166,8 @@ absl::StatusOr<LeftSession::Sent> LeftSession::Send(Route route, absl::Duration 
   const uint64_t last = std::max(queue.Flush(), held.last_entry);
   sent.records = last - held.last_entry;
   const bool nothing = held.batches.empty() && held.payloads.empty() && held.spooled.empty() && sent.records == 0;
+  // A server that was killed, too, had perhaps not exported all that it had.
+  const bool awaits_exports = origin_.servers().empty() && (!nothing || (memory_.has_value() && memory_->freed_through > 0));
 
   v1::Hello hello = origin_.hello();
   hello.clear_capabilities();  // nobody is there to obey
@@ -186,13 +188,14 @@ absl::StatusOr<LeftSession::Sent> LeftSession::Send(Route route, absl::Duration 
     memory->Leave();
     return status;
   }
+  if (awaits_exports) sender.AwaitExportsOfLeft();
   sender.Start();
-  absl::Status status = nothing ? absl::OkStatus() : absl::UnavailableError("");
+  absl::Status status = nothing && !awaits_exports ? absl::OkStatus() : absl::UnavailableError("");
   uint64_t moved = 0;
   absl::Time moved_at = absl::Now();
   while (!status.ok() && go_on(counters.connected) && absl::Now() < moved_at + patience) {
     status = sender.Wait(last, kLook);
-    const uint64_t now = counters.bytes_sent + counters.durable_through;
+    const uint64_t now = counters.bytes_sent + counters.durable_through + counters.steps_exported;
     if (std::exchange(moved, now) != now) moved_at = absl::Now();
   }
   sender.Stop(absl::ZeroDuration());
