@@ -185,7 +185,8 @@ absl::StatusOr<std::shared_ptr<Session>> Sessions::OpenStream(const v1::Hello& h
           RankName(session->row().hello().rank()), hello.process_id(), hello.host(), session->received_through());
   if (context_.observer != nullptr) {
     for (uint32_t step : hello.awaited_exports()) context_.observer->OnExportAwaited(hello.session(), step);
-    for (uint32_t step : use->welcome().unexported_steps()) context_.observer->OnExportAwaited(hello.session(), step);
+    const v1::Welcome welcome = use->welcome();
+    for (uint32_t step : welcome.unexported_steps()) context_.observer->OnExportAwaited(hello.session(), step);
   }
   return use;
 }

@@ -127,9 +127,9 @@ class TrainingWatch:
 def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     """The optimizer of torch.optim inside those that wrap it. MsprobeError: there is none."""
     inner = optimizer
-    while inner is not None and not isinstance(inner, torch.optim.Optimizer):
-        inner = getattr(inner, "optimizer", None)
-    if inner is None:
+    while getattr(inner, "optimizer", None) is not None:  # accelerate's wrapper is an Optimizer itself, without hooks
+        inner = inner.optimizer
+    if not isinstance(inner, torch.optim.Optimizer):
         raise MsprobeError(
             f"optimizer is a {type(optimizer).__name__}; it should be a torch.optim.Optimizer, or wrap one as its "
             "attribute optimizer"
