@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accelerate.tracking import GeneralTracker  # type: ignore[import-untyped]
+from accelerate.tracking import GeneralTracker
 
 from msprobe.pytorch.callbacks._trainer_steps import TrainerSteps
 
