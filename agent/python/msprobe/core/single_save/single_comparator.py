@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from msprobe._common.errors import MsprobeError
+from msprobe._common.with_client import with_client
 
 if TYPE_CHECKING:
     from msprobe_client.compat.single_arrays import CompareResult
-
-T = TypeVar("T")
 
 
 class SingleComparator:
@@ -21,24 +18,24 @@ class SingleComparator:
         cls, dir1: str, dir2: str, output_path: str = "./msprobe_compare_output", num_processes: int = 8
     ) -> None:
         """Writes output_path/{name}.xlsx of every name that either dump_path has. num_processes: at the same time."""
-        _with_client(lambda comparison, _: comparison.compare(dir1, dir2, output_path, num_processes))
+
+        def work() -> None:
+            from msprobe_client.compat import single_comparison
+
+            single_comparison.compare(dir1, dir2, output_path, num_processes)
+
+        with_client(work)
 
     @classmethod
     def compare_arrays(cls, array1: Any, array2: Any) -> CompareResult:
         """The numbers of a row, of two arrays of numpy. Of different shapes, what they have in common is compared."""
-        return _with_client(lambda _, arrays: arrays.compare_arrays(array1, array2))
 
+        def work() -> CompareResult:
+            from msprobe_client.compat import single_arrays
 
-def _with_client(work: Callable[[Any, Any], T]) -> T:
-    try:
-        from msprobe_client.compat import single_arrays, single_comparison
-        from msprobe_client.errors import MsprobeError as ClientError
-    except ImportError:
-        raise MsprobeError("comparing needs msprobe-client: pip install 'msprobe-client[xlsx]'") from None
-    try:
-        return work(single_comparison, single_arrays)
-    except ClientError as error:
-        raise MsprobeError(str(error)) from None
+            return single_arrays.compare_arrays(array1, array2)
+
+        return with_client(work)
 
 
 __all__ = ["SingleComparator"]
