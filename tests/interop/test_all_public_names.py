@@ -29,7 +29,7 @@ def surfaces(oracle_python):
 
 @pytest.fixture(scope="module")
 def ours():
-    (directory,) = importlib.util.find_spec("msprobe").submodule_search_locations
+    directory, *_ = importlib.util.find_spec("msprobe").submodule_search_locations
     return tool_surface.Source(pathlib.Path(directory))
 
 

@@ -278,7 +278,7 @@ def surface(frameworks):
     sys.meta_path.append(Absent())
     if frameworks:
         _name_what_numpy_had()
-    (directory,) = importlib.util.find_spec(ROOT).submodule_search_locations
+    directory, *_ = importlib.util.find_spec(ROOT).submodule_search_locations
     source = Source(pathlib.Path(directory))
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         return {

@@ -15,7 +15,7 @@ _TORCH = {"float32", "float64", "float16", "int64", "int32", "int16", "int8", "u
 
 
 def write_dump(directory: Path, graph: OnnxGraph, values: Mapping[str, Any], found: Iterable[Partner]) -> None:
-    """Writes dump.json, construct.json and tensors. A call without a partner is Onnx.{operator}.{n}.forward."""
+    """Writes dump.json and tensors. A call without a partner is Onnx.{operator}.{n}.forward."""
     import numpy
 
     tensors = directory / "dump_tensor_data"
@@ -38,29 +38,45 @@ def write_dump(directory: Path, graph: OnnxGraph, values: Mapping[str, Any], fou
     (directory / "dump.json").write_text(json.dumps(dump))
 
 
+class _Leaf(dict[str, Any]):
+    """A tensor's description."""
+
+
+def _nested(node: Any) -> Any:
+    """Lists where all keys are numbers, with null where there is no value."""
+    if not isinstance(node, dict) or isinstance(node, _Leaf):
+        return node
+    if all(key.isdecimal() for key in node):
+        return [
+            _nested(node[str(at)]) if str(at) in node else None for at in range(max(map(int, node), default=-1) + 1)
+        ]
+    return {key: _nested(value) for key, value in node.items()}
+
+
 class _Writer:
     def __init__(self, values: Mapping[str, Any], tensors: Path, numpy: Any) -> None:
         self.records: dict[str, Any] = {}
         self._values, self._tensors, self._numpy = values, tensors, numpy
 
     def add(self, record: str, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
-        entry: dict[str, Any] = {"input_args": [], "input_kwargs": {}, "output": []}
+        tree: dict[str, Any] = {"input": {}, "kwargs": {}, "output": {}}
         for place, value in {**inputs, **outputs}.items():
-            word, _, key = place.partition(".")
-            leaf = self._leaf(f"{record}.{place}", self._values[value])
-            if word == "kwargs":
-                entry["input_kwargs"][key] = leaf
-            elif key.isdecimal():
-                items = entry["input_args" if word == "input" else "output"]
-                items.extend([None] * (int(key) + 1 - len(items)))
-                items[int(key)] = leaf
-        self.records[record] = entry
+            *path, last = place.split(".")
+            node = tree
+            for part in path:
+                node = node.setdefault(part, {})
+            node[last] = self._leaf(f"{record}.{place}", self._values[value])
+        self.records[record] = {
+            "input_args": _nested(tree["input"]) or [],
+            "input_kwargs": {key: _nested(value) for key, value in tree["kwargs"].items()},
+            "output": _nested(tree["output"]),
+        }
 
-    def _leaf(self, name: str, array: Any) -> dict[str, Any]:
+    def _leaf(self, name: str, array: Any) -> _Leaf:
         numpy = self._numpy
         file = f"{name.replace('/', '_')}.npy"
         numpy.save(self._tensors / file, array)
-        leaf: dict[str, Any] = {
+        leaf = {
             "type": "torch.Tensor",
             "dtype": f"torch.{array.dtype.name}" if array.dtype.name in _TORCH else array.dtype.name,
             "shape": list(array.shape),
@@ -71,4 +87,4 @@ class _Writer:
             numbers["Max"], numbers["Min"] = array.max().item(), array.min().item()
             if array.dtype.kind == "f":
                 numbers["Mean"], numbers["Norm"] = float(wide.mean()), math.sqrt(float((wide * wide).sum()))
-        return leaf | numbers | {"requires_grad": False, "data_name": file}
+        return _Leaf(leaf | numbers | {"requires_grad": False, "data_name": file})

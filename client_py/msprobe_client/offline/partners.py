@@ -7,7 +7,9 @@ edge (the run has none, or its inputs come from outside) takes the next of its m
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -17,6 +19,14 @@ from msprobe_client.offline.graph import OnnxCall, OnnxGraph
 How: TypeAlias = Literal["name", "edge", "order"]
 _MODULE = re.compile(r"Module\.(?P<name>.+)\.(?P<kind>[^.]+)\.forward\.(?P<count>\d+)")
 _API = re.compile(r"[^.]+\.(?P<word>.+)\.\d+\.forward")
+# Of these a run shows what is behind them: their results share memory with what they take, as its edges do.
+_VIEWS = frozenset(
+    (
+        *("alias", "chunk", "contiguous", "detach", "expand", "flatten", "identity", "narrow", "permute", "reshape"),
+        *("select", "slice", "split", "splitwithsizes", "squeeze", "transpose", "unbind", "unflatten", "unsqueeze"),
+        *("unsafeview", "view"),
+    )
+)
 # Of operators that have other names among the exporter's: theirs, then PyTorch's.
 _WORDS = {
     "mm": "matmul",
@@ -64,7 +74,7 @@ def partners(graph: OnnxGraph, records: Iterable[Record], shapes: Mapping[str, t
             modules[match["name"], int(match["count"])] = record
         elif record.kind == "api" and (match := _API.fullmatch(record.full_name)):
             apis.append(_candidate(record, match["word"]))
-    matching = _Calls(apis, shapes)
+    matching = _Calls(apis, shapes, {_word(call.operator) for call in graph.calls})
     for at, call in enumerate(graph.calls):
         if (partner := matching.partner_of(at, call)) is not None:
             found.append(partner)
@@ -81,10 +91,13 @@ def partners(graph: OnnxGraph, records: Iterable[Record], shapes: Mapping[str, t
 
 
 class _Calls:
-    def __init__(self, candidates: list[_Candidate], shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self._shapes = shapes
+    def __init__(
+        self, candidates: list[_Candidate], shapes: Mapping[str, tuple[int, ...]], words: AbstractSet[str]
+    ) -> None:
+        self._shapes, self._words = shapes, words
         self._by_word: dict[str, list[_Candidate]] = {}
         self._names: dict[str, str] = {}  # value -> the run's tensor
+        self._behind: dict[str, set[str]] = {}  # value of a view without a partner -> the tensors that it shows
         self._known: set[str] = set()
         self._takers: dict[str, list[_Candidate]] = {}
         for candidate in candidates:
@@ -93,7 +106,7 @@ class _Calls:
                 self._takers.setdefault(producer, []).append(candidate)
 
     def partner_of(self, at: int, call: OnnxCall) -> Partner | None:
-        made = {self._names[value] for value in call.inputs if value in self._names}
+        made = {name for value in call.inputs for name in self._shown(value)}
         fitting = [
             each for each in self._near(made) if self._fits(each, call) and not (each.producers & self._known) - made
         ]
@@ -101,14 +114,17 @@ class _Calls:
         named = [each for each in fitting if each.word == word]
         how: How = "edge"
         if any(each.producers for each in named or fitting):
-            exact = [each for each in fitting if each.producers == made]
-            chosen = next(iter(named), exact[0] if len(exact) == 1 else None)
+            chosen = next(
+                iter(named), self._of_another_name(word, [each for each in fitting if each.producers == made])
+            )
         else:
             how = "order"
             # What takes a partner's output is not this call, whose inputs no partner made.
             free = (each for each in self._by_word.get(word, []) if not each.producers & self._known)
             chosen = next((each for each in free if self._fits(each, call)), None)
         if chosen is None:
+            if word in _VIEWS:
+                self._behind.update(dict.fromkeys(call.outputs, made))
             return None
         chosen.taken = True
         outputs = dict(zip(chosen.outputs, call.outputs, strict=False))
@@ -117,6 +133,14 @@ class _Calls:
             self._known.add(self._names[value])
         inputs = dict(self._inputs(chosen, call))
         return Partner(chosen.record.full_name, call.node, call.operator, how, at, inputs, outputs)
+
+    def _of_another_name(self, word: str, exact: list[_Candidate]) -> _Candidate | None:
+        """The only one that takes the same, where neither side has the other's name for anything else."""
+        foreign = word not in self._by_word and word not in _VIEWS
+        return exact[0] if foreign and len(exact) == 1 and exact[0].word not in self._words else None
+
+    def _shown(self, value: str) -> set[str]:
+        return {self._names[value]} if value in self._names else self._behind.get(value, set())
 
     def _near(self, made: set[str]) -> list[_Candidate]:
         found = {id(each): each for tensor in sorted(made) for each in self._takers.get(tensor, [])}
@@ -131,7 +155,9 @@ class _Calls:
         return tuple(first.shape) == self._shapes.get(call.outputs[0])
 
     def _inputs(self, candidate: _Candidate, call: OnnxCall) -> Iterator[tuple[str, str]]:
-        values = {self._names[value]: value for value in call.inputs if value in self._names}
+        shown = [(name, value) for value in call.inputs for name in self._shown(value)]
+        several = Counter(name for name, _ in shown)  # parts of one tensor: which is which is not known
+        values = {name: value for name, value in shown if several[name] == 1}
         for name, stats in candidate.inputs.items():
             value = values.get(stats.edge.tensor) if stats.edge is not None else None
             if value is not None and self._shapes.get(value) == tuple(stats.shape):
