@@ -6,6 +6,7 @@ import sys
 
 import numpy
 import onnx
+import onnxruntime
 import pytest
 from harness.dumps import embedded_data_directory, write_config
 from harness.processes import PROGRAMS, REPOSITORY, run, wait_for_servers_to_leave
@@ -71,6 +72,21 @@ def test_calls_that_names_cannot_tell_apart_are_paired_by_what_they_take(exporte
     assert code == 0
     assert tanh["Torch.tanh.0.forward.output.0"] == "node_tanh"
     assert tanh["Torch.tanh.1.forward.output.0"] == "node_tanh_1"
+
+
+def test_what_onnxruntime_fused_is_compared_where_it_leaves_a_value(exported, compared):
+    """Without a word of the exporter, nodes keep their edges and operators."""
+    out, _, _ = exported
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(out / "fused.onnx")
+    onnxruntime.InferenceSession(str(out / "dynamo.onnx"), options, providers=["CPUExecutionProvider"])
+    assert any(node.domain == "com.microsoft" for node in onnx.load(out / "fused.onnx").graph.node)
+    code, answer = compared(out / "fused.onnx", "onnx-fused", "--all")
+    rows = {row["name"]: row for row in answer["rows"]}
+    assert code == 0, answer
+    assert rows["Torch.tanh.1.forward.output.0"]["node"] == "node_tanh_1"
+    assert rows["Functional.layer_norm.1.forward.output.0"]["how"] == "edge"
 
 
 @pytest.fixture

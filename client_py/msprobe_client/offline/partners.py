@@ -189,7 +189,9 @@ def _placed(record: Record, word: str, values: list[str], shapes: Mapping[str, t
 
 
 def _word(operator: str) -> str:
-    """linear, of aten.linear.default; matmul, of MatMul."""
+    """linear, of aten.linear.default; matmul, of MatMul. ONNX's Slice is no view: its steps may be negative (flip)."""
+    if operator == "Slice":
+        return "onnxslice"
     parts = operator.split(".")
     return _plain(parts[1] if parts[0] == "aten" and len(parts) > 1 else parts[-1])
 
