@@ -130,8 +130,19 @@ def test_a_model_of_the_older_exporter_is_paired_by_module(exported, compared):
 
 def test_values_are_a_run_like_others(exported, client, ask):
     out, data, _ = exported
-    command = [client, "--data_dir", data, "onnx", out / "dynamo.onnx", "--input", f"x={out / 'x.npy'}"]
-    assert "values: " in run([*command, "--run", "values"]).stdout
+    command = [
+        client,
+        "--data_dir",
+        data,
+        "--format",
+        "json",
+        "onnx",
+        out / "dynamo.onnx",
+        "--input",
+        f"x={out / 'x.npy'}",
+    ]
+    (row,) = json.loads(run([*command, "--run", "values"]).stdout)["rows"]
+    assert row == {"run": "values", "calls": 23, "values": 25}
     names = {row["name"] for row in ask("records", "values", "--step", "0", "--rank", "0", data_dir=data)}
     assert "Onnx.layer_norm.1.forward" in names
 

@@ -59,6 +59,7 @@ def run(
     from msprobe_client.offline.graph import OnnxGraph
     from msprobe_client.offline.partners import partners
     from msprobe_client.offline.running import inputs_of, values_of
+    from msprobe_client.output import Column, Format, write
     from msprobe_client.scratch import scratch_directory
 
     options = connection.common(context)
@@ -70,7 +71,13 @@ def run(
             write_dump(Path(scratch) / f"step{step}" / "rank0", graph, values, [])
             with options.connect(create=True) as client:
                 client.import_dump(scratch, run)
-            print(f"{run}: {len(graph.calls)} calls of {model.name}")
+            columns = (
+                Column("run", "RUN"),
+                Column("calls", "CALLS", right=True),
+                Column("values", "VALUES", right=True),
+            )
+            row = {"run": run, "calls": len(graph.calls), "values": len(graph.values())}
+            write(options.format or Format.table, columns, [row])
             return
         with connected(options, f"run:{against}") as client:
             place = _place(client, against, step, rank)
