@@ -29,8 +29,7 @@ def surfaces(oracle_python):
 
 @pytest.fixture(scope="module")
 def ours():
-    directory, *_ = importlib.util.find_spec("msprobe").submodule_search_locations
-    return tool_surface.Source(pathlib.Path(directory))
+    return tool_surface.Source(pathlib.Path(importlib.util.find_spec("msprobe").origin).parent)
 
 
 @pytest.fixture(scope="module")

@@ -278,8 +278,7 @@ def surface(frameworks):
     sys.meta_path.append(Absent())
     if frameworks:
         _name_what_numpy_had()
-    directory, *_ = importlib.util.find_spec(ROOT).submodule_search_locations
-    source = Source(pathlib.Path(directory))
+    source = Source(pathlib.Path(importlib.util.find_spec(ROOT).origin).parent)
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         return {
             "commands": commands(frameworks),
