@@ -102,8 +102,8 @@ def test_the_older_form_with_a_framework_first(tmp_path: Path) -> None:
         (["--consistent_check"], "--consistent_check needs --backend fsdp or megatron"),
         (["--consistent_check", "--backend", "fsdp", "-da"], "(-da) is not for --consistent_check"),
         (["-fr", "x.json"], "--fusion_rule_file is not for mode auto"),
-        (["-m", "offline_model", "--input_data", "x.bin"], "mode offline_model is not part of this version"),
-        (["-m", "atb"], "mode atb is not part of this version"),
+        (["-m", "offline_model", "--input_data", "x.bin"], "mode offline_model needs CANN and an NPU"),
+        (["-m", "atb"], "mode atb needs CANN and an NPU"),
     ],
 )
 def test_options_that_are_not_there_say_so_in_one_line(arguments: list[str], problem: str) -> None:

@@ -161,6 +161,19 @@ def test_a_weight_that_one_side_lacks_is_no_pass(tmp_path: Path) -> None:
     assert sheet(tmp_path / "out" / "result.xlsx", "weights") == [[0, 0, "a", False, 0, 0, 0.5, 0]]
 
 
+def test_packs_are_compared_from_python_as_by_the_command(tmp_path: Path) -> None:
+    from msprobe._common.errors import MsprobeError
+    from msprobe.core.config_check import ConfigChecker
+
+    bench, cmp = (pack(tmp_path / f"{name}.zip", {"pip": f"torch={name}\n"}) for name in ("2.1", "2.2"))
+    ConfigChecker.compare(str(bench), str(cmp), str(tmp_path / "out"))
+    assert config_check("-c", bench, cmp, "-o", tmp_path / "command")[0] == 0
+    for name in ("summary", "pip"):
+        assert sheet(tmp_path / "out" / "result.xlsx", name) == sheet(tmp_path / "command" / "result.xlsx", name)
+    with pytest.raises(MsprobeError, match=r"train.log.*\.zip"):
+        ConfigChecker.compare(str(tmp_path / "train.log"), str(cmp), str(tmp_path / "out"))
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     good = pack(tmp_path / "good.zip", {"env": {}, "pip": ""})
     (tmp_path / "junk.zip").write_bytes(b"junk")

@@ -172,6 +172,21 @@ def only_xlsx(directory):
     return found(directory, "*.xlsx")
 
 
+def test_the_first_line_takes_a_mapping_of_rows(pairs, binary, tmp_path):  # noqa: F811
+    """As 8.3.3 does; -hl colours rows there, which are coloured here anyway."""
+    target, golden = pairs["recorded_statistics"]
+    rows = [f"{name}.output.0" for name in json.loads(target.read_text())["data"] if name.startswith("Functional.")]
+    first, second = rows[:2]
+    asked = tmp_path / "compare.json"
+    asked.write_text(json.dumps({"npu_path": str(target), "bench_path": str(golden), "stack_path": ""}))
+    (tmp_path / "rows.yaml").write_text(f"{first}: {second}\n")
+    command = ["-f", "pytorch", "compare", "-i", asked, "-o", tmp_path / "out", "-dm", tmp_path / "rows.yaml", "-hl"]
+    msprobe(*command, binary=binary)
+    sheet = sheet_of(only_xlsx(tmp_path / "out"))
+    partners = {row[0]: row[1] for row in sheet.iter_rows(min_row=2, values_only=True)}
+    assert partners[first] == second
+
+
 # Tables of mindstudio-probe 1.0.4, recorded: it needs libraries of its time. Rows of docs/compatibility.md.
 @pytest.mark.parametrize("name", ["generated", "recorded_statistics", "recorded_md5", "recorded_tensor"])
 def test_tables_of_the_first_line(name, pairs, binary, tmp_path):  # noqa: F811

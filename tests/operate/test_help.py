@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 
+import onnx
 import pytest
 from harness import spread
 from harness.processes import REPOSITORY, environment, external_server, free_port, run
@@ -28,6 +29,7 @@ ENDS = {
     "msprobe-client check tuesday --device recorded": 1,
     "msprobe-client sensitivity": 1,  # outputs that no operator gave
     "msprobe-client sensitivity tuesday --mode no_change": 0,
+    "msprobe-client onnx model.onnx --input x=x.npy --run compared": 1,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,
@@ -110,6 +112,24 @@ def write_dump(path, scale):
         (folder / "construct.json").write_text(json.dumps(parents))
 
 
+def write_onnx(path):
+    """The linear layer of the dumps, without what scale does to its output."""
+    helper = onnx.helper
+    node = helper.make_node("MatMul", ["x", "w"], ["y"], "node_linear")
+    for key, names in (
+        ("name_scopes", ["", "layers.0.q_proj", "linear"]),
+        ("class_hierarchy", ["Net", "torch.nn.modules.linear.Linear", "aten.linear.default"]),
+    ):
+        node.metadata_props.add(key=f"pkg.torch.onnx.{key}", value=str(names))
+    ends = [
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in (("x", [2, 8]), ("y", [2, 4]))
+    ]
+    weight = helper.make_tensor("w", onnx.TensorProto.FLOAT, [8, 4], [0.01 * i for i in range(32)])
+    graph = helper.make_graph([node], "net", ends[:1], ends[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), path)
+
+
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, client):
     """A directory with what examples name, and a server with the runs: (directory, address)."""
@@ -127,6 +147,8 @@ def world(tmp_path_factory, client):
         (folder / log).write_text("{'actor_rollout_ref': {'lr': 1e-06}}\n")
     write_checkpoint(folder / "trained.safetensors", 2.0)
     write_checkpoint(folder / "published.safetensors", 3.0)
+    write_onnx(folder / "model.onnx")
+    (folder / "x.npy").write_bytes(npy((2, 8), [float(i) for i in range(16)]))
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"

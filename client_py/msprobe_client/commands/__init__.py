@@ -32,6 +32,7 @@ COMMANDS = (
     ("records", "records"),
     ("export", "export"),
     ("import_", "import"),
+    ("onnx", "onnx"),
     ("tensor", "tensor"),
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),

@@ -83,7 +83,8 @@ def main(arguments: list[str]) -> NoReturn:
     """Ends with 0 when the tables are written, whatever they say, as mindstudio-probe does."""
     given = parser().parse_args(arguments)
     if given.mode != "auto":
-        fail("msprobe compare", f"mode {given.mode} is not part of this version; only auto is", EXIT_USAGE)
+        reason = f"mode {given.mode} needs CANN and an NPU; only auto is here, and for an .onnx `msprobe-client onnx`"
+        fail("msprobe compare", reason, EXIT_USAGE)
     for names in _OF_OTHER_MODES:
         if getattr(given, names[-1].lstrip("-")) is not None:
             fail("msprobe compare", f"{names[-1]} is not for mode auto, the only one of this version", EXIT_USAGE)

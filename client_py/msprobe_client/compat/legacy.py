@@ -32,7 +32,7 @@ _PRESENT = {
 # What to use instead of a command of mindstudio-probe.
 _ABSENT = {
     "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
-    "offline_dump": _ELSEWHERE,
+    "offline_dump": "use `msprobe-client onnx MODEL --input x=x.npy --run NAME`; models other than .onnx need CANN",
     "install_deps": "use pip: `pip install msprobe-client`",
     # Names that older versions had.
     "graph": "use `msprobe graph_visualize -tp DIR [-gp DIR] -o OUT`",

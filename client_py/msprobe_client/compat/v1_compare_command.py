@@ -29,6 +29,9 @@ def parser(framework: str) -> argparse.ArgumentParser:
     found.add_argument(
         "-am", "--api_mapping", nargs="?", const=True, metavar="YAML", help="MindSpore's APIs to PyTorch's"
     )
+    found.add_argument("-dm", "--data_mapping", metavar="YAML", help="full names of rows")
+    found.add_argument("-lm", "--layer_mapping", metavar="YAML", help="paths of modules by class")
+    found.add_argument("-hl", "--highlight", action="store_true", help="colour rows, which are always coloured")
     return found
 
 
@@ -42,9 +45,13 @@ def main(framework: str, arguments: list[str]) -> NoReturn:
 def _compare(given: argparse.Namespace) -> None:
     from msprobe_client import name_mapping
 
-    mapping = None
-    if given.cell_mapping or given.api_mapping:
-        mapping = name_mapping.mapping(cell=given.cell_mapping, api=given.api_mapping)
+    files = {
+        "cell": given.cell_mapping,
+        "api": given.api_mapping,
+        "data": given.data_mapping,
+        "layer": given.layer_mapping,
+    }
+    mapping = name_mapping.mapping(**files) if any(files.values()) else None
     target, golden = read_input(Path(given.input_path))
     for path in compare_v1(
         target,

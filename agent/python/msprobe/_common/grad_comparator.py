@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from msprobe._common.errors import MsprobeError
+from msprobe._common.with_client import with_client
 
 
 class GradComparator:
@@ -16,24 +14,24 @@ class GradComparator:
 
         Where matplotlib is installed, also rank{R}/similarities_picture/{parameter}_similarities.png.
         """
-        _with_client(lambda module: module.compare_distributed(path1, path2, output_dir))
+
+        def work() -> None:
+            from msprobe_client.compat import grad_comparator
+
+            grad_comparator.compare_distributed(path1, path2, output_dir)
+
+        with_client(work)
 
     @classmethod
     def compare(cls, path1: str, path2: str, output_dir: str) -> None:
         """Of two directories rank{R} of a dump_path: the same files, in output_dir."""
-        _with_client(lambda module: module.compare(path1, path2, output_dir))
 
+        def work() -> None:
+            from msprobe_client.compat import grad_comparator
 
-def _with_client(work: Callable[..., None]) -> None:
-    try:
-        from msprobe_client.compat import grad_comparator
-        from msprobe_client.errors import MsprobeError as ClientError
-    except ImportError:
-        raise MsprobeError("comparing needs msprobe-client: pip install msprobe-client") from None
-    try:
-        work(grad_comparator)
-    except ClientError as error:
-        raise MsprobeError(str(error)) from None
+            grad_comparator.compare(path1, path2, output_dir)
+
+        with_client(work)
 
 
 __all__ = ["GradComparator"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
+from msprobe._common.with_client import with_client
 from msprobe.core.config_check._framework import framework_of
 from msprobe.core.config_check._patches import Patches
 
@@ -51,6 +52,23 @@ class ConfigChecker:
             self._pack_static(files)
         if model is not None:
             self._remove = self._framework.before_each_pass(model, self._pass)
+
+    @staticmethod
+    def compare(bench_zip_path: str, cmp_zip_path: str, output_path: str, fmk: str = "pytorch") -> None:
+        """Writes output_path/result.xlsx of two packs, as ``msprobe config_check -c`` does. fmk has no effect: packs of
+        all frameworks are the same. Raises MsprobeError.
+        """
+        del fmk
+
+        def work() -> None:
+            from msprobe_client.compat.config_check.pack import suffix_checked
+            from msprobe_client.compat.config_check.workbook import compare_packs
+
+            compare_packs(
+                suffix_checked(bench_zip_path), suffix_checked(cmp_zip_path), Path(output_path) / "result.xlsx"
+            )
+
+        with_client(work)
 
     @staticmethod
     def apply_patches(fmk: str = "pytorch") -> None:

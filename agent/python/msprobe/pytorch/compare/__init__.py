@@ -9,24 +9,11 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from msprobe._common.errors import MsprobeError
-
-T = TypeVar("T")
-
-
-def with_client(work: Callable[[], T]) -> T:
-    """What msprobe_client does, with its errors as this package's."""
-    try:
-        from msprobe_client.errors import MsprobeError as ClientError
-    except ImportError:
-        raise MsprobeError("comparing needs msprobe-client: pip install msprobe-client") from None
-    try:
-        return work()
-    except ClientError as error:
-        raise MsprobeError(str(error)) from None
+from msprobe._common.with_client import with_client
 
 
 def compare(

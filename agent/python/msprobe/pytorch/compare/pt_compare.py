@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe._common.errors import MsprobeError
-from msprobe.pytorch.compare import with_client
+from msprobe._common.with_client import with_client
 
 # Of version 26's: what it takes and does not use, or writes to its log.
 _WITHOUT_EFFECT = ("suffix", "is_print_compare_log", "layer_mapping")

@@ -1,0 +1,1 @@
+"""What mindstudio-probe's users run over the files of TrainerMon."""

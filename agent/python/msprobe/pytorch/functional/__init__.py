@@ -1,0 +1,1 @@
+"""Where version 1.0 of mindstudio-probe has module_dump."""
