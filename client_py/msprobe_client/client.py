@@ -23,6 +23,7 @@ from msprobe_client import (
     decode,
     dump_files,
     model,
+    run_environment,
     tensor_questions,
     trend_file,
     vis_file,
@@ -72,6 +73,8 @@ from msprobe_client.proto import (
     checkpoints_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
+    environment_pb2,
+    environment_pb2_grpc,
     gradients_pb2,
     gradients_pb2_grpc,
     ingest_pb2,
@@ -80,6 +83,7 @@ from msprobe_client.proto import (
     report_pb2,
     report_pb2_grpc,
 )
+from msprobe_client.run_environment import ProcessEnvironment
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
 
 if TYPE_CHECKING:
@@ -161,6 +165,7 @@ class Client:
         self._report = report_pb2_grpc.ReportStub(channel)
         self._checkpoints = checkpoints_pb2_grpc.CheckpointsStub(channel)
         self._gradients = gradients_pb2_grpc.GradientsStub(channel)
+        self._environments = environment_pb2_grpc.EnvironmentsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
         self.monitor = Monitor(channel, self._result, self._items)
@@ -518,6 +523,11 @@ class Client:
                 note(response.note)
             elif kind == "similarity":
                 yield analysis_client.sign_similarity(response.similarity)
+
+    def environment(self, run: str) -> Iterator[ProcessEnvironment]:
+        """What a run's processes ran in, one a rank in order of rank, as they said when they began."""
+        request = environment_pb2.ReadEnvironmentRequest(run=run)
+        yield from map(run_environment.process, self._items(lambda: self._environments.ReadEnvironment(request)))
 
     def checkpoint_diff(
         self,

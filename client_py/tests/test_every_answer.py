@@ -22,6 +22,7 @@ TENSOR = "Functional.linear.0.forward.input.1"
 PLACES = ("{target}", "{golden}", "{dir}", "{scratch}")
 ON_A_STORE: dict[str, list[list[str]]] = {
     "runs": [[]],
+    "environment": [["target"], ["target", "golden"]],
     "steps": [["target"]],
     "records": [
         ["target"],

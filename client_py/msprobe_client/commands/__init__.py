@@ -28,6 +28,7 @@ from msprobe_client.visible import visible
 # Module and subcommand, in the order of --help.
 COMMANDS = (
     ("runs", "runs"),
+    ("environment", "environment"),
     ("steps", "steps"),
     ("records", "records"),
     ("export", "export"),
