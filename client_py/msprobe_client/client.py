@@ -27,6 +27,7 @@ from msprobe_client import (
     tensor_questions,
     trend_file,
     vis_file,
+    weight_differences,
 )
 from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT, target_of
@@ -85,6 +86,7 @@ from msprobe_client.proto import (
 )
 from msprobe_client.run_environment import ProcessEnvironment
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
+from msprobe_client.weight_differences import OpenedWeights, WeightDifference, WeightsPlace
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
@@ -564,6 +566,38 @@ class Client:
                 note(response.note)
             elif kind == "difference":
                 yield checkpoint_diff.difference(response.difference)
+
+    def weights(
+        self,
+        target: WeightsPlace,
+        golden: WeightsPlace,
+        *,
+        name: str | None = None,
+        renames: Iterable[tuple[str, str]] = (),
+        opened: Callable[[OpenedWeights], None] = lambda side: None,
+        note: Callable[[str], None] = lambda text: None,
+        progress: Progress = _nothing,
+    ) -> Iterator[WeightDifference]:
+        """How recorded weights differ from those of a run or a checkpoint, in the order of their names.
+
+        A checkpoint's path is the server's, so that has to be one's own (data_dir).
+        """
+        request = checkpoints_pb2.CompareWeightsRequest(
+            target=target.message(),
+            golden=golden.message(),
+            renames=[checkpoints_pb2.DiffCheckpointsRequest.Rename(**{"from": a, "to": b}) for a, b in renames],
+            name_glob=name or "",
+        )
+        for response in self._items(lambda: self._checkpoints.CompareWeights(request)):
+            kind = response.WhichOneof("kind")
+            if kind == "progress":
+                progress(response.progress.tensors_done, response.progress.tensors_total)
+            elif kind == "opened":
+                opened(weight_differences.opened(response.opened))
+            elif kind == "note":
+                note(response.note)
+            elif kind == "difference":
+                yield weight_differences.difference(response.difference)
 
     def overflow(
         self,

@@ -72,6 +72,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "sensitivity": [["{target}"]],
     "repro": [["{target}", TENSOR.rsplit(".", 2)[0], "--step", "0", "--rank", "proc0", "-o", "{scratch}/script"]],
     "checkpoint-diff": [],  # tests/integration/test_checkpoint_diff.py has checkpoints
+    "weights": [],  # tests/integration/test_weights.py has runs with weights
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
     "worker": [],  # it answers by its exit code: test_jobs.py

@@ -7,8 +7,7 @@
 
 namespace msprobe::server {
 
-grpc::Status EnvironmentsService::ReadEnvironment(grpc::ServerContext* call,
-                                                  const v1::ReadEnvironmentRequest* request,
+grpc::Status EnvironmentsService::ReadEnvironment(grpc::ServerContext* call, const v1::ReadEnvironmentRequest* request,
                                                   grpc::ServerWriter<v1::ProcessEnvironment>* writer) {
   return AnswerQuery(context_, call, [&](const QueryContext& context) {
     return server::ReadEnvironment(

@@ -29,6 +29,7 @@ ENDS = {
     "msprobe-client sensitivity": 1,  # outputs that no operator gave
     "msprobe-client sensitivity tuesday --mode no_change": 0,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
+    "msprobe-client weights": 3,  # neither run has any
     "msprobe-client steps tuesday --request": 0,
     "msprobe-client compare tuesday monday --compatible": 0,
 }

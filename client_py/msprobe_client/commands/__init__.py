@@ -48,6 +48,7 @@ COMMANDS = (
     ("series", "series"),
     ("signs", "signs"),
     ("checkpoint_diff", "checkpoint-diff"),
+    ("weights", "weights"),
     ("alarms", "alarms"),
     ("rules", "rules"),
     ("find", "find"),
