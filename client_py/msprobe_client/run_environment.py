@@ -40,7 +40,7 @@ class ProcessEnvironment:
         settings = self.settings
         found = {
             "host": self.host,
-            "process": str(self.process_id),
+            "process": str(self.process_id) if self.process_id else "",  # an imported dump has none
             "started": self.started.isoformat(timespec="seconds"),
             "program": self.program,
             "framework": f"{settings.framework} {self.framework_version}".strip(),

@@ -165,7 +165,8 @@ class CompareWeightsCall {
   absl::Status Run() {
     auto run = LiveRun::Open(context_, request_.target());
     if (!run.ok()) return run.status();
-    auto target = AskedVersion(*run, request_.target(), cancelled_);
+    target_run_.emplace(*std::move(run));
+    auto target = AskedVersion(*target_run_, request_.target(), cancelled_);
     if (!target.ok()) return target.status();
     target_ = *std::move(target);
     if (absl::Status status = OpenGolden(); !status.ok()) return status;
@@ -304,26 +305,79 @@ class CompareWeightsCall {
     return true;
   }
 
+  struct Verdict {
+    const CheckpointPair* pair = nullptr;
+    const HeldWeight* held = nullptr;  // null: the target lacks it
+    WeightDifference found;
+
+    bool both() const { return held != nullptr && !pair->golden.empty(); }
+    bool agrees() const {
+      return both() && (found.kind == WeightDifference::Kind::kEqual || found.kind == WeightDifference::Kind::kCast);
+    }
+    // The golden side does not tell what became of it.
+    bool is_open() const {
+      return both() && !found.step && held->weight.missing == 0 &&
+             (found.kind == WeightDifference::Kind::kDiffers || found.kind == WeightDifference::Kind::kPartial);
+    }
+  };
+
   absl::Status Judge() {
     std::vector<WeightVersion> earlier;
     for (const auto& [step, weights] : earlier_) earlier.push_back({step, &weights});
     const WeightComparison comparison(golden_, std::move(earlier));
+    std::vector<Verdict> verdicts;
     for (const CheckpointPair& pair : pairs_) {
       if (cancelled_()) return PeerGone();
       if (pair.target.empty()) {
-        if (absl::Status status = Say(pair, nullptr, {}); !status.ok()) return status;
+        verdicts.push_back({&pair, nullptr, {}});
         continue;
       }
       for (const HeldWeight& held : Held(pair.target)) {
-        WeightDifference found;
-        if (!pair.golden.empty()) found = comparison.Judge(held.weight, pair.golden);
-        if (absl::Status status = Say(pair, &held, found); !status.ok()) return status;
+        verdicts.push_back({&pair, &held, {}});
+        if (!pair.golden.empty()) verdicts.back().found = comparison.Judge(held.weight, pair.golden);
       }
+    }
+    if (absl::Status status = FindLeftBehind(verdicts); !status.ok()) return status;
+    for (const Verdict& verdict : verdicts) {
+      if (!Say(*verdict.pair, verdict.held, verdict.found)) return PeerGone();
     }
     return absl::OkStatus();
   }
 
-  absl::Status Say(const CheckpointPair& pair, const HeldWeight* held, const WeightDifference& found) {
+  // A tensor is stale, too, where it is as the target itself had it earlier, while tensors that agree now have changed.
+  absl::Status FindLeftBehind(std::vector<Verdict>& verdicts) {
+    if (std::none_of(verdicts.begin(), verdicts.end(), [](const Verdict& each) { return each.is_open(); })) {
+      return absl::OkStatus();
+    }
+    uint32_t step = target_.step;
+    for (size_t i = 0; i < kEarlierVersions && step > 0; ++i) {
+      auto before = target_run_->Last(step - 1, cancelled_);
+      if (!before.ok()) return before.status();
+      if (!*before) break;
+      step = (*before)->step;
+      const DigestedWeights then = (*before)->First();
+      const auto has_changed = [&](const Verdict& each) {
+        const auto found = then.find(target_recorded_.at(each.pair->target));
+        return found != then.end() && found->second.digests != each.held->weight.digests;
+      };
+      if (std::none_of(verdicts.begin(), verdicts.end(),
+                       [&](const Verdict& each) { return each.agrees() && has_changed(each); })) {
+        continue;
+      }
+      for (Verdict& each : verdicts) {
+        if (!each.is_open() || !then.contains(target_recorded_.at(each.pair->target)) || has_changed(each)) continue;
+        each.found.kind = WeightDifference::Kind::kStale;
+        each.found.rows.clear();
+        each.found.step = step;
+        each.found.note = "of the target itself";
+      }
+      break;
+    }
+    return absl::OkStatus();
+  }
+
+  // False: the peer is gone.
+  bool Say(const CheckpointPair& pair, const HeldWeight* held, const WeightDifference& found) {
     v1::CompareWeightsResponse response;
     Message& message = *response.mutable_difference();
     message.set_kind(held == nullptr       ? Message::MISSING
@@ -347,13 +401,14 @@ class CompareWeightsCall {
     message.set_note(found.note.empty()  ? pair.note
                      : pair.note.empty() ? found.note
                                          : Cat(pair.note, "; ", found.note));
-    return send_(response) ? absl::OkStatus() : PeerGone();
+    return send_(response);
   }
 
   const AnalysisContext& context_;
   const v1::CompareWeightsRequest& request_;
   const std::function<bool()>& cancelled_;
   const Send<v1::CompareWeightsResponse>& send_;
+  std::optional<LiveRun> target_run_;
   LiveVersion target_;
   std::optional<LiveVersion> golden_live_;
   Checkpoint golden_files_;  // of a run: its names

@@ -107,6 +107,15 @@ def test_a_rounded_model_agrees_with_the_checkpoint_in_float32(client, recorded)
     assert (wrong, kinds) == ({}, {"cast"})
 
 
+def test_what_the_target_kept_while_the_rest_became_the_checkpoint_is_stale(client, recorded):
+    """No earlier version of the checkpoint is there: the target's own tells."""
+    wrong, agreeing = found(client, at("rollout", LAST), WeightsPlace(path=recorded[1] / "published"))
+    assert agreeing == {"cast"}
+    stale = {name: (item.step, item.note) for name, item in wrong.items() if item.kind == "stale"}
+    assert stale == {f"{FIRST_LAYER}mlp.up_proj.weight": (LAST - 1, "of the target itself")}
+    assert wrong["lm_head.weight"].kind == "extra"  # tied to what is no longer the embedding
+
+
 def test_shards_are_put_together(client):
     wrong, agreeing = found(client, at("ranks"), at("trainer"))
     assert agreeing == {"equal"}

@@ -76,13 +76,13 @@ def trainer(files):
 
 
 def rollout(files):
-    """bfloat16 weights of the trainer's last step but for planted faults; a step later all are right."""
+    """bfloat16 weights of the step before the trainer's last, of the last but for planted faults, and of the last."""
     debugger = PrecisionDebugger(dump_path=str(files / "dump-rollout"), level="mix", task="statistics")
     before, now = (
         {name: value.to(torch.bfloat16) for name, value in load_file(files / f"{step}.safetensors").items()}
         for step in (STEPS - 2, STEPS - 1)
     )
-    debugger.set_init_step(STEPS - 1)
+    debugger.set_init_step(STEPS - 2)
     faulty = dict(now)
     del faulty["model.norm.weight"]  # dropped
     first, second = LAYER.format(0), LAYER.format(1)
@@ -100,7 +100,7 @@ def rollout(files):
     faulty[f"{second}mlp.down_proj.weight"] = flipped
     faulty[f"{first}input_layernorm.weight"] = torch.zeros_like(now[f"{first}input_layernorm.weight"])
     faulty["sampler.scale"] = torch.ones(())
-    for weights in (faulty, now):
+    for weights in (before, faulty, now):
         debugger.weights(weights)
         debugger.step()
     debugger.wait()

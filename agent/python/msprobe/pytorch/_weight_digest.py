@@ -21,7 +21,7 @@ _WORDS = 1 << 22
 _WORD = 4  # bytes; a larger element is several words
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Part:
     """A box of a tensor that several ranks hold: `tensor` begins at `offset` of a whole of `shape`."""
 
@@ -55,11 +55,7 @@ def _digest(part: Part, by_operators: bool) -> torch.Tensor:
     tensor = part.tensor.detach().resolve_conj().resolve_neg()
     shape, offset = [int(size) for size in part.shape], [int(begin) for begin in part.offset]
     if len(shape) < 2:  # of a vector each element is a row
-        tensor, shape, offset = (
-            tensor.reshape(-1, 1),
-            [*shape, 1] if shape else [1, 1],
-            [*offset, 0] if offset else [0, 0],
-        )
+        tensor, shape, offset = tensor.reshape(-1, 1), [*(shape or [1]), 1], [*(offset or [0]), 0]
     words = max(tensor.element_size() // _WORD, 1)
     device = tensor.device
     block_rows = rows_of_block(math.prod(shape[:-1]))

@@ -85,13 +85,18 @@ def _part(name: Any, value: Any) -> Part:
     local = getattr(value, "_local_tensor", None)
     if local is None:
         return Part(value, tuple(value.shape), (0,) * value.dim())
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
     tensor: Any = value
     if any(placement.is_partial() for placement in tensor.placements):
         raise MsprobeError(f"weights: {name!r} is a DTensor of partial sums; it should be sharded or replicated")
-    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return Part(local, tuple(tensor.shape), tuple(offset) if local.numel() else (0,) * len(shape))
+    return Part(local, tuple(tensor.shape), _offset_of(tensor) if local.numel() else (0,) * tensor.dim())
+
+
+def _offset_of(tensor: Any) -> tuple[int, ...]:
+    """Where this rank's part of a DTensor begins."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(offset)
 
 
 def _checked(name: str, part: Part) -> Part:
