@@ -67,7 +67,7 @@ class WeightDifference:
     target: Weight | None
     golden: Weight | None
     rows: tuple[tuple[int, int], ...]  # that differ, from and behind the last: partial
-    other: str  # swapped: the golden tensor that the target's is equal to
+    other: str  # swapped and extra: the golden tensor that the target's is equal to
     step: int | None  # stale, and partial where the rows are those of an earlier step
     note: str
 

@@ -334,7 +334,12 @@ class CompareWeightsCall {
       }
       for (const HeldWeight& held : Held(pair.target)) {
         verdicts.push_back({&pair, &held, {}});
-        if (!pair.golden.empty()) verdicts.back().found = comparison.Judge(held.weight, pair.golden);
+        WeightDifference& found = verdicts.back().found;
+        if (pair.golden.empty()) {
+          found.other = comparison.NameOf(held.weight, held.weight.dtype);
+        } else {
+          found = comparison.Judge(held.weight, pair.golden);
+        }
       }
     }
     if (absl::Status status = FindLeftBehind(verdicts); !status.ok()) return status;

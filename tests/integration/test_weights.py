@@ -113,7 +113,8 @@ def test_what_the_target_kept_while_the_rest_became_the_checkpoint_is_stale(clie
     assert agreeing == {"cast"}
     stale = {name: (item.step, item.note) for name, item in wrong.items() if item.kind == "stale"}
     assert stale == {f"{FIRST_LAYER}mlp.up_proj.weight": (LAST - 1, "of the target itself")}
-    assert wrong["lm_head.weight"].kind == "extra"  # tied to what is no longer the embedding
+    head = wrong["lm_head.weight"]  # no longer tied to the embedding, which is wrong
+    assert (head.kind, head.other) == ("extra", "model.embed_tokens.weight")
 
 
 def test_shards_are_put_together(client):

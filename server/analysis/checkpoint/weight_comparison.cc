@@ -103,6 +103,7 @@ std::optional<uint32_t> WeightComparison::StepOf(const DigestedWeight& target, v
 
 std::string WeightComparison::NameOf(const DigestedWeight& target, v1::DType dtype) const {
   const BlockDigests& blocks = target.digests.at(dtype);
+  if (IsZero(blocks)) return "";
   const auto names = by_digest_.find({dtype, WholeDigest(blocks)});
   if (names == by_digest_.end()) return "";
   for (const std::string& name : names->second) {

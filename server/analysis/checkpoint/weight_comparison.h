@@ -38,7 +38,7 @@ struct WeightDifference {
   Kind kind = Kind::kEqual;
   v1::DType compared_as = v1::DTYPE_UNSPECIFIED;
   std::vector<Rows> rows = {};        // of kPartial, to the size of a block
-  std::string other = {};             // of kSwapped
+  std::string other = {};             // a golden tensor that it is equal to: of kSwapped
   std::optional<uint32_t> step = {};  // of kStale; of kPartial where those rows are of that version
   std::string note = {};
 };
@@ -52,11 +52,12 @@ class WeightComparison {
 
   // `name` is the golden tensor's.
   WeightDifference Judge(const DigestedWeight& target, const std::string& name) const;
+  // A golden tensor that is equal to the target's; empty: there is none, or all of it is zero.
+  std::string NameOf(const DigestedWeight& target, v1::DType dtype) const;
 
  private:
   std::optional<uint32_t> StepOf(const DigestedWeight& target, v1::DType dtype, const std::string& name,
                                  const std::vector<size_t>& blocks) const;
-  std::string NameOf(const DigestedWeight& target, v1::DType dtype) const;
 
   const DigestedWeights& golden_;
   const std::vector<WeightVersion> earlier_;
