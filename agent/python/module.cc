@@ -14,6 +14,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "agent/core/config/config.h"
+#include "agent/core/weight_digest.h"
 #include "agent/python/agent.h"
 #include "agent/python/call_stack.h"
 #include "agent/python/capture.h"
@@ -163,6 +164,31 @@ py::object Measure(const py::object& tensor) {
                         leaf.nan_count);
 }
 
+// One int64 a row of `words`, int8, int16 or int32 in host memory and row-major: the sum of each word times the factor
+// of its column (core/weight_digest.h).
+at::Tensor SumRows(const py::object& words, const py::object& factors) {
+  if (!THPVariable_Check(words.ptr()) || !THPVariable_Check(factors.ptr())) {
+    throw py::type_error("sum_rows takes two tensors");
+  }
+  const at::Tensor& from = THPVariable_Unpack(words.ptr());
+  const at::Tensor& by = THPVariable_Unpack(factors.ptr());
+  if (!from.device().is_cpu() || !by.device().is_cpu() || from.dim() != 2 || by.dim() != 1 || !from.is_contiguous() ||
+      !by.is_contiguous() || by.scalar_type() != at::kLong || from.size(1) != by.size(0) || from.element_size() > 4) {
+    throw py::value_error("sum_rows takes rows of words of at most four bytes, and an int64 factor for each column");
+  }
+  const auto rows = from.size(0), columns = from.size(1);
+  at::Tensor sums = at::empty({rows}, by.options());
+  const char* const first = static_cast<const char*>(from.const_data_ptr());
+  const auto* const column_factors = static_cast<const uint64_t*>(by.const_data_ptr());
+  auto* const out = static_cast<uint64_t*>(sums.mutable_data_ptr());
+  const size_t word = from.element_size();
+  const py::gil_scoped_release unlocked;
+  for (int64_t row = 0; row < rows; ++row) {
+    out[row] = core::SumOfWords(first + row * columns * word, word, columns, column_factors);
+  }
+  return sums;
+}
+
 std::shared_ptr<const Api> MakeApi(const std::string& name, const std::string& risk, bool is_dropout,
                                    bool is_distributed, std::vector<int> ignored_inputs,
                                    std::vector<int> ignored_outputs, std::string ignored_keyword) {
@@ -247,6 +273,9 @@ PYBIND11_MODULE(_agent, module) {
       py::arg("ignored_inputs") = std::vector<int>(), py::arg("ignored_outputs") = std::vector<int>(),
       py::arg("ignored_keyword") = "");
   module.def("measure", &Measure);
+  module.def("sum_rows", [](const py::object& words, const py::object& factors) {
+    return py::reinterpret_steal<py::object>(THPVariable_Wrap(SumRows(words, factors)));
+  });
   module.def("share_gradients", [](bool shared) { gradients_are_shared = shared; });
   module.def("prepare_method", [](const py::object& function, std::shared_ptr<Api> api) {
     return MethodSwap::Prepare(function.ptr(), std::move(api));

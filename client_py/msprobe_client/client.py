@@ -23,9 +23,11 @@ from msprobe_client import (
     decode,
     dump_files,
     model,
+    run_environment,
     tensor_questions,
     trend_file,
     vis_file,
+    weight_differences,
 )
 from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT, target_of
@@ -72,6 +74,8 @@ from msprobe_client.proto import (
     checkpoints_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
+    environment_pb2,
+    environment_pb2_grpc,
     gradients_pb2,
     gradients_pb2_grpc,
     ingest_pb2,
@@ -80,7 +84,9 @@ from msprobe_client.proto import (
     report_pb2,
     report_pb2_grpc,
 )
+from msprobe_client.run_environment import ProcessEnvironment
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
+from msprobe_client.weight_differences import OpenedWeights, WeightDifference, WeightsPlace
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
@@ -161,6 +167,7 @@ class Client:
         self._report = report_pb2_grpc.ReportStub(channel)
         self._checkpoints = checkpoints_pb2_grpc.CheckpointsStub(channel)
         self._gradients = gradients_pb2_grpc.GradientsStub(channel)
+        self._environments = environment_pb2_grpc.EnvironmentsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
         self.monitor = Monitor(channel, self._result, self._items)
@@ -519,6 +526,11 @@ class Client:
             elif kind == "similarity":
                 yield analysis_client.sign_similarity(response.similarity)
 
+    def environment(self, run: str) -> Iterator[ProcessEnvironment]:
+        """What a run's processes ran in, one a rank in order of rank, as they said when they began."""
+        request = environment_pb2.ReadEnvironmentRequest(run=run)
+        yield from map(run_environment.process, self._items(lambda: self._environments.ReadEnvironment(request)))
+
     def checkpoint_diff(
         self,
         target: PathLike,
@@ -554,6 +566,38 @@ class Client:
                 note(response.note)
             elif kind == "difference":
                 yield checkpoint_diff.difference(response.difference)
+
+    def weights(
+        self,
+        target: WeightsPlace,
+        golden: WeightsPlace,
+        *,
+        name: str | None = None,
+        renames: Iterable[tuple[str, str]] = (),
+        opened: Callable[[OpenedWeights], None] = lambda side: None,
+        note: Callable[[str], None] = lambda text: None,
+        progress: Progress = _nothing,
+    ) -> Iterator[WeightDifference]:
+        """How recorded weights differ from those of a run or a checkpoint, in the order of their names.
+
+        A checkpoint's path is the server's, so that has to be one's own (data_dir).
+        """
+        request = checkpoints_pb2.CompareWeightsRequest(
+            target=target.message(),
+            golden=golden.message(),
+            renames=[checkpoints_pb2.DiffCheckpointsRequest.Rename(**{"from": a, "to": b}) for a, b in renames],
+            name_glob=name or "",
+        )
+        for response in self._items(lambda: self._checkpoints.CompareWeights(request)):
+            kind = response.WhichOneof("kind")
+            if kind == "progress":
+                progress(response.progress.tensors_done, response.progress.tensors_total)
+            elif kind == "opened":
+                opened(weight_differences.opened(response.opened))
+            elif kind == "note":
+                note(response.note)
+            elif kind == "difference":
+                yield weight_differences.difference(response.difference)
 
     def overflow(
         self,

@@ -22,6 +22,8 @@ from msprobe_client.proto import (
     analysis_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
+    environment_pb2,
+    environment_pb2_grpc,
     ingest_pb2,
     query_pb2,
     query_pb2_grpc,
@@ -96,7 +98,12 @@ def died(step: int = 0, rank: record_pb2.Rank = RANK0) -> record_pb2.Record:
     )
 
 
-class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.ControlServicer):
+class FakeServer(
+    FakeAnalysis,
+    query_pb2_grpc.QueryServicer,
+    control_pb2_grpc.ControlServicer,
+    environment_pb2_grpc.EnvironmentsServicer,
+):
     """Answers of one run "training" with steps 0 and 1 of rank0 and rank1. Tests change the attributes."""
 
     def __init__(self, address: str) -> None:
@@ -113,6 +120,7 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
             for rank in (0, 1)
             for name, content in (("dump.json", b'{"task": "statistics"}'), ("dump_tensor_data/a.pt", b"PK"))
         ]
+        self.environments: dict[str, list[environment_pb2.ProcessEnvironment]] = {}  # by run
         self.tensor_chunks = [("t.npy", b"\x93NUM", False), ("", b"PY", True)]
         self.fail: tuple[grpc.StatusCode, str] | None = None
         self.missing: query_pb2.MissingShards | None = None  # goes with every answer
@@ -131,6 +139,7 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
         self._server = grpc.server(ThreadPoolExecutor(8))
         query_pb2_grpc.add_QueryServicer_to_server(self, self._server)
         control_pb2_grpc.add_ControlServicer_to_server(self, self._server)
+        environment_pb2_grpc.add_EnvironmentsServicer_to_server(self, self._server)
         analysis_pb2_grpc.add_AnalysisServicer_to_server(self, self._server)
         if self._server.add_insecure_port(address) == 0:
             raise OSError(f"cannot listen on {address}")
@@ -144,6 +153,12 @@ class FakeServer(FakeAnalysis, query_pb2_grpc.QueryServicer, control_pb2_grpc.Co
     ) -> None:
         self.hold.set()
         self._server.stop(None).wait()
+
+    def ReadEnvironment(
+        self, request: environment_pb2.ReadEnvironmentRequest, context: Any
+    ) -> Iterator[environment_pb2.ProcessEnvironment]:
+        self._begin(request, context)
+        yield from self.environments[request.run]
 
     def ListRuns(self, request: query_pb2.ListRunsRequest, context: Any) -> query_pb2.ListRunsResponse:
         self._begin(request, context)

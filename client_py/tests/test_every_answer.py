@@ -22,6 +22,7 @@ TENSOR = "Functional.linear.0.forward.input.1"
 PLACES = ("{target}", "{golden}", "{dir}", "{scratch}")
 ON_A_STORE: dict[str, list[list[str]]] = {
     "runs": [[]],
+    "environment": [["target"], ["target", "golden"]],
     "steps": [["target"]],
     "records": [
         ["target"],
@@ -72,6 +73,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "repro": [["{target}", TENSOR.rsplit(".", 2)[0], "--step", "0", "--rank", "proc0", "-o", "{scratch}/script"]],
     "onnx": [],  # tests/integration/test_onnx.py has models
     "checkpoint-diff": [],  # tests/integration/test_checkpoint_diff.py has checkpoints
+    "weights": [],  # tests/integration/test_weights.py has runs with weights
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],
     "worker": [],  # it answers by its exit code: test_jobs.py

@@ -29,6 +29,8 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Report/MakeReport", Role::kRead},
     {"/msprobe.v1.Gradients/CompareSigns", Role::kRead},
     {"/msprobe.v1.Checkpoints/DiffCheckpoints", Role::kRead},
+    {"/msprobe.v1.Checkpoints/CompareWeights", Role::kRead},
+    {"/msprobe.v1.Environments/ReadEnvironment", Role::kRead},
     {"/msprobe.v1.Analysis/Measure", Role::kRead},
     {"/msprobe.v1.Analysis/Judge", Role::kRead},
     {"/msprobe.v1.Control/GetServerInfo", Role::kRead},

@@ -10,6 +10,7 @@
 #include "msprobe/v1/analysis.pb.h"
 #include "msprobe/v1/checkpoints.pb.h"
 #include "msprobe/v1/control.pb.h"
+#include "msprobe/v1/environment.pb.h"
 #include "msprobe/v1/gradients.pb.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/jobs.pb.h"
@@ -24,6 +25,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
   // The descriptor pool knows a file once one of its messages has been used.
   v1::CompareRequest().GetDescriptor();
   v1::CheckpointDifference().GetDescriptor();
+  v1::ProcessEnvironment().GetDescriptor();
   v1::ServerInfo().GetDescriptor();
   v1::Hello().GetDescriptor();
   v1::RunSummary().GetDescriptor();

@@ -16,13 +16,17 @@ class CheckpointsService final : public v1::Checkpoints::Service {
 
   grpc::Status DiffCheckpoints(grpc::ServerContext* call, const v1::DiffCheckpointsRequest* request,
                                grpc::ServerWriter<v1::DiffCheckpointsResponse>* writer) override;
+  grpc::Status CompareWeights(grpc::ServerContext* call, const v1::CompareWeightsRequest* request,
+                              grpc::ServerWriter<v1::CompareWeightsResponse>* writer) override;
 
  private:
   const AnalysisContext context_;
 };
 
-// `cancelled` may be called from any thread.
+// One file each. `cancelled` may be called from any thread.
 absl::Status DiffCheckpoints(const AnalysisContext& context, const v1::DiffCheckpointsRequest& request,
                              const std::function<bool()>& cancelled, const Send<v1::DiffCheckpointsResponse>& send);
+absl::Status CompareWeights(const AnalysisContext& context, const v1::CompareWeightsRequest& request,
+                            const std::function<bool()>& cancelled, const Send<v1::CompareWeightsResponse>& send);
 
 }  // namespace msprobe::server

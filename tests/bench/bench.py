@@ -33,6 +33,7 @@ PARTS = {
     "training_watch": [],  # task monitor
     "signs": ["--write"],  # the signs of gradients
     "checkpoint_diff": ["--gib", "1"],  # two checkpoints
+    "weights": [],  # digests of a program's weights
     "replies": ["--write"],  # judging what a model said
 }
 MICRO_SECONDS = 300

@@ -28,6 +28,7 @@ from msprobe_client.visible import visible
 # Module and subcommand, in the order of --help.
 COMMANDS = (
     ("runs", "runs"),
+    ("environment", "environment"),
     ("steps", "steps"),
     ("records", "records"),
     ("export", "export"),
@@ -48,6 +49,7 @@ COMMANDS = (
     ("series", "series"),
     ("signs", "signs"),
     ("checkpoint_diff", "checkpoint-diff"),
+    ("weights", "weights"),
     ("alarms", "alarms"),
     ("rules", "rules"),
     ("find", "find"),

@@ -47,7 +47,7 @@ def run(
 ) -> None:
     """Compare the tensors of two checkpoints. Ends with 0 if all are equal or close, with 1 if some are not."""
     options = common(context, None, None, output_format)
-    renames = [_rename(text) for text in rename or []]
+    renames = [parsed_rename(text) for text in rename or []]
     from msprobe_client.client import Client
     from msprobe_client.output import Column, Ending, Format, progress, show, write
     from msprobe_client.scratch import scratch_directory
@@ -117,7 +117,8 @@ def run(
         raise typer.Exit(EXIT_DIFFERS)
 
 
-def _rename(text: str) -> tuple[str, str]:
+def parsed_rename(text: str) -> tuple[str, str]:
+    """Of --rename."""
     before, equals, after = text.partition("=")
     if not equals or not before:
         raise typer.BadParameter(f"{text!r} is not understood; write FROM=TO, as in net.=model.", param_hint="--rename")
@@ -139,9 +140,9 @@ def _row(item: CheckpointDifference) -> dict[str, Any]:
         "verdict": item.kind,
         "name": name or golden_name,
         "golden_name": golden_name,
-        "dtype": _both(dtype, golden_dtype),
+        "dtype": both(dtype, golden_dtype),
         "golden_dtype": golden_dtype,
-        "shape": _both(shape, golden_shape),
+        "shape": both(shape, golden_shape),
         "golden_shape": golden_shape,
         "elements": item.elements,
         "different": item.different if measured else None,
@@ -158,6 +159,6 @@ def _row(item: CheckpointDifference) -> dict[str, Any]:
     }
 
 
-def _both(target: str, golden: str) -> str:
+def both(target: str, golden: str) -> str:
     """One text where both sides, or one side alone, have it."""
     return target or golden if not (target and golden) or target == golden else f"{target} / {golden}"

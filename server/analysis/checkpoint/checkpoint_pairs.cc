@@ -146,6 +146,7 @@ std::map<std::string, std::string> BareNames(const Checkpoint& checkpoint) {
 }
 
 void TakeApartAll(Checkpoint& checkpoint, const Checkpoint& other) {
+  if (!checkpoint.has_elements) return;
   const auto others = BareNames(other);
   std::vector<std::string> names;
   for (const auto& [name, tensor] : checkpoint.tensors) {

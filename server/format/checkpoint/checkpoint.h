@@ -36,6 +36,7 @@ struct Checkpoint {
   std::map<std::string, LogicalTensor> tensors;  // checked
   std::optional<AttentionShape> attention;
   std::set<std::string> notes;  // what was left out, and why: sentences
+  bool has_elements = true;     // false: names, dtypes and shapes alone; nothing is taken apart
 };
 
 // Bytes of a tensor's name.

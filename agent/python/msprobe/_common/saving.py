@@ -46,11 +46,16 @@ class Saver:
         return not wrong
 
     def save(self, variable: Any, name: str, save_backward: bool) -> None:
-        count = self._counts[name]
-        self._counts[name] += 1
-        self._agent().save(name, count=count, step=self._step(), value=variable)
+        count = self.record(name, variable)
         if save_backward:
             self._save_gradients(variable, f"{name}_grad", count)
+
+    def record(self, name: str, value: Any) -> int:
+        """How many of the name the step has had before."""
+        count = self._counts[name]
+        self._counts[name] += 1
+        self._agent().save(name, count=count, step=self._step(), value=value)
+        return count
 
     def _save_gradients(self, variable: Any, name: str, count: int) -> None:
         step = self._step()

@@ -10,6 +10,7 @@ check_environment(torch.__version__)
 
 from msprobe._common.errors import MsprobeError  # noqa: E402  (the check gives the better error)
 from msprobe.pytorch._reproducible import random_save, seed_all  # noqa: E402
+from msprobe.pytorch._weight_digest import Part  # noqa: E402
 from msprobe.pytorch.acl_save import acl_save  # noqa: E402
 from msprobe.pytorch.debugger import PrecisionDebugger  # noqa: E402
 from msprobe.pytorch.dispatch import PtdbgDispatch  # noqa: E402
@@ -24,6 +25,7 @@ module_dump_end = PrecisionDebugger.module_dump_end
 __all__ = [
     "AclGraphDumper",
     "MsprobeError",
+    "Part",
     "PrecisionDebugger",
     "PtdbgDispatch",
     "TrainerMon",

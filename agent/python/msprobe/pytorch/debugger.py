@@ -23,6 +23,7 @@ from msprobe.pytorch._module_inputs import ModuleInputs
 from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_other_ranks
 from msprobe.pytorch._series_observer import TrainingSeries
 from msprobe.pytorch._step_state import StepState
+from msprobe.pytorch._weights import WEIGHTS, checked_cast, digests_of, tensors_of
 from msprobe.pytorch.free_benchmark.stage import FreeBenchmark
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
@@ -115,6 +116,19 @@ class PrecisionDebugger(Debugger):
         state = StepState(models, optimizer, inputs)
         return debugger._replay(models, lambda: step_fn(*inputs), state.restore, arguments.rank_id(rank_id))
 
+    @classmethod
+    def weights(cls, weights: Any, cast: torch.dtype | None = None) -> None:
+        """Records what the weights are now, into the present step, for ``msprobe-client weights RUN GOLDEN``.
+
+        Of each tensor a digest by blocks of rows goes to the server, made where the tensor lies; nothing of the model
+        changes. It waits once for each device. Every step counts, whether or not it is captured.
+
+        weights: a module, whose parameters and buffers are named as in its state_dict, or a mapping of names to
+        tensors. A DTensor is a shard of its whole; where plain tensors are shards, Part(tensor, shape, offset) says so.
+        cast: also the digest of each floating tensor rounded to this dtype, for another side that has it so.
+        """
+        cls._the()._record_weights(weights, cast)
+
     def _make_parts(self) -> None:
         self.module_dumper = ModuleDumper(self)
         self._interception = Interception()
@@ -159,6 +173,27 @@ class PrecisionDebugger(Debugger):
         if self._free_benchmark is None or self._free_benchmark[0] is not self.config:
             self._free_benchmark = self.config, FreeBenchmark(self.config, lambda: self._rank)
         self._agent.set_stage("free_benchmark", self._free_benchmark[1], behind_observer=True)
+
+    def _record_weights(self, weights: Any, cast: Any) -> None:
+        if not self._followed.enabled or self._forked:
+            return
+        cast, named = checked_cast(cast), tensors_of(weights)
+        self._update_rank(None)
+        if self.config.rank and self._rank not in self.config.rank:
+            return
+        self._open()
+        was_running = self._running
+        if was_running:  # what is computed here is no part of the step
+            self._stop_capture()
+        step = self.service.current_iter = self.service.loop + self.service.init_step
+        try:
+            for (name, _), value in zip(named, digests_of(named, cast)):
+                self._saver.record(f"{WEIGHTS}{name}", value)
+        except Exception as error:
+            log.error(f"weights: those of step {step} were not recorded: {type(error).__name__}: {error}")
+        self._step_has_records = True
+        if was_running:
+            self._start([], self._tokens, None, None)
 
     def _uninstall(self) -> None:
         self._interception.restore()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import torch
 
@@ -17,7 +17,7 @@ from msprobe.pytorch.interception import functions_of
 
 _NAMES = Path(__file__).parent.parent / "api_names.txt"
 
-Gradients = Sequence[torch.Tensor | None]
+Gradients = Sequence[Optional[torch.Tensor]]
 
 
 class Backward:

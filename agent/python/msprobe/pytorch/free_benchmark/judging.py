@@ -32,7 +32,7 @@ def least_of(dtype: torch.dtype, mode: str, backward: bool) -> float:
     return 1e-3 if backward else math.sqrt(NOISE.get(dtype, NOISE[torch.float32]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Distance:
     """ratio: the largest of the larger number over the smaller, 1 where both are equal; infinite where one is not
     finite, or the shapes differ; NaN where only one is. flips: a number that counts has the other sign."""

@@ -25,7 +25,7 @@ from msprobe.pytorch.free_benchmark.rows import Rows
 _UNDEFINED = ("empty", "empty_like", "new_empty", "empty_strided", "resize_", "resize_as_")  # of whatever was there
 
 
-@dataclass(slots=True)
+@dataclass
 class _Call:
     """What is known of a call beside its tensors."""
 

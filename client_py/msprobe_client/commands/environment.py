@@ -1,0 +1,54 @@
+"""msprobe-client environment RUN [GOLDEN]"""
+
+from __future__ import annotations
+
+from typing import Annotated, Optional
+
+import typer
+
+from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common
+from msprobe_client.exit_codes import EXIT_DIFFERS
+
+EXAMPLES = (
+    "msprobe-client environment tuesday",
+    "msprobe-client environment tuesday monday",
+)
+
+
+def run(
+    context: typer.Context,
+    run: RunName,
+    golden: Annotated[
+        Optional[str],  # noqa: UP045
+        typer.Argument(help="Show where the run differs from this one", show_default=False),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Differences of host, dump_path and the like, too")] = False,
+    server: Server = None,
+    data_dir: DataDir = None,
+    output_format: OutputFormat = None,
+) -> None:
+    """Show what a run's processes ran in. With two runs: where they differ, and then it ends with 1."""
+    options = common(context, server, data_dir, output_format)
+    from msprobe_client.output import Column, Ending, Format, show, write
+    from msprobe_client.run_environment import differences, facts
+
+    notes: list[str] = []
+    with options.connect() as client:
+        mine = list(client.environment(run))
+        if golden is None:
+            found = facts(mine)
+        else:
+            found, alone = differences(mine, list(client.environment(golden)), places=every)
+            if alone:
+                notes.append(f"{show.ranks(alone)}: one of the runs alone has it; it is not compared")
+            notes.append(f"{len(found)} differences" if found else "nothing differs")
+    columns = (
+        Column("name", "NAME", kind="text"),
+        Column("value", "VALUE", kind="text"),
+        *([Column("golden", "GOLDEN", kind="text")] if golden is not None else []),
+        Column("ranks", "RANKS", show.ranks),
+    )
+    rows = [{"name": each.name, "value": each.value, "golden": each.golden, "ranks": each.ranks} for each in found]
+    write(options.format or Format.table, columns, rows, ending=lambda: Ending(notes=notes))
+    if golden is not None and found:
+        raise typer.Exit(EXIT_DIFFERS)
