@@ -30,8 +30,9 @@ NAMES = (
     "monitor",
     "gradients",
     "checkpoints",
+    "tensors",
 )
-SERVICES = ("query", "control", "analysis", "report", "jobs", "monitor", "gradients", "checkpoints")
+SERVICES = ("query", "control", "analysis", "report", "jobs", "monitor", "gradients", "checkpoints", "tensors")
 
 _PROTOBUF_CHECK = re.compile(r"^_runtime_version\.ValidateProtobufRuntimeVersion\(.*?^\)\n", re.MULTILINE | re.DOTALL)
 _PROTOBUF_CHECK_IMPORT = "from google.protobuf import runtime_version as _runtime_version\n"

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2
 
-from msprobe_client.proto import analysis_pb2, check_pb2, checkpoints_pb2, gradients_pb2, jobs_pb2, monitor_pb2
+from msprobe_client.proto import (
+    analysis_pb2,
+    check_pb2,
+    checkpoints_pb2,
+    gradients_pb2,
+    jobs_pb2,
+    monitor_pb2,
+    tensors_pb2,
+)
 
 
 def fields(prefix: str, message: descriptor_pb2.DescriptorProto) -> Iterator[str]:
@@ -36,8 +44,9 @@ def values(prefix: str, enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[st
         ("monitor", (monitor_pb2,)),
         ("gradients", (gradients_pb2,)),
         ("checkpoints", (checkpoints_pb2,)),
+        ("tensors", (tensors_pb2,)),
     ],
-    ids=["analysis", "jobs", "monitor", "gradients", "checkpoints"],
+    ids=["analysis", "jobs", "monitor", "gradients", "checkpoints", "tensors"],
 )
 def test_nothing_of_the_wire_is_gone_or_changed(name: str, modules: tuple[Any, ...]) -> None:
     kept = Path(__file__).with_name(f"{name}_wire.txt")

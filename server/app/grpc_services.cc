@@ -51,6 +51,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
   report_ = std::make_unique<ReportService>(query(), analysis_->context());
   gradients_ = std::make_unique<GradientsService>(analysis_->context());
   checkpoints_ = std::make_unique<CheckpointsService>(analysis_->context());
+  tensors_ = std::make_unique<TensorsService>(analysis_->context());
   if (!options.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_, metrics_);
   ingest_->OnReport([this](const std::string& session, const v1::ControlReport& report) {
     run_control_->Report(session, report);
@@ -80,6 +81,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(report_.get());
   builder.RegisterService(gradients_.get());
   builder.RegisterService(checkpoints_.get());
+  builder.RegisterService(tensors_.get());
   builder.RegisterService(control_.get());
   builder.RegisterService(jobs_.get());
   builder.RegisterService(monitor_.get());

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
     "msprobe-client checkpoint-diff": 1,
+    "msprobe-client tensor diff": 1,
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
     "msprobe-client first-divergence": 1,
@@ -37,7 +38,11 @@ ENDS = {
 MAX_TIMES = 15
 MAX_TIMES_OF_SUBCOMMAND = 30
 PAIRS = 10
-GROUPS = {"server": ("info", "pin", "unpin", "backup", "restore"), "jobs": ("list", "results", "cancel", "delete")}
+GROUPS = {
+    "server": ("info", "pin", "unpin", "backup", "restore"),
+    "jobs": ("list", "results", "cancel", "delete"),
+    "tensor": ("show", "stats", "diff", "convert"),
+}
 SUBCOMMANDS = [name for _, name in COMMANDS if name not in GROUPS]
 
 
