@@ -71,9 +71,9 @@ def described(array, dtype, layout, original, *, is_input, size=None):
     return message + field(numbers[0], array.nbytes if size is None else size) + field(numbers[1], shape(original))
 
 
-def kernel_dump(inputs, outputs):
+def kernel_dump(inputs, outputs, operator=b"Add"):
     """A dump of Ascend's runtime; each tensor is (array, dtype, layout, original shape)."""
-    header = field(1, b"2.0") + field(2, 1_700_000_000)
+    header = field(1, b"2.0") + field(2, 1_700_000_000) + field(6, operator)
     header += b"".join(field(3, described(*each, is_input=False)) for each in outputs)
     header += b"".join(field(4, described(*each, is_input=True)) for each in inputs)
     content = b"".join(each[0].tobytes() for each in (*inputs, *outputs))
@@ -218,6 +218,18 @@ def test_layouts_are_those_of_numpy_formulas(files, tmp_path, dtype):
         place = TensorPlace(tmp_path / "blocks.npy", stored=device, layout=host, sizes=plain.shape)
         assert np.array_equal(np.load(files.convert(place, tmp_path / "back.npy")), plain), (device, host)
         assert files.diff(place, TensorPlace(tmp_path / "plain.npy")).kind == "equal"
+
+
+def test_a_kernel_dump_is_known_whatever_its_header_s_length(files, tmp_path):
+    """The length's first byte is that of a pickle, of an ATB file, or any other."""
+    first_bytes = set()
+    for length in range(260):
+        content = kernel_dump([], [(MATRIX, 1, "ND", [5, 7])], b"x" * length)
+        first_bytes.add(content[0])
+        if content[0] in (0x80, ord("$"), 0):
+            (tmp_path / "dump").write_bytes(content)
+            assert files.listed(tmp_path / "dump").kind == "adump", length
+    assert {0x80, ord("$"), 0} <= first_bytes
 
 
 def test_a_file_that_knows_its_layout_is_compared_without_being_told(files, tmp_path):

@@ -132,6 +132,9 @@ def world(tmp_path_factory, client):
         (folder / log).write_text("{'actor_rollout_ref': {'lr': 1e-06}}\n")
     write_checkpoint(folder / "trained.safetensors", 2.0)
     write_checkpoint(folder / "published.safetensors", 3.0)
+    (folder / "kernel_dumps").mkdir()
+    for path in (folder / "0_intensor0.bin", folder / "kernel_dumps" / "0_outtensor0.bin"):
+        path.write_bytes(b"$Version=1.0\nformat=2\ndtype=0\ndims=2\n$End=1\n" + struct.pack("<2f", 1.0, 2.0))
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"
@@ -211,7 +214,7 @@ def test_commands_of_the_readme_run_as_they_stand(world, client, tmp_path):
 def test_examples_of_the_old_commands_run_as_they_stand(world, client):
     msprobe = pathlib.Path(client).with_name("msprobe")
     checks = ("acc_check", "multi_acc_check", "api_precision_compare", "config_check")
-    for name in ("compare", "overflow_check", "merge_result", *checks):
+    for name in ("compare", "overflow_check", "merge_result", "parse", *checks):
         if name == "api_precision_compare":
             for table in ("npu_details.csv", "gpu_details.csv"):
                 shutil.copy(next((world[0] / "checked").glob("*_details_*.csv")), world[0] / table)
@@ -219,6 +222,7 @@ def test_examples_of_the_old_commands_run_as_they_stand(world, client):
             done = run_line(line, world, client)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
     assert list((world[0] / "merged").glob("multi_ranks_compare_merge_*.xlsx"))
+    assert {path.name for path in (world[0] / "parsed").iterdir()} == {"0_intensor0.npy", "0_outtensor0.pt"}
     assert "Examples:" in run([msprobe, "--help"]).stdout
 
 

@@ -112,14 +112,14 @@ struct Form {
   absl::StatusOr<TensorsInFile> (*open)(const std::string& path);
 };
 constexpr size_t kStart = 16;
-// A kernel dump has nothing to know it by: it comes last.
+// A kernel dump begins with a number, whose last byte is 0, and so comes last.
 constexpr Form kForms[] = {
     {[](std::string_view start) { return start.starts_with("\x93NUMPY"); }, OpenNpy},
     {[](std::string_view start) { return start.starts_with("PK\x03\x04"); }, OpenPt},
-    {[](std::string_view start) { return start.starts_with("$"); }, OpenAtbTensor},
+    {[](std::string_view start) { return start.starts_with('$') && start.find('\0') == std::string_view::npos; },
+     OpenAtbTensor},
     {[](std::string_view start) { return start.size() > 8 && start[8] == '{'; }, OpenSafetensorsFile},
-    {[](std::string_view start) { return start.size() > 8 && start[0] != '\x80' && start[7] == '\0'; },
-     OpenKernelDump}};
+    {[](std::string_view start) { return start.size() > 8 && start[7] == '\0'; }, OpenKernelDump}};
 
 }  // namespace
 
@@ -131,9 +131,11 @@ absl::StatusOr<TensorsInFile> OpenTensorFile(const std::string& path) {
   if (!source.ok()) return source.status();
   std::string start(std::min<uint64_t>(kStart, (*source)->size()), '\0');
   if (absl::Status status = (*source)->ReadAt(0, {start.data(), start.size()}); !status.ok()) return status;
+  const bool pickle = start.size() > 1 && start[0] == '\x80' && start[1] >= 2 && start[1] <= 5;  // its protocols
   for (const Form& form : kForms) {
     if (!form.is(start)) continue;
     auto found = form.open(resolved.string());
+    if (!found.ok() && form.open == OpenKernelDump && pickle) break;
     if (!found.ok()) return Named(path, found.status());
     if (found->tensors.empty()) {
       return absl::InvalidArgumentError(
@@ -141,7 +143,6 @@ absl::StatusOr<TensorsInFile> OpenTensorFile(const std::string& path) {
     }
     return found;
   }
-  const bool pickle = start.starts_with('\x80');
   return absl::InvalidArgumentError(Cat(
       path, pickle ? " is a bare pickle, which is not executed; save it again with torch.save or numpy.save"
                    : " is no tensor file: .npy, torch.save's zip, safetensors, ATB's .bin and kernel dumps are read"));
