@@ -31,8 +31,9 @@ NAMES = (
     "gradients",
     "checkpoints",
     "environment",
+    "tensors",
 )
-SERVICES = ("query", "control", "analysis", "report", "jobs", "monitor", "gradients", "checkpoints", "environment")
+SERVICES = tuple(name for name in NAMES if name not in ("record", "ingest", "check"))
 
 _PROTOBUF_CHECK = re.compile(r"^_runtime_version\.ValidateProtobufRuntimeVersion\(.*?^\)\n", re.MULTILINE | re.DOTALL)
 _PROTOBUF_CHECK_IMPORT = "from google.protobuf import runtime_version as _runtime_version\n"

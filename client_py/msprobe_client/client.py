@@ -85,6 +85,7 @@ from msprobe_client.proto import (
     report_pb2_grpc,
 )
 from msprobe_client.run_environment import ProcessEnvironment
+from msprobe_client.tensor_files import TensorFiles
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
 from msprobe_client.weight_differences import OpenedWeights, WeightDifference, WeightsPlace
 
@@ -171,6 +172,7 @@ class Client:
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
         self.monitor = Monitor(channel, self._result, self._items)
+        self.tensor_files = TensorFiles(channel, self._result, self._items)
 
     def __enter__(self) -> Client:
         return self

@@ -17,6 +17,7 @@ from msprobe_client.proto import (
     gradients_pb2,
     jobs_pb2,
     monitor_pb2,
+    tensors_pb2,
 )
 
 
@@ -45,8 +46,9 @@ def values(prefix: str, enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[st
         ("gradients", (gradients_pb2,)),
         ("checkpoints", (checkpoints_pb2,)),
         ("environment", (environment_pb2,)),
+        ("tensors", (tensors_pb2,)),
     ],
-    ids=["analysis", "jobs", "monitor", "gradients", "checkpoints", "environment"],
+    ids=["analysis", "jobs", "monitor", "gradients", "checkpoints", "environment", "tensors"],
 )
 def test_nothing_of_the_wire_is_gone_or_changed(name: str, modules: tuple[Any, ...]) -> None:
     kept = Path(__file__).with_name(f"{name}_wire.txt")

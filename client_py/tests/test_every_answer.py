@@ -34,6 +34,9 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "tensor": [
         ["target", TENSOR, "--step", "0", "--rank", "proc0"],
         ["target", TENSOR, "--step", "0", "--rank", "proc0", "-o", "{scratch}/t.npy"],
+        ["stats", f"target/step0/proc0/{TENSOR}"],
+        ["diff", f"target/step0/proc0/{TENSOR}", f"golden/step0/proc0/{TENSOR}"],
+        ["convert", f"target/step0/proc0/{TENSOR}", "-o", "{scratch}/t.safetensors"],
     ],
     "compare": [["target", "golden", "--all"], ["target", "golden", "--roll-up", "module"]],
     "first-divergence": [["target", "golden"]],

@@ -15,7 +15,6 @@ from fake_server import FakeServer
 from msprobe_client.scratch import PREFIX, scratch_directory
 
 ABSENT = [
-    "parse",
     "offline_dump",
     "install_deps",
     "graph",

@@ -16,6 +16,7 @@
 #include "msprobe/v1/jobs.pb.h"
 #include "msprobe/v1/query.pb.h"
 #include "msprobe/v1/report.pb.h"
+#include "msprobe/v1/tensors.pb.h"
 #include "server/shards/shards.pb.h"
 
 namespace msprobe::server {
@@ -30,6 +31,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
   v1::Hello().GetDescriptor();
   v1::RunSummary().GetDescriptor();
   v1::ReportRequest().GetDescriptor();
+  v1::TensorPlace().GetDescriptor();
   v1::Job().GetDescriptor();
   v1::SignSimilarity().GetDescriptor();
   shards::FindRunRequest().GetDescriptor();

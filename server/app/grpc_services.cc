@@ -52,6 +52,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
   gradients_ = std::make_unique<GradientsService>(analysis_->context());
   checkpoints_ = std::make_unique<CheckpointsService>(analysis_->context());
   environments_ = std::make_unique<EnvironmentsService>(query());
+  tensors_ = std::make_unique<TensorsService>(analysis_->context());
   if (!options.metrics_listen.empty()) agent_queues_ = std::make_unique<AgentQueues>(sessions_, metrics_);
   ingest_->OnReport([this](const std::string& session, const v1::ControlReport& report) {
     run_control_->Report(session, report);
@@ -82,6 +83,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(gradients_.get());
   builder.RegisterService(checkpoints_.get());
   builder.RegisterService(environments_.get());
+  builder.RegisterService(tensors_.get());
   builder.RegisterService(control_.get());
   builder.RegisterService(jobs_.get());
   builder.RegisterService(monitor_.get());

@@ -26,6 +26,7 @@
 #include "server/query/monitor_service.h"
 #include "server/query/query_service.h"
 #include "server/query/shard_service.h"
+#include "server/query/tensors_service.h"
 #include "server/shards/peers.h"
 #include "server/shards/placement.h"
 #include "server/store/store.h"
@@ -84,6 +85,7 @@ class GrpcServices {
   std::unique_ptr<GradientsService> gradients_;
   std::unique_ptr<CheckpointsService> checkpoints_;
   std::unique_ptr<EnvironmentsService> environments_;
+  std::unique_ptr<TensorsService> tensors_;
   std::unique_ptr<ShardService> shards_;  // with peers
   std::unique_ptr<ControlService> control_;
   std::unique_ptr<JobsService> jobs_;

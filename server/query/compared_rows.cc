@@ -6,9 +6,8 @@
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
-namespace {
 
-void FillMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
+void FillElementMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
   out.set_elements(metrics.elements);
   out.set_compared(metrics.compared);
   out.set_different(metrics.different);
@@ -42,6 +41,8 @@ void FillMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out) {
   out.set_worst_target(metrics.worst.target);
   out.set_worst_golden(metrics.worst.golden);
 }
+
+namespace {
 
 void FillScalar(const Row& row, v1::Scalar& out) {
   out.set_type(std::string(row.type));
@@ -97,7 +98,7 @@ void FillComparedTensor(const StepTable& target, const StepTable& golden, const 
   if (row.content < 0 || static_cast<size_t>(row.content) >= contents.size()) return;
   const ContentResult& content = contents[static_cast<size_t>(row.content)];
   if (row.basis == Basis::kContent && content.kind == ContentResult::Kind::kCompared) {
-    FillMetrics(content.metrics, *out.mutable_metrics());
+    FillElementMetrics(content.metrics, *out.mutable_metrics());
   }
   out.set_message(content.message);
 }

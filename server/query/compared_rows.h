@@ -13,6 +13,8 @@ void FillComparedTensor(const StepTable& target, const StepTable& golden, const 
                         const std::vector<ContentResult>& contents, const StepTables::Place& place,
                         v1::ComparedTensor& out);
 
+void FillElementMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& out);
+
 v1::UnpairedStep UnpairedMessage(const UnpairedPlace& unpaired);
 
 }  // namespace msprobe::server

@@ -6,6 +6,7 @@
 #include "server/format/dtype_name.h"
 #include "server/query/analysis_context.h"
 #include "server/query/opened_source.h"
+#include "server/query/preview_message.h"
 
 namespace msprobe::server {
 namespace {
@@ -13,18 +14,34 @@ namespace {
 constexpr uint32_t kMaxAsked = 1000;  // bins, elements at each end
 
 void AddElement(const TensorPreview::Element& element, const std::vector<int64_t>& shape, v1::TensorElement& out) {
-  std::vector<int64_t> index(shape.size());
-  uint64_t rest = element.index;
-  for (size_t i = shape.size(); i-- > 0;) {
-    const auto size = static_cast<uint64_t>(std::max<int64_t>(shape[i], 1));
-    index[i] = static_cast<int64_t>(rest % size);
-    rest /= size;
-  }
-  for (int64_t at : index) out.add_index(at);
+  for (int64_t at : IndexOf(element.index, shape)) out.add_index(at);
   out.set_value(element.value);
 }
 
-void Fill(const TensorPreview& preview, const std::vector<int64_t>& shape, v1::TensorPreview& out) {
+}  // namespace
+
+std::vector<int64_t> IndexOf(uint64_t element, const std::vector<int64_t>& shape) {
+  std::vector<int64_t> index(shape.size());
+  for (size_t i = shape.size(); i-- > 0;) {
+    const auto size = static_cast<uint64_t>(std::max<int64_t>(shape[i], 1));
+    index[i] = static_cast<int64_t>(element % size);
+    element /= size;
+  }
+  return index;
+}
+
+absl::StatusOr<PreviewOptions> AskedPreview(uint32_t bins, uint32_t top) {
+  for (const auto& [name, value] : {std::pair("bins", bins), std::pair("top", top)}) {
+    if (value > kMaxAsked)
+      return absl::InvalidArgumentError(Cat(name, " ", value, " is not allowed: at most ", kMaxAsked));
+  }
+  PreviewOptions options;
+  if (bins != 0) options.bins = bins;
+  if (top != 0) options.top = top;
+  return options;
+}
+
+void FillPreview(const TensorPreview& preview, const std::vector<int64_t>& shape, v1::TensorPreview& out) {
   for (int64_t dim : shape) out.add_shape(dim);
   out.set_elements(preview.elements);
   out.set_finite(preview.finite);
@@ -46,14 +63,10 @@ void Fill(const TensorPreview& preview, const std::vector<int64_t>& shape, v1::T
   for (const auto& element : preview.first_non_finite) AddElement(element, shape, *out.add_first_non_finite());
 }
 
-}  // namespace
-
 absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTensorRequest& request,
                            v1::TensorPreview& response) {
-  for (const auto& [name, value] : {std::pair("bins", request.bins()), std::pair("top", request.top())}) {
-    if (value > kMaxAsked)
-      return absl::InvalidArgumentError(Cat(name, " ", value, " is not allowed: at most ", kMaxAsked));
-  }
+  auto options = AskedPreview(request.bins(), request.top());
+  if (!options.ok()) return options.status();
   auto source = OpenedSource::Open(request.source(), context);
   if (!source.ok()) return source.status();
   const PlaceScope scope{{{request.step(), request.step()}}, {{request.rank().kind(), request.rank().number()}}};
@@ -75,13 +88,10 @@ absl::Status PreviewTensor(const AnalysisContext& context, const v1::PreviewTens
   auto opened = (*step)->OpenTensor(*row);
   if (!opened.ok()) return opened.status();
   const TensorDescription description = (*opened)->description();
-  PreviewOptions options;
-  if (request.bins() != 0) options.bins = request.bins();
-  if (request.top() != 0) options.top = request.top();
-  auto preview = PreviewOf([&] { return (*step)->OpenTensor(*row); }, options);
+  auto preview = PreviewOf([&] { return (*step)->OpenTensor(*row); }, *options);
   if (!preview.ok()) return preview.status();
   response.set_dtype(std::string(table.text(row->dtype)));
-  Fill(*preview, description.shape, response);
+  FillPreview(*preview, description.shape, response);
   return absl::OkStatus();
 }
 

@@ -105,6 +105,25 @@ def tensors() -> None:
         write("npy_file", name, file.getvalue())
 
 
+def tensor_files() -> None:
+    """Of tests/fuzz/tensor_file.cc: the layout to make, and a file."""
+    elements = numpy.arange(512, dtype="<f2").tobytes()
+    write("tensor_file", "atb", b"\x00$Version=1.0\nformat=29\ndtype=1\ndims=2,1,16,16\n$End=1\n" + elements)
+    shape = b"".join(bytes((8, size)) for size in (1, 2, 4, 4, 16))
+    original = b"".join(bytes((8, size)) for size in (1, 20, 4, 4))
+    output = b"\x08\x02\x10\x03\x1a" + bytes((len(shape),)) + shape + b"\x30\x80\x08\x3a\x08" + original
+    header = b"\x1a" + bytes((len(output),)) + output
+    write("tensor_file", "kernel_dump", b"\x01" + struct.pack("<Q", len(header)) + header + elements)
+    names = b'{"w":{"dtype":"F16","shape":[16,32],"data_offsets":[0,1024]}}'
+    write("tensor_file", "safetensors", b"\x03" + struct.pack("<Q", len(names)) + names + elements)
+    file = io.BytesIO()
+    numpy.save(file, numpy.arange(12, dtype="<f2").reshape(3, 4))
+    write("tensor_file", "npy", b"\x03" + file.getvalue())
+    file = io.BytesIO()
+    torch.save({"a": [torch.arange(6).reshape(2, 3).t()]}, file)
+    write("tensor_file", "pt", b"\x03" + file.getvalue())
+
+
 def entry(key: bytes, content: bytes) -> bytes:
     covered = struct.pack("<QQ", len(content), len(key)) + key + content
     return struct.pack("<II", 0x4C50534D, zlib.crc32(covered)) + covered
@@ -157,6 +176,7 @@ def main() -> None:
     for which, text in enumerate((DUMP, STACK, CONSTRUCT, DEBUG)):
         write("dump_directory", ("dump", "stack", "construct", "debug")[which], bytes([which]) + text.encode())
     tensors()
+    tensor_files()
     write("spool_segment", "two", entry(b"session", b"who") + entry(b"batch 1", bytes(40)))
     write("spool_segment", "torn", entry(b"session", b"who") + entry(b"batch 1", bytes(40))[:30])
     session_memory()

@@ -151,6 +151,13 @@ SHOWN_BY = {
     "first-line-advice": ["interop/test_old_commands.py::test_tables_of_the_first_line"],
     "first-line-stacks": ["interop/test_old_commands.py::test_functions_of_either_line"],
     "graph-json": ["interop/test_graph_databases.py::test_merged_ranks_as_a_dump"],
+    "parse-cann": ["interop/test_parse.py::test_the_shell_reads_kernel_dumps_without_cann"],
+    "parse-vc": ["interop/test_parse.py::test_what_is_wrong_is_one_line_and_the_shell_goes_on"],
+    "parse-directory": ["interop/test_parse.py::test_what_is_wrong_is_one_line_and_the_shell_goes_on"],
+    "parse-channels": ["interop/test_parse.py::test_the_shell_reads_kernel_dumps_without_cann"],
+    "parse-sizes": ["interop/test_parse.py::test_what_is_wrong_is_one_line_and_the_shell_goes_on"],
+    "parse-pk": ["interop/test_parse.py::test_the_shell_shows_an_operation"],
+    "parse-numbers": ["interop/test_parse.py::test_the_shell_compares_two_tensors"],
     "op-generate-device": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
     "op-generate-saved": ["interop/test_op_generate.py::test_real_data_lie_beside_the_script_which_needs_torch_alone"],
     "op-generate-keywords": [

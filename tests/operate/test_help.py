@@ -22,6 +22,7 @@ from typer.testing import CliRunner
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
     "msprobe-client checkpoint-diff": 1,
+    "msprobe-client tensor diff": 1,
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
     "msprobe-client first-divergence": 1,
@@ -40,7 +41,11 @@ ENDS = {
 MAX_TIMES = 15
 MAX_TIMES_OF_SUBCOMMAND = 30
 PAIRS = 10
-GROUPS = {"server": ("info", "pin", "unpin", "backup", "restore"), "jobs": ("list", "results", "cancel", "delete")}
+GROUPS = {
+    "server": ("info", "pin", "unpin", "backup", "restore"),
+    "jobs": ("list", "results", "cancel", "delete"),
+    "tensor": ("show", "stats", "diff", "convert"),
+}
 SUBCOMMANDS = [name for _, name in COMMANDS if name not in GROUPS]
 
 
@@ -150,6 +155,9 @@ def world(tmp_path_factory, client):
     write_checkpoint(folder / "published.safetensors", 3.0)
     write_onnx(folder / "model.onnx")
     (folder / "x.npy").write_bytes(npy((2, 8), [float(i) for i in range(16)]))
+    (folder / "kernel_dumps").mkdir()
+    for path in (folder / "0_intensor0.bin", folder / "kernel_dumps" / "0_outtensor0.bin"):
+        path.write_bytes(b"$Version=1.0\nformat=2\ndtype=0\ndims=2\n$End=1\n" + struct.pack("<2f", 1.0, 2.0))
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"
@@ -232,7 +240,7 @@ def test_commands_of_the_readme_run_as_they_stand(world, client, tmp_path):
 def test_examples_of_the_old_commands_run_as_they_stand(world, client):
     msprobe = pathlib.Path(client).with_name("msprobe")
     checks = ("acc_check", "multi_acc_check", "api_precision_compare", "config_check")
-    for name in ("compare", "overflow_check", "merge_result", *checks):
+    for name in ("compare", "overflow_check", "merge_result", "parse", *checks):
         if name == "api_precision_compare":
             for table in ("npu_details.csv", "gpu_details.csv"):
                 shutil.copy(next((world[0] / "checked").glob("*_details_*.csv")), world[0] / table)
@@ -240,6 +248,7 @@ def test_examples_of_the_old_commands_run_as_they_stand(world, client):
             done = run_line(line, world, client)
             assert done.returncode == 0, f"{line}\n{done.stderr}"
     assert list((world[0] / "merged").glob("multi_ranks_compare_merge_*.xlsx"))
+    assert {path.name for path in (world[0] / "parsed").iterdir()} == {"0_intensor0.npy", "0_outtensor0.pt"}
     assert "Examples:" in run([msprobe, "--help"]).stdout
 
 

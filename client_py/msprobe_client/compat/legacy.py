@@ -25,13 +25,13 @@ _PRESENT = {
     "api_precision_compare": "precision_compare_command",
     "run_overflow_check": "overflow_replay_command",  # of the 1.0 line
     "op_generate": "op_generate_command",  # of 1.2 to 8.3
+    "parse": "parse_command",
     "run_ut": "acc_check_command",  # its name in the 1.0 line
     "multi_run_ut": "multi_acc_check_command",
 }
 
 # What to use instead of a command of mindstudio-probe.
 _ABSENT = {
-    "parse": "use `msprobe-client tensor RUN NAME -o FILE.npy` for tensors that were captured",
     "offline_dump": "use `msprobe-client onnx MODEL --input x=x.npy --run NAME`; models other than .onnx need CANN",
     "install_deps": "use pip: `pip install msprobe-client`",
     # Names that older versions had.
@@ -54,6 +54,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         from msprobe_client.compat.v1_compare_command import main as v1_compare
 
         v1_compare(given[1], words[1:])
+    if older and words[:1] == ["parse"]:
+        from msprobe_client.compat.parse_shell import main as parse_shell
+
+        parse_shell(words[1:])
     if words and words[0] in _PRESENT:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C, as for msprobe-client
         importlib.import_module(f"msprobe_client.compat.{_PRESENT[words[0]]}").main(words[1:])

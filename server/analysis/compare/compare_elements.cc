@@ -68,8 +68,9 @@ absl::Status CountsDiffer() { return absl::InvalidArgumentError("the tensors hav
 // Pairs the target's chunks with the golden side's, whatever their sizes.
 class Pairing {
  public:
-  Pairing(ElementwiseComparison& comparison, std::function<bool(std::string&)> next_golden)
-      : comparison_(comparison), next_golden_(std::move(next_golden)) {}
+  Pairing(ElementwiseComparison& comparison, std::function<bool(std::string&)> next_golden,
+          const ElementsVisitor& visit)
+      : comparison_(comparison), next_golden_(std::move(next_golden)), visit_(visit) {}
 
   absl::Status Add(std::string_view chunk) {
     if (!rest_.empty()) {
@@ -109,6 +110,7 @@ class Pairing {
       }
       const size_t count = std::min(chunk.size() / a_size, (golden_.size() - golden_at_) / b_size);
       comparison_.Add(chunk.data(), golden_.data() + golden_at_, count);
+      if (visit_) visit_(chunk.data(), golden_.data() + golden_at_, count);
       chunk.remove_prefix(count * a_size);
       golden_at_ += count * b_size;
     }
@@ -118,14 +120,15 @@ class Pairing {
 
   ElementwiseComparison& comparison_;
   const std::function<bool(std::string&)> next_golden_;
+  const ElementsVisitor& visit_;
   std::string rest_;
   std::string golden_;
   size_t golden_at_ = 0;
 };
 
 absl::Status ComparePairs(TensorElements& target, ElementwiseComparison& comparison,
-                          const std::function<bool(std::string&)>& next) {
-  Pairing pairing(comparison, next);
+                          const std::function<bool(std::string&)>& next, const ElementsVisitor& visit) {
+  Pairing pairing(comparison, next, visit);
   if (absl::Status status = target.Read([&](std::string_view chunk) { return pairing.Add(chunk); }); !status.ok()) {
     return status;
   }
@@ -135,7 +138,7 @@ absl::Status ComparePairs(TensorElements& target, ElementwiseComparison& compari
 }  // namespace
 
 absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, TensorElements& golden,
-                                                   Tolerance tolerance) {
+                                                   Tolerance tolerance, const ElementsVisitor& visit) {
   auto comparison = ElementwiseComparison::Start(target.description(), golden.description(), tolerance);
   if (!comparison.ok()) return comparison.status();
   auto size = ContentSize(golden.description());
@@ -148,12 +151,13 @@ absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, Tenso
     });
     if (!status.ok()) return status;
     bool given = false;
-    status = ComparePairs(target, *comparison, [&](std::string& chunk) {
+    const auto next = [&](std::string& chunk) {
       if (given) return false;
       given = true;
       chunk = std::move(content);
       return true;
-    });
+    };
+    status = ComparePairs(target, *comparison, next, visit);
     if (!status.ok()) return status;
     return comparison->Finish();
   }
@@ -163,7 +167,8 @@ absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, Tenso
       return queue.Put(std::string(chunk)) ? absl::OkStatus() : absl::CancelledError("");
     }));
   });
-  absl::Status status = ComparePairs(target, *comparison, [&](std::string& chunk) { return queue.Take(chunk); });
+  const auto next = [&](std::string& chunk) { return queue.Take(chunk); };
+  absl::Status status = ComparePairs(target, *comparison, next, visit);
   queue.Abandon();
   reader.join();
   const absl::Status golden_status = queue.status();

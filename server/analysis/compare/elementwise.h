@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -130,9 +131,13 @@ class ElementwiseComparison {
   std::unique_ptr<Sums> sums_;
 };
 
+// Sees the elements of both sides as they are compared, in order.
+using ElementsVisitor = std::function<void(const char* target, const char* golden, size_t count)>;
+
 // Reads both to the end. Where they are large, a thread of its own reads the golden one ahead.
+// visit: on the caller's thread; empty: nobody looks.
 // InvalidArgument: the numbers of elements differ. Other errors are those of the side that could not be read.
 absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, TensorElements& golden,
-                                                   Tolerance tolerance = {});
+                                                   Tolerance tolerance = {}, const ElementsVisitor& visit = {});
 
 }  // namespace msprobe::server

@@ -7,6 +7,7 @@
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 #include "server/format/tensor_file/byte_source.h"
+#include "server/format/tensor_file/paged_bytes.h"
 #include "server/format/tensor_file/tensor_file.h"
 
 namespace msprobe::server {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr size_t kMaxPieces = 1 << 14;
 constexpr uint64_t kWindow = 256 << 10;
-constexpr uint64_t kMaxHeld = 4ull << 30;
 
 uint64_t Volume(const std::vector<int64_t>& shape) {
   uint64_t volume = 1;
@@ -171,6 +171,7 @@ class LogicalReader::Cursor {
     }
     ended_ = true;
     window_ = {};
+    pages_.reset();
     file_.reset();
   }
 
@@ -179,11 +180,10 @@ class LogicalReader::Cursor {
       auto file = FileBytes::Open(piece_.path);
       if (!file.ok()) return file.status();
       file_ = *std::move(file);
-      if (!in_order_) {
-        if (absl::Status status = Hold(); !status.ok()) return status;
-      }
+      if (!in_order_) pages_ = std::make_unique<PagedBytes>(*file_, Streams());
     }
-    if (in_order_ && size >= window_size_) return file_->ReadAt(offset, {to, size});
+    if (!in_order_) return Named(pages_->Copy(offset, size, to));
+    if (size >= window_size_) return file_->ReadAt(offset, {to, size});
     if (offset < window_begin_ || offset + size > window_begin_ + window_.size()) {
       if (offset > file_->size() || size > file_->size() - offset) {
         return absl::OutOfRangeError(Cat(piece_.path, " ends at byte ", file_->size(), "; elements lie at ", offset));
@@ -196,22 +196,19 @@ class LogicalReader::Cursor {
     return absl::OkStatus();
   }
 
-  // Everything from the first to the last element.
-  absl::Status Hold() {
-    uint64_t span = element_;
-    for (size_t i = 0; i < piece_.shape.size(); ++i) {
-      span += static_cast<uint64_t>((piece_.shape[i] - 1) * piece_.strides[i]);
+  // Runs between two that lie side by side in the file.
+  uint64_t Streams() const {
+    size_t nearest = 0;
+    for (size_t i = 1; i < outer_; ++i) {
+      if (piece_.shape[i] > 1 && piece_.strides[i] < piece_.strides[nearest]) nearest = i;
     }
-    if (span > kMaxHeld) {
-      return absl::InvalidArgumentError(
-          Cat(piece_.path, ": a tensor that is not row-major takes ", span, " bytes; at most ", kMaxHeld, " are held"));
-    }
-    if (piece_.offset > file_->size() || span > file_->size() - piece_.offset) {
-      return absl::OutOfRangeError(Cat(piece_.path, " ends at byte ", file_->size()));
-    }
-    window_.resize(span);
-    window_begin_ = piece_.offset;
-    return file_->ReadAt(window_begin_, {window_.data(), window_.size()});
+    uint64_t streams = 1;
+    for (size_t i = nearest + 1; i < outer_; ++i) streams *= static_cast<uint64_t>(piece_.shape[i]);
+    return streams;
+  }
+
+  absl::Status Named(const absl::Status& status) const {
+    return status.ok() ? status : absl::Status(status.code(), Cat(piece_.path, ": ", StdView(status.message())));
   }
 
   const TensorPiece& piece_;
@@ -227,6 +224,7 @@ class LogicalReader::Cursor {
   uint64_t at_ = 0;      // elements of the run that are done
   bool ended_ = false;
   std::unique_ptr<FileBytes> file_;
+  std::unique_ptr<PagedBytes> pages_;  // of a piece that is not in order
   std::string window_;
   uint64_t window_begin_ = 0;
 };

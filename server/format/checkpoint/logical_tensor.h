@@ -44,7 +44,7 @@ absl::StatusOr<LogicalTensor> JoinTensors(const std::vector<LogicalTensor>& part
 LogicalTensor SliceTensor(const LogicalTensor& tensor, size_t dimension, int64_t begin, int64_t end);
 
 // Reads a checked tensor in row-major order. Memory depends on neither its size nor, up to a few hundred, the number of
-// its pieces; only pieces that are not in row-major order in their file are held whole. One thread at a time.
+// its pieces; each piece that is not in row-major order in its file keeps up to 32 MiB of it. One thread at a time.
 class LogicalReader {
  public:
   explicit LogicalReader(const LogicalTensor& tensor);  // borrowed

@@ -4,10 +4,9 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "server/format/cat.h"
 #include "server/format/checkpoint/checkpoint.h"
-#include "server/format/dtype_name.h"
+#include "server/format/checkpoint/safetensors_dtype.h"
 #include "server/format/tensor_file/byte_source.h"
 #include "server/format/tensor_file/tensor_file.h"
 
@@ -21,29 +20,6 @@ namespace fs = std::filesystem;
 constexpr std::string_view kSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
-
-v1::DType DTypeOfCode(std::string_view code) {
-  static const auto* const codes =
-      new absl::flat_hash_map<std::string_view, v1::DType>{{"F64", v1::DTYPE_FLOAT64},
-                                                           {"F32", v1::DTYPE_FLOAT32},
-                                                           {"F16", v1::DTYPE_FLOAT16},
-                                                           {"BF16", v1::DTYPE_BFLOAT16},
-                                                           {"I64", v1::DTYPE_INT64},
-                                                           {"I32", v1::DTYPE_INT32},
-                                                           {"I16", v1::DTYPE_INT16},
-                                                           {"I8", v1::DTYPE_INT8},
-                                                           {"U64", v1::DTYPE_UINT64},
-                                                           {"U32", v1::DTYPE_UINT32},
-                                                           {"U16", v1::DTYPE_UINT16},
-                                                           {"U8", v1::DTYPE_UINT8},
-                                                           {"BOOL", v1::DTYPE_BOOL},
-                                                           {"C64", v1::DTYPE_COMPLEX64},
-                                                           {"F8_E4M3", v1::DTYPE_FLOAT8_E4M3FN},
-                                                           {"F8_E5M2", v1::DTYPE_FLOAT8_E5M2},
-                                                           {"F8_E8M0", v1::DTYPE_FLOAT8_E8M0FNU}};
-  const auto found = codes->find(code);
-  return found == codes->end() ? v1::DTYPE_UNSPECIFIED : found->second;
-}
 
 absl::Status Damaged(const std::string& path, std::string_view why) {
   return absl::InvalidArgumentError(Cat(path, " is no safetensors file: ", why));
@@ -86,7 +62,7 @@ absl::StatusOr<Checkpoint> OpenOne(const std::string& path) {
       return bad("its entry should have dtype, shape and data_offsets");
     }
     TensorDescription description;
-    description.dtype = DTypeOfCode(dtype->value.GetString());
+    description.dtype = DTypeOfSafetensors(dtype->value.GetString());
     if (description.dtype == v1::DTYPE_UNSPECIFIED) {
       checkpoint.notes.insert(Cat(name, " has the dtype ", dtype->value.GetString(), ", which is not read"));
       continue;

@@ -27,6 +27,8 @@ class NpyFile {
   static absl::StatusOr<NpyFile> Open(ByteSource& source);
 
   const TensorDescription& description() const { return layout_.description; }
+  const StridedLayout& layout() const { return layout_; }
+  uint64_t content_offset() const { return content_offset_; }  // bytes, of the first element
   absl::Status Read(ContentVisitor visit);
 
  private:

@@ -4,9 +4,9 @@ pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 msprobe_library(msprobe_tensor_files
-  SOURCES tensor_file/byte_source.cc tensor_file/describe_tensor.cc tensor_file/npy_file.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_file_name.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
+  SOURCES tensor_file/byte_source.cc tensor_file/describe_tensor.cc tensor_file/npy_file.cc tensor_file/paged_bytes.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_file_name.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
           tensor_file/zip_reader.cc tensor_file/zip_writer.cc
-  DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::function_ref absl::status absl::statusor absl::strings
+  DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::flat_hash_map absl::function_ref absl::status absl::statusor absl::strings
        absl::str_format ZLIB::ZLIB PkgConfig::ISAL PkgConfig::XXHASH)
 
 # JSON as Python's json module reads and writes it, and the files of a dump.
