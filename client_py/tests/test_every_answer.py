@@ -70,6 +70,7 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "check": [["{target}"]],
     "sensitivity": [["{target}"]],
     "repro": [["{target}", TENSOR.rsplit(".", 2)[0], "--step", "0", "--rank", "proc0", "-o", "{scratch}/script"]],
+    "bisect": [],  # tests/integration/test_bisect.py has programs to run
     "checkpoint-diff": [],  # tests/integration/test_checkpoint_diff.py has checkpoints
     "doctor": [["--dump_path", "{scratch}"]],
     "recover": [["{scratch}"]],

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
+    "msprobe-client bisect": 1,
     "msprobe-client checkpoint-diff": 1,
     "msprobe-client compare tuesday monday": 1,
     "msprobe-client compare dump_a dump_b": 1,
@@ -81,6 +82,16 @@ def write_checkpoint(path, number):
     path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1.0, number))
 
 
+# What `bisect` asks of a program, without a model: layers.1 is at fault.
+FORWARD = """
+import json, os, pathlib
+exchange = pathlib.Path(os.environ["MSPROBE_GRAFT"])
+names = [f"Module.layers.{layer}.Linear" for layer in range(4)]
+(exchange / "modules.json").write_text(json.dumps(names))
+print(0.0 if names[1] in json.loads((exchange / "graft.json").read_text())["names"] else 0.5)
+"""
+
+
 def write_dump(path, scale):
     """Steps 0, 3 and 4 of two ranks: a linear layer whose output depends on scale, and a NaN out of finite numbers."""
     weight = [0.01 * i for i in range(32)]
@@ -127,6 +138,7 @@ def world(tmp_path_factory, client):
         (folder / log).write_text("{'actor_rollout_ref': {'lr': 1e-06}}\n")
     write_checkpoint(folder / "trained.safetensors", 2.0)
     write_checkpoint(folder / "published.safetensors", 3.0)
+    (folder / "forward.py").write_text(FORWARD)
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"

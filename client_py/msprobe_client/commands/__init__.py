@@ -40,6 +40,7 @@ COMMANDS = (
     ("check", "check"),
     ("sensitivity", "sensitivity"),
     ("repro", "repro"),
+    ("bisect", "bisect"),
     ("graph", "graph"),
     ("report", "report"),
     ("trend", "trend"),
