@@ -80,6 +80,41 @@ def test_the_document_s_program_is_bisected(tmp_path, client):
     assert f"    {last}\n" in text
 
 
+def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path, ask, tmp_path):
+    golden = tmp_path / "golden"
+    traced("local_error.py", task="tensor", level="mix", dump_path=golden)
+    embedded_data_directory(golden)
+    done = traced("local_error.py", "--golden", golden, level="L0")
+    assert "REACHED True" in done.stdout
+    directory = embedded_data_directory(dump_path)
+    (name,) = {row["run"] for row in ask("runs", data_dir=directory)}
+    modules = [row for row in ask("records", name, data_dir=directory) if re.match("Module.*forward", row["name"])]
+    assert {(row["step"], row["touched"]) for row in modules} == {(0, False), (1, True)}
+
+    command = [find_binary("msprobe-client"), "--data_dir", directory, "--format", "json", "local-error"]
+    done = run([*command, name, golden], check=False)
+    assert done.returncode == 1, done.stderr
+    of = {row["name"].removesuffix(".forward.0.output.0"): row for row in rows(done.stdout)}
+    adds = {each for each, row in of.items() if row["verdict"] == "adds"}
+    assert adds == {"Module.blocks.0.up.Linear", "Module.blocks.1.norm.LayerNorm"}
+    up, norm, act = (
+        of[f"Module.{each}"] for each in ("blocks.0.up.Linear", "blocks.1.norm.LayerNorm", "blocks.1.act.GELU")
+    )
+    assert up["inherited"] == 0 and up["added"] == up["total"] > 0.01
+    assert norm["inherited"] > 0.001 and norm["added"] > 0.001, "a fault behind another"
+    assert act["added"] == 0 and act["inherited"] == act["total"] > 0.001
+    linear = of["Functional.linear.3.forward.output.0"]
+    assert (linear["kind"], linear["added"]) == ("api", 0) and linear["inherited"] == linear["total"] > 0.001
+
+    done = run([*command, name, golden, "--name", "Functional.*"], check=False)
+    assert done.returncode == 0 and {row["kind"] for row in rows(done.stdout)} == {"api"}
+    done = run([*command, golden, dump_path], check=False)
+    (skipped, *_) = [row for row in rows(done.stdout) if row["kind"] == "module"]
+    assert skipped["reason"].endswith("call debugger.local_error in the program")
+    done = run([*command, name, golden, "--golden-step", "4"], check=False)
+    assert done.returncode == 3 and "name one by --golden-step" in done.stderr
+
+
 FORWARD = """
 import json, os, pathlib, sys
 exchange, case = pathlib.Path(os.environ["MSPROBE_GRAFT"]), sys.argv[1]

@@ -27,6 +27,7 @@ ENDS = {
     "msprobe-client first-divergence": 1,
     "msprobe-client overflow": 1,
     "msprobe-client check tuesday --device recorded": 1,
+    "msprobe-client local-error": 1,  # the same
     "msprobe-client sensitivity": 1,  # outputs that no operator gave
     "msprobe-client sensitivity tuesday --mode no_change": 0,
     "msprobe-client control tuesday": 3,  # no process of the run is connected

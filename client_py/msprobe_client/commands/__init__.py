@@ -41,6 +41,7 @@ COMMANDS = (
     ("sensitivity", "sensitivity"),
     ("repro", "repro"),
     ("bisect", "bisect"),
+    ("local_error", "local-error"),
     ("graph", "graph"),
     ("report", "report"),
     ("trend", "trend"),

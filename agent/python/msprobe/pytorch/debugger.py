@@ -25,6 +25,7 @@ from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_ot
 from msprobe.pytorch._series_observer import TrainingSeries
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch.free_benchmark.stage import FreeBenchmark
+from msprobe.pytorch.graft.feeding import GoldenInputs
 from msprobe.pytorch.graft.grafting import Asked, Grafting, take_out
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
@@ -116,6 +117,40 @@ class PrecisionDebugger(Debugger):
         models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
         state = StepState(models, optimizer, inputs)
         return debugger._replay(models, lambda: step_fn(*inputs), state.restore, arguments.rank_id(rank_id))
+
+    @classmethod
+    def local_error(
+        cls,
+        step_fn: Callable[..., Any],
+        *inputs: Any,
+        model: Any,
+        golden: str | os.PathLike[str],
+        step: int | None = None,
+        optimizer: Any = None,
+        rank_id: int | None = None,
+    ) -> Any:
+        """Runs step_fn(*inputs) twice from the same state, and returns the second result: see replay.
+
+        The first pass is as it is. In the second each module gets the inputs that its call has in the golden, whatever
+        the modules before it made: what its output is wrong by then, it adds itself. Both are steps with the content of
+        every tensor; `msprobe-client local-error RUN GOLDEN` lists what each module adds, and what it inherits.
+
+        golden: the dump directory of a run of task tensor with modules, or run:NAME of one in a store. step: of the
+        golden; default: that of the first pass.
+        """
+        debugger = cls._the()
+        models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
+        fed = GoldenInputs(golden, step, str(debugger.config.server or ""))
+        fed.begin(debugger.service.loop + debugger.service.init_step, debugger._framework_rank())
+        state = StepState(models, optimizer, inputs)
+
+        def feed() -> None:
+            names = [name for name, _ in debugger._submodules()]
+            debugger._agent.set_stage("local_error", fed, records=names)
+
+        result = debugger._replay(models, lambda: step_fn(*inputs), state.restore, arguments.rank_id(rank_id), feed)
+        fed.tell_failed()
+        return result
 
     @classmethod
     def graft(

@@ -128,15 +128,16 @@ def _with_values(result: Any, values: list[torch.Tensor]) -> Any:
     own = tensors_of(result)
     if len(own) != len(values):
         raise NotRepeatable(f"the call gives {len(own)} tensors, what replaces them is {len(values)}")
-    fitting = iter([_stand_in(each, as_like(value, each)) for each, value in zip(own, values)])
+    fitting = iter([stand_in(each, as_like(value, each)) for each, value in zip(own, values)])
     return mapped(result, lambda tensor: next(fitting))
 
 
-def _stand_in(own: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def stand_in(own: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A tensor with these values in the place that `own` has in autograd."""
     if not own.requires_grad or not torch.is_grad_enabled():
         return value.clone()
-    stand_in: torch.Tensor = _StandIn.apply(own, value)
-    return stand_in
+    made: torch.Tensor = _StandIn.apply(own, value)
+    return made
 
 
 class _StandIn(torch.autograd.Function):
@@ -151,4 +152,4 @@ class _StandIn(torch.autograd.Function):
         return gradient, None
 
 
-__all__ = ["Graft"]
+__all__ = ["Graft", "stand_in"]
