@@ -6,9 +6,12 @@ import re
 import sys
 
 import pytest
+import torch
 from harness.answers import rows
 from harness.dumps import embedded_data_directory
 from harness.processes import REPOSITORY, find_binary, run
+from msprobe.pytorch.graft.golden import INPUTS, OUTPUTS, Missing, golden_of
+from msprobe_client import Client
 from msprobe_client.bisect.search import Found, bound, smallest
 from msprobe_client.errors import FailedPrecondition, InvalidArgument
 
@@ -17,9 +20,11 @@ def said(done):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize(("model", "faults", "pairs"), [("mlp", 12, 3), ("qwen2", 10, 2)])
+@pytest.mark.parametrize(
+    ("model", "faults", "pairs"), [(["mlp"], 12, 3), (["qwen2"], 10, 2), (["mlp", "--bfloat16"], 4, 1)]
+)
 def test_planted_faults_are_named_in_few_runs(traced, model, faults, pairs):
-    found = said(traced("planted_modules.py", "--model", model, task="tensor", level="L0"))
+    found = said(traced("planted_modules.py", "--model", *model, task="tensor", level="L0"))
     assert len(found) == faults and sum(len(each["planted"]) == 2 for each in found) == pairs
     for each in found:
         assert each["found"] == each["planted"]
@@ -83,7 +88,16 @@ def test_the_document_s_program_is_bisected(tmp_path, client):
 def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path, ask, tmp_path):
     golden = tmp_path / "golden"
     traced("local_error.py", task="tensor", level="mix", dump_path=golden)
-    embedded_data_directory(golden)
+    with Client(data_dir=embedded_data_directory(golden)) as client:
+        (stored,) = client.runs()
+        sources = [golden_of(f"run:{stored.run}", None, client.address), golden_of(golden, 0, "")]
+        for each in sources:
+            each.begin(0, None)
+        for fields in (INPUTS, OUTPUTS):
+            of_run, of_dump = (each.tensors("Module.blocks.1.up.Linear.forward.0", fields) for each in sources)
+            assert of_run and all(torch.equal(one, other) for one, other in zip(of_run, of_dump, strict=True))
+        with pytest.raises(Missing, match="has no Module"):
+            sources[0].tensors("Module.blocks.9", OUTPUTS)
     done = traced("local_error.py", "--golden", golden, level="L0")
     assert "REACHED True" in done.stdout
     directory = embedded_data_directory(dump_path)
@@ -124,7 +138,7 @@ if case != "silent":
     (exchange / "modules.json").write_text(json.dumps([f"Module.layers.{layer}.Linear" for layer in range(4)]))
 names = json.loads((exchange / "graft.json").read_text())["names"]
 if case == "failed":
-    (exchange / "failed.json").write_text(json.dumps({"Module.layers.0.Linear.forward.0": "it draws random numbers"}))
+    (exchange / "failed.1.json").write_text(json.dumps({"Module.layers.0.Linear.forward.0": "it draws random numbers"}))
 if case != "no number":
     print(0.5 if case == "outside" else 0.0 if "Module.layers.2.Linear" in names or case == "agrees" else 0.5)
 """

@@ -2,7 +2,7 @@
 
 It runs once for each set, with the directory MSPROBE_GRAFT in its environment. In there, graft.json asks: {"names",
 "source", "inherit", "step"}. The program answers with modules.json, the names of all its modules, children first, and
-with failed.json, {name: why} of those that it could not repair. PrecisionDebugger.graft() does both. The last line of
+each of its processes with failed.*.json, {name: why} of those that it could not repair. PrecisionDebugger.graft() does both. The last line of
 the program that is a number is the distance.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from msprobe_client.errors import DataError, FailedPrecondition, InvalidArgument
 
 ENVIRONMENT = "MSPROBE_GRAFT"
-ASKED, MODULES, FAILED = "graft.json", "modules.json", "failed.json"
+ASKED, MODULES, FAILED = "graft.json", "modules.json", "failed.*.json"
 PRECISIONS = ("float64", "float32")
 
 
@@ -54,7 +54,8 @@ class Program:
             "inherit": self._source not in PRECISIONS,
             "step": self._step,
         }
-        (self._directory / FAILED).unlink(missing_ok=True)
+        for path in self._directory.glob(FAILED):
+            path.unlink()
         (self._directory / ASKED).write_text(json.dumps(asked), encoding="utf-8")
         shown = shlex.join(self._command)
         try:
@@ -77,7 +78,8 @@ class Program:
                 f"{shown} does not say which modules it has; it should call debugger.graft() before "
                 "debugger.start(model)"
             )
-        if failed := self._answer(FAILED, {}):
+        answers = [self._answer(path.name, {}) for path in sorted(self._directory.glob(FAILED))]
+        if failed := {name: why for answer in answers for name, why in dict(answer).items()}:
             name, why = next(iter(failed.items()))
             more = f" ({len(failed)} in all)" if len(failed) > 1 else ""
             raise FailedPrecondition(f"{name} could not be repaired: {why}{more}; leave it out by --name")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from msprobe._common.errors import MsprobeError
 from msprobe.pytorch.compare import with_client
 from msprobe.pytorch.graft.chosen import children_first, chosen
@@ -28,7 +30,8 @@ def bisect(
                     f"bisect: nothing is captured at step {debugger.service.current_iter}; the configuration's step, "
                     "rank and dump_enable should allow it"
                 )
-            return float(distance())
+            found = distance()
+            return float(found.detach() if isinstance(found, torch.Tensor) else found)
         finally:
             debugger.stop()
             debugger.step(dump=False)

@@ -19,7 +19,8 @@ from msprobe.pytorch.graft.golden import Golden, golden_of
 from msprobe.pytorch.graft.stage import Graft
 
 ENVIRONMENT = "MSPROBE_GRAFT"
-ASKED, MODULES, FAILED = "graft.json", "modules.json", "failed.json"  # in that directory
+ASKED, MODULES = "graft.json", "modules.json"  # in that directory
+FAILED = "failed.{}.json"  # a process
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 _STAGE = "graft"
 
@@ -118,7 +119,7 @@ class Grafting:
 
     def end(self) -> None:
         """The program stops capturing."""
-        self._say(FAILED, self.failed)
+        self._say(FAILED.format(os.getpid()), self.failed)
         if self.stage is None or self._bisects or self._told:
             return
         self._told = True
@@ -149,4 +150,4 @@ def take_out(agent: Any) -> None:
     agent.set_stage(_STAGE, None)
 
 
-__all__ = ["ASKED", "ENVIRONMENT", "FAILED", "MODULES", "Asked", "Grafting", "take_out"]
+__all__ = ["ASKED", "ENVIRONMENT", "MODULES", "Asked", "Grafting", "take_out"]
