@@ -50,6 +50,11 @@ def test_outputs_are_replaced_and_records_say_so(traced, dump_path, ask):
     assert number == "graft: names is 3; it should be a list of names of modules"
     assert "source is 3; it should be a dump directory" in of_number
     assert "no inherit" in inherits and "step is -1" in negative
+    *started, outside, nobody, right = of["bisected"]["messages"]
+    assert all(each.startswith("bisect: the step has been started; call it after stop()") for each in started)
+    assert "with all 4 modules repaired: what is wrong lies outside of them" in outside
+    assert nobody == "graft: the model has no module 'nobody'; names are those of named_modules()"
+    assert right == "found () in 1"
     assert done.stdout.count("not called while capturing, so nothing is grafted: Module.drop.Dropout") == 1
     assert "has no step7; capture it there with task tensor" in done.stdout
 

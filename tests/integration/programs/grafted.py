@@ -102,7 +102,19 @@ def main():
             refused.append(str(error))
     say("refused", messages=refused)
     debugger.graft([], None)
-    debugger.stop()
+    debugger.start(net)
+    bisected = []
+    for ends in (False, True):
+        if ends:
+            debugger.stop()
+            debugger.step()
+        for distance, names in ((lambda: 1.0, "*"), (lambda: 1.0, "nobody"), (lambda: 0.0, "*")):
+            try:
+                found = debugger.bisect(distance, golden, model=net, limit=0.5, names=names, step=0)
+                bisected.append(f"found {found.names} in {len(found.trials)}")
+            except MsprobeError as error:
+                bisected.append(str(error))
+    say("bisected", messages=bisected)
     debugger.wait()
 
 

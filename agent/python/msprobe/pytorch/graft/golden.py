@@ -17,6 +17,7 @@ from msprobe._common.errors import MsprobeError
 RUN_PREFIX = "run:"
 INPUTS = ("input_args", "input_kwargs")
 OUTPUTS = ("output",)
+_WORDS = {"input_args": "input", "input_kwargs": "kwargs"}  # in the names of tensors
 
 
 class Missing(Exception):
@@ -117,12 +118,10 @@ class _Stored:
         record = self._records.get(name)
         if record is None:
             raise Missing(f"run {self._run} has no {name}")
-        words = tuple(
-            f"{name}.{ {'input_args': 'input', 'input_kwargs': 'kwargs'}.get(field, field) }" for field in fields
-        )
+        places = tuple(f"{name}.{_WORDS.get(field, field)}." for field in fields)
         found = []
         for tensor, stats in record.tensors():
-            if not any(tensor == word or tensor.startswith(f"{word}.") for word in words):
+            if not tensor.startswith(places):
                 continue
             if stats.payload is None:
                 raise Missing(f"run {self._run} has no content of {tensor}; capture it with task tensor")
