@@ -55,6 +55,8 @@ def test_outputs_are_replaced_and_records_say_so(traced, dump_path, ask):
     assert "with all 4 modules repaired: what is wrong lies outside of them" in outside
     assert nobody == "graft: the model has no module 'nobody'; names are those of named_modules()"
     assert right == "found () in 1"
+    assert of["precision"]["names"] == ["Module.variance.Variance"]
+    assert of["precision"]["distances"][0] > 0.01 > of["precision"]["distances"][-1]
     assert done.stdout.count("not called while capturing, so nothing is grafted: Module.drop.Dropout") == 1
     assert "has no step7; capture it there with task tensor" in done.stdout
 

@@ -1,5 +1,6 @@
 """Grafts modules of a small net in turn, and says what came: a line of JSON for each."""
 
+import copy
 import json
 import sys
 
@@ -17,6 +18,24 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return self.second(self.batch(self.first(x)).bfloat16())
+
+
+class Variance(torch.nn.Module):
+    """Of numbers far from 0, by a formula that loses all digits of float32."""
+
+    def forward(self, x):
+        return x.square().mean(-1, keepdim=True) - x.mean(-1, keepdim=True).square()
+
+
+class Spread(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lift = torch.nn.Linear(4, 6)
+        self.variance = Variance()
+        self.out = torch.nn.Linear(1, 2)
+
+    def forward(self, x):
+        return self.out(self.variance(self.lift(x) + 3000))
 
 
 def say(case, **what):
@@ -115,6 +134,13 @@ def main():
             except MsprobeError as error:
                 bisected.append(str(error))
     say("bisected", messages=bisected)
+
+    spread = Spread()
+    exact = copy.deepcopy(spread).double()(x.double()).detach()
+    found = debugger.bisect(
+        lambda: (spread(x).double() - exact).norm() / exact.norm(), "float64", model=spread, limit=1e-2
+    )
+    say("precision", names=found.names, distances=[each.distance for each in found.trials])
     debugger.wait()
 
 
