@@ -1,9 +1,9 @@
 """A program that computes a final output with some modules repaired, and says how far it is from the right one.
 
 It runs once for each set, with the directory MSPROBE_GRAFT in its environment. In there, graft.json asks: {"names",
-"source", "inherit", "step"}. The program answers with modules.json, the names of all its modules, children first, and
-each of its processes with failed.*.json, {name: why} of those that it could not repair. PrecisionDebugger.graft() does both. The last line of
-the program that is a number is the distance.
+"source", "inherit", "step"}. Each process of the program answers with modules*.json, the names of its modules,
+children first, and with failed*.json, {name: why} of those that it could not repair. PrecisionDebugger.graft() does
+both. The last line of the program that is a number is the distance.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from msprobe_client.errors import DataError, FailedPrecondition, InvalidArgument
 
+T = TypeVar("T", list[str], dict[str, str])
+
 ENVIRONMENT = "MSPROBE_GRAFT"
-ASKED, MODULES, FAILED = "graft.json", "modules.json", "failed.*.json"
+ASKED, MODULES, FAILED = "graft.json", "modules*.json", "failed*.json"
 PRECISIONS = ("float64", "float32")
 
 
@@ -54,7 +56,7 @@ class Program:
             "inherit": self._source not in PRECISIONS,
             "step": self._step,
         }
-        for path in self._directory.glob(FAILED):
+        for path in (*self._directory.glob(MODULES), *self._directory.glob(FAILED)):
             path.unlink()
         (self._directory / ASKED).write_text(json.dumps(asked), encoding="utf-8")
         shown = shlex.join(self._command)
@@ -73,13 +75,12 @@ class Program:
         if done.returncode:
             said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
             raise FailedPrecondition(f"{shown} ended with {done.returncode}: {said}")
-        if not (self._directory / MODULES).exists():
+        if not any(self._directory.glob(MODULES)):
             raise FailedPrecondition(
                 f"{shown} does not say which modules it has; it should call debugger.graft() before "
                 "debugger.start(model)"
             )
-        answers = [self._answer(path.name, {}) for path in sorted(self._directory.glob(FAILED))]
-        if failed := {name: why for answer in answers for name, why in dict(answer).items()}:
+        if failed := {name: why for answer in self._answers(FAILED, dict) for name, why in answer.items()}:
             name, why = next(iter(failed.items()))
             more = f" ({len(failed)} in all)" if len(failed) > 1 else ""
             raise FailedPrecondition(f"{name} could not be repaired: {why}{more}; leave it out by --name")
@@ -93,19 +94,18 @@ class Program:
 
     def modules(self, names: Sequence[str]) -> list[str]:
         """Those of the last run whose name, or path in the model, fits one of the shell patterns; children first."""
-        found = self._answer(MODULES, [])
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
-            raise DataError(f"{MODULES} of the program is no list of names of modules")
+        found = dict.fromkeys(str(each) for answer in self._answers(MODULES, list) for each in answer)
         return [each for each in found if any(fnmatchcase(each, n) or fnmatchcase(path_of(each), n) for n in names)]
 
-    def _answer(self, name: str, otherwise: Any) -> Any:
-        path = self._directory / name
-        if not path.exists():
-            return otherwise
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DataError(f"{name} of the program cannot be read: {error}") from None
+    def _answers(self, names: str, kind: type[T]) -> Iterator[T]:
+        for path in sorted(self._directory.glob(names)):
+            try:
+                answer = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise DataError(f"{path.name} of the program cannot be read: {error}") from None
+            if not isinstance(answer, kind):
+                raise DataError(f"{path.name} of the program is a {type(answer).__name__}, not a {kind.__name__}")
+            yield answer
 
 
 def path_of(name: str) -> str:

@@ -19,8 +19,7 @@ from msprobe.pytorch.graft.golden import Golden, golden_of
 from msprobe.pytorch.graft.stage import Graft
 
 ENVIRONMENT = "MSPROBE_GRAFT"
-ASKED, MODULES = "graft.json", "modules.json"  # in that directory
-FAILED = "failed.{}.json"  # a process
+ASKED, MODULES, FAILED = "graft.json", "modules.{}.json", "failed.{}.json"  # in that directory; {}: of a process
 _DTYPES = {"float64": torch.float64, "float32": torch.float32}
 _STAGE = "graft"
 
@@ -91,7 +90,8 @@ class Grafting:
     def put(self, agent: Any, modules: Mapping[str, torch.nn.Module], step: int, rank: int | None) -> None:
         """The calls of these modules pass through the stage from now on. MsprobeError: the model has no such module."""
         self._say(MODULES, children_first(list(modules)))
-        names = chosen(self.asked.names, modules)
+        asked = self.asked.names if self._exchange is None else [each for each in self.asked.names if each in modules]
+        names = chosen(asked, modules)  # another rank may have the rest
         if not names or not self._begins(step, rank):
             agent.set_stage(_STAGE, None)
             return
@@ -119,7 +119,7 @@ class Grafting:
 
     def end(self) -> None:
         """The program stops capturing."""
-        self._say(FAILED.format(os.getpid()), self.failed)
+        self._say(FAILED, self.failed)
         if self.stage is None or self._bisects or self._told:
             return
         self._told = True
@@ -140,8 +140,8 @@ class Grafting:
 
     def _say(self, name: str, value: Any) -> None:
         if self._exchange is not None:
-            target = self._exchange / name
-            written = target.with_suffix(f".{os.getpid()}")
+            target = self._exchange / name.format(os.getpid())
+            written = target.with_suffix(".written")
             written.write_text(json.dumps(value), encoding="utf-8")
             written.replace(target)
 
