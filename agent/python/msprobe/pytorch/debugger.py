@@ -141,14 +141,16 @@ class PrecisionDebugger(Debugger):
         debugger = cls._the()
         models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
         fed = GoldenInputs(golden, step, str(debugger.config.server or ""))
-        fed.begin(debugger.service.loop + debugger.service.init_step, debugger._framework_rank())
+        rank = arguments.rank_id(rank_id)
+        first = debugger.service.loop + debugger.service.init_step
+        fed.begin(first, debugger._framework_rank() if rank is None else rank)
         state = StepState(models, optimizer, inputs)
 
         def feed() -> None:
             names = [name for name, _ in debugger._submodules()]
             debugger._agent.set_stage("local_error", fed, records=names)
 
-        result = debugger._replay(models, lambda: step_fn(*inputs), state.restore, arguments.rank_id(rank_id), feed)
+        result = debugger._replay(models, lambda: step_fn(*inputs), state.restore, rank, feed)
         fed.tell_failed()
         return result
 

@@ -105,8 +105,12 @@ class _Stored:
         if self._begun == (step, rank):
             return
         try:
-            where = {} if rank is None else {"rank": rank}
-            found = self._client.records(self._run, step=step, name="Module.*", **where)
+            there = [each.rank for each in self._client.steps(self._run) if each.step == step]
+            ranks = [each for each in there if (each.kind, each.number) == ("rank", rank)] or there
+            if len(ranks) != 1:
+                place = f"step {step}" if rank is None else f"step {step} rank{rank}"
+                raise MsprobeError(f"source {RUN_PREFIX}{self._run}: the run has no {place}, or several ranks of it")
+            found = self._client.records(self._run, step=step, rank=ranks[0], name="Module.*")
             self._records = {record.full_name: record for record in found if record.direction == "forward"}
         except self._error as error:
             raise MsprobeError(f"source {RUN_PREFIX}{self._run}: {error}") from None
