@@ -60,7 +60,7 @@ class TorchAgent final : public Agent {
   void SetBatch(std::vector<ServedBatch::Request> requests) { capture_->SetBatch(std::move(requests)); }
 
   // A stage of the chain that calls pass through: stage(call) -> result; None takes the one of this name out. records:
-  // full names of the records that it touches; empty: all that are selected.
+  // as PythonStage has them.
   void SetStage(const std::string& name, py::object stage, const std::vector<std::string>& records,
                 bool behind_observer) {
     std::shared_ptr<CallStage> made;

@@ -90,7 +90,8 @@ PythonStage::PythonStage(std::shared_ptr<Recorder> recorder, std::string name, a
     : recorder_(std::move(recorder)), name_(std::move(name)), records_(std::move(records)), stage_(std::move(stage)) {}
 
 bool PythonStage::Touches(const OpenRecord& record) const {
-  return records_.empty() ? record.selected : records_.contains(record.FullName());
+  if (records_.empty()) return record.selected;
+  return records_.contains(*record.name) || records_.contains(record.FullName());
 }
 
 PyObject* PythonStage::Run(const OpenRecord& record, PyObject* arguments, PyObject* keywords, RestOfCall rest) {

@@ -20,7 +20,8 @@ namespace msprobe::capture {
 // last, and where it had none, the call is made as if the stage were not there.
 class PythonStage final : public CallStage {
  public:
-  // records: full names of the records that the stage touches; empty: all that scope, list and risk level select.
+  // records: names of the records that the stage touches: full ones, or without count and direction for every call;
+  // empty: all that scope, list and risk level select.
   PythonStage(std::shared_ptr<Recorder> recorder, std::string name, absl::flat_hash_set<std::string> records,
               ObjectReference stage);
 

@@ -73,8 +73,10 @@ ON_DIRECTORIES: dict[str, list[list[str]]] = {
     "trend-database": [["{target}", "-o", "{scratch}/trends"]],
     "check": [["{target}"]],
     "sensitivity": [["{target}"]],
+    "local-error": [["{target}", "{golden}"]],
     "repro": [["{target}", TENSOR.rsplit(".", 2)[0], "--step", "0", "--rank", "proc0", "-o", "{scratch}/script"]],
     "onnx": [],  # tests/integration/test_onnx.py has models
+    "bisect": [],  # tests/integration/test_bisect.py has programs to run
     "checkpoint-diff": [],  # tests/integration/test_checkpoint_diff.py has checkpoints
     "weights": [],  # tests/integration/test_weights.py has runs with weights
     "doctor": [["--dump_path", "{scratch}"]],

@@ -298,12 +298,16 @@ void WriteRecord(const v1::Record& record, const RecordJsonOptions& options, Jso
   ValueWriter values(options, writer);
   if (options.nan_only) return WriteNanCheck(record, values, writer);
   if (record.kind() != v1::RECORD_DEBUG) {
-    if (record.fields().has_dict()) {
-      values.Write(record.fields());
-    } else {
-      writer.StartObject();
-      writer.EndObject();
+    writer.StartObject();
+    for (const v1::Value::Entry& entry : record.fields().dict().entries()) {
+      writer.Name(entry.key());
+      values.Under(entry.key(), entry.value());
     }
+    if (options.extended && (record.flags() & v1::FRAGMENT_TOUCHED) != 0) {
+      writer.Name("touched");
+      writer.Bool(true);
+    }
+    writer.EndObject();
     return;
   }
   if (record.fields().dict().entries_size() == 1) {

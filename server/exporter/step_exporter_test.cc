@@ -239,6 +239,21 @@ TEST(RecordJson, ExtendedAddsWhatIsLeftOut) {
                         R"("finite":{"Max":4.0,"Min":null,"Mean":null,"Norm":null},"device":""})"));
 }
 
+TEST(RecordJson, ExtendedSaysWhichRecordsWereTouched) {
+  const auto json = [](uint32_t flags, bool extended) {
+    v1::Record record;
+    record.set_flags(flags);
+    RecordJsonOptions options;
+    options.extended = extended;
+    JsonWriter writer(false);
+    WriteRecord(record, options, writer);
+    return writer.Take();
+  };
+  EXPECT_EQ(json(v1::FRAGMENT_TOUCHED, true), R"({"touched":true})");
+  EXPECT_EQ(json(v1::FRAGMENT_TOUCHED, false), "{}");
+  EXPECT_EQ(json(0, true), "{}");
+}
+
 TEST(RecordJson, HighPrecisionShowsMeanAndNormOfEveryDtype) {
   RecordJsonOptions options;
   options.high_precision = true;

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 # Exit codes of examples, where not 0: they find a difference (1), or a thing that they need is not here (3).
 ENDS = {
+    "msprobe-client bisect": 1,
     "msprobe-client checkpoint-diff": 1,
     "msprobe-client tensor diff": 1,
     "msprobe-client compare tuesday monday": 1,
@@ -28,7 +29,8 @@ ENDS = {
     "msprobe-client first-divergence": 1,
     "msprobe-client overflow": 1,
     "msprobe-client check tuesday --device recorded": 1,
-    "msprobe-client sensitivity": 1,  # outputs that no operator gave
+    "msprobe-client local-error": 1,  # outputs that no operator gave
+    "msprobe-client sensitivity": 1,
     "msprobe-client sensitivity tuesday --mode no_change": 0,
     "msprobe-client onnx model.onnx --input x=x.npy --run compared": 1,
     "msprobe-client control tuesday": 3,  # no process of the run is connected
@@ -87,6 +89,16 @@ def write_checkpoint(path, number):
     """A safetensors file of one float32 tensor."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + struct.pack("<2f", 1.0, number))
+
+
+# What `bisect` asks of a program, without a model: layers.1 is at fault.
+FORWARD = """
+import json, os, pathlib
+exchange = pathlib.Path(os.environ["MSPROBE_GRAFT"])
+names = [f"Module.layers.{layer}.Linear" for layer in range(4)]
+(exchange / "modules.json").write_text(json.dumps(names))
+print(0.0 if names[1] in json.loads((exchange / "graft.json").read_text())["names"] else 0.5)
+"""
 
 
 def write_dump(path, scale):
@@ -158,6 +170,7 @@ def world(tmp_path_factory, client):
     (folder / "kernel_dumps").mkdir()
     for path in (folder / "0_intensor0.bin", folder / "kernel_dumps" / "0_outtensor0.bin"):
         path.write_bytes(b"$Version=1.0\nformat=2\ndtype=0\ndims=2\n$End=1\n" + struct.pack("<2f", 1.0, 2.0))
+    (folder / "forward.py").write_text(FORWARD)
     (folder / "backups").mkdir()
     (folder / "other").mkdir()
     socket = pathlib.Path(tempfile.mkdtemp(prefix="msprobe-", dir="/tmp")) / "s"

@@ -42,6 +42,8 @@ COMMANDS = (
     ("check", "check"),
     ("sensitivity", "sensitivity"),
     ("repro", "repro"),
+    ("bisect", "bisect"),
+    ("local_error", "local-error"),
     ("graph", "graph"),
     ("report", "report"),
     ("trend", "trend"),

@@ -15,7 +15,7 @@ _shown: list[Any] = []
 
 @contextmanager
 def bar(
-    title: str, unit: Literal["files", "bytes", "calls", "steps", "tensors"]
+    title: str, unit: Literal["files", "bytes", "calls", "steps", "tensors", "runs"]
 ) -> Iterator[Callable[[int, int], None]]:
     """Gives a function to call with done and total (0: not known)."""
     if not sys.stderr.isatty():

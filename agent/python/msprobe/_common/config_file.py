@@ -63,9 +63,13 @@ class ConfigFile:
         except ValueError as error:
             raise MsprobeError(str(error)) from None
 
-    def for_replay(self, config: Any, *, with_modules: bool) -> Any:
-        """A configuration like this one that takes checksums of every call and, with modules, of every module."""
+    def for_replay(self, config: Any, *, with_modules: bool, tensors: bool = False) -> Any:
+        """A configuration like this one that takes checksums of every call and, with modules, of every module.
+
+        tensors: also the content of each.
+        """
         level = "mix" if with_modules else "L1"
+        task = "tensor" if tensors else "statistics"
         # Sections, those of tasks and load, select; so do these.
         kept = {
             name: value
@@ -73,10 +77,10 @@ class ConfigFile:
             if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable", "async_dump")
         }
         # Restoring the state writes it, so that nothing lasts from one pass to the next: watching it only costs.
-        kept |= {"extra_info": True, "reuse": "off", "statistics": {"summary_mode": "md5"}}
+        kept |= {"extra_info": True, "reuse": "off", task: {} if tensors else {"summary_mode": "md5"}}
         try:
             return extension.parse_config(
-                json.dumps(kept), task="statistics", dump_path=config.dump_path, level=level, step=None
+                json.dumps(kept), task=task, dump_path=config.dump_path, level=level, step=None
             )
         except ValueError as error:
             raise MsprobeError(f"replay: {error}") from None

@@ -326,24 +326,34 @@ class Debugger:
         self._tell_of_start(f"Dump switch is turned on at step {service.current_iter}.")
 
     def _replay(
-        self, models: list[Any], run_pass: Callable[[], Any], restore: Callable[[], None], rank_id: int | None
+        self,
+        models: list[Any],
+        run_pass: Callable[[], Any],
+        restore: Callable[[], None],
+        rank_id: int | None,
+        feed: Callable[[], None] | None = None,
     ) -> Any:
-        """Runs a step twice, with restore() between, and captures both passes; then captures as before."""
+        """Runs a step twice, with restore() between, and captures both passes; then captures as before.
+
+        feed(): of local_error: puts a stage into the second pass, and both have the content of every tensor.
+        """
         service = self.service
         first = service.loop + service.init_step
+        name = "replay" if feed is None else "local_error"
         if self._started or self._step_has_records:
             raise MsprobeError(
-                f"replay: step {first} has been started; call it after stop() and step(), before the next start()"
+                f"{name}: step {first} has been started; call it after stop() and step(), before the next start()"
             )
         self._tell_warnings()
         self._update_rank(rank_id)
         self._open()
         is_off = not self._followed.enabled or self._bounds.is_full(self._agent)
         captured = not is_off and (not self.config.rank or self._rank in self.config.rank)
-        config = self._file.for_replay(self.config, with_modules=bool(models))
+        config = self._file.for_replay(self.config, with_modules=bool(models), tensors=feed is not None)
+        command = f"msprobe-client {name.replace('_', '-')}"
         log.info(
-            f"replay: this step runs twice from the same state, as steps {first} and {first + 1}; what it does besides "
-            "computing happens twice. `msprobe-client replay` compares the two."
+            f"{name}: this step runs twice from the same state, as steps {first} and {first + 1}; what it does besides "
+            f"computing happens twice. `{command}` compares the two."
         )
         kept, self._models = self._models, list(models)
         result = None
@@ -352,7 +362,7 @@ class Debugger:
                 if number == 2:
                     restore()
                 if captured:
-                    self._start_pass(config, touched=number == 2)
+                    self._start_pass(config, feed or self._touch_all if number == 2 else None)
                 result = run_pass()
                 self._end_pass(keep=True)
         finally:
@@ -362,13 +372,16 @@ class Debugger:
             self._agent.reconfigure(self.config)
         return result
 
-    def _start_pass(self, config: Any, touched: bool) -> None:
-        """touched: the program did not ask for this pass, and each record of a call says so."""
+    def _touch_all(self) -> None:
+        """The program did not ask for this pass, and each record of a call says so."""
+        self._agent.set_stage("replay", _call_as_it_is)
+
+    def _start_pass(self, config: Any, put_stage: Callable[[], None] | None) -> None:
         self.config, self._registered = config, 0
         self._agent.reconfigure(config, replay=True)
         self._register_models()
-        if touched:
-            self._agent.set_stage("replay", _call_as_it_is)
+        if put_stage is not None:
+            put_stage()
         self._agent.start(self.service.loop + self.service.init_step, None)
         self._install()
         self._running = self._step_has_records = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from msprobe.pytorch._series_observer import TrainingSeries
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch._weights import WEIGHTS, checked_cast, digests_of, tensors_of
 from msprobe.pytorch.free_benchmark.stage import FreeBenchmark
+from msprobe.pytorch.graft.feeding import GoldenInputs
+from msprobe.pytorch.graft.grafting import Asked, Grafting, take_out
 from msprobe.pytorch.interception import Interception, make_api, risk_levels
 
 _NAMES = Path(__file__).parent / "api_names.txt"
@@ -129,7 +132,91 @@ class PrecisionDebugger(Debugger):
         """
         cls._the()._record_weights(weights, cast)
 
+    @classmethod
+    def local_error(
+        cls,
+        step_fn: Callable[..., Any],
+        *inputs: Any,
+        model: Any,
+        golden: str | os.PathLike[str],
+        step: int | None = None,
+        optimizer: Any = None,
+        rank_id: int | None = None,
+    ) -> Any:
+        """Runs step_fn(*inputs) twice from the same state, and returns the second result: see replay.
+
+        The first pass is as it is. In the second each module gets the inputs that its call has in the golden, whatever
+        the modules before it made: what its output is wrong by then, it adds itself. Both are steps with the content of
+        every tensor; `msprobe-client local-error RUN GOLDEN` lists what each module adds, and what it inherits.
+
+        golden: the dump directory of a run of task tensor with modules, or run:NAME of one in a store. step: of the
+        golden; default: that of the first pass.
+        """
+        debugger = cls._the()
+        models = arguments.models(model, torch.nn.Module, "torch.nn.Module")
+        fed = GoldenInputs(golden, step, str(debugger.config.server or ""))
+        rank = arguments.rank_id(rank_id)
+        first = debugger.service.loop + debugger.service.init_step
+        fed.begin(first, debugger._framework_rank() if rank is None else rank)
+        state = StepState(models, optimizer, inputs)
+
+        def feed() -> None:
+            names = [name for name, _ in debugger._submodules()]
+            debugger._agent.set_stage("local_error", fed, records=names)
+
+        result = debugger._replay(models, lambda: step_fn(*inputs), state.restore, rank, feed)
+        fed.tell_failed()
+        return result
+
+    @classmethod
+    def graft(
+        cls,
+        names: str | Sequence[str] | None = None,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        inherit: bool = False,
+        step: int | None = None,
+    ) -> None:
+        """From the next start() on, the outputs of these modules are others than they give; [] ends it.
+
+        names: ``layers.0.mlp``, ``Module.layers.0.mlp.MLP``, a shell pattern over either, or one call,
+        ``Module.layers.0.mlp.MLP.forward.0``. Without arguments: as ``msprobe-client bisect`` asks, and nothing where
+        it did not start the program.
+        source: the dump directory of a run of task tensor, or run:NAME of one in a store: its outputs of the same call;
+        "float64" or "float32": the module computed in that dtype.
+        inherit: takes out only what the module itself adds to the error against the golden.
+        step: of the golden; default: the same.
+
+        Gradients go through what the module itself computed. Records of these calls say that they were touched.
+        """
+        cls._the()._graft(names, source, inherit, step)
+
+    @classmethod
+    def bisect(
+        cls,
+        distance: Callable[[], Any],
+        source: str | os.PathLike[str],
+        *,
+        model: Any,
+        limit: float,
+        names: str | Sequence[str] = "*",
+        step: int | None = None,
+    ) -> Any:
+        """Finds the smallest set of modules whose repair makes the final output agree, and returns its names and runs.
+
+        distance(): runs the model, always alike, and gives how far its final output is from the right one; up to
+        `limit` it agrees. source, step: as in graft(); a golden's modules are repaired with inherit. names: of the
+        modules that may be at fault. Nothing of these runs is kept. Not between start() and stop().
+
+        One fault takes at most ceil(log2 N) + 2 calls of distance() for N modules; m faults m * (ceil(log2 N) + 1) + 2.
+        MsprobeError: not even the repair of all modules agrees, or one cannot be repaired.
+        """
+        from msprobe.pytorch.graft.bisecting import bisect
+
+        return bisect(cls._the(), distance, source, model, limit, [names] if isinstance(names, str) else names, step)
+
     def _make_parts(self) -> None:
+        self._grafting: Grafting | None = None
         self.module_dumper = ModuleDumper(self)
         self._interception = Interception()
         self._gradients = GradientWatch(gradient_of)
@@ -273,7 +360,33 @@ class PrecisionDebugger(Debugger):
             f"Inputs of {len(self._loaded.names)} module calls are replaced at step {step}; nothing is recorded."
         )
 
+    def _graft(self, names: Any, source: Any, inherit: Any, step: Any) -> None:
+        server = str(self.config.server or "")
+        if names is None and source is None:
+            grafting = Grafting.of_environment(server)
+        elif source is None and not isinstance(names, str) and not names:
+            grafting = None
+        else:
+            grafting = Grafting(Asked.of(names, source, inherit, step), server)
+        self._set_graft(grafting)
+
+    def _set_graft(self, grafting: Grafting | None) -> None:
+        if grafting is not None and self.config.level not in ("L0", "mix"):
+            raise MsprobeError(
+                f"graft: level is {self.config.level}, which captures no modules; it should be L0 or mix"
+            )
+        self._grafting = grafting
+        if self._agent is not None:
+            take_out(self._agent)
+
+    def _stop_capture(self) -> None:
+        if self._running and self._grafting is not None:
+            self._grafting.end()
+        super()._stop_capture()
+
     def _load_inputs(self) -> None:
+        if self._grafting is not None:
+            self._grafting.put(self._agent, dict(self._submodules()), self.service.current_iter, self._rank)
         if self._loaded is None:
             return
         self._loaded.unhook()
