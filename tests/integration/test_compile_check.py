@@ -118,9 +118,9 @@ def test_what_cannot_be_checked_is_refused(checked):
 @pytest.fixture(scope="module")
 def bisected(tmp_path_factory):
     out = tmp_path_factory.mktemp("bisected") / "out.json"
-    names = ["clean", "lowering", "pass", "half", "decomposition"]
-    run([sys.executable, PROGRAMS / "bisected.py", out, *names], timeout=280)
-    return json.loads(out.read_text())
+    names = ["clean", "lowering", "pass", "half", "decomposition", "changing", "raising"]
+    shown = run([sys.executable, PROGRAMS / "bisected.py", out, *names], timeout=280).stdout
+    return json.loads(out.read_text()) | {"shown": shown}
 
 
 def calls(fault):
@@ -160,6 +160,16 @@ def test_a_backend_before_inductor_is_named_without_a_kernel(bisected):
     fault = bisected["decomposition"]
     assert (fault["backend"], fault["subsystem"]) == ("aot_eager_decomp_partition", "decomposition")
     assert "aten.silu" in fault["detail"] and fault["kernel"] == ""
+
+
+def test_a_program_that_gives_other_results_each_time_is_refused(bisected):
+    assert "output.0 differs between two eager runs" in bisected["shown"]
+
+
+def test_a_backend_that_raises_is_passed_over(bisected):
+    assert "aot_eager cannot be tried: " in bisected["shown"] and "ValueError: not here" in bisected["shown"]
+    assert "sin" in bisected["raising"]["kernel"]
+    assert (bisected["raising"]["subsystem"], bisected["raising"]["detail"]) == ("lowerings", "sin")
 
 
 def test_the_documented_program_runs(tmp_path):

@@ -13,7 +13,9 @@ import unittest.mock
 import torch
 import torch._dynamo
 import torch._inductor.config
+from msprobe._common.errors import MsprobeError
 from msprobe.pytorch import bisect_compile
+from torch._dynamo.backends.registry import _COMPILER_FNS, lookup_backend
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._inductor.decomposition import decompositions
 from torch._inductor.lowering import lowerings
@@ -91,17 +93,41 @@ def wrong_decomposition():
         return bisect_compile(torch.nn.functional.silu, torch.randn(4, 8))
 
 
+def changing():
+    """Says why, for lack of a fault."""
+    numbers = iter(range(100))
+    try:
+        bisect_compile(lambda x: x + next(numbers), torch.zeros(2))
+    except MsprobeError as error:
+        print(error)
+
+
+def after_a_backend_that_raises():
+    """One on the way to inductor cannot be tried: what differs is found all the same."""
+    with unittest.mock.patch.dict(_COMPILER_FNS, {"aot_eager": _raise}), wrong_lowering(aten.sin.default):
+        return bisect_compile(lambda x: x.sin() * 2, torch.randn(4, 8), backward=False)
+
+
+def _raise(graph, inputs):
+    raise ValueError("not here\nat all")
+
+
+_raise._tags = ()
+
 CASES = {
     "clean": clean,
     "lowering": lambda: net_fault(wrong_lowering(aten.tanh.default)),
     "pass": lambda: net_fault(torch._inductor.config.patch(post_grad_custom_post_pass=WrongConstant())),
     "half": half,
     "decomposition": wrong_decomposition,
+    "changing": changing,
+    "raising": after_a_backend_that_raises,
 }
 
 
 def main(out, *names):
     found = {}
+    lookup_backend("aot_eager")  # loads it
     for name in names:
         fault = CASES[name]()
         found[name] = None if fault is None else {**dataclasses.asdict(fault), "said": str(fault)}

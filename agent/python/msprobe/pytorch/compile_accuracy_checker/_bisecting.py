@@ -14,10 +14,11 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils import _pytree as pytree
 
+from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch.compile_accuracy_checker._judging import Judge
-from msprobe.pytorch.compile_accuracy_checker._kernels import KernelWatch, Operator, WrongKernel
+from msprobe.pytorch.compile_accuracy_checker._kernels import KernelWatch, Operator, WrongKernel, said
 
 Outcome: TypeAlias = dict[str, torch.Tensor]  # name -> what a run computed
 
@@ -69,7 +70,8 @@ def bisect_compile(
     rtol, atol: of floating dtypes; by default those of torch.testing.assert_close for each dtype. 0 and 0: bits.
 
     Each run begins with the same parameters, buffers, inputs and random numbers, and they are as before at the end.
-    Takes about ten compilations where something differs, and one where nothing does.
+    Takes some 15 compilations where something differs, and one where nothing does. What the process has compiled before
+    is forgotten, and compiled again when it is called.
     """
     if not callable(fn):
         raise MsprobeError(f"fn is {fn!r}; it should be a module or a function")
@@ -91,8 +93,10 @@ def find_fault(run: Callable[[bool], Outcome], judge: Judge) -> CompileFault | N
     """run(compiled): what a program computes, the same each time; compiled by torch.compile without a backend."""
     if find_spec("torch._inductor.compiler_bisector") is None:
         raise MsprobeError(f"bisecting needs torch 2.6 or later; this is {torch.__version__}")
-    with _uncached():
+    with _uncached(), _forgotten():
         expected = run(False)
+        if changing := _differences(run(False), expected, judge):
+            raise MsprobeError(f"{changing[0]} differs between two eager runs; fn should compute the same each time")
         torch._dynamo.reset()
         with KernelWatch(judge) as full:
             differs = _differences(run(True), expected, judge)
@@ -139,19 +143,29 @@ class _Bisection:
         def agrees() -> bool:
             torch._dynamo.reset()
             with KernelWatch() as watch, contextlib.redirect_stdout(shown):
-                found = self._agrees()
+                try:
+                    found = self._agrees()
+                except Exception as error:  # what cannot be tried is neither at fault nor a cure
+                    backend, subsystem = CompilerBisector.get_backend(), CompilerBisector.get_subsystem()
+                    log.warning(f"{backend} {subsystem or ''}".rstrip() + f" cannot be tried: {said(error)}")
+                    return not subsystem
             self._last[found] = watch
             return found
 
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
+        before = CompilerBisector.bisection_enabled
+        with contextlib.redirect_stdout(io.StringIO()):  # torch says each of its steps
+            try:
                 return CompilerBisector.do_bisect(agrees)
-        except RuntimeError as error:
-            if "find_max_bounds" not in str(error):
-                raise
-            raise MsprobeError("compiled results differ from run to run, so nothing can be bisected") from None
-        finally:
-            torch._dynamo.reset()
+            except RuntimeError as error:
+                if "find_max_bounds" not in str(error):
+                    raise
+                raise MsprobeError("compiled results differ from run to run, so nothing can be bisected") from None
+            finally:
+                if CompilerBisector.in_process_cache is not None:  # kept by the frames of an error
+                    CompilerBisector.delete_bisect_status()
+                    CompilerBisector.in_process_cache = None
+                    CompilerBisector.bisection_enabled = before
+                torch._dynamo.reset()
 
     @property
     def failing(self) -> KernelWatch | None:
@@ -187,10 +201,10 @@ def _named(
 
 def _outcome(call: Callable[..., Any], inputs: Any, module: torch.nn.Module | None, backward: bool) -> Outcome:
     leaves = dict(_leaves(inputs, module))
-    before = {name: leaf.grad for name, leaf in leaves.items()}
+    before = {name: _state(leaf.grad) for name, leaf in leaves.items()}
     result = call(*inputs)
     outputs = [each for each in pytree.tree_leaves(result) if isinstance(each, torch.Tensor)]
-    has_run = any(leaf.grad is not before[name] for name, leaf in leaves.items())
+    has_run = any(_state(leaf.grad) != before[name] for name, leaf in leaves.items())
     if backward and not has_run:
         wanted = [each for each in outputs if each.requires_grad and each.grad_fn is not None]
         if wanted:
@@ -198,6 +212,11 @@ def _outcome(call: Callable[..., Any], inputs: Any, module: torch.nn.Module | No
     found = {f"output.{index}": each for index, each in enumerate(outputs)}
     found |= {f"gradient of {name}": leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
     return {name: each.detach().clone() for name, each in found.items()}
+
+
+def _state(gradient: torch.Tensor | None) -> tuple[int, int]:
+    """Another one once a backward pass has given or added to the gradient."""
+    return (0, 0) if gradient is None else (id(gradient), gradient._version)
 
 
 def _leaves(inputs: Any, module: torch.nn.Module | None) -> Iterator[tuple[str, torch.Tensor]]:
@@ -220,6 +239,15 @@ def _differences(found: Outcome, expected: Outcome, judge: Judge) -> tuple[str, 
         for name in names
         if name not in found or name not in expected or not judge.agree(found[name], expected[name])
     )
+
+
+@contextlib.contextmanager
+def _forgotten() -> Iterator[None]:
+    """Compiled programs that tell a watch what they do do not outlive it."""
+    try:
+        yield
+    finally:
+        torch._dynamo.reset()
 
 
 @contextlib.contextmanager

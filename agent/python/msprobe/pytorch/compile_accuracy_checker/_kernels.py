@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from msprobe._common import log
 from msprobe.pytorch.compile_accuracy_checker._judging import Judge
 
 _RAN = f"__import__({__name__!r}, fromlist=['ran']).ran"
@@ -145,6 +146,8 @@ class KernelWatch:
 
     def ran(self, graph: int, buffers: dict[str, Any]) -> None:
         """A kernel has run that was given these: node -> its value."""
+        if graph >= len(self.graphs):
+            return  # compiled under another watch
         self._running = self.graphs[graph]
         for node, value in buffers.items():
             if isinstance(value, torch.Tensor) and node not in self._values:
@@ -156,8 +159,11 @@ class KernelWatch:
         result = call(compiled, inputs)
         if self._running is not None:
             beside = _Beside(self._running.module, self._values)
-            with torch.no_grad():
-                beside.run(*given, enable_io_processing=False)
+            try:
+                with torch.no_grad():
+                    beside.run(*given, enable_io_processing=False)
+            except Exception as error:
+                log.warning(f"a graph does not run eagerly, so some kernels are not judged: {said(error)}")
             self._hold(self._running, beside.pairs)
         self._values = {}
         return result
@@ -189,6 +195,11 @@ class _Beside(torch.fx.Interpreter):
             return expected
         self.pairs.append((n.name, found, expected.detach().clone()))
         return found
+
+
+def said(error: Exception) -> str:
+    """The error's first words; torch's compiler begins with a line of who raised."""
+    return " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__
 
 
 _watch: KernelWatch | None = None
