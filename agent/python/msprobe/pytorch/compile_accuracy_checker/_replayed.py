@@ -64,7 +64,6 @@ class KeptCalls:
             if wanted:
                 torch.autograd.backward([output for output, _ in wanted], [gradient for _, gradient in wanted])
 
-    @torch.compiler.disable
     def _begin(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         device = device_of(module)
         given = _ids((args, kwargs))
@@ -72,7 +71,6 @@ class KeptCalls:
         autocast = device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device)
         self._open.append(_Call(name, args, kwargs, given, random_state(), torch.is_grad_enabled(), autocast))
 
-    @torch.compiler.disable
     def _end(self, module: torch.nn.Module, args: Any, kwargs: Any, result: Any) -> None:
         call = self._open.pop()
         self._calls.append(call)
