@@ -106,7 +106,7 @@ nightly: build oracle tensorboard operate-tools benchmarks chaos-programs ## wha
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py
 	@$(RUN) -m pytest -q client_py/tests/ray_workers.py
-	@$(RUN) -m pytest -q tests/integration/check_on_ray.py tests/integration/repro_of_transformers.py
+	@$(RUN) -m pytest -q tests/integration/check_on_ray.py tests/integration/repro_of_transformers.py tests/integration/compile_check_of_transformers.py
 	@$(MAKE) properties
 	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint

@@ -34,6 +34,16 @@ SHOWN_BY = {
         "integration/test_undisturbed.py::test_holds",
         "integration/test_compiled.py::test_graphs_that_are_compiled_after_the_first_start_are_those_without_us",
     ],
+    "compile-check-tolerance": ["interop/test_compile_check.py::test_the_tolerance_is_that_of_the_dtype"],
+    "compile-check-inside": ["interop/test_compile_check.py::test_a_compiled_module_stays_one_graph"],
+    "compile-check-cast": ["interop/test_compile_check.py::test_cast_modules_are_compiled_and_cast"],
+    "compile-check-unwrapped": [
+        "interop/test_compile_check.py::test_a_model_without_wrapped_modules_is_compiled_whole"
+    ],
+    "compile-check-random": [
+        "interop/test_compile_check.py::test_dropout_drops_the_same_elements_in_both",
+        "interop/test_compile_check.py::test_a_model_in_evaluation_mode_stays_in_it",
+    ],
     "print-tensor": ["integration/test_undisturbed.py::test_printing_a_tensor_leaves_no_records"],
     "killed-process": [
         "integration/test_killed_process.py::test_kill_in_step_five_keeps_five_whole_steps_and_the_part_of_the_sixth",

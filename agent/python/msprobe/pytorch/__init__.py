@@ -31,6 +31,7 @@ __all__ = [
     "TrainerMon",
     "TrainerMonitorV2",
     "acl_save",
+    "bisect_compile",
     "compare",
     "compare_distributed",
     "module_dump",
@@ -43,9 +44,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Comparing is loaded by who compares."""
-    if name not in ("compare", "compare_distributed"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "bisect_compile":
+        return importlib.import_module("msprobe.pytorch.compile_accuracy_checker").bisect_compile
+    if name not in ("compare", "compare_distributed"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module("msprobe.pytorch.compare")
     return module if name == "compare" else module.compare_distributed
