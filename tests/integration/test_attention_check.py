@@ -184,6 +184,9 @@ def test_what_is_not_documented_is_skipped_with_its_reason():
     assert "real_shift" in skipped(*given, real_shift=shift, scalar_value=0.5)
     assert "row for each query" in skipped(*given, real_shift=shift[:, :, :3])
     assert "needs actual_seq_qlen" in skipped(*drawn("BSND"), input_layout="TND")
+    ends = {"actual_seq_qlen": [2, 5], "actual_seq_kvlen": [3, 6]}
+    rows = [np.zeros((length, heads, D)) for length, heads in ((S1, N), (S2, KV), (S2, KV))]
+    assert "do not end where" in skipped(*rows, input_layout="TND", **ends)
     assert "do not fit" in skipped(given[0][:, :, :-1], *given[1:])
 
 

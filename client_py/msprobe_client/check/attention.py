@@ -81,6 +81,11 @@ def _unsupported(call: _Call) -> str | None:
     lengths = (call.actual_seq_qlen, call.actual_seq_kvlen)
     if call.input_layout == "TND" and any(each is None for each in lengths):
         return "input_layout TND needs actual_seq_qlen and actual_seq_kvlen"
+    if call.input_layout == "TND" and (
+        len(lengths[0]) != len(lengths[1])
+        or any(int(ends[-1]) != len(x) for ends, x in zip(lengths, (call.query, call.key), strict=True))
+    ):
+        return "actual_seq_qlen and actual_seq_kvlen do not end where query and key do"
     if call.real_shift is not None:
         if call.input_layout == "TND" or call.real_shift.ndim != 4:
             return "real_shift of layout TND, or of other than four dimensions, is compressed in a way of its own"
@@ -135,10 +140,6 @@ def _parts(call: _Call) -> Iterator[tuple[Any, Any, Any]]:
         return
     ends = [[0, *map(int, each)] for each in (call.actual_seq_qlen, call.actual_seq_kvlen)]
     of_each = (ends[0], ends[1], ends[1])
-    if len(ends[0]) != len(ends[1]) or any(
-        ends[-1] != each.shape[0] for ends, each in zip(of_each, names, strict=True)
-    ):
-        raise ValueError("actual_seq_qlen and actual_seq_kvlen do not end where query and key do")
     for batch in range(len(ends[0]) - 1):
         rows = [slice(each[batch], each[batch + 1]) for each in of_each]
         yield _for_each_head([x[part].transpose(0, 1).unsqueeze(0) for x, part in zip(names, rows, strict=True)])
