@@ -134,14 +134,10 @@ namespace {
 
 // Adds the tensors of a value to a sight.
 void See(PyObject* value, CallSampler::Sight& sight, int depth = 0) {
-  const auto mix = [&sight](uint64_t more) {
-    sight.signature = (sight.signature ^ more) * 0x9E3779B97F4A7C15u;
-    sight.signature ^= sight.signature >> 29;
-  };
   if (THPVariable_Check(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-    mix(static_cast<uint64_t>(tensor.scalar_type()) + 1);
+    sight.Mix(static_cast<uint64_t>(tensor.scalar_type()) + 1);
     sight.has_gradients |= impl->requires_grad();
     // Of a subclass with __torch_dispatch__ nothing is saved, and its sizes may be its own code's.
     if (tensor.is_nested() || impl->has_symbolic_sizes_strides() || impl->key_set().has(c10::DispatchKey::Python)) {
@@ -149,7 +145,7 @@ void See(PyObject* value, CallSampler::Sight& sight, int depth = 0) {
     }
     uint64_t bytes = impl->itemsize();
     for (const int64_t size : impl->sizes()) {
-      mix(static_cast<uint64_t>(size));
+      sight.Mix(static_cast<uint64_t>(size));
       bytes *= static_cast<uint64_t>(size);
     }
     sight.input_bytes += bytes;

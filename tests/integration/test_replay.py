@@ -123,6 +123,21 @@ def test_what_cannot_be_replayed_is_refused(replayed):
     assert "after stop() and step()" in inside
 
 
+def test_what_is_handed_on_is_read_once_and_what_was_written_between_calls_is_read_again(tmp_path, dump_path):
+    section = {"summary_mode": "md5"}
+    config = write_config(tmp_path / "config.json", dump_path, level="mix", reuse="off", section=section)
+    done = run([sys.executable, PROGRAMS / "handed_on.py", config])
+    said = json.loads(done.stdout.splitlines()[-1])
+    first, second, plain = said["read"]
+    assert first == second < 0.75 * plain
+    for step in (0, 1, 2):
+        (dump,) = dump_path.glob(f"step{step}/*/dump.json")
+        data = json.loads(dump.read_text())["data"]
+        assert {name: data[name]["input_args"][0]["md5"] for name in said["given"]} == said["given"], step
+        linear, module = data["Functional.linear.1.forward"], data["Module.2.Linear.forward.0"]
+        assert linear["output"][0]["md5"] == module["output"][0]["md5"] == said["given"]["Torch.exp.0.forward"]
+
+
 @pytest.mark.timeout(180)
 def test_a_weight_that_changed_on_one_rank_is_named_with_the_rank(tmp_path, dump_path):
     config = write_config(tmp_path / "config.json", dump_path, level="mix", section={"summary_mode": "md5"})

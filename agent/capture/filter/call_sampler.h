@@ -42,6 +42,12 @@ class CallSampler {
     uint64_t input_bytes = 0;  // of these tensors
     bool has_gradients = false;
     uint64_t identity = 0;  // IdentityOf the call
+
+    // Tells calls apart by one more number: a dtype, or a size.
+    void Mix(uint64_t more) {
+      signature = (signature ^ more) * 0x9E3779B97F4A7C15u;
+      signature ^= signature >> 29;
+    }
   };
   // Spread evenly over all numbers, and the same in every process. place: numbers that tell calls of the name apart.
   static uint64_t IdentityOf(std::string_view name, std::initializer_list<uint32_t> place);

@@ -5,6 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/synchronization/mutex.h"
 #include "agent/core/record.h"
 #include "agent/stats/tensor_view.h"
@@ -26,29 +27,33 @@ class KnownContents {
   static constexpr size_t kSamples = 64;
   static constexpr size_t kSmallest = size_t{4} << 10;  // bytes; what is smaller is read in less time
 
-  struct Content {
+  // What is seen of a content without reading it whole.
+  struct Sight {
     uint64_t bytes = 0;
     uint64_t samples = 0;  // a hash of the words
-    uint32_t crc32 = 0;
     stats::DType dtype{};
-    bool operator==(const Content&) const = default;
+    bool operator==(const Sight&) const = default;
     template <typename H>
-    friend H AbslHashValue(H h, const Content& content) {
-      return H::combine(std::move(h), content.bytes, content.samples, content.crc32, content.dtype);
+    friend H AbslHashValue(H h, const Sight& sight) {
+      return H::combine(std::move(h), sight.bytes, sight.samples, sight.dtype);
     }
   };
 
-  // Whether memory is of the kind that is kept: dense, not small, and as it lies there.
+  // Whether memory is of the kind that is kept: dense in any order of its dimensions, not small, and as it lies there.
   static bool Covers(const stats::TensorView& view);
-  static Content ContentOf(const stats::TensorView& view, uint32_t crc32);
+  static Sight SightOf(const stats::TensorView& view);
 
-  // Sets the numbers of `leaf`, but not its checksum. False: they are not known.
-  bool Find(const Content& content, core::Leaf& leaf) const;
-  void Keep(const Content& content, const core::Leaf& leaf);
+  // False: no content that looks so is kept, so that the checksum need not be asked for first.
+  bool MayKnow(const Sight& sight) const;
+  // Sets the numbers of `leaf`, the checksum included. False: they are not known.
+  bool Find(const Sight& sight, uint32_t crc32, core::Leaf& leaf) const;
+  // leaf: with its checksum.
+  void Keep(const Sight& sight, const core::Leaf& leaf);
 
  private:
   mutable absl::Mutex mu_;
-  absl::flat_hash_map<Content, core::Leaf> known_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<Sight, absl::InlinedVector<core::Leaf, 1>> known_ ABSL_GUARDED_BY(mu_);
+  size_t kept_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace msprobe::capture

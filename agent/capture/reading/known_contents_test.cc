@@ -65,20 +65,28 @@ TEST_F(KnownContentsTest, GiveTheNumbersThatReadingGives) {
 
 TEST_F(KnownContentsTest, TellContentsApart) {
   std::vector<float> values(kElements, 1);
-  const KnownContents::Content content = KnownContents::ContentOf(View(values), 7);
+  const KnownContents::Sight sight = KnownContents::SightOf(View(values));
   KnownContents known;
   core::Leaf leaf;
   leaf.max = 3;
-  known.Keep(content, leaf);
+  leaf.crc32 = 7;
+  EXPECT_FALSE(known.MayKnow(sight));
+  known.Keep(sight, leaf);
+  leaf.max = 4;
+  leaf.crc32 = 9;
+  known.Keep(sight, leaf);
+  EXPECT_TRUE(known.MayKnow(sight));
   core::Leaf found;
-  EXPECT_TRUE(known.Find(content, found));
+  EXPECT_TRUE(known.Find(sight, 7, found));
   EXPECT_EQ(found.max, 3);
+  EXPECT_TRUE(known.Find(sight, 9, found)) << "of two contents with these words in common";
+  EXPECT_EQ(found.max, 4);
+  EXPECT_FALSE(known.Find(sight, 8, found));
   stats::TensorView integers = View(values);
   integers.dtype = stats::DType::kInt32;
-  EXPECT_FALSE(known.Find(KnownContents::ContentOf(integers, 7), found)) << "the same bytes are other numbers";
-  EXPECT_FALSE(known.Find(KnownContents::ContentOf(View(values), 8), found));
-  values[0] = 2;  // one of the samples, with the same checksum
-  EXPECT_FALSE(known.Find(KnownContents::ContentOf(View(values), 7), found));
+  EXPECT_FALSE(known.MayKnow(KnownContents::SightOf(integers))) << "the same bytes are other numbers";
+  values[0] = 2;  // one of the samples
+  EXPECT_FALSE(known.MayKnow(KnownContents::SightOf(View(values))));
 }
 
 TEST_F(KnownContentsTest, CoverDenseMemoryAlone) {
@@ -87,6 +95,14 @@ TEST_F(KnownContentsTest, CoverDenseMemoryAlone) {
   EXPECT_TRUE(KnownContents::Covers(view));
   const std::array<int64_t, 1> apart = {2};
   view.strides = apart;
+  EXPECT_FALSE(KnownContents::Covers(view));
+  const std::array<int64_t, 2> sizes = {kElements / 8, 8};
+  const std::array<int64_t, 2> transposed = {1, kElements / 8};
+  view.sizes = sizes;
+  view.strides = transposed;
+  EXPECT_TRUE(KnownContents::Covers(view));
+  const std::array<int64_t, 2> expanded = {0, 1};
+  view.strides = expanded;
   EXPECT_FALSE(KnownContents::Covers(view));
   view = View(values);
   view.negative = true;

@@ -90,13 +90,16 @@ void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf, stat
   if (known_ == nullptr || mode_ != core::SummaryMode::kMd5 || !KnownContents::Covers(view)) {
     return ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
   }
-  const uint32_t crc32 = stats::SharedCrc32(view, threads_);
-  const KnownContents::Content content = KnownContents::ContentOf(view, crc32);
-  if (!known_->Find(content, leaf)) {
-    SetNumbers(stats::ComputeStatistics(view, &threads_), leaf);
-    known_->Keep(content, leaf);
+  const KnownContents::Sight sight = KnownContents::SightOf(view);
+  if (!known_->MayKnow(sight)) {
+    ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
+    return known_->Keep(sight, leaf);
   }
+  const uint32_t crc32 = stats::SharedCrc32(view, threads_);
+  if (known_->Find(sight, crc32, leaf)) return;
+  SetNumbers(stats::ComputeStatistics(view, &threads_), leaf);
   leaf.crc32 = crc32;
+  known_->Keep(sight, leaf);
 }
 
 void MemoryReader::MeasureNothing(core::Leaf& leaf) const {

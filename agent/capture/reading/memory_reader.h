@@ -37,6 +37,8 @@ class MemoryReader {
   core::Session& session() const { return *session_; }
   // Numbers are compared while the program runs (bench_path), so a device's numbers are waited for.
   bool waits() const { return waits_; }
+  // A pass of a step that runs twice is read, for its checksums.
+  bool replays() const { return known_ != nullptr; }
   // The rows of a tensor to read. Looked at only with request_id in the configuration.
   RequestRows& rows() { return rows_; }
 

@@ -1,6 +1,7 @@
 #include "agent/python/mindspore/call_records.h"
 
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "agent/python/thread_slot.h"
@@ -11,6 +12,13 @@ namespace {
 
 std::span<PyObject* const> ItemsOf(PyObject* tuple) {
   return {reinterpret_cast<PyTupleObject*>(tuple)->ob_item, static_cast<size_t>(PyTuple_GET_SIZE(tuple))};
+}
+
+// Whether msprobe-client knows what is right for a call: those of other functions would use up a step's budget.
+bool IsChecked(std::string_view name) {
+  const std::string_view prefix = name.substr(0, name.find('.'));
+  return prefix == "Mint" || prefix == "MintFunctional" || prefix == "Tensor" ||
+         name == "Functional.flash_attention_score";
 }
 
 // Nothing that reading does is recorded.
@@ -53,11 +61,29 @@ std::shared_ptr<CallRecords::Call> CallRecords::NewCall(OpenRecord record, const
   return call;
 }
 
-std::shared_ptr<CallRecords::Call> CallRecords::BeginApi(const Api& api, PyObject* arguments, PyObject* keywords) {
+bool CallRecords::Takes(Call& call, PyObject* arguments, PyObject* keywords, bool with_gradients) {
+  OpenRecord& record = call.record_;
+  if (!record.wanted || !IsChecked(call.api_->name)) return false;
+  record.wanted = false;
+  recorder_->faults().Contain(record, [&] {
+    call.sight_ = values_.SightOf(*call.api_, ItemsOf(arguments), keywords, with_gradients);
+    call.sight_.identity = CallSampler::IdentityOf(*record.name, {record.step, record.token, record.count});
+    record.wanted = recorder_->sampler()->Takes(call.sight_);
+  });
+  return record.wanted;
+}
+
+std::shared_ptr<CallRecords::Call> CallRecords::BeginApi(const Api& api, PyObject* arguments, PyObject* keywords,
+                                                         bool with_gradients) {
   ThreadState& thread = ThreadInStep(*recorder_, thread_slot_.get());
   const std::shared_ptr<Call> call = NewCall(recorder_->opener().BeginApi(api, thread), &api, thread);
   ++thread.api_depth;
   const Reading reading(thread);
+  const CallSampler::Cost cost(recorder_->sampler());
+  if (recorder_->sampler() != nullptr && !Takes(*call, arguments, keywords, with_gradients)) {
+    call->left_out_ = true;
+    return call;
+  }
   fields_.Enter(call->record_, ItemsOf(arguments), keywords, &api, nullptr);
   return call;
 }
@@ -71,7 +97,8 @@ std::shared_ptr<CallRecords::Call> CallRecords::BeginCell(const std::shared_ptr<
   OpenRecord backward = call->record_;
   backward.direction = core::Direction::kBackward;
   call->backward_self_ = recorder_->session().DefineParent(backward.FullName());
-  {
+  call->left_out_ = recorder_->sampler() != nullptr;  // it names its calls, and is no record
+  if (!call->left_out_) {
     const Reading reading(thread);
     fields_.Enter(call->record_, ItemsOf(arguments), keywords, nullptr, nullptr);
   }
@@ -81,20 +108,26 @@ std::shared_ptr<CallRecords::Call> CallRecords::BeginCell(const std::shared_ptr<
 
 void CallRecords::Call::End(PyObject* result, PyObject* parameters) {
   ThreadState& thread = ThreadState::Get();
-  {
+  if (!left_out_) {
     const Reading reading(thread);
+    CallSampler* const sampler = records_->recorder_->sampler();
+    const CallSampler::Cost cost(sampler);
+    if (sampler != nullptr) {
+      records_->recorder_->faults().Contain(record_,
+                                            [&] { sampler->Learn(sight_, records_->values_.BytesOf(result)); });
+    }
     records_->fields_.Exit(record_, api_, {}, nullptr, result, parameters, nullptr);
   }
-  if (is_cell()) {
-    records_->recorder_->opener().PopModule(thread, record_);
-  } else {
-    --thread.api_depth;
-  }
+  Leave(thread);
 }
 
 void CallRecords::Call::Raised() {
   ThreadState& thread = ThreadState::Get();
-  records_->fields_.Raised(record_);
+  if (!left_out_) records_->fields_.Raised(record_);
+  Leave(thread);
+}
+
+void CallRecords::Call::Leave(ThreadState& thread) {
   if (is_cell()) {
     records_->recorder_->opener().PopModule(thread, record_);
   } else {
@@ -119,6 +152,7 @@ void CallRecords::Call::EndBackward(PyObject* gradients) {
 
 void CallRecords::Call::EmitGradients(Side side, PyObject* gradients) {
   Recorder& recorder = *records_->recorder_;
+  const CallSampler::Cost cost(recorder.sampler());
   recorder.faults().Contain(backward_, [&] {
     if (!backward_.wanted) {
       if (side == Side::kArriving) recorder.emitter().EmitConstructOnly(backward_);
@@ -171,6 +205,7 @@ ObjectReference CallRecords::Call::ReadGradient(PyObject* gradient) {
       !records_->values_.IsTensor(gradient)) {
     return ObjectReference::Borrow(Py_None);
   }
+  const CallSampler::Cost cost(records_->recorder_->sampler());
   OpenRecord backward = record_;
   backward.direction = core::Direction::kBackward;
   return records_->Read(gradient, recorder.rules().Saves(backward));

@@ -26,6 +26,8 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
   // One call that is recorded. It lives until its gradients have passed.
   class Call {
    public:
+    // Task check leaves it out: it is no record, and has no gradients.
+    bool left_out() const { return left_out_; }
     // The call gave `result`. parameters: a dict of the cell's own, or null.
     void End(PyObject* result, PyObject* parameters);
     // An error is set, and stays set.
@@ -41,6 +43,7 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
     enum class Side : uint8_t { kArriving, kLeaving };
     void EmitGradients(Side side, PyObject* gradients);
     bool is_cell() const { return api_ == nullptr; }
+    void Leave(ThreadState& thread);
 
     std::shared_ptr<CallRecords> records_;
     OpenRecord record_;
@@ -50,13 +53,16 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
     // Of construct.json: a call inside another one has its backward inside that one's, whenever gradients pass.
     core::ParentId backward_parent_ = 0;
     core::ParentId backward_self_ = 0;  // of a cell
+    bool left_out_ = false;
+    CallSampler::Sight sight_;  // of a call that a sampler took
   };
 
   // Whether a call made now by this thread is recorded as an API: capturing, and not inside another recorded API.
   bool Wants() const;
   bool watching() const { return recorder_->step().watching(); }
-  // arguments: a tuple. keywords: a dict or null. Until the call ends, calls inside an API are not recorded.
-  std::shared_ptr<Call> BeginApi(const Api& api, PyObject* arguments, PyObject* keywords);
+  // arguments: a tuple. keywords: a dict or null. with_gradients: gradients of the call may come. Until the call ends,
+  // calls inside an API are not recorded.
+  std::shared_ptr<Call> BeginApi(const Api& api, PyObject* arguments, PyObject* keywords, bool with_gradients);
   // Null: the call is not recorded.
   std::shared_ptr<Call> BeginCell(const std::shared_ptr<const std::string>& name, PyObject* arguments,
                                   PyObject* keywords);
@@ -73,6 +79,8 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
  private:
   ObjectReference Read(PyObject* tensor, bool save);
   std::shared_ptr<Call> NewCall(OpenRecord record, const Api* api, const ThreadState& thread);
+  // Task check: whether its sampler takes a call that begins.
+  bool Takes(Call& call, PyObject* arguments, PyObject* keywords, bool with_gradients);
 
   const std::shared_ptr<Recorder> recorder_;
   const ObjectReference thread_slot_;

@@ -2,8 +2,11 @@
 
 #include <Python.h>
 
+#include <cstdint>
+#include <span>
 #include <string_view>
 
+#include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/recorder.h"
 #include "agent/python/framework_values.h"
 #include "agent/python/object_reference.h"
@@ -24,7 +27,15 @@ class MindsporeValues final : public FrameworkValues {
   bool PutObject(PyObject* value, ValueWalker& walker) override;
   bool PutOther(PyObject* value, ValueWalker& walker) override;
 
+  // What a sampler sees of a call: its tensors, those in lists and tuples included. It waits for no operator.
+  // with_gradients: gradients of the call may come.
+  CallSampler::Sight SightOf(const Api& operation, std::span<PyObject* const> arguments, PyObject* keywords,
+                             bool with_gradients) const;
+  uint64_t BytesOf(PyObject* result) const;
+
  private:
+  void See(PyObject* value, CallSampler::Sight& sight, int depth = 0) const;
+
   const ObjectReference tensor_;
   const ObjectReference dtype_;
   const ObjectReference describe_;

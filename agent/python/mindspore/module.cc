@@ -46,9 +46,9 @@ class MindsporeAgent final : public Agent {
 
   bool Wants() const { return active_ && records_->Wants(); }
   bool Watching() const { return active_ && records_->watching(); }
-  std::shared_ptr<Call> BeginApi(const std::shared_ptr<Api>& api, const py::tuple& arguments,
-                                 const py::dict& keywords) {
-    return records_->BeginApi(*api, arguments.ptr(), keywords.ptr());
+  std::shared_ptr<Call> BeginApi(const std::shared_ptr<Api>& api, const py::tuple& arguments, const py::dict& keywords,
+                                 bool with_gradients) {
+    return records_->BeginApi(*api, arguments.ptr(), keywords.ptr(), with_gradients);
   }
   std::shared_ptr<Call> BeginCell(const CellName& name, const py::tuple& arguments, const py::dict& keywords) {
     return records_->BeginCell(name.text, arguments.ptr(), keywords.ptr());
@@ -131,6 +131,7 @@ void BindCalls(py::module_& module) {
           },
           py::arg("result"), py::arg("parameters") = py::none())
       .def("raised", &Call::Raised)
+      .def_property_readonly("left_out", &Call::left_out)
       .def("read_gradient",
            [](Call& call, const py::object& gradient) {
              return py::reinterpret_steal<py::object>(call.ReadGradient(gradient.ptr()).release());

@@ -46,6 +46,16 @@ class RememberedStatistics {
   static constexpr uint64_t kPatience = 8;
   static constexpr uint64_t kVerifyEvery = 256;
 
+  // Elements, and how they lie.
+  struct Key {
+    const void* data;
+    stats::DType dtype;
+    bool conjugate, negative;
+    absl::InlinedVector<int64_t, 8> dims;  // sizes, then strides
+    bool operator==(const Key&) const = default;
+  };
+  static Key KeyOf(const stats::TensorView& view);
+
   // watch: null remembers nothing.
   explicit RememberedStatistics(std::shared_ptr<const stats::WriteWatch> watch) : watch_(std::move(watch)) {}
   ~RememberedStatistics();
@@ -81,13 +91,6 @@ class RememberedStatistics {
   Counts counts() const;
 
  private:
-  struct Key {
-    const void* data;
-    stats::DType dtype;
-    bool conjugate, negative;
-    absl::InlinedVector<int64_t, 8> dims;  // sizes, then strides
-    bool operator==(const Key&) const = default;
-  };
   struct Entry {
     Key key;
     core::Leaf numbers;
@@ -112,7 +115,6 @@ class RememberedStatistics {
     std::unique_ptr<Region> region;  // null: it was never armed
   };
 
-  static Key KeyOf(const stats::TensorView& view);
   Seen& See(c10::StorageImpl* storage, std::span<const std::byte> memory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The region that gave `place`; null where it was written since, or is gone.
   Region* Find(const Place& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -164,6 +164,11 @@ TensorReader::TensorReader(core::Reuse reuse)
     : remembered_(
           std::make_unique<RememberedStatistics>(reuse == core::Reuse::kOff ? nullptr : stats::WriteWatch::Create())) {}
 
+FreshReadings& TensorReader::fresh() const {
+  std::call_once(fresh_made_, [this] { fresh_ = std::make_unique<FreshReadings>(); });
+  return *fresh_;
+}
+
 bool TensorReader::Describe(const at::Tensor& tensor, const MemoryReader& memory, TensorReading& reading) {
   reading.type = kTensorType;
   reading.dtype = WireDType(tensor.scalar_type());
@@ -290,6 +295,13 @@ std::vector<double> TensorReader::Sample(const at::Tensor& tensor, size_t most) 
 RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, const stats::TensorView& view,
                                                   const MemoryReader& memory, TensorReading& reading) const {
   core::Leaf& leaf = reading.leaf;
+  if (memory.replays()) {
+    if (!fresh().Recall(tensor, view, &leaf)) {
+      memory.Measure(view, leaf, &reading.distribution);
+      fresh().Keep(tensor, view, leaf);
+    }
+    return {};
+  }
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
   if (place.known && !place.verify) return place;
   core::Leaf read;

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "agent/capture/reading/memory_reader.h"
 #include "agent/capture/reading/tensor_reading.h"
 #include "agent/core/config/config.h"
+#include "agent/torch/tensor/fresh_readings.h"
 #include "agent/torch/tensor/remembered_statistics.h"
 
 namespace msprobe::capture {
@@ -51,7 +53,12 @@ class TensorReader {
   std::shared_ptr<core::Payload> KeepBytes(const RememberedStatistics::Place& place, const stats::TensorView& view,
                                            const MemoryReader& memory) const;
 
+  // Of a replay, made at its first tensor.
+  FreshReadings& fresh() const;
+
   const std::unique_ptr<RememberedStatistics> remembered_;
+  mutable std::once_flag fresh_made_;
+  mutable std::unique_ptr<FreshReadings> fresh_;
 };
 
 // The type of torch's tensors in dump.json (TensorReading::type).

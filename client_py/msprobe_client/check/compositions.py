@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msprobe_client.check.attention import flash_attention_score
+
 
 def rms_norm(x: Any, gamma: Any, epsilon: float = 1e-6) -> tuple[Any, Any]:
     scale = (x.square().mean(-1, keepdim=True) + epsilon).rsqrt()
@@ -68,3 +70,5 @@ TABLE: dict[str, Callable[..., Any]] = {
     "fast_gelu": fast_gelu,
     "npu_scaled_masked_softmax": scaled_masked_softmax,
 }
+# Of MindSpore's own: functions of mindspore.ops by name.
+OF_MINDSPORE: dict[str, Callable[..., Any]] = {"flash_attention_score": flash_attention_score}

@@ -28,7 +28,7 @@ from msprobe_client.errors import InvalidArgument
 
 ENVIRONMENT = "MSPROBE_MINDSPORE_PYTHON"
 _PROGRAM = Path(__file__).with_name("mindspore_process.py")
-_HOMES = {"Mint": "mint", "MintFunctional": "mint.nn.functional", "Tensor": "Tensor"}
+_HOMES = {"Functional": "ops", "Mint": "mint", "MintFunctional": "mint.nn.functional", "Tensor": "Tensor"}
 _NAMES = {dtype: name for name, dtype in MINDSPORE_DTYPES.items()}
 
 

@@ -5,9 +5,9 @@ mindspore alone, and MindSpore's protobuf does not meet ours.
 
 A message is a line of JSON, then the bytes of its tensors one after another. A tensor stands in the JSON as
 {"tensor": [dtype, shape]}, a tuple as {"tuple": [...]}, a dtype as {"dtype": name}, a slice as {"slice": [...]}.
-A request has home ("mint", "mint.nn.functional" or "Tensor"), operation, args, kwargs, seed, and for the backward pass
-wanted (whether each tensor among args needs a gradient) and sens (of each output, or null). An answer has outputs and
-gradients (of the wanted tensors), or error. The first line says that MindSpore is ready.
+A request has home ("mint", "mint.nn.functional", "ops" or "Tensor"), operation, args, kwargs, seed, and for the
+backward pass wanted (whether each tensor among args needs a gradient) and sens (of each output, or null). An answer
+has outputs and gradients (of the wanted tensors), or error. The first line says that MindSpore is ready.
 """
 
 import ctypes

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from msprobe_client.check import compositions
+from msprobe_client.check import attention, compositions
 
 _NAME = re.compile(r"(?P<prefix>[A-Za-z]\w*)\.(?P<operation>[\w.]+)\.(?P<number>\d+)\.(?P<direction>forward|backward)")
 # Where the functions of a prefix are. Prefixes that users register themselves are names of modules.
@@ -204,6 +204,8 @@ def reason_to_skip(name: CallName, args: Iterable[Any], kwargs: dict[str, Any]) 
         return f"{operation} is random, and its distribution has no test here"
     if name.framework == "mindspore" and not is_like_torch(name):
         return f"{name.prefix}.{operation} of MindSpore has no function in torch that means the same"
+    if _composition_of(name) is attention.flash_attention_score:
+        return attention.reason_to_skip(list(args), kwargs)
     if name.prefix == "Torch" and _is_ambiguous(operation, list(args), kwargs):
         return f"{operation} may be torch.{operation} or torch.linalg.{operation}, and the record does not tell"
     probability = kwargs.get("dropout_p", 0.0)
@@ -226,13 +228,16 @@ def _is_ambiguous(operation: str, args: list[Any], kwargs: dict[str, Any]) -> bo
 
 
 def is_like_torch(name: CallName) -> bool:
-    """Whether a call of MindSpore has a function in torch that means the same."""
+    """Whether a call of MindSpore has a function in torch, or a composition of some, that means the same."""
+    if _composition_of(name) is not None:
+        return True
     return name.prefix in _MINDSPORE_HOMES and (name.prefix != "Tensor" or name.operation in _MINDSPORE_METHODS)
 
 
 def is_own(name: CallName) -> bool:
     """Whether somebody registered the operator: its prefix is the name of his module."""
-    return name.prefix not in (_MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES)
+    homes = _MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES
+    return name.prefix not in homes and _composition_of(name) is None
 
 
 def function_of(name: CallName) -> Callable[..., Any] | None:
@@ -320,4 +325,10 @@ def _overridable() -> frozenset[Any]:
 
 def reference_of(name: CallName) -> Callable[..., Any] | None:
     """What computes the golden value: the function itself, or for fused operators a composition of plain ones."""
-    return compositions.TABLE.get(name.operation) or function_of(name)
+    return _composition_of(name) or function_of(name)
+
+
+def _composition_of(name: CallName) -> Callable[..., Any] | None:
+    if name.framework == "mindspore":
+        return compositions.OF_MINDSPORE.get(name.operation) if name.prefix == "Functional" else None
+    return compositions.TABLE.get(name.operation)

@@ -14,7 +14,7 @@ import torch
 
 from msprobe_client.check import mindspore_calls, replay
 from msprobe_client.check.arguments import MINDSPORE, MINDSPORE_DTYPES, Arguments, Loader, NotReplayable, dtype_of
-from msprobe_client.check.operators import CallName, function_of, is_like_torch
+from msprobe_client.check.operators import CallName, is_like_torch, reason_to_skip, reference_of
 from msprobe_client.compat.accuracy_tables import ERROR, PASS, SKIP, CallRows, Layout
 from msprobe_client.compat.replayed_calls import Choice, Source
 from msprobe_client.model import Rank, Record, TensorStats
@@ -136,9 +136,11 @@ class MindSporeCalls:
             _save(self._error_folder, f"{name}.{direction}", [*arguments.tensors, *outputs])
 
     def _golden(self, call: CallName, arguments: Arguments, grads: Any) -> dict[str, torch.Tensor]:
-        function = function_of(call)
+        function = reference_of(call)
         if function is None:
             raise NotReplayable(f"torch has no function {call.operation}")
+        if call.prefix == "Functional" and (reason := reason_to_skip(call, arguments.args, arguments.kwargs)):
+            raise NotReplayable(reason)
         try:
             on_cpu = arguments.mapped(replay.on("cpu"))
             found = replay.run(function, on_cpu, mutates=call.mutates, grad_outputs=grads, seed=_SEED)

@@ -68,7 +68,8 @@ class Calls:
             agent = self.agent
             if agent is None or not agent.wants():
                 return function(*args, **kwargs)
-            return self._run(function, agent.begin_api(api, args, kwargs), args, kwargs, passes=not in_place)
+            passes = not in_place and are_recorded()
+            return self._run(function, agent.begin_api(api, args, kwargs, passes), args, kwargs, passes=passes)
 
         return recorded
 
@@ -86,7 +87,8 @@ class Calls:
             call = agent.begin_cell(known.native, args, kwargs) if known.name else None
             if call is None:
                 return original(cell, *args, **kwargs)
-            return self._run(functools.partial(original, cell), call, args, kwargs, known=known)
+            run = functools.partial(original, cell)
+            return self._run(run, call, args, kwargs, known=known, passes=are_recorded())
 
         return recorded
 
@@ -99,8 +101,10 @@ class Calls:
             agent = self.agent
             if known is None or agent is None or not agent.wants():
                 return original(primitive, *args, **kwargs)
-            call = agent.begin_api(known[1], args, kwargs)
-            return self._run(functools.partial(original, primitive), call, args, kwargs, by_arrival=True)
+            passes = are_recorded()
+            call = agent.begin_api(known[1], args, kwargs, passes)
+            run = functools.partial(original, primitive)
+            return self._run(run, call, args, kwargs, passes=passes, by_arrival=True)
 
         return recorded
 
@@ -110,17 +114,19 @@ class Calls:
         call: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        *,
+        passes: bool,
         known: _Cell | None = None,
-        passes: bool = True,
         by_arrival: bool = False,
     ) -> Any:
-        passage = Passage(call, by_arrival, self._unfinished) if passes and are_recorded() else None
+        """passes: gradients of the call may come."""
+        passage = Passage(call, by_arrival, self._unfinished) if passes and not call.left_out else None
         try:
             result = function(*(args if passage is None else _unless_it_fails(passage.enter, args)), **kwargs)
         except BaseException:
             call.raised()
             raise
-        call.end(result, None if known is None else known.parameters())
+        call.end(result, None if known is None or call.left_out else known.parameters())
         if passage is None:
             return result
         if known is not None:

@@ -15,7 +15,7 @@ def refuse(config: Any) -> None:
             "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
         )
     asked = {
-        "task": config.task in ("check", "monitor", "grad_probe", "free_benchmark"),
+        "task": config.task in ("monitor", "grad_probe", "free_benchmark"),
         "load": config.load is not None,
         "capture": config.capture == "all",
         "backward": config.backward == "exact",

@@ -1,0 +1,74 @@
+#include "agent/torch/tensor/fresh_readings.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "agent/capture/reading/known_contents.h"
+
+namespace msprobe::capture {
+namespace {
+
+std::atomic<uint64_t> operators_begun{0};
+
+std::unique_ptr<at::ObserverContext> CountOperator(const at::RecordFunction&) {
+  operators_begun.fetch_add(1, std::memory_order_relaxed);
+  return nullptr;
+}
+
+c10::StorageImpl* StorageOf(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->storage().unsafeGetStorageImpl();
+}
+
+uint64_t VersionOf(const at::Tensor& tensor) { return tensor.unsafeGetTensorImpl()->version_counter().current_version(); }
+
+}  // namespace
+
+FreshReadings::FreshReadings() : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&CountOperator))) {}
+
+FreshReadings::~FreshReadings() { at::removeCallback(handle_); }
+
+bool FreshReadings::Covers(const at::Tensor& tensor, const stats::TensorView& view) {
+  static const c10::DeleterFnPtr kOwnDeleter = c10::GetDefaultCPUAllocator()->raw_deleter();
+  return KnownContents::Covers(view) && !tensor.is_inference() && at::isRecordFunctionEnabled() &&
+         tensor.unsafeGetTensorImpl()->storage().data_ptr().get_deleter() == kOwnDeleter;
+}
+
+void FreshReadings::ForgetOlder() {
+  const uint64_t begun = operators_begun.load(std::memory_order_relaxed);
+  if (std::exchange(operators_, begun) != begun) readings_.clear();
+}
+
+bool FreshReadings::Recall(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf* leaf) {
+  if (!Covers(tensor, view)) return false;
+  const absl::MutexLock lock(&mu_);
+  ForgetOlder();
+  if (readings_.empty()) return false;
+  const RememberedStatistics::Key key = RememberedStatistics::KeyOf(view);
+  const auto found = std::find_if(readings_.begin(), readings_.end(), [&](const Reading& each) { return each.key == key; });
+  if (found == readings_.end()) return false;
+  if (found->storage._unsafe_get_target() != StorageOf(tensor) || found->version != VersionOf(tensor) || found->samples != KnownContents::SightOf(view).samples) {
+    readings_.erase(found);
+    return false;
+  }
+  *leaf = found->numbers;
+  return true;
+}
+
+void FreshReadings::Keep(const at::Tensor& tensor, const stats::TensorView& view, const core::Leaf& leaf) {
+  if (!Covers(tensor, view)) return;
+  const absl::MutexLock lock(&mu_);
+  ForgetOlder();
+  if (readings_.size() >= kMost) return;
+  readings_.push_back({.storage = c10::weak_intrusive_ptr<c10::StorageImpl>(
+                           c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(StorageOf(tensor))),
+                       .key = RememberedStatistics::KeyOf(view),
+                       .version = VersionOf(tensor),
+                       .samples = KnownContents::SightOf(view).samples,
+                       .numbers = leaf});
+}
+
+}  // namespace msprobe::capture

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "agent/core/record.h"
+#include "agent/stats/tensor_view.h"
+#include "agent/torch/tensor/remembered_statistics.h"
+
+namespace msprobe::capture {
+
+// The numbers of host tensors that were read since torch last began an operator, for a step that runs twice. What one
+// call gives, its module gives too, and the next module and the next call are given it: it is read once for all of
+// them. Where an operator has run, everything is read again, so that memory which something has spoiled meanwhile is
+// told from a wrong result.
+//
+// Rules:
+// 1. Any operator forgets everything, on any thread and whatever it writes (at::RecordFunction).
+// 2. Python may write between two operators without one (numpy, DLPack). A tensor is read again unless its version and
+//    KnownContents::kSamples words spread over its memory are the same.
+// 3. Only dense memory of torch's own allocator counts. Others could write to theirs.
+//
+// Thread-safe. As long as one of these lives, every operator of the process costs a call of some nanoseconds.
+class FreshReadings {
+ public:
+  FreshReadings();
+  ~FreshReadings();
+  FreshReadings(const FreshReadings&) = delete;
+  FreshReadings& operator=(const FreshReadings&) = delete;
+
+  // Sets the numbers of `leaf` where those of `view`, the memory of `tensor`, are known.
+  bool Recall(const at::Tensor& tensor, const stats::TensorView& view, core::Leaf* leaf);
+  // What was read just now.
+  void Keep(const at::Tensor& tensor, const stats::TensorView& view, const core::Leaf& leaf);
+
+ private:
+  struct Reading {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // so that memory which was freed meanwhile is another
+    RememberedStatistics::Key key;
+    uint64_t version = 0;
+    uint64_t samples = 0;
+    core::Leaf numbers;
+  };
+  static constexpr size_t kMost = 32;
+
+  static bool Covers(const at::Tensor& tensor, const stats::TensorView& view);
+  void ForgetOlder() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const at::CallbackHandle handle_;
+  absl::Mutex mu_;
+  uint64_t operators_ ABSL_GUARDED_BY(mu_) = 0;  // that had begun when readings_ were made
+  std::vector<Reading> readings_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace msprobe::capture
