@@ -137,8 +137,8 @@ absl::Status ComparePairs(TensorElements& target, ElementwiseComparison& compari
 
 }  // namespace
 
-absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, TensorElements& golden,
-                                                   Tolerance tolerance, const ElementsVisitor& visit) {
+absl::StatusOr<ElementwiseMetrics> CompareElements(TensorElements& target, TensorElements& golden, Tolerance tolerance,
+                                                   const ElementsVisitor& visit) {
   auto comparison = ElementwiseComparison::Start(target.description(), golden.description(), tolerance);
   if (!comparison.ok()) return comparison.status();
   auto size = ContentSize(golden.description());
