@@ -15,8 +15,7 @@ from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
     from msprobe_client.client import Client
-    from msprobe_client.local_error.measuring import Sides
-    from msprobe_client.local_error.rows import LocalErrorRow
+    from msprobe_client.local_error.rows import LocalErrorRow, Sides
     from msprobe_client.model import Rank, StepSummary
     from msprobe_client.output import Column, Mark, Row
 
@@ -69,10 +68,11 @@ def run(
         found: list[LocalErrorRow] = []
         with ExitStack() as cleanup:
             run_name, golden_name = (_run_of(client, each, cleanup) for each in (source, golden))
+            places = _sides(client, (source, run_name), (golden, golden_name), golden_step, where)
             from msprobe_client.local_error.measuring import LocalErrors, Settings
 
             settings = Settings(device, limit)
-            for sides in _sides(client, (source, run_name), (golden, golden_name), golden_step, where):
+            for sides in places:
                 errors = LocalErrors(client, sides, settings, where.name)
                 for done, some in enumerate(errors.rows(), start=1):
                     advance(done, len(errors))
@@ -103,7 +103,7 @@ def _sides(
 ) -> list[Sides]:
     """Steps of the run that the golden has too; not those that are a second pass. (as the user says, run) each."""
     from msprobe_client.errors import NotFound
-    from msprobe_client.local_error.measuring import Sides
+    from msprobe_client.local_error.rows import Sides
 
     summaries = client.steps(target[1])
     again = _second_passes(client, target[1], summaries)

@@ -17,21 +17,8 @@ from msprobe_client.check.arguments import Loader, NotReplayable, framework_of
 from msprobe_client.check.checker import first_line
 from msprobe_client.check.operators import DROPOUTS, GENERATORS, CallName, function_of, reason_to_skip
 from msprobe_client.client import Client
-from msprobe_client.local_error.rows import LocalErrorRow
+from msprobe_client.local_error.rows import LocalErrorRow, Sides
 from msprobe_client.model import Rank, Record
-
-
-@dataclass(frozen=True, slots=True)
-class Sides:
-    """A step and rank of the run, and of the golden. again: the step of the second pass; None: there is none."""
-
-    run: str
-    step: int
-    rank: Rank
-    golden: str
-    golden_step: int
-    golden_rank: Rank
-    again: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

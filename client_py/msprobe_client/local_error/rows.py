@@ -1,4 +1,4 @@
-"""What was found, one row an output. Frozen; nothing here knows protobuf or torch."""
+"""What is compared, and what was found, one row an output. Frozen; nothing here knows protobuf or torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msprobe_client.model import Rank
+
 Adds: TypeAlias = Literal["adds", "passes", "skip"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """A step and rank of the run, and of the golden. again: the step of the second pass; None: there is none."""
+
+    run: str
+    step: int
+    rank: Rank
+    golden: str
+    golden_step: int
+    golden_rank: Rank
+    again: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
