@@ -5,11 +5,11 @@
 namespace msprobe::capture {
 
 Recorder::Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source,
-                   std::shared_ptr<KnownContents> known)
+                   bool replays)
     : config_(std::move(config)),
       session_(std::move(session)),
       sampler_(config_.task == core::Task::kCheck ? std::make_unique<CallSampler>(config_.check) : nullptr),
-      memory_(config_, session_.get(), sampler_.get(), false, std::move(known)),
+      memory_(config_, session_.get(), sampler_.get(), false, replays),
       source_(std::move(source)),
       diff_check_(config_.bench_path.empty() ? nullptr : std::make_unique<DiffCheck>(config_.diff_nums)),
       rules_(&config_, diff_check_.get()),

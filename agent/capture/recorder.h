@@ -42,9 +42,9 @@ namespace msprobe::capture {
 // it reads a tensor; callers contain it (Faults::Contain).
 class Recorder : public std::enable_shared_from_this<Recorder> {
  public:
-  // `source` is not null. known: as in MemoryReader.
+  // `source` is not null. replays: as in MemoryReader.
   Recorder(core::Config config, std::shared_ptr<core::Session> session, std::unique_ptr<TensorSource> source,
-           std::shared_ptr<KnownContents> known = nullptr);
+           bool replays = false);
 
   const core::Config& config() const { return config_; }
   core::Session& session() { return *session_; }

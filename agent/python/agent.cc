@@ -44,11 +44,11 @@ void Agent::Open(const core::Config& config, const Program& program) {
   absl::StatusOr<std::unique_ptr<core::Session>> session = core::Session::Open(std::move(options));
   if (!session.ok()) Refuse(session.status());
   session_ = *std::move(session);
-  MakeRecorder(config, std::move(source));
+  MakeRecorder(config, std::move(source), false);
 }
 
-void Agent::MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source) {
-  recorder_ = std::make_shared<Recorder>(config, session_, std::move(source), known_);
+void Agent::MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source, bool replays) {
+  recorder_ = std::make_shared<Recorder>(config, session_, std::move(source), replays);
   CaptureInto(recorder_);
 }
 
@@ -69,12 +69,7 @@ void Agent::Reconfigure(const core::Config& config, bool replay) {
   Activate(false);
   std::unique_ptr<TensorSource> source = MakeSource(config);
   session_->SetSettings(core::SettingsOf(config, source->framework()));
-  if (!replay) {
-    known_.reset();
-  } else if (known_ == nullptr) {
-    known_ = std::make_shared<KnownContents>();
-  }
-  MakeRecorder(config, std::move(source));
+  MakeRecorder(config, std::move(source), replay);
 }
 
 std::tuple<bool, bool, bool> Agent::EndStep(uint32_t step, bool keep) {

@@ -44,8 +44,8 @@ class Agent {
   void Stop() { recorder_->Stop(); }
   // Whether the step had forward passes of the root, calls of what is captured, and records.
   std::tuple<bool, bool, bool> EndStep(uint32_t step, bool keep);
-  // Captures by another configuration from now on; between two steps. The session stays. replay: the next step, like
-  // the one before or the one after, is a pass of a step that runs twice (KnownContents).
+  // Captures by another configuration from now on; between two steps. The session stays. replay: the next step is a
+  // pass of one that runs twice, and has checksums alone.
   void Reconfigure(const core::Config& config, bool replay);
 
   // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.
@@ -99,11 +99,10 @@ class Agent {
   virtual TensorReading ReadTensor(pybind11::handle tensor, const MemoryReader& memory) = 0;
 
  private:
-  void MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source);
+  void MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source, bool replays);
 
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
-  std::shared_ptr<KnownContents> known_;  // of the passes of one replay; else null
 };
 
 [[noreturn]] void Refuse(const absl::Status& status);

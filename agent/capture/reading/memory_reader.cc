@@ -47,7 +47,7 @@ TensorReading RowOf(const TensorReading& of, DType dtype, size_t count, std::sha
 }  // namespace
 
 MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler,
-                           bool with_distribution, std::shared_ptr<KnownContents> known)
+                           bool with_distribution, bool replays)
     : mode_(config.summary_mode),
       slice_(config.slice),
       high_precision_(config.precision_high),
@@ -56,7 +56,7 @@ MemoryReader::MemoryReader(const core::Config& config, core::Session* session, C
       with_distribution_(with_distribution),
       session_(session),
       sampler_(sampler),
-      known_(std::move(known)),
+      replays_(replays),
       threads_(config.reading_threads) {}
 
 bool MemoryReader::KeepsDoubles(uint8_t dtype) const { return high_precision_ || IsWide(dtype); }
@@ -87,19 +87,11 @@ void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf, stat
   if (with_distribution_ && distribution != nullptr) {
     return SetNumbers(stats::ComputeStatistics(view, nullptr, {.distribution = distribution}), leaf);
   }
-  if (known_ == nullptr || mode_ != core::SummaryMode::kMd5 || !KnownContents::Covers(view)) {
-    return ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
+  if (replays_) {
+    leaf.crc32 = stats::SharedCrc32(view, threads_);
+    return;
   }
-  const KnownContents::Sight sight = KnownContents::SightOf(view);
-  if (!known_->MayKnow(sight)) {
-    ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
-    return known_->Keep(sight, leaf);
-  }
-  const uint32_t crc32 = stats::SharedCrc32(view, threads_);
-  if (known_->Find(sight, crc32, leaf)) return;
-  SetNumbers(stats::ComputeStatistics(view, &threads_), leaf);
-  leaf.crc32 = crc32;
-  known_->Keep(sight, leaf);
+  ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
 }
 
 void MemoryReader::MeasureNothing(core::Leaf& leaf) const {

@@ -8,7 +8,6 @@
 
 #include "agent/capture/filter/call_sampler.h"
 #include "agent/capture/reading/gradient_reading.h"
-#include "agent/capture/reading/known_contents.h"
 #include "agent/capture/reading/reading_threads.h"
 #include "agent/capture/reading/request_rows.h"
 #include "agent/capture/reading/tensor_reading.h"
@@ -28,17 +27,16 @@ namespace msprobe::capture {
 class MemoryReader {
  public:
   // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader.
-  // with_distribution: Measure also gathers how the elements are spread. known: null but for a step that runs twice
-  // with checksums.
+  // with_distribution: Measure also gathers how the elements are spread. replays: for a pass of a step that runs twice,
+  // which is compared by its checksums: Measure makes these alone.
   MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr,
-               bool with_distribution = false, std::shared_ptr<KnownContents> known = nullptr);
+               bool with_distribution = false, bool replays = false);
 
   core::SummaryMode mode() const { return mode_; }
   core::Session& session() const { return *session_; }
   // Numbers are compared while the program runs (bench_path), so a device's numbers are waited for.
   bool waits() const { return waits_; }
-  // A pass of a step that runs twice is read, for its checksums.
-  bool replays() const { return known_ != nullptr; }
+  bool replays() const { return replays_; }
   // The rows of a tensor to read. Looked at only with request_id in the configuration.
   RequestRows& rows() { return rows_; }
 
@@ -81,7 +79,7 @@ class MemoryReader {
   const bool with_distribution_;
   core::Session* const session_;
   CallSampler* const sampler_;
-  const std::shared_ptr<KnownContents> known_;
+  const bool replays_;
   RequestRows rows_;
   mutable std::atomic<uint64_t> bytes_read_{0};
   mutable ReadingThreads threads_;

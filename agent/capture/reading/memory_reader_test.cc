@@ -6,6 +6,7 @@
 #include <array>
 
 #include "agent/core/session_fixture.h"
+#include "agent/stats/checksum.h"
 
 namespace msprobe::capture {
 namespace {
@@ -41,6 +42,18 @@ TEST_F(MemoryReaderTest, ReadsStatisticsAndCountsTheBytes) {
   EXPECT_EQ(reading.leaf.mean, 3.5);
   EXPECT_EQ(reading.leaf.payload, nullptr);
   EXPECT_EQ(reader.bytes_read(), 24u);
+}
+
+TEST_F(MemoryReaderTest, MakesChecksumsAloneOfAStepThatRunsTwice) {
+  Open();
+  core::Config config;
+  config.summary_mode = core::SummaryMode::kMd5;
+  const MemoryReader plain(config, session_.get());
+  const MemoryReader reader(config, session_.get(), nullptr, false, true);
+  const TensorReading reading = Read(reader);
+  EXPECT_FALSE(reading.leaf.has_statistics);
+  EXPECT_EQ(reading.leaf.crc32, Read(plain).leaf.crc32);
+  EXPECT_EQ(reading.leaf.crc32, stats::Crc32(View()));
 }
 
 TEST_F(MemoryReaderTest, KeepsTheBytesThatAreAskedFor) {

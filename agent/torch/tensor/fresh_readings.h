@@ -23,12 +23,16 @@ namespace msprobe::capture {
 // Rules:
 // 1. Any operator forgets everything, on any thread and whatever it writes (at::RecordFunction).
 // 2. Python may write between two operators without one (numpy, DLPack). A tensor is read again unless its version and
-//    KnownContents::kSamples words spread over its memory are the same.
-// 3. Only dense memory of torch's own allocator counts. Others could write to theirs.
+//    kSamples words spread over its memory are the same.
+// 3. Only memory of torch's own allocator counts that is dense, in any order of its dimensions. Others could write to
+// theirs.
 //
 // Thread-safe. As long as one of these lives, every operator of the process costs a call of some nanoseconds.
 class FreshReadings {
  public:
+  static constexpr size_t kSamples = 64;
+  static constexpr size_t kSmallest = size_t{4} << 10;  // bytes; what is smaller is read in less time
+
   FreshReadings();
   ~FreshReadings();
   FreshReadings(const FreshReadings&) = delete;
