@@ -34,6 +34,7 @@ PARTS = {
     "signs": ["--write"],  # the signs of gradients
     "checkpoint_diff": ["--gib", "1"],  # two checkpoints
     "replies": ["--write"],  # judging what a model said
+    "live_replies": ["--write"],  # while vLLM writes it
 }
 MICRO_SECONDS = 300
 
