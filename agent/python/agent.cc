@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cmath>
+
 #include "agent/capture/compare/bench_dump.h"
 
 namespace py = pybind11;
@@ -49,6 +51,7 @@ void Agent::Open(const core::Config& config, const Program& program) {
 
 void Agent::MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source, bool replays) {
   recorder_ = std::make_shared<Recorder>(config, session_, std::move(source), replays);
+  responses_ = std::make_unique<ResponseLog>(session_.get(), &recorder_->faults());
   CaptureInto(recorder_);
 }
 
@@ -110,6 +113,20 @@ void Agent::Log(uint32_t step, const std::vector<std::pair<std::string, py::obje
     }
   }
   recorder_->scalars().Log(step, scalars);
+}
+
+void Agent::LogTokens(uint32_t step, const std::string& request, const std::vector<int64_t>& tokens,
+                      const std::vector<std::vector<double>>& logprobs) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    core::SampledToken token{.id = tokens[i]};
+    if (i < logprobs.size() && !logprobs[i].empty()) {
+      token.has_logprobs = true;
+      token.top1 = logprobs[i].front();
+      // -inf is a candidate that a grammar forbids; the best one is never forbidden.
+      for (const double each : logprobs[i]) token.mass += std::exp(each);
+    }
+    responses_->Token(step, request, token);
+  }
 }
 
 void Agent::ReadSeries(const std::string& name, const py::object& tensor) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/capture/recorder.h"
+#include "agent/capture/response_log.h"
 #include "agent/capture/steps/token_window.h"
 #include "agent/core/config/config.h"
 #include "agent/core/session.h"
@@ -54,6 +55,11 @@ class Agent {
   void SetBench(const std::string& dump_json);
   // Logs scalars of `step`, whether or not it is captured: names, and for each a number or a tensor of one element.
   void Log(uint32_t step, const std::vector<std::pair<std::string, pybind11::object>>& values);
+  // Tokens of a reply of a language model that were sampled in `step`, and for each the log-probabilities of its
+  // candidates, the best first; empty: they are not known.
+  void LogTokens(uint32_t step, const std::string& request, const std::vector<int64_t>& tokens,
+                 const std::vector<std::vector<double>>& logprobs);
+  void EndResponse(uint32_t step, const std::string& request) { responses_->End(step, request); }
   // Statistics of a tensor as it is now, kept for SendSeries under this name; or a number.
   void ReadSeries(const std::string& name, const pybind11::object& tensor);
   // Around the update of a parameter: TensorSeries::BeforeUpdate.
@@ -103,6 +109,7 @@ class Agent {
 
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
+  std::unique_ptr<ResponseLog> responses_;  // of recorder_
 };
 
 [[noreturn]] void Refuse(const absl::Status& status);
@@ -120,6 +127,9 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
       .def("read_series", &Derived::ReadSeries, py::arg("name"), py::arg("tensor"))
       .def("before_update", &Derived::BeforeUpdate, py::arg("name"), py::arg("tensor"))
       .def("after_update", &Derived::AfterUpdate, py::arg("name"), py::arg("tensor"))
+      .def("log_tokens", &Derived::LogTokens, py::arg("step"), py::arg("request"), py::arg("tokens"),
+           py::arg("logprobs"))
+      .def("end_response", &Derived::EndResponse, py::arg("step"), py::arg("request"))
       .def("send_series", &Derived::SendSeries, py::arg("step"))
       .def("forget_series", &Derived::ForgetSeries)
       .def("diff_check_done", &Derived::DiffCheckDone)

@@ -275,7 +275,7 @@ TEST_F(ServerBinaryTest, EmbeddedServerExportsAndLeaves) {
   Stream stream(address_, agent.hello());
   ASSERT_TRUE(stream.AwaitWelcome());
   EXPECT_THAT(stream.welcome().capabilities(),
-              testing::ElementsAre("export", "payload_chunks", "digests", "edges", "scalars"));
+              testing::ElementsAre("export", "payload_chunks", "digests", "edges", "scalars", "responses"));
   stream.Send(agent.Call(0, "add").StepEnd(0).Call(1, "open").ExportOpenStep(1).Take());
   ASSERT_TRUE(stream.AwaitExported(2));
   EXPECT_EQ(stream.exported()[0].path(), dump_ + "/step0");

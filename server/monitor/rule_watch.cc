@@ -32,15 +32,31 @@ RuleWatch::RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules)
 void RuleWatch::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
   int64_t bytes = 0;
   for (const ScalarPoint& point : points) bytes += static_cast<int64_t>(sizeof(point) + point.series.size());
-  if (waiting_scalars_.fetch_add(bytes) >= kMaxWaiting) {
-    waiting_scalars_ -= bytes;
+  if (waiting_bytes_.fetch_add(bytes) >= kMaxWaiting) {
+    waiting_bytes_ -= bytes;
     metrics_->Add(Metric::kRulesSkipped, 1, {"scalars"});
     return;
   }
   workers_.Add("", [this, session, points, bytes] {
-    waiting_scalars_ -= bytes;
+    waiting_bytes_ -= bytes;
     if (absl::Status status = LookAtScalars(session, points); !status.ok()) {
       LogWarning("rules did not see scalars: {}", status.ToString());
+    }
+  });
+}
+
+void RuleWatch::OnResponses(const std::string& session, const std::vector<ResponseToken>& tokens) {
+  int64_t bytes = 0;
+  for (const ResponseToken& each : tokens) bytes += static_cast<int64_t>(sizeof(each) + each.request.size());
+  if (waiting_bytes_.fetch_add(bytes) >= kMaxWaiting) {
+    waiting_bytes_ -= bytes;
+    metrics_->Add(Metric::kRulesSkipped, 1, {"responses"});
+    return;
+  }
+  workers_.Add("", [this, session, tokens, bytes] {
+    waiting_bytes_ -= bytes;
+    if (absl::Status status = LookAtResponses(session, tokens); !status.ok()) {
+      LogWarning("rules did not see tokens of replies: {}", status.ToString());
     }
   });
 }
@@ -84,6 +100,25 @@ absl::Status RuleWatch::LookAtScalars(const std::string& session, const std::vec
   auto rules = RulesOf(**row);
   if (!rules.ok()) return rules.status();
   (*rules)->LookAtScalars(session, RankCode((*row)->hello().rank()), points, store_->Now());
+  return Keep(**row, **rules, nullptr);
+}
+
+absl::Status RuleWatch::LookAtResponses(const std::string& session, const std::vector<ResponseToken>& tokens) {
+  auto row = store_->database().Find<storage::SessionRow>(SessionKey(session));
+  if (!row.ok() || !row->has_value()) return row.status();
+  auto rules = RulesOf(**row);
+  if (!rules.ok()) return rules.status();
+  const std::string& run = (*row)->hello().run();
+  const uint32_t rank = RankCode((*row)->hello().rank());
+  double judged = 0, alone = 0;
+  for (const ResponseToken& each : tokens) {
+    if (each.token.has_value()) (each.token->has_logprobs ? judged : alone) += 1;
+  }
+  if (judged > 0) metrics_->Add(Metric::kResponseTokens, judged, {run, "judged"});
+  if (alone > 0) metrics_->Add(Metric::kResponseTokens, alone, {run, "tokens_alone"});
+  for (const core::ResponseFault fault : (*rules)->LookAtResponses(session, rank, tokens, store_->Now())) {
+    metrics_->Add(Metric::kIllResponses, 1, {run, std::string(core::NameOf(fault))});
+  }
   return Keep(**row, **rules, nullptr);
 }
 

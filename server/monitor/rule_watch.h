@@ -22,8 +22,8 @@ namespace msprobe::server {
 // store. Rules that change while a run goes on watch from the next points on.
 //
 // 1. A step is read only if a rule wants its tensors (RunRules::WantsTensors).
-// 2. At most kMaxWaiting bytes of scalars and kMaxSteps steps wait; further ones are counted as skipped. Ingest never
-//    waits.
+// 2. At most kMaxWaiting bytes of scalars and tokens and kMaxSteps steps wait; further ones are counted as skipped.
+//    Ingest never waits.
 // 3. The kMaxRuns runs that were seen last are remembered. Of others, and after a restart of the server, watches begin
 //    anew; alarms do not.
 // 4. Imported runs are ignored, because nobody is to be woken for them.
@@ -38,6 +38,7 @@ class RuleWatch : public StepMonitor {
   RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules);
 
   void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) override;
+  void OnResponses(const std::string& session, const std::vector<ResponseToken>& tokens) override;
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
   void Forget(const std::string& run) override;
   size_t waiting() const override { return workers_.busy_keys(); }
@@ -47,6 +48,7 @@ class RuleWatch : public StepMonitor {
  private:
   // Runs on the worker's thread, as do the next ones.
   absl::Status LookAtScalars(const std::string& session, const std::vector<ScalarPoint>& points);
+  absl::Status LookAtResponses(const std::string& session, const std::vector<ResponseToken>& tokens);
   absl::Status LookAtStep(const std::string& session, uint32_t step);
   // Holds the signs of the step's gradients against those of another run. Nothing where that has no such step.
   absl::Status LookAtSigns(const storage::SessionRow& session, uint32_t step, const std::string& golden,
@@ -68,7 +70,7 @@ class RuleWatch : public StepMonitor {
   Store* const store_;
   Metrics* const metrics_;
   const v1::RuleSet rules_;
-  std::atomic<int64_t> waiting_scalars_ = 0;  // bytes
+  std::atomic<int64_t> waiting_bytes_ = 0;
   std::atomic<int> waiting_steps_ = 0;
   // Used by the worker thread alone.
   TableLayouts layouts_;

@@ -103,6 +103,57 @@ TEST_F(RuleWatchTest, AnAlarmHasItsEvidence) {
   EXPECT_EQ(metrics_.Value(Metric::kAlarms, {"job", "not-finite"}), 1);
 }
 
+core::SampledToken OfLoop(uint32_t i) {
+  return {.id = i % 8, .has_logprobs = true, .top1 = i % 8 == 0 ? -0.15 : -0.01, .mass = 1};
+}
+core::SampledToken OfText(uint32_t i) {
+  return {.id = i * i % 997, .has_logprobs = true, .top1 = i % 5 == 0 ? -2 : -0.1, .mass = 1};
+}
+
+TEST_F(RuleWatchTest, ALoopIsToldWhileTheReplyIsWritten) {
+  ScriptedAgent agent("a", "job");
+  for (uint32_t step = 0; step < 255; ++step) {
+    agent.Reply(10 + step, "loop-1", OfLoop(step)).Reply(10 + step, "text-2", OfText(step));
+  }
+  Send(agent);
+  EXPECT_THAT(Shown(), IsEmpty());
+  Send(agent.Reply(265, "loop-1", OfLoop(255)).Reply(265, "text-2", OfText(255)));
+  EXPECT_THAT(Shown(), ElementsAre("ill-response response/loop-1 step 265 rank0 x1"));
+  const v1::Alarm alarm = All()[0];
+  EXPECT_EQ(alarm.kind(), "ill_response");
+  EXPECT_THAT(alarm.why(), HasSubstr("it repeats itself: of the 3-grams of tokens 128 to 255"));
+  EXPECT_EQ(alarm.recent_value(alarm.recent_value_size() - 1), 255 % 8);
+  EXPECT_EQ(metrics_.Value(Metric::kIllResponses, {"job", "repeat"}), 1);
+  EXPECT_EQ(metrics_.Value(Metric::kResponseTokens, {"job", "judged"}), 512);
+}
+
+TEST_F(RuleWatchTest, AReplyThatEndsIsForgotten) {
+  ScriptedAgent agent("a", "job");
+  for (uint32_t i = 0; i < 200; ++i) agent.Reply(i, "one", OfLoop(i));
+  Send(agent.Reply(200, "one", std::nullopt));
+  EXPECT_THAT(Shown(), ElementsAre("ill-response response/one step 200 rank0 x1"));
+  // The name comes again: its tokens count from 0.
+  for (uint32_t i = 0; i < 190; ++i) agent.Reply(300 + i, "one", OfLoop(i));
+  Send(agent.Reply(500, "one", std::nullopt).Reply(501, "never seen", std::nullopt));
+  EXPECT_EQ(All().size(), 1u);
+}
+
+TEST_F(RuleWatchTest, TokensWithoutLogProbabilitiesAreJudgedByRepetitionAlone) {
+  ScriptedAgent agent("a", "job");
+  SetRules(R"({"rules": [{"name": "loop", "illResponse": {"window": 16, "stride": 8, "repeatGram": 2,
+               "repeatDistinct": 0.3, "repeatSingleWindows": 1}}]})");
+  for (uint32_t i = 0; i < 24; ++i) agent.Reply(i, "bare", core::SampledToken{.id = i % 2});
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("loop response/bare step 23 rank0 x1"));
+  EXPECT_THAT(All()[0].why(), HasSubstr("it has no log-probabilities, so the rest is not judged"));
+  EXPECT_EQ(metrics_.Value(Metric::kResponseTokens, {"job", "tokens_alone"}), 24);
+}
+
+TEST_F(RuleWatchTest, WrongParametersOfIllResponseAreNamed) {
+  const auto rules = ParseRules(R"({"rules": [{"name": "loop", "illResponse": {"stride": 200}}]})");
+  EXPECT_EQ(rules.status().message(), "rule \"loop\": ill_response.stride is 200; it should be from 1 to window, 128");
+}
+
 TEST_F(RuleWatchTest, OffencesFarApartAreTwoAlarms) {
   ScriptedAgent agent("a", "job");
   for (uint32_t step : {5u, 6u, 90u, 300u}) agent.Log(step, {{"loss", std::nan("")}});

@@ -37,7 +37,7 @@ RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarm
     made_.push_back(KindOf(rule).make(rule));
     if (rule.has_not_finite()) {
       wants_overflow_ |= MayTakeTensors(rule);
-    } else if (!rule.has_overfit() && !rule.has_sign_drop()) {
+    } else if (!rule.has_overfit() && !rule.has_sign_drop() && !rule.has_ill_response()) {
       wants_tensors_ |= PatternOf(rule).find(':') != std::string_view::npos;
     }
     for (const v1::Alarm& alarm : alarms) {
@@ -143,9 +143,51 @@ void RunRules::LookAtSigns(const std::string& session, uint32_t rank, uint32_t s
   }
 }
 
+RunRules::Reply& RunRules::ReplyOf(Session& session, const std::string& request) {
+  auto& replies = session.replies;
+  if (const auto found = replies.find(request); found != replies.end()) return *found->second;
+  if (replies.size() >= kMostReplies) {
+    replies.erase(std::min_element(replies.begin(), replies.end(),
+                                   [](const auto& a, const auto& b) { return a.second->used < b.second->used; }));
+  }
+  Reply& reply = *replies.emplace(request, std::make_unique<Reply>()).first->second;
+  reply.series.name = Cat("response/", request);
+  for (size_t i = 0; i < made_.size(); ++i) {
+    if (!Takes(rules_.rules(static_cast<int>(i)), reply.series.name)) continue;
+    if (auto watch = made_[i]->WatchReply(); watch != nullptr) reply.watches.emplace_back(i, std::move(watch));
+  }
+  return reply;
+}
+
+std::vector<core::ResponseFault> RunRules::LookAtResponses(const std::string& session, uint32_t rank,
+                                                           const std::vector<ResponseToken>& tokens, absl::Time now) {
+  Session& of = SessionOf(session, rank);
+  std::vector<core::ResponseFault> faults;
+  for (const ResponseToken& each : tokens) {
+    const core::SampledToken* const token = each.token.has_value() ? &*each.token : nullptr;
+    if (token == nullptr && !of.replies.contains(each.request)) continue;
+    Reply& reply = ReplyOf(of, each.request);
+    reply.used = ++used_;
+    if (token != nullptr) reply.series.Remember(each.step, static_cast<double>(token->id));
+    for (const auto& [rule, watch] : reply.watches) {
+      const auto found = watch->Look(token);
+      if (!found.has_value()) continue;
+      const Place place{.rank = rank, .step = each.step, .position = kScalarPosition, .now = now};
+      Offend(rule, reply.series, place, found->value, found->offence);
+      if (reply.found.insert(found->fault).second) faults.push_back(found->fault);
+    }
+    if (token == nullptr) of.replies.erase(each.request);
+  }
+  return faults;
+}
+
+void RunRules::Series::Remember(uint32_t step, double value) {
+  recent.emplace_back(step, value);
+  if (recent.size() > kRecent) recent.pop_front();
+}
+
 void RunRules::Look(Series& series, const Place& place, double value) {
-  series.recent.emplace_back(place.step, value);
-  if (series.recent.size() > kRecent) series.recent.pop_front();
+  series.Remember(place.step, value);
   for (const auto& [rule, watch] : series.watches) {
     if (const std::optional<Offence> offence = watch->Look(place.step, value); offence.has_value()) {
       Offend(rule, series, place, value, *offence);

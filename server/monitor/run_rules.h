@@ -25,16 +25,17 @@ namespace msprobe::server {
 // the latest alarm of each rule.
 //
 // 1. A rule's offences are one alarm as long as no more than kQuiet steps lie between two of one rank, and no rank
-// joins
-//    that is further ahead. One that is behind joins: ranks that serve requests are at steps of their own.
+//    joins that is further ahead. One that is behind joins: ranks that serve requests are at steps of their own.
 // 2. An alarm shows its first offence: the least step; in it the tensor that stands first, and scalars behind tensors;
 //    of those the least rank. A rank that reports late may still have been first.
 // 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
-// 4. not_finite looks at a tensor's norm alone, which is finite only if every element is.
+// 4. Of each session the kMostReplies replies that had a token last are remembered.
+// 5. not_finite looks at a tensor's norm alone, which is finite only if every element is.
 // Threads: one at a time.
 class RunRules {
  public:
   static constexpr uint32_t kQuiet = 100;
+  static constexpr size_t kMostReplies = 4096;
   static constexpr int kRecent = 16;  // points, ranks and further series that an alarm shows
 
   // alarms: those that the run has.
@@ -52,6 +53,9 @@ class RunRules {
   // The similarity of the step's signs to those of `golden`, by parameter and together.
   void LookAtSigns(const std::string& session, uint32_t rank, uint32_t step, const std::string& golden,
                    const std::vector<SignSimilarity>& similarities, absl::Time now);
+  // Faults that were found, once for each reply.
+  std::vector<core::ResponseFault> LookAtResponses(const std::string& session, uint32_t rank,
+                                                   const std::vector<ResponseToken>& tokens, absl::Time now);
   // The alarms that are new, or show another offence or more of them, since the last call.
   struct Changed {
     v1::Alarm* alarm = nullptr;  // valid until the next call of a method
@@ -68,9 +72,18 @@ class RunRules {
     std::string name;
     std::vector<std::pair<size_t, std::unique_ptr<SeriesWatch>>> watches;  // by number of the rule
     std::deque<std::pair<uint32_t, double>> recent;
+
+    void Remember(uint32_t step, double value);
+  };
+  struct Reply {
+    Series series;
+    std::vector<std::pair<size_t, std::unique_ptr<ReplyWatch>>> watches;  // by number of the rule
+    std::set<core::ResponseFault> found;
+    uint64_t used = 0;
   };
   struct Session {
     uint32_t rank = 0;
+    absl::flat_hash_map<std::string, std::unique_ptr<Reply>> replies;   // by request
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> scalars;  // null: no rule takes it
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> signs;    // by golden run and parameter
     absl::flat_hash_map<std::string, std::array<std::unique_ptr<Series>, kStatisticsOfTensors>> tensors;
@@ -89,6 +102,7 @@ class RunRules {
 
   Session& SessionOf(const std::string& session, uint32_t rank);
   std::unique_ptr<Series> MakeSeries(const std::string& name, const std::string& session, bool is_norm, bool is_tensor);
+  Reply& ReplyOf(Session& session, const std::string& request);
   void Look(Series& series, const Place& place, double value);
   void Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence);
   void Begin(Episode& episode, size_t rule, const Place& place);
@@ -103,6 +117,7 @@ class RunRules {
   std::vector<std::unique_ptr<Episode>> ended_;  // not taken yet
   std::vector<std::unique_ptr<Episode>> taken_;  // by the last TakeChanged, of those that have ended
   uint32_t last_number_ = 0;
+  uint64_t used_ = 0;  // tokens
 };
 
 }  // namespace msprobe::server

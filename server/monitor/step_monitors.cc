@@ -25,6 +25,10 @@ void StepMonitors::OnStepFinished(const std::string& session, uint32_t step, v1:
   for (const auto& monitor : monitors_) monitor->OnStepFinished(session, step, state);
 }
 
+void StepMonitors::OnResponses(const std::string& session, const std::vector<ResponseToken>& tokens) {
+  for (const auto& monitor : monitors_) monitor->OnResponses(session, tokens);
+}
+
 void StepMonitors::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
   for (const auto& monitor : monitors_) monitor->OnScalars(session, points);
 }

@@ -75,6 +75,7 @@ class StepMonitors : public SessionObserver {
   void OnRecords(const storage::SessionRow& session, uint32_t step) override;
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
   void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) override;
+  void OnResponses(const std::string& session, const std::vector<ResponseToken>& tokens) override;
   void OnExportRequested(const std::string& session, uint32_t step) override;
   void OnExportAwaited(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;

@@ -35,6 +35,7 @@ PARTS = {
     "checkpoint_diff": ["--gib", "1"],  # two checkpoints
     "weights": [],  # digests of a program's weights
     "replies": ["--write"],  # judging what a model said
+    "live_replies": ["--write"],  # while vLLM writes it
 }
 MICRO_SECONDS = 300
 

@@ -13,12 +13,12 @@ import pyarrow.parquet
 import pytest
 from harness import answers
 from harness.dumps import write_config
-from harness.processes import PROGRAMS, external_server, run
+from harness.processes import PROGRAMS, external_server, run, wait_until
 from msprobe_client import Client
 from msprobe_client.monitor_client import read_rules
 
 RUN = "watched"
-DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "monitoring.md"
+DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
 
 class Watched:
@@ -154,14 +154,21 @@ def test_the_nan_of_the_first_session_raised_an_alarm(watched):
 
 
 def test_rules_are_changed_while_the_server_runs(watched, tmp_path):
+    def example(page):
+        return textwrap.dedent(re.search(r"<!-- example: rules -->\n((?:    .*\n)+)", (DOCS / page).read_text())[1])
+
     def rules(*arguments):
         return answers.rows(watched.ask("rules", RUN, "--format", "json", *arguments).stdout)
 
     built_in = rules()
-    assert [rule["name"] for rule in built_in] == ["not-finite", "loss-jumps", "gradient-explodes", "overfit"]
-    block = re.search(r"<!-- example: rules -->\n((?:    .*\n)+)", DOCUMENT.read_text())[1]
+    names = ["not-finite", "loss-jumps", "gradient-explodes", "overfit", "ill-response"]
+    assert [rule["name"] for rule in built_in] == names
     documented, saved = tmp_path / "rules.yaml", tmp_path / "saved.yaml"
-    documented.write_text(textwrap.dedent(block))
+    documented.write_text(example("responses.md"))
+    (changed,) = rules("--set", documented)
+    assert changed["kind"] == "ill_response"
+    assert changed["parameters"] == "repeat_single_windows: 4, repeat_both_windows: 0"
+    documented.write_text(example("monitoring.md"))
     changed = rules("--set", documented, "--save", saved)
     assert changed[0] == {
         "name": "loss-jumps",
@@ -173,6 +180,9 @@ def test_rules_are_changed_while_the_server_runs(watched, tmp_path):
     documented.write_text("rules:\n- {name: a, zscore: {}}\n")
     done = watched.ask("rules", RUN, "--set", documented, check=False)
     assert (done.returncode, "zscore" in done.stderr) == (3, True)
+    documented.write_text("rules:\n- {name: a, ill_response: {rare_mass: 2}}\n")
+    done = watched.ask("rules", RUN, "--set", documented, check=False)
+    assert (done.returncode, 'rule "a": ill_response.rare_mass is 2' in done.stderr) == (3, True)
     documented.write_text("rules:\n- {name: a, z_score: {threshold: -1}}\n")
     done = watched.ask("rules", RUN, "--set", documented, check=False)
     assert (done.returncode, 'rule "a": z_score.threshold is -1' in done.stderr) == (3, True)
@@ -188,3 +198,14 @@ def test_a_file_of_rules_that_is_wrong_stops_the_start(tmp_path):
     done = run([*server, "--rules", rules], check=False)
     assert done.returncode != 0
     assert "threshold has neither above nor below" in done.stderr
+
+
+def test_a_nan_among_candidates_raises_an_alarm_and_a_forbidden_one_does_not(tmp_path):
+    address = f"unix:{tmp_path}/s"
+    config = write_config(tmp_path / "config.json", tmp_path / "dump", server=address, run="chat", dump_enable=False)
+    with external_server(tmp_path / "s", tmp_path / "data", tmp_path / "server.log"), Client(address) as client:
+        run([sys.executable, PROGRAMS / "replies.py", "--config", config])
+        (alarm,) = wait_until(lambda: list(client.monitor.alarms("chat")), 20, "the alarm")
+        assert (alarm.series, alarm.step, alarm.offences) == ("response/fault", 1, 1)
+        assert alarm.why == "token 1 has a log-probability that is not finite"
+        assert not client.steps("chat"), "tokens open no step"

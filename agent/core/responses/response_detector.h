@@ -35,12 +35,15 @@ struct ResponseRules {
 // Empty, or what is wrong with the rules: "stride is 200; it should be from 1 to window, 128".
 std::string WrongIn(const ResponseRules& rules);
 
+// The structure's name of records (RECORD_SCALARS) that say a token of a reply, or that it has ended (record.proto).
+inline constexpr std::string_view kResponse = "response";
+
 // One token of a reply, and what the rules need of its k best candidates.
 struct SampledToken {
   int64_t id = 0;
   bool has_logprobs = false;  // the next ones count
   double top1 = 0;            // log-probability of the best candidate
-  double mass = 0;            // sum of the candidates' probabilities; NaN: one of the log-probabilities is not finite
+  double mass = 0;            // sum of the candidates' probabilities; not finite: one of the log-probabilities is not
   // Of how many kinds of text the candidates are (token2category); absent: no vocabulary is known.
   std::optional<uint32_t> categories = std::nullopt;
 };
@@ -52,8 +55,7 @@ struct SampledToken {
 // 3. garbled: in more than garbled_windows windows more than garbled_share of the tokens has mass < rare_mass, and as
 //    many top1 < garbled_top1; with a vocabulary, as many are rare.
 // 4. repeat: a window repeats by its tokens if its distinct n-grams are fewer than repeat_distinct of all and no top1
-// is
-//    repeat_distinct_top1 or less; by its log-probabilities if the autocorrelation of top1 peaks above
+//    is repeat_distinct_top1 or less; by its log-probabilities if the autocorrelation of top1 peaks above
 //    repeat_correlation at a lag from 3 to window / 3, is above half of that at twice or three times the lag, is not
 //    smooth (the norm of its differences exceeds 0.9), and no top1 is repeat_correlation_top1 or less. A reply repeats
 //    once more than repeat_both_windows windows do both, or more than repeat_single_windows only the one or the other.

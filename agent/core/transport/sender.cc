@@ -296,7 +296,9 @@ void Sender::Pump() {
   };
   const ServerOffers& offers = connection_.offers();
   const auto send_batch = [&] {
-    return batches_.SendNext({.digests = offers.digests, .edges = offers.edges, .scalars = offers.scalars}, write);
+    const KnownColumns known{
+        .digests = offers.digests, .edges = offers.edges, .scalars = offers.scalars, .responses = offers.responses};
+    return batches_.SendNext(known, write);
   };
   const auto send_payload = [&] { return payloads_.SendNext(connection_.offers(), write); };
   while (connection_.MaySendContent(Clock::now())) {

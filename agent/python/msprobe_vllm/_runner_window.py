@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msprobe_vllm._replies import Replies
+
 _WINDOW = "_msprobe_window"
 
 
@@ -16,17 +18,19 @@ class RunnerWindow:
        nothing is sampled: an encoder, a pipeline stage before the last, a pooling model. Drafting lies inside.
     3. Dummy runs (profiling, warm-up, an idle rank) never open it.
     4. An exception closes it: what was captured of the failed step is kept, and the next begins anew.
-    5. A debugger without `stop` captures graphs: it is started once, when the model is loaded and not compiled yet, and
+    5. Where replies are judged, the tokens that a batch sampled are told to the server.
+    6. A debugger without `stop` captures graphs: it is started once, when the model is loaded and not compiled yet, and
        what a dummy run's replay has left is forgotten.
     Threads: the runner's own.
     """
 
-    def __init__(self, runner: Any, debugger: Any) -> None:
+    def __init__(self, runner: Any, debugger: Any, judged: bool = False) -> None:
         self._runner = runner
         self._debugger = debugger
         self._graphs = not hasattr(debugger, "stop")
         self._open = False
         self._executing = False
+        self._replies = Replies(runner, debugger) if judged else None
 
     @staticmethod
     def of(runner: Any) -> RunnerWindow | None:
@@ -69,6 +73,7 @@ class RunnerWindow:
         finally:
             self._executing = False
         if result is not None:
+            self._told(result)
             self._close()
         return result
 
@@ -79,9 +84,15 @@ class RunnerWindow:
 
     def _ending(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         try:
-            return original(*arguments, **keywords)
+            result = original(*arguments, **keywords)
+            self._told(result)
+            return result
         finally:
             self._close()
+
+    def _told(self, output: Any) -> None:
+        if self._replies is not None and self._open:
+            self._replies.sampled(output)
 
     def _dummy(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         executing, self._executing = self._executing, False
@@ -95,14 +106,20 @@ class RunnerWindow:
     def _updated(self, original: Callable[..., Any], scheduler_output: Any, *arguments: Any, **keywords: Any) -> Any:
         result = original(scheduler_output, *arguments, **keywords)
         if self._executing:
+            self._scheduled(scheduler_output)
             self._start(scheduler_output.num_scheduled_tokens, self._runner.input_batch.req_ids)
         return result
 
     def _gathered(self, original: Callable[..., Any], scheduler_output: Any, *arguments: Any, **keywords: Any) -> Any:
         result = original(scheduler_output, *arguments, **keywords)
         if self._executing and result is not None:
+            self._scheduled(scheduler_output)
             self._start(scheduler_output.num_scheduled_tokens, result.req_ids)
         return result
+
+    def _scheduled(self, scheduler_output: Any) -> None:
+        if self._replies is not None:
+            self._replies.scheduled(scheduler_output)
 
     def _start(self, scheduled: dict[str, int], order: Iterable[str | None]) -> None:
         batch = {request: scheduled[request] for request in order if request is not None and scheduled.get(request)}

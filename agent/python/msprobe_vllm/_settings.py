@@ -35,6 +35,22 @@ def dump_config_path(additional_config: Any) -> str | None:
     return os.environ.get(VARIABLE) or None
 
 
+def judges_replies(additional_config: Any) -> bool:
+    """Whether the server is told of every token, so that it judges replies.
+
+    ValueError: the key is no bool, or is true where no configuration names a server.
+    """
+    settings = additional_config if isinstance(additional_config, Mapping) else {}
+    value = settings.get("judge_replies", False)
+    if not isinstance(value, bool):
+        raise ValueError(f"additional_config.judge_replies is {value!r}; it must be true or false")
+    if value and not (settings.keys() & {"dump_config", "dump_config_path"} or os.environ.get(VARIABLE)):
+        raise ValueError(
+            f"additional_config.judge_replies is true; it needs dump_config, dump_config_path or {VARIABLE}"
+        )
+    return value
+
+
 def _written(content: Mapping[str, Any]) -> str:
     """A file that no other process writes: workers are many, and each reads its own whole."""
     descriptor, path = tempfile.mkstemp(prefix=f"msprobe-{os.getpid()}-", suffix=".json")

@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from msprobe_vllm._runner_window import RunnerWindow
-from msprobe_vllm._settings import dump_config_path
+from msprobe_vllm._settings import dump_config_path, judges_replies
 
 
 def follow(wrapper: type[Any]) -> None:
@@ -26,7 +26,12 @@ def follow(wrapper: type[Any]) -> None:
 
 def watch(worker: Any) -> None:
     """Captures what the worker's runner computes, if a configuration asks for it. What is wrong with it is raised."""
+    judged = judges_replies(worker.vllm_config.additional_config)
     if type(worker).__module__.split(".")[0] == "vllm_ascend":
+        if judged:
+            from msprobe._common import log
+
+            log.warning("msprobe: judge_replies has no effect under vllm-ascend")
         return
     path = dump_config_path(worker.vllm_config.additional_config)
     if path is None:
@@ -34,12 +39,12 @@ def watch(worker: Any) -> None:
     from msprobe.pytorch import AclGraphDumper, PrecisionDebugger
 
     if _is_eager(worker.vllm_config):
-        RunnerWindow(worker.model_runner, PrecisionDebugger(path)).open()
+        RunnerWindow(worker.model_runner, PrecisionDebugger(path), judged).open()
         return
     # A graph out of a cache was traced without probes.
     os.environ["VLLM_USE_AOT_COMPILE"] = "0"
     os.environ["VLLM_DISABLE_COMPILE_CACHE"] = "1"
-    RunnerWindow(worker.model_runner, AclGraphDumper(path)).open()
+    RunnerWindow(worker.model_runner, AclGraphDumper(path), judged).open()
 
 
 def _is_eager(config: Any) -> bool:

@@ -1,6 +1,10 @@
 #include "server/format/storage/structure_summary.h"
 
+#include <array>
+#include <utility>
+
 #include "absl/strings/str_split.h"
+#include "agent/core/responses/response_detector.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -83,6 +87,21 @@ bool FindTensor(const v1::Node& node, bool indexed, uint32_t& leaf, std::string&
   return false;
 }
 
+absl::Status CheckResponse(const v1::Structure& structure) {
+  constexpr std::array<std::pair<std::string_view, v1::Node::Slot>, 4> kFields = {{{"request", v1::Node::STRING},
+                                                                                   {"token", v1::Node::INTEGER},
+                                                                                   {"top1", v1::Node::FLOAT},
+                                                                                   {"mass", v1::Node::FLOAT}}};
+  const auto& entries = structure.fields().dict().entries();
+  bool fits = entries.size() == 1 || entries.size() == 2 || entries.size() == 4;
+  for (int i = 0; fits && i < entries.size(); ++i) {
+    const auto& [key, slot] = kFields[static_cast<size_t>(i)];
+    fits = entries[i].key() == key && entries[i].value().has_slot() && entries[i].value().slot() == slot;
+  }
+  return fits ? absl::OkStatus()
+              : absl::InvalidArgumentError("a token of a reply has other fields than request, token, top1 and mass");
+}
+
 absl::Status AddScalars(const v1::Structure& structure, StructureSummary& summary) {
   for (const v1::Node::Entry& entry : structure.fields().dict().entries()) {
     const bool is_number = entry.value().has_slot() && entry.value().slot() == v1::Node::FLOAT;
@@ -118,7 +137,9 @@ absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure) {
       return absl::InvalidArgumentError(Cat("in the structure of ", summary.name, ": ", status.message()));
     }
   }
-  if (summary.kind == v1::RECORD_SCALARS) {
+  if (summary.kind == v1::RECORD_SCALARS && summary.name == core::kResponse) {
+    if (absl::Status status = CheckResponse(structure); !status.ok()) return status;
+  } else if (summary.kind == v1::RECORD_SCALARS) {
     if (absl::Status status = AddScalars(structure, summary); !status.ok()) return status;
   }
   return summary;

@@ -38,7 +38,8 @@ inline constexpr size_t kLongestSeries = 1024;  // bytes of a series' name
 inline constexpr std::string_view kPlainScalars = "scalars";
 
 // InvalidArgument: the name is missing or too long, the kind is missing, the fields are not a dict or too deep, a node
-// has no kind, or one of RECORD_SCALARS is neither FLOAT nor tensor or has no name.
+// has no kind, one of RECORD_SCALARS is neither FLOAT nor tensor or has no name, or a token of a reply has other
+// fields.
 absl::StatusOr<StructureSummary> Summarize(const v1::Structure& structure);
 
 // A structure and its summary, shared by all readers of a run.

@@ -85,6 +85,35 @@ ScriptedAgent& ScriptedAgent::Log(uint32_t step, const std::vector<std::pair<std
   return *this;
 }
 
+ScriptedAgent& ScriptedAgent::Reply(uint32_t step, const std::string& request,
+                                    std::optional<core::SampledToken> token) {
+  v1::Structure structure;
+  structure.set_name(std::string(core::kResponse));
+  structure.set_kind(v1::RECORD_SCALARS);
+  BlockScript script(step, 0);
+  const auto add = [&structure](const std::string& key, v1::Node::Slot slot) {
+    v1::Node::Entry* entry = structure.mutable_fields()->mutable_dict()->add_entries();
+    entry->set_key(key);
+    entry->mutable_value()->set_slot(slot);
+  };
+  add("request", v1::Node::STRING);
+  if (token.has_value()) add("token", v1::Node::INTEGER);
+  if (token.has_value() && token->has_logprobs) {
+    add("top1", v1::Node::FLOAT);
+    add("mass", v1::Node::FLOAT);
+  }
+  Define(structure);
+  script.Fragment(structure, 0, 0, v1::FRAGMENT_ENTER | v1::FRAGMENT_EXIT, {});
+  script.block().add_strings(request);
+  if (token.has_value()) script.block().add_integers(token->id);
+  if (token.has_value() && token->has_logprobs) {
+    script.block().add_floats(token->top1);
+    script.block().add_floats(token->mass);
+  }
+  *batch_.add_items()->mutable_scalars() = script.block();
+  return *this;
+}
+
 ScriptedAgent& ScriptedAgent::StepEnd(uint32_t step) {
   Mark().mutable_step_end()->set_step(step);
   return *this;

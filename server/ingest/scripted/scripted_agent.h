@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agent/core/responses/response_detector.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "server/format/storage/scripted_block.h"
 
@@ -26,6 +28,8 @@ class ScriptedAgent {
   ScriptedAgent& Exit(uint32_t step, const std::string& name, float value = 1, uint32_t count = 0);
   // A call whose input is saved. Gives its hash.
   std::string CallWithPayload(uint32_t step, const std::string& name, const std::string& content);
+  // A token of a reply; without one, the reply has ended.
+  ScriptedAgent& Reply(uint32_t step, const std::string& request, std::optional<core::SampledToken> token);
   // One call of PrecisionDebugger.log.
   ScriptedAgent& Log(uint32_t step, const std::vector<std::pair<std::string, double>>& scalars);
   ScriptedAgent& StepEnd(uint32_t step);

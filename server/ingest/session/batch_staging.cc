@@ -120,6 +120,10 @@ absl::Status BatchStaging::StageScalars(const v1::Block& block) {
       return absl::InvalidArgumentError(Cat("a record, ", structure.name, ", among scalars"));
     }
     FragmentColumns next = (*columns)[static_cast<size_t>(i)];
+    if (structure.name == core::kResponse) {
+      StageResponse(block, structure, next);
+      continue;
+    }
     for (const StructureSummary::Scalar& scalar : structure.scalars) {
       staged_.scalar_names += scalar.name.size();
       if (staged_.scalar_names > kMostScalarNames) {
@@ -150,6 +154,22 @@ absl::Status BatchStaging::StageScalars(const v1::Block& block) {
     }
   }
   return absl::OkStatus();
+}
+
+void BatchStaging::StageResponse(const v1::Block& block, const StructureSummary& structure,
+                                 const FragmentColumns& columns) {
+  const std::string& request = block.strings(static_cast<int>(columns.strings));
+  if (request.size() > kLongestSeries) return;
+  ResponseToken& response = staged_.responses.emplace_back();
+  response.request = request;
+  response.step = block.step();
+  if (structure.integers == 0) return;
+  core::SampledToken& token = response.token.emplace();
+  token.id = block.integers(static_cast<int>(columns.integers));
+  token.has_logprobs = structure.floats != 0;
+  if (!token.has_logprobs) return;
+  token.top1 = block.floats(static_cast<int>(columns.floats));
+  token.mass = block.floats(static_cast<int>(columns.floats) + 1);
 }
 
 absl::Status BatchStaging::StageBlock(const v1::Block& block) {

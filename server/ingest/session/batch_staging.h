@@ -43,6 +43,8 @@ class BatchStaging {
   absl::Status StageDefinition(const v1::Definition& definition);
   absl::Status StageBlock(const v1::Block& block);
   absl::Status StageScalars(const v1::Block& block);
+  // A fragment of kResponse.
+  void StageResponse(const v1::Block& block, const StructureSummary& structure, const FragmentColumns& columns);
   absl::Status StagePayload(const v1::PayloadRef& payload, uint32_t step);
   absl::Status StageMarker(const v1::Marker& marker);
   void Discard(uint32_t step);

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "agent/core/responses/response_detector.h"
 #include "msprobe/v1/ingest.pb.h"
 #include "msprobe/v1/query.pb.h"
 #include "server/format/storage/storage.pb.h"
@@ -36,6 +38,13 @@ struct ScalarPoint {
   double value = 0;
 };
 
+// A token of a language model's reply.
+struct ResponseToken {
+  std::string request;
+  uint32_t step = 0;
+  std::optional<core::SampledToken> token;  // absent: the reply has ended
+};
+
 // Hears from all sessions, once the news is durable: the rest of the server. Calls come from any thread, without locks.
 class SessionObserver {
  public:
@@ -51,6 +60,8 @@ class SessionObserver {
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
   // Points that a program logged, in order.
   virtual void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) = 0;
+  // Tokens of replies, in order. They are stored nowhere.
+  virtual void OnResponses(const std::string& /*session*/, const std::vector<ResponseToken>& /*tokens*/) {}
 };
 
 }  // namespace msprobe::server

@@ -74,6 +74,7 @@ absl::StatusOr<v1::PayloadVerdict> LiveSession::Apply(uint64_t user, const v1::B
     durable.finished = staged.finished;
     durable.export_requests = staged.export_requests;
     durable.scalars = staged.scalars;
+    durable.responses = staged.responses;
     if (staged.rank_change.has_value()) durable.rank_changes.push_back(*staged.rank_change);
     staging.Adopt();
     staging.Count(*context_.metrics);
@@ -173,6 +174,7 @@ void LiveSession::TellDurable(uint64_t through, const Durable& durable) {
     const std::string& session = now.session();
     for (const auto& [from, to] : durable.rank_changes) observer->OnRankKnown(session, from, to);
     if (!durable.scalars.empty()) observer->OnScalars(session, durable.scalars);
+    if (!durable.responses.empty()) observer->OnResponses(session, durable.responses);
     for (uint32_t step : durable.steps) observer->OnRecords(now, step);
     for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
     for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);

@@ -89,6 +89,7 @@ class LiveSession : public std::enable_shared_from_this<LiveSession> {
     std::vector<std::pair<uint32_t, v1::StepSummary::State>> finished;
     std::vector<uint32_t> export_requests;
     std::vector<ScalarPoint> scalars;
+    std::vector<ResponseToken> responses;
     std::vector<std::pair<v1::Rank, v1::Rank>> rank_changes;
     std::vector<std::string> stored;
   };

@@ -44,6 +44,7 @@ struct StagedBatch {
   std::optional<std::pair<v1::Rank, v1::Rank>> rank_change;
   uint64_t new_records = 0, nan_tensors = 0, inf_tensors = 0;
   std::vector<ScalarPoint> scalars;
+  std::vector<ResponseToken> responses;
   size_t scalar_names = 0;       // bytes, once for each point
   uint32_t scalar_rows = 0;      // of the session that are not in tiles then
   std::vector<uint64_t> series;  // whose names are new

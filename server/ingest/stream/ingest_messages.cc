@@ -56,6 +56,7 @@ absl::Status IngestStream::TakeHello(const v1::Hello& hello) {
   welcome.add_capabilities("digests");
   welcome.add_capabilities("edges");
   welcome.add_capabilities("scalars");
+  welcome.add_capabilities("responses");
   if (memory != nullptr) welcome.add_capabilities("shared_memory");
   payloads_.emplace(std::move(memory), welcome.max_chunk_bytes(), service_->metrics_);
   {

@@ -318,7 +318,7 @@ class SharedMemoryTest : public IngestServiceTest {
 TEST_F(SharedMemoryTest, PayloadIsReadAndStored) {
   auto stream = Announce();
   EXPECT_THAT(stream->welcome.capabilities(),
-              ElementsAre("payload_chunks", "digests", "edges", "scalars", "shared_memory"));
+              ElementsAre("payload_chunks", "digests", "edges", "scalars", "responses", "shared_memory"));
   stream->Send(Chunk(0, 262144));
   stream->Send(Chunk(262144, 37856));
   while (stream->stored.empty()) ASSERT_TRUE(stream->Read());
@@ -391,7 +391,8 @@ TEST_F(SharedMemoryTest, AFileThatIsTooShortEndsTheStreamAlone) {
 TEST_F(SharedMemoryTest, NothingIsSharedWithoutAFileThatCanBeOpened) {
   agent_.hello().set_shared_file("msprobe-ffffffffffffffffffffffffffffffff");
   auto stream = Announce();
-  EXPECT_THAT(stream->welcome.capabilities(), ElementsAre("payload_chunks", "digests", "edges", "scalars"));
+  EXPECT_THAT(stream->welcome.capabilities(),
+              ElementsAre("payload_chunks", "digests", "edges", "scalars", "responses"));
   stream->Send(Chunk(0, 100000));
   EXPECT_EQ(stream->End().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }

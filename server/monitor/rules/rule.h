@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "agent/core/responses/response_detector.h"
 #include "msprobe/v1/monitor.pb.h"
 
 namespace msprobe::server {
@@ -27,6 +28,19 @@ class SeriesWatch {
   virtual std::optional<Offence> Look(uint32_t step, double value) = 0;
 };
 
+// A rule's memory of one reply of a language model. Threads: one at a time.
+class ReplyWatch {
+ public:
+  virtual ~ReplyWatch() = default;
+  struct Found {
+    core::ResponseFault fault;
+    double value = 0;  // of the tokens that decided
+    Offence offence;
+  };
+  // The next token; null: the reply has ended.
+  virtual std::optional<Found> Look(const core::SampledToken* token) = 0;
+};
+
 // A rule that is ready to watch: one kind, with its parameters. Each kind is a file of this directory.
 // docs/monitoring.md has the formulas.
 //
@@ -36,6 +50,8 @@ class Rule {
   virtual ~Rule() = default;
   // session: watches of one session may share what the rule remembers of it. Null: the kind does not take the series.
   virtual std::unique_ptr<SeriesWatch> Watch(std::string_view series, const std::string& session) = 0;
+  // Null: the kind does not take replies.
+  virtual std::unique_ptr<ReplyWatch> WatchReply() { return nullptr; }
 };
 
 // A kind whose series do not know of each other: `Watcher` is made from the message of its parameters.

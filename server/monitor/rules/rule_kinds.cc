@@ -97,6 +97,7 @@ const std::array kKinds = std::to_array<RuleKind>({
     {"update_ratio", v1::Rule::kUpdateRatio, "update_ratio/*", CheckUpdateRatio, MakeUpdateRatio},
     {"dead_units", v1::Rule::kDeadUnits, "*relu*.output.*:zero_share", CheckDeadUnits, MakeDeadUnits},
     {"sign_drop", v1::Rule::kSignDrop, "*:sign_similarity", CheckSignDrop, MakeSignDrop},
+    {"ill_response", v1::Rule::kIllResponse, "response/*", CheckIllResponse, MakeIllResponse},
 });
 
 const RuleKind* FindKind(const v1::Rule& rule) {
@@ -122,6 +123,9 @@ v1::RuleSet MakeDefaults() {
   rule = rules.add_rules();
   rule->set_name("overfit");
   rule->mutable_overfit();
+  rule = rules.add_rules();
+  rule->set_name("ill-response");
+  rule->mutable_ill_response();
   return rules;
 }
 

@@ -51,6 +51,8 @@ std::unique_ptr<Rule> MakeUnchanged(const v1::Rule& rule);
 std::unique_ptr<Rule> MakeUpdateRatio(const v1::Rule& rule);
 std::unique_ptr<Rule> MakeDeadUnits(const v1::Rule& rule);
 std::unique_ptr<Rule> MakeSignDrop(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeIllResponse(const v1::Rule& rule);
+absl::Status CheckIllResponse(const v1::Rule& rule);
 
 // How names of series end that a comparison of signs gives.
 inline constexpr std::string_view kSignSimilarity = ":sign_similarity";

@@ -5,6 +5,7 @@
 
 #include "agent/core/queue/fragment_digest.h"
 #include "agent/core/queue/fragment_queue.h"
+#include "agent/core/responses/response_detector.h"
 
 namespace msprobe::core {
 namespace {
@@ -15,17 +16,20 @@ void ClearEdges(v1::Block* block) {
   block->clear_edge_leaf();
 }
 
-void DropScalars(v1::Batch* batch) {
+// Drops scalars, or of them only tokens of replies. Of scalars, these alone have strings.
+void DropScalars(bool tokens_only, v1::Batch* batch) {
   auto& items = *batch->mutable_items();
-  items.erase(std::remove_if(items.begin(), items.end(), [](const v1::Item& item) { return item.has_scalars(); }),
-              items.end());
+  const auto is_dropped = [tokens_only](const v1::Item& item) {
+    return item.has_scalars() && (!tokens_only || item.scalars().strings_size() > 0);
+  };
+  items.erase(std::remove_if(items.begin(), items.end(), is_dropped), items.end());
   auto& definitions = *batch->mutable_definitions();
-  const auto of_scalars = [](const v1::Definition& definition) {
+  const auto defines_dropped = [tokens_only](const v1::Definition& definition) {
     v1::Structure structure;
     return definition.has_structure() && structure.ParseFromString(definition.structure()) &&
-           structure.kind() == v1::RECORD_SCALARS;
+           structure.kind() == v1::RECORD_SCALARS && (!tokens_only || structure.name() == kResponse);
   };
-  definitions.erase(std::remove_if(definitions.begin(), definitions.end(), of_scalars), definitions.end());
+  definitions.erase(std::remove_if(definitions.begin(), definitions.end(), defines_dropped), definitions.end());
 }
 
 }  // namespace
@@ -35,7 +39,7 @@ std::string Plainer(std::string_view batch, KnownColumns known) {
   // What a dead process left may be no batch: the server says so.
   if (!message.ParseFromArray(batch.data(), static_cast<int>(batch.size()))) return std::string(batch);
   v1::Batch& batch_message = *message.mutable_batch();
-  if (!known.scalars) DropScalars(&batch_message);
+  if (!known.scalars || !known.responses) DropScalars(known.scalars, &batch_message);
   for (v1::Item& item : *batch_message.mutable_items()) {
     if (item.has_marker()) continue;
     v1::Block& block = item.has_block() ? *item.mutable_block() : *item.mutable_scalars();

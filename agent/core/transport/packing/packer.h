@@ -85,8 +85,9 @@ struct KnownColumns {
   bool digests = false;
   bool edges = false;
   bool scalars = false;
+  bool responses = false;
 
-  bool all() const { return digests && edges && scalars; }
+  bool all() const { return digests && edges && scalars && responses; }
 };
 // The bytes of a batch without the columns and items that the server does not know.
 std::string Plainer(std::string_view batch, KnownColumns known);

@@ -75,6 +75,7 @@ void Connection::Welcomed(const v1::Welcome& welcome) {
   offers.digests = Has(welcome, "digests");
   offers.edges = Has(welcome, "edges");
   offers.scalars = Has(welcome, "scalars");
+  offers.responses = Has(welcome, "responses");
   offers.exports = Has(welcome, "export");
 }
 

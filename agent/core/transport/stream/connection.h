@@ -24,6 +24,7 @@ struct ServerOffers {
   bool digests = false;    // Block.digest
   bool edges = false;      // Block.edge and its like
   bool scalars = false;    // Item.scalars
+  bool responses = false;  // tokens of replies among them
   bool exports = false;    // writes the files of steps that end, and reports them
 };
 

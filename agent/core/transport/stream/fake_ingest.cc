@@ -193,6 +193,7 @@ grpc::Status FakeIngest::Stream(grpc::ServerContext*,
       if (behavior_.reads_memory) welcome->add_capabilities("shared_memory");
       if (behavior_.knows_edges) welcome->add_capabilities("edges");
       if (behavior_.knows_scalars) welcome->add_capabilities("scalars");
+      if (behavior_.knows_responses) welcome->add_capabilities("responses");
       if (behavior_.takes_chunks || behavior_.reads_memory) welcome->add_capabilities("payload_chunks");
       for (const std::string& hash : announced_) {
         if (behavior_.want_payloads && !payloads_.contains(hash)) welcome->add_missing_payloads(hash);

@@ -32,6 +32,7 @@ class FakeIngest final : public v1::Ingest::Service {
     bool misreads_memory = false;  // it finds other bytes there than the agent had
     bool knows_edges = false;      // capability "edges"
     bool knows_scalars = false;    // capability "scalars"
+    bool knows_responses = false;  // capability "responses"
     uint64_t overtaken = 0;        // batches of a former stream that come behind the first one of this stream
   };
 

@@ -15,7 +15,7 @@ class BatchUploadTest : public SenderPartsTest {
   // Sends all that goes, and gives the sequences.
   std::vector<uint64_t> Send() {
     std::vector<uint64_t> sequences;
-    while (batches_.SendNext({.digests = true, .edges = true, .scalars = true},
+    while (batches_.SendNext({.digests = true, .edges = true, .scalars = true, .responses = true},
                              [&](const grpc::ByteBuffer& message, size_t content) {
                                EXPECT_EQ(content, message.Length());
                                sent_.push_back(Parsed(message).batch());
@@ -54,7 +54,7 @@ TEST_F(BatchUploadTest, WhatAFormerStreamBroughtIsNotSentAgain) {
 
 TEST_F(BatchUploadTest, ABatchThatTheStreamDidNotTakeIsNotSent) {
   AppendBatch(1);
-  EXPECT_FALSE(batches_.SendNext({.digests = true, .edges = true, .scalars = true},
+  EXPECT_FALSE(batches_.SendNext({.digests = true, .edges = true, .scalars = true, .responses = true},
                                  [](const grpc::ByteBuffer&, size_t) { return false; }));
   EXPECT_THAT(Send(), ElementsAre(1));
   EXPECT_EQ(counters_.batches_sent, 1);

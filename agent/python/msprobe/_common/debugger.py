@@ -621,6 +621,15 @@ class Debugger:
         self._open()
         self._agent.log(service.loop + service.init_step if step is None else int(step), accepted)
 
+    def agent_for_replies(self) -> Any:
+        """The agent, which is opened for it; None: this process says nothing of replies. Not for users."""
+        if self._forked:
+            return None
+        if self._agent is None:
+            self._update_rank(None)
+            self._open()
+        return None if self.config.rank and self._rank not in self.config.rank else self._agent
+
     def _at_exit(self) -> None:
         if self._agent is None or os.getpid() != self._pid:
             return

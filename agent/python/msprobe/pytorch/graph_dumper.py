@@ -236,6 +236,10 @@ class AclGraphDumper:
         bounded = (self._bounds.is_last(self.config) and not self._control.forced) or self._bounds.is_full(self._agent)
         return bool(self._followed.enabled and chosen and not bounded)
 
+    def agent_for_replies(self) -> Any:
+        """As Debugger.agent_for_replies: the agent that load_model has opened."""
+        return self._agent if os.getpid() == self._pid else None
+
     def _turn(self, on: bool) -> None:
         if on == self._on:
             return
