@@ -95,7 +95,8 @@ def imported(module, name):
     if not inspect.isclass(found):
         return {}
     public = {each: getattr(found, each) for each in dir(found) if not each.startswith("_")}
-    return {each: parameters(method) for each, method in public.items() if callable(method)}
+    kept = {each: value for each, value in public.items() if callable(value) or isinstance(value, property)}
+    return {each: parameters(value) if callable(value) else [] for each, value in kept.items()}
 
 
 def parameters(function):
