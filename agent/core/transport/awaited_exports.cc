@@ -34,6 +34,16 @@ void AwaitedExports::Exported(const v1::StepExported& exported) {
   if (!exported.incomplete() || !it->second.complete) asked_.erase(it);
 }
 
+std::optional<uint32_t> AwaitedExports::Held(const v1::Batch& batch, std::optional<uint32_t> open_step) {
+  for (const v1::Item& item : batch.items()) {
+    if (item.has_block()) open_step = item.block().step();
+    if (!item.has_marker()) continue;
+    Packed(item.marker(), open_step, 0);
+    if (item.marker().has_step_end() || item.marker().has_step_discarded()) open_step.reset();
+  }
+  return open_step;
+}
+
 void AwaitedExports::Welcomed(bool server_exports, const std::vector<uint32_t>& unexported) {
   server_exports_ = server_exports;
   unknown_ = false;

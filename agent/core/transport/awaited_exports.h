@@ -22,7 +22,11 @@ class AwaitedExports {
   void Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry);
   // Says where the files are, or why there are none.
   void Exported(const v1::StepExported& exported);
-  // For a session that was left: nobody here knows for what its process had asked. Its server does, from its Welcome on.
+  // For a session that was left. A batch that its process had packed, with `open_step` open as it begins. Gives the
+  // step that is open as it ends.
+  std::optional<uint32_t> Held(const v1::Batch& batch, std::optional<uint32_t> open_step);
+  // For a session that was left: nobody here knows for what else its process had asked. Its server does, from its
+  // Welcome on.
   void AskServer() { unknown_ = true; }
   bool unknown() const { return unknown_; }
   // Whether the server exports at all, and the ended steps of a left session that it has not exported yet.

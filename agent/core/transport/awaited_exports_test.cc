@@ -103,6 +103,20 @@ TEST_F(AwaitedExportsTest, NothingIsAwaitedOfAServerThatDoesNotExport) {
   EXPECT_THAT(exports_.Missing(10), IsEmpty());
 }
 
+TEST_F(AwaitedExportsTest, OfALeftSessionThoseInItsBatchesAreAwaited) {
+  v1::Batch batch;
+  batch.add_items()->mutable_block()->set_step(3);
+  *batch.add_items()->mutable_marker() = StepEnd(3);
+  *batch.add_items()->mutable_marker() = StepEnd(4);  // which has no record
+  batch.add_items()->mutable_block()->set_step(5);
+  EXPECT_EQ(exports_.Held(batch, std::nullopt), 5);
+  EXPECT_THAT(exports_.Missing(0), ElementsAre(3));
+  v1::Batch next;
+  *next.add_items()->mutable_marker() = StepEnd(5);
+  EXPECT_EQ(exports_.Held(next, 5), std::nullopt);
+  EXPECT_THAT(exports_.Missing(0), ElementsAre(3, 5));
+}
+
 TEST_F(AwaitedExportsTest, OfALeftSessionTheServerNamesThem) {
   EXPECT_FALSE(exports_.unknown());
   exports_.AskServer();

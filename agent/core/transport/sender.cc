@@ -85,6 +85,16 @@ absl::Status Sender::Restore(Outbox::Left left) {
 }
 
 void Sender::AwaitExportsOfLeft() {
+  const HeldBatches& held = outbox_.batches();
+  std::optional<uint32_t> open_step;
+  v1::AgentMessage message;
+  for (uint64_t sequence = held.freed_through() + 1; sequence <= held.last_sequence(); ++sequence) {
+    const absl::StatusOr<HeldBatches::Bytes> bytes = held.Read(sequence);
+    if (bytes.ok() && message.ParseFromArray(bytes->view.data(), static_cast<int>(bytes->view.size()))) {
+      open_step = exports_.Held(message.batch(), open_step);
+    }
+  }
+  drain_.ContinueIn(open_step);
   exports_.AskServer();
   hello_.add_capabilities("left");
   stays_connected_ = true;
@@ -218,7 +228,8 @@ void Sender::Handle(const v1::ServerMessage& message) {
 void Sender::HandleWelcome(const v1::Welcome& welcome) {
   connection_.Welcomed(welcome);
   parts_.memory->NoteServer(connection_.target());
-  exports_.Welcomed(connection_.offers().exports, {welcome.unexported_steps().begin(), welcome.unexported_steps().end()});
+  exports_.Welcomed(connection_.offers().exports,
+                    {welcome.unexported_steps().begin(), welcome.unexported_steps().end()});
   outbox_.batches().Acknowledge(welcome.durable_through());
   if (welcome.durable_through() < outbox_.batches().freed_through()) ReportServerLoss();
   batches_.Begin();

@@ -45,7 +45,7 @@ class Sender {
 
   // Before Start: goes on with what a dead process held. The queue and the dictionary have been restored already.
   absl::Status Restore(Outbox::Left left);
-  // Before Start, for a session that was left: Wait also waits until the server has exported the steps that had ended.
+  // After Restore, for a session that was left: Wait also waits until the server has exported the steps that had ended.
   void AwaitExportsOfLeft();
 
   void Start();

@@ -39,6 +39,8 @@ class QueueDrain {
 
   // The entries of the queue up to this one are in batches already. Only before the first Drain.
   void ContinueAt(uint64_t entry) { packed_entries_ = entry; }
+  // And so is the beginning of this step.
+  void ContinueIn(std::optional<uint32_t> open_step) { open_step_ = open_step; }
 
   // Packs what the queue holds, once it is urgent or its oldest entry has lain there for `linger`. Gives the time at
   // which to call it again, unless the bell rings before.
