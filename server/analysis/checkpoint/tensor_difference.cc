@@ -42,6 +42,36 @@ class Side {
   std::string buffer_;
 };
 
+template <typename Word, size_t kWords = 1>
+uint64_t Unequal(const char* a, const char* b, uint64_t count) {
+  uint64_t unequal = 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    Word ours[kWords], theirs[kWords];
+    std::memcpy(ours, a + i * sizeof(ours), sizeof(ours));
+    std::memcpy(theirs, b + i * sizeof(theirs), sizeof(theirs));
+    Word difference = 0;
+    for (size_t word = 0; word < kWords; ++word) difference |= ours[word] ^ theirs[word];
+    unequal += difference != 0;
+  }
+  return unequal;
+}
+
+// Of `count` elements of `size` bytes, those with other bits.
+uint64_t DifferentBits(const char* a, const char* b, uint64_t count, size_t size) {
+  switch (size) {
+    case 1:
+      return Unequal<uint8_t>(a, b, count);
+    case 2:
+      return Unequal<uint16_t>(a, b, count);
+    case 4:
+      return Unequal<uint32_t>(a, b, count);
+    case 8:
+      return Unequal<uint64_t>(a, b, count);
+    default:
+      return Unequal<uint64_t, 2>(a, b, count);  // complex128
+  }
+}
+
 TensorDescription Described(const LogicalTensor& tensor) {
   TensorDescription description;
   description.dtype = tensor.dtype;
@@ -122,12 +152,6 @@ class Pass {
       Add(again.chunk(), again.chunk(), kChunkElements);
     }
     return absl::OkStatus();
-  }
-
-  static uint64_t DifferentBits(const char* a, const char* b, uint64_t count, size_t size) {
-    uint64_t different = 0;
-    for (uint64_t i = 0; i < count; ++i) different += std::memcmp(a + i * size, b + i * size, size) != 0;
-    return different;
   }
 
   void Judge(const Policy& policy, bool same_type, uint64_t different_bits, TensorDifference& found) {
