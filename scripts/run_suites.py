@@ -108,7 +108,8 @@ SANITIZER_ENVIRONMENT = {
 
 ORACLE = Path(os.environ.get("MSPROBE_ORACLE", ROOT / ".oracle"))
 RECORD = ROOT / "tests" / "interop" / "recordings" / "record.py"
-RECORDED = {"unit", "client", "integration", "undisturbed", "interop", "operate", "chaos", "sanitize"}  # suites that read recordings
+# Suites that read recordings.
+RECORDED = {"unit", "client", "integration", "undisturbed", "interop", "operate", "chaos", "sanitize"}
 
 
 def reference() -> Path:
