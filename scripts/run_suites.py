@@ -108,7 +108,8 @@ SANITIZER_ENVIRONMENT = {
 
 ORACLE = Path(os.environ.get("MSPROBE_ORACLE", ROOT / ".oracle"))
 RECORD = ROOT / "tests" / "interop" / "recordings" / "record.py"
-RECORDED = {"unit", "client", "integration", "interop", "operate", "chaos", "sanitize"}  # suites that read recordings
+# Suites that read recordings.
+RECORDED = {"unit", "client", "integration", "undisturbed", "interop", "operate", "chaos", "sanitize"}
 
 
 def reference() -> Path:
@@ -251,7 +252,9 @@ SUITES = {
         ctest("unit", "build", (ninja("build"),), 1500, {}),
         pytest("client", "client_py/tests", 900),
         pytest("agent", "agent/python/tests", 900),
-        pytest("integration", "tests/integration", 4200),
+        pytest("integration", "tests/integration", 4200, "--ignore=tests/integration/test_undisturbed.py"),
+        # A tenth of the integration tests, apart so that the two queues of suites end at the same time.
+        pytest("undisturbed", "tests/integration/test_undisturbed.py", 1500),
         # test_pt_file.py is run by the unit suite, with the tool it needs.
         pytest("interop", "tests/interop", 2400, "--ignore=tests/interop/test_pt_file.py"),
         pytest("vllm", "tests/vllm", 1800),
@@ -299,7 +302,7 @@ SUITES = {
 }
 # The first builds what the others need; of these the longest begin. The last fills every core.
 FIRST = "unit"
-BESIDE = ("integration", "interop", "operate", "client", "vllm", "mindspore", "agent")
+BESIDE = ("integration", "interop", "operate", "client", "vllm", "undisturbed", "mindspore", "agent")
 AT_ONCE = 2
 LAST = "sanitize"
 

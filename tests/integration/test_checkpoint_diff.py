@@ -404,3 +404,13 @@ def test_the_example_of_the_document(tmp_path):
     assert answer["counts"] == {"equal": 2, "differs": 1}
     for line in ("differs", "layers.1.weight", "1 differs, 2 equal"):
         assert line in text
+
+
+def test_where_nothing_is_compared_nothing_is_equal(tmp_path):
+    """A module that was pickled whole: its tensors have no names without calling what the file names."""
+    for name, size in (("a.pt", 2), ("b.pt", 3)):
+        torch.save(torch.nn.Linear(size, size), tmp_path / name)
+    command = [sys.executable, "-m", "msprobe_client", "checkpoint-diff", tmp_path / "a.pt", tmp_path / "b.pt"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stdout
+    assert "no tensors are compared" in done.stdout + done.stderr

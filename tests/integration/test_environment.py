@@ -17,6 +17,14 @@ debugger.stop()
 debugger.step()
 debugger.wait()
 """
+# It captures no step.
+LOGGING = """
+from msprobe.pytorch import PrecisionDebugger
+
+debugger = PrecisionDebugger("config.json")
+debugger.log({"loss": 1.0})
+debugger.wait()
+"""
 RUNS = {  # variables, and step of the configuration
     "tuesday": ({"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1", "MY_SECRET_KEY": "hush"}, [0]),
     "monday": ({"NCCL_ALGO": "Tree", "OMP_NUM_THREADS": "1"}, [0, 1]),
@@ -27,6 +35,7 @@ RUNS = {  # variables, and step of the configuration
 def ask(tmp_path_factory):
     root = tmp_path_factory.mktemp("environment")
     (root / "train.py").write_text(PROGRAM)
+    (root / "log.py").write_text(LOGGING)
     with external_server(root / "s", root / "store", root / "server.log"):
         server = f"unix:{root / 's'}"
         for name, (variables, step) in RUNS.items():
@@ -38,6 +47,11 @@ def ask(tmp_path_factory):
                 [sys.executable, root / "train.py"],
                 cwd=directory, timeout=120, MSPROBE_SERVER=server, MSPROBE_RUN=name, **variables,
             )  # fmt: skip
+
+        run(
+            [sys.executable, root / "log.py"],
+            cwd=root / "monday", timeout=120, MSPROBE_SERVER=server, MSPROBE_RUN="logged", NCCL_ALGO="Ring",
+        )  # fmt: skip
 
         def asked(*arguments, returns=0):
             command = [sys.executable, "-m", "msprobe_client", "--server", server, "environment", *arguments]
@@ -64,6 +78,11 @@ def test_two_runs_differ_where_they_were_started_otherwise(ask):
         "config.step": ("[0]", "[0, 1]"),
     }
     ask("tuesday", "tuesday")
+
+
+def test_a_run_without_a_step_has_an_environment_too(ask):
+    rows = json.loads(ask("logged", "monday", returns=1).stdout)["rows"]
+    assert ("env.NCCL_ALGO", "Ring", "Tree") in {(row["name"], row["value"], row["golden"]) for row in rows}
 
 
 def test_a_run_that_nobody_has_is_named(ask):

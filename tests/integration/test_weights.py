@@ -223,6 +223,12 @@ def test_what_is_wrong_is_said_in_one_line(client, recorded):
         found(client, at("trainer"), at("rollout"), name="nothing")
 
 
+def test_one_rank_is_not_compared_with_itself(recorded):
+    command = [sys.executable, "-m", "msprobe_client", "weights", "trainer", "--data_dir", recorded[0]]
+    done = run(command, check=False)
+    assert done.returncode == 3 and "run trainer has weights of one rank, rank0; name a golden" in done.stderr
+
+
 def test_the_checkpoint_that_lost_a_tensor(client, recorded, tmp_path):
     tensors = load_file(recorded[1] / "2.safetensors")
     del tensors["model.norm.weight"]

@@ -228,3 +228,11 @@ def test_the_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyP
             *("0.001", "0.002", "mapping", "error"),
         ]
     ]
+
+
+def test_nothing_of_a_file_that_is_no_yaml_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text("lr: 1\npassword: hunter2: [\n")
+    code, out, err = config_check("-d", path, "-o", tmp_path / "pack.zip")
+    assert code == 0 and "bad.yaml was passed over: " in err and "in line 2" in err
+    assert "hunter2" not in out + err

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from msprobe_client.commands.options import OutputFormat, PolicyName, common
-from msprobe_client.exit_codes import EXIT_DIFFERS
+from msprobe_client.exit_codes import EXIT_DIFFERS, EXIT_FAILED
 
 if TYPE_CHECKING:
     from msprobe_client.checkpoint_diff import CheckpointDifference, CheckpointTensor, OpenedCheckpoint
@@ -113,6 +113,8 @@ def run(
             )
 
         write(options.format or Format.table, columns, rows(), output, _mark, ending=ending)
+    if not counts:
+        raise typer.Exit(EXIT_FAILED)  # equal is what nothing says
     if set(counts) - {"equal", "close"}:
         raise typer.Exit(EXIT_DIFFERS)
 

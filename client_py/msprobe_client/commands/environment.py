@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common
+from msprobe_client.errors import NotFound
 from msprobe_client.exit_codes import EXIT_DIFFERS
+
+if TYPE_CHECKING:
+    from msprobe_client.client import Client
+    from msprobe_client.run_environment import ProcessEnvironment
 
 EXAMPLES = (
     "msprobe-client environment tuesday",
@@ -34,11 +39,11 @@ def run(
 
     notes: list[str] = []
     with options.connect() as client:
-        mine = list(client.environment(run))
+        mine = _of(client, run)
         if golden is None:
             found = facts(mine)
         else:
-            found, alone = differences(mine, list(client.environment(golden)), places=every)
+            found, alone = differences(mine, _of(client, golden), places=every)
             if alone:
                 notes.append(f"{show.ranks(alone)}: one of the runs alone has it; it is not compared")
             notes.append(f"{len(found)} differences" if found else "nothing differs")
@@ -52,3 +57,10 @@ def run(
     write(options.format or Format.table, columns, rows, ending=lambda: Ending(notes=notes))
     if golden is not None and found:
         raise typer.Exit(EXIT_DIFFERS)
+
+
+def _of(client: Client, run: str) -> list[ProcessEnvironment]:
+    found = list(client.environment(run))
+    if not found:
+        raise NotFound(f"run {run} has no process yet that told what it runs in")
+    return found

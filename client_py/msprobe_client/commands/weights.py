@@ -10,7 +10,8 @@ import typer
 
 from msprobe_client.commands.checkpoint_diff import both, parsed_rename
 from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common, usage
-from msprobe_client.exit_codes import EXIT_DIFFERS
+from msprobe_client.errors import FailedPrecondition
+from msprobe_client.exit_codes import EXIT_DIFFERS, EXIT_FAILED
 
 if TYPE_CHECKING:
     from msprobe_client.output import Mark
@@ -96,6 +97,8 @@ def run(
 
         def rows() -> Iterator[dict[str, Any]]:
             for item in found:
+                if golden is None and not counts:
+                    _refuse_itself(run, sides)
                 counts[item.kind] = counts.get(item.kind, 0) + 1
                 if every or item.kind not in AGREEING:
                     yield _row(item)
@@ -109,8 +112,18 @@ def run(
             )
 
         write(options.format or Format.table, columns, rows(), None, _mark, ending=ending)
+    if not counts:
+        raise typer.Exit(EXIT_FAILED)  # equal is what nothing says
     if set(counts) - AGREEING:
         raise typer.Exit(EXIT_DIFFERS)
+
+
+def _refuse_itself(run: str, sides: list[OpenedWeights]) -> None:
+    first, second = sides
+    if len(first.ranks) == 1 and (first.ranks, first.step) == (second.ranks, second.step):
+        raise FailedPrecondition(
+            f"run {run} has weights of one rank, {first.ranks[0]}; name a golden run or checkpoint to compare with"
+        )
 
 
 def _rank(text: str | None, option: str) -> Any:

@@ -67,7 +67,7 @@ absl::StatusOr<std::unique_ptr<TensorFileWriter>> NewTensorTextWriter(TensorDesc
   auto size = ContentSize(description);
   if (!size.ok()) return size.status();
   if (LoadOf(description.dtype) == nullptr || IsComplex(description.dtype)) {
-    return absl::UnimplementedError(Cat(TorchDTypeName(description.dtype), " is not written as text"));
+    return absl::InvalidArgumentError(Cat(TorchDTypeName(description.dtype), " is not written as text"));
   }
   const uint64_t elements = *size / DTypeSize(description.dtype);
   return std::make_unique<TensorText>(std::move(description), elements, std::move(sink));

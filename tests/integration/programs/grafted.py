@@ -39,7 +39,7 @@ class Spread(torch.nn.Module):
 
 
 def say(case, **what):
-    print(json.dumps({"case": case} | what), flush=True)
+    sys.stdout.write(json.dumps({"case": case} | what) + "\n")  # at once: the agent logs from other threads
 
 
 def main():

@@ -6,6 +6,7 @@
 import argparse
 import contextlib
 import json
+import sys
 
 import torch
 from msprobe.pytorch import PrecisionDebugger
@@ -189,7 +190,7 @@ def main():
                 "modules": sum(1 for _ in model.modules()) - 1,
                 "first": found.trials[0].distance,
             }
-            print(json.dumps(result), flush=True)
+            sys.stdout.write(json.dumps(result) + "\n")  # at once: the agent logs from other threads
         assert float(distance()) <= limit, "nothing is left behind"
 
     plant(faults, 0.0)

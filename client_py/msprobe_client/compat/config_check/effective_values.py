@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from msprobe_client.compat.config_check.hyperparameters import why_no_yaml
 from msprobe_client.compat.config_check.printed_mapping import PrintedMapping
 from msprobe_client.errors import DataError, InvalidArgument
 from msprobe_client.output.whole_file import whole_file
@@ -157,7 +158,7 @@ def _yaml(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(_text(path))
     except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"{path} is not YAML: {error}") from None
+        raise DataError(f"{path} is not YAML: {why_no_yaml(error)}") from None
     if not isinstance(found, dict) or not found:
         raise DataError(f"{path} is no mapping of names to values")
     return found

@@ -35,7 +35,7 @@ def hyperparameters_of(files: Iterable[str]) -> tuple[dict[str, Any], list[str]]
         try:
             given = read(path.read_text(encoding="utf-8", errors="replace"))
         except (OSError, yaml.YAMLError, RecursionError) as error:
-            notes.append(f"{name} was passed over: {getattr(error, 'strerror', None) or ' '.join(str(error).split())}")
+            notes.append(f"{name} was passed over: {getattr(error, 'strerror', None) or why_no_yaml(error)}")
             continue
         if not given:
             notes.append(
@@ -43,6 +43,13 @@ def hyperparameters_of(files: Iterable[str]) -> tuple[dict[str, Any], list[str]]
             )
         _merge(found, {key: shown_option(key, value) for key, value in given.items()})
     return found, notes
+
+
+def why_no_yaml(error: Exception) -> str:
+    """Without what the parser quotes of the text, which may be a password."""
+    place = getattr(error, "problem_mark", None)
+    what = getattr(error, "problem", None) or type(error).__name__
+    return f"{what}, in line {place.line + 1}" if place is not None else what
 
 
 def _merge(found: dict[str, Any], given: dict[str, Any]) -> None:
