@@ -23,6 +23,7 @@ class StagedCall:
     step: int
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    passing: tuple[Any, ...]  # the arguments, behind what reads their gradients
     function: Function
     changes_arguments: bool
 
@@ -143,7 +144,7 @@ class Calls:
         try:
             given = args if passage is None else _unless_it_fails(passage.enter, args)
             if self.stage is not None and call.touched:
-                result = self.stage(StagedCall(call.name, call.step, given, kwargs, function, in_place))
+                result = self.stage(StagedCall(call.name, call.step, args, kwargs, given, function, in_place))
             else:
                 result = function(*given, **kwargs)
         except BaseException:

@@ -65,6 +65,10 @@ class FreeBenchmark:
         """A call that is none to repeat, by its name."""
         raise NotImplementedError
 
+    def _program(self, call: Any) -> Any:
+        """Runs the call as the program has asked for it."""
+        return call(*call.args, **call.kwargs)
+
     def _arguments(self, call: Any) -> Arguments:
         raise NotImplementedError
 
@@ -126,16 +130,16 @@ class FreeBenchmark:
 
     def __call__(self, call: Any) -> Any:
         if self._leaves_out(call):
-            return call(*call.args, **call.kwargs)
+            return self._program(call)
         known = Call(call.name, call.step)
         arguments = self._contained(known, lambda: self._arguments(call))
         if arguments is None:
-            return call(*call.args, **call.kwargs)
+            return self._program(call)
         if self._backward:
             kept = self._contained(known, lambda: self._keep(known, arguments, call))
-            return call(*call.args, **call.kwargs) if kept is None else self._followed(known, call, arguments, kept)
+            return self._program(call) if kept is None else self._followed(known, call, arguments, kept)
         seconds = self._contained(known, lambda: self._run_again(known, arguments, call))
-        result = call(*call.args, **call.kwargs)
+        result = self._program(call)
         if not seconds:
             return result
         if self._fixes:
@@ -156,7 +160,8 @@ class FreeBenchmark:
                 is_new = call.api not in self._told
                 self._told.add(call.api)
             if is_new:
-                log.warning(f"free_benchmark: {call.name} was not compared: {type(error).__name__}: {error}")
+                reason = (str(error).splitlines() or [""])[0]
+                log.warning(f"free_benchmark: {call.name} was not compared: {type(error).__name__}: {reason}")
         return None
 
     # Forward.

@@ -10,9 +10,8 @@ import numpy as np
 from mindspore import Tensor
 
 from msprobe._common.free_benchmark.stage import Gradients
-from msprobe._common.nested import instances
 from msprobe.mindspore._gradients import Passage, are_recorded, has_gradient
-from msprobe.mindspore.free_benchmark.perturbing import CHANGES, PLACES, copied, one_by_one, rounded
+from msprobe.mindspore.free_benchmark.perturbing import CHANGES, PLACES, copied, has_digits, one_by_one, rounded
 from msprobe.mindspore.free_benchmark.rerun import Arguments, NotRepeatable, computed, unnoticed
 
 Told = Callable[[Gradients], None]
@@ -37,9 +36,12 @@ class Backward:
         arguments, self._arguments = self._arguments, None
         if arguments is None:  # another pass over the same call
             return [], []
-        arrived = [None if each is None else copied(each) for each in arrived]
-        with unnoticed():
-            computed(lambda: arguments.mapped(copied).call(self._function))  # what fails, fails outside a graph
+        with unnoticed():  # what fails, fails outside a graph
+            results = _results(computed(lambda: arguments.mapped(copied).call(self._function)))
+        if len(results) != len(arrived):
+            raise NotRepeatable("its second run has other results")
+        pairs = [(each, gradient) for each, gradient in zip(results, arrived) if has_digits(each)]
+        arrived = [None if gradient is None else copied(gradient) for _, gradient in pairs]
         first = self._of(arguments, arrived)
         if self._mode in PLACES:
             place = PLACES[self._mode]
@@ -58,16 +60,20 @@ class Backward:
         def outputs(*given: Tensor) -> tuple[Tensor, ...]:
             placed = {id(leaf): each for leaf, each in zip(leaves, given)}
             result = arguments.mapped(lambda tensor: placed.get(id(tensor), tensor)).call(self._function)
-            return tuple(each for each in instances(result, Tensor) if has_gradient(each))
+            return tuple(each for each in _results(result) if has_digits(each))
 
         def differentiated() -> Any:
             shown, pullback = mindspore.vjp(outputs, *leaves)
-            if len(shown) != len(incoming):
-                raise NotRepeatable("its second run has other results")
+            shown = shown if isinstance(shown, tuple) else (shown,)
             return pullback(tuple(_seed(each, like) for each, like in zip(incoming, shown)))
 
         given = computed(differentiated)
         return list(given) if isinstance(given, (tuple, list)) else [given]
+
+
+def _results(value: Any) -> list[Tensor]:
+    """The tensors of a call's result whose gradients are told, as a Passage counts them."""
+    return [each for each in (value if isinstance(value, tuple) else (value,)) if isinstance(each, Tensor)]
 
 
 def _seed(gradient: Any, like: Tensor) -> Tensor:

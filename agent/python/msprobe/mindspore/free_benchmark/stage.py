@@ -48,6 +48,9 @@ class FreeBenchmark(stage.FreeBenchmark):
         prefix, *names, _, _ = call.name.split(".")
         return prefix not in _REPEATED or names[-1] in _UNDEFINED or any(map(draws, names))
 
+    def _program(self, call: StagedCall) -> Any:
+        return call(*call.passing, **call.kwargs)
+
     def _arguments(self, call: StagedCall) -> Arguments:
         return Arguments(call.args, call.kwargs)
 
@@ -91,8 +94,8 @@ class FreeBenchmark(stage.FreeBenchmark):
 
     def _followed(self, known: Call, call: StagedCall, arguments: Arguments, kept: Backward) -> Any:
         passage = Arrivals(functools.partial(self._judge_gradients, known, kept)).passage
-        args = self._contained(known, lambda: passage.enter(call.args))
-        result = call(*(call.args if args is None else args), **call.kwargs)
+        args = self._contained(known, lambda: passage.enter(call.passing))
+        result = call(*(call.passing if args is None else args), **call.kwargs)
         left = self._contained(known, lambda: passage.leave(result))
         return result if left is None else left
 
