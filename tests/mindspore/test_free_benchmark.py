@@ -26,7 +26,7 @@ def test_planted_calls_are_named_as_mindstudio_probe_names_them(run_program, tmp
     found, recorded = rows_of(tmp_path / "free_benchmark.csv"), rows_of(RECORDED)
     assert found[0].keys() == recorded[0].keys()
     assert len(found) == len(recorded) == 4
-    for ours, theirs in zip(found, recorded):
+    for ours, theirs in zip(found, recorded, strict=True):
         assert float(ours.pop("max_rel")) == pytest.approx(float(theirs.pop("max_rel")), rel=5e-3)
         assert ours == theirs
     directory = embedded_data_directory(tmp_path)

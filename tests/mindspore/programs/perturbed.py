@@ -1,7 +1,7 @@
 """Task free_benchmark over planted calls: python perturbed.py OUT MODE [STAGE [HANDLER]].
 
-Prints `same BOOL`, whether the calls and the training gave the bits that they gave without a debugger; with handler fix,
-`got [...]`, numbers of calls in 16 bits. It runs with mindstudio-probe's msprobe too.
+Prints `same BOOL`, whether the calls and the training gave the bits that they gave without a debugger; with handler
+fix `got [...]`, numbers of calls in 16 bits. It runs with mindstudio-probe's msprobe too.
 """
 
 import json

@@ -87,7 +87,14 @@ def cases():
     yield "once", moved.asnumpy().tolist()
 
     times = []
-    for name in ("Functional.dropout", "Primitive.drop.Dropout", "Mint.randn_like", "Functional.normal", "Jit.f", "mine.f"):
+    for name in (
+        "Functional.dropout",
+        "Primitive.drop.Dropout",
+        "Mint.randn_like",
+        "Functional.normal",
+        "Jit.f",
+        "mine.f",
+    ):
         ran("no_change", lambda x, name=name: times.append(name) or x, ones, name=f"{name}.0.forward")
     ran("no_change", lambda x: times.append("again") or x, ones, name="Mint.normalize.0.forward")
     yield "run", times

@@ -80,7 +80,7 @@ class FreeBenchmark:
         raise NotImplementedError
 
     def _dtype(self, tensor: Any) -> str:
-        """"float32"."""
+        """ "float32"."""
         raise NotImplementedError
 
     def _can_improve(self, arguments: Any) -> bool:

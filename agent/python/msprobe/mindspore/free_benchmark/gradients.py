@@ -11,7 +11,7 @@ from mindspore import Tensor
 
 from msprobe._common.free_benchmark.stage import Gradients
 from msprobe.mindspore._gradients import Passage, are_recorded, has_gradient
-from msprobe.mindspore.free_benchmark.perturbing import CHANGES, PLACES, copied, has_digits, one_by_one, rounded
+from msprobe.mindspore.free_benchmark.perturbing import PLACES, copied, has_digits, one_by_one, rounded
 from msprobe.mindspore.free_benchmark.rerun import Arguments, NotRepeatable, computed, unnoticed
 
 Told = Callable[[Gradients], None]

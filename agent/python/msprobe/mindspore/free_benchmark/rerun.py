@@ -20,9 +20,18 @@ _NO_GRADIENTS = getattr(graph_api(), "_no_grad", contextlib.nullcontext)
 # Functions and classes of primitives that draw, without underscores: their kernels hold generators of their own, which
 # nothing can put back.
 _DRAWING = frozenset(
-    "choicewithmask exponential fractionalmaxpool fractionalmaxpool3d fractionalmaxpoolwithfixedksize gamma geometric "
-    "gumbelsoftmax laplace loguniformcandidatesampler multinomial multinomialwithreplacement normal poisson rrelu shuffle "
-    "standardlaplace standardnormal trunctednormal truncatednormal uniform uniformcandidatesampler uniformint uniformreal".split()
+    (
+        *(
+            "choicewithmask",
+            "exponential",
+            "fractionalmaxpool",
+            "fractionalmaxpool3d",
+            "fractionalmaxpoolwithfixedksize",
+        ),
+        *("gamma", "geometric", "gumbelsoftmax", "laplace", "loguniformcandidatesampler", "multinomial"),
+        *("multinomialwithreplacement", "normal", "poisson", "rrelu", "shuffle", "standardlaplace", "standardnormal"),
+        *("truncatednormal", "uniform", "uniformcandidatesampler", "uniformint", "uniformreal"),
+    )
 )
 _DRAWING_PARTS = ("bernoulli", "dropout", "random")
 _DRAWING_STARTS = ("rand",)
