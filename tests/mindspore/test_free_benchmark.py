@@ -83,6 +83,12 @@ def test_a_call_is_made_once_where_twice_would_show(said):
     assert said["run"] == [*drawing, "Jit.f", "mine.f", "again", "again"]
 
 
+def test_fix_keeps_the_gradient_of_the_first_result(said):
+    is_better, was_better, has_its_gradient = said["fix"]
+    assert is_better and not was_better
+    assert has_its_gradient
+
+
 def test_errors_stay_where_they_belong(said):
     assert said["late error"] == [True, [2.0, 2.0, 2.0]]
     assert "Mint.once.0.forward was not compared: " in said["log"]

@@ -82,6 +82,17 @@ def cases():
     yield "no numbers", shares("bit_noise", mint.abs, tensor(1, 2, dtype=np.int64))
     yield "pair", shares("change_value", lambda x: (x, x * 0 + 1), tensor(1, 2))
 
+    def grown(x):
+        return x * 1.1 * 1.1 * 1.1
+
+    def better(x):
+        return ran("improve_precision", grown, x, handler_type="fix")
+
+    half = Tensor(np.linspace(0.5, 2, 64).astype(np.float16))
+    wide = grown(half.astype(ms.float32)).astype(ms.float16)
+    gradients = ms.grad(better)(half) == ms.grad(grown)(half)
+    yield "fix", [bool(each.all()) for each in (better(half) == wide, grown(half) == wide, gradients)]
+
     moved = Parameter(tensor(1, 1), name="moved")
     ran("no_change", ops.assign_add, moved, tensor(1, 2), name="Functional.assign_add.0.forward")
     yield "once", moved.asnumpy().tolist()

@@ -113,7 +113,7 @@ class _Given(nn.Cell):
         return given
 
     def bprop(self, instead_of: Tensor, given: Tensor, out: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-        return gradient, ops.zeros_like(given)
+        return gradient, _mindspore.unrecorded(lambda: ops.zeros_like(given))
 
 
 def _given(output: Tensor, better: Tensor, arguments: Arguments) -> Tensor:
