@@ -167,7 +167,8 @@ absl::StatusOr<LeftSession::Sent> LeftSession::Send(Route route, absl::Duration 
   sent.records = last - held.last_entry;
   const bool nothing = held.batches.empty() && held.payloads.empty() && held.spooled.empty() && sent.records == 0;
   // A server that was killed, too, had perhaps not exported all that it had.
-  const bool awaits_exports = origin_.servers().empty() && (!nothing || (memory_.has_value() && memory_->freed_through > 0));
+  const bool awaits_exports =
+      origin_.servers().empty() && (!nothing || (memory_.has_value() && memory_->freed_through > 0));
 
   v1::Hello hello = origin_.hello();
   hello.clear_capabilities();  // nobody is there to obey
