@@ -233,7 +233,7 @@ def test_a_shared_inputs_gradient_is_judged_call_by_call(judged):
 
 
 def test_a_limit_is_found_between_what_the_cpu_agrees_with_and_what_not():
-    from msprobe.pytorch.free_benchmark.preheat import Preheat
+    from msprobe._common.free_benchmark.preheat import Preheat
 
     preheat, dtype = Preheat(steps=4, max_sample=20), torch.float32
     sampled = [[preheat.begin("Torch.log", step) for _ in range(8)] for step in range(6)]

@@ -112,6 +112,15 @@ SHOWN_BY = {
         "integration/test_free_benchmark.py::test_what_draws_numbers_is_left_out_and_draws_the_same",
     ],
     "free-benchmark-samples": ["integration/test_free_benchmark.py::test_samples_are_twenty_where_nobody_says"],
+    "free-benchmark-mindspore-list": ["mindspore/test_free_benchmark.py::test_gradients_are_computed_again_on_copies"],
+    "free-benchmark-mindspore-random": [
+        "mindspore/test_free_benchmark.py::test_a_call_is_made_once_where_twice_would_show",
+    ],
+    "free-benchmark-mindspore-gradients": [
+        "mindspore/test_free_benchmark.py::test_gradients_are_computed_again_on_copies",
+    ],
+    "free-benchmark-mindspore-sign": ["mindspore/test_free_benchmark.py::test_what_is_a_difference"],
+    "free-benchmark-mindspore-bfloat16": ["mindspore/test_free_benchmark.py::test_numbers_change_as_in_pytorch"],
     "linear-weight": [
         "integration/test_all_that_runs.py::test_the_gradient_of_a_linears_weight_is_there_when_asked_for",
     ],

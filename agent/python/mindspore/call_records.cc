@@ -84,6 +84,7 @@ std::shared_ptr<CallRecords::Call> CallRecords::BeginApi(const Api& api, PyObjec
     call->left_out_ = true;
     return call;
   }
+  call->record_.touched = touches_calls_ && call->record_.selected;
   fields_.Enter(call->record_, ItemsOf(arguments), keywords, &api, nullptr);
   return call;
 }

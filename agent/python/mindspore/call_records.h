@@ -28,6 +28,10 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
    public:
     // Task check leaves it out: it is no record, and has no gradients.
     bool left_out() const { return left_out_; }
+    // A stage takes part in it (TouchCalls).
+    bool touched() const { return record_.touched; }
+    std::string name() const { return record_.FullName(); }
+    uint32_t step() const { return record_.step; }
     // The call gave `result`. parameters: a dict of the cell's own, or null.
     void End(PyObject* result, PyObject* parameters);
     // An error is set, and stays set.
@@ -60,6 +64,9 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
   // Whether a call made now by this thread is recorded as an API: capturing, and not inside another recorded API.
   bool Wants() const;
   bool watching() const { return recorder_->step().watching(); }
+  // Whether calls of APIs that begin from now on, and that scope, list and risk level select, pass through a stage. It
+  // is written in Python: the caller of BeginApi runs it, and their records say that they were touched.
+  void TouchCalls(bool touches) { touches_calls_ = touches; }
   // arguments: a tuple. keywords: a dict or null. with_gradients: gradients of the call may come. Until the call ends,
   // calls inside an API are not recorded.
   std::shared_ptr<Call> BeginApi(const Api& api, PyObject* arguments, PyObject* keywords, bool with_gradients);
@@ -86,6 +93,7 @@ class CallRecords : public std::enable_shared_from_this<CallRecords> {
   const ObjectReference thread_slot_;
   MindsporeValues values_;
   CallFields fields_;
+  bool touches_calls_ = false;
 };
 
 }  // namespace msprobe::capture

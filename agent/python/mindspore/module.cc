@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
+#include "agent/capture/thread_state.h"
 #include "agent/mindspore/mindspore_source.h"
 #include "agent/python/agent.h"
 #include "agent/python/config_binding.h"
@@ -30,6 +32,14 @@ ObjectReference Borrowed(const py::object& object) { return ObjectReference::Bor
 struct CellName {
   std::shared_ptr<const std::string> text;
 };
+
+// What the action gives. Nothing that it does on this thread is recorded.
+py::object Unrecorded(const py::function& action) {
+  int& suppressed = ThreadState::Get().suppressed;
+  ++suppressed;
+  const absl::Cleanup restore = [&suppressed] { --suppressed; };
+  return action();
+}
 
 // The agent of a MindSpore program.
 class MindsporeAgent final : public Agent {
@@ -54,6 +64,7 @@ class MindsporeAgent final : public Agent {
     return records_->BeginCell(name.text, arguments.ptr(), keywords.ptr());
   }
   void BeginPass() { records_->BeginPass(); }
+  void TouchCalls(bool touches) { records_->TouchCalls(touches); }
   void ParameterGradient(const CellName& cell, const std::string& parameter, const py::object& gradient) {
     records_->ParameterGradient(cell.text, parameter, gradient.ptr());
   }
@@ -106,6 +117,7 @@ void BindAgentClass(py::module_& module) {
       .def("begin_api", &MindsporeAgent::BeginApi)
       .def("begin_cell", &MindsporeAgent::BeginCell)
       .def("begin_pass", &MindsporeAgent::BeginPass)
+      .def("touch_calls", &MindsporeAgent::TouchCalls)
       .def("parameter_gradient", &MindsporeAgent::ParameterGradient)
       .def("save", &MindsporeAgent::Save, py::arg("name"), py::arg("count"), py::arg("step"), py::arg("value"))
       .def("read", &MindsporeAgent::Read);
@@ -113,6 +125,7 @@ void BindAgentClass(py::module_& module) {
 }
 
 void BindCalls(py::module_& module) {
+  module.def("unrecorded", &Unrecorded, py::arg("action"));
   py::class_<Api, std::shared_ptr<Api>>(module, "Api", py::module_local()).def_readonly("name", &Api::name);
   module.def("make_api", [](std::string name) {
     auto api = std::make_shared<Api>();
@@ -132,6 +145,9 @@ void BindCalls(py::module_& module) {
           py::arg("result"), py::arg("parameters") = py::none())
       .def("raised", &Call::Raised)
       .def_property_readonly("left_out", &Call::left_out)
+      .def_property_readonly("touched", &Call::touched)
+      .def_property_readonly("name", &Call::name)
+      .def_property_readonly("step", &Call::step)
       .def("read_gradient",
            [](Call& call, const py::object& gradient) {
              return py::reinterpret_steal<py::object>(call.ReadGradient(gradient.ptr()).release());

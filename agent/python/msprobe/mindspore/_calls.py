@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from msprobe import _mindspore
@@ -14,6 +15,22 @@ Function = Callable[..., Any]
 _IN_PLACE = "__iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __imod__ __setitem__".split()
 
 
+@dataclass(frozen=True)
+class StagedCall:
+    """A call that is being recorded, as a stage gets it."""
+
+    name: str  # "Mint.log.0.forward"
+    step: int
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    passing: tuple[Any, ...]  # the arguments, behind what reads their gradients
+    function: Function
+    changes_arguments: bool
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
 class Calls:
     """What is recorded now. Calls go through, whatever fails on our side.
 
@@ -22,6 +39,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.agent: Any = None
+        self.stage: Callable[[StagedCall], Any] | None = None  # calls that it touches go through
         self._cells: dict[int, _Cell] = {}  # by id; each keeps its cell
         self._primitives: dict[int, tuple[Any, Any]] = {}  # by id: the primitive and its Api
         self._watched: dict[tuple[int, str], Any] = {}  # parameter and cell: the handle of its hook
@@ -69,7 +87,8 @@ class Calls:
             if agent is None or not agent.wants():
                 return function(*args, **kwargs)
             passes = not in_place and are_recorded()
-            return self._run(function, agent.begin_api(api, args, kwargs, passes), args, kwargs, passes=passes)
+            call = agent.begin_api(api, args, kwargs, passes)
+            return self._run(function, call, args, kwargs, passes=passes, in_place=in_place)
 
         return recorded
 
@@ -118,11 +137,16 @@ class Calls:
         passes: bool,
         known: _Cell | None = None,
         by_arrival: bool = False,
+        in_place: bool = False,
     ) -> Any:
-        """passes: gradients of the call may come."""
+        """passes: gradients of the call may come. in_place: it changes its first argument."""
         passage = Passage(call, by_arrival, self._unfinished) if passes and not call.left_out else None
         try:
-            result = function(*(args if passage is None else _unless_it_fails(passage.enter, args)), **kwargs)
+            given = args if passage is None else _unless_it_fails(passage.enter, args)
+            if self.stage is not None and call.touched:
+                result = self.stage(StagedCall(call.name, call.step, args, kwargs, given, function, in_place))
+            else:
+                result = function(*given, **kwargs)
         except BaseException:
             call.raised()
             raise

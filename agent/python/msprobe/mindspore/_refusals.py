@@ -15,11 +15,19 @@ def refuse(config: Any) -> None:
             "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
         )
     asked = {
-        "task": config.task in ("monitor", "grad_probe", "free_benchmark"),
+        "task": config.task in ("monitor", "grad_probe"),
         "load": config.load is not None,
         "capture": config.capture == "all",
         "backward": config.backward == "exact",
+        **_of_free_benchmark(config),
     }
     for field, is_asked in asked.items():
         if is_asked:
             raise MsprobeError(f"{field} is {getattr(config, field)!r}; it is for PyTorch, leave it out for MindSpore")
+
+
+def _of_free_benchmark(config: Any) -> dict[str, bool]:
+    """field -> whether it asks for what compares with the CPU, which mindstudio-probe has for PyTorch alone."""
+    if config.task != "free_benchmark":
+        return {}
+    return {"pert_mode": config.pert_mode == "to_cpu", "if_preheat": config.if_preheat}

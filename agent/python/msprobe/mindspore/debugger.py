@@ -19,6 +19,7 @@ from msprobe.mindspore._interception import Interception
 from msprobe.mindspore._open_agent import distributed_rank, open_agent
 from msprobe.mindspore._refusals import refuse
 from msprobe.mindspore._why_empty import why_empty
+from msprobe.mindspore.free_benchmark.stage import FreeBenchmark
 
 
 class PrecisionDebugger(Debugger):
@@ -56,6 +57,7 @@ class PrecisionDebugger(Debugger):
 
     def _make_parts(self) -> None:
         self._calls = Calls()
+        self._free_benchmark: tuple[Any, FreeBenchmark] | None = None  # with the configuration that it is of
         self._interception = Interception(self._calls)
         self._custom_apis = CustomApis(self._interception, self._interception.swaps_of)
         self._saver = Saver(
@@ -76,7 +78,16 @@ class PrecisionDebugger(Debugger):
 
     def _install(self) -> None:
         self._calls.agent = self._agent
+        self._perturb_calls()
         self._interception.install(with_apis=self.config.level in ("L1", "mix"))
+
+    def _perturb_calls(self) -> None:
+        """Task free_benchmark: calls go through its stage. What it has told stays as long as the configuration."""
+        perturbs = self.config.task == "free_benchmark"
+        if perturbs and (self._free_benchmark is None or self._free_benchmark[0] is not self.config):
+            self._free_benchmark = self.config, FreeBenchmark(self.config, lambda: self._rank)
+        self._calls.stage = self._free_benchmark[1] if perturbs and self._free_benchmark else None
+        self._agent.touch_calls(perturbs)
 
     def _uninstall(self) -> None:
         self._interception.restore()

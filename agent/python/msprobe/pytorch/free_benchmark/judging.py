@@ -1,51 +1,16 @@
-"""How far two results of a call are apart, and whether that is too far. Sizes are those of free_benchmark.
-
-Both rules know small numbers from large ones by a fixed size, below which nothing counts. Here that size shrinks with
-the tensor: where no number is as large as 1, both results are first divided by the largest.
-"""
+"""How far two results of a call are apart."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
-from msprobe.pytorch.free_benchmark.perturbing import NOISE
+from msprobe._common.free_benchmark.judging import Distance
 
-_LIMITS = {torch.float16: 1.002, torch.bfloat16: 1.004}
 _ERRORS = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 _PIECE = 1 << 22  # elements that are compared at a time
-
-
-def limit_of(dtype: torch.dtype, mode: str) -> float:
-    """The ratio that is still right; dtype: of the program's result."""
-    return 1.0 if mode == "no_change" else _LIMITS.get(dtype, 1.0002)
-
-
-def least_of(dtype: torch.dtype, mode: str, backward: bool) -> float:
-    """The size below which numbers count as equal to it, in a tensor with numbers of 1 and more; dtype: of the second
-    result."""
-    if mode == "no_change":
-        return 0.0
-    return 1e-3 if backward else math.sqrt(NOISE.get(dtype, NOISE[torch.float32]))
-
-
-@dataclass(frozen=True)
-class Distance:
-    """ratio: the largest of the larger number over the smaller, 1 where both are equal; infinite where one is not
-    finite, or the shapes differ; NaN where only one is. flips: a number that counts has the other sign."""
-
-    ratio: float
-    flips: bool = False
-
-    def exceeds(self, limit: float) -> bool:
-        return self.flips or not self.ratio <= limit
-
-    @property
-    def max_rel(self) -> float | str:
-        return "symbol_flipping" if self.flips else self.ratio - 1
 
 
 def distance(first: torch.Tensor, second: torch.Tensor, least: float) -> Distance:
@@ -58,10 +23,7 @@ def distance(first: torch.Tensor, second: torch.Tensor, least: float) -> Distanc
     if not found:
         return Distance(1.0)
     low, high, flips, nans = torch.stack(found).unbind(1)
-    lowest, highest = float(low.amin()), float(high.amax())
-    if bool(nans.any()):
-        return Distance(math.nan, bool(flips.any()))
-    return Distance(max(highest, math.inf if lowest == 0 else 1 / lowest), bool(flips.any()))
+    return Distance.between(float(low.amin()), float(high.amax()), bool(flips.any()), bool(nans.any()))
 
 
 def error_against(result: torch.Tensor, golden: torch.Tensor) -> tuple[float, bool]:
@@ -115,4 +77,4 @@ def _of_piece(one: torch.Tensor, other: torch.Tensor, scale: float, least: float
     return torch.stack([low, high, flips.to(low.dtype), (a.isnan() != b.isnan()).any().to(low.dtype)])
 
 
-__all__ = ["Distance", "distance", "error_against", "least_of", "limit_of"]
+__all__ = ["distance", "error_against"]

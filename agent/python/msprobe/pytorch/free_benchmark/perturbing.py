@@ -12,7 +12,9 @@ from typing import TypeAlias
 
 import torch
 
-NOISE = {torch.bfloat16: 1e-4, torch.float16: 1e-6, torch.float32: 1e-8, torch.float64: 1e-16}
+from msprobe._common.free_benchmark import judging
+
+NOISE: dict[torch.dtype, float] = {getattr(torch, name): noise for name, noise in judging.NOISE.items()}
 _WORDS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _NARROW = (torch.float16, torch.bfloat16)
 

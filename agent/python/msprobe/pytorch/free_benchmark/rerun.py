@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from msprobe.pytorch._with_tensors import mapped, tensors_of
+from msprobe._common.free_benchmark import rerun
+from msprobe._common.free_benchmark.rerun import NotRepeatable
 
 
-class NotRepeatable(Exception):
-    """Why a call has no second run. It says nothing about the call."""
-
-
-class Arguments:
+class Arguments(rerun.Arguments):
     """Those of one call."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._args, self._kwargs = args, kwargs
-        self.tensors = list({id(each): each for each in tensors_of((args, kwargs))}.values())
-
-    def mapped(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
-        """With change(tensor) for each tensor. One that stands in two places is changed once."""
-        changed = {id(tensor): change(tensor) for tensor in self.tensors}
-        args, kwargs = mapped((self._args, self._kwargs), lambda tensor: changed[id(tensor)])
-        return Arguments(args, kwargs)
-
-    def call(self, function: Callable[..., Any]) -> Any:
-        return function(*self._args, **self._kwargs)
+    kind = torch.Tensor
 
     def refuse_unrepeatable(self) -> None:
         """NotRepeatable: the call draws numbers, or what runs now is recorded for later."""

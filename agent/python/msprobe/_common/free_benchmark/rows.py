@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ class Rows:
     It begins with the first row. What another run left there stays, with this run's rows behind.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, columns: Sequence[str] = COLUMNS) -> None:
+        """columns: what stands in the header in place of COLUMNS."""
         self.path = path
+        self._columns = columns
         self._file: int | None = None
 
     def write(self, values: dict[str, Any]) -> None:
-        """OSError: the row is not there."""
+        """values: by COLUMNS. OSError: the row is not there."""
         if self._file is None:
             self._begin()
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
@@ -34,7 +37,7 @@ class Rows:
         if self.path.exists():
             return
         made = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        made.write_bytes(_line(COLUMNS))
+        made.write_bytes(_line(self._columns))
         try:
             with contextlib.suppress(FileExistsError):
                 os.link(made, self.path)

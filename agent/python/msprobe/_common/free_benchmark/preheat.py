@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, defaultdict
-
-import torch
+from typing import Any
 
 _FIRST = 2.05
 
@@ -29,10 +28,10 @@ class Preheat:
         self._step: int | None = None
         self._expected: Counter[str] = Counter()  # calls in the first step
         self._calls: Counter[str] = Counter()  # in this step
-        self._limits: dict[tuple[str, torch.dtype], float] = {}
-        self._least: dict[tuple[str, torch.dtype], float] = {}
-        self._settled: set[tuple[str, torch.dtype]] = set()
-        self._seen: dict[tuple[str, torch.dtype], list[tuple[float, bool]]] = defaultdict(list)
+        self._limits: dict[tuple[str, Any], float] = {}
+        self._least: dict[tuple[str, Any], float] = {}
+        self._settled: set[tuple[str, Any]] = set()
+        self._seen: dict[tuple[str, Any], list[tuple[float, bool]]] = defaultdict(list)
 
     def begin(self, api: str, step: int) -> bool:
         """A call of the API begins; whether it is one that also runs on the CPU."""
@@ -55,10 +54,10 @@ class Preheat:
         """The first step only counts."""
         return self._number == 0
 
-    def limit(self, api: str, dtype: torch.dtype) -> float:
+    def limit(self, api: str, dtype: Any) -> float:
         return self._limits.get((api, dtype), _FIRST)
 
-    def note(self, api: str, dtype: torch.dtype, ratio: float, agrees: bool, least: float) -> None:
+    def note(self, api: str, dtype: Any, ratio: float, agrees: bool, least: float) -> None:
         """What a sampled call gave. least: the standing limit of the dtype."""
         with self._lock:
             self._least[api, dtype] = least

@@ -1,0 +1,1 @@
+"""Task free_benchmark for MindSpore."""
