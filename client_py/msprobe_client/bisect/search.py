@@ -84,8 +84,8 @@ def smallest(
             raise FailedPrecondition(
                 f"the final output is {trials[-1].distance:g} from the golden's with all {len(names)} modules "
                 "repaired: what is wrong lies outside of them (in modules that no name took in, in the root module's "
-                "own code or between modules, or in inputs that are not the golden's), or the module at fault makes more "
-                "of its inputs' rounding than the limit allows"
+                "own code or between modules, or in inputs that are not the golden's), or the module at fault makes "
+                "more of its inputs' rounding than the limit allows"
             )
         tried, low, end = True, 0, high - 1
         if end == 0:
