@@ -67,7 +67,7 @@ class Replies:
         named = any(candidates.get(request, 0) is None for request in requests)
         lists = output.logprobs if self._has_logprobs and not named else None
         starts = None if lists is None else lists.cu_num_generated_tokens
-        for index, (request, tokens) in enumerate(zip(requests, output.sampled_token_ids, strict=False)):
+        for index, (request, tokens) in enumerate(zip(requests, output.sampled_token_ids)):
             if request not in self._candidates or len(tokens) == 0:
                 continue  # it has ended since
             logprobs: list[list[float]] = []

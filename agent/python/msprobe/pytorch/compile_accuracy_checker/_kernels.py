@@ -121,7 +121,7 @@ class KernelWatch:
         if graph is None:
             return done
         # Values that a kernel keeps to itself: the argument is the memory that they could have been written to.
-        never_written = V.graph.removed_buffers | V.graph.inplaced_to_remove
+        never_written = V.graph.removed_buffers.union(V.graph.inplaced_to_remove)
         left: list[tuple[str, str]] = []
         made: list[str] = []
         for argument in call_args:
