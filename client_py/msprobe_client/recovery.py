@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from msprobe_client.access import Access
-from msprobe_client.embedded import server_binary
 from msprobe_client.errors import InvalidArgument, ServerUnavailable
 
 SENT, NOTHING, IN_USE, KEPT = "sent", "nothing", "in use", "kept"
@@ -47,6 +44,11 @@ def recover(
     server's address in place of the one that each process had named, with `access`. InvalidArgument: the path does not
     exist, or the address is wrong.
     """
+    import json  # here: the command's --help names this module
+    import subprocess
+
+    from msprobe_client.embedded import server_binary
+
     command = [str(server_binary()), f"--recover={Path(path)}", f"--recover_seconds={seconds}"]
     environment = dict(os.environ)
     if to is not None:

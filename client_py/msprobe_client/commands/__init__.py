@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, NoReturn
 
@@ -146,7 +146,10 @@ def _root(
     context.obj = Common(server, data_dir, output_format, Access(ca, cert, key, token_file))
 
 
-def application() -> typer.Typer:
+def application(arguments: Sequence[str] | None = None) -> typer.Typer:
+    """The command line; for these arguments, where they are given, at less cost: typer reads the options of those
+    subcommands alone that they name.
+    """
     app = typer.Typer(
         cls=Group,
         epilog=examples.epilog(examples.GENERAL),
@@ -160,16 +163,27 @@ def application() -> typer.Typer:
         loaded = importlib.import_module(f"{__name__}.{module}")
         if hasattr(loaded, "app"):  # subcommands of its own
             app.add_typer(loaded.app, name=name)
+        elif arguments is not None and name not in arguments:
+            app.command(name)(_only_listed(loaded.run))
         else:
             app.command(name, epilog=examples.epilog(loaded.EXAMPLES))(expanded(loaded.run))
     return app
+
+
+def _only_listed(run: Callable[..., None]) -> Callable[[], None]:
+    def listed() -> None: ...
+
+    listed.__doc__ = run.__doc__
+    return listed
 
 
 def main(arguments: list[str] | None = None, name: str = "msprobe-client") -> NoReturn:
     # As Ctrl-C: no part of a file stays, and no server of one's own with what it was given.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        application()(arguments, prog_name=name)
+        given = sys.argv[1:] if arguments is None else arguments
+        completes = any(variable.endswith("_COMPLETE") for variable in os.environ)  # then options of others count, too
+        application(None if completes else given)(arguments, prog_name=name)
     except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         sys.exit(EXIT_INTERRUPTED)
