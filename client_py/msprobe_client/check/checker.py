@@ -23,6 +23,7 @@ from msprobe_client.check.operators import (
     is_own,
     reason_to_skip,
     reference_of,
+    why_no_function,
 )
 from msprobe_client.check.other_run import OtherRun, grad_outputs, recorded_gradients
 from msprobe_client.check.rows import FLOAT64, CheckRow, Outcome, repeating
@@ -222,7 +223,7 @@ class Checker:
             return mindspore_calls.on(device).run(name, arguments, grads, self._settings.seed)
         function = function_of(name)
         if function is None:
-            raise NotReplayable(f"this environment has no {name.prefix} function {name.operation}")
+            raise NotReplayable(why_no_function(name))
         moved = arguments.mapped(replay.on(device), lambda value: _device_in(value, device))
         return replay.run(function, moved, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
 
@@ -264,7 +265,7 @@ class Checker:
     def _computed(self, name: CallName, arguments: Arguments, grads: Any) -> replay.Result:
         reference = reference_of(name)
         if reference is None:
-            raise NotReplayable(f"{name.prefix}.{name.operation} is not in this environment and has no composition")
+            raise NotReplayable(why_no_function(name))
         if self._settings.golden == RAISED:
             exact = arguments.mapped(replay.raised(name.operation, arguments))
         else:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.util
 import inspect
+import os
 import re
 import sys
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from msprobe_client.check import attention, compositions
@@ -243,15 +246,15 @@ def is_own(name: CallName) -> bool:
 def function_of(name: CallName) -> Callable[..., Any] | None:
     """The function that was called, if this environment has it; of MindSpore's the one of torch that means the same.
 
-    A dump may come from anyone: of torch it names operators only, of other packages only functions whose module uses
-    torch, and nothing of the standard library.
+    A dump may come from anyone: of torch it names operators only, of one's own modules only functions whose module uses
+    torch, of installed packages only those that OWN_OPERATORS allows, and nothing of the standard library.
     """
     homes = _MINDSPORE_HOMES if name.framework == "mindspore" else _HOMES
     home, _, attribute = homes.get(name.prefix, name.prefix).partition(":")
     package = home.partition(".")[0]
     if name.operation.partition(".")[0] == "from_file":  # it maps any file, for writing too
         return None
-    if package in sys.stdlib_module_names or (package == "torch" and name.prefix not in homes):
+    if package in sys.stdlib_module_names or (name.prefix not in homes and not _is_allowed(package)):
         return None
     try:
         found: Any = importlib.import_module(home)
@@ -275,6 +278,36 @@ def function_of(name: CallName) -> Callable[..., Any] | None:
     return function if _computes(name, function) else _function_of_linalg(name)
 
 
+def why_no_function(name: CallName) -> str:
+    package = name.prefix.partition(".")[0]
+    if is_own(name) and package.isidentifier() and importlib.util.find_spec(package) is not None:
+        return (
+            f"{name.operation} is a function of {package}, which is no operator of torch; where you trust whoever made "
+            f"the dump, allow it by {OWN_OPERATORS}={package}"
+        )
+    return f"{name.prefix}.{name.operation} is not in this environment and has no composition"
+
+
+# An environment variable: the installed packages, with commas between, whose functions a dump may name.
+OWN_OPERATORS = "MSPROBE_OWN_OPERATORS"
+
+
+def _is_allowed(package: str) -> bool:
+    """Installed packages load pickles and libraries, download and write files; one's own modules are one's own."""
+    if package == "torch":
+        return False
+    if package in os.environ.get(OWN_OPERATORS, "").split(","):
+        return True
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return False
+    if found is None:
+        return False
+    places = [*([found.origin] if found.origin else []), *(found.submodule_search_locations or [])]
+    return bool(places) and all(not {"site-packages", "dist-packages"} & set(Path(place).parts) for place in places)
+
+
 def _function_of_linalg(name: CallName) -> Callable[..., Any] | None:
     """Records of torch.linalg.inv are called Torch.inv, too."""
     import torch
@@ -286,7 +319,7 @@ def _function_of_linalg(name: CallName) -> Callable[..., Any] | None:
 def _is_made_of_torch(function: Callable[..., Any]) -> bool:
     """Whether its module uses torch, as those of operators do, and those of yaml.load, pip.main and exec do not.
 
-    Of compiled ones that cannot be told; those of Python itself are none.
+    Of compiled ones that cannot be told: they are none, but in a package that is allowed by name.
     """
     import torch
 
@@ -299,7 +332,8 @@ def _is_made_of_torch(function: Callable[..., Any]) -> bool:
     if (names := getattr(getattr(inner, "__func__", inner), "__globals__", None)) is not None:
         modules = (value.__name__ for value in list(names.values()) if isinstance(value, types.ModuleType))
         return any(name.partition(".")[0] == "torch" for name in modules)
-    return getattr(inner, "__module__", None) not in ("builtins", None, *sys.stdlib_module_names)
+    module = str(getattr(inner, "__module__", None) or "")
+    return module.partition(".")[0] in os.environ.get(OWN_OPERATORS, "").split(",")
 
 
 def _computes(name: CallName, function: Any) -> bool:

@@ -383,8 +383,14 @@ def _number(value: float | None, dtype: str) -> str:
         packed = struct.pack(form, value)
     except OverflowError:
         return str(value)
-    texts = (f"{value:.{digits}g}" for digits in range(1, 18))
-    return str(float(next(text for text in texts if struct.pack(form, float(text)) == packed)))
+
+    def fits(text: str) -> bool:
+        try:
+            return struct.pack(form, float(text)) == packed
+        except OverflowError:  # a shorter text rounds up beyond the largest
+            return False
+
+    return str(float(next(text for text in (f"{value:.{digits}g}" for digits in range(1, 18)) if fits(text))))
 
 
 def main(arguments: list[str]) -> NoReturn:

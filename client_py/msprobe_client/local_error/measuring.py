@@ -15,7 +15,7 @@ import torch
 from msprobe_client.check import replay
 from msprobe_client.check.arguments import Loader, NotReplayable, framework_of
 from msprobe_client.check.checker import first_line
-from msprobe_client.check.operators import DROPOUTS, GENERATORS, CallName, function_of, reason_to_skip
+from msprobe_client.check.operators import DROPOUTS, GENERATORS, CallName, function_of, reason_to_skip, why_no_function
 from msprobe_client.client import Client
 from msprobe_client.local_error.rows import LocalErrorRow, Sides
 from msprobe_client.model import Rank, Record
@@ -107,7 +107,7 @@ class LocalErrors:
             raise NotReplayable(f"{name.operation} draws its numbers")
         function = function_of(name)
         if function is None:
-            raise NotReplayable(f"this environment has no {name.prefix} function {name.operation}")
+            raise NotReplayable(why_no_function(name))
         device = self._settings.device
         moved = given.mapped(
             replay.on(device), lambda value: torch.device(device) if isinstance(value, torch.device) else value

@@ -19,6 +19,7 @@ from msprobe_client.check.operators import (
     function_of,
     reason_to_skip,
     reference_of,
+    why_no_function,
 )
 from msprobe_client.check.other_run import grad_outputs, recorded_gradients
 from msprobe_client.client import Client
@@ -97,7 +98,7 @@ class Sensing:
         else:
             again = self._repeated(name, given, grads)
             if again is None:
-                raise NotReplayable(f"this environment has no {name.prefix} function {name.operation}")
+                raise NotReplayable(why_no_function(name))
             right = again
         own_of = dict(_places(own)) if own is not None else {}
         exact_of = dict(_places(exact))
@@ -160,7 +161,7 @@ class Sensing:
     def _exactly(self, name: CallName, arguments: Arguments, grads: Any) -> replay.Result:
         reference = reference_of(name)
         if reference is None:
-            raise NotReplayable(f"{name.prefix}.{name.operation} is not in this environment and has no composition")
+            raise NotReplayable(why_no_function(name))
         try:
             return replay.run(reference, arguments, mutates=name.mutates, grad_outputs=grads, seed=self._settings.seed)
         except Exception as error:  # whatever an operator raises
