@@ -42,9 +42,10 @@ TEST_F(ResponseLogTest, TokensOfAllRequestsHaveOneStructure) {
   }
   EXPECT_THAT(Requests(), ElementsAre("a", "b", "c"));
   size_t structures = 0;
-  for (const v1::Batch& batch : fake_.batches()) structures += static_cast<size_t>(batch.definitions_size());
+  const auto batches = fake_.batches();
+  for (const v1::Batch& batch : batches) structures += static_cast<size_t>(batch.definitions_size());
   EXPECT_EQ(structures, 1u);
-  const v1::Block& block = fake_.batches().front().items(0).scalars();
+  const v1::Block& block = batches.front().items(0).scalars();
   EXPECT_EQ(block.step(), 3u);
   EXPECT_THAT(block.integers(), ElementsAre(7));
   EXPECT_THAT(block.floats(), ElementsAre(-0.5, 0.9));
