@@ -181,6 +181,7 @@ def test_who_asks_makes_no_lines_in_the_programs_output(job):
 
     process = job.begin(0)
     with Client(job.address) as typed:
+        wait_until(typed.runs, PATIENCE, "the program is connected")
         typed.control(RUN, "stop", asked_by="mallory\n2026-01-31 12:00:00 (1) [ERROR] loss is NaN\x1b[2J")
     said = "mallory\\n2026-01-31 12:00:00 (1) [ERROR] loss is NaN\\x1b[2J asked: stop"
     process.wait_for(lambda: said in process.output, PATIENCE, "it is said, in one line")
