@@ -75,6 +75,11 @@ RunRules::Session& RunRules::SessionOf(const std::string& session, uint32_t rank
   found->second.rank = rank;
   if (!is_new) return found->second;
   absl::erase_if(sessions_, [&](const auto& other) { return other.second.rank == rank && other.first != session; });
+  std::vector<ReplyKey> gone;
+  for (const auto& [key, reply] : replies_) {
+    if (!sessions_.contains(key.first)) gone.push_back(key);
+  }
+  for (const ReplyKey& key : gone) Forget(key);
   return sessions_[session];
 }
 
@@ -143,15 +148,11 @@ void RunRules::LookAtSigns(const std::string& session, uint32_t rank, uint32_t s
   }
 }
 
-RunRules::Reply& RunRules::ReplyOf(Session& session, const std::string& request) {
-  auto& replies = session.replies;
-  if (const auto found = replies.find(request); found != replies.end()) return *found->second;
-  if (replies.size() >= kMostReplies) {
-    replies.erase(std::min_element(replies.begin(), replies.end(),
-                                   [](const auto& a, const auto& b) { return a.second->used < b.second->used; }));
-  }
-  Reply& reply = *replies.emplace(request, std::make_unique<Reply>()).first->second;
-  reply.series.name = Cat("response/", request);
+RunRules::Reply& RunRules::ReplyOf(const ReplyKey& key) {
+  if (const auto found = replies_.find(key); found != replies_.end()) return *found->second;
+  if (replies_.size() >= kMostReplies) Forget(ReplyKey(by_use_.begin()->second));
+  Reply& reply = *replies_.emplace(key, std::make_unique<Reply>()).first->second;
+  reply.series.name = Cat("response/", key.second);
   for (size_t i = 0; i < made_.size(); ++i) {
     if (!Takes(rules_.rules(static_cast<int>(i)), reply.series.name)) continue;
     if (auto watch = made_[i]->WatchReply(); watch != nullptr) reply.watches.emplace_back(i, std::move(watch));
@@ -159,15 +160,23 @@ RunRules::Reply& RunRules::ReplyOf(Session& session, const std::string& request)
   return reply;
 }
 
+void RunRules::Forget(const ReplyKey& reply) {
+  const auto found = replies_.find(reply);
+  by_use_.erase(found->second->used);
+  replies_.erase(found);
+}
+
 std::vector<core::ResponseFault> RunRules::LookAtResponses(const std::string& session, uint32_t rank,
                                                            const std::vector<ResponseToken>& tokens, absl::Time now) {
-  Session& of = SessionOf(session, rank);
+  SessionOf(session, rank);
   std::vector<core::ResponseFault> faults;
   for (const ResponseToken& each : tokens) {
     const core::SampledToken* const token = each.token.has_value() ? &*each.token : nullptr;
-    if (token == nullptr && !of.replies.contains(each.request)) continue;
-    Reply& reply = ReplyOf(of, each.request);
-    reply.used = ++used_;
+    const ReplyKey key(session, each.request);
+    if (token == nullptr && !replies_.contains(key)) continue;
+    Reply& reply = ReplyOf(key);
+    by_use_.erase(std::exchange(reply.used, ++used_));
+    by_use_.emplace(reply.used, key);
     if (token != nullptr) reply.series.Remember(each.step, static_cast<double>(token->id));
     for (const auto& [rule, watch] : reply.watches) {
       const auto found = watch->Look(token);
@@ -176,7 +185,7 @@ std::vector<core::ResponseFault> RunRules::LookAtResponses(const std::string& se
       Offend(rule, reply.series, place, found->value, found->offence);
       if (reply.found.insert(found->fault).second) faults.push_back(found->fault);
     }
-    if (token == nullptr) of.replies.erase(each.request);
+    if (token == nullptr) Forget(key);
   }
   return faults;
 }

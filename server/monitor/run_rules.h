@@ -29,7 +29,7 @@ namespace msprobe::server {
 // 2. An alarm shows its first offence: the least step; in it the tensor that stands first, and scalars behind tensors;
 //    of those the least rank. A rank that reports late may still have been first.
 // 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
-// 4. Of each session the kMostReplies replies that had a token last are remembered.
+// 4. Of all sessions together the kMostReplies replies that had a token last are remembered.
 // 5. not_finite looks at a tensor's norm alone, which is finite only if every element is.
 // Threads: one at a time.
 class RunRules {
@@ -83,7 +83,6 @@ class RunRules {
   };
   struct Session {
     uint32_t rank = 0;
-    absl::flat_hash_map<std::string, std::unique_ptr<Reply>> replies;   // by request
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> scalars;  // null: no rule takes it
     absl::flat_hash_map<std::string, std::unique_ptr<Series>> signs;    // by golden run and parameter
     absl::flat_hash_map<std::string, std::array<std::unique_ptr<Series>, kStatisticsOfTensors>> tensors;
@@ -102,7 +101,9 @@ class RunRules {
 
   Session& SessionOf(const std::string& session, uint32_t rank);
   std::unique_ptr<Series> MakeSeries(const std::string& name, const std::string& session, bool is_norm, bool is_tensor);
-  Reply& ReplyOf(Session& session, const std::string& request);
+  using ReplyKey = std::pair<std::string, std::string>;  // session and request
+  Reply& ReplyOf(const ReplyKey& key);
+  void Forget(const ReplyKey& reply);
   void Look(Series& series, const Place& place, double value);
   void Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence);
   void Begin(Episode& episode, size_t rule, const Place& place);
@@ -117,7 +118,9 @@ class RunRules {
   std::vector<std::unique_ptr<Episode>> ended_;  // not taken yet
   std::vector<std::unique_ptr<Episode>> taken_;  // by the last TakeChanged, of those that have ended
   uint32_t last_number_ = 0;
-  uint64_t used_ = 0;  // tokens
+  absl::flat_hash_map<ReplyKey, std::unique_ptr<Reply>> replies_;
+  std::map<uint64_t, ReplyKey> by_use_;  // by Reply::used
+  uint64_t used_ = 0;                    // tokens
 };
 
 }  // namespace msprobe::server

@@ -64,7 +64,7 @@ std::string WrongIn(const ResponseRules& rules) {
   return "";
 }
 
-ResponseDetector::ResponseDetector(const ResponseRules& rules) : rules_(rules), ring_(rules.window) {}
+ResponseDetector::ResponseDetector(const ResponseRules& rules) : rules_(rules) {}
 
 ResponseFault ResponseDetector::verdict() const {
   if (is_not_finite_) return ResponseFault::kNotFinite;
@@ -73,7 +73,11 @@ ResponseFault ResponseDetector::verdict() const {
 }
 
 std::optional<ResponseDetector::Finding> ResponseDetector::Add(const SampledToken& token) {
-  ring_[tokens_ % ring_.size()] = token;
+  if (ring_.size() < rules_.window) {
+    ring_.push_back(token);
+  } else {
+    ring_[tokens_ % rules_.window] = token;
+  }
   std::optional<Finding> found = JudgeToken(token);
   ++tokens_;
   if (tokens_ != next_window_ + rules_.window) return found;

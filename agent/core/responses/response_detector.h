@@ -94,7 +94,7 @@ class ResponseDetector {
   double DistinctShare();      // of the n-grams of ids_
   double PeakOfCorrelation();  // of top1_; 0: there is none that counts
   bool IsRare(const SampledToken& token) const;
-  const SampledToken& At(uint64_t token) const { return ring_[token % ring_.size()]; }
+  const SampledToken& At(uint64_t token) const { return ring_[token % rules_.window]; }
 
   const ResponseRules rules_;
   std::vector<SampledToken> ring_;  // the last `window` tokens
