@@ -176,7 +176,7 @@ def _kernels(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict
         common["iteration"] = "|".join(map(str, config.step))
     common["input_output"] = _SIDES.get(tuple(section.get("data_mode") or ()), 0)
     common["statistic_category"] = _categories(section.get("summary_mode") or "statistics")
-    end_to_end = {"enable": not config.async_dump, "trans_flag": True}
+    end_to_end: dict[str, Any] = {"enable": not config.async_dump, "trans_flag": True}
     if task == "statistics":
         end_to_end["stat_calc_mode"] = section.get("device", "host")
         end_to_end["device_stat_precision_mode"] = section.get("precision", "high")
