@@ -40,6 +40,7 @@ class Debugger:
     """
 
     rank_source = ""  # that gives the rank: "torch.distributed"
+    file_class = ConfigFile
 
     _instance: Any = None
     _abandoned: Any
@@ -72,7 +73,7 @@ class Debugger:
                 self._tell_of_second(config_path, task, dump_path, level, step)
             return
         try:
-            self._file = ConfigFile(config_path, task, dump_path, level, step)
+            self._file = self.file_class(config_path, task, dump_path, level, step)
             self._followed = FollowedConfig(self._file)
             self.config = self._followed.config
             self._refuse(self.config)
