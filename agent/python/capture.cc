@@ -67,7 +67,7 @@ class Depth {
 Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, Callbacks callbacks)
     : recorder_(std::move(recorder)),
       callbacks_(std::move(callbacks)),
-      values_(callbacks_.describe),
+      values_(callbacks_.describe, callbacks_.communication),
       fields_(recorder_, values_, std::move(own_directory)),
       parameter_gradients_(recorder_) {}
 

@@ -27,11 +27,14 @@ namespace msprobe::capture {
 class Capture {
  public:
   // describe(value): encodes the rare values of a call (pytorch/_describe.py).
+  // communication(operation, arguments, keywords, step): what a call of torch.distributed says of itself
+  // (pytorch/_communication.py).
   // thread_slot(step): the calling thread's slot among the threads that record in a step (_common/thread_slots.py).
   // with_tensors(value, tensors): `value` with its tensors that require grad replaced (pytorch/_with_tensors.py).
   // pass_failed(): a forward pass of a served batch raised, and another begins though nobody ended the step.
   struct Callbacks {
     ObjectReference describe;
+    ObjectReference communication;
     ObjectReference thread_slot;
     ObjectReference with_tensors;
     ObjectReference pass_failed;

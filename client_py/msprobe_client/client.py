@@ -20,6 +20,7 @@ from msprobe_client import (
     analysis_client,
     background_call,
     checkpoint_diff,
+    communication,
     decode,
     dump_files,
     model,
@@ -35,6 +36,7 @@ from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
 from msprobe_client.checkpoint_diff import CheckpointDifference, OpenedCheckpoint
+from msprobe_client.communication import CollectiveMismatch, Hang
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
 from msprobe_client.comparison import (
     Divergence,
@@ -72,6 +74,8 @@ from msprobe_client.proto import (
     check_pb2,
     checkpoints_pb2,
     checkpoints_pb2_grpc,
+    communication_pb2,
+    communication_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
     environment_pb2,
@@ -168,6 +172,7 @@ class Client:
         self._report = report_pb2_grpc.ReportStub(channel)
         self._checkpoints = checkpoints_pb2_grpc.CheckpointsStub(channel)
         self._gradients = gradients_pb2_grpc.GradientsStub(channel)
+        self._communications = communication_pb2_grpc.CommunicationsStub(channel)
         self._environments = environment_pb2_grpc.EnvironmentsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
         self.jobs = Jobs(channel, self._result, self._items)
@@ -491,6 +496,32 @@ class Client:
                     progress(response.progress.steps_done, response.progress.steps_total)
                 elif kind == "difference":
                     yield analysis_client.replica_difference(response.difference)
+
+    def collectives(
+        self,
+        run: str,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        progress: Progress = _nothing,
+    ) -> Iterator[CollectiveMismatch]:
+        """Calls between ranks that do not fit together, the first one first: docs/communication.md."""
+        request = communication_pb2.FindMismatchesRequest(run=run, scope=analysis_client.scope(steps, ranks, name))
+        for response in self._items(lambda: self._communications.FindMismatches(request)):
+            kind = response.WhichOneof("kind")
+            if kind == "progress":
+                progress(response.progress.steps_done, response.progress.steps_total)
+            elif kind == "mismatch":
+                yield communication.mismatch(response.mismatch)
+
+    def hang(self, run: str, *, least_seconds: int = 10) -> Hang:
+        """Where each rank stands, or stood when it died, and for whom it waits: docs/communication.md.
+
+        least_seconds: of a run that goes on, calls that have stood for less are left out.
+        """
+        request = communication_pb2.FindHangRequest(run=run, least_seconds=_uint32("least_seconds", least_seconds))
+        return communication.hang(self._result(lambda: self._communications.FindHang.future(request)))
 
     def signs(
         self,

@@ -50,6 +50,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
                                                                 .peers = peers_.get()});
   report_ = std::make_unique<ReportService>(query(), analysis_->context());
   gradients_ = std::make_unique<GradientsService>(analysis_->context());
+  communications_ = std::make_unique<CommunicationsService>(analysis_->context());
   checkpoints_ = std::make_unique<CheckpointsService>(analysis_->context());
   environments_ = std::make_unique<EnvironmentsService>(query());
   tensors_ = std::make_unique<TensorsService>(analysis_->context());
@@ -81,6 +82,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(analysis_.get());
   builder.RegisterService(report_.get());
   builder.RegisterService(gradients_.get());
+  builder.RegisterService(communications_.get());
   builder.RegisterService(checkpoints_.get());
   builder.RegisterService(environments_.get());
   builder.RegisterService(tensors_.get());

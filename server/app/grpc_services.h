@@ -21,6 +21,7 @@
 #include "server/metrics/metrics.h"
 #include "server/query/analysis_service.h"
 #include "server/query/checkpoints_service.h"
+#include "server/query/communications_service.h"
 #include "server/query/environments_service.h"
 #include "server/query/gradients_service.h"
 #include "server/query/monitor_service.h"
@@ -83,6 +84,7 @@ class GrpcServices {
   std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<ReportService> report_;
   std::unique_ptr<GradientsService> gradients_;
+  std::unique_ptr<CommunicationsService> communications_;
   std::unique_ptr<CheckpointsService> checkpoints_;
   std::unique_ptr<EnvironmentsService> environments_;
   std::unique_ptr<TensorsService> tensors_;

@@ -662,7 +662,8 @@ constexpr Field kFields[] = {
      .ours = true,
      .form = OneOf(kCaptures),
      .access = kChoice<&Config::capture_all>,
-     .description = "`all` also records `x[i]`, `torch.ops` and the root module, which `mindstudio-probe` does not.",
+     .description = "`all` also records `x[i]`, `torch.ops`, more of `torch.distributed` and the root module, which "
+                    "`mindstudio-probe` does not.",
      .wrong = R"("some")"},
     {.name = "backward",
      .ours = true,

@@ -38,6 +38,8 @@ COMMANDS = (
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),
     ("overflow", "overflow"),
+    ("collectives", "collectives"),
+    ("hang", "hang"),
     ("replay", "replay"),
     ("check", "check"),
     ("sensitivity", "sensitivity"),

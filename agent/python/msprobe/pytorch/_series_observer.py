@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from msprobe.pytorch._communication import carried
+from msprobe.pytorch._communication_watch import CommunicationWatch, call_site
 from msprobe.pytorch._training_watch import TrainingWatch, local, named_parameters
 
 _EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
@@ -16,10 +18,11 @@ _EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
 class TrainingSeries:
     """Reads tensors into the series of a debugger's agent, under names that the rules of the server know.
 
-    docs/monitoring.md lists the names. debugger: of task monitor, with its session open.
+    docs/monitoring.md lists the names. debugger: of task monitor, with its session open. communication: calls between
+    ranks, too.
     """
 
-    def __init__(self, debugger: Any) -> None:
+    def __init__(self, debugger: Any, *, communication: bool) -> None:
         self._debugger = debugger
         self._after: Callable[[Any], None] | None = None
         self._listed: list[str] = []
@@ -27,6 +30,9 @@ class TrainingSeries:
         self._clipped: set[str] = set()
         self._watch = TrainingWatch(self, accumulation=self._config.micro_batches or _is_reduced())
         self._optimizers: set[int] = set()
+        self._sites: dict[int, str] = {}  # of calls under way, by the identity of their arguments
+        self._calls: dict[str, list[int]] = {}  # of the step, by name: how many, and their bytes
+        self._communication = CommunicationWatch(self, inner=False) if communication else None
 
     @property
     def _config(self) -> Any:
@@ -49,18 +55,56 @@ class TrainingSeries:
 
     def close(self) -> None:
         self._watch.close()
+        if self._communication is not None:
+            self._communication.close()
+
+    def end_step(self) -> None:
+        """The series of the step are about to be sent."""
+        for name, (calls, size) in self._calls.items():
+            self._agent.add_series(f"{name}:calls", calls)
+            self._agent.add_series(f"{name}:bytes", size)
+        self._calls.clear()
+        self._sites.clear()
+
+    def communicating(self, operation: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if not self._debugger.watches_step or self._agent is None:
+            return
+        name = f"communication/{operation}@{call_site()}"
+        self._sites[id(arguments)] = name
+        size, taken, _ = carried(operation, arguments, keywords)
+        of_site = self._calls.setdefault(name, [0, 0])
+        of_site[0] += 1
+        of_site[1] += size
+        if taken is not None:
+            self._read(f"{name}.input", taken)
+
+    def communicated(self, operation: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        name = self._sites.pop(id(arguments), None)
+        if name is None or self._agent is None:
+            return
+        _, _, given = carried(operation, arguments, keywords)
+        if given is not None:
+            self._read(f"{name}.output", given)
 
     def accumulated(self, name: str, parameter: torch.nn.Parameter, micro_batch: int) -> None:
         if parameter.grad is None or not self._takes(name):
             return
         if self._config.micro_batches:
-            self._read(f"{name}.parameters_grad.micro_batch.{micro_batch}", parameter.grad)
+            self._read(f"{name}.parameters_grad.micro_batch.{micro_batch}", self._gradient(parameter))
         if _is_reduced():
-            self._read(f"{name}.parameters_grad.unreduced", parameter.grad)
+            self._read(f"{name}.parameters_grad.unreduced", self._gradient(parameter))
 
     def clipping(self, parameters: dict[str, torch.nn.Parameter]) -> None:
         if self._config.weight_grad:
             self._clipped |= self._read_gradients(parameters, "reduced")
+
+    def skipped(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._agent is not None and self._debugger.watches_step:
+            self._agent.forget_series()  # gradients that are not finite, as is expected while the scale is too large
+            self._agent.add_series("grad_scaler/skipped", 1)
+        self._clipped.clear()
+        if self._after is not None:
+            self._after(optimizer)
 
     def stepping(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
         if self._config.weight_grad:
@@ -103,9 +147,20 @@ class TrainingSeries:
         read = set()
         for name, parameter in parameters.items():
             if parameter.grad is not None and self._takes(name):
-                self._read(f"{name}.parameters_grad.{stage}", parameter.grad)
+                self._read(f"{name}.parameters_grad.{stage}", self._gradient(parameter))
                 read.add(name)
         return read
+
+    def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Without the factor of a GradScaler."""
+        assert parameter.grad is not None
+        scale = self._watch.scale_of(parameter)
+        if scale is None:
+            return parameter.grad
+        gradient = local(parameter.grad).detach()
+        # In 16 bits what the factor keeps above 0 would be lost.
+        wide = gradient if gradient.dtype == torch.float64 else gradient.float()
+        return wide * scale.to(wide.device, non_blocking=True).reciprocal()
 
     def _read(self, name: str, tensor: torch.Tensor) -> None:
         self._agent.read_series(name, local(tensor))

@@ -36,6 +36,7 @@ def watch(
     *,
     config_path: str | os.PathLike[str] | None = None,
     rank_id: int | None = None,
+    communication: bool = False,
 ) -> None:
     """Watches a training run: task monitor, without any other call. A step ends when the optimizer has stepped.
 
@@ -43,6 +44,7 @@ def watch(
     list, of which the last to step ends the step.
     config_path: a configuration with task monitor; default: the task's defaults.
     rank_id: names the rank where torch.distributed does not.
+    communication: calls of torch.distributed become series too, by the line that makes them.
     """
     from msprobe.pytorch._training_watch import unwrapped
 
@@ -59,7 +61,7 @@ def watch(
         )
     debugger._update_rank(arguments.rank_id(rank_id))
     flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
-    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped)
+    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped, communication=communication)
     debugger._start(models, None, rank_id, None)
 
 
