@@ -537,7 +537,8 @@ class Debugger:
             self._stop_capture()
         if not self._step_has_records and self._followed.take():
             self._reconfigure()
-        self._control.say(self._agent, self._running, self.service.loop + self.service.init_step)
+        waits = self._step_has_records and self._followed.waits  # for the next step
+        self._control.say(self._agent, self._running, self.service.loop + self.service.init_step + waits)
 
     def _reconfigure(self) -> None:
         config = self.config = self._followed.config
