@@ -15,7 +15,7 @@ constexpr uint32_t kWaitMs = 30'000;  // for processes to come to their next ste
 v1::Alarm::Captured ResultOf(v1::Alarm::Captured captured, uint32_t steps, const v1::ControlRunResponse& response) {
   using Process = v1::ControlRunResponse::Process;
   for (const Process& process : response.processes()) {
-    const uint32_t first = process.report().step();
+    const uint32_t first = process.report().holds_from();
     if (process.answer() == Process::OBEYED && !process.report().refused()) {
       captured.set_first_step(captured.processes() == 0 ? first : std::min(captured.first_step(), first));
       captured.set_last_step(std::max(captured.last_step(), first + steps - 1));

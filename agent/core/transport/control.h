@@ -27,6 +27,7 @@ struct ControlAnswer {
   uint64_t command = 0;
   std::string said;
   bool refused = false;
+  uint32_t step = 0;  // from which the command holds: that of the SetState behind the answer
 };
 
 // The state that the program reports.
