@@ -204,7 +204,7 @@ class Client:
     def control(
         self,
         run: str,
-        action: Literal["status", "start", "stop", "set", "next", "request"],
+        action: Literal["status", "start", "stop", "set", "next", "deeper", "request"],
         *,
         settings: Mapping[str, object] | None = None,
         steps: int = 0,
@@ -215,8 +215,8 @@ class Client:
     ) -> model.ControlAnswer:
         """Asks the running processes of a run to capture otherwise; they obey where their next step begins or ends.
 
-        settings: of "set", fields of the configuration. steps: of "next", and of "request" where it is to end. wait:
-        seconds for the processes to obey; what they have not done then they do later.
+        settings: of "set" and "deeper", fields of the configuration. steps: of "next" and "deeper", and of "request"
+        where it is to end. wait: seconds for the processes to obey; what they have not done then they do later.
         """
         asked = control_pb2.ControlRunRequest(
             run=run,

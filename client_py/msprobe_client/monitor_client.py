@@ -32,6 +32,17 @@ class ScalarSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """What the run's processes were asked to capture for an alarm (Rule.capture), and what became of it."""
+
+    asked: str  # empty: nothing, and refused says why
+    steps: tuple[int, int] | None  # first and last of all processes that obeyed; None: none did
+    processes: int
+    bytes: int  # of these steps, as far as they have ended
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """What a rule found: its first offence, and how far it went."""
 
@@ -51,6 +62,8 @@ class Alarm:
     last_step: int
     ranks: tuple[Rank, ...]
     others: tuple[str, ...]  # further series
+    ended_unix_us: int  # 0: the episode goes on
+    captured: Captured | None  # None: its rule asks for nothing
 
 
 class Monitor:
@@ -175,4 +188,16 @@ def _alarm(message: monitor_pb2.Alarm) -> Alarm:
         last_step=message.last_step,
         ranks=tuple(map(rank, message.ranks)),
         others=tuple(message.others),
+        ended_unix_us=message.ended_unix_us,
+        captured=_captured(message.captured) if message.HasField("captured") else None,
+    )
+
+
+def _captured(message: monitor_pb2.Alarm.Captured) -> Captured:
+    return Captured(
+        asked=message.asked,
+        steps=(message.first_step, message.last_step) if message.processes else None,
+        processes=message.processes,
+        bytes=message.bytes,
+        refused=message.refused,
     )

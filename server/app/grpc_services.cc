@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/app/authorizer.h"
+#include "server/control/cluster_control.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -97,6 +98,18 @@ void GrpcServices::Tick(absl::Time now) {
   if (now - throttled_ < absl::Seconds(1)) return;
   throttled_ = now;
   ingest_->Slow(throttle_.Look(store_->database().write_buffer_usage(), ingest_->streams()));
+}
+
+absl::StatusOr<v1::ControlRunResponse> GrpcServices::AskRun(const v1::ControlRunRequest& request,
+                                                            const std::string& asked_by,
+                                                            const std::function<bool()>& cancelled) {
+  v1::ControlRunResponse response;
+  MissingShards missing;
+  const absl::Status status = peers_ == nullptr ? run_control_->Ask(request, asked_by, cancelled, &response)
+                                                : AskCluster(*run_control_, store_->catalogue(), *peers_, request,
+                                                             asked_by, cancelled, missing, &response);
+  if (!status.ok()) return status;
+  return response;
 }
 
 QueryContext GrpcServices::query() const {

@@ -62,6 +62,10 @@ class GrpcServices {
   // Asks all streams to end. False: some have not ended in time.
   bool EndStreams(absl::Duration timeout) { return ingest_->EndStreams(timeout); }
 
+  // Sends a command to the processes of a run, wherever in the cluster they are connected. Errors: Control.ControlRun.
+  absl::StatusOr<v1::ControlRunResponse> AskRun(const v1::ControlRunRequest& request, const std::string& asked_by,
+                                                const std::function<bool()>& cancelled);
+
   Peers* peers() const { return peers_.get(); }  // null: this server is alone
   // For a page that asks the same questions.
   QueryContext query() const;

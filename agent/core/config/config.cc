@@ -53,6 +53,13 @@ class Reader {
       for (const std::string& step : *overrides.step) steps.PushBack(Ref(step), allocator);
       Put("step", std::move(steps), allocator);
     }
+    if (overrides.schedule.has_value()) {
+      rapidjson::Document schedule(&allocator);
+      schedule.Parse(overrides.schedule->data(), overrides.schedule->size());
+      Value given(Ref(*overrides.schedule));
+      if (!schedule.HasParseError()) given.Swap(schedule);
+      Put("schedule", std::move(given), allocator);
+    }
     for (const Field& field : Fields()) {
       const std::string_view text = VariableOf(field);
       if (!text.empty() && IsEmptyText(Find(root_, field.name))) Put(field.name, Value(Ref(text)), allocator);

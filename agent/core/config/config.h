@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/core/config/capture_schedule.h"
 #include "agent/core/session.h"
 
 namespace msprobe::core {
@@ -109,6 +110,7 @@ struct FreeBenchmarkConfig {
 struct Selection {
   std::vector<uint32_t> rank;  // sorted; empty: all
   std::vector<uint32_t> step;  // sorted; empty: all
+  std::optional<CaptureSchedule> schedule;
   RiskLevel risk_level = RiskLevel::kFocus;
   std::vector<std::string> custom_op_namespaces = {"_C_ascend"};  // of torch.ops, recorded as APIs
   std::vector<std::string> scope;                                 // empty or two full names
@@ -154,6 +156,7 @@ struct Config : Selection {
 struct ConfigOverrides {
   std::optional<std::string> task, dump_path, level;
   std::optional<std::vector<std::string>> step;  // each "3" or "3-5"
+  std::optional<std::string> schedule;           // JSON
 };
 
 // Reads and checks config.json. The rules and defaults are those of mindstudio-probe, plus our own fields. A variable

@@ -147,6 +147,11 @@ absl::Status SettleMonitor(const GivenFields& given, Config* config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSchedule(const GivenFields&, Config* config) {
+  if (!config->schedule.has_value() || config->step.empty()) return absl::OkStatus();
+  return Contradiction("schedule", "step", "each says which steps are captured; leave one of them out.");
+}
+
 absl::Status CheckLoad(const GivenFields&, Config* config) {
   if (!config->load) return absl::OkStatus();
   const auto apart = [](const std::vector<uint32_t>& one, const std::vector<uint32_t>& other) {
@@ -192,8 +197,9 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 }  // namespace
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
-  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor,
-                          &SettleGradProbe, &CheckFreeBenchmark, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
+  for (const auto rule :
+       {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor, &SettleGradProbe,
+        &CheckFreeBenchmark, &CheckSchedule, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

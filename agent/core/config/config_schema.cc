@@ -19,7 +19,7 @@ using Kind = FieldForm::Kind;
 using Section = Field::Section;
 
 constexpr const char* kTypes[] = {"boolean", "string", "array", "array", "number",
-                                  "integer", "",       "array", "array"};  // of Kind
+                                  "integer", "",       "array", "array", "object"};  // of Kind
 
 template <typename Type>
 void Write(rapidjson::Writer<rapidjson::StringBuffer>& writer, const Type& value) {
@@ -32,6 +32,17 @@ void Write(rapidjson::Writer<rapidjson::StringBuffer>& writer, const Type& value
   } else if constexpr (std::is_arithmetic_v<Type>) {
     const std::string digits = Digits(static_cast<double>(value));
     writer.RawValue(digits.data(), digits.size(), rapidjson::kNumberType);
+  } else if constexpr (std::is_same_v<Type, CaptureSchedule>) {
+    writer.StartObject();
+    for (const auto& [name, number] : {std::pair("wait", value.wait),
+                                       {"warmup", value.warmup},
+                                       {"active", value.active},
+                                       {"repeat", value.repeat},
+                                       {"skip_first", value.skip_first}}) {
+      writer.Key(name);
+      writer.Uint64(number);
+    }
+    writer.EndObject();
   } else if constexpr (!std::is_same_v<Type, SliceRule>) {
     writer.StartArray();
     for (const auto& element : value) Write(writer, element);

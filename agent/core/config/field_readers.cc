@@ -212,6 +212,44 @@ absl::Status ReadSummaryMode(const Value& value, const Field& field, Config* con
   return absl::OkStatus();
 }
 
+absl::Status ReadSchedule(const Value& value, const Field&, Config* config) {
+  static constexpr std::array<std::pair<std::string_view, uint64_t CaptureSchedule::*>, 5> kMembers = {
+      {{"wait", &CaptureSchedule::wait},
+       {"warmup", &CaptureSchedule::warmup},
+       {"active", &CaptureSchedule::active},
+       {"repeat", &CaptureSchedule::repeat},
+       {"skip_first", &CaptureSchedule::skip_first}}};
+  if (!value.IsObject()) {
+    return absl::InvalidArgumentError(
+        Cat("schedule is invalid, it should be a dict, currently it is ", Shown(value), "."));
+  }
+  CaptureSchedule schedule;
+  schedule.active = 0;
+  for (const auto& member : value.GetObject()) {
+    const std::string_view name(member.name.GetString(), member.name.GetStringLength());
+    const auto* const known =
+        std::find_if(kMembers.begin(), kMembers.end(), [&](const auto& each) { return each.first == name; });
+    if (known == kMembers.end()) {
+      return absl::InvalidArgumentError(Cat("schedule is invalid: unknown field \"", name,
+                                            "\"; it has wait, warmup, active, repeat and skip_first."));
+    }
+    uint64_t number = 0;
+    if (absl::Status status = ReadWholeNumber(member.value, Cat("schedule.", name), &number); !status.ok()) {
+      return status;
+    }
+    if (number > kLargestRankOrStep) {
+      return absl::InvalidArgumentError(Cat("schedule.", name, " is invalid, it should be at most ", kLargestRankOrStep,
+                                            ", currently it is ", number, "."));
+    }
+    schedule.*known->second = number;
+  }
+  if (schedule.active == 0) {
+    return absl::InvalidArgumentError("schedule.active is required, it should be at least 1.");
+  }
+  config->schedule = schedule;
+  return absl::OkStatus();
+}
+
 absl::Status ReadSlice(const Value& value, const Field&, Config* config) {
   const bool is_list = value.IsArray();
   if (!is_list || !std::all_of(value.Begin(), value.End(), [](const Value& each) { return each.IsObject(); })) {

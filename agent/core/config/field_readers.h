@@ -22,6 +22,8 @@ absl::Status ReadDataMode(const rapidjson::Value& value, const Field& field, Con
 // "all", or each of forward, backward, input and output that is captured.
 FieldValue GiveDataMode(const Config& config, const Field& field);
 absl::Status ReadSummaryMode(const rapidjson::Value& value, const Field& field, Config* config);
+// An object of whole numbers, of which active is at least 1.
+absl::Status ReadSchedule(const rapidjson::Value& value, const Field& field, Config* config);
 absl::Status ReadSlice(const rapidjson::Value& value, const Field& field, Config* config);
 // At least 1, or -1.
 absl::Status ReadDiffNums(const rapidjson::Value& value, const Field& field, Config* config);

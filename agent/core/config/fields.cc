@@ -619,6 +619,22 @@ constexpr Field kFields[] = {
      .description = "How long a shortage stalls a step in all before records are dropped.",
      .wrong = R"("1")",
      .fixed = kSettled},
+    {.name = "schedule",
+     .ours = true,
+     .form = {.kind = Kind::kObject,
+              .more = R"("additionalProperties": false, "required": ["active"], "properties": {
+                         "wait": {"type": "integer", "minimum": 0, "maximum": 1000000},
+                         "warmup": {"type": "integer", "minimum": 0, "maximum": 1000000},
+                         "active": {"type": "integer", "minimum": 1, "maximum": 1000000},
+                         "repeat": {"type": "integer", "minimum": 0, "maximum": 1000000},
+                         "skip_first": {"type": "integer", "minimum": 0, "maximum": 1000000}})",
+              .shown = "`{\"wait\": 10, \"warmup\": 0, \"active\": 2, \"repeat\": 3, \"skip_first\": 0}`"},
+     .access = {.read = &ReadSchedule, .give = &GivePlain<&Config::schedule>},
+     .description =
+         "Which steps are captured, in turns, as `torch.profiler.schedule` has it: behind `skip_first` steps "
+         "each turn leaves out `wait` and `warmup` steps and captures `active` ones, `repeat` times or, with "
+         "0, without end. Steps are counted from the program's first.",
+     .wrong = R"({"active": 0})"},
     {.name = "max_steps",
      .ours = true,
      .form = {.kind = Kind::kWholeNumber, .unit = "steps"},

@@ -20,7 +20,7 @@ struct Field;
 
 // The value of a field, in the form that config.json has it. monostate: the field is absent.
 using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<uint32_t>,
-                                std::vector<std::string>, std::vector<double>, std::vector<SliceRule>>;
+                                std::vector<std::string>, std::vector<double>, std::vector<SliceRule>, CaptureSchedule>;
 
 // How a field is read into a Config, and how its value is given back.
 struct FieldAccess {
@@ -41,6 +41,7 @@ struct FieldForm {
     kChoice,
     kObjectList,
     kNumberList,
+    kObject,
   };
   Kind kind = Kind::kBool;
   std::span<const std::string_view> choices = {};  // kChoice

@@ -41,6 +41,7 @@ void FillReport(const ControlMailbox::Report& report, v1::ControlReport* out) {
   out->set_answered(report.answer.command);
   out->set_said(ToUtf8(report.answer.said));
   out->set_refused(report.answer.refused);
+  out->set_holds_from(report.answer.step);
   out->set_enabled(report.state.enabled);
   out->set_capturing(report.state.capturing);
   out->set_task(report.state.task);

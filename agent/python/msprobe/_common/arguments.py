@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -49,6 +50,15 @@ def step_texts(step: Any) -> list[str] | None:
         if not isinstance(each, str) and not is_integer(each):
             raise MsprobeError(f"step element {each!r} must be an integer or string")
     return [str(each) for each in step]
+
+
+def json_text(value: Any, name: str) -> str | None:
+    if value is None:
+        return None
+    try:
+        return json.dumps(dict(value))
+    except (TypeError, ValueError):
+        raise MsprobeError(f"{name} is {value!r}; it should be a dict, as in config.json") from None
 
 
 def init_step(step: Any) -> int:

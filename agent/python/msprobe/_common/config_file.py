@@ -35,6 +35,7 @@ class ConfigFile:
         dump_path: Any,
         level: Any,
         step: Any,
+        schedule: Any = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -48,6 +49,7 @@ class ConfigFile:
             "dump_path": arguments.text(dump_path, "dump_path"),
             "level": arguments.text(level, "level"),
             "step": arguments.step_texts(step),
+            "schedule": arguments.json_text(schedule, "schedule"),
         }
         self._clock = clock
         self.text = self._read_whole(pause)
@@ -93,7 +95,10 @@ class ConfigFile:
             return {}
         if not isinstance(fields, dict):
             return {}
-        return fields | {name: value for name, value in self.overrides.items() if value is not None}
+        given = {name: value for name, value in self.overrides.items() if value is not None}
+        if "schedule" in given:
+            given["schedule"] = json.loads(given["schedule"])
+        return fields | given
 
     def with_fields(self, text: str, fields: Mapping[str, Any]) -> str:
         """The text with other values; fields of a task's own section go there."""
