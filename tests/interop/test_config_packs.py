@@ -78,6 +78,37 @@ def test_no_secret_is_in_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     }  # fmt: skip
 
 
+def test_secrets_stay_out_whatever_they_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_LAUNCH", "train.py --token planted-1 --password=planted-2")
+    monkeypatch.setenv("NCCL_PLUGIN_URL", "https://host/plugin?sig=planted-3")
+    script, options = tmp_path / "train.sh", tmp_path / "model.yaml"
+    script.write_text(
+        "torchrun train.py --token planted-4 --password=planted-5 --auth planted-6 --data https://h/d?a=1&token=planted-7 "
+        "--eos-token end\n"
+    )
+    options.write_text(
+        "service: {auth: {user: planted-8, code: 7}}\nhub: {token: planted-9, reward_fn_key: shown}\n"
+        "command: python train.py --api-key planted-10\narguments: [--lr, '1', --token, planted-11]\n"
+        "header: 'Authorization: Bearer planted-12'\nper_token: true\n"
+    )
+    assert config_check("-d", script, options, "-o", tmp_path / "pack.zip")[0] == 0
+    with zipfile.ZipFile(tmp_path / "pack.zip") as file:
+        assert "planted" not in "".join(file.read(name).decode() for name in file.namelist())
+        static = json.loads(file.read("hyperparameters/hyperparameters_static.json"))
+    assert {static[name] for name in ("token", "password", "auth", "data", "command", "header")} == {"hidden"}
+    assert (static["eos-token"], static["hub.reward_fn_key"], static["per_token"]) == ("end", "shown", True)
+    # The packs of mindstudio-probe hold them.
+    member = "hyperparameters/hyperparameters_static.json"
+    summary(tmp_path, {member: {"a.token": "planted-13", "lr": "1"}}, {member: {"url": "http://u:planted@h", "lr": "2"}})
+    rows = sheet(tmp_path / "out" / "result.xlsx", "hyperparameters")
+    assert "planted" not in str(rows) and ["lr", "lr", "1", "2"] in [row[1:5] for row in rows]
+    log = tmp_path / "train.log"
+    log.write_text(str({"actor_rollout_ref": {"hf_token": "planted-14", "lr": 1, "of": [{"password": "planted-15"}]}}))
+    assert config_check("-vc", log, log, "-o", tmp_path / "verl")[0] == 0
+    written = "".join(path.read_text() for path in (tmp_path / "verl").iterdir())
+    assert "planted" not in written and "actor_rollout_ref/lr,1,1" in written
+
+
 def test_a_launch_script_is_read_as_the_shell_reads_it(tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
     script.write_text(

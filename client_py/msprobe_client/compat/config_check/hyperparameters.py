@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from msprobe_client.compat.config_check.shown_environment import shown_option
+from msprobe_client.shown_values import shown_option
 from msprobe_client.errors import InvalidArgument
 
 _LAUNCH = re.compile(r"(?:msrun|torchrun|python\d? -m torch\.distributed\.launch)\s[^|]*")
