@@ -142,6 +142,8 @@ if case == "broken":
 if case != "silent":
     (exchange / "modules.json").write_text(json.dumps([f"Module.layers.{layer}.Linear" for layer in range(4)]))
 names = json.loads((exchange / "graft.json").read_text())["names"]
+if case == "pipe":
+    os.mkfifo(exchange / "modules.1.json")
 if case == "failed":
     (exchange / "failed.1.json").write_text(json.dumps({"Module.layers.0.Linear.forward.0": "it draws random numbers"}))
 if case != "no number":
@@ -158,6 +160,7 @@ if case != "no number":
         ("silent", 3, "it should call debugger.graft() before debugger.start(model)"),
         ("failed", 3, "Module.layers.0.Linear.forward.0 could not be repaired: it draws random numbers"),
         ("no number", 3, "prints no line with a number alone"),
+        ("pipe", 3, "modules.1.json of the program cannot be read"),
         ("outside", 3, "with all 4 modules repaired: what is wrong lies outside of them"),
     ],
 )

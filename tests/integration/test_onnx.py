@@ -1,6 +1,7 @@
 """An ONNX model runs value by value, and its values meet those of the PyTorch run that it was exported from."""
 
 import json
+import os
 import re
 import sys
 
@@ -155,11 +156,28 @@ def test_values_are_a_run_like_others(exported, client, ask):
         (["{out}/dynamo.onnx"], "the model takes x, tensor(float) of [2, 3, 8]; give --input x=FILE.npy"),
         (["{out}/dynamo.onnx", "--input", "x"], "--input 'x' is not understood; write NAME=FILE.npy, as in x=x.npy"),
         (["{out}/dynamo.onnx", "--input", "x={out}/wide.npy"], "onnxruntime cannot run"),
+        (["{out}/gives.onnx", "--input", "x={out}/two.npy"], "gives.onnx: parts is seq(tensor(float)); a model is run"),
+        (["{out}/takes.onnx", "--input", "parts={out}/two.npy"], "the model takes parts, seq(tensor(float))"),
+        (["{out}/pipe.onnx"], "pipe.onnx is a named pipe; name a regular file"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(exported, client, arguments, said):
     out, data, _ = exported
     (out / "model.om").touch()
+    make, kind = onnx.helper, onnx.TensorProto
+    x = make.make_tensor_value_info("x", kind.FLOAT, [2])
+    parts = make.make_tensor_sequence_value_info("parts", kind.FLOAT, None)
+    count = make.make_tensor_value_info("n", kind.INT64, [])
+    node = make.make_node("SequenceConstruct", ["x"], ["parts"])
+    node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="[" * 5000)
+    gives = make.make_graph([node], "g", [x], [parts])
+    takes = make.make_graph([make.make_node("SequenceLength", ["parts"], ["n"])], "g", [parts], [count])
+    for name, graph in (("gives", gives), ("takes", takes)):
+        made = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
+        onnx.save(made, out / f"{name}.onnx")
+    if not (out / "pipe.onnx").exists():
+        os.mkfifo(out / "pipe.onnx")
+    numpy.save(out / "two.npy", numpy.ones(2, "f4"))
     numpy.save(out / "wide.npy", numpy.ones((2, 3, 9), "f4"))
     command = [client, "--data_dir", data, "onnx", *(each.format(out=out) for each in arguments), "--run", "refused"]
     done = run(command, check=False)

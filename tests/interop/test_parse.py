@@ -191,6 +191,42 @@ def test_the_shell_shows_an_operation(folder):
     assert said.index('File "e.py", line 3, in f\n    x = 1\n') < said.index('File "a.py", line 3, in f')
 
 
+def test_the_shell_waits_for_no_pipe_and_takes_any_file(folder):
+    for name in ("pipe.pkl", "pipe.npy"):
+        os.mkfifo(folder / name)
+    (folder / "deep.pkl").write_text("[" * 200_000)
+    dumps = []
+    for number, stack in enumerate((None, "[]", '{"0": [["Torch.add.0.forward"], 7]}', "[" * 200_000)):
+        dumps.append(folder / f"dump{number}" / "step0" / "rank0" / "dump.json")
+        dumps[-1].parent.mkdir(parents=True)
+        leaf = {
+            "type": "torch.Tensor",
+            "dtype": "torch.float32",
+            "shape": [1],
+            "Max": 1,
+            "Min": 1,
+            "Mean": 1,
+            "Norm": 1,
+        }
+        record = {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}
+        data = {"task": "statistics", "level": "L1", "dump_data_dir": None, "data": {"Torch.add.0.forward": record}}
+        dumps[-1].write_text(json.dumps(data))
+        if stack is None:
+            os.mkfifo(dumps[-1].with_name("stack.json"))
+        else:
+            dumps[-1].with_name("stack.json").write_text(stack)
+    asked = [f"pk -f {path.relative_to(folder)} -n Torch.add" for path in dumps]
+    said = in_shell(folder, "pk -f pipe.pkl -n x", "pt -n pipe.npy", "pk -f deep.pkl -n x", *asked, "pt -n a.npy")
+    errors = [line for line in said.splitlines() if "[ERROR]" in line]
+    wanted = (
+        *("pipe.pkl is a named pipe; name a regular file", "pipe.npy", "deep.pkl, line 1 is no JSON"),
+        *("stack.json", "stack.json", "stack.json", "stack.json"),
+    )
+    assert len(errors) == len(wanted) and "[Max: 3.0]" in said, said
+    for word, line in zip(wanted, errors, strict=True):
+        assert word in line, line
+
+
 def test_the_shell_reads_kernel_dumps_without_cann(folder):
     """The dump of one operator: an int32 input, and an output in NC1HWC0."""
     shape = b"".join(bytes([8, size]) for size in (1, 1, 2, 2, 16))

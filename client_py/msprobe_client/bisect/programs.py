@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from msprobe_client.errors import DataError, FailedPrecondition, InvalidArgument
+from msprobe_client.given_file import json_of
 
 T = TypeVar("T", list[str], dict[str, str])
 
@@ -100,8 +101,8 @@ class Program:
     def _answers(self, names: str, kind: type[T]) -> Iterator[T]:
         for path in sorted(self._directory.glob(names)):
             try:
-                answer = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
+                answer = json_of(path)
+            except (OSError, InvalidArgument) as error:
                 raise DataError(f"{path.name} of the program cannot be read: {error}") from None
             if not isinstance(answer, kind):
                 raise DataError(f"{path.name} of the program is a {type(answer).__name__}, not a {kind.__name__}")

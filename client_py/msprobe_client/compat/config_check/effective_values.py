@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from msprobe_client.compat.config_check.hyperparameters import why_no_yaml
 from msprobe_client.compat.config_check.printed_mapping import PrintedMapping
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.given_file import text_of, yaml_of
 from msprobe_client.output.whole_file import whole_file
 from msprobe_client.shown_values import shown_option
 
@@ -153,16 +151,13 @@ def _write(target: Path, header: Sequence[str], rows: list[list[str]]) -> Path:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return text_of(path, "replace")
     except FileNotFoundError:
         raise InvalidArgument(f"{path} does not exist; name the log of a training run") from None
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"{path} is not YAML: {why_no_yaml(error)}") from None
+    found = yaml_of(path)
     if not isinstance(found, dict) or not found:
         raise DataError(f"{path} is no mapping of names to values")
     return found
