@@ -135,7 +135,7 @@ def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path
 
 
 FORWARD = """
-import json, os, pathlib, sys
+import json, os, pathlib, subprocess, sys
 exchange, case = pathlib.Path(os.environ["MSPROBE_GRAFT"]), sys.argv[1]
 if case == "broken":
     sys.exit("no model here")
@@ -146,7 +146,14 @@ if case == "pipe":
     os.mkfifo(exchange / "modules.1.json")
 if case == "failed":
     (exchange / "failed.1.json").write_text(json.dumps({"Module.layers.0.Linear.forward.0": "it draws random numbers"}))
-if case != "no number":
+if case == "left behind":
+    subprocess.Popen(["sleep", "60"])
+    print(12345678 * "x")
+if case == "odd numbers":
+    print("1_0")
+if case == "negative":
+    print(-0.5)
+elif case not in ("no number", "odd numbers"):
     print(0.5 if case == "outside" else 0.0 if "Module.layers.2.Linear" in names or case == "agrees" else 0.5)
 """
 
@@ -160,6 +167,9 @@ if case != "no number":
         ("silent", 3, "it should call debugger.graft() before debugger.start(model)"),
         ("failed", 3, "Module.layers.0.Linear.forward.0 could not be repaired: it draws random numbers"),
         ("no number", 3, "prints no line with a number alone"),
+        ("left behind", 1, "at fault: layers.2; 4 runs, 4 modules"),
+        ("odd numbers", 3, "prints no line with a number alone"),
+        ("negative", 3, "the distance is -0.5; it should be at least 0"),
         ("pipe", 3, "modules.1.json of the program cannot be read"),
         ("outside", 3, "with all 4 modules repaired: what is wrong lies outside of them"),
     ],

@@ -56,6 +56,10 @@ def smallest(
 
     def agrees(repaired: Sequence[str]) -> bool:
         value = float(distance(repaired))
+        if value < 0:
+            raise FailedPrecondition(
+                f"the distance is {value:g}; it should be at least 0: the norm of the difference, or its absolute value"
+            )
         trials.append(Trial(tuple(repaired), value, value <= limit))
         note(trials[-1])
         return trials[-1].agrees
