@@ -199,15 +199,8 @@ def test_the_shell_waits_for_no_pipe_and_takes_any_file(folder):
     for number, stack in enumerate((None, "[]", '{"0": [["Torch.add.0.forward"], 7]}', "[" * 200_000)):
         dumps.append(folder / f"dump{number}" / "step0" / "rank0" / "dump.json")
         dumps[-1].parent.mkdir(parents=True)
-        leaf = {
-            "type": "torch.Tensor",
-            "dtype": "torch.float32",
-            "shape": [1],
-            "Max": 1,
-            "Min": 1,
-            "Mean": 1,
-            "Norm": 1,
-        }
+        numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), 1)
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
         record = {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}
         data = {"task": "statistics", "level": "L1", "dump_data_dir": None, "data": {"Torch.add.0.forward": record}}
         dumps[-1].write_text(json.dumps(data))
