@@ -47,7 +47,7 @@ def best(work: Callable[[], object]) -> float:
 
 
 def _all_of(client: Client, target: Path, golden: Path) -> None:
-    for _ in client.checkpoint_diff(target, golden):
+    for _ in client.checkpoints.diff(target, golden):
         pass
 
 
