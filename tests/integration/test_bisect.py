@@ -130,6 +130,7 @@ def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path
     skipped, *more = rows(done.stdout)
     assert len(more) == 2 and skipped["verdict"] == "skip"
     assert skipped["reason"].endswith("call debugger.local_error in the program")
+    assert "1 modules did not run on the golden's inputs, so what their weights add is not seen" in done.stderr
     done = run([*command, name, golden, "--golden-step", "4"], check=False)
     assert done.returncode == 3 and "name one by --golden-step" in done.stderr
 

@@ -178,6 +178,16 @@ def test_the_shell_compares_directories(folder):
     assert [float(cell) for cell in (*rows[1][2:4], *rows[1][5:])] == pytest.approx([0.5, 0.5204167, 0.5, 2.090909])
 
 
+def test_relative_errors_of_directories_leave_zeros_out(folder):
+    for side, values in (("A", [1.0, 2.5]), ("B", [0.0, 2.0])):
+        path = folder / side / "op" / "111"
+        path.mkdir(parents=True)
+        np.save(path / "x.npy", np.array(values, dtype=np.float32))
+    in_shell(folder, "vc -m A -g B -out out")
+    (path,) = (folder / "out").glob("batch_compare_*.csv")
+    assert list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))[1][5:] == ["1.0", "0.25"]
+
+
 def test_the_shell_shows_an_operation(folder):
     lines = [
         ["Functional_conv2d_0_forward_input.0", 1, [], "torch.float32", [2, 1], [1.5, -0.9, 0.4]],

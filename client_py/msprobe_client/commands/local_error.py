@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from msprobe_client.model import Rank, StepSummary
     from msprobe_client.output import Column, Mark, Row
 
+_CALL = "call debugger.local_error in the program"
+
 EXAMPLES = (
     "msprobe-client local-error tuesday monday",
     "msprobe-client local-error dump_a dump_b --step 3 --name 'Functional.*' --rows all --format csv",
@@ -59,7 +61,7 @@ def run(
 
     if find_spec("torch") is None:
         raise InvalidArgument("local-error computes in torch, and this environment has none; install it here")
-    from msprobe_client.local_error.rows import worst_first
+    from msprobe_client.local_error.rows import NOT_RUN, worst_first
 
     options = connection.common(context)
     chosen = options.format or Format.table
@@ -83,7 +85,9 @@ def run(
     said = (
         ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "there is nothing to compare"
     )
-    ending = Ending(facts={"verdicts": counts}, shown=(said,))
+    unseen = sum(row.reason == NOT_RUN for row in found)
+    notes = [f"{unseen} modules did not run on the golden's inputs, so what their weights add is not seen; {_CALL}"]
+    ending = Ending(notes=notes if unseen else [], facts={"verdicts": counts}, shown=(said,))
     write(chosen, _columns(), map(asdict, shown), mark=_mark, ending=lambda: ending)
     if counts["adds"]:
         raise typer.Exit(EXIT_DIFFERS)

@@ -10,6 +10,8 @@ from typing import Literal, TypeAlias
 from msprobe_client.model import Rank
 
 Adds: TypeAlias = Literal["adds", "passes", "skip"]
+# The reason of a module whose step has no second pass.
+NOT_RUN = "it did not run on the golden's inputs; call debugger.local_error in the program"
 
 
 @dataclass(frozen=True, slots=True)
