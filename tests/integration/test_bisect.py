@@ -229,6 +229,22 @@ def test_what_no_search_can_find_is_said():
         smallest(["a", "b"], iter_of([1.0, 0.0, 1.0]), 0.5)
 
 
+def test_without_a_limit_it_lies_between_no_repair_and_all():
+    """Each module adds some rounding, as where a golden has another dtype; the limit of the right dtype names all."""
+    names = [str(number) for number in range(32)]
+
+    def distance(repaired):
+        return 0.4 * sum(fault not in repaired for fault in ("7", "20")) + 1e-4 * (33 - len(repaired))
+
+    assert set(smallest(names, distance, None).names) == {"7", "20"}
+    assert len(smallest(names, distance, 1e-4).names) == 32
+    assert len(smallest(names, distance, None).trials) <= bound(32, 2) + 1
+    with pytest.raises(FailedPrecondition, match="without repair: what is wrong lies outside of them"):
+        smallest(names, lambda repaired: 0.5, None)
+    assert smallest(names, lambda repaired: 0.0 if "3" in repaired else math.nan, None).names == ("3",)
+    assert smallest(names, lambda repaired: 0.0, None) == Found((), smallest(names, lambda repaired: 0.0, None).trials)
+
+
 def iter_of(values):
     remaining = iter(values)
     return lambda repaired: next(remaining)

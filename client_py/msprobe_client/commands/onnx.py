@@ -25,7 +25,6 @@ _SHOWN = 5  # of folded calls
 EXAMPLES = (
     "msprobe-client onnx model.onnx --input x=x.npy --run exported",
     "msprobe-client onnx model.onnx --input x=x.npy --run compared --against tuesday --step 3 --rank 0",
-    "msprobe-client onnx model.onnx --input x=x.npy --run compared --against dump_a",
 )
 
 

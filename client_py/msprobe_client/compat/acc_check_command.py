@@ -265,8 +265,6 @@ def _config(text: str | None) -> tuple[list[str], list[str], Path]:
         document = json_of(text)
     except FileNotFoundError:
         raise InvalidArgument(f"-config {text} does not exist") from None
-    except InvalidArgument as error:
-        raise InvalidArgument(f"-config {error}") from None
     section = next((document[name] for name in _SECTIONS if isinstance(document, dict) and name in document), None)
     if not isinstance(section, dict):
         raise InvalidArgument(f'-config {text}: it has no object "acc_check"')
