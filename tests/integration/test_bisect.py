@@ -129,8 +129,8 @@ def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path
     assert done.returncode == 0
     skipped, *more = rows(done.stdout)
     assert len(more) == 2 and skipped["verdict"] == "skip"
-    assert skipped["reason"].endswith("call debugger.local_error in the program")
-    assert "1 modules did not run on the golden's inputs, so what their weights add is not seen" in done.stderr
+    assert "call debugger.local_error in the program, and name its run in the store" in skipped["reason"]
+    assert "1 calls of modules are skipped, so what changed weights add is not seen" in done.stderr
     done = run([*command, name, golden, "--golden-step", "4"], check=False)
     assert done.returncode == 3 and "name one by --golden-step" in done.stderr
 

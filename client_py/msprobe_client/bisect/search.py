@@ -8,8 +8,8 @@ fault; with that one kept repaired, bisection over those before it finds the las
 of those found is enough. With N candidates and m faults that takes at most m * (ceil(log2 N) + 1) + 1 runs, the first
 without repair among them, and one more where there are several faults.
 
-Without a limit there is a fault, and one run more, the second, which repairs all of them: what is left then is rounding,
-and the limit lies between the two distances, as many times above the one as below the other.
+Without a limit there is a fault, and one run more, the second, which repairs all of them: what is left then is
+rounding, and the limit lies between the two distances, as many times above the one as below the other.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _between(first: float, rest: float, modules: int) -> float:
     """The geometric mean; of a first distance that is no number, twice the other."""
     if not rest < first and math.isfinite(first):
         raise FailedPrecondition(
-            f"the final output is {rest:g} from the golden's with all {modules} modules repaired, and {first:g} without "
-            "repair: what is wrong lies outside of them"
+            f"the final output is {rest:g} from the golden's with all {modules} modules repaired, and {first:g} "
+            "without repair: what is wrong lies outside of them"
         )
     return math.sqrt(first) * math.sqrt(rest) if math.isfinite(first) else 2 * rest
 

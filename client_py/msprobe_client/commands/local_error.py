@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from msprobe_client.model import Rank, StepSummary
     from msprobe_client.output import Column, Mark, Row
 
-_CALL = "call debugger.local_error in the program"
-
 EXAMPLES = (
     "msprobe-client local-error tuesday monday",
     "msprobe-client local-error dump_a dump_b --step 3 --name 'Functional.*' --rows all --format csv",
@@ -61,6 +59,8 @@ def run(
 
     if find_spec("torch") is None:
         raise InvalidArgument("local-error computes in torch, and this environment has none; install it here")
+    # torch comes first: a server of one's own leaves when nobody asks for a minute.
+    from msprobe_client.local_error.measuring import LocalErrors, Settings
     from msprobe_client.local_error.rows import NOT_RUN, worst_first
 
     options = connection.common(context)
@@ -70,8 +70,6 @@ def run(
         with ExitStack() as cleanup:
             run_name, golden_name = (cleanup.enter_context(as_run(client, each)) for each in (source, golden))
             places = _sides(client, (source, run_name), (golden, golden_name), golden_step, where)
-            from msprobe_client.local_error.measuring import LocalErrors, Settings
-
             settings = Settings(device, limit)
             for sides in places:
                 errors = LocalErrors(client, sides, settings, where.name)
@@ -86,7 +84,7 @@ def run(
         ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "there is nothing to compare"
     )
     unseen = sum(row.reason == NOT_RUN for row in found)
-    notes = [f"{unseen} modules did not run on the golden's inputs, so what their weights add is not seen; {_CALL}"]
+    notes = [f"{unseen} calls of modules are skipped, so what changed weights add is not seen: {NOT_RUN}"]
     ending = Ending(notes=notes if unseen else [], facts={"verdicts": counts}, shown=(said,))
     write(chosen, _columns(), map(asdict, shown), mark=_mark, ending=lambda: ending)
     if counts["adds"]:

@@ -34,6 +34,9 @@ _WORDS = {
     "bmm": "matmul",
     "addmm": "linear",
     "gemm": "linear",
+    "conv1d": "conv",
+    "conv2d": "conv",
+    "conv3d": "conv",
     "t": "transpose",
     "permute": "transpose",
 }
@@ -109,6 +112,7 @@ class _Calls:
         self._behind: dict[str, set[str]] = {}  # value of a view without a partner -> the tensors that it shows
         self._known: set[str] = set()
         self._takers: dict[str, list[_Candidate]] = {}
+        self._in_order = sorted(candidates, key=lambda each: each.record.ordinal)
         for candidate in candidates:
             self._by_word.setdefault(candidate.word, []).append(candidate)
             for producer in candidate.producers:
@@ -159,6 +163,8 @@ class _Calls:
         """The normalization that alone takes the record's output, where the graph has none behind the call."""
         name = f"{chosen.record.full_name}.{next(iter(chosen.outputs))}"
         takers = self._takers.get(name, [])
+        if not self._takers:  # a dump has no edges: the call behind it
+            takers = [each for each in self._in_order if each.record.ordinal > chosen.record.ordinal][:1]
         if len(takers) != 1 or _NORMALIZATION not in takers[0].word or takers[0].taken or not takers[0].outputs:
             return None
         if any(_NORMALIZATION in word for word in self._words_behind.get(call.outputs[0], ())):
