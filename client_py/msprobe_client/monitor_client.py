@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_client.decode import rank, rank_message
 from msprobe_client.errors import InvalidArgument
+from msprobe_client.given_file import yaml_of
 from msprobe_client.model import Rank
 from msprobe_client.proto import monitor_pb2, monitor_pb2_grpc
 
@@ -128,13 +128,9 @@ class Monitor:
 
 def read_rules(path: str | os.PathLike[str]) -> monitor_pb2.RuleSet:
     """A file of rules, YAML or JSON (docs/monitoring.md)."""
-    import yaml
     from google.protobuf import json_format
 
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    found = yaml_of(path)
     if not isinstance(found, dict) or set(found) != {"rules"}:
         raise InvalidArgument(f"{path} has no list of rules; it should begin with 'rules:'")
     for rule in found["rules"] if isinstance(found["rules"], list) else ():

@@ -27,7 +27,7 @@ void AwaitedExports::Exported(const v1::StepExported& exported) {
   if (it == asked_.end()) return;  // reported twice
   if (!exported.error().empty()) {
     log_->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
-  } else {
+  } else if (!exported.path().empty()) {
     const bool is_table = exported.path().ends_with(".csv");  // of task grad_probe
     log_->Info(Cat(is_table ? "gradients are in " : "dump.json is at ", exported.path(), ". "));
   }

@@ -198,14 +198,15 @@ class PrecisionDebugger(Debugger):
         source: str | os.PathLike[str],
         *,
         model: Any,
-        limit: float,
+        limit: float | None = None,
         names: str | Sequence[str] = "*",
         step: int | None = None,
     ) -> Any:
         """Finds the smallest set of modules whose repair makes the final output agree, and returns its names and runs.
 
         distance(): runs the model, always alike, and gives how far its final output is from the right one; up to
-        `limit` it agrees. source, step: as in graft(); a golden's modules are repaired with inherit. names: of the
+        `limit` it agrees; None: there is a fault, and one call more, which repairs all modules, says what agrees.
+        source, step: as in graft(); a golden's modules are repaired with inherit. names: of the
         modules that may be at fault. Nothing of these runs is kept. Not between start() and stop().
 
         One fault takes at most ceil(log2 N) + 2 calls of distance() for N modules; m faults m * (ceil(log2 N) + 1) + 2.
