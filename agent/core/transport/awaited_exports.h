@@ -39,8 +39,8 @@ class AwaitedExports {
 
  private:
   struct Asked {
-    uint64_t entry = 0;     // of the queue: the marker that asked
-    bool complete = false;  // the step has ended; an export before that is not the last one
+    uint64_t entry = 0;       // of the queue: the marker that asked
+    bool complete = false;    // the step has ended; an export before that is not the last one
     bool has_records = true;  // false: only the server knows whether it has any
   };
 
