@@ -670,8 +670,8 @@ constexpr Field kFields[] = {
      .ours = true,
      .form = kBool,
      .access = kPlain<kSession, &SessionConfig::shared_memory>,
-     .description = "With task tensor, a server of the same machine and user reads tensors from the session's memory; "
-                    "`false` sends them through the connection.",
+     .description = "With tasks tensor and check, a server of the same machine and user reads tensors from the "
+                    "session's memory; `false` sends them through the connection.",
      .wrong = R"("yes")",
      .fixed = kSettled},
     {.name = "capture",

@@ -119,6 +119,19 @@ TEST_F(AwaitedExportsTest, OfALeftSessionThoseInItsBatchesAreAwaited) {
   EXPECT_THAT(exports_.Missing(0), ElementsAre(3, 5));
 }
 
+TEST_F(AwaitedExportsTest, OfALeftSessionTheServerSaysWhetherAStepThatOnlyEndsHereHasRecords) {
+  exports_.AskServer();
+  v1::Batch batch;
+  *batch.add_items()->mutable_marker() = StepEnd(3);  // its records were freed
+  *batch.add_items()->mutable_marker() = StepEnd(4);  // it has none
+  EXPECT_EQ(exports_.Held(batch, std::nullopt), std::nullopt);
+  EXPECT_THAT(InHello(), ElementsAre(3, 4));
+  exports_.Welcomed(true, {2, 3});
+  EXPECT_THAT(exports_.Missing(0), ElementsAre(2, 3));
+  exports_.Packed(StepEnd(5), std::nullopt, 10);
+  EXPECT_THAT(exports_.Missing(10), ElementsAre(2, 3)) << "from now on it is known what is open";
+}
+
 TEST_F(AwaitedExportsTest, OfALeftSessionTheServerNamesThem) {
   EXPECT_FALSE(exports_.unknown());
   exports_.AskServer();

@@ -296,9 +296,10 @@ RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, cons
                                                   const MemoryReader& memory, TensorReading& reading) const {
   core::Leaf& leaf = reading.leaf;
   if (memory.replays()) {
-    if (!fresh().Recall(tensor, view, &leaf)) {
+    leaf.crc32 = fresh().Recall(tensor, view);
+    if (!leaf.crc32.has_value()) {
       memory.Measure(view, leaf, &reading.distribution);
-      fresh().Keep(tensor, view, leaf);
+      fresh().Keep(tensor, view, *leaf.crc32);
     }
     return {};
   }
