@@ -35,6 +35,7 @@ class ConfigFile:
         dump_path: Any,
         level: Any,
         step: Any,
+        select: Any = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -48,6 +49,7 @@ class ConfigFile:
             "dump_path": arguments.text(dump_path, "dump_path"),
             "level": arguments.text(level, "level"),
             "step": arguments.step_texts(step),
+            "select": arguments.selector(select),
         }
         self._clock = clock
         self.text = self._read_whole(pause)
@@ -74,7 +76,7 @@ class ConfigFile:
         kept = {
             name: value
             for name, value in json.loads(config.json).items()
-            if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable", "async_dump")
+            if not isinstance(value, dict) and name not in ("step", "select", "max_steps", "dump_enable", "async_dump")
         }
         # Restoring the state writes it, so that nothing lasts from one pass to the next: watching it only costs.
         kept |= {"extra_info": True, "reuse": "off", task: {} if tensors else {"summary_mode": "md5"}}

@@ -24,6 +24,7 @@ from msprobe._common.live_control import LiveControl
 from msprobe._common.saving import Saver
 from msprobe._common.service import Service
 from msprobe._common.step_bounds import StepBounds
+from msprobe.select import Predicate
 
 if TYPE_CHECKING:
     from typing import Self
@@ -66,13 +67,15 @@ class Debugger:
         dump_path: str | os.PathLike[str] | None = None,
         level: str | None = None,
         step: Sequence[int | str] | None = None,
+        *,
+        select: Predicate | str | None = None,
     ) -> None:
         if self._initialised:
-            if any(each is not None for each in (config_path, task, dump_path, level, step)):
-                self._tell_of_second(config_path, task, dump_path, level, step)
+            if any(each is not None for each in (config_path, task, dump_path, level, step, select)):
+                self._tell_of_second(config_path, task, dump_path, level, step, select)
             return
         try:
-            self._file = ConfigFile(config_path, task, dump_path, level, step)
+            self._file = ConfigFile(config_path, task, dump_path, level, step, select)
             self._followed = FollowedConfig(self._file)
             self.config = self._followed.config
             self._refuse(self.config)
