@@ -111,7 +111,9 @@ def main() -> None:
     print(table(results))
     if options.write:
         kept = figures.keep("selection", results)
-        figures.put_table("config.md", "selection bench", f"{figures.measured_on(kept, 'selection.py')}\n\n{table(results)}")
+        figures.put_table(
+            "config.md", "selection bench", f"{figures.measured_on(kept, 'selection.py')}\n\n{table(results)}"
+        )
     missed = [name for name, row in results.items() if row["more_ns"] > LIMIT_NS]
     if missed:
         sys.exit(f"selection: {', '.join(missed)} cost more than {LIMIT_NS} ns")

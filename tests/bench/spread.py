@@ -70,7 +70,9 @@ def main() -> None:
     print(table(results))
     if options.write:
         kept = figures.keep("spread", results)
-        figures.put_table("monitoring.md", "spread bench", f"{figures.measured_on(kept, 'spread.py')}\n\n{table(results)}")
+        figures.put_table(
+            "monitoring.md", "spread bench", f"{figures.measured_on(kept, 'spread.py')}\n\n{table(results)}"
+        )
 
 
 if __name__ == "__main__":

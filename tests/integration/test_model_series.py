@@ -119,7 +119,7 @@ def test_select_chooses_modules_and_parameters(watched):
         "model = torch.nn.Sequential(block, torch.nn.Linear(4, 1))\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
         "chosen = Linear & under('0') & (depth <= 2) & ~name('*.2')\n"
-        "assert str(chosen) == '(((Linear & under(\"0\")) & depth(<=2)) & ~name(\"*.2\"))'\n"
+        'assert str(chosen) == \'(((Linear & under("0")) & depth(<=2)) & ~name("*.2"))\'\n'
         "msprobe.watch(model, optimizer, config_path=sys.argv[1], rank_id=0, select=chosen)\n"
         "model(torch.ones(2, 4)).sum().backward()\n"
         "optimizer.step()\n"
@@ -136,7 +136,13 @@ def test_select_chooses_modules_and_parameters(watched):
 
 
 def train(watched, name, *arguments, series):
-    section = {"ops": ["max", "mean"], "activations": 1, "update_ratio": False, "weight_grad": False, "parameters": False}
+    section = {
+        "ops": ["max", "mean"],
+        "activations": 1,
+        "update_ratio": False,
+        "weight_grad": False,
+        "parameters": False,
+    }
     config = watched.config(name, section | {"moments": False, "model_series": series})
     output = run([sys.executable, PROGRAMS / "model_series.py", "--config", config, *arguments], timeout=120).stdout
     return output, json.loads(re.search("EXPECTED (.*)", output)[1]), watched.series(name)

@@ -1,7 +1,7 @@
 """Predicates over the calls of a model, for ``select``: ``Linear & under("*.mlp") & (depth <= 3) & ~name("*.norm")``.
 
 Any name of this module that begins with a capital is the predicate that a module's class has this name:
-``from msprobe.select import Linear, depth, name, under``. The text of a predicate is what config.json takes as ``select``.
+``from msprobe.select import Linear, depth, name, under``. config.json takes the text of a predicate as ``select``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Depth:
 depth = _Depth()
 
 
-def type(glob: str | builtins.type) -> Predicate:  # noqa: A001  (the name in config.json)
+def type(glob: str | builtins.type) -> Predicate:
     """The class of the module has this name."""
     return _of("type", glob if isinstance(glob, str) else glob.__name__)
 

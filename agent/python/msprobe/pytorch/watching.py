@@ -54,7 +54,7 @@ def watch(
     if not optimizers or not models:
         raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
     if PrecisionDebugger._instance is None:
-        chosen = {} if config_path else {"task": "monitor", "level": "L0"}
+        chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
         PrecisionDebugger(config_path, **chosen, select=select)
     elif select is not None:
         PrecisionDebugger(select=select)  # which says that the first one stays

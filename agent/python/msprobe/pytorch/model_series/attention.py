@@ -88,7 +88,7 @@ class Attention:
 
         return called
 
-    def _of_softmax(self, name: str, input: torch.Tensor, dim: int | None = None, *_: Any, **__: Any) -> None:  # noqa: A002
+    def _of_softmax(self, name: str, input: torch.Tensor, dim: int | None = None, *_: Any, **__: Any) -> None:
         if input.ndim < 3 or dim not in (-1, input.ndim - 1) or not input.is_floating_point():
             return
         first = input.detach()[0] if input.ndim > 3 else input.detach()
@@ -174,7 +174,9 @@ class Worker:
         if not fits:
             if not self._told:
                 self._told = True
-                log.warning("model_series: attention is looked at more slowly than it is computed; some calls are left out")
+                log.warning(
+                    "model_series: attention is looked at more slowly than it is computed; some calls are left out"
+                )
             return
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="msprobe-attention", daemon=True)

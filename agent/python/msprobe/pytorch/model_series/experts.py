@@ -48,7 +48,9 @@ class Experts:
         if indices is None:
             indices = logarithms.topk(min(chosen, experts), -1).indices
         flat = indices.reshape(-1).clamp(0, experts - 1).long()
-        load = torch.zeros(experts, device=logits.device).scatter_add_(0, flat, torch.ones_like(flat, dtype=torch.float))
+        load = torch.zeros(experts, device=logits.device).scatter_add_(
+            0, flat, torch.ones_like(flat, dtype=torch.float)
+        )
         before = self._seen.get(name)
         tokens = len(logarithms)
         if before is not None and len(before[0]) == experts:
@@ -85,7 +87,6 @@ def _chosen(*owners: torch.nn.Module | None) -> int:
 def _indices(output: Any, tokens: int) -> torch.Tensor | None:
     """The experts that a router itself has chosen, where it gives them."""
     for each in output[1:] if isinstance(output, (tuple, list)) else ():
-        if isinstance(each, torch.Tensor) and not each.is_floating_point() and each.ndim and each.numel():
-            if each.dtype is not torch.bool and each.numel() % tokens == 0:
-                return each.detach()
+        if isinstance(each, torch.Tensor) and each.dtype in (torch.int64, torch.int32) and each.numel():
+            return each.detach() if each.numel() % tokens == 0 else None
     return None

@@ -9,7 +9,11 @@ import torch
 
 from msprobe.pytorch.model_series.part import Modules, Parameters, Sink
 
-_OF_WEIGHTS = ("scale", "_scale", "_scale_inv")  # attributes of tensors that carry their scale: torchao, TransformerEngine
+_OF_WEIGHTS = (
+    "scale",
+    "_scale",
+    "_scale_inv",
+)  # attributes of tensors that carry their scale: torchao, TransformerEngine
 _OF_META = ("scale", "scale_inv")  # of each entry of TransformerEngine's fp8_meta
 _META = ("scaling_fwd", "scaling_bwd")
 
