@@ -90,6 +90,7 @@ class Capture {
     ObjectReference object;
     std::shared_ptr<const std::string> name;
     bool is_root = false;
+    bool left_out = false;  // by select
   };
 
   // One captured call of a module.
@@ -117,6 +118,9 @@ class Capture {
   PyObject* ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
                        const CallSampler::Sight& sight, std::span<PyObject* const> arguments, PyObject* keywords,
                        Original original);
+  // Runs a module's call that select leaves out.
+  PyObject* CallLeftOut(std::shared_ptr<const std::string> module, PyObject* original, PyObject* arguments,
+                        PyObject* keywords);
   // Records a module's call around `rest`, which is given these arguments. inputs: those that are recorded.
   PyObject* ObserveModule(const ModuleFrame& frame, PyObject* arguments, std::span<PyObject* const> inputs,
                           PyObject* keywords, RestOfCall rest);

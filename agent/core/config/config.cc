@@ -45,7 +45,7 @@ class Reader {
   Reader(rapidjson::Document* document, const ConfigOverrides& overrides) : root_(*document) {
     auto& allocator = document->GetAllocator();
     for (const auto& [name, text] : {std::pair("task", &overrides.task), std::pair("dump_path", &overrides.dump_path),
-                                     std::pair("level", &overrides.level)}) {
+                                     std::pair("level", &overrides.level), std::pair("select", &overrides.select)}) {
       if (text->has_value()) Put(name, Value(Ref(**text)), allocator);
     }
     if (overrides.step.has_value()) {

@@ -72,8 +72,10 @@ struct MonitorConfig {
   bool moments = true;         // of the optimizer
   bool parameters = true;
   bool update_ratio = true;
-  uint64_t interval = 1;      // every so many steps
-  uint64_t activations = 10;  // every so many steps modules are captured; 0: never
+  uint64_t interval = 1;                  // every so many steps
+  uint64_t activations = 10;              // every so many steps modules are captured; 0: never
+  std::vector<std::string> model_series;  // what only some models have: "attention", ...
+  std::string routers = R"(type("*Router") | Linear & name("*.gate"))";  // a Selector
   std::vector<std::string> ops = {"min", "max", "mean", "norm",
                                   "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
 };
@@ -115,6 +117,7 @@ struct Selection {
   std::vector<std::string> custom_op_namespaces = {"_C_ascend"};  // of torch.ops, recorded as APIs
   std::vector<std::string> scope;                                 // empty or two full names
   std::vector<std::string> list;                                  // each a NamePattern
+  std::string select;                                             // a Selector; empty: everything
   std::vector<std::string> tensor_list;
   bool forward = true, backward = true, input = true, output = true;  // data_mode
   std::vector<SliceRule> slice;
@@ -154,7 +157,7 @@ struct Config : Selection {
 
 // Constructor arguments of PrecisionDebugger. They take the place of the file's fields.
 struct ConfigOverrides {
-  std::optional<std::string> task, dump_path, level;
+  std::optional<std::string> task, dump_path, level, select;
   std::optional<std::vector<std::string>> step;  // each "3" or "3-5"
   std::optional<std::string> schedule;           // JSON
 };

@@ -169,6 +169,18 @@ TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
   ExpectRefused(R"("statistics": {"request_id": 3},)", {"request_id is invalid", "string", "3"});
 }
 
+TEST_F(ConfigRulesTest, SelectIsAPredicateOverWhatTheLevelSees) {
+  EXPECT_EQ(Parse(R"("level": "L0", "select": "Linear",)")->select, "Linear");
+  EXPECT_EQ(Parse(R"("level": "mix", "select": "api('linear') & Linear",)")->select, "api('linear') & Linear");
+  ExpectRefused(R"("level": "mix", "select": "Linear &",)", {"select is invalid", "at character 9 of \"Linear &\""});
+  ExpectRefused(R"("select": 3,)", {"select", "3"});
+  ExpectRefused(R"("level": "L1", "select": "Linear",)", {"select \"Linear\"", "level \"L1\"", "L0 or mix"});
+  ExpectRefused(R"("level": "L0", "select": "api('linear') | Linear",)", {"select", "level \"L0\"", "L1 or mix"});
+  ExpectRefused(R"("level": "debug", "select": "Linear",)", {"select", "debug"});
+  ExpectRefused(R"("task": "monitor", "monitor": {"routers": "x y"},)", {"routers is invalid: at character 3"});
+  ExpectRefused(R"("task": "monitor", "monitor": {"model_series": ["heads"]},)", {"model_series", "heads", "experts"});
+}
+
 TEST_F(ConfigRulesTest, MonitorCapturesModulesAndRemembersNothing) {
   const auto monitor = Parse(R"("task": "monitor", "monitor": {"interval": 5, "ops": ["rms", "kurtosis"]},)");
   EXPECT_EQ(monitor->level, Level::kL0);

@@ -94,19 +94,29 @@ class Schema {
     return types;
   }
 
+  Value Choices(const FieldForm& form) {
+    Value choices(rapidjson::kArrayType);
+    for (std::string_view choice : form.choices) choices.PushBack(Text(choice), allocator_);
+    return choices;
+  }
+
   Value ValueOf(const Field& field) {
     const FieldForm& form = field.form;
     Value value = Object();
     Add(value, "description", Text(Cat(field.description, form.unit.empty() ? "" : Cat(" Unit: ", form.unit, "."))));
     if (form.kind == Kind::kChoice) {
-      Value choices(rapidjson::kArrayType);
-      for (std::string_view choice : form.choices) choices.PushBack(Text(choice), allocator_);
+      Value choices = Choices(form);
       choices.PushBack(Value(), allocator_);
       Add(value, "enum", std::move(choices));
     } else {
       Add(value, "type", Types(kTypes[static_cast<size_t>(form.kind)], !field.required));
     }
-    if (form.kind == Kind::kTextList) Merge(value, R"("items": {"type": "string"})");
+    if (form.kind == Kind::kTextList && form.choices.empty()) Merge(value, R"("items": {"type": "string"})");
+    if (form.kind == Kind::kTextList && !form.choices.empty()) {
+      Value items = Object();
+      Add(items, "enum", Choices(form));
+      Add(value, "items", std::move(items));
+    }
     if (form.kind == Kind::kNumberList) Merge(value, R"("items": {"type": "number"})");
     if (form.kind == Kind::kRanksOrSteps) {
       Merge(value, Cat(R"("items": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": )", kLargestRankOrStep,

@@ -44,7 +44,7 @@ struct FieldForm {
     kObject,
   };
   Kind kind = Kind::kBool;
-  std::span<const std::string_view> choices = {};  // kChoice
+  std::span<const std::string_view> choices = {};  // kChoice; kTextList: empty, if it takes any
   double low = 0, high = 0;                        // kNumber, both included
   std::string_view unit = {};                      // of a number
   std::string_view more = {};   // members of a JSON schema that say what the kind does not, as in a JSON object

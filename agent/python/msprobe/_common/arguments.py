@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msprobe._common.errors import MsprobeError
+from msprobe.select import Predicate
 
 _TENSORS = ("torch.Tensor", "mindspore.Tensor")  # package and class
 Rows = tuple[int, int, int]  # tokens of the batch, and the request's first and behind its last
@@ -33,6 +34,14 @@ def text(value: Any, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise MsprobeError(f"{name} is {value!r}; it should be a string")
     return value
+
+
+def selector(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, Predicate):
+        raise MsprobeError(f"select is {value!r}; it should be a predicate of msprobe.select, or its text")
+    return str(value)
 
 
 def boolean(value: Any, name: str) -> bool:

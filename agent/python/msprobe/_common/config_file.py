@@ -36,6 +36,7 @@ class ConfigFile:
         level: Any,
         step: Any,
         schedule: Any = None,
+        select: Any = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -50,6 +51,7 @@ class ConfigFile:
             "level": arguments.text(level, "level"),
             "step": arguments.step_texts(step),
             "schedule": arguments.json_text(schedule, "schedule"),
+            "select": arguments.selector(select),
         }
         self._clock = clock
         self.text = self._read_whole(pause)
@@ -76,7 +78,7 @@ class ConfigFile:
         kept = {
             name: value
             for name, value in json.loads(config.json).items()
-            if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable", "async_dump")
+            if not isinstance(value, dict) and name not in ("step", "select", "max_steps", "dump_enable", "async_dump")
         }
         # Restoring the state writes it, so that nothing lasts from one pass to the next: watching it only costs.
         kept |= {"extra_info": True, "reuse": "off", task: {} if tensors else {"summary_mode": "md5"}}

@@ -24,6 +24,7 @@ from msprobe._common.live_control import LiveControl
 from msprobe._common.saving import Saver
 from msprobe._common.service import Service
 from msprobe._common.step_bounds import StepBounds
+from msprobe.select import Predicate
 
 if TYPE_CHECKING:
     from typing import Self
@@ -68,8 +69,10 @@ class Debugger:
         level: str | None = None,
         step: Sequence[int | str] | None = None,
         schedule: Mapping[str, int] | None = None,
+        *,
+        select: Predicate | str | None = None,
     ) -> None:
-        given = (config_path, task, dump_path, level, step, schedule)
+        given = (config_path, task, dump_path, level, step, schedule, select)
         if self._initialised:
             if any(each is not None for each in given):
                 self._tell_of_second(*given)

@@ -197,12 +197,17 @@ def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     return inner
 
 
-def named_parameters(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Parameter]]:
-    """By their names in the model itself, whatever wraps it (DistributedDataParallel, torch.compile)."""
+def model_itself(model: torch.nn.Module) -> torch.nn.Module:
+    """Whatever wraps it (DistributedDataParallel, torch.compile)."""
     inner: Any = model
     while isinstance(inner, torch.nn.parallel.DistributedDataParallel) or hasattr(inner, "_orig_mod"):
         inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
-    return inner.named_parameters()
+    return inner
+
+
+def named_parameters(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Parameter]]:
+    """By their names in the model itself."""
+    return model_itself(model).named_parameters()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -232,4 +237,4 @@ def _swap_of(name: str, before: Callable[[list[Any]], None]) -> CodeSwap:
     return CodeSwap(_function(name), intercept)
 
 
-__all__ = ["Observer", "TrainingWatch", "local", "named_parameters", "unwrapped"]
+__all__ = ["Observer", "TrainingWatch", "local", "model_itself", "named_parameters", "unwrapped"]
