@@ -113,6 +113,7 @@ nightly: build oracle tensorboard vllm operate-tools benchmarks chaos-programs #
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600
 	@$(RUN) tests/bench/trend_database.py --steps 10000
+	@$(RUN) tests/bench/rules.py
 	@MSPROBE_EXPLORER_ENTRIES=30000 $(RUN) -m pytest -q --override-ini timeout=3600 tests/operate/test_model_explorer.py
 	@$(RUN) tests/bench/bench.py
 

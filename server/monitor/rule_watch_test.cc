@@ -228,6 +228,49 @@ TEST_F(RuleWatchTest, WithRulesOfAnUnknownKindTheServersOwnWatch) {
   EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 1 rank0 x1"));
 }
 
+TEST_F(RuleWatchTest, AScalersSkippedStepsRaiseNoAlarm) {
+  ScriptedAgent agent("a", "job");
+  for (uint32_t step = 0; step < 40; ++step) {
+    agent.Log(step, {{"loss", 1}, {"grad_norm", step < 4 || step == 20 ? INFINITY : 1}});
+  }
+  Send(agent);
+  EXPECT_THAT(Shown(), IsEmpty());
+}
+
+TEST_F(RuleWatchTest, AGradientThatPoisonsIsTheFirstOffender) {
+  ScriptedAgent agent("a", "job");
+  for (uint32_t step = 0; step < 10; ++step) {
+    agent.Log(step, {{"grad_norm", step == 2 || step >= 6 ? std::nan("") : 1}, {"loss", step > 6 ? std::nan("") : 1}});
+  }
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("not-finite grad_norm step 6 rank0 x6"));
+  EXPECT_EQ(All()[0].recent_step(6), 6U);
+}
+
+TEST_F(RuleWatchTest, ARankThatDiffersIsNamedWhoeverReportsLast) {
+  std::vector<ScriptedAgent> agents;
+  for (uint32_t rank = 0; rank < 3; ++rank) agents.emplace_back(Cat("agent", rank), "job", rank);
+  for (uint32_t step = 0; step < 8; ++step) {
+    for (uint32_t rank : {1u, 2u, 0u}) {
+      Send(agents[rank].Log(step, {{"fc.weight.parameter:norm", 3 + 0.1 * step + (rank == 1 && step >= 5 ? 1 : 0)}}));
+    }
+  }
+  EXPECT_THAT(Shown(), ElementsAre("rank-differs fc.weight.parameter:norm step 5 rank1 x3"));
+  EXPECT_EQ(All()[0].why(), "rank1 has 4.5, 2 ranks have 3.5");
+}
+
+TEST_F(RuleWatchTest, KindsOfWholeTensorsTakeTheirNames) {
+  ScriptedAgent agent("a", "job");
+  Send(agent.Log(0, {{"loss", 1}}));
+  SetRules(R"({"rules": [{"name": "stale", "series": "Torch.add.*.input.*", "stale": {"patience": 2}},
+                         {"name": "scalars", "series": "*:norm", "scalars_only": true, "threshold": {"above": 0}}]})");
+  for (uint32_t step = 1; step < 5; ++step) {
+    agent.Call(step, "add", 3).Call(step, "mul", static_cast<float>(step)).StepEnd(step);
+  }
+  Send(agent);
+  EXPECT_THAT(Shown(), ElementsAre("stale Torch.add.0.forward.input.0 step 3 rank0 x2"));
+}
+
 TEST_F(RuleWatchTest, APatternWithoutAStatisticTakesNoTensor) {
   ScriptedAgent agent("a", "job");
   agent.Log(0, {{"loss", 1}});

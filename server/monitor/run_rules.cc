@@ -35,10 +35,12 @@ RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarm
   for (int i = 0; i < rules_.rules_size(); ++i) {
     const v1::Rule& rule = rules_.rules(i);
     made_.push_back(KindOf(rule).make(rule));
+    const RuleSubject subject = KindOf(rule).subject;
+    const bool names_statistic = PatternOf(rule).find(':') != std::string_view::npos;
     if (rule.has_not_finite()) {
-      wants_overflow_ |= MayTakeTensors(rule);
-    } else if (!rule.has_overfit() && !rule.has_sign_drop() && !rule.has_ill_response()) {
-      wants_tensors_ |= PatternOf(rule).find(':') != std::string_view::npos;
+      wants_overflow_ |= !rule.scalars_only() && MayTakeTensors(rule);
+    } else if (!rule.scalars_only()) {
+      wants_tensors_ |= subject == RuleSubject::kTensors || (subject == RuleSubject::kSeries && names_statistic);
     }
     for (const v1::Alarm& alarm : alarms) {
       if (alarm.rule() != rule.name()) continue;
@@ -56,21 +58,37 @@ RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarm
   for (const v1::Alarm& alarm : alarms) last_number_ = std::max(last_number_, alarm.number());
 }
 
-std::unique_ptr<RunRules::Series> RunRules::MakeSeries(const std::string& name, const std::string& session,
-                                                       bool is_norm, bool is_tensor) {
+std::unique_ptr<RunRules::Series> RunRules::MakeSeries(const WatchedSeries& of, bool is_norm, bool is_tensor) {
   auto series = std::make_unique<Series>();
-  series->name = name;
+  series->name = std::string(of.name);
   for (size_t i = 0; i < made_.size(); ++i) {
     const v1::Rule& rule = rules_.rules(static_cast<int>(i));
     if (rule.has_not_finite() && is_tensor && !is_norm) continue;
     // Steps are not read for such a rule, only now and then for another.
     if (is_tensor && !rule.has_not_finite() && PatternOf(rule).find(':') == std::string_view::npos) continue;
-    if (!Takes(rule, name)) continue;
-    if (std::unique_ptr<SeriesWatch> watch = made_[i]->Watch(name, session); watch != nullptr) {
+    if (is_tensor && (rule.scalars_only() || KindOf(rule).subject != RuleSubject::kSeries)) continue;
+    if (!Takes(rule, of.name)) continue;
+    if (std::unique_ptr<SeriesWatch> watch = made_[i]->Watch(of); watch != nullptr) {
       series->watches.emplace_back(i, std::move(watch));
     }
   }
   return series->watches.empty() ? nullptr : std::move(series);
+}
+
+std::unique_ptr<RunRules::Tensor> RunRules::MakeTensor(std::string_view name, const std::string& session,
+                                                       uint32_t rank) {
+  auto tensor = std::make_unique<Tensor>();
+  for (size_t i = 0; i < kNamed.size(); ++i) {
+    const std::string series = Cat(name, ":", kNamed[i].name);
+    tensor->statistics[i] = MakeSeries({.name = series, .session = session, .rank = rank}, i == 0, true);
+  }
+  for (size_t i = 0; i < made_.size(); ++i) {
+    const v1::Rule& rule = rules_.rules(static_cast<int>(i));
+    if (KindOf(rule).subject != RuleSubject::kTensors || !Takes(rule, name)) continue;
+    if (auto watch = made_[i]->WatchTensor(name); watch != nullptr) tensor->watches.emplace_back(i, std::move(watch));
+  }
+  if (!tensor->watches.empty()) tensor->whole.name = std::string(name);
+  return tensor;
 }
 
 RunRules::Session& RunRules::SessionOf(const std::string& session, uint32_t rank) {
@@ -90,9 +108,11 @@ void RunRules::LookAtScalars(const std::string& session, uint32_t rank, const st
                              absl::Time now) {
   Session& of = SessionOf(session, rank);
   for (const ScalarPoint& point : points) {
-    auto found = of.scalars.find(point.series);
-    if (found == of.scalars.end()) {
-      found = of.scalars.emplace(point.series, MakeSeries(point.series, session, false, false)).first;
+    ScalarSeries::Entry* found = of.scalars.Find(point.series);
+    if (found == nullptr) {
+      const WatchedSeries watched{.name = point.series, .session = session, .rank = rank};
+      found = &*of.scalars.by_name.emplace(point.series, MakeSeries(watched, false, false)).first;
+      of.scalars.CameNext(found);
     }
     if (found->second == nullptr) continue;
     Look(*found->second, {.rank = rank, .step = point.step, .position = kScalarPosition, .now = now}, point.value);
@@ -107,17 +127,21 @@ void RunRules::LookAtTensors(const std::string& session, uint32_t rank, uint32_t
     if (!tensor.is_tensor) continue;
     auto found = of.tensors.find(absl::string_view(tensor.name.data(), tensor.name.size()));
     if (found == of.tensors.end()) {
-      found = of.tensors.try_emplace(std::string(tensor.name)).first;
-      for (size_t i = 0; i < kNamed.size(); ++i) {
-        found->second[i] = MakeSeries(Cat(tensor.name, ":", kNamed[i].name), session, i == 0, true);
-      }
+      found = of.tensors.emplace(std::string(tensor.name), MakeTensor(tensor.name, session, rank)).first;
     }
+    Tensor& watched = *found->second;
+    const Place place{.rank = rank, .step = step, .position = static_cast<uint32_t>(row), .now = now};
     for (size_t i = 0; i < kNamed.size(); ++i) {
-      if (found->second[i] == nullptr) continue;
+      if (watched.statistics[i] == nullptr) continue;
       const std::optional<double> value = StatisticOf(table, tensor, kNamed[i].statistic);
-      if (!value.has_value()) continue;
-      const auto position = static_cast<uint32_t>(row);
-      Look(*found->second[i], {.rank = rank, .step = step, .position = position, .now = now}, *value);
+      if (value.has_value()) Look(*watched.statistics[i], place, *value);
+    }
+    if (watched.watches.empty()) continue;
+    if (const auto norm = StatisticOf(table, tensor, Statistic::kNorm)) watched.whole.recent.Add(step, *norm);
+    for (const auto& [rule, watch] : watched.watches) {
+      if (const auto offence = watch->Look(table, tensor)) {
+        Offend(rule, watched.whole, place, offence->value, offence->offence);
+      }
     }
   }
 }
@@ -144,7 +168,8 @@ void RunRules::LookAtSigns(const std::string& session, uint32_t rank, uint32_t s
       for (size_t i = 0; i < made_.size(); ++i) {
         const v1::Rule& rule = rules_.rules(static_cast<int>(i));
         if (!rule.has_sign_drop() || rule.sign_drop().golden() != golden || !Takes(rule, found->second->name)) continue;
-        found->second->watches.emplace_back(i, made_[i]->Watch(found->second->name, session));
+        found->second->watches.emplace_back(
+            i, made_[i]->Watch({.name = found->second->name, .session = session, .rank = rank}));
       }
     }
     Look(*found->second, {.rank = rank, .step = step, .position = position - 1, .now = now}, each.share());
@@ -180,7 +205,7 @@ std::vector<core::ResponseFault> RunRules::LookAtResponses(const std::string& se
     Reply& reply = ReplyOf(key);
     by_use_.erase(std::exchange(reply.used, ++used_));
     by_use_.emplace(reply.used, key);
-    if (token != nullptr) reply.series.Remember(each.step, static_cast<double>(token->id));
+    if (token != nullptr) reply.series.recent.Add(each.step, static_cast<double>(token->id));
     for (const auto& [rule, watch] : reply.watches) {
       const auto found = watch->Look(token);
       if (!found.has_value()) continue;
@@ -193,18 +218,85 @@ std::vector<core::ResponseFault> RunRules::LookAtResponses(const std::string& se
   return faults;
 }
 
-void RunRules::Series::Remember(uint32_t step, double value) {
-  recent.emplace_back(step, value);
-  if (recent.size() > kRecent) recent.pop_front();
+void RunRules::Recent::Add(uint32_t step, double value) {
+  const size_t at = added_++ % kRecent;
+  steps_[at] = step;
+  values_[at] = value;
+}
+
+void RunRules::Recent::AddTo(v1::Alarm& alarm) const {
+  for (uint32_t i = added_ - std::min<uint32_t>(added_, kRecent); i != added_; ++i) {
+    alarm.add_recent_step(steps_[i % kRecent]);
+    alarm.add_recent_value(values_[i % kRecent]);
+  }
+}
+
+RunRules::ScalarSeries::Entry* RunRules::ScalarSeries::Find(const std::string& name) {
+  const size_t at = next == order.size() ? 0 : next;
+  if (at < order.size() && order[at]->first == name) {
+    next = at + 1;
+    return order[at];
+  }
+  const auto found = by_name.find(name);
+  if (found == by_name.end()) return nullptr;
+  CameNext(&*found);
+  return &*found;
+}
+
+void RunRules::ScalarSeries::CameNext(Entry* entry) {
+  if (next == order.size() && order.size() < by_name.size()) {
+    order.push_back(entry);
+  } else {
+    if (next == order.size()) next = 0;
+    order[next] = entry;
+  }
+  ++next;
 }
 
 void RunRules::Look(Series& series, const Place& place, double value) {
-  series.Remember(place.step, value);
+  series.recent.Add(place.step, value);
   for (const auto& [rule, watch] : series.watches) {
-    if (const std::optional<Offence> offence = watch->Look(place.step, value); offence.has_value()) {
+    const std::optional<Offence> offence = watch->Look(place.step, value);
+    if (!offence.has_value()) continue;
+    if (offence->is_doubtful && !IsConfirmed(rule, place)) {
+      Doubt(rule, series, place, value, *offence);
+    } else if (const auto& elsewhere = offence->elsewhere; elsewhere.has_value()) {
+      Place at = place;
+      at.rank = elsewhere->rank;
+      at.step = elsewhere->step;
+      Offend(rule, Series{.name = series.name, .watches = {}, .recent = {}}, at, elsewhere->value, *offence);
+    } else {
+      Confirm(rule, place);
       Offend(rule, series, place, value, *offence);
     }
   }
+}
+
+bool RunRules::IsConfirmed(size_t rule, const Place& place) const {
+  const auto& last = episodes_[rule].last;
+  const auto found = last.find(place.rank);
+  return found != last.end() && found->second <= place.step + 1 && place.step <= found->second + 1;
+}
+
+void RunRules::Doubt(size_t rule, const Series& series, const Place& place, double value, const Offence& offence) {
+  const auto [found, is_new] = doubts_.try_emplace({rule, place.rank});
+  Doubtful& doubt = found->second;
+  const bool goes_on = !is_new && place.step >= doubt.last_step && place.step <= doubt.last_step + 1;
+  doubt.last_step = place.step;
+  if (goes_on && std::pair(doubt.place.step, doubt.place.position) <= std::pair(place.step, place.position)) return;
+  doubt.place = place;
+  doubt.value = value;
+  doubt.offence = offence;
+  doubt.series = Series{.name = series.name, .watches = {}, .recent = series.recent};
+}
+
+void RunRules::Confirm(size_t rule, const Place& place) {
+  const auto found = doubts_.find({rule, place.rank});
+  if (found == doubts_.end()) return;
+  const Doubtful doubt = std::move(found->second);
+  doubts_.erase(found);
+  if (place.step < doubt.last_step || place.step > doubt.last_step + 1) return;
+  Offend(rule, doubt.series, doubt.place, doubt.value, doubt.offence);
 }
 
 void RunRules::Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence) {
@@ -274,10 +366,7 @@ void RunRules::Show(Episode& episode, const Series& series, const Place& place, 
   alarm.clear_recent_step();
   alarm.clear_recent_value();
   alarm.clear_stack();
-  for (const auto& [step, point] : series.recent) {
-    alarm.add_recent_step(step);
-    alarm.add_recent_value(point);
-  }
+  series.recent.AddTo(alarm);
   episode.named.insert(series.name);
   episode.position = place.position;
   episode.has_other_first = true;

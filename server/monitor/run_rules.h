@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/time/time.h"
 #include "msprobe/v1/monitor.pb.h"
 #include "server/analysis/table/step_table.h"
@@ -30,7 +30,8 @@ namespace msprobe::server {
 //    of those the least rank. A rank that reports late may still have been first.
 // 3. A rank has the watches of one session, that which spoke last: a restarted job is watched anew.
 // 4. Of all sessions together the kMostReplies replies that had a token last are remembered.
-// 5. not_finite looks at a tensor's norm alone, which is finite only if every element is.
+// 5. A doubtful offence counts once a firm one of the same rule and rank is at its step or the next one.
+// 6. not_finite looks at a tensor's norm alone, which is finite only if every element is.
 // Threads: one at a time.
 class RunRules {
  public:
@@ -72,12 +73,40 @@ class RunRules {
   static constexpr size_t kStatisticsOfTensors = 6;
   static constexpr uint32_t kScalarPosition = UINT32_MAX;
 
+  // The latest points of a series. There may be millions of it, so it has no memory of its own.
+  class Recent {
+   public:
+    void Add(uint32_t step, double value);
+    // In the order in which they came.
+    void AddTo(v1::Alarm& alarm) const;
+
+   private:
+    std::array<double, kRecent> values_ = {};
+    std::array<uint32_t, kRecent> steps_ = {};
+    uint32_t added_ = 0;
+  };
   struct Series {
     std::string name;
     std::vector<std::pair<size_t, std::unique_ptr<SeriesWatch>>> watches;  // by number of the rule
-    std::deque<std::pair<uint32_t, double>> recent;
+    Recent recent;
+  };
+  // The series of a session's scalars. Programs log the same names in the same order, so the name that came behind the
+  // last one the time before is looked at first: only where it is another one is it searched for.
+  struct ScalarSeries {
+    absl::node_hash_map<std::string, std::unique_ptr<Series>> by_name;  // null: no rule takes it
+    using Entry = std::pair<const std::string, std::unique_ptr<Series>>;
+    std::vector<Entry*> order;
+    size_t next = 0;  // of order
 
-    void Remember(uint32_t step, double value);
+    // Null: it is new.
+    Entry* Find(const std::string& name);
+    void CameNext(Entry* entry);
+  };
+  // A captured tensor.
+  struct Tensor {
+    std::array<std::unique_ptr<Series>, kStatisticsOfTensors> statistics;
+    Series whole;                                                          // its norms, by its name alone
+    std::vector<std::pair<size_t, std::unique_ptr<TensorWatch>>> watches;  // by number of the rule
   };
   struct Reply {
     Series series;
@@ -87,9 +116,9 @@ class RunRules {
   };
   struct Session {
     uint32_t rank = 0;
-    absl::flat_hash_map<std::string, std::unique_ptr<Series>> scalars;  // null: no rule takes it
-    absl::flat_hash_map<std::string, std::unique_ptr<Series>> signs;    // by golden run and parameter
-    absl::flat_hash_map<std::string, std::array<std::unique_ptr<Series>, kStatisticsOfTensors>> tensors;
+    ScalarSeries scalars;
+    absl::flat_hash_map<std::string, std::unique_ptr<Series>> signs;  // by golden run and parameter
+    absl::flat_hash_map<std::string, std::unique_ptr<Tensor>> tensors;
   };
   struct Episode {
     v1::Alarm alarm;  // number 0: the rule has raised none
@@ -106,12 +135,27 @@ class RunRules {
     absl::Time now;
   };
 
+  // The first of the doubtful offences in a row of a rule and rank.
+  struct Doubtful {
+    Place place;
+    Series series;  // without its watches
+    double value = 0;
+    Offence offence;
+    uint32_t last_step = 0;
+  };
+
   Session& SessionOf(const std::string& session, uint32_t rank);
-  std::unique_ptr<Series> MakeSeries(const std::string& name, const std::string& session, bool is_norm, bool is_tensor);
+  std::unique_ptr<Series> MakeSeries(const WatchedSeries& of, bool is_norm, bool is_tensor);
+  std::unique_ptr<Tensor> MakeTensor(std::string_view name, const std::string& session, uint32_t rank);
   using ReplyKey = std::pair<std::string, std::string>;  // session and request
   Reply& ReplyOf(const ReplyKey& key);
   void Forget(const ReplyKey& reply);
   void Look(Series& series, const Place& place, double value);
+  // Whether a firm offence of the rule and rank is at the step, or next to it.
+  bool IsConfirmed(size_t rule, const Place& place) const;
+  void Doubt(size_t rule, const Series& series, const Place& place, double value, const Offence& offence);
+  // A firm offence makes the doubtful one before it count.
+  void Confirm(size_t rule, const Place& place);
   void Offend(size_t rule, const Series& series, const Place& place, double value, const Offence& offence);
   void Begin(Episode& episode, size_t rule, const Place& place);
   static void Show(Episode& episode, const Series& series, const Place& place, double value, const Offence& offence);
@@ -121,9 +165,10 @@ class RunRules {
   bool wants_tensors_ = false;               // a rule other than not_finite may take a tensor's statistic
   bool wants_overflow_ = false;              // not_finite is among them
   absl::flat_hash_map<std::string, Session> sessions_;
-  std::vector<Episode> episodes_;                // of rules_
-  std::vector<std::unique_ptr<Episode>> ended_;  // not taken yet
-  std::vector<std::unique_ptr<Episode>> taken_;  // by the last TakeChanged, of those that have ended
+  std::vector<Episode> episodes_;                           // of rules_
+  std::vector<std::unique_ptr<Episode>> ended_;             // not taken yet
+  std::vector<std::unique_ptr<Episode>> taken_;             // by the last TakeChanged, of those that have ended
+  std::map<std::pair<size_t, uint32_t>, Doubtful> doubts_;  // by number of the rule and RankCode
   uint32_t last_number_ = 0;
   absl::flat_hash_map<ReplyKey, std::unique_ptr<Reply>> replies_;
   std::map<uint64_t, ReplyKey> by_use_;  // by Reply::used

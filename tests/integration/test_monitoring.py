@@ -161,8 +161,19 @@ def test_rules_are_changed_while_the_server_runs(watched, tmp_path):
         return answers.rows(watched.ask("rules", RUN, "--format", "json", *arguments).stdout)
 
     built_in = rules()
-    names = ["not-finite", "loss-jumps", "gradient-explodes", "overfit", "ill-response"]
-    assert [rule["name"] for rule in built_in] == names
+    assert [rule["name"] for rule in built_in] == [
+        "not-finite",
+        "loss-jumps",
+        "gradient-explodes",
+        "gradient-is-zero",
+        "update-too-large",
+        "weight-poisoned",
+        "rank-differs",
+        "experts-collapse",
+        "attention-collapses",
+        "overfit",
+        "ill-response",
+    ]
     documented, saved = tmp_path / "rules.yaml", tmp_path / "saved.yaml"
     documented.write_text(example("responses.md"))
     (changed,) = rules("--set", documented)
@@ -177,12 +188,16 @@ def test_rules_are_changed_while_the_server_runs(watched, tmp_path):
         "parameters": "threshold: 8, patience: 3, above_only: 1",
     }
     assert read_rules(saved) == read_rules(documented)
+    assert changed[-1]["parameters"] == 'if: lr > 0.01 and "train/loss" > 5'
     documented.write_text("rules:\n- {name: a, zscore: {}}\n")
     done = watched.ask("rules", RUN, "--set", documented, check=False)
     assert (done.returncode, "zscore" in done.stderr) == (3, True)
     documented.write_text("rules:\n- {name: a, ill_response: {rare_mass: 2}}\n")
     done = watched.ask("rules", RUN, "--set", documented, check=False)
     assert (done.returncode, 'rule "a": ill_response.rare_mass is 2' in done.stderr) == (3, True)
+    documented.write_text('rules:\n- {name: a, expression: {if: "lr >"}}\n')
+    done = watched.ask("rules", RUN, "--set", documented, check=False)
+    assert (done.returncode, 'rule "a": expression.if is lr >: near' in done.stderr) == (3, True)
     documented.write_text("rules:\n- {name: a, z_score: {threshold: -1}}\n")
     done = watched.ask("rules", RUN, "--set", documented, check=False)
     assert (done.returncode, 'rule "a": z_score.threshold is -1' in done.stderr) == (3, True)

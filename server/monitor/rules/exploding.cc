@@ -16,6 +16,7 @@ class ExplodingWatch final : public SeriesWatch {
         window_(std::max(Or(rule.window(), uint32_t{32}), warm_up_)) {}
 
   std::optional<Offence> Look(uint32_t, double value) override {
+    if (!std::isfinite(value)) return std::nullopt;  // an offence of not_finite
     std::optional<Offence> offence;
     const double median = window_.count() >= warm_up_ ? window_.Median() : 0;
     if (value > limit_) {

@@ -45,7 +45,7 @@ class IllResponseWatch final : public ReplyWatch {
 class IllResponseRule final : public Rule {
  public:
   explicit IllResponseRule(const v1::IllResponse& given) : rules_(RulesOf(given)) {}
-  std::unique_ptr<SeriesWatch> Watch(std::string_view, const std::string&) override { return nullptr; }
+  std::unique_ptr<SeriesWatch> Watch(const WatchedSeries&) override { return nullptr; }
   std::unique_ptr<ReplyWatch> WatchReply() override { return std::make_unique<IllResponseWatch>(rules_); }
 
  private:

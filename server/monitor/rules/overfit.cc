@@ -82,11 +82,11 @@ class OverfitRule final : public Rule {
     if (rule_.training().empty()) rule_.set_training("train/loss");
     if (rule_.validation().empty()) rule_.set_validation("val/loss");
   }
-  std::unique_ptr<SeriesWatch> Watch(std::string_view series, const std::string& session) override {
-    if (series != rule_.training() && series != rule_.validation()) return nullptr;
-    std::shared_ptr<Losses> losses = sessions_[session].lock();
-    if (losses == nullptr) sessions_[session] = losses = std::make_shared<Losses>();
-    if (series == rule_.training()) return std::make_unique<TrainingWatch>(std::move(losses));
+  std::unique_ptr<SeriesWatch> Watch(const WatchedSeries& series) override {
+    if (series.name != rule_.training() && series.name != rule_.validation()) return nullptr;
+    std::shared_ptr<Losses> losses = sessions_[series.session].lock();
+    if (losses == nullptr) sessions_[series.session] = losses = std::make_shared<Losses>();
+    if (series.name == rule_.training()) return std::make_unique<TrainingWatch>(std::move(losses));
     return std::make_unique<ValidationWatch>(rule_, std::move(losses));
   }
 

@@ -3,6 +3,7 @@
 #include <fnmatch.h>
 
 #include <array>
+#include <initializer_list>
 #include <set>
 #include <string>
 #include <utility>
@@ -82,23 +83,97 @@ absl::Status CheckSignDrop(const v1::Rule& rule) {
   return absl::OkStatus();
 }
 
+// 0 is the default, and what divides or multiplies is above 1.
+absl::Status AboveOne(std::string_view field, double value) {
+  return value == 0 || value > 1 ? absl::OkStatus() : Wrong(field, value, "above 1; 0 is the default");
+}
+
+absl::Status FirstWrong(std::initializer_list<absl::Status> checks) {
+  for (const absl::Status& each : checks) {
+    if (!each.ok()) return each;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOverflowSoon(const v1::Rule& rule) {
+  return AboveOne("overflow_soon.margin", rule.overflow_soon().margin());
+}
+
+absl::Status CheckSaturated(const v1::Rule& rule) {
+  const v1::Saturated& saturated = rule.saturated();
+  if (!(saturated.share() >= 0 && saturated.share() < 1)) {
+    return Wrong("saturated.share", saturated.share(), "from 0 to below 1; 0 is the default");
+  }
+  if (saturated.has_lower() != saturated.has_upper()) {
+    return absl::InvalidArgumentError("saturated has one of lower and upper; it should have both, or none");
+  }
+  if (saturated.has_lower() && !(saturated.lower() < saturated.upper())) {
+    return Wrong("saturated.upper", saturated.upper(), "above saturated.lower");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDrift(const v1::Rule& rule) {
+  const v1::Drift& drift = rule.drift();
+  return FirstWrong({Short("drift.window", drift.window()), Short("drift.warm_up", drift.warm_up()),
+                     NotNegative("drift.threshold", drift.threshold()), NotNegative("drift.floor", drift.floor())});
+}
+
+absl::Status CheckRankDiffers(const v1::Rule& rule) {
+  return NotNegative("rank_differs.tolerance", rule.rank_differs().tolerance());
+}
+
+absl::Status CheckStraggler(const v1::Rule& rule) { return AboveOne("straggler.factor", rule.straggler().factor()); }
+
+absl::Status CheckWeightPoisoned(const v1::Rule& rule) {
+  return AboveOne("weight_poisoned.factor", rule.weight_poisoned().factor());
+}
+
+absl::Status CheckExpertCollapse(const v1::Rule& rule) {
+  const v1::ExpertCollapse& collapse = rule.expert_collapse();
+  return FirstWrong({NotNegative("expert_collapse.entropy", collapse.entropy()),
+                     NotNegative("expert_collapse.load", collapse.load())});
+}
+
+absl::Status CheckAttentionCollapse(const v1::Rule& rule) {
+  const v1::AttentionCollapse& collapse = rule.attention_collapse();
+  return FirstWrong({NotNegative("attention_collapse.entropy", collapse.entropy()),
+                     NotNegative("attention_collapse.logit", collapse.logit())});
+}
+
 constexpr std::string_view kGradients = "*.parameters_grad.*:norm";
 
 const std::array kKinds = std::to_array<RuleKind>({
-    {"not_finite", v1::Rule::kNotFinite, "*", Fine, MakeNotFinite},
-    {"threshold", v1::Rule::kThreshold, "", CheckThreshold, MakeThreshold},
-    {"z_score", v1::Rule::kZScore, "*loss*", CheckZScore, MakeZScore},
-    {"not_decreasing", v1::Rule::kNotDecreasing, "loss", Fine, MakeNotDecreasing},
-    {"overfit", v1::Rule::kOverfit, "*", Fine, MakeOverfit},
-    {"change_point", v1::Rule::kChangePoint, "", CheckChangePoint, MakeChangePoint},
-    {"exploding", v1::Rule::kExploding, kGradients, CheckExploding, MakeExploding},
-    {"vanishing", v1::Rule::kVanishing, kGradients, Fine, MakeVanishing},
-    {"all_zero", v1::Rule::kAllZero, kGradients, Fine, MakeAllZero},
-    {"unchanged", v1::Rule::kUnchanged, "", Fine, MakeUnchanged},
-    {"update_ratio", v1::Rule::kUpdateRatio, "update_ratio/*", CheckUpdateRatio, MakeUpdateRatio},
-    {"dead_units", v1::Rule::kDeadUnits, "*relu*.output.*:zero_share", CheckDeadUnits, MakeDeadUnits},
-    {"sign_drop", v1::Rule::kSignDrop, "*:sign_similarity", CheckSignDrop, MakeSignDrop},
-    {"ill_response", v1::Rule::kIllResponse, "response/*", CheckIllResponse, MakeIllResponse},
+    {"not_finite", v1::Rule::kNotFinite, RuleSubject::kSeries, "*", Fine, MakeNotFinite},
+    {"threshold", v1::Rule::kThreshold, RuleSubject::kSeries, "", CheckThreshold, MakeThreshold},
+    {"z_score", v1::Rule::kZScore, RuleSubject::kSeries, "*loss*", CheckZScore, MakeZScore},
+    {"not_decreasing", v1::Rule::kNotDecreasing, RuleSubject::kSeries, "loss", Fine, MakeNotDecreasing},
+    {"overfit", v1::Rule::kOverfit, RuleSubject::kScalars, "*", Fine, MakeOverfit},
+    {"change_point", v1::Rule::kChangePoint, RuleSubject::kSeries, "", CheckChangePoint, MakeChangePoint},
+    {"exploding", v1::Rule::kExploding, RuleSubject::kSeries, kGradients, CheckExploding, MakeExploding},
+    {"vanishing", v1::Rule::kVanishing, RuleSubject::kSeries, kGradients, Fine, MakeVanishing},
+    {"all_zero", v1::Rule::kAllZero, RuleSubject::kSeries, kGradients, Fine, MakeAllZero},
+    {"unchanged", v1::Rule::kUnchanged, RuleSubject::kSeries, "", Fine, MakeUnchanged},
+    {"update_ratio", v1::Rule::kUpdateRatio, RuleSubject::kSeries, "update_ratio/*", CheckUpdateRatio, MakeUpdateRatio},
+    {"dead_units", v1::Rule::kDeadUnits, RuleSubject::kSeries, "*relu*.output.*:zero_share", CheckDeadUnits,
+     MakeDeadUnits},
+    {"sign_drop", v1::Rule::kSignDrop, RuleSubject::kSigns, "*:sign_similarity", CheckSignDrop, MakeSignDrop},
+    {"ill_response", v1::Rule::kIllResponse, RuleSubject::kReplies, "response/*", CheckIllResponse, MakeIllResponse},
+    {"overflow_soon", v1::Rule::kOverflowSoon, RuleSubject::kTensors, "*.output.*", CheckOverflowSoon,
+     MakeOverflowSoon},
+    {"saturated", v1::Rule::kSaturated, RuleSubject::kTensors, "*.output.*", CheckSaturated, MakeSaturated},
+    {"drift", v1::Rule::kDrift, RuleSubject::kSeries, "Module.*.output.*:norm", CheckDrift, MakeDrift},
+    {"rank_differs", v1::Rule::kRankDiffers, RuleSubject::kSeries, "*.parameter:norm", CheckRankDiffers,
+     MakeRankDiffers},
+    {"straggler", v1::Rule::kStraggler, RuleSubject::kScalars, "*step_time*", CheckStraggler, MakeStraggler},
+    {"weight_poisoned", v1::Rule::kWeightPoisoned, RuleSubject::kScalars, "*:norm", CheckWeightPoisoned,
+     MakeWeightPoisoned},
+    {"expert_collapse", v1::Rule::kExpertCollapse, RuleSubject::kScalars, "*", CheckExpertCollapse, MakeExpertCollapse},
+    {"attention_collapse", v1::Rule::kAttentionCollapse, RuleSubject::kScalars, "*attention_*:m[ea]*",
+     CheckAttentionCollapse, MakeAttentionCollapse},
+    {"stale", v1::Rule::kStale, RuleSubject::kTensors, "", Fine, MakeStale},
+    {"shape_surprise", v1::Rule::kShapeSurprise, RuleSubject::kTensors, "*.input.*", Fine, MakeShapeSurprise},
+    {"expression", v1::Rule::kExpression, RuleSubject::kScalars, "*", CheckExpression, MakeExpression},
 });
 
 const RuleKind* FindKind(const v1::Rule& rule) {
@@ -110,23 +185,34 @@ const RuleKind* FindKind(const v1::Rule& rule) {
 
 v1::RuleSet MakeDefaults() {
   v1::RuleSet rules;
-  v1::Rule* rule = rules.add_rules();
-  rule->set_name("not-finite");
-  rule->mutable_not_finite();
-  rule = rules.add_rules();
-  rule->set_name("loss-jumps");
-  rule->mutable_z_score()->set_patience(3);
-  rule->mutable_z_score()->set_above_only(true);
-  rule = rules.add_rules();
-  rule->set_name("gradient-explodes");
+  const auto add = [&rules](const char* name) {
+    v1::Rule* const rule = rules.add_rules();
+    rule->set_name(name);
+    return rule;
+  };
+  add("not-finite")->mutable_not_finite();
+  v1::ZScore* const jumps = add("loss-jumps")->mutable_z_score();
+  jumps->set_patience(3);
+  jumps->set_above_only(true);
+  v1::Rule* rule = add("gradient-explodes");
   rule->set_series("*grad_norm*");
   rule->mutable_exploding();
-  rule = rules.add_rules();
-  rule->set_name("overfit");
-  rule->mutable_overfit();
-  rule = rules.add_rules();
-  rule->set_name("ill-response");
-  rule->mutable_ill_response();
+  rule = add("gradient-is-zero");
+  rule->set_series("*.parameters_grad.reduced:norm");
+  rule->set_scalars_only(true);
+  rule->mutable_all_zero();
+  rule = add("update-too-large");
+  rule->set_series("update_ratio/*");
+  // A parameter that begins at 0 is doubled by its second update.
+  rule->mutable_threshold()->set_above(5);
+  add("weight-poisoned")->mutable_weight_poisoned();
+  rule = add("rank-differs");
+  rule->set_scalars_only(true);
+  rule->mutable_rank_differs();
+  add("experts-collapse")->mutable_expert_collapse();
+  add("attention-collapses")->mutable_attention_collapse();
+  add("overfit")->mutable_overfit();
+  add("ill-response")->mutable_ill_response();
   return rules;
 }
 

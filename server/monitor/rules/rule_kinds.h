@@ -10,10 +10,20 @@
 
 namespace msprobe::server {
 
+// What a kind looks at.
+enum class RuleSubject : uint8_t {
+  kSeries,   // scalars, and the statistics of captured tensors
+  kScalars,  // scalars alone
+  kTensors,  // captured tensors as a whole: patterns take their names, without a statistic
+  kSigns,    // what a comparison of signs gives
+  kReplies,  // of language models
+};
+
 // One kind of rule. A new kind is a field of v1::Rule, a file here, and a line of the table in rule_kinds.cc.
 struct RuleKind {
   std::string_view name;  // of its field: "z_score"
   v1::Rule::KindCase field;
+  RuleSubject subject;
   std::string_view series;  // default pattern; empty: it must be given
   // InvalidArgument names the parameter, its value and what is allowed.
   absl::Status (*check)(const v1::Rule& rule);
@@ -53,6 +63,18 @@ std::unique_ptr<Rule> MakeDeadUnits(const v1::Rule& rule);
 std::unique_ptr<Rule> MakeSignDrop(const v1::Rule& rule);
 std::unique_ptr<Rule> MakeIllResponse(const v1::Rule& rule);
 absl::Status CheckIllResponse(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeOverflowSoon(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeSaturated(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeDrift(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeRankDiffers(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeStraggler(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeWeightPoisoned(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeExpertCollapse(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeAttentionCollapse(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeStale(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeShapeSurprise(const v1::Rule& rule);
+std::unique_ptr<Rule> MakeExpression(const v1::Rule& rule);
+absl::Status CheckExpression(const v1::Rule& rule);
 
 // How names of series end that a comparison of signs gives.
 inline constexpr std::string_view kSignSimilarity = ":sign_similarity";

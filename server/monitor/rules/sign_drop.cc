@@ -37,8 +37,8 @@ class SignDropWatch final : public SeriesWatch {
 class SignDropRule final : public Rule {
  public:
   explicit SignDropRule(v1::SignDrop rule) : rule_(std::move(rule)) {}
-  std::unique_ptr<SeriesWatch> Watch(std::string_view series, const std::string&) override {
-    if (!series.ends_with(kSignSimilarity)) return nullptr;
+  std::unique_ptr<SeriesWatch> Watch(const WatchedSeries& series) override {
+    if (!series.name.ends_with(kSignSimilarity)) return nullptr;
     return std::make_unique<SignDropWatch>(rule_);
   }
 
