@@ -106,13 +106,13 @@ void WriteAlarm(JsonWriter& json, const std::string& run, const v1::Alarm& alarm
 }  // namespace
 
 absl::StatusOr<std::string> WebhookSecret(std::string_view text) {
-  std::string secret(absl::StripAsciiWhitespace(AbslView(text)));
-  if (secret.starts_with(kSecretPrefix)) {
-    std::string key;
-    if (!absl::Base64Unescape(AbslView(std::string_view(secret).substr(kSecretPrefix.size())), &key)) {
-      return absl::InvalidArgumentError("behind whsec_ it has no base64");
-    }
-    secret = std::move(key);
+  const absl::string_view stripped = absl::StripAsciiWhitespace(AbslView(text));
+  const std::string_view given(stripped.data(), stripped.size());
+  std::string secret;
+  if (!given.starts_with(kSecretPrefix)) {
+    secret.assign(given);
+  } else if (!absl::Base64Unescape(AbslView(given.substr(kSecretPrefix.size())), &secret)) {
+    return absl::InvalidArgumentError("behind whsec_ it has no base64");
   }
   if (secret.size() < kShortestSecret) {
     return absl::InvalidArgumentError(
