@@ -87,7 +87,8 @@ void ThousandRanks(benchmark::State& state) {
     ok = server.Send(agent.Log(0, {{"began", 1}})) && ok;
     sessions.push_back(agent.session());
   }
-  RuleWatch rules(server.store.get(), &server.metrics, DefaultRules());
+  RuleWatch rules(
+      MonitorParts{.store = server.store.get(), .metrics = &server.metrics, .watched = {}, .rules = DefaultRules()});
   std::vector<ScalarPoint> points;
   for (const std::string& name : Names()) points.push_back({.series = name, .step = 0, .value = 0});
   std::mt19937_64 random(7);

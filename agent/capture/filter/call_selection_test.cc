@@ -10,6 +10,12 @@ namespace {
 
 CallSelection::Name Named(const std::string& name) { return std::make_shared<const std::string>(name); }
 
+Api Of(const char* name) {
+  Api api;
+  api.name = name;
+  return api;
+}
+
 core::Config Selecting(const std::string& select, core::Level level) {
   core::Config config;
   config.select = select;
@@ -22,13 +28,13 @@ TEST(CallSelectionTest, WithoutSelectEverythingIsTaken) {
   EXPECT_FALSE(selection.active());
   EXPECT_FALSE(selection.reads_around());
   EXPECT_TRUE(selection.TakesModule("Module.fc.Linear"));
-  EXPECT_TRUE(selection.TakesApi({.name = "Tensor.add"}, nullptr));
+  EXPECT_TRUE(selection.TakesApi(Of("Tensor.add"), nullptr));
 }
 
 TEST(CallSelectionTest, AnAnswerIsOneOfAnApiInAModule) {
   CallSelection selection(Selecting("api('add') & under('mlp')", core::Level::kMix));
   EXPECT_TRUE(selection.reads_around());
-  const Api add{.name = "Tensor.add"}, mul{.name = "Tensor.mul"};
+  const Api add = Of("Tensor.add"), mul = Of("Tensor.mul");
   const CallSelection::Name inside = Named("Module.mlp.fc.Linear"), outside = Named("Module.fc.Linear");
   for (int again = 0; again < 2; ++again) {
     EXPECT_TRUE(selection.TakesApi(add, inside));

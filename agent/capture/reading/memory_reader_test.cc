@@ -49,7 +49,7 @@ TEST_F(MemoryReaderTest, MakesChecksumsAloneOfAStepThatRunsTwice) {
   core::Config config;
   config.summary_mode = core::SummaryMode::kMd5;
   const MemoryReader plain(config, session_.get());
-  const MemoryReader reader(config, session_.get(), nullptr, false, true);
+  const MemoryReader reader(config, session_.get(), nullptr, {}, true);
   const TensorReading reading = Read(reader);
   EXPECT_FALSE(reading.leaf.has_statistics);
   EXPECT_EQ(reading.leaf.crc32, Read(plain).leaf.crc32);

@@ -507,6 +507,13 @@ class Debugger:
             self._find_bench()
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
+        elif (
+            self._started
+            and not self._running
+            and not self._ended
+            and self._has_ended(service.loop + service.init_step)
+        ):
+            self._end()  # without a start() that would see it
         elif self._started and not self._running:
             waited = is_sampled and (self.config.task == "monitor" or self.config.schedule is not None)
             if waited or self._control.forced or (was_paused and not self._paused):
