@@ -46,7 +46,7 @@ def calls() -> tuple[Any, dict[str, Callable[[], None]]]:
 
     model = torch.nn.Sequential(torch.nn.Sequential(Nothing()))
     inner = model[0][0]
-    add, method, relu = torch.add, one.add, functional.relu
+    add, method, relu = torch.add, torch.Tensor.add, functional.relu
 
     def block(call: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
         def run() -> None:
@@ -57,7 +57,7 @@ def calls() -> tuple[Any, dict[str, Callable[[], None]]]:
 
     return model, {
         "torch.add": block(add, one, one),
-        "Tensor.add": block(method, one),
+        "Tensor.add": block(method, one, one),
         "relu": block(relu, one),
         "module": block(inner, one),
     }

@@ -13,7 +13,7 @@ def main():
     model = torch.nn.ParameterDict(
         {
             "odd_rows": torch.nn.Parameter(spread),
-            "bfloat16": torch.nn.Parameter(torch.randn(64, 64).bfloat16()),
+            "narrow": torch.nn.Parameter(torch.randn(64, 64).bfloat16()),
             "columns": torch.nn.Parameter(torch.randn(96, 64).t()),
             "small": torch.nn.Parameter(torch.randn(33) * 1e-6),
         }
