@@ -32,6 +32,7 @@ NAMES = (
     "checkpoints",
     "environment",
     "tensors",
+    "communication",
 )
 SERVICES = tuple(name for name in NAMES if name not in ("record", "ingest", "check"))
 

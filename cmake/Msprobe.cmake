@@ -58,14 +58,19 @@ if(MSPROBE_FAST_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND NOT "${MSPROBE_
   set(MSPROBE_PRECOMPILE ON)
 endif()
 
-# msprobe_precompiled_headers(NAME HEADERS ... [DEPS ...]): headers for msprobe_use_precompiled.
+# msprobe_precompiled_headers(NAME [PROGRAMS] HEADERS ... [DEPS ...]): headers for msprobe_use_precompiled, of libraries or of
+# programs, whose code is not as position independent.
 function(msprobe_precompiled_headers name)
   if(NOT MSPROBE_PRECOMPILE)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "HEADERS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "PROGRAMS" "" "HEADERS;DEPS" ${ARGN})
   file(WRITE ${PROJECT_BINARY_DIR}/precompiled/${name}.cc "")
-  add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/precompiled/${name}.cc)
+  if(ARG_PROGRAMS)
+    add_executable(${name} ${PROJECT_BINARY_DIR}/precompiled/${name}.cc)
+  else()
+    add_library(${name} OBJECT ${PROJECT_BINARY_DIR}/precompiled/${name}.cc)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
 endfunction()
@@ -83,10 +88,10 @@ function(msprobe_join_sources target count)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${MSPROBE_FAST_BUILD} UNITY_BUILD_BATCH_SIZE ${count})
 endfunction()
 
-# msprobe_library(NAME SOURCES ... [DEPS ...] [PRECOMPILED HEADERS|OFF]): a static library of one room; headers are included
-# from the root.
+# msprobe_library(NAME SOURCES ... [DEPS ...] [PRECOMPILED HEADERS|OFF] [JOIN COUNT]): a static library of one room; headers are
+# included from the root. JOIN: see msprobe_join_sources.
 function(msprobe_library name)
-  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED;JOIN" "SOURCES;DEPS" ${ARGN})
   if(NOT DEFINED ARG_PRECOMPILED)
     set(ARG_PRECOMPILED msprobe_headers)
   endif()
@@ -94,16 +99,25 @@ function(msprobe_library name)
   target_include_directories(${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PUBLIC ${ARG_DEPS} PRIVATE msprobe_warnings)
   msprobe_use_precompiled(${name} ${ARG_PRECOMPILED})
+  if(ARG_JOIN)
+    msprobe_join_sources(${name} ${ARG_JOIN})
+  endif()
 endfunction()
 
-# msprobe_test(NAME SOURCES ... [DEPS ...]): a GoogleTest binary, found by ctest under its name.
+# msprobe_test(NAME SOURCES ... [DEPS ...] [PRECOMPILED HEADERS|OFF]): a GoogleTest binary, found by ctest under its name.
 function(msprobe_test name)
   if(NOT MSPROBE_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "PRECOMPILED" "SOURCES;DEPS" ${ARGN})
+  if(NOT DEFINED ARG_PRECOMPILED)
+    set(ARG_PRECOMPILED msprobe_test_headers)
+  endif()
   add_executable(${name} ${ARG_SOURCES})
+  msprobe_use_precompiled(${name} ${ARG_PRECOMPILED})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main msprobe_warnings)
+  # GCC 12 warns of strings' memory where it has inlined much of them, and is wrong.
+  target_compile_options(${name} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-error=array-bounds>)
   target_link_options(${name} PRIVATE ${test_linker})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT 300)

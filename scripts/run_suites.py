@@ -71,6 +71,26 @@ TSAN_SHORT = (
     *("core_payload_pool_test", "core_connection_test", "core_outbox_test", "core_queue_drain_test"),
     *("core_session_test", "core_waiters_test", "message_race_test"),
 )
+# What lives in the training process, and what reads bytes from outside: of every change. `make nightly` sanitizes all tests.
+SANITIZE_SHORT = (
+    *("core_weight_digest_test", "core_response_detector_test", "core_background_thread_test", "core_environment_test"),
+    *("core_pool_test", "core_private_directory_test", "core_utf8_test", "core_config_test", "core_name_pattern_test"),
+    *("core_mapped_memory_test", "core_memory_budget_test", "core_payload_pool_test", "core_session_memory_test"),
+    *("core_shared_file_test", "core_dictionary_test", "core_fragment_queue_test", "core_awaited_exports_test"),
+    *("core_control_test", "core_waiters_test", "core_held_batches_test", "core_held_payloads_test", "core_outbox_test"),
+    *("core_spool_test", "core_block_writer_test", "core_definitions_test", "core_packer_test", "core_queue_drain_test"),
+    *("core_batch_upload_test", "core_payload_upload_test", "core_session_test", "core_session_payloads_test"),
+    *("core_connection_test", "core_left_session_test"),
+    *("stats_checksum_test", "stats_decode_test", "stats_distribution_test", "stats_kernels_test", "stats_layout_test"),
+    *("stats_signs_test", "stats_statistics_test", "stats_tensor_view_test", "stats_write_watch_test"),
+    *("capture_open_record_test", "capture_gradient_parts_test", "capture_producers_test", "capture_name_filter_test"),
+    *("capture_record_filter_test", "capture_fragment_builder_test", "capture_reading_threads_test"),
+    *("capture_stage_chain_test", "capture_step_state_test", "capture_recorder_test", "capture_response_log_test"),
+    *("capture_scalar_log_test", "capture_tensor_series_test", "capture_memory_reader_test"),
+    *("json_test", "tensor_files_test", "checkpoint_test", "tensors_test", "value_test", "block_columns_test"),
+    *("fuzz_wire_batch", "fuzz_storage_value", "fuzz_pt_file", "fuzz_npy_file", "fuzz_tensor_file"),
+    *("fuzz_spool_segment", "fuzz_session_memory"),
+)
 _ROCKSDB = "RocksDB is not instrumented and commits the batches of several threads in one, which is reported as a race"
 NOT_UNDER_TSAN = {
     "ingest_service_test": _ROCKSDB,
@@ -109,7 +129,7 @@ SANITIZER_ENVIRONMENT = {
 ORACLE = Path(os.environ.get("MSPROBE_ORACLE", ROOT / ".oracle"))
 RECORD = ROOT / "tests" / "interop" / "recordings" / "record.py"
 # Suites that read recordings.
-RECORDED = {"unit", "client", "integration", "undisturbed", "interop", "operate", "chaos", "sanitize"}
+RECORDED = {"unit", "client", "integration", "undisturbed", "interop", "operate", "chaos", "sanitize", "sanitize-short"}
 
 
 def reference() -> Path:
@@ -260,7 +280,15 @@ SUITES = {
         pytest("vllm", "tests/vllm", 1800),
         pytest("mindspore", "tests/mindspore", 1500),
         pytest("operate", "tests/operate", 1800),
-        ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 3000, SANITIZER_ENVIRONMENT),
+        ctest("sanitize", SANITIZE_BUILD, (configure_sanitized(), ninja(SANITIZE_BUILD)), 5400, SANITIZER_ENVIRONMENT),
+        ctest(
+            "sanitize-short",
+            SANITIZE_BUILD,
+            (configure_sanitized(), ninja(SANITIZE_BUILD, *SANITIZE_SHORT)),
+            3000,
+            SANITIZER_ENVIRONMENT,
+            SANITIZE_SHORT,
+        ),
         *(
             ctest(
                 name,
@@ -304,7 +332,7 @@ SUITES = {
 FIRST = "unit"
 BESIDE = ("integration", "interop", "operate", "client", "vllm", "undisturbed", "mindspore", "agent")
 AT_ONCE = 2
-LAST = "sanitize"
+LAST = "sanitize-short"
 
 
 class IdleBuild:

@@ -38,7 +38,8 @@ struct OpenRecord {
   uint32_t thread = 0;
   core::ParentId parent = 0;
   core::ParentId self = 0;    // its own id as a parent, from PushModule on
-  bool selected = false;      // by scope, list and risk level
+  bool in_select = true;      // by select
+  bool selected = false;      // by select, scope, list and risk level
   bool wanted = false;        // stands in dump.json: it is selected, and data_mode names its direction
   bool in_construct = false;  // stands in construct.json
   bool entered = false;       // its ENTER was emitted with fields

@@ -7,6 +7,8 @@ namespace msprobe::capture {
 RecordOpener::RecordOpener(const core::Config& config, core::Session* session, TensorSource* source,
                            const CaptureRules* rules, const StepState* step)
     : level_(config.level),
+      selects_(!config.select.empty()),
+      reads_around_(CallSelection(config).reads_around()),
       saves_debug_(config.task == core::Task::kTensor),
       source_(*source),
       rules_(*rules),
@@ -22,9 +24,10 @@ OpenRecord RecordOpener::BeginApi(const Api& api, ThreadState& thread) {
   record.thread = thread.number;
   record.recompute = source_.BeginCall(record.kind);
   record.parent = parents_.Of(record.kind, thread);
-  record.in_construct = level_ == core::Level::kMix;
   {
     absl::MutexLock lock(&mu_);
+    record.in_select = filter_.selection().TakesApi(api, Around(thread));
+    record.in_construct = level_ == core::Level::kMix && record.in_select;
     std::shared_ptr<const std::string>& name = api_names_[&api];
     if (name == nullptr) name = std::make_shared<const std::string>(api.name);
     record.name = name;
@@ -45,9 +48,10 @@ OpenRecord RecordOpener::BeginModule(const std::shared_ptr<const std::string>& n
   record.recompute = source_.BeginCall(record.kind);
   record.name = name;
   record.parent = parents_.Of(record.kind, thread);
-  record.in_construct = level_ != core::Level::kL1;
   {
     absl::MutexLock lock(&mu_);
+    record.in_select = filter_.selection().TakesModule(*name);
+    record.in_construct = level_ != core::Level::kL1 && record.in_select;
     record.count = numbers_.NextCount(*name, record.recompute ? 0 : thread.slot);
     record.token = step_.token();
     record.begun = record.ordinal = numbers_.NextOrdinal();
@@ -125,6 +129,37 @@ OpenRecord RecordOpener::BeginDebug(std::string_view name, uint32_t count) {
   return record;
 }
 
+const std::shared_ptr<const std::string>& RecordOpener::Around(const ThreadState& thread) const {
+  static const std::shared_ptr<const std::string> kNone;
+  return reads_around_ && !thread.around.empty() ? thread.around.back() : kNone;
+}
+
+bool RecordOpener::LeavesOut(const Api& api, ThreadState& thread) {
+  if (!selects_) return false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (filter_.selection().TakesApi(api, Around(thread))) return false;
+  }
+  const bool recompute = source_.BeginCall(core::RecordKind::kApi);
+  absl::MutexLock lock(&mu_);
+  numbers_.NextCount(api.name, recompute ? 0 : thread.slot);
+  return true;
+}
+
+bool RecordOpener::LeavesOut(const std::string& module) {
+  if (!selects_) return false;
+  absl::MutexLock lock(&mu_);
+  return !filter_.selection().TakesModule(module);
+}
+
+void RecordOpener::BeginInside(const std::shared_ptr<const std::string>& module, ThreadState& thread) {
+  if (reads_around_) thread.around.push_back(module);
+}
+
+void RecordOpener::EndInside(ThreadState& thread) {
+  if (reads_around_ && !thread.around.empty()) thread.around.pop_back();
+}
+
 void RecordOpener::Recheck(OpenRecord& record) {
   {
     absl::MutexLock lock(&mu_);
@@ -135,11 +170,13 @@ void RecordOpener::Recheck(OpenRecord& record) {
 }
 
 void RecordOpener::PushModule(ThreadState& thread, std::shared_ptr<void> call, OpenRecord& record) {
-  parents_.Push(thread, std::move(call), record);
+  if (record.direction == core::Direction::kForward) BeginInside(record.name, thread);
+  if (record.in_select) parents_.Push(thread, std::move(call), record);
 }
 
 void RecordOpener::PopModule(ThreadState& thread, const OpenRecord& record) {
-  parents_.Pop(thread, record);
+  if (record.direction == core::Direction::kForward) EndInside(thread);
+  if (record.in_select) parents_.Pop(thread, record);
   absl::MutexLock lock(&mu_);
   filter_.EndModule(record);
 }

@@ -44,6 +44,15 @@ class RecordOpener {
                                     ThreadState& thread);
   OpenRecord BeginDebug(std::string_view name, uint32_t count);
 
+  // Calls that select leaves out. They have no record and stand nowhere, but are counted among the calls of their name.
+  // Whether this is one; then it has been counted.
+  bool LeavesOut(const Api& api, ThreadState& thread);
+  // Whether calls of the module are.
+  bool LeavesOut(const std::string& module);
+  // The thread is inside of the module, which may be one of them, from here to there.
+  void BeginInside(const std::shared_ptr<const std::string>& module, ThreadState& thread);
+  void EndInside(ThreadState& thread);
+
   // Asks the filters again where the call ends: the end of a scope may lie inside it.
   void Recheck(OpenRecord& record);
 
@@ -59,10 +68,15 @@ class RecordOpener {
   bool EndStep();
 
  private:
+  // The innermost module around a call of the thread, where select looks at it; else null.
+  const std::shared_ptr<const std::string>& Around(const ThreadState& thread) const;
+
   // Sets `save` of a record that has been judged.
   void DecideSave(OpenRecord& record) const { record.save = record.wanted && rules_.Saves(record); }
 
   const core::Level level_;
+  const bool selects_;       // by select
+  const bool reads_around_;  // CallSelection::reads_around
   const bool saves_debug_;
   TensorSource& source_;
   const CaptureRules& rules_;

@@ -12,15 +12,30 @@
 namespace msprobe::capture {
 namespace {
 
-// Those that a distribution gives, or the others. Where no others are asked for the name of the records says so.
-std::vector<std::string> Chosen(const std::vector<std::string>& statistics, bool of_distribution) {
+// Those of the server. Where there are none the name of the records says so.
+std::string OfServer(const std::vector<std::string>& statistics) {
   std::vector<std::string> chosen;
   for (const std::string& each : statistics) {
-    const auto& all = TensorSeries::kOfDistribution;
-    if ((std::find(all.begin(), all.end(), each) != all.end()) == of_distribution) chosen.push_back(each);
+    if (!SpreadStatistic::Named(each).has_value()) chosen.push_back(each);
   }
-  if (chosen.empty() && !of_distribution) chosen.emplace_back("none");
+  return chosen.empty() ? "none" : absl::StrJoin(chosen, ",");
+}
+
+std::vector<std::pair<std::string, SpreadStatistic>> OfSpread(const std::vector<std::string>& statistics) {
+  std::vector<std::pair<std::string, SpreadStatistic>> chosen;
+  for (const std::string& each : statistics) {
+    if (const auto statistic = SpreadStatistic::Named(each)) chosen.emplace_back(each, *statistic);
+  }
   return chosen;
+}
+
+Spread::Parts PartsOf(const std::vector<std::pair<std::string, SpreadStatistic>>& statistics) {
+  Spread::Parts parts;
+  for (const auto& [name, statistic] : statistics) {
+    parts.distribution |= statistic.parts().distribution;
+    parts.formats |= statistic.parts().formats;
+  }
+  return parts;
 }
 
 }  // namespace
@@ -39,31 +54,26 @@ void TensorSeries::KeepLastOfEach(std::vector<Point>& points) {
 
 TensorSeries::TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
                            Faults* faults)
-    : statistics_(absl::StrJoin(Chosen(statistics, false), ",")),
-      distributed_(Chosen(statistics, true)),
+    : statistics_(OfServer(statistics)),
+      spread_(OfSpread(statistics)),
       session_(*session),
       source_(*source),
       faults_(*faults),
-      memory_({}, session, nullptr, !distributed_.empty()),
+      memory_({}, session, nullptr, PartsOf(spread_)),
       structures_(session) {}
 
 void TensorSeries::Read(std::string_view name, absl::FunctionRef<TensorReading(const MemoryReader& memory)> read) {
   OpenRecord record;
   faults_.Contain(record, [&] {
     TensorReading reading = read(memory_);
-    AddDistribution(name, reading.distribution);
+    if (reading.spread != nullptr) AddSpread(name, *std::exchange(reading.spread, nullptr));
     Keep({.name = std::string(name), .reading = std::move(reading), .value = 0});
   });
 }
 
-void TensorSeries::AddDistribution(std::string_view name, const stats::Distribution& distribution) {
-  if (distribution.finite == 0) return;
-  for (const std::string& statistic : distributed_) {
-    const size_t number =
-        std::find(kOfDistribution.begin(), kOfDistribution.end(), statistic) - kOfDistribution.begin();
-    const double value = number == 0 ? distribution.kurtosis
-                                     : static_cast<double>(distribution.underflows[number - 1]) /
-                                           static_cast<double>(distribution.finite);
+void TensorSeries::AddSpread(std::string_view name, const Spread& spread) {
+  for (const auto& [statistic, number] : spread_) {
+    const double value = number.Of(spread);
     if (std::isfinite(value)) Add(core::Cat(name, ":", statistic), value);
   }
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -8,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,6 +15,7 @@
 #include "agent/capture/faults.h"
 #include "agent/capture/fragments/structure_ids.h"
 #include "agent/capture/reading/memory_reader.h"
+#include "agent/capture/reading/spread.h"
 #include "agent/capture/reading/tensor_source.h"
 #include "agent/core/mutex.h"
 #include "agent/core/session.h"
@@ -35,11 +36,8 @@ class TensorSeries {
  public:
   static constexpr size_t kMostPoints = 512;
 
-  // What a Distribution says of a tensor in host memory: numbers beside its statistics, NAME:STATISTIC too.
-  static constexpr std::array<std::string_view, 5> kOfDistribution = {"kurtosis", "underflow_bf16", "underflow_fp16",
-                                                                      "underflow_e4m3", "underflow_e5m2"};
-
-  // All outlive this. statistics: names of msprobe.v1.Statistic in lower case, or of kOfDistribution.
+  // All outlive this. statistics: names of msprobe.v1.Statistic in lower case, or of SpreadStatistic: numbers beside
+  // the statistics of a tensor in host memory, NAME:STATISTIC too.
   TensorSeries(const std::vector<std::string>& statistics, core::Session* session, TensorSource* source,
                Faults* faults);
 
@@ -62,7 +60,7 @@ class TensorSeries {
     double value = 0;
   };
 
-  void AddDistribution(std::string_view name, const stats::Distribution& distribution);
+  void AddSpread(std::string_view name, const Spread& spread);
   // At so many points those are dropped that a later one of their name replaces.
   static constexpr size_t kCompactAt = 4096;
 
@@ -70,8 +68,8 @@ class TensorSeries {
   void Keep(Point point);
   void Emit(uint32_t step, std::span<const Point> points);
 
-  const std::string statistics_;                // of the server, with commas between
-  const std::vector<std::string> distributed_;  // of kOfDistribution
+  const std::string statistics_;                                       // of the server, with commas between
+  const std::vector<std::pair<std::string, SpreadStatistic>> spread_;  // with their names
   core::Session& session_;
   TensorSource& source_;
   Faults& faults_;

@@ -85,12 +85,14 @@ TEST_F(TensorSeriesTest, AnUpdateIsAShareOfWhatItChanges) {
 
 TEST_F(TensorSeriesTest, HowElementsAreSpreadIsANumberBesideEachTensor) {
   core::Config config;
-  config.monitor.ops = {"kurtosis", "underflow_fp16"};
+  config.monitor.ops = {"kurtosis", "underflow_fp16", "error_mxfp4", "to_zero_mxfp4"};
   OpenWith(config);
   weight_.values = {-1, 1, 0x1p-15F, 0};
   Read("weight", weight_);
   weight_.values = {2, 2};
   Read("constant", weight_);
+  weight_.values = {8, 5, 0.25F, 0};  // by 2: 4, 2.5 (a tie), 0.125, 0
+  Read("blocks", weight_);
   recorder_->series().Send(1);
   std::map<std::string, double> points;
   for (const auto& [name, value] : Points()) points[name] = value;
@@ -98,6 +100,9 @@ TEST_F(TensorSeriesTest, HowElementsAreSpreadIsANumberBesideEachTensor) {
   EXPECT_EQ(points.at("1 none weight:underflow_fp16"), 0.25);
   EXPECT_FALSE(points.contains("1 none constant:kurtosis")) << "it has none";
   EXPECT_EQ(points.at("1 none constant:underflow_fp16"), 0);
+  EXPECT_EQ(points.at("1 none constant:error_mxfp4"), 0);
+  EXPECT_NEAR(points.at("1 none blocks:error_mxfp4"), std::sqrt(1 + 0.0625) / std::sqrt(64 + 25 + 0.0625), 1e-6);
+  EXPECT_EQ(points.at("1 none blocks:to_zero_mxfp4"), 0.25);
 }
 
 TEST_F(TensorSeriesTest, ATensorThatCannotBeReadIsAFault) {

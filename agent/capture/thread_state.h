@@ -26,6 +26,8 @@ struct ThreadState {
   int api_depth = 0;                // above 0 inside a recorded API, whose inner calls are not recorded
   int suppressed = 0;               // above 0 where nothing is recorded (printing a tensor)
   std::vector<OpenModule> modules;  // forward and backward, innermost last
+  // Names of the modules that run, innermost last, recorded or not; only where CallSelection::reads_around.
+  std::vector<std::shared_ptr<const std::string>> around;
   FragmentBuilder builder;
   std::string text;  // scratch; keeps its memory from call to call
 

@@ -1,5 +1,7 @@
 #include "agent/core/environment.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -55,7 +57,20 @@ constexpr std::string_view kNames[] = {"ASCEND_DEVICE_ID",
                                        "WORLD_SIZE"};
 constexpr std::string_view kFamilies[] = {"GLOO_",  "HCCL_",         "MSPROBE_",       "NCCL_", "PYTORCH_",
                                           "TORCH_", "TORCHELASTIC_", "TORCHINDUCTOR_", "VLLM_"};
-constexpr std::string_view kSecret[] = {"AUTH", "CREDENTIAL", "KEY", "PASSW", "PWD", "SECRET", "TOKEN"};
+constexpr std::string_view kSecret[] = {"AUTH",  "BEARER", "CREDENTIAL", "KEY",  "PASSPHRASE",
+                                        "PASSW", "PWD",    "SECRET",     "TOKEN"};
+
+// In values. Names of options: "_" stands for "-" too.
+constexpr char kSecretUrl[] = R"(://[^\s@]{0,500}@|[?&]key=[^&\s])";
+constexpr char kGiven[] =
+    R"re((?i)(?:^|[^\w.-])(-{0,2})([a-z][\w-]*)['"]?(?:(\s*[=:]\s*)['"]?[^\s&'"]|[\s,]+['"]?[^\s'"-]))re";
+constexpr char kSecretName[] =
+    "(?i)passw|passphrase|secret|credential|bearer|(^|[_-])(pass|pwd|auth|authorization|sig|signature|token)$"
+    "|(^|[_-])(access|account|api|auth|aws|azure|encryption|hf|hub|master|openai|private|shared|signing|ssh|storage"
+    "|wandb)[_-]?key$";
+constexpr char kOfTokenizers[] =
+    "(?i)(^|[_-])(audio|bos|cls|each|end|eod|eos|eot|first|image|last|mask|max|new|next|pad|per|sep|sos|special|start"
+    "|stop|text|think|unk|video|vision|visual)[_-]token$";
 
 // "8 x NAME", sorted by name.
 std::vector<std::string> Counted(const std::map<std::string, int>& devices) {
@@ -96,17 +111,31 @@ bool MayBeShown(std::string_view name) {
                      [&](std::string_view family) { return name.starts_with(family); });
 }
 
+bool HoldsSecret(std::string_view value) {
+  static const re2::RE2& url = *new re2::RE2(kSecretUrl, re2::RE2::Latin1);
+  static const re2::RE2& given = *new re2::RE2(kGiven, re2::RE2::Latin1);
+  static const re2::RE2& secret = *new re2::RE2(kSecretName, re2::RE2::Latin1);
+  static const re2::RE2& of_tokenizers = *new re2::RE2(kOfTokenizers, re2::RE2::Latin1);
+  const re2::StringPiece text(value.data(), value.size());
+  if (re2::RE2::PartialMatch(text, url)) return true;
+  re2::StringPiece found[4];  // all, dashes, name, sign
+  for (size_t at = 0; given.Match(text, at, text.size(), re2::RE2::UNANCHORED, found, 4);
+       at = static_cast<size_t>(found[2].data() + found[2].size() - text.data())) {
+    if (found[1].empty() && found[3].empty()) continue;
+    if (re2::RE2::PartialMatch(found[2], secret) && !re2::RE2::PartialMatch(found[2], of_tokenizers)) return true;
+  }
+  return false;
+}
+
 std::vector<std::pair<std::string, std::string>> ShownEnvironment(const char* const* environment) {
   std::vector<std::pair<std::string, std::string>> shown;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view variable = *environment;
     const size_t equals = variable.find('=');
     if (equals == std::string_view::npos || !MayBeShown(variable.substr(0, equals))) continue;
-    const std::string_view value = variable.substr(equals + 1);
-    const size_t host = value.find("://");
-    if (host != std::string_view::npos && value.find('@', host) != std::string_view::npos) continue;
-    // A malformed byte becomes three.
-    shown.emplace_back(variable.substr(0, equals), ToUtf8(value.substr(0, kLongest / 3)));
+    const std::string_view value = variable.substr(equals + 1, kLongest / 3);  // a malformed byte becomes three
+    if (HoldsSecret(value)) continue;
+    shown.emplace_back(variable.substr(0, equals), ToUtf8(value));
   }
   std::sort(shown.begin(), shown.end());
   if (shown.size() > kMost) shown.resize(kMost);

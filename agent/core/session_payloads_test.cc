@@ -68,6 +68,17 @@ TEST_F(SharedMemoryTest, PayloadsAreReadByAServerThatSaysSo) {
   EXPECT_FALSE(std::filesystem::exists(shared_path()));
 }
 
+TEST_F(SharedMemoryTest, ThoseOfTaskCheckAreReadToo) {
+  fake_.Start();
+  fake_.Set({.reads_memory = true});
+  options_.settings.task = "check";
+  Open();
+  EmitPayloads(0, 5);
+  ASSERT_TRUE(session_->Wait(absl::Seconds(20)).ok());
+  ExpectPayloads(5);
+  EXPECT_EQ(fake_.shared_chunks(), 5);
+}
+
 TEST_F(SharedMemoryTest, ComeInMessagesToAServerThatDoesNotSaySo) {
   fake_.Start();
   Open();

@@ -65,6 +65,7 @@ class Agent {
   // Around the update of a parameter: TensorSeries::BeforeUpdate.
   void BeforeUpdate(const std::string& name, const pybind11::object& tensor);
   void AfterUpdate(const std::string& name, const pybind11::object& tensor);
+  void AddSeries(const std::string& name, double value) { recorder_->series().Add(name, value); }
   void SendSeries(uint32_t step) { recorder_->series().Send(step); }
   void ForgetSeries() { recorder_->series().Forget(); }
   bool DiffCheckDone() const { return recorder_->diff_check() != nullptr && recorder_->diff_check()->done(); }
@@ -130,6 +131,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
       .def("log_tokens", &Derived::LogTokens, py::arg("step"), py::arg("request"), py::arg("tokens"),
            py::arg("logprobs"))
       .def("end_response", &Derived::EndResponse, py::arg("step"), py::arg("request"))
+      .def("add_series", &Derived::AddSeries, py::arg("name"), py::arg("value"))
       .def("send_series", &Derived::SendSeries, py::arg("step"))
       .def("forget_series", &Derived::ForgetSeries)
       .def("diff_check_done", &Derived::DiffCheckDone)

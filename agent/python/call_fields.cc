@@ -30,6 +30,10 @@ void CallFields::Enter(OpenRecord& record, std::span<PyObject* const> arguments,
       builder.Key("input_kwargs");
       walker.WalkKeywords(keywords, api == nullptr ? std::string_view() : api->ignored_keyword);
     }
+    if (api != nullptr && api->is_distributed) {
+      ValueWalker walker(*recorder_, builder, framework_, false);
+      framework_.PutCommunication(*api, record, arguments, keywords, walker);
+    }
     recorder_->emitter().Emit(record, builder, core::kEnter, Stack(entered));
   });
 }

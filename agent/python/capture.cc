@@ -67,7 +67,7 @@ class Depth {
 Capture::Capture(std::shared_ptr<Recorder> recorder, std::string own_directory, Callbacks callbacks)
     : recorder_(std::move(recorder)),
       callbacks_(std::move(callbacks)),
-      values_(callbacks_.describe),
+      values_(callbacks_.describe, callbacks_.communication),
       fields_(recorder_, values_, std::move(own_directory)),
       parameter_gradients_(recorder_) {}
 
@@ -96,6 +96,7 @@ PyObject* Capture::CallApi(const Api& api, std::span<PyObject* const> arguments,
   const Depth entered(inside_);
   ThreadState& thread = Thread();
   const Depth inside(thread.api_depth);
+  if (stages_.empty() && recorder->opener().LeavesOut(api, thread)) return original();
   OpenRecord record = recorder->opener().BeginApi(api, thread);
   CallSampler::Sight sight;
   if (CallSampler* const sampler = recorder->sampler(); sampler != nullptr && record.wanted) {
@@ -255,6 +256,7 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   if (found == modules_.end() || !recorder_->step().watching() || ThreadState::Get().suppressed > 0) {
     return PyObject_Call(original, arguments, keywords);
   }
+  if (found->second.left_out && stages_.empty()) return CallLeftOut(found->second.name, original, arguments, keywords);
   const std::shared_ptr<Recorder> recorder = recorder_;
   const Module module = found->second;
   if (module.is_root) {
@@ -296,6 +298,16 @@ PyObject* Capture::CallModule(PyObject* original, PyObject* entered_code, PyObje
   }
   if (result == nullptr && module.is_root) EndPass(nullptr);
   recorder->opener().PopModule(thread, record);
+  return result;
+}
+
+PyObject* Capture::CallLeftOut(std::shared_ptr<const std::string> module, PyObject* original, PyObject* arguments,
+                               PyObject* keywords) {
+  const std::shared_ptr<Recorder> recorder = recorder_;
+  ThreadState& thread = ThreadState::Get();
+  recorder->opener().BeginInside(module, thread);
+  PyObject* const result = PyObject_Call(original, arguments, keywords);
+  recorder->opener().EndInside(thread);
   return result;
 }
 
@@ -351,8 +363,8 @@ void Capture::EndModule(const ModuleFrame& frame, PyObject* result, PyObject* pa
 }
 
 void Capture::AddModule(PyObject* module, const std::string& name, bool is_root) {
-  modules_.insert_or_assign(
-      module, Module{ObjectReference::Borrow(module), std::make_shared<const std::string>(name), is_root});
+  modules_.insert_or_assign(module, Module{ObjectReference::Borrow(module), std::make_shared<const std::string>(name),
+                                           is_root, !is_root && recorder_->opener().LeavesOut(name)});
 }
 
 void Capture::RemoveModule(PyObject* module) { modules_.erase(module); }

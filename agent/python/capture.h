@@ -27,11 +27,14 @@ namespace msprobe::capture {
 class Capture {
  public:
   // describe(value): encodes the rare values of a call (pytorch/_describe.py).
+  // communication(operation, arguments, keywords, step): what a call of torch.distributed says of itself
+  // (pytorch/_communication.py).
   // thread_slot(step): the calling thread's slot among the threads that record in a step (_common/thread_slots.py).
   // with_tensors(value, tensors): `value` with its tensors that require grad replaced (pytorch/_with_tensors.py).
   // pass_failed(): a forward pass of a served batch raised, and another begins though nobody ended the step.
   struct Callbacks {
     ObjectReference describe;
+    ObjectReference communication;
     ObjectReference thread_slot;
     ObjectReference with_tensors;
     ObjectReference pass_failed;
@@ -87,6 +90,7 @@ class Capture {
     ObjectReference object;
     std::shared_ptr<const std::string> name;
     bool is_root = false;
+    bool left_out = false;  // by select
   };
 
   // One captured call of a module.
@@ -114,6 +118,9 @@ class Capture {
   PyObject* ObserveApi(const std::shared_ptr<Recorder>& recorder, const Api& api, OpenRecord& record,
                        const CallSampler::Sight& sight, std::span<PyObject* const> arguments, PyObject* keywords,
                        Original original);
+  // Runs a module's call that select leaves out.
+  PyObject* CallLeftOut(std::shared_ptr<const std::string> module, PyObject* original, PyObject* arguments,
+                        PyObject* keywords);
   // Records a module's call around `rest`, which is given these arguments. inputs: those that are recorded.
   PyObject* ObserveModule(const ModuleFrame& frame, PyObject* arguments, std::span<PyObject* const> inputs,
                           PyObject* keywords, RestOfCall rest);

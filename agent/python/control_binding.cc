@@ -33,6 +33,8 @@ std::string NameOf(core::ControlCommand::Action action) {
       return "next";
     case Action::kRequest:
       return "request";
+    case Action::kDeeper:
+      return "deeper";
   }
   return "unknown";
 }

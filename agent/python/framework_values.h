@@ -2,7 +2,10 @@
 
 #include <Python.h>
 
+#include <span>
 #include <string_view>
+
+#include "agent/capture/open_record.h"
 
 namespace msprobe::capture {
 
@@ -27,6 +30,11 @@ class FrameworkValues {
   virtual bool PutObject(PyObject* value, ValueWalker& walker) = 0;
   // A rare object. Asked last.
   virtual bool PutOther(PyObject* value, ValueWalker& walker) = 0;
+
+  // Puts the field "communication" of a call between ranks that begins, where it can be told.
+  virtual void PutCommunication(const Api& /*api*/, const OpenRecord& /*record*/,
+                                std::span<PyObject* const> /*arguments*/, PyObject* /*keywords*/,
+                                ValueWalker& /*walker*/) {}
 };
 
 }  // namespace msprobe::capture

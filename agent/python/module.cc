@@ -46,9 +46,10 @@ core::RiskLevel RiskFrom(const std::string& name) {
 class TorchAgent final : public Agent {
  public:
   TorchAgent(const Config& config, Program program, std::string own_directory, py::object describe,
-             py::object thread_slot, py::object with_tensors, py::object pass_failed)
+             py::object communication, py::object thread_slot, py::object with_tensors, py::object pass_failed)
       : own_directory_(std::move(own_directory)),
         describe_(std::move(describe)),
+        communication_(std::move(communication)),
         thread_slot_(std::move(thread_slot)),
         with_tensors_(std::move(with_tensors)),
         pass_failed_(std::move(pass_failed)) {
@@ -106,9 +107,10 @@ class TorchAgent final : public Agent {
   void CaptureInto(std::shared_ptr<Recorder> recorder) override {
     if (capture_ != nullptr) retired_.push_back(std::move(capture_));
     const auto borrow = [](const py::object& callback) { return ObjectReference::Borrow(callback.ptr()); };
-    capture_ = std::make_unique<Capture>(
-        std::move(recorder), own_directory_,
-        Capture::Callbacks{borrow(describe_), borrow(thread_slot_), borrow(with_tensors_), borrow(pass_failed_)});
+    capture_ =
+        std::make_unique<Capture>(std::move(recorder), own_directory_,
+                                  Capture::Callbacks{borrow(describe_), borrow(communication_), borrow(thread_slot_),
+                                                     borrow(with_tensors_), borrow(pass_failed_)});
     // They end outside of the list: what they hold may run Python code.
     const auto idle = std::partition(retired_.begin(), retired_.end(), [](const auto& each) { return !each->idle(); });
     const std::vector<std::unique_ptr<Capture>> ended(std::make_move_iterator(idle),
@@ -141,6 +143,7 @@ class TorchAgent final : public Agent {
 
   const std::string own_directory_;
   const py::object describe_;
+  const py::object communication_;
   const py::object thread_slot_;
   const py::object with_tensors_;
   const py::object pass_failed_;
@@ -242,15 +245,16 @@ PYBIND11_MODULE(_agent, module) {
       .def(py::init([](const Config& config, const std::string& run, std::optional<uint32_t> rank, uint32_t process_id,
                        const std::string& server_binary, const std::string& framework_version,
                        const std::string& program, std::string own_directory, py::object describe,
-                       py::object thread_slot, py::object with_tensors, py::object pass_failed) {
+                       py::object communication, py::object thread_slot, py::object with_tensors,
+                       py::object pass_failed) {
              return std::make_unique<TorchAgent>(
                  config, Agent::Program{run, rank, process_id, server_binary, framework_version, program},
-                 std::move(own_directory), std::move(describe), std::move(thread_slot), std::move(with_tensors),
-                 std::move(pass_failed));
+                 std::move(own_directory), std::move(describe), std::move(communication), std::move(thread_slot),
+                 std::move(with_tensors), std::move(pass_failed));
            }),
            py::arg("config"), py::arg("run"), py::arg("rank"), py::arg("process_id"), py::arg("server_binary"),
            py::arg("framework_version"), py::arg("program"), py::arg("own_directory"), py::arg("describe"),
-           py::arg("thread_slot"), py::arg("with_tensors"), py::arg("pass_failed"))
+           py::arg("communication"), py::arg("thread_slot"), py::arg("with_tensors"), py::arg("pass_failed"))
       .def("set_batch", &TorchAgent::SetBatch)
       .def("set_stage", &TorchAgent::SetStage, py::arg("name"), py::arg("stage"),
            py::arg("records") = std::vector<std::string>(), py::arg("behind_observer") = false)

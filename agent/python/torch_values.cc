@@ -114,6 +114,26 @@ bool TorchValues::PutOther(PyObject* value, ValueWalker& walker) {
   return true;
 }
 
+void TorchValues::PutCommunication(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
+                                   PyObject* keywords, ValueWalker& walker) {
+  if (!communication_) return;
+  const Untraced untraced;
+  const ObjectReference given = ObjectReference::Steal(PyTuple_New(static_cast<Py_ssize_t>(arguments.size())));
+  for (size_t i = 0; given && i < arguments.size(); ++i) {
+    PyTuple_SET_ITEM(given.get(), static_cast<Py_ssize_t>(i), ObjectReference::Borrow(arguments[i]).release());
+  }
+  const char* const operation = api.name.c_str() + api.name.rfind('.') + 1;
+  const ObjectReference described =
+      given ? ObjectReference::Steal(PyObject_CallFunction(communication_.get(), "sOOI", operation, given.get(),
+                                                           keywords == nullptr ? Py_None : keywords,
+                                                           static_cast<unsigned>(record.step)))
+            : ObjectReference();
+  PyErr_Clear();
+  if (!described || !PyDict_Check(described.get())) return;
+  walker.builder().Key("communication");
+  walker.Walk(described.get());
+}
+
 void CollectGradientTensors(PyObject* value, Tensors& tensors, int depth) {
   if (depth > ValueWalker::kMaxDepth) return;
   if (THPVariable_Check(value)) {

@@ -21,16 +21,22 @@ class TorchValues final : public FrameworkValues {
  public:
   // `describe` is a Python callable for rare types (ProcessGroup, ReduceOp, P2POp, DTensor; see pytorch/_describe.py):
   // it gives None, JSON text, a dict whose texts are JSON, or a tuple (tensor, JSON attributes). May be null.
-  explicit TorchValues(ObjectReference describe) : describe_(std::move(describe)) {}
+  // `communication` is one for calls of torch.distributed (Communications.describe of pytorch/_communication.py): it
+  // gives a dict, or None. May be null.
+  TorchValues(ObjectReference describe, ObjectReference communication)
+      : describe_(std::move(describe)), communication_(std::move(communication)) {}
 
   bool IsTensor(PyObject* value) const override;
   bool IsOneValue(PyObject* tuple) const override;
   bool PutFirst(PyObject* value, std::string_view key, ValueWalker& walker) override;
   bool PutObject(PyObject* value, ValueWalker& walker) override;
   bool PutOther(PyObject* value, ValueWalker& walker) override;
+  void PutCommunication(const Api& api, const OpenRecord& record, std::span<PyObject* const> arguments,
+                        PyObject* keywords, ValueWalker& walker) override;
 
  private:
   const ObjectReference describe_;
+  const ObjectReference communication_;
 };
 
 // The tensors that require grad, depth first, in lists, tuples and dicts (as full backward hooks see them),

@@ -1,28 +1,9 @@
 #include "agent/stats/distribution.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "agent/stats/decode.h"
-
 namespace msprobe::stats {
-namespace {
-
-constexpr size_t kDecoded = 1024;
-
-}  // namespace
-
-void DistributionSums::Add(const TensorView& view, const void* elements, size_t count) {
-  const size_t size = ElementSize(view.dtype);
-  const size_t per_element = ValuesPerElement(view.dtype);
-  alignas(64) double values[kDecoded];
-  for (size_t at = 0; at < count; at += kDecoded / per_element) {
-    const size_t next = std::min(kDecoded / per_element, count - at);
-    DecodeToDouble(view, static_cast<const char*>(elements) + at * size, next, 0, values);
-    AddDoubles(values, next * per_element);
-  }
-}
 
 void DistributionSums::AddDoubles(const double* values, size_t count) {
   constexpr size_t kFormats = Distribution::kFormats.size();

@@ -5,8 +5,6 @@
 #include <cstdint>
 #include <string_view>
 
-#include "agent/stats/tensor_view.h"
-
 namespace msprobe::stats {
 
 // How the elements of a floating-point tensor are spread. ComputeStatistics gathers it where it is asked for, from each
@@ -33,8 +31,6 @@ class DistributionSums {
   // The distance of each element to `origin` is raised to powers.
   explicit DistributionSums(double origin = 0) : origin_(origin) {}
 
-  // Elements of view.dtype, one behind the other.
-  void Add(const TensorView& view, const void* elements, size_t count);
   void AddDoubles(const double* values, size_t count);
 
   Distribution Finish() const;

@@ -33,6 +33,13 @@ struct IntegerSums {
   uint64_t zeros;
 };
 
+// What quantising loses: squared errors, and elements that are not 0 and become 0.
+struct QuantisedSums {
+  double squares;
+  uint64_t zeroed;
+};
+inline constexpr size_t kQuantisedFormats = 8;  // of Quantisation (quantisation.h)
+
 template <typename Element>
 struct FloatKernels {
   void (*fast)(const Element*, size_t count, FloatSums*);        // if an element is not finite, only `squares` is right
@@ -58,6 +65,9 @@ struct Kernels {
   void (*uint16)(const uint16_t*, size_t, IntegerSums*);
   void (*uint32)(const uint32_t*, size_t, IntegerSums*);
   void (*uint64)(const uint64_t*, size_t, IntegerSums*);
+  // Adds what each format loses of these floats, in blocks from the first one on. scale: of the tensor, for formats
+  // that have one.
+  void (*quantise[kQuantisedFormats])(const float*, size_t count, float scale, QuantisedSums*);
 };
 
 extern const Kernels kPortableKernels;

@@ -19,6 +19,7 @@
 #include <cstring>
 
 #include "agent/stats/positive_bits.h"
+#include "agent/stats/quantise_blocks.h"
 
 namespace msprobe::stats {
 namespace {
@@ -381,6 +382,9 @@ constexpr Kernels MakeKernels(const char* name) {
       SumIntegers<uint16_t>,
       SumIntegers<uint32_t>,
       SumIntegers<uint64_t>,
+      {QuantiseBlocks<OfBf16, Unscaled>, QuantiseBlocks<OfFp16, Unscaled>, QuantiseBlocks<OfE4M3, OfTensor>,
+       QuantiseBlocks<OfE5M2, OfTensor>, QuantiseBlocks<OfE4M3, PowerOfBlock>, QuantiseBlocks<OfE5M2, PowerOfBlock>,
+       QuantiseBlocks<OfE2M1, PowerOfBlock>, QuantiseBlocks<OfE2M1, Float8OfBlock>},
   };
 }
 

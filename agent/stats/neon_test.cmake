@@ -15,7 +15,7 @@ foreach(needed MSPROBE_AARCH64_CXX MSPROBE_AARCH64_QEMU googletest)
   endif()
 endforeach()
 
-set(sources decode.cc kernels.cc kernels_neon.cc kernels_portable.cc layout.cc signs.cc statistics.cc tensor_view.cc
+set(sources decode.cc kernels.cc kernels_neon.cc kernels_portable.cc layout.cc quantisation.cc signs.cc statistics.cc tensor_view.cc
             decode_test.cc kernels_test.cc layout_test.cc signs_test.cc statistics_test.cc tensor_view_test.cc)
 list(TRANSFORM sources PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
 file(GLOB headers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.h)

@@ -146,17 +146,25 @@ void AddFloatsWith(Executor& executor, const FloatKernels<Element>& kernels, con
   }
 }
 
-// Calls sink(double* values, size_t count) with the view's elements widened.
+// Calls sink(double* values, size_t count) with these elements widened.
 template <typename Sink>
-void ForEachDecoded(const TensorView& view, const Layout& layout, int64_t origin, Sink&& sink) {
+void ForEachDecoded(const TensorView& view, const void* elements, size_t count, int64_t origin, Sink&& sink) {
   const size_t element_size = ElementSize(view.dtype);
   const size_t per_element = ValuesPerElement(view.dtype);
+  alignas(64) double values[kDecodedValues];
+  for (size_t at = 0; at < count; at += kDecodedValues / per_element) {
+    const size_t next = std::min(kDecodedValues / per_element, count - at);
+    DecodeToDouble(view, static_cast<const char*>(elements) + at * element_size, next, origin, values);
+    sink(values, next * per_element);
+  }
+}
+
+// The same with all elements of a view.
+template <typename Sink>
+void ForEachDecoded(const TensorView& view, const Layout& layout, int64_t origin, Sink&& sink) {
   const bool resolve = view.negative;  // the conj bit changes no absolute value
-  layout.ForEachRun(kDecodedValues / per_element * element_size, resolve, [&](const void* elements, size_t count) {
-    alignas(64) double values[kDecodedValues];
-    DecodeToDouble(view, elements, count, origin, values);
-    sink(values, count * per_element);
-  });
+  layout.ForEachRun(kBlockBytes, resolve,
+                    [&](const void* elements, size_t count) { ForEachDecoded(view, elements, count, origin, sink); });
 }
 
 FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kernels& kernels, int64_t origin,
@@ -171,9 +179,56 @@ FloatTotals SumDecoded(const TensorView& view, const Layout& layout, const Kerne
   return totals;
 }
 
+// What is gathered of the elements beside their sums.
+class Gathered {
+ public:
+  Gathered(const TensorView& view, const Kernels& kernels, const SamePass& wanted) : view_(view), kernels_(kernels) {
+    if (wanted.distribution != nullptr) distribution_.emplace();
+    if (wanted.quantisation == nullptr) return;
+    later_ = QuantisationSums::NeedLargest(wanted.formats);
+    quantised_.emplace(view, kernels, wanted.formats & ~later_);
+  }
+
+  bool wants() const { return distribution_.has_value() || quantised_.has_value(); }
+  void Add(const void* elements, size_t count) {
+    ForEachDecoded(view_, elements, count, 0, [&](double* values, size_t next) { AddDoubles(values, next); });
+  }
+  void AddDoubles(const double* values, size_t count) {
+    if (distribution_.has_value()) distribution_->AddDoubles(values, count);
+    if (quantised_.has_value()) quantised_->Add(values, count);
+  }
+
+  // layout: as it was read.
+  void Finish(const Layout& layout, const Statistics& statistics, const SamePass& wanted) {
+    if (distribution_.has_value()) *wanted.distribution = FinishDistribution(layout);
+    if (!quantised_.has_value() || !statistics.has_finite) return;
+    quantised_->Finish(statistics.finite_norm, wanted.quantisation);
+    if (later_ == 0) return;
+    const double largest = std::max(std::fabs(statistics.finite_max), std::fabs(statistics.finite_min));
+    QuantisationSums scaled(view_, kernels_, later_, largest);
+    ForEachDecoded(view_, layout, 0, [&](double* values, size_t count) { scaled.Add(values, count); });
+    scaled.Finish(statistics.finite_norm, wanted.quantisation);
+  }
+
+ private:
+  // Elements that are repeated change none of the shares.
+  Distribution FinishDistribution(const Layout& layout) const {
+    if (!distribution_->cancels()) return distribution_->Finish();
+    DistributionSums about_mean(distribution_->mean());
+    ForEachDecoded(view_, layout, 0, [&](double* values, size_t count) { about_mean.AddDoubles(values, count); });
+    return about_mean.Finish();
+  }
+
+  const TensorView& view_;
+  const Kernels& kernels_;
+  std::optional<DistributionSums> distribution_;
+  std::optional<QuantisationSums> quantised_;
+  Quantisation::Formats later_ = 0;
+};
+
 // wanted: what is not null there. Checksum and signs go on with these elements, which lie one behind the other.
 FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernels& kernels, Executor* executor,
-                      DistributionSums* distribution, SamePass wanted) {
+                      Gathered& gathered, SamePass wanted) {
   static_assert(kBlockBytes % (8 * sizeof(uint64_t)) == 0, "the signs of a block begin with a byte");
   FloatTotals totals;
   auto add = [&](const auto& level, const void* elements, size_t count) {
@@ -182,10 +237,10 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
     if (wanted.crc32 != nullptr) *wanted.crc32 = Crc32Of(*wanted.crc32, elements, count * ElementSize(view.dtype));
   };
   auto run = [&](const auto& level) {
-    if (distribution != nullptr) {
+    if (gathered.wants()) {
       return layout.ForEachRun(kBlockBytes, view.negative, [&](const void* elements, size_t count) {
         add(level, elements, count);
-        distribution->Add(view, elements, count);
+        gathered.Add(elements, count);
       });
     }
     const std::optional<Layout::Run> whole = executor == nullptr ? std::nullopt : layout.whole(view.negative);
@@ -211,18 +266,10 @@ FloatTotals SumFloats(const TensorView& view, const Layout& layout, const Kernel
     default:
       ForEachDecoded(view, layout, 0, [&](double* values, size_t count) {
         AddFloats(kernels.float64, values, count, &totals);
-        if (distribution != nullptr) distribution->AddDoubles(values, count);
+        if (gathered.wants()) gathered.AddDoubles(values, count);
       });
   }
   return totals;
-}
-
-// Elements that are repeated change none of the shares.
-Distribution FinishDistribution(const TensorView& view, const Layout& layout, const DistributionSums& sums) {
-  if (!sums.cancels()) return sums.Finish();
-  DistributionSums about_mean(sums.mean());
-  ForEachDecoded(view, layout, 0, [&](double* values, size_t count) { about_mean.AddDoubles(values, count); });
-  return about_mean.Finish();
 }
 
 // The variance from sums of differences to any origin. Rounding never makes it negative.
@@ -387,7 +434,7 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
     wanted.signs = nullptr;
   }
   const FloatingPointMode mode;
-  const Layout layout(view, Layout::Order::kAny);
+  const Layout layout(view, wanted.quantisation == nullptr ? Layout::Order::kAny : Layout::Order::kRowMajor);
   auto integers = [&](auto kernel) { FinishIntegers(view, layout, kernels, SumIntegers(view, layout, kernel), &out); };
   switch (view.dtype) {
     case DType::kInt8:
@@ -418,10 +465,9 @@ Statistics ComputeStatisticsWith(const TensorView& view, const Kernels& kernels,
       FinishBool(view, layout, kernels, &out);
       break;
     default: {
-      DistributionSums sums;
-      DistributionSums* const gathered = wanted.distribution == nullptr ? nullptr : &sums;
+      Gathered gathered(view, kernels, wanted);
       FinishFloats(view, layout, kernels, SumFloats(view, layout, kernels, executor, gathered, wanted), &out);
-      if (gathered != nullptr) *wanted.distribution = FinishDistribution(view, layout, sums);
+      gathered.Finish(layout, out, wanted);
     }
   }
   return out;

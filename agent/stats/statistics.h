@@ -4,6 +4,7 @@
 
 #include "agent/stats/distribution.h"
 #include "agent/stats/executor.h"
+#include "agent/stats/quantisation.h"
 #include "agent/stats/tensor_view.h"
 
 namespace msprobe::stats {
@@ -38,6 +39,10 @@ struct Statistics {
 struct SamePass {
   // How the elements are spread. Gathered on the caller's thread alone. Floating dtypes have one.
   Distribution* distribution = nullptr;
+  // What these formats would lose. Gathered on the caller's thread alone, in row-major order; those that need the
+  // tensor's largest magnitude by reading it once more. Floating dtypes lose something.
+  Quantisation* quantisation = nullptr;
+  Quantisation::Formats formats = 0;
   // Crc32(view).
   uint32_t* crc32 = nullptr;
   // WriteSigns(view): SignBytes(view.element_count()) bytes. Nothing is written for a dtype without signs.

@@ -118,6 +118,22 @@ void BM_Signs(benchmark::State& state, DType dtype, int64_t elements, bool with_
   CountBytes(state, subject.view);
 }
 
+// What is gathered beside the statistics, in their pass.
+void BM_Gathered(benchmark::State& state, DType dtype, int64_t elements, bool distribution,
+                 Quantisation::Formats formats) {
+  const Subject subject = Make(dtype, {elements}, {1});
+  Distribution spread;
+  Quantisation quantisation;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(ComputeStatistics(subject.view, nullptr,
+                                               {.distribution = distribution ? &spread : nullptr,
+                                                .quantisation = formats == 0 ? nullptr : &quantisation,
+                                                .formats = formats}));
+    benchmark::ClobberMemory();
+  }
+  CountBytes(state, subject.view);
+}
+
 template <auto kFunction>
 void BM_Checksum(benchmark::State& state, std::vector<int64_t> sizes, std::vector<int64_t> strides) {
   const Subject subject = Make(DType::kFloat32, std::move(sizes), std::move(strides));
@@ -155,6 +171,14 @@ const bool kRegistered = [] {
   for (const auto& [name, dtype] : {std::pair("fp32", DType::kFloat32), std::pair("bf16", DType::kBFloat16)}) {
     benchmark::RegisterBenchmark((std::string("signs/") + name).c_str(), BM_Signs, dtype, kLarge, false);
     benchmark::RegisterBenchmark((std::string("signs_and_statistics/") + name).c_str(), BM_Signs, dtype, kLarge, true);
+    const auto gathered = [name = name, dtype = dtype](std::string_view what, bool spread,
+                                                       Quantisation::Formats formats) {
+      benchmark::RegisterBenchmark(("gathered/" + std::string(name) + "/" + std::string(what)).c_str(), BM_Gathered,
+                                   dtype, kLarge, spread, formats);
+    };
+    gathered("kurtosis", true, 0);
+    for (size_t i = 0; i < kQuantisedFormats; ++i) gathered(Quantisation::kFormats[i], false, 1U << i);
+    gathered("all", true, (1U << kQuantisedFormats) - 1);
   }
   const Kernels* best = &BestKernels();
   for (int64_t n : {1, 16, 256, 4096}) {

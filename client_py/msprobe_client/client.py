@@ -19,7 +19,7 @@ import grpc
 from msprobe_client import (
     analysis_client,
     background_call,
-    checkpoint_diff,
+    communication,
     decode,
     dump_files,
     model,
@@ -27,14 +27,14 @@ from msprobe_client import (
     tensor_questions,
     trend_file,
     vis_file,
-    weight_differences,
 )
 from msprobe_client.access import Access
 from msprobe_client.address import ENVIRONMENT, target_of
 from msprobe_client.background_call import Pending, Stream
 from msprobe_client.backup import BackupReport
 from msprobe_client.backup import write as write_backup
-from msprobe_client.checkpoint_diff import CheckpointDifference, OpenedCheckpoint
+from msprobe_client.checkpoints_client import Checkpoints
+from msprobe_client.communication import CollectiveMismatch, Hang
 from msprobe_client.compare_options import DEFAULTS, CompareOptions, Matching
 from msprobe_client.comparison import (
     Divergence,
@@ -70,8 +70,8 @@ from msprobe_client.proto import (
     analysis_pb2,
     analysis_pb2_grpc,
     check_pb2,
-    checkpoints_pb2,
-    checkpoints_pb2_grpc,
+    communication_pb2,
+    communication_pb2_grpc,
     control_pb2,
     control_pb2_grpc,
     environment_pb2,
@@ -87,7 +87,7 @@ from msprobe_client.proto import (
 from msprobe_client.run_environment import ProcessEnvironment
 from msprobe_client.tensor_files import TensorFiles
 from msprobe_client.tensors import FoundTensor, Predicate, Statistic, TensorPreview, TrendSeries
-from msprobe_client.weight_differences import OpenedWeights, WeightDifference, WeightsPlace
+from msprobe_client.upload import Upload
 
 if TYPE_CHECKING:
     from msprobe_client.compat.result_xlsx import TableForm
@@ -97,8 +97,6 @@ Progress = Callable[[int, int], None]
 PathLike = str | os.PathLike[str]
 RankLike = str | int | model.Rank
 
-# Under gRPC's default limit of 4 MiB a message, which the receiving server may have.
-_CHUNK_BYTES = 1 << 20
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -166,10 +164,11 @@ class Client:
         self._query = query_pb2_grpc.QueryStub(channel)
         self._analysis = analysis_pb2_grpc.AnalysisStub(channel)
         self._report = report_pb2_grpc.ReportStub(channel)
-        self._checkpoints = checkpoints_pb2_grpc.CheckpointsStub(channel)
         self._gradients = gradients_pb2_grpc.GradientsStub(channel)
+        self._communications = communication_pb2_grpc.CommunicationsStub(channel)
         self._environments = environment_pb2_grpc.EnvironmentsStub(channel)
         self._control = control_pb2_grpc.ControlStub(channel)
+        self.checkpoints = Checkpoints(channel, self._result, self._items)
         self.jobs = Jobs(channel, self._result, self._items)
         self.monitor = Monitor(channel, self._result, self._items)
         self.tensor_files = TensorFiles(channel, self._result, self._items)
@@ -199,7 +198,7 @@ class Client:
     def control(
         self,
         run: str,
-        action: Literal["status", "start", "stop", "set", "next", "request"],
+        action: Literal["status", "start", "stop", "set", "next", "deeper", "request"],
         *,
         settings: Mapping[str, object] | None = None,
         steps: int = 0,
@@ -210,8 +209,8 @@ class Client:
     ) -> model.ControlAnswer:
         """Asks the running processes of a run to capture otherwise; they obey where their next step begins or ends.
 
-        settings: of "set", fields of the configuration. steps: of "next", and of "request" where it is to end. wait:
-        seconds for the processes to obey; what they have not done then they do later.
+        settings: of "set" and "deeper", fields of the configuration. steps: of "next" and "deeper", and of "request"
+        where it is to end. wait: seconds for the processes to obey; what they have not done then they do later.
         """
         asked = control_pb2.ControlRunRequest(
             run=run,
@@ -334,7 +333,7 @@ class Client:
         if not run:
             raise InvalidArgument("the run has no name; give one")
         files = dump_files.find(Path(directory), tensors=tensors)
-        upload = _Upload(files, run, progress)
+        upload = Upload(files, run, progress)
         try:
             response = self._result(lambda: self._query.Import.future(iter(upload)))
         except MsprobeError:
@@ -492,6 +491,32 @@ class Client:
                 elif kind == "difference":
                     yield analysis_client.replica_difference(response.difference)
 
+    def collectives(
+        self,
+        run: str,
+        *,
+        steps: Iterable[tuple[int, int]] = (),
+        ranks: Iterable[RankLike] = (),
+        name: str | None = None,
+        progress: Progress = _nothing,
+    ) -> Iterator[CollectiveMismatch]:
+        """Calls between ranks that do not fit together, the first one first: docs/communication.md."""
+        request = communication_pb2.FindMismatchesRequest(run=run, scope=analysis_client.scope(steps, ranks, name))
+        for response in self._items(lambda: self._communications.FindMismatches(request)):
+            kind = response.WhichOneof("kind")
+            if kind == "progress":
+                progress(response.progress.steps_done, response.progress.steps_total)
+            elif kind == "mismatch":
+                yield communication.mismatch(response.mismatch)
+
+    def hang(self, run: str, *, least_seconds: int = 10) -> Hang:
+        """Where each rank stands, or stood when it died, and for whom it waits: docs/communication.md.
+
+        least_seconds: of a run that goes on, calls that have stood for less are left out.
+        """
+        request = communication_pb2.FindHangRequest(run=run, least_seconds=_uint32("least_seconds", least_seconds))
+        return communication.hang(self._result(lambda: self._communications.FindHang.future(request)))
+
     def signs(
         self,
         run: str,
@@ -532,74 +557,6 @@ class Client:
         """What a run's processes ran in, one a rank in order of rank, as they said when they began."""
         request = environment_pb2.ReadEnvironmentRequest(run=run)
         yield from map(run_environment.process, self._items(lambda: self._environments.ReadEnvironment(request)))
-
-    def checkpoint_diff(
-        self,
-        target: PathLike,
-        golden: PathLike,
-        *,
-        policy: str = "",
-        name: str | None = None,
-        renames: Iterable[tuple[str, str]] = (),
-        optimizer: bool = False,
-        opened: Callable[[OpenedCheckpoint], None] = lambda side: None,
-        note: Callable[[str], None] = lambda text: None,
-        progress: Progress = _nothing,
-    ) -> Iterator[CheckpointDifference]:
-        """How the tensors of two checkpoints differ, in the order of their names: docs/checkpoints.md.
-
-        The server reads the paths, so it has to be one's own (data_dir). opened: hears what each side is.
-        """
-        request = checkpoints_pb2.DiffCheckpointsRequest(
-            target=str(Path(target).absolute()),
-            golden=str(Path(golden).absolute()),
-            policy=policy,
-            optimizer=optimizer,
-            renames=[checkpoints_pb2.DiffCheckpointsRequest.Rename(**{"from": a, "to": b}) for a, b in renames],
-            name_glob=name or "",
-        )
-        for response in self._items(lambda: self._checkpoints.DiffCheckpoints(request)):
-            kind = response.WhichOneof("kind")
-            if kind == "progress":
-                progress(response.progress.tensors_done, response.progress.tensors_total)
-            elif kind == "opened":
-                opened(checkpoint_diff.opened(response.opened))
-            elif kind == "note":
-                note(response.note)
-            elif kind == "difference":
-                yield checkpoint_diff.difference(response.difference)
-
-    def weights(
-        self,
-        target: WeightsPlace,
-        golden: WeightsPlace,
-        *,
-        name: str | None = None,
-        renames: Iterable[tuple[str, str]] = (),
-        opened: Callable[[OpenedWeights], None] = lambda side: None,
-        note: Callable[[str], None] = lambda text: None,
-        progress: Progress = _nothing,
-    ) -> Iterator[WeightDifference]:
-        """How recorded weights differ from those of a run or a checkpoint, in the order of their names.
-
-        A checkpoint's path is the server's, so that has to be one's own (data_dir).
-        """
-        request = checkpoints_pb2.CompareWeightsRequest(
-            target=target.message(),
-            golden=golden.message(),
-            renames=[checkpoints_pb2.DiffCheckpointsRequest.Rename(**{"from": a, "to": b}) for a, b in renames],
-            name_glob=name or "",
-        )
-        for response in self._items(lambda: self._checkpoints.CompareWeights(request)):
-            kind = response.WhichOneof("kind")
-            if kind == "progress":
-                progress(response.progress.tensors_done, response.progress.tensors_total)
-            elif kind == "opened":
-                opened(weight_differences.opened(response.opened))
-            elif kind == "note":
-                note(response.note)
-            elif kind == "difference":
-                yield weight_differences.difference(response.difference)
 
     def overflow(
         self,
@@ -1034,38 +991,6 @@ def _warn_of_missing_shards(call: object) -> None:
 def _refuse_missing_shards(call: object) -> None:
     for warning in _missing_shards(call):
         raise ServerUnavailable(str(warning))
-
-
-class _Upload:
-    """Chunks of files, pulled by gRPC from its own thread; what goes wrong there is kept in `error`."""
-
-    def __init__(self, files: list[dump_files.DumpFile], run: str, progress: Progress) -> None:
-        self._files = files
-        self._run = run
-        self._progress = progress
-        self.error: MsprobeError | None = None
-
-    def __iter__(self) -> Iterator[query_pb2.ImportChunk]:
-        total = sum(file.size for file in self._files)
-        done = 0
-        run = self._run
-        for file in self._files:
-            try:
-                with file.source.open("rb") as source:
-                    path = file.path
-                    last = False
-                    content = source.read(_CHUNK_BYTES)
-                    while not last:
-                        following = source.read(_CHUNK_BYTES)
-                        last = not following
-                        yield query_pb2.ImportChunk(run=run, path=path, content=content, last=last)
-                        run = path = ""
-                        done += len(content)
-                        self._progress(done, total)
-                        content = following
-            except OSError as error:
-                self.error = DataError(f"{file.source} cannot be read: {error.strerror}")
-                raise
 
 
 def _tensor_format(format: str | None, output: PathLike | None) -> query_pb2.ReadTensorRequest.Format.ValueType:

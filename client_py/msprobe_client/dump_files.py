@@ -15,6 +15,8 @@ _FILES = ("dump.json", "debug.json", "stack.json", "construct.json", "dump_error
 ENTRIES = ("dump.json", "debug.json")
 _TENSORS = "dump_tensor_data"
 _TENSOR_SUFFIXES = (".pt", ".npy")
+_KERNELS_OF_RANK = re.compile(r"rank_[0-9]+")  # which MindSpore dumped itself
+_KERNEL_SUFFIXES = (".npy", ".csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,13 @@ def find(root: Path, *, tensors: bool = True) -> list[DumpFile]:
     """Files in order of step, then rank, json before tensors.
 
     root is a dump_path (with step{N} in it), one step{N}, or one rank{R} or proc{PID}
-    (of step 0 where its parent is no step).
+    (of step 0 where its parent is no step); or the dump_path of level L2 in MindSpore, with rank_{R} in it.
     """
     if not root.is_dir():
         problem = "is not a directory" if root.exists() else "does not exist"
         raise InvalidArgument(f"{root} {problem}; name a dump_path with step{{N}}/rank{{R}} in it")
     found = [file for directory, prefix in rank_directories(root) for file in _files(directory, prefix, tensors)]
+    found = found or list(_kernel_files(root))
     if not found:
         raise InvalidArgument(
             f"{root} holds no dump: no step{{N}}/rank{{R}} or step{{N}}/proc{{PID}} with a dump.json or debug.json"
@@ -59,6 +62,14 @@ def rank_directories(root: Path) -> Iterator[tuple[Path, str]]:
 def _numbered(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
     matching = [child for child in directory.iterdir() if pattern.fullmatch(child.name) and child.is_dir()]
     return sorted(matching, key=lambda child: (re.sub("[0-9]", "", child.name), int(re.sub("[^0-9]", "", child.name))))
+
+
+def _kernel_files(root: Path) -> Iterator[DumpFile]:
+    """Tensors among them, as their names are the records'."""
+    for rank in _numbered(root, _KERNELS_OF_RANK):
+        for file in sorted(rank.rglob("*")):
+            if file.suffix in _KERNEL_SUFFIXES and file.is_file():
+                yield DumpFile(file, file.relative_to(root).as_posix(), file.stat().st_size)
 
 
 def _files(directory: Path, prefix: str, tensors: bool) -> Iterator[DumpFile]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_client.decode import rank, rank_message
 from msprobe_client.errors import InvalidArgument
+from msprobe_client.given_file import yaml_of
 from msprobe_client.model import Rank
 from msprobe_client.proto import monitor_pb2, monitor_pb2_grpc
 
@@ -32,6 +32,17 @@ class ScalarSeries:
 
 
 @dataclass(frozen=True, slots=True)
+class Captured:
+    """What the run's processes were asked to capture for an alarm (Rule.capture), and what became of it."""
+
+    asked: str  # empty: nothing, and refused says why
+    steps: tuple[int, int] | None  # first and last of all processes that obeyed; None: none did
+    processes: int
+    bytes: int  # of these steps, as far as they have ended
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
 class Alarm:
     """What a rule found: its first offence, and how far it went."""
 
@@ -51,6 +62,8 @@ class Alarm:
     last_step: int
     ranks: tuple[Rank, ...]
     others: tuple[str, ...]  # further series
+    ended_unix_us: int  # 0: the episode goes on
+    captured: Captured | None  # None: its rule asks for nothing
 
 
 class Monitor:
@@ -115,13 +128,9 @@ class Monitor:
 
 def read_rules(path: str | os.PathLike[str]) -> monitor_pb2.RuleSet:
     """A file of rules, YAML or JSON (docs/monitoring.md)."""
-    import yaml
     from google.protobuf import json_format
 
-    try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is no YAML: {' '.join(str(error).split())}") from None
+    found = yaml_of(path)
     if not isinstance(found, dict) or set(found) != {"rules"}:
         raise InvalidArgument(f"{path} has no list of rules; it should begin with 'rules:'")
     for rule in found["rules"] if isinstance(found["rules"], list) else ():
@@ -175,4 +184,16 @@ def _alarm(message: monitor_pb2.Alarm) -> Alarm:
         last_step=message.last_step,
         ranks=tuple(map(rank, message.ranks)),
         others=tuple(message.others),
+        ended_unix_us=message.ended_unix_us,
+        captured=_captured(message.captured) if message.HasField("captured") else None,
+    )
+
+
+def _captured(message: monitor_pb2.Alarm.Captured) -> Captured:
+    return Captured(
+        asked=message.asked,
+        steps=(message.first_step, message.last_step) if message.processes else None,
+        processes=message.processes,
+        bytes=message.bytes,
+        refused=message.refused,
     )

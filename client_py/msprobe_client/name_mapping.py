@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.given_file import yaml_of
 from msprobe_client.proto import analysis_pb2
 
 PathLike = str | os.PathLike[str]
@@ -100,15 +100,10 @@ def _rule(rule: object, where: str) -> ToleranceRule:
 
 
 def _document(path: PathLike) -> Any:
-    import yaml
-
-    where = os.fspath(path)
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        return yaml_of(path)
     except OSError as error:
-        raise DataError(f"{where} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{where} is not YAML: {' '.join(str(error).split())}") from None
+        raise DataError(f"{os.fspath(path)} cannot be read: {error.strerror}") from None
 
 
 def mapping_of(path: PathLike) -> dict[Any, Any]:

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from msprobe_client import decode, model
 from msprobe_client.proto import environment_pb2
+from msprobe_client.shown_values import shown_option
 
 # Facts that say where and under which name a run ran; two runs of the same program differ in them.
 PLACES = frozenset(
@@ -36,7 +37,10 @@ class ProcessEnvironment:
     devices: tuple[str, ...]  # "8 x NVIDIA H100 80GB HBM3"
 
     def facts(self) -> dict[str, str]:
-        """Everything as name -> text; "env.NAME" is a variable, "config.FIELD" a field of the configuration."""
+        """Everything as name -> text; "env.NAME" is a variable, "config.FIELD" a field of the configuration.
+
+        A secret is "hidden": agents of earlier versions left some in.
+        """
         settings = self.settings
         found = {
             "host": self.host,
@@ -51,7 +55,7 @@ class ProcessEnvironment:
         found |= {"config.task": settings.task, "config.level": settings.level}
         found["config.summary_mode"] = settings.summary_mode
         found |= {f"env.{name}": value for name, value in self.variables.items()}
-        return {name: value for name, value in found.items() if value}
+        return {name: str(shown_option(name, value)) for name, value in found.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

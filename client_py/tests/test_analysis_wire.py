@@ -13,6 +13,7 @@ from msprobe_client.proto import (
     analysis_pb2,
     check_pb2,
     checkpoints_pb2,
+    communication_pb2,
     environment_pb2,
     gradients_pb2,
     jobs_pb2,
@@ -47,8 +48,9 @@ def values(prefix: str, enum: descriptor_pb2.EnumDescriptorProto) -> Iterator[st
         ("checkpoints", (checkpoints_pb2,)),
         ("environment", (environment_pb2,)),
         ("tensors", (tensors_pb2,)),
+        ("communication", (communication_pb2,)),
     ],
-    ids=["analysis", "jobs", "monitor", "gradients", "checkpoints", "environment", "tensors"],
+    ids=["analysis", "jobs", "monitor", "gradients", "checkpoints", "environment", "tensors", "communication"],
 )
 def test_nothing_of_the_wire_is_gone_or_changed(name: str, modules: tuple[Any, ...]) -> None:
     kept = Path(__file__).with_name(f"{name}_wire.txt")

@@ -41,6 +41,8 @@ ON_A_STORE: dict[str, list[list[str]]] = {
     "compare": [["target", "golden", "--all"], ["target", "golden", "--roll-up", "module"]],
     "first-divergence": [["target", "golden"]],
     "overflow": [["target"]],
+    "collectives": [],  # tests/integration/test_communication.py has runs with ranks
+    "hang": [],
     "replay": [],  # tests/integration/test_replay.py has runs with replays
     "trend": [["target", "*.output.0"], ["target", "*.output.0", "--diff", "golden"]],
     "find": [["target", "--name", "*.output.0"], ["target", "--name", "nothing"]],

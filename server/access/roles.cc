@@ -28,6 +28,8 @@ constexpr std::array kRoles = std::to_array<MethodRole>({
     {"/msprobe.v1.Analysis/PreviewTensor", Role::kRead},
     {"/msprobe.v1.Report/MakeReport", Role::kRead},
     {"/msprobe.v1.Gradients/CompareSigns", Role::kRead},
+    {"/msprobe.v1.Communications/FindMismatches", Role::kRead},
+    {"/msprobe.v1.Communications/FindHang", Role::kRead},
     {"/msprobe.v1.Checkpoints/DiffCheckpoints", Role::kRead},
     {"/msprobe.v1.Checkpoints/CompareWeights", Role::kRead},
     {"/msprobe.v1.Environments/ReadEnvironment", Role::kRead},

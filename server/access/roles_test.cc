@@ -9,6 +9,7 @@
 
 #include "msprobe/v1/analysis.pb.h"
 #include "msprobe/v1/checkpoints.pb.h"
+#include "msprobe/v1/communication.pb.h"
 #include "msprobe/v1/control.pb.h"
 #include "msprobe/v1/environment.pb.h"
 #include "msprobe/v1/gradients.pb.h"
@@ -34,6 +35,7 @@ TEST(RolesTest, EveryMethodOfEveryServiceHasARole) {
   v1::TensorPlace().GetDescriptor();
   v1::Job().GetDescriptor();
   v1::SignSimilarity().GetDescriptor();
+  v1::Communication().GetDescriptor();
   shards::FindRunRequest().GetDescriptor();
   int methods = 0;
   std::vector<std::string> names = {"server/shards/shards.proto"};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "server/app/authorizer.h"
+#include "server/control/cluster_control.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -50,6 +51,7 @@ GrpcServices::GrpcServices(const ServerOptions& options, const ServiceParts& par
                                                                 .peers = peers_.get()});
   report_ = std::make_unique<ReportService>(query(), analysis_->context());
   gradients_ = std::make_unique<GradientsService>(analysis_->context());
+  communications_ = std::make_unique<CommunicationsService>(analysis_->context());
   checkpoints_ = std::make_unique<CheckpointsService>(analysis_->context());
   environments_ = std::make_unique<EnvironmentsService>(query());
   tensors_ = std::make_unique<TensorsService>(analysis_->context());
@@ -81,6 +83,7 @@ void GrpcServices::Register(grpc::ServerBuilder& builder) {
   builder.RegisterService(analysis_.get());
   builder.RegisterService(report_.get());
   builder.RegisterService(gradients_.get());
+  builder.RegisterService(communications_.get());
   builder.RegisterService(checkpoints_.get());
   builder.RegisterService(environments_.get());
   builder.RegisterService(tensors_.get());
@@ -95,6 +98,18 @@ void GrpcServices::Tick(absl::Time now) {
   if (now - throttled_ < absl::Seconds(1)) return;
   throttled_ = now;
   ingest_->Slow(throttle_.Look(store_->database().write_buffer_usage(), ingest_->streams()));
+}
+
+absl::StatusOr<v1::ControlRunResponse> GrpcServices::AskRun(const v1::ControlRunRequest& request,
+                                                            const std::string& asked_by,
+                                                            const std::function<bool()>& cancelled) {
+  v1::ControlRunResponse response;
+  MissingShards missing;
+  const absl::Status status = peers_ == nullptr ? run_control_->Ask(request, asked_by, cancelled, &response)
+                                                : AskCluster(*run_control_, store_->catalogue(), *peers_, request,
+                                                             asked_by, cancelled, missing, &response);
+  if (!status.ok()) return status;
+  return response;
 }
 
 QueryContext GrpcServices::query() const {

@@ -21,6 +21,7 @@
 #include "server/metrics/metrics.h"
 #include "server/query/analysis_service.h"
 #include "server/query/checkpoints_service.h"
+#include "server/query/communications_service.h"
 #include "server/query/environments_service.h"
 #include "server/query/gradients_service.h"
 #include "server/query/monitor_service.h"
@@ -61,6 +62,10 @@ class GrpcServices {
   // Asks all streams to end. False: some have not ended in time.
   bool EndStreams(absl::Duration timeout) { return ingest_->EndStreams(timeout); }
 
+  // Sends a command to the processes of a run, wherever in the cluster they are connected. Errors: Control.ControlRun.
+  absl::StatusOr<v1::ControlRunResponse> AskRun(const v1::ControlRunRequest& request, const std::string& asked_by,
+                                                const std::function<bool()>& cancelled);
+
   Peers* peers() const { return peers_.get(); }  // null: this server is alone
   // For a page that asks the same questions.
   QueryContext query() const;
@@ -83,6 +88,7 @@ class GrpcServices {
   std::unique_ptr<AnalysisService> analysis_;
   std::unique_ptr<ReportService> report_;
   std::unique_ptr<GradientsService> gradients_;
+  std::unique_ptr<CommunicationsService> communications_;
   std::unique_ptr<CheckpointsService> checkpoints_;
   std::unique_ptr<EnvironmentsService> environments_;
   std::unique_ptr<TensorsService> tensors_;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "server/adoption/recover.h"
 #include "server/app/cluster_options.h"
@@ -34,6 +36,7 @@
 #include "server/maintenance/store_check.h"
 #include "server/metrics/log.h"
 #include "server/metrics/visible.h"
+#include "server/monitor/notices/webhook.h"
 #include "server/store/log/log_check.h"
 #ifdef MSPROBE_CRASH_DISK
 #include "server/store/disk/crash_disk.h"
@@ -78,6 +81,14 @@ ABSL_FLAG(std::string, watch, "",
 ABSL_FLAG(std::string, rules, "",
           "File of rules, as JSON, that watch the runs without rules of their own. Default: the built-in ones "
           "(docs/monitoring.md).");
+ABSL_FLAG(std::string, alarm_webhook, "",
+          "URLs (http or https), separated by commas, to which each alarm is posted as JSON, until it is taken.");
+ABSL_FLAG(std::string, alarm_secret_file, "",
+          "File with the secret by which --alarm_webhook's posts are signed (Standard Webhooks). Empty: unsigned.");
+ABSL_FLAG(std::string, alertmanager, "",
+          "URLs of Alertmanagers, separated by commas, that are told of each alarm as Prometheus would.");
+ABSL_FLAG(std::string, alarm_ca, "",
+          "PEM file with the authorities whose certificates are trusted there. Empty: the system's.");
 ABSL_FLAG(std::string, config, "",
           "File of settings, a line each: the name of a flag, =, its value. The environment (MSPROBE_ and the name in "
           "capitals) goes before it, the command line before both. SIGHUP reads it again.");
@@ -288,6 +299,41 @@ absl::Status ReadRules(ServerOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ReadUrls(std::string_view flag, const std::string& value, std::vector<HttpUrl>& urls) {
+  for (const absl::string_view each : absl::StrSplit(value, ',', absl::SkipEmpty())) {
+    auto url = HttpUrl::Parse(StdView(each));
+    if (!url.ok()) return BadFlag(flag, StdView(each), std::string(url.status().message()));
+    if (std::find(urls.begin(), urls.end(), *url) != urls.end())
+      return BadFlag(flag, value, "a URL stands there twice");
+    urls.push_back(*std::move(url));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadNotices(NoticeOptions& notices) {
+  absl::Status status = ReadUrls("alarm_webhook", absl::GetFlag(FLAGS_alarm_webhook), notices.webhooks);
+  if (status.ok()) status = ReadUrls("alertmanager", absl::GetFlag(FLAGS_alertmanager), notices.alertmanagers);
+  if (!status.ok()) return status;
+  const auto read = [](std::string_view flag, const std::string& path) -> absl::StatusOr<std::string> {
+    if (path.empty()) return std::string();
+    std::ifstream file(path);
+    std::ostringstream content;
+    content << file.rdbuf();
+    if (!file || content.str().empty()) return BadFlag(flag, path, "it is empty or cannot be read");
+    return content.str();
+  };
+  const std::string secret_file = absl::GetFlag(FLAGS_alarm_secret_file);
+  auto secret = read("alarm_secret_file", secret_file);
+  if (!secret.ok()) return secret.status();
+  if (!secret->empty()) {
+    auto key = WebhookSecret(*secret);
+    if (!key.ok()) return BadFlag("alarm_secret_file", secret_file, std::string(key.status().message()));
+    notices.secret = *std::move(key);
+  }
+  notices.ca = absl::GetFlag(FLAGS_alarm_ca);
+  return read("alarm_ca", notices.ca).status();
+}
+
 absl::StatusOr<ServerOptions> OptionsOfFlags() {
   ServerOptions options;
   options.version = MSPROBE_VERSION;
@@ -303,6 +349,7 @@ absl::StatusOr<ServerOptions> OptionsOfFlags() {
   if (status.ok()) status = ReadRetention(options.retention);
   if (status.ok()) status = ReadWatched(options);
   if (status.ok()) status = ReadRules(options);
+  if (status.ok()) status = ReadNotices(options.notices);
   if (!status.ok()) return status;
   if (options.data_dir.empty()) return BadFlag("data_dir", "", "it is required: the directory of everything stored");
   return options;

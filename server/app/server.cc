@@ -117,6 +117,12 @@ absl::Status Server::OpenSessions() {
   if (!embedded.enabled || embedded.exports()) {
     adoptions_ = std::make_unique<Adoptions>(AdoptionsOptions{.dump_path = embedded.dump_path});
   }
+  AskRun ask = [this](const auto& request, const auto& asked_by, const auto& cancelled) {
+    GrpcServices* const services = serving_.load();
+    return services != nullptr
+               ? services->AskRun(request, asked_by, cancelled)
+               : absl::StatusOr<v1::ControlRunResponse>(absl::UnavailableError("this server only begins"));
+  };
   monitors_ =
       std::make_unique<StepMonitors>(options_.monitors, MonitorParts{.store = store_.get(),
                                                                      .metrics = &metrics_,
@@ -125,6 +131,8 @@ absl::Status Server::OpenSessions() {
                                                                      .files = std::move(files),
                                                                      .room = dump_room_.get(),
                                                                      .rules = options_.rules,
+                                                                     .notices = options_.notices,
+                                                                     .ask = std::move(ask),
                                                                      .jobs = jobs_.get()});
   sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, monitors_.get(), std::move(sessions));
   if (absl::Status status = monitors_->Begin(sessions_.get()); !status.ok()) return status;
@@ -141,6 +149,7 @@ absl::Status Server::Listen() {
                                                                     .refusals = &refusals_,
                                                                     .info = [this] { return Info(); },
                                                                     .drain = [this] { RequestDrain(); }});
+  serving_ = services_.get();
   auto port = GrpcPort::Start(options_, tokens_.get(), &metrics_, &refusals_, services_.get());
   if (!port.ok()) return port.status();
   port_ = *std::move(port);

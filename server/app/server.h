@@ -94,7 +94,8 @@ class Server {
   std::unique_ptr<Adoptions> adoptions_;  // null: nothing is adopted
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<GrpcServices> services_;
-  std::unique_ptr<ShardWatch> shard_watch_;  // null: this server is alone
+  std::atomic<GrpcServices*> serving_ = nullptr;  // services_, for the monitors' threads, which begin before it
+  std::unique_ptr<ShardWatch> shard_watch_;       // null: this server is alone
   std::unique_ptr<GrpcPort> port_;
   HttpPorts http_;
 };

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "server/app/listen_security.h"
 #include "server/maintenance/retention.h"
+#include "server/monitor/notices/notice_receiver.h"
 #include "server/monitor/rules/rule_kinds.h"
 #include "server/monitor/step_monitors.h"
 #include "server/monitor/watched_tensor.h"
@@ -59,6 +60,7 @@ struct ServerOptions {
   // incoming messages, and the rest for sessions, queries and the tiler.
   size_t memory_limit = size_t{1} << 30;
   v1::RuleSet rules = DefaultRules();  // of runs that have none of their own
+  NoticeOptions notices;               // who hears of alarms
 
   size_t write_buffer_bytes() const { return memory_limit / 4; }
   size_t block_cache_bytes() const { return memory_limit / 8; }

@@ -44,6 +44,9 @@ std::string Shown(const v1::ControlRunRequest& request) {
     case Command::NEXT:
       text = Cat("next ", command.steps());
       break;
+    case Command::DEEPER:
+      text = Cat("deeper ", command.steps(), " ", command.settings_json());
+      break;
     case Command::REQUEST:
       text = Cat("request ", command.request());
       if (command.steps() > 0) text += Cat(" for ", command.steps(), " steps");
@@ -61,10 +64,10 @@ absl::Status RunControl::Check(const v1::ControlRunRequest& request) const {
   const Command& command = request.command();
   if (!Command::Action_IsValid(command.action())) {
     return absl::InvalidArgumentError(Cat("command.action is ", static_cast<int>(command.action()),
-                                          "; this server knows 0 to ", static_cast<int>(Command::REQUEST)));
+                                          "; this server knows 0 to ", static_cast<int>(Command::DEEPER)));
   }
-  if (command.action() == Command::NEXT && command.steps() == 0) {
-    return absl::InvalidArgumentError("command.steps is 0; next needs at least 1");
+  if ((command.action() == Command::NEXT || command.action() == Command::DEEPER) && command.steps() == 0) {
+    return absl::InvalidArgumentError("command.steps is 0; next and deeper need at least 1");
   }
   if (command.action() == Command::REQUEST && command.request().empty()) {
     return absl::InvalidArgumentError("command.request is empty; it should be the id of a request");

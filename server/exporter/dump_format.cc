@@ -32,6 +32,8 @@ class DumpExport : public StepsExport {
       rank.set_number(step.rank);
       return WriteMergedDump(*step.merged, StepDirectory(step.step, rank), sink_);
     }
+    auto has_files = HasFiles(*step.records);
+    if (!has_files.ok() || !*has_files) return has_files.status();
     const std::string directory = StepDirectory(step.records->step(), step.records->rank());
     DirectoryOfSink files(sink_, directory);
     StepExportOptions options;

@@ -281,12 +281,19 @@ bool GaveNonFinite(const v1::Record& record) {
   return false;
 }
 
-void WriteNanCheck(const v1::Record& record, ValueWriter& values, JsonWriter& writer) {
-  writer.StartObject();
+// Its fields, without what mindstudio-probe does not have.
+void WriteFields(const v1::Record& record, const RecordJsonOptions& options, ValueWriter& values, JsonWriter& writer) {
   for (const v1::Value::Entry& entry : record.fields().dict().entries()) {
+    if (!options.extended && record.kind() == v1::RECORD_API && entry.key() == "communication") continue;
     writer.Name(entry.key());
     values.Under(entry.key(), entry.value());
   }
+}
+
+void WriteNanCheck(const v1::Record& record, const RecordJsonOptions& options, ValueWriter& values,
+                   JsonWriter& writer) {
+  writer.StartObject();
+  WriteFields(record, options, values, writer);
   writer.Name("is_nan");
   writer.Int64(GaveNonFinite(record) ? 1 : 0);
   writer.EndObject();
@@ -296,13 +303,10 @@ void WriteNanCheck(const v1::Record& record, ValueWriter& values, JsonWriter& wr
 
 void WriteRecord(const v1::Record& record, const RecordJsonOptions& options, JsonWriter& writer) {
   ValueWriter values(options, writer);
-  if (options.nan_only) return WriteNanCheck(record, values, writer);
+  if (options.nan_only) return WriteNanCheck(record, options, values, writer);
   if (record.kind() != v1::RECORD_DEBUG) {
     writer.StartObject();
-    for (const v1::Value::Entry& entry : record.fields().dict().entries()) {
-      writer.Name(entry.key());
-      values.Under(entry.key(), entry.value());
-    }
+    WriteFields(record, options, values, writer);
     if (options.extended && (record.flags() & v1::FRAGMENT_TOUCHED) != 0) {
       writer.Name("touched");
       writer.Bool(true);

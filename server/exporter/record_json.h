@@ -13,7 +13,7 @@ namespace msprobe::server {
 struct RecordJsonOptions {
   bool xor_checksum = false;    // summary_mode xor: a checksum instead of statistics
   bool crc32 = false;           // summary_mode md5: a checksum besides the statistics
-  bool extended = false;        // adds statistics that mindstudio-probe does not have, and "touched" to records
+  bool extended = false;        // adds what mindstudio-probe does not have: statistics, "communication" and "touched"
   bool high_precision = false;  // precision high: Mean and Norm of every dtype that has them
   // task nan_check: no statistics. Each record ends with "is_nan": 1 if one of its outputs has a NaN or an infinity.
   bool nan_only = false;

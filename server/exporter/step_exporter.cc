@@ -266,6 +266,18 @@ std::string StepDirectory(uint32_t step, const v1::Rank& rank) {
   return Cat("step", step, rank.kind() == v1::Rank::RANK ? "/rank" : "/proc", rank.number());
 }
 
+absl::StatusOr<bool> HasFiles(RecordSource& reader) {
+  if (reader.state() != v1::StepSummary::COMPLETE || !reader.faults().empty() || !reader.gaps().empty()) return true;
+  const bool debug = reader.settings().level() == "debug";
+  bool is_empty = true;
+  const absl::Status status = reader.ForEachRecordHead([&](const v1::Record& record, uint64_t) {
+    is_empty = false;
+    return (record.kind() == v1::RECORD_DEBUG) == debug ? absl::CancelledError("found") : absl::OkStatus();
+  });
+  if (!status.ok() && !absl::IsCancelled(status)) return status;
+  return is_empty || absl::IsCancelled(status);
+}
+
 absl::StatusOr<StepExportSummary> ExportStep(RecordSource& reader, const StepExportOptions& options, FileSink& sink) {
   return Export(reader, options, sink).Run();
 }

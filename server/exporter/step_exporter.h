@@ -31,6 +31,10 @@ struct StepExportSummary {
   std::vector<std::string> warnings;  // one for each payload that never arrived or does not fit its tensor
 };
 
+// Whether mindstudio-probe's files have anything to say of a step: not where all its records are others than those of
+// its level, as digests of weights are.
+absl::StatusOr<bool> HasFiles(RecordSource& reader);
+
 // "step3/rank0" or "step3/proc4711".
 std::string StepDirectory(uint32_t step, const v1::Rank& rank);
 

@@ -332,6 +332,19 @@ TEST(StepExporter, SkeletonOfAnEmptyStep) {
   EXPECT_EQ(sink.files["construct.json"], "{}\n");
 }
 
+TEST(StepExporter, DigestsOfWeightsAloneAreNoDump) {
+  FakeStep step;
+  step.step_settings.set_level("L1");
+  EXPECT_TRUE(*HasFiles(step)) << "an empty step has a skeleton";
+  step.Add("weights.a.0", v1::RECORD_DEBUG);
+  EXPECT_FALSE(*HasFiles(step));
+  step.step_gaps.emplace_back();
+  EXPECT_TRUE(*HasFiles(step)) << "what was lost is said";
+  step.step_gaps.clear();
+  step.Add("Torch.add.0.forward", v1::RECORD_API);
+  EXPECT_TRUE(*HasFiles(step));
+}
+
 TEST(StepExporter, StacksAndParents) {
   FakeStep step;
   step.step_settings.set_stack_and_construct(true);

@@ -10,6 +10,7 @@
 #include "server/format/cat.h"
 #include "server/importer/batch_builder.h"
 #include "server/importer/dump_layout.h"
+#include "server/importer/kernel_dump_files.h"
 #include "server/importer/step_importer.h"
 
 namespace msprobe::server {
@@ -129,11 +130,8 @@ absl::Status ImportRank(FileSource& files, const DumpImportOptions& options, con
   return (*session)->AwaitDurable(options.durable_timeout);
 }
 
-}  // namespace
-
-absl::StatusOr<v1::ImportResponse> ImportDump(FileSource& files, const DumpImportOptions& options,
-                                              SessionOpener& opener) {
-  if (options.run.empty()) return absl::InvalidArgumentError("an import needs the name of a run");
+absl::StatusOr<v1::ImportResponse> ImportFiles(FileSource& files, const DumpImportOptions& options,
+                                               SessionOpener& opener) {
   std::vector<std::string> warnings;
   absl::StatusOr<DumpLayout> layout = FindSteps(files.paths(), options.default_step, options.default_rank, warnings);
   if (!layout.ok()) return layout.status();
@@ -161,6 +159,16 @@ absl::StatusOr<v1::ImportResponse> ImportDump(FileSource& files, const DumpImpor
   response.set_steps(static_cast<uint32_t>(step_numbers.size()));
   for (std::string& warning : warnings) response.add_warnings(std::move(warning));
   return response;
+}
+
+}  // namespace
+
+absl::StatusOr<v1::ImportResponse> ImportDump(FileSource& files, const DumpImportOptions& options,
+                                              SessionOpener& opener) {
+  if (options.run.empty()) return absl::InvalidArgumentError("an import needs the name of a run");
+  if (!KernelDumpFiles::Knows(files.paths())) return ImportFiles(files, options, opener);
+  const absl::StatusOr<std::unique_ptr<KernelDumpFiles>> kernels = KernelDumpFiles::Read(files);
+  return kernels.ok() ? ImportFiles(**kernels, options, opener) : kernels.status();
 }
 
 }  // namespace msprobe::server

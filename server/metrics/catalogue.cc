@@ -166,6 +166,11 @@ constexpr std::array kRows = std::to_array<MetricRow>({
      "Leases whose worker was not heard of in time, or ran an item too long."},
     {Metric::kAlarms, "msprobe_alarms_total", MetricType::kCounter, "alarms", "run,rule",
      "Alarms that rules raised since this server began (`msprobe-client alarms` lists them)."},
+    {Metric::kNotices, "msprobe_notices_total", MetricType::kCounter, "notices", "receiver,result",
+     "Notices of alarms to receivers; receiver is webhook or alertmanager, result is sent, failed (an attempt; it is "
+     "tried again) or dropped (more than 10,000 waited)."},
+    {Metric::kNoticesWaiting, "msprobe_notices_waiting", MetricType::kGauge, "notices", "receiver",
+     "Alarms of which a receiver is to be told and has not been."},
     {Metric::kIllResponses, "msprobe_ill_responses_total", MetricType::kCounter, "replies", "run,kind",
      "Replies of language models in which a rule ill_response found a fault (docs/responses.md); kind is rare, "
      "garbled, repeat or not_finite. A reply with two faults counts as each."},

@@ -84,6 +84,8 @@ enum class Metric : uint8_t {
   kJobResultsRefused,
   kJobLeasesExpired,
   kAlarms,
+  kNotices,
+  kNoticesWaiting,
   kIllResponses,
   kResponseTokens,
   kRulesSkipped,

@@ -20,14 +20,48 @@ namespace {
 
 constexpr size_t kLayoutRows = 60'000;  // about 20 MiB
 
-}  // namespace
-
-std::unique_ptr<StepMonitor> MakeRuleWatch(const MonitorParts& parts) {
-  return std::make_unique<RuleWatch>(parts.store, parts.metrics, parts.rules);
+// Null: the set has none of this name.
+const v1::Rule* FindRule(const v1::RuleSet& rules, const std::string& name) {
+  const auto found = std::find_if(rules.rules().begin(), rules.rules().end(),
+                                  [&](const v1::Rule& rule) { return rule.name() == name; });
+  return found == rules.rules().end() ? nullptr : &*found;
 }
 
-RuleWatch::RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules)
-    : store_(store), metrics_(metrics), rules_(std::move(rules)), layouts_(kLayoutRows), workers_(1) {}
+}  // namespace
+
+std::unique_ptr<StepMonitor> MakeRuleWatch(const MonitorParts& parts) { return std::make_unique<RuleWatch>(parts); }
+
+RuleWatch::RuleWatch(const MonitorParts& parts)
+    : store_(parts.store),
+      metrics_(parts.metrics),
+      rules_(parts.rules),
+      notices_(Notices::Make(parts.store, parts.metrics, parts.notices)),
+      layouts_(kLayoutRows),
+      workers_(1),
+      captures_(parts.ask == nullptr ? nullptr : std::make_unique<DeeperCaptures>(parts.store, parts.ask)) {}
+
+absl::Status RuleWatch::Begin(Sessions*) {
+  auto runs = store_->catalogue().Runs();
+  if (!runs.ok()) return runs.status();
+  for (const storage::RunRow& run : *runs) {
+    if (absl::Status status = EndAlarms(run.number()); !status.ok()) return status;
+  }
+  return notices_ == nullptr ? absl::OkStatus() : notices_->Begin();
+}
+
+void RuleWatch::Stop() {
+  if (captures_ != nullptr) captures_->Stop();
+  workers_.Stop();
+  if (notices_ != nullptr) notices_->Stop();
+}
+
+void RuleWatch::OnSessionClosed(const storage::SessionRow& session) {
+  workers_.Add("", [this, run = session.run()] {
+    if (absl::Status status = EndAlarms(run); !status.ok()) {
+      LogWarning("alarms of a run that has ended go on: {}", status.ToString());
+    }
+  });
+}
 
 void RuleWatch::OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) {
   int64_t bytes = 0;
@@ -99,7 +133,11 @@ absl::Status RuleWatch::LookAtScalars(const std::string& session, const std::vec
   if (!row.ok() || !row->has_value()) return row.status();
   auto rules = RulesOf(**row);
   if (!rules.ok()) return rules.status();
-  (*rules)->LookAtScalars(session, RankCode((*row)->hello().rank()), points, store_->Now());
+  const uint32_t rank = RankCode((*row)->hello().rank());
+  (*rules)->LookAtScalars(session, rank, points, store_->Now());
+  uint32_t step = 0;
+  for (const ScalarPoint& point : points) step = std::max(step, point.step);
+  (*rules)->NoteStep(rank, step, store_->Now());
   return Keep(**row, **rules, nullptr);
 }
 
@@ -130,6 +168,7 @@ absl::Status RuleWatch::LookAtStep(const std::string& session, uint32_t step) {
   if (!summary.ok() || !summary->has_value()) return summary.status();  // the run was deleted
   auto rules = RulesOf(**row);
   if (!rules.ok()) return rules.status();
+  (*rules)->NoteStep(key.rank, step, store_->Now());
   for (const std::string& golden : (*rules)->Goldens()) {
     if (absl::Status status = LookAtSigns(**row, step, golden, **rules); !status.ok()) {
       LogWarning("the signs of step {} are not held against run {}: {}", step, golden, status.ToString());
@@ -181,17 +220,103 @@ absl::StatusOr<std::unique_ptr<RecordSource>> RuleWatch::OpenGolden(const std::s
 }
 
 absl::Status RuleWatch::Keep(const storage::SessionRow& session, RunRules& rules, const StepKey* key) {
-  ChangeSet changes;
-  std::vector<std::string> raised;
-  for (const RunRules::Changed& changed : rules.TakeChanged()) {
-    v1::Alarm& alarm = *changed.alarm;
-    if (changed.has_other_first && key != nullptr) AddStack(*key, alarm);
-    Alarms::Put(session.run(), alarm, changes);
-    if (changed.is_new) raised.push_back(alarm.rule());
+  std::vector<v1::Alarm*> changed, raised;
+  for (const RunRules::Changed& each : rules.TakeChanged()) {
+    if (each.has_other_first && key != nullptr) AddStack(*key, *each.alarm);
+    changed.push_back(each.alarm);
+    if (each.is_new) raised.push_back(each.alarm);
   }
-  if (changes.empty()) return absl::OkStatus();
+  absl::Status status = DecideCaptures(session.run(), raised, rules.rules());
+  if (status.ok()) status = Put(session.run(), changed, rules.rules());
+  if (!status.ok()) return status;
+  for (const v1::Alarm* alarm : raised) {
+    metrics_->Add(Metric::kAlarms, 1, {session.hello().run(), alarm->rule()});
+    const v1::Rule* const rule = FindRule(rules.rules(), alarm->rule());
+    if (captures_ == nullptr || rule == nullptr || !rule->has_capture()) continue;
+    captures_->Begin(session.hello().run(), *rule, *alarm,
+                     [this, run = session.run(), number = alarm->number()](const v1::Alarm::Captured& captured) {
+                       workers_.Add("", [this, run, number, captured] {
+                         if (absl::Status noted = NoteCaptured(run, number, captured); !noted.ok()) {
+                           LogWarning("what was captured for alarm {} is not noted: {}", number, noted.ToString());
+                         }
+                       });
+                     });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RuleWatch::DecideCaptures(uint32_t run, const std::vector<v1::Alarm*>& raised, const v1::RuleSet& rules) {
+  for (v1::Alarm* alarm : raised) {
+    const v1::Rule* const rule = FindRule(rules, alarm->rule());
+    if (captures_ == nullptr || rule == nullptr || !rule->has_capture()) continue;
+    auto earlier = Alarms(&store_->database()).Of(run);
+    if (!earlier.ok()) return earlier.status();
+    for (v1::Alarm& other : *earlier) {
+      auto bytes = captures_->BytesOf(run, other.captured());
+      if (!bytes.ok()) return bytes.status();
+      if (other.has_captured()) other.mutable_captured()->set_bytes(*bytes);
+    }
+    captures_->Decide(*rule, *earlier, *alarm);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RuleWatch::NoteCaptured(uint32_t run, uint32_t number, const v1::Alarm::Captured& captured) {
+  auto stored = Alarms(&store_->database()).Find(run, number);
+  if (!stored.ok() || !stored->has_value()) return stored.status();
+  auto own = Alarms(&store_->database()).Rules(run);
+  if (!own.ok()) return own.status();
+  const auto watched = runs_.find(run);
+  v1::Alarm* const latest = watched == runs_.end() ? nullptr : watched->second.rules->Latest(number);
+  v1::Alarm& alarm = latest != nullptr ? *latest : **stored;
+  *alarm.mutable_captured() = captured;
+  return Put(run, {&alarm}, own->has_value() ? **own : rules_);
+}
+
+absl::Status RuleWatch::EndAlarms(uint32_t run) {
+  auto alarms = Alarms(&store_->database()).Of(run);
+  if (!alarms.ok()) return alarms.status();
+  std::vector<v1::Alarm*> ended;
+  for (v1::Alarm& alarm : *alarms) {
+    if (alarm.ended_unix_us() != 0) continue;
+    alarm.set_ended_unix_us(absl::ToUnixMicros(store_->Now()));
+    ended.push_back(&alarm);
+  }
+  if (ended.empty()) return absl::OkStatus();
+  auto sessions = store_->catalogue().Sessions(run);
+  if (!sessions.ok()) return sessions.status();
+  const bool is_open = std::any_of(sessions->begin(), sessions->end(), [](const storage::SessionRow& session) {
+    return session.state() == storage::SessionRow::OPEN;
+  });
+  if (is_open) return absl::OkStatus();
+  auto own = Alarms(&store_->database()).Rules(run);
+  if (!own.ok()) return own.status();
+  runs_.erase(run);  // what it remembers of these alarms is old
+  return Put(run, ended, own->has_value() ? **own : rules_);
+}
+
+absl::Status RuleWatch::Put(uint32_t run, const std::vector<v1::Alarm*>& alarms, const v1::RuleSet& rules) {
+  if (alarms.empty()) return absl::OkStatus();
+  const auto is_told = [&](const v1::Alarm& alarm) {
+    const v1::Rule* const rule = FindRule(rules, alarm.rule());
+    return notices_ != nullptr && (rule == nullptr || !rule->silent());
+  };
+  ChangeSet changes;
+  std::map<uint32_t, bool> told;  // number -> soon
+  for (v1::Alarm* alarm : alarms) {
+    if (captures_ != nullptr && alarm->ended_unix_us() != 0 && alarm->has_captured()) {
+      auto bytes = captures_->BytesOf(run, alarm->captured());
+      if (!bytes.ok()) return bytes.status();
+      alarm->mutable_captured()->set_bytes(*bytes);
+    }
+    Alarms::Put(run, *alarm, changes);
+    if (!is_told(*alarm)) continue;
+    auto is_new = notices_->AddDue(run, *alarm, changes);
+    if (!is_new.ok()) return is_new.status();
+    told[alarm->number()] = *is_new || alarm->ended_unix_us() != 0;
+  }
   if (absl::Status status = store_->database().Write(changes); !status.ok()) return status;
-  for (const std::string& rule : raised) metrics_->Add(Metric::kAlarms, 1, {session.hello().run(), rule});
+  for (const auto& [number, soon] : told) notices_->Tell(run, number, soon);
   return absl::OkStatus();
 }
 

@@ -12,6 +12,7 @@
 #include "server/analysis/table/table_layouts.h"
 #include "server/metrics/metrics.h"
 #include "server/monitor/keyed_workers.h"
+#include "server/monitor/notices/notices.h"
 #include "server/monitor/run_rules.h"
 #include "server/monitor/step_monitors.h"
 #include "server/store/store.h"
@@ -27,6 +28,7 @@ namespace msprobe::server {
 // 3. The kMaxRuns runs that were seen last are remembered. Of others, and after a restart of the server, watches begin
 //    anew; alarms do not.
 // 4. Imported runs are ignored, because nobody is to be woken for them.
+// 5. An alarm ends with its episode, and with the last open session of its run.
 // Threads: any.
 class RuleWatch : public StepMonitor {
  public:
@@ -34,16 +36,18 @@ class RuleWatch : public StepMonitor {
   static constexpr int kMaxSteps = 256;
   static constexpr size_t kMaxRuns = 256;
 
-  // Borrowed. rules: of runs that have none of their own.
-  RuleWatch(Store* store, Metrics* metrics, v1::RuleSet rules);
+  // The store and the metrics are borrowed.
+  explicit RuleWatch(const MonitorParts& parts);
 
   void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) override;
   void OnResponses(const std::string& session, const std::vector<ResponseToken>& tokens) override;
   void OnStepFinished(const std::string& session, uint32_t step, v1::StepSummary::State state) override;
+  void OnSessionClosed(const storage::SessionRow& session) override;
+  absl::Status Begin(Sessions* sessions) override;
   void Forget(const std::string& run) override;
   size_t waiting() const override { return workers_.busy_keys(); }
   bool AwaitDone(absl::Duration timeout) const override { return workers_.AwaitIdle(timeout); }
-  void Stop() override { workers_.Stop(); }
+  void Stop() override;
 
  private:
   // Runs on the worker's thread, as do the next ones.
@@ -60,6 +64,14 @@ class RuleWatch : public StepMonitor {
   absl::StatusOr<RunRules*> RulesOf(const storage::SessionRow& session);
   // Stores the alarms that are new or changed. key: the step that was looked at; null: scalars.
   absl::Status Keep(const storage::SessionRow& session, RunRules& rules, const StepKey* key);
+  // Ends the alarms of the run that go on, if none of its sessions is open.
+  absl::Status EndAlarms(uint32_t run);
+  // Stores these alarms of a run, and has receivers told of those whose rule is not silent.
+  absl::Status Put(uint32_t run, const std::vector<v1::Alarm*>& alarms, const v1::RuleSet& rules);
+  // Says in alarms that are new what is captured for them.
+  absl::Status DecideCaptures(uint32_t run, const std::vector<v1::Alarm*>& raised, const v1::RuleSet& rules);
+  // What became of a capture.
+  absl::Status NoteCaptured(uint32_t run, uint32_t number, const v1::Alarm::Captured& captured);
   void AddStack(const StepKey& key, v1::Alarm& alarm);
 
   struct Watched {
@@ -70,6 +82,7 @@ class RuleWatch : public StepMonitor {
   Store* const store_;
   Metrics* const metrics_;
   const v1::RuleSet rules_;
+  const std::unique_ptr<Notices> notices_;  // null: nobody outside the server hears of alarms
   std::atomic<int64_t> waiting_bytes_ = 0;
   std::atomic<int> waiting_steps_ = 0;
   // Used by the worker thread alone.
@@ -77,6 +90,7 @@ class RuleWatch : public StepMonitor {
   std::map<uint32_t, Watched> runs_;
   uint64_t used_ = 0;
   KeyedWorkers workers_;
+  std::unique_ptr<DeeperCaptures> captures_;  // null: nobody can be asked
 };
 
 std::unique_ptr<StepMonitor> MakeRuleWatch(const MonitorParts& parts);

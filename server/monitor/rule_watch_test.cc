@@ -161,6 +161,38 @@ TEST_F(RuleWatchTest, OffencesFarApartAreTwoAlarms) {
   EXPECT_THAT(Shown(), ElementsAre("not-finite loss step 5 rank0 x3", "not-finite loss step 300 rank0 x1"));
 }
 
+TEST_F(RuleWatchTest, AnAlarmEndsWithItsEpisodeAndWithItsRun) {
+  ScriptedAgent agent("a", "job");
+  const auto ended = [this] {
+    std::vector<bool> ended;
+    for (const v1::Alarm& alarm : All()) ended.push_back(alarm.ended_unix_us() != 0);
+    return ended;
+  };
+  Send(agent.Log(5, {{"loss", std::nan("")}}).Log(105, {{"loss", 1}}));
+  EXPECT_THAT(ended(), ElementsAre(false));
+  Send(agent.Log(106, {{"loss", 1}}));
+  EXPECT_THAT(ended(), ElementsAre(true));
+  Send(agent.Log(107, {{"loss", std::nan("")}}));
+  EXPECT_THAT(ended(), ElementsAre(true, false));
+  Send(agent.End());
+  EXPECT_THAT(ended(), ElementsAre(true, true));
+}
+
+TEST_F(RuleWatchTest, AnAlarmOfARunThatEndedWhileNobodyWatchedEndsAtTheStart) {
+  ScriptedAgent agent("a", "job");
+  Send(agent.Log(5, {{"loss", std::nan("")}}).End());
+  std::vector<v1::Alarm> alarms = All();
+  ASSERT_EQ(alarms.size(), 1u);
+  alarms[0].clear_ended_unix_us();
+  ChangeSet changes;
+  Alarms::Put(1, alarms[0], changes);
+  ASSERT_TRUE(store_->database().Write(changes).ok());
+  Stop();
+  Start();
+  ASSERT_TRUE(monitors_->Begin(sessions_.get()).ok());
+  EXPECT_NE(All()[0].ended_unix_us(), 0);
+}
+
 TEST_F(RuleWatchTest, ARankThatReportsLateMayHaveBeenFirst) {
   ScriptedAgent late("a", "job", 0), early("b", "job", 1);
   early.Log(7, {{"loss", std::nan("")}});

@@ -49,7 +49,10 @@ RunRules::RunRules(const v1::RuleSet& rules, const std::vector<v1::Alarm>& alarm
       episode.alarm = alarm;
       episode.named.insert(alarm.series());
       episode.named.insert(alarm.others().begin(), alarm.others().end());
-      for (const v1::Rank& rank : alarm.ranks()) episode.named.insert(Cat(" ", RankCode(rank)));
+      for (const v1::Rank& rank : alarm.ranks()) {
+        episode.named.insert(Cat(" ", RankCode(rank)));
+        episode.loud.insert(RankCode(rank));
+      }
     }
   }
   for (const v1::Alarm& alarm : alarms) last_number_ = std::max(last_number_, alarm.number());
@@ -306,6 +309,8 @@ void RunRules::Offend(size_t rule, const Series& series, const Place& place, dou
   const bool is_behind = is_known && place.step < last && last - place.step > kQuiet;
   if (alarm.number() == 0 || is_ahead || is_behind) Begin(episode, rule, place);
   episode.last[place.rank] = place.step;
+  episode.loud.insert(place.rank);
+  episode.alarm.clear_ended_unix_us();
   const auto order = std::tuple(place.step, place.position, place.rank);
   if (episode.alarm.offences() == 0 || order < std::tuple(alarm.step(), episode.position, RankCode(alarm.rank()))) {
     Show(episode, series, place, value, offence);
@@ -320,7 +325,22 @@ void RunRules::Offend(size_t rule, const Series& series, const Place& place, dou
   if (changed.others_size() < kRecent && episode.named.insert(series.name).second) changed.add_others(series.name);
 }
 
+void RunRules::NoteStep(uint32_t rank, uint32_t step, absl::Time now) {
+  for (Episode& episode : episodes_) {
+    if (!episode.goes_on()) continue;
+    const auto known = episode.last.find(rank);
+    const uint32_t last = known != episode.last.end() ? known->second : episode.alarm.last_step();
+    if (step <= last || step - last <= kQuiet || episode.loud.erase(rank) == 0 || !episode.loud.empty()) continue;
+    episode.alarm.set_ended_unix_us(absl::ToUnixMicros(now));
+    episode.changed = true;
+  }
+}
+
 void RunRules::Begin(Episode& episode, size_t rule, const Place& place) {
+  if (episode.goes_on()) {
+    episode.alarm.set_ended_unix_us(absl::ToUnixMicros(place.now));
+    episode.changed = true;
+  }
   if (episode.changed) ended_.push_back(std::make_unique<Episode>(std::move(episode)));
   episode = Episode();
   const v1::Rule& by = rules_.rules(static_cast<int>(rule));
@@ -350,6 +370,13 @@ void RunRules::Show(Episode& episode, const Series& series, const Place& place, 
   episode.named.insert(series.name);
   episode.position = place.position;
   episode.has_other_first = true;
+}
+
+v1::Alarm* RunRules::Latest(uint32_t number) {
+  for (Episode& episode : episodes_) {
+    if (episode.alarm.number() == number) return &episode.alarm;
+  }
+  return nullptr;
 }
 
 std::vector<RunRules::Changed> RunRules::TakeChanged() {

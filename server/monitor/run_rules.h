@@ -57,13 +57,17 @@ class RunRules {
   // Faults that were found, once for each reply.
   std::vector<core::ResponseFault> LookAtResponses(const std::string& session, uint32_t rank,
                                                    const std::vector<ResponseToken>& tokens, absl::Time now);
-  // The alarms that are new, or show another offence or more of them, since the last call.
+  // The rank has come to a step: what has had no offence for kQuiet steps on any of its ranks has ended.
+  void NoteStep(uint32_t rank, uint32_t step, absl::Time now);
+  // The alarms that are new, have ended, or show another offence or more of them, since the last call.
   struct Changed {
     v1::Alarm* alarm = nullptr;  // valid until the next call of a method
     bool is_new = false;
     bool has_other_first = false;  // its first offence is another than before
   };
   std::vector<Changed> TakeChanged();
+  // The alarm of this number, if it is the latest of its rule; else null. Valid until the next call of a method.
+  v1::Alarm* Latest(uint32_t number);
 
  private:
   static constexpr size_t kStatisticsOfTensors = 6;
@@ -122,6 +126,9 @@ class RunRules {
     bool changed = false, is_new = false, has_other_first = false;
     std::set<std::string> named;        // series and ranks that it shows already
     std::map<uint32_t, uint32_t> last;  // by RankCode, the step of its latest offence
+    std::set<uint32_t> loud;            // ranks with an offence and not yet kQuiet steps behind it
+
+    bool goes_on() const { return alarm.number() != 0 && alarm.ended_unix_us() == 0; }
   };
   struct Place {
     uint32_t rank = 0, step = 0, position = 0;

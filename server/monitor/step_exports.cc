@@ -127,9 +127,11 @@ std::string StepExports::ExportAndTell(const std::string& session, uint32_t step
   auto path = WriteFiles(row, step, finished, incomplete);
   metrics_->Add(Metric::kExports, 1, {path.ok() ? "ok" : "error"});
   if (path.ok()) {
-    exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));
     exported.set_incomplete(incomplete);
-    LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), *path, incomplete ? " (incomplete)" : "");
+    if (!path->empty()) {
+      exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));
+      LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), *path, incomplete ? " (incomplete)" : "");
+    }
   } else {
     exported.set_error(std::string(path.status().message()));
     LogError("step {} of run {} is not exported: {}", step, row.hello().run(), path.status().ToString());
@@ -188,6 +190,9 @@ absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& s
   finished = (*reader)->state() != v1::StepSummary::OPEN;
   incomplete = (*reader)->state() == v1::StepSummary::INCOMPLETE;
   if ((*reader)->settings().task() == kGradProbe) return WriteGradients(**reader);
+  auto has_files = HasFiles(**reader);
+  if (!has_files.ok()) return has_files.status();
+  if (!*has_files) return "";
   auto sink = DirectorySink::Open(directory, files_.umask);
   if (!sink.ok()) return sink.status();
   ExportOptions options;

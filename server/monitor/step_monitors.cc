@@ -45,6 +45,10 @@ void StepMonitors::OnRankKnown(const std::string& session, const v1::Rank& from,
   for (const auto& monitor : monitors_) monitor->OnRankKnown(session, from, to);
 }
 
+void StepMonitors::OnSessionClosed(const storage::SessionRow& session) {
+  for (const auto& monitor : monitors_) monitor->OnSessionClosed(session);
+}
+
 absl::Status StepMonitors::Begin(Sessions* sessions) {
   for (const auto& monitor : monitors_) {
     if (absl::Status status = monitor->Begin(sessions); !status.ok()) return status;

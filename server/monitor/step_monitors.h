@@ -14,6 +14,8 @@
 #include "msprobe/v1/monitor.pb.h"
 #include "server/ingest/session/events.h"
 #include "server/metrics/metrics.h"
+#include "server/monitor/deeper_captures.h"
+#include "server/monitor/notices/notice_receiver.h"
 #include "server/monitor/watched_tensor.h"
 #include "server/store/store.h"
 
@@ -58,8 +60,10 @@ struct MonitorParts {
   bool scraped = false;                // the server has a metrics port
   std::vector<WatchedTensor> watched;  // --watch
   DumpOutput files = {};
-  DumpRoom* room = nullptr;  // null only if files.dump_path is empty
-  v1::RuleSet rules = {};    // of runs that have none of their own
+  DumpRoom* room = nullptr;    // null only if files.dump_path is empty
+  v1::RuleSet rules = {};      // of runs that have none of their own
+  NoticeOptions notices = {};  // who hears of alarms
+  AskRun ask = {};             // empty: nobody can be asked
   JobQueue* jobs = nullptr;
 };
 
@@ -79,6 +83,7 @@ class StepMonitors : public SessionObserver {
   void OnExportRequested(const std::string& session, uint32_t step) override;
   void OnExportAwaited(const std::string& session, uint32_t step) override;
   void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) override;
+  void OnSessionClosed(const storage::SessionRow& session) override;
 
   // As the functions of StepMonitor, for all monitors.
   absl::Status Begin(Sessions* sessions);

@@ -27,6 +27,26 @@ void Alarms::Put(uint32_t run, const v1::Alarm& alarm, ChangeSet& changes) {
   changes.PutMeta(AlarmKey(run, alarm.number()), alarm);
 }
 
+absl::StatusOr<std::optional<v1::Alarm>> Alarms::Find(uint32_t run, uint32_t number) const {
+  return database_.Find<v1::Alarm>(AlarmKey(run, number));
+}
+
+absl::StatusOr<std::optional<storage::NoticeRow>> Alarms::FindNotice(const NoticeKey& key) const {
+  return database_.Find<storage::NoticeRow>(key.Encode());
+}
+
+absl::StatusOr<std::vector<std::pair<NoticeKey, storage::NoticeRow>>> Alarms::Notices() const {
+  std::vector<std::pair<NoticeKey, storage::NoticeRow>> notices;
+  absl::Status status = database_.ForEach(
+      Family::kMeta, MetaPrefix(MetaSpace::kNotice), [&notices](std::string_view key, std::string_view value) {
+        auto place = NoticeKey::Decode(key);
+        return place.ok() ? DecodeValue(value, notices.emplace_back(*place, storage::NoticeRow()).second)
+                          : place.status();
+      });
+  if (!status.ok()) return status;
+  return notices;
+}
+
 absl::StatusOr<std::optional<v1::RuleSet>> Alarms::Rules(uint32_t run) const {
   return database_.Find<v1::RuleSet>(RulesKey(run));
 }
@@ -43,6 +63,7 @@ absl::Status Alarms::SetRules(uint32_t run, const std::optional<v1::RuleSet>& ru
 
 void Alarms::AddRunDeletion(uint32_t run, ChangeSet& changes) {
   changes.DeletePrefix(Family::kMeta, MetaPrefix(MetaSpace::kAlarm, run));
+  changes.DeletePrefix(Family::kMeta, MetaPrefix(MetaSpace::kNotice, run));
   changes.Delete(Family::kMeta, RulesKey(run));
 }
 

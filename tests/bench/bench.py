@@ -32,6 +32,8 @@ PARTS = {
     "job_queue": ["--write"],  # the work queue
     "training_watch": [],  # task monitor
     "signs": ["--write"],  # the signs of gradients
+    "spread": ["--write"],  # what-if formats, kurtosis
+    "selection": ["--write"],  # calls that select leaves out
     "checkpoint_diff": ["--gib", "1"],  # two checkpoints
     "weights": [],  # digests of a program's weights
     "replies": ["--write"],  # judging what a model said

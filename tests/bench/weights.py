@@ -52,7 +52,7 @@ def read_all(weights: dict[str, torch.Tensor]) -> None:
 
 
 def compare(client: Client, path: Path) -> None:
-    kinds = {item.kind for item in client.weights(WeightsPlace("bench"), WeightsPlace(path=path))}
+    kinds = {item.kind for item in client.checkpoints.weights(WeightsPlace("bench"), WeightsPlace(path=path))}
     assert kinds == {"equal"}, kinds
 
 

@@ -22,8 +22,9 @@ class Ran:
 
     @property
     def digests(self):
-        """One a step: of the loss and every gradient."""
-        return [line.split()[1] for line in self.output.splitlines() if line.startswith("digest ")]
+        """Of each step, by name: the loss's and every gradient's."""
+        lines = (line.partition("digests ") for line in self.output.splitlines())
+        return [json.loads(digests) for _, word, digests in lines if word]
 
 
 def environment_at(variable, default, target):

@@ -129,22 +129,32 @@ def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path
     assert done.returncode == 0
     skipped, *more = rows(done.stdout)
     assert len(more) == 2 and skipped["verdict"] == "skip"
-    assert skipped["reason"].endswith("call debugger.local_error in the program")
+    assert "call debugger.local_error in the program, and name its run in the store" in skipped["reason"]
+    assert "1 calls of modules are skipped, so what changed weights add is not seen" in done.stderr
     done = run([*command, name, golden, "--golden-step", "4"], check=False)
     assert done.returncode == 3 and "name one by --golden-step" in done.stderr
 
 
 FORWARD = """
-import json, os, pathlib, sys
+import json, os, pathlib, subprocess, sys
 exchange, case = pathlib.Path(os.environ["MSPROBE_GRAFT"]), sys.argv[1]
 if case == "broken":
     sys.exit("no model here")
 if case != "silent":
     (exchange / "modules.json").write_text(json.dumps([f"Module.layers.{layer}.Linear" for layer in range(4)]))
 names = json.loads((exchange / "graft.json").read_text())["names"]
+if case == "pipe":
+    os.mkfifo(exchange / "modules.1.json")
 if case == "failed":
     (exchange / "failed.1.json").write_text(json.dumps({"Module.layers.0.Linear.forward.0": "it draws random numbers"}))
-if case != "no number":
+if case == "left behind":
+    subprocess.Popen(["sleep", "60"])
+    print(12345678 * "x")
+if case == "odd numbers":
+    print("1_0")
+if case == "negative":
+    print(-0.5)
+elif case not in ("no number", "odd numbers"):
     print(0.5 if case == "outside" else 0.0 if "Module.layers.2.Linear" in names or case == "agrees" else 0.5)
 """
 
@@ -158,6 +168,10 @@ if case != "no number":
         ("silent", 3, "it should call debugger.graft() before debugger.start(model)"),
         ("failed", 3, "Module.layers.0.Linear.forward.0 could not be repaired: it draws random numbers"),
         ("no number", 3, "prints no line with a number alone"),
+        ("left behind", 1, "at fault: layers.2; 4 runs, 4 modules"),
+        ("odd numbers", 3, "prints no line with a number alone"),
+        ("negative", 3, "the distance is -0.5; it should be at least 0"),
+        ("pipe", 3, "modules.1.json of the program cannot be read"),
         ("outside", 3, "with all 4 modules repaired: what is wrong lies outside of them"),
     ],
 )
@@ -213,6 +227,22 @@ def test_what_no_search_can_find_is_said():
         smallest(["a"], lambda repaired: 1.0, -1.0)
     with pytest.raises(FailedPrecondition, match="is the program random"):
         smallest(["a", "b"], iter_of([1.0, 0.0, 1.0]), 0.5)
+
+
+def test_without_a_limit_it_lies_between_no_repair_and_all():
+    """Each module adds some rounding, as where a golden has another dtype; the limit of the right dtype names all."""
+    names = [str(number) for number in range(32)]
+
+    def distance(repaired):
+        return 0.4 * sum(fault not in repaired for fault in ("7", "20")) + 1e-4 * (33 - len(repaired))
+
+    assert set(smallest(names, distance, None).names) == {"7", "20"}
+    assert len(smallest(names, distance, 1e-4).names) == 32
+    assert len(smallest(names, distance, None).trials) <= bound(32, 2) + 1
+    with pytest.raises(FailedPrecondition, match="without repair: what is wrong lies outside of them"):
+        smallest(names, lambda repaired: 0.5, None)
+    assert smallest(names, lambda repaired: 0.0 if "3" in repaired else math.nan, None).names == ("3",)
+    assert smallest(names, lambda repaired: 0.0, None) == Found((), smallest(names, lambda repaired: 0.0, None).trials)
 
 
 def iter_of(values):

@@ -65,7 +65,7 @@ def published(weights, tmp_path_factory):
 
 def kinds(client, target, golden, **options):
     """{name: kind} of what does not agree bit by bit, and how many do."""
-    found = list(client.checkpoint_diff(target, golden, **options))
+    found = list(client.checkpoints.diff(target, golden, **options))
     return {item.name: item.kind for item in found if item.kind != "equal"}, sum(i.kind == "equal" for i in found)
 
 
@@ -155,7 +155,7 @@ def test_torch_files_and_prefixes(client, weights, published, tmp_path):
     assert kinds(client, path, published) == ({}, len(weights))
     found, _ = kinds(client, path, path, optimizer=True)
     assert found == {}
-    names = {item.name for item in client.checkpoint_diff(path, path, optimizer=True)}
+    names = {item.name for item in client.checkpoints.diff(path, path, optimizer=True)}
     assert "optimizer.state.0.exp_avg" in names
 
 
@@ -181,7 +181,7 @@ def test_two_ranks_of_fsdp_are_one_model(client, weights, published, tmp_path):
     notes = []
     assert kinds(client, tmp_path / "dcp", published, note=notes.append) == ({}, len(weights))
     assert "target: optimizer state is left out; --optimizer takes it in" in notes
-    pieces = {i.target.name: i.target.pieces for i in client.checkpoint_diff(tmp_path / "dcp", published)}
+    pieces = {i.target.name: i.target.pieces for i in client.checkpoints.diff(tmp_path / "dcp", published)}
     assert pieces["model.model.layers.0.self_attn.o_proj.weight"] == 2
 
 
@@ -192,7 +192,7 @@ def test_numbers_are_those_of_torch(client, tmp_path):
     target[200:] += torch.randn(100, 1000, generator=drawn)
     save_file({"w": target}, tmp_path / "a.safetensors")
     save_file({"w": golden}, tmp_path / "b.safetensors")
-    (item,) = client.checkpoint_diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    (item,) = client.checkpoints.diff(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     a, b = target.double(), golden.double()
     assert item.kind == "differs"
     assert item.different == int((a != b).sum())
@@ -242,7 +242,9 @@ def test_tied_and_transposed_tensors(client, tmp_path):
     table = torch.arange(12.0).reshape(3, 4)
     torch.save({"embed_tokens.weight": table, "lm_head.weight": table, "t": table.t()}, tmp_path / "tied.pt")
     save_file({"embed_tokens.weight": table, "t": table.t().contiguous()}, tmp_path / "b.safetensors")
-    found = {i.name: (i.kind, i.note) for i in client.checkpoint_diff(tmp_path / "tied.pt", tmp_path / "b.safetensors")}
+    found = {
+        i.name: (i.kind, i.note) for i in client.checkpoints.diff(tmp_path / "tied.pt", tmp_path / "b.safetensors")
+    }
     assert found["lm_head.weight"] == ("equal", "tied to embed_tokens.weight")
     assert found["t"] == ("equal", "")
 
@@ -316,7 +318,7 @@ def test_a_hostile_file_is_refused_by_name(client, tmp_path, name):
     path = tmp_path / name
     content(path) if callable(content) else path.write_bytes(content)
     with pytest.raises(MsprobeError) as refused:
-        list(client.checkpoint_diff(path, path))
+        list(client.checkpoints.diff(path, path))
     assert said in str(refused.value)
     assert name in str(refused.value)
 
@@ -327,14 +329,14 @@ def test_an_index_leads_nowhere_else(client, tmp_path, outside):
     save_file({"w": torch.ones(1)}, tmp_path / "secret.safetensors")
     (tmp_path / "c" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": outside}}))
     with pytest.raises(MsprobeError, match="should be a plain name in that directory"):
-        list(client.checkpoint_diff(tmp_path / "c", tmp_path / "c"))
+        list(client.checkpoints.diff(tmp_path / "c", tmp_path / "c"))
 
 
 def test_a_missing_rank_is_named(client, weights, tmp_path):
     megatron = write_megatron(weights, tmp_path / "m", tensor=2, pipeline=2)
     (megatron / "iter_0000010" / "mp_rank_01_001" / "model_optim_rng.pt").unlink()
     with pytest.raises(MsprobeError, match=r"mp_rank_01_001 has no model_optim_rng\.pt"):
-        list(client.checkpoint_diff(megatron, megatron))
+        list(client.checkpoints.diff(megatron, megatron))
 
 
 def _rank_file(tmp_path, tensors):
@@ -358,12 +360,12 @@ def test_a_number_among_gated_projections_is_compared(client, tmp_path):
 def test_keys_that_are_no_names_are_said(client, tmp_path):
     torch.save({(0, 1): torch.zeros(2), 1.5: torch.zeros(2), "x": torch.ones(2)}, tmp_path / "a.pt")
     notes = []
-    found = list(client.checkpoint_diff(tmp_path / "a.pt", tmp_path / "a.pt", note=notes.append))
+    found = list(client.checkpoints.diff(tmp_path / "a.pt", tmp_path / "a.pt", note=notes.append))
     assert [item.name for item in found] == ["x"]
     assert "target: the file has keys that are neither texts nor integers: left out" in notes
     torch.save({1: torch.zeros(2), "1": torch.ones(2)}, tmp_path / "twice.pt")
     with pytest.raises(MsprobeError, match="1 is there twice"):
-        list(client.checkpoint_diff(tmp_path / "twice.pt", tmp_path / "a.pt"))
+        list(client.checkpoints.diff(tmp_path / "twice.pt", tmp_path / "a.pt"))
 
 
 def test_many_names_of_which_none_fits_are_soon_paired(client, tmp_path):
@@ -375,13 +377,13 @@ def test_many_names_of_which_none_fits_are_soon_paired(client, tmp_path):
 
 def test_a_name_that_nothing_has_is_an_error(client, published):
     with pytest.raises(MsprobeError, match=r"no tensor of either side is called nothing\*"):
-        list(client.checkpoint_diff(published, published, name="nothing*"))
+        list(client.checkpoints.diff(published, published, name="nothing*"))
 
 
 def test_a_pipe_is_no_checkpoint(client, published, tmp_path):
     os.mkfifo(tmp_path / "x.safetensors")
     with pytest.raises(MsprobeError, match="is not a regular file"):
-        list(client.checkpoint_diff(tmp_path / "x.safetensors", published))
+        list(client.checkpoints.diff(tmp_path / "x.safetensors", published))
 
 
 def test_the_example_of_the_document(tmp_path):

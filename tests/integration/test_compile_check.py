@@ -105,7 +105,7 @@ def test_a_model_without_wrapped_modules_is_compiled_whole(checked):
 
 
 def test_what_cannot_be_checked_is_refused(checked):
-    backend, dtype, loss, collect, install, module, types = checked.said["refused"]
+    backend, dtype, loss, collect, install, module, types, container = checked.said["refused"]
     assert "'inductr'" in backend and "aot_eager" in backend
     assert "'bf16'" in dtype and "torch.bfloat16" in dtype
     assert "[3, 4]" in loss and "one element" in loss
@@ -113,6 +113,8 @@ def test_what_cannot_be_checked_is_refused(checked):
     assert "wrap()" in install
     assert "is a str" in module
     assert "'Linear'" in types
+    assert "is a ModuleList, which is never called" in container and "wrap_all_children" in container
+    assert "wrap_by_policy: Net has no module of Conv2d, so this changes nothing" in checked.shown
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ debugger.log({"loss": 1.0})
 debugger.wait()
 """
 RUNS = {  # variables, and step of the configuration
-    "tuesday": ({"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1", "MY_SECRET_KEY": "hush"}, [0]),
+    "tuesday": ({"NCCL_ALGO": "Ring", "OMP_NUM_THREADS": "1", "MY_SECRET_KEY": "hush", "VLLM_X": "--token hush"}, [0]),
     "monday": ({"NCCL_ALGO": "Tree", "OMP_NUM_THREADS": "1"}, [0, 1]),
 }
 

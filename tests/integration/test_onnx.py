@@ -1,6 +1,7 @@
 """An ONNX model runs value by value, and its values meet those of the PyTorch run that it was exported from."""
 
 import json
+import os
 import re
 import sys
 
@@ -108,6 +109,35 @@ def test_the_first_that_differs_is_named(approximate, compared):
     assert not any(row["name"].startswith("Module.layers.0") for row in answer["rows"])
 
 
+def test_folded_normalizations_are_said_and_judged_at_their_end(exported, client):
+    out, data, eager = exported
+    command = [client, "--data_dir", data, "--format", "json", "onnx", "--input", f"image={out / 'image.npy'}"]
+    behind = ["--against", eager, "--step", "1"]
+    done = run([*command, out / "folded.onnx", "--run", "onnx-folded", "--all", *behind], check=False)
+    rows = {row["name"]: row for row in json.loads(done.stdout)["rows"]}
+    assert done.returncode == 0, done.stdout
+    assert rows["Functional.batch_norm.1.forward.output.0"]["node"] == "/conv2/Conv"
+    assert "Functional.conv2d.1.forward.output.0" not in rows and "Module.conv2.Conv2d.forward.0.output.0" not in rows
+    # A fault in a folded call is named with the range that the node stands for.
+    model = onnx.load(out / "folded.onnx")
+    node = next(node for node in model.graph.node if node.name == "/conv2/Conv")
+    bias = next(each for each in model.graph.initializer if each.name == node.input[2])
+    bias.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(bias) + numpy.float32(0.5), bias.name))
+    onnx.save(model, out / "fault.onnx")
+    done = run([*command, out / "fault.onnx", "--run", "onnx-fault", *behind], check=False)
+    assert done.returncode == 1 and json.loads(done.stdout)["first"] == "Functional.batch_norm.1.forward.output.0"
+    assert "node /conv2/Conv stands for Functional.conv2d.1.forward to Functional.batch_norm.1.forward" in done.stderr
+    assert "all from Functional.conv2d.1.forward to it are one node" in done.stderr
+
+
+def test_a_dump_directory_is_taken_without_a_store(exported, client, tmp_path):
+    out, data, eager = exported
+    run([client, "--data_dir", data, "export", eager, "--step", "0", "-o", tmp_path / "dump"])
+    command = [client, "--format", "json", "onnx", out / "dynamo.onnx", "--input", f"x={out / 'x.npy'}"]
+    answer = json.loads(run([*command, "--run", "exported", "--against", tmp_path / "dump"]).stdout)
+    assert answer["first"] is None and answer["paired"]["name"] == 12
+
+
 def test_the_example_of_the_document(approximate, exported, client):
     _, data, eager = exported
     text = (REPOSITORY / "docs" / "offline.md").read_text()
@@ -155,11 +185,28 @@ def test_values_are_a_run_like_others(exported, client, ask):
         (["{out}/dynamo.onnx"], "the model takes x, tensor(float) of [2, 3, 8]; give --input x=FILE.npy"),
         (["{out}/dynamo.onnx", "--input", "x"], "--input 'x' is not understood; write NAME=FILE.npy, as in x=x.npy"),
         (["{out}/dynamo.onnx", "--input", "x={out}/wide.npy"], "onnxruntime cannot run"),
+        (["{out}/gives.onnx", "--input", "x={out}/two.npy"], "gives.onnx: parts is seq(tensor(float)); a model is run"),
+        (["{out}/takes.onnx", "--input", "parts={out}/two.npy"], "the model takes parts, seq(tensor(float))"),
+        (["{out}/pipe.onnx"], "pipe.onnx is a named pipe; name a regular file"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(exported, client, arguments, said):
     out, data, _ = exported
     (out / "model.om").touch()
+    make, kind = onnx.helper, onnx.TensorProto
+    x = make.make_tensor_value_info("x", kind.FLOAT, [2])
+    parts = make.make_tensor_sequence_value_info("parts", kind.FLOAT, None)
+    count = make.make_tensor_value_info("n", kind.INT64, [])
+    node = make.make_node("SequenceConstruct", ["x"], ["parts"])
+    node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value="[" * 5000)
+    gives = make.make_graph([node], "g", [x], [parts])
+    takes = make.make_graph([make.make_node("SequenceLength", ["parts"], ["n"])], "g", [parts], [count])
+    for name, graph in (("gives", gives), ("takes", takes)):
+        made = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8)
+        onnx.save(made, out / f"{name}.onnx")
+    if not (out / "pipe.onnx").exists():
+        os.mkfifo(out / "pipe.onnx")
+    numpy.save(out / "two.npy", numpy.ones(2, "f4"))
     numpy.save(out / "wide.npy", numpy.ones((2, 3, 9), "f4"))
     command = [client, "--data_dir", data, "onnx", *(each.format(out=out) for each in arguments), "--run", "refused"]
     done = run(command, check=False)

@@ -123,12 +123,28 @@ def test_what_cannot_be_replayed_is_refused(replayed):
     assert "after stop() and step()" in inside
 
 
+def _checksums(dump_path, step):
+    """Of every tensor of a step, by record and place."""
+    (dump,) = dump_path.glob(f"step{step}/*/dump.json")
+    found = {}
+
+    def look(place, value):
+        if isinstance(value, dict) and "md5" in value:
+            found[place] = value["md5"]
+        elif isinstance(value, (dict, list)):
+            for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                look(f"{place}.{key}", each)
+
+    look("", json.loads(dump.read_text())["data"])
+    return found
+
+
 def test_what_is_handed_on_is_read_once_and_what_was_written_between_calls_is_read_again(tmp_path, dump_path):
     section = {"summary_mode": "md5"}
     config = write_config(tmp_path / "config.json", dump_path, level="mix", reuse="off", section=section)
     done = run([sys.executable, PROGRAMS / "handed_on.py", config])
     said = json.loads(done.stdout.splitlines()[-1])
-    first, second, plain = said["read"]
+    first, second, plain, *trained = said["read"]
     assert first == second < 0.75 * plain
     for step in (0, 1, 2):
         (dump,) = dump_path.glob(f"step{step}/*/dump.json")
@@ -136,6 +152,10 @@ def test_what_is_handed_on_is_read_once_and_what_was_written_between_calls_is_re
         assert {name: data[name]["input_args"][0]["md5"] for name in said["given"]} == said["given"], step
         linear, module = data["Functional.linear.1.forward"], data["Module.2.Linear.forward.0"]
         assert linear["output"][0]["md5"] == module["output"][0]["md5"] == said["given"]["Torch.exp.0.forward"]
+    first, second, plain = trained
+    assert first == second < 0.6 * plain, "weights and gradients, too"
+    again, once_more, captured = (_checksums(dump_path, step) for step in (3, 4, 5))
+    assert again == once_more == captured and len(captured) > 30
 
 
 @pytest.mark.timeout(180)

@@ -135,6 +135,18 @@ def test_sections_and_lists_choose(trained):
     assert all(0 < share <= 1 and share * 32 == int(share * 32) for share in shares)
 
 
+def test_gradients_are_without_the_factor_of_a_scaler(trained):
+    trained.train("scaled", "--scaler", list=["first.weight"], micro_batches=True, activations=0, ops=["norm"])
+    found = trained.series("scaled")
+    stepped = tuple(step for step in range(12) if step != 5)
+    for stage in ("micro_batch.0", "micro_batch.1", "reduced", "clipped"):
+        assert found[f"first.weight.parameters_grad.{stage}:norm"].steps == stepped, "nothing of what was skipped"
+    whole = found["first.weight.parameters_grad.micro_batch.1:norm"].values
+    assert whole == pytest.approx(found["first.weight.parameters_grad.reduced:norm"].values, rel=1e-5)
+    assert found["grad_scaler/skipped"].steps == (5,)
+    assert trained.alarms("scaled") == []
+
+
 def train_on_two_ranks(trained, kind):
     """The norms that the first rank prints, step by step."""
     config = trained.config(kind, {"ops": ["mean", "norm"], "activations": 0})
@@ -153,6 +165,8 @@ def of_ranks(trained, kind, name):
 
 def test_gradients_are_seen_before_and_after_ranks_reduce_them(trained):
     norms = train_on_two_ranks(trained, "ddp")
+    assert of_ranks(trained, "ddp", "communication/all_reduce@watched_ranks.py:*:bytes") == [(24.0,) * 3] * 2
+    assert of_ranks(trained, "ddp", "communication/all_reduce@watched_ranks.py:*.output:mean") == [(2.0,) * 3] * 2
     first, second = of_ranks(trained, "ddp", "0.weight.parameters_grad.unreduced:mean")
     reduced = of_ranks(trained, "ddp", "0.weight.parameters_grad.reduced:mean")
     assert first != second and reduced[0] == reduced[1]

@@ -48,7 +48,7 @@ def client(recorded):
 
 def found(client, target, golden, **options):
     """{name: difference} of what does not agree, and the kinds of what does."""
-    items = list(client.weights(target, golden, **options))
+    items = list(client.checkpoints.weights(target, golden, **options))
     agreeing = {item.kind for item in items if item.kind in ("equal", "cast")}
     return {item.name: item for item in items if item.kind not in ("equal", "cast")}, agreeing
 

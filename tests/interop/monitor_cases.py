@@ -10,6 +10,7 @@ import pathlib
 import sys
 
 import torch
+import torch.distributed as dist
 import transformers
 
 OPS = ["min", "max", "mean", "norm", "zeros", "nans"]
@@ -33,6 +34,11 @@ CASES = {
     "ends": {"ops": ["min", "id"], "param_distribution": True, "collect_times": 2, "step_count_per_record": 4},
     "qwen": {"ops": OPS, "squash_name": True, "all_xy": True, **EVERYTHING},
     "optimizer_without_moments": {"ops": ["mean"], "mv_distribution": True, "param_distribution": True},
+}
+COMMUNICATION = {
+    "cc_second": {"ops": ["min", "max", "mean", "norm", "nans"]},
+    "cc_before": {"cc_pre_hook": True},
+    "cc_lines": {"cc_codeline": [r"monitor_cases\.py\[\d+\]   talk"]},
 }
 
 
@@ -116,12 +122,59 @@ def second_version(out):
     monitor.stop()
 
 
+def talk(step):
+    """Collectives of one rank: several of one operation, of lists, by keyword, and asynchronous ones."""
+    values = torch.tensor([1.0, 2.0, -2.0, 0.0, 4.0, 0.0]) * (step + 1)  # sums of norms without rounding
+    dist.all_reduce(values)
+    dist.all_reduce(values.reshape(2, 3), op=dist.ReduceOp.MAX)
+    dist.broadcast(tensor=values * 3, src=0)
+    work = dist.all_gather([torch.zeros(6)], values, async_op=True)
+    work.wait()
+    if step != 1:
+        dist.reduce_scatter_tensor(torch.zeros(6), values)
+
+
+def of_communication(out):
+    """cc_distribution of both versions. A process group of one rank stays from here on."""
+    from msprobe.core.monitor_v2.trainer import TrainerMonitorV2
+    from msprobe.pytorch import TrainerMon
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    for name, chosen in COMMUNICATION.items():
+        torch.manual_seed(3)
+        net = Net()
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+        directory = out / name
+        directory.mkdir(parents=True)
+        config = directory / "config.json"
+        if name == "cc_second":
+            config.write_text(
+                json.dumps({"output_dir": str(directory), "monitors": {"cc": {"enabled": True} | chosen}})
+            )
+            second = TrainerMonitorV2(str(config), fr="pt")
+            second.start(model=net, optimizer=optimizer)
+            stop = second.stop
+        else:
+            os.environ["MONITOR_OUTPUT_DIR"] = str(directory)
+            fields = {"targets": {}, "ops": OPS, "cc_distribution": {"enable": True} | chosen}
+            config.write_text(json.dumps(fields))
+            first = TrainerMon(str(config), params_have_main_grad=False)
+            first.set_monitor(net, optimizer)
+            stop = None
+        for step in range(3):
+            talk(step)
+            train(net, optimizer, 1)
+        if stop is not None:
+            stop()
+
+
 def main():
     torch.set_num_threads(1)
     out = pathlib.Path(sys.argv[1])
     for name, fields in CASES.items():
         first_version(out, name, fields)
     second_version(out)
+    of_communication(out)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import pprint
 import re
 import zipfile
@@ -76,6 +77,39 @@ def test_no_secret_is_in_a_pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "wandb-api-key": "hidden", "hf_token": "hidden", "tokenizer-model": "a.model", "max-tokens": "8",
         "url": "hidden", "lr": "1e-4", "bf16": True, "seed": "1",
     }  # fmt: skip
+
+
+def test_secrets_stay_out_whatever_they_are_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_LAUNCH", "train.py --token planted-1 --password=planted-2")
+    monkeypatch.setenv("NCCL_PLUGIN_URL", "https://host/plugin?sig=planted-3")
+    script, options = tmp_path / "train.sh", tmp_path / "model.yaml"
+    script.write_text(
+        "torchrun train.py --token planted-4 --password=planted-5 --auth planted-6 --eos-token end "
+        "--data https://h/d?a=1&token=planted-7\n"
+    )
+    options.write_text(
+        "service: {auth: {user: planted-8, code: 7}}\nhub: {token: planted-9, reward_fn_key: shown}\n"
+        "command: python train.py --api-key planted-10\narguments: [--lr, '1', --token, planted-11]\n"
+        "header: 'Authorization: Bearer planted-12'\nper_token: true\n"
+    )
+    assert config_check("-d", script, options, "-o", tmp_path / "pack.zip")[0] == 0
+    with zipfile.ZipFile(tmp_path / "pack.zip") as file:
+        assert "planted" not in "".join(file.read(name).decode() for name in file.namelist())
+        static = json.loads(file.read("hyperparameters/hyperparameters_static.json"))
+    assert {static[name] for name in ("token", "password", "auth", "data", "command", "header")} == {"hidden"}
+    assert (static["eos-token"], static["hub.reward_fn_key"], static["per_token"]) == ("end", "shown", True)
+    # The packs of mindstudio-probe hold them.
+    member = "hyperparameters/hyperparameters_static.json"
+    summary(
+        tmp_path, {member: {"a.token": "planted-13", "lr": "1"}}, {member: {"url": "http://u:planted@h", "lr": "2"}}
+    )
+    rows = sheet(tmp_path / "out" / "result.xlsx", "hyperparameters")
+    assert "planted" not in str(rows) and ["lr", "lr", "1", "2"] in [row[1:5] for row in rows]
+    log = tmp_path / "train.log"
+    log.write_text(str({"actor_rollout_ref": {"hf_token": "planted-14", "lr": 1, "of": [{"password": "planted-15"}]}}))
+    assert config_check("-vc", log, log, "-o", tmp_path / "verl")[0] == 0
+    written = "".join(path.read_text() for path in (tmp_path / "verl").iterdir())
+    assert "planted" not in written and "actor_rollout_ref/lr,1,1" in written
 
 
 def test_a_launch_script_is_read_as_the_shell_reads_it(tmp_path: Path) -> None:
@@ -180,6 +214,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text("{'actor_rollout_ref': {'a': 1,\n")
     (tmp_path / "b.log").write_text("nothing\n")
     (tmp_path / "train.py").write_text("")
+    os.mkfifo(tmp_path / "pipe.zip")
+    os.mkfifo(tmp_path / "pipe.log")
+    (tmp_path / "deep.log").write_text("{'actor_rollout_ref': " + "[" * 3000 + "]" * 3000 + "}")
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("env", bytes(20 << 20))
     (tmp_path / "there.json").write_text("{}")
     cases: list[tuple[list[object], str]] = [
         (["-d", "-o", tmp_path / "pack.tar"], "pack.tar is no name of a pack; it has to end with .zip"),
@@ -187,6 +226,11 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (["-c", good, tmp_path / "none.zip"], "none.zip does not exist"),
         (["-c", good, tmp_path / "junk.zip"], "junk.zip is not a zip file"),
         (["-c", good, tmp_path], "is no name of a pack"),
+        (["-c", good, tmp_path / "bomb.zip"], "env would unfold from 20"),
+        (["-c", good, tmp_path / "pipe.zip"], "pipe.zip is a named pipe; name a regular file"),
+        (["-vc", tmp_path / "pipe.log", tmp_path / "a.log"], "pipe.log is a named pipe; name a regular file"),
+        (["-vc", tmp_path / "deep.log", tmp_path / "a.log"], "mappings within mappings, deeper than any program's"),
+        (["-vv", tmp_path / os.fsdecode(b"\xff.log")], "\\udcff.log does not exist"),
         (["-c", good, pack(tmp_path / "e.zip", {"env": "[]"})], "the member env is no JSON object"),
         (["-c", good, pack(tmp_path / "j.zip", {"env": "{"})], "the member env is not JSON"),
         (["-c", good, pack(tmp_path / "x.zip", {"other": "{"})], "share no part"),
@@ -233,6 +277,10 @@ def test_the_example_of_the_document(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_nothing_of_a_file_that_is_no_yaml_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("lr: 1\npassword: hunter2: [\n")
+    aliases = tmp_path / "aliases.yaml"
+    aliases.write_text("a0: &a0 [1, 2]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40)))
+    code, out, err = config_check("-d", aliases, "-o", tmp_path / "pack.zip")
+    assert code == 0 and "aliases.yaml was passed over: it unfolds to over 1000000 values" in err
     code, out, err = config_check("-d", path, "-o", tmp_path / "pack.zip")
     assert code == 0 and "bad.yaml was passed over: " in err and "in line 2" in err
     assert "hunter2" not in out + err

@@ -172,6 +172,7 @@ SHOWN_BY = {
     "graph-json": ["interop/test_graph_databases.py::test_merged_ranks_as_a_dump"],
     "parse-cann": ["interop/test_parse.py::test_the_shell_reads_kernel_dumps_without_cann"],
     "parse-vc": ["interop/test_parse.py::test_what_is_wrong_is_one_line_and_the_shell_goes_on"],
+    "parse-vc-zero": ["interop/test_parse.py::test_relative_errors_of_directories_leave_zeros_out"],
     "parse-directory": ["interop/test_parse.py::test_what_is_wrong_is_one_line_and_the_shell_goes_on"],
     "parse-channels": ["interop/test_parse.py::test_the_shell_reads_kernel_dumps_without_cann"],
     "parse-sizes": ["interop/test_parse.py::test_what_is_wrong_is_one_line_and_the_shell_goes_on"],

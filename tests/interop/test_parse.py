@@ -178,6 +178,16 @@ def test_the_shell_compares_directories(folder):
     assert [float(cell) for cell in (*rows[1][2:4], *rows[1][5:])] == pytest.approx([0.5, 0.5204167, 0.5, 2.090909])
 
 
+def test_relative_errors_of_directories_leave_zeros_out(folder):
+    for side, values in (("A", [1.0, 2.5]), ("B", [0.0, 2.0])):
+        path = folder / side / "op" / "111"
+        path.mkdir(parents=True)
+        np.save(path / "x.npy", np.array(values, dtype=np.float32))
+    in_shell(folder, "vc -m A -g B -out out")
+    (path,) = (folder / "out").glob("batch_compare_*.csv")
+    assert list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))[1][5:] == ["1.0", "0.25"]
+
+
 def test_the_shell_shows_an_operation(folder):
     lines = [
         ["Functional_conv2d_0_forward_input.0", 1, [], "torch.float32", [2, 1], [1.5, -0.9, 0.4]],
@@ -189,6 +199,35 @@ def test_the_shell_shows_an_operation(folder):
     statistics = "[dtype: torch.float32][shape: [2, 1]][max: 1.5][min: -0.9][mean: 0.4]"
     assert f"  [Functional_conv2d_0_forward_input.0]{statistics}\n" in said and "relu" not in said
     assert said.index('File "e.py", line 3, in f\n    x = 1\n') < said.index('File "a.py", line 3, in f')
+
+
+def test_the_shell_waits_for_no_pipe_and_takes_any_file(folder):
+    for name in ("pipe.pkl", "pipe.npy"):
+        os.mkfifo(folder / name)
+    (folder / "deep.pkl").write_text("[" * 200_000)
+    dumps = []
+    for number, stack in enumerate((None, "[]", '{"0": [["Torch.add.0.forward"], 7]}', "[" * 200_000)):
+        dumps.append(folder / f"dump{number}" / "step0" / "rank0" / "dump.json")
+        dumps[-1].parent.mkdir(parents=True)
+        numbers = dict.fromkeys(("Max", "Min", "Mean", "Norm"), 1)
+        leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1], **numbers}
+        record = {"input_args": [leaf], "input_kwargs": {}, "output": [leaf]}
+        data = {"task": "statistics", "level": "L1", "dump_data_dir": None, "data": {"Torch.add.0.forward": record}}
+        dumps[-1].write_text(json.dumps(data))
+        if stack is None:
+            os.mkfifo(dumps[-1].with_name("stack.json"))
+        else:
+            dumps[-1].with_name("stack.json").write_text(stack)
+    asked = [f"pk -f {path.relative_to(folder)} -n Torch.add" for path in dumps]
+    said = in_shell(folder, "pk -f pipe.pkl -n x", "pt -n pipe.npy", "pk -f deep.pkl -n x", *asked, "pt -n a.npy")
+    errors = [line for line in said.splitlines() if "[ERROR]" in line]
+    wanted = (
+        *("pipe.pkl is a named pipe; name a regular file", "pipe.npy", "deep.pkl, line 1 is no JSON"),
+        *("stack.json", "stack.json", "stack.json", "stack.json"),
+    )
+    assert len(errors) == len(wanted) and "[Max: 3.0]" in said, said
+    for word, line in zip(wanted, errors, strict=True):
+        assert word in line, line
 
 
 def test_the_shell_reads_kernel_dumps_without_cann(folder):

@@ -29,7 +29,7 @@ def files(directory, pattern):
     return {path.name: path.read_text() for path in sorted(directory.glob(pattern))}
 
 
-@pytest.mark.parametrize("name", monitor_cases.CASES)
+@pytest.mark.parametrize("name", [*monitor_cases.CASES, "cc_before", "cc_lines"])
 def test_csv_files_are_the_same(trained, name):
     ours, real = (files(trained / side / name, "*-rank0-*/*.csv") for side in ("ours", "real"))
     assert ours.keys() == real.keys() and real
@@ -56,6 +56,11 @@ def test_the_second_version_writes_the_same_files_and_the_gradients_that_the_too
             assert sum(row[3] == "unreduced" for row in found) == sum(row[3] == "reduced" for row in found)
             found = [row for row in found if row[3] != "unreduced"]
         assert found == wanted, file
+
+
+def test_the_second_version_watches_communication_alike(trained):
+    ours, real = (files(trained / side / "cc_second", "rank_0/cc_*.csv") for side in ("ours", "real"))
+    assert ours == real and len(real) == 3
 
 
 AFTER = """

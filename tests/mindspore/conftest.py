@@ -1,10 +1,11 @@
 """The real MindSpore, and the real mindstudio-probe for it, each in an environment of its own (`make mindspore`)."""
 
 import functools
+import json
 import os
 
 import pytest
-from harness.mindspore import TRAIN, environment_at, run
+from harness.mindspore import PROGRAMS, TRAIN, environment_at, run
 
 
 @pytest.fixture(scope="session")
@@ -39,3 +40,15 @@ def plain(run_program):
         return known[net]
 
     return digests
+
+
+@pytest.fixture
+def case(run_program, tmp_path):
+    """case(name): what calls.py says of the case, and where it dumped."""
+
+    def run_case(name, **environment):
+        ran = run_program(PROGRAMS / "calls.py", name, tmp_path / "out", **environment)
+        said = [line.removeprefix("said ") for line in ran.output.splitlines() if line.startswith("said ")]
+        return (json.loads(said[-1]) if said else None), tmp_path / "out", ran.output
+
+    return run_case

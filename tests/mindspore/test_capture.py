@@ -8,18 +8,6 @@ import pytest
 from harness.mindspore import PROGRAMS, TRAIN, entries, only_rank
 
 
-@pytest.fixture
-def case(run_program, tmp_path):
-    """case(name): what calls.py says of the case, and where it dumped."""
-
-    def run_case(name, **environment):
-        ran = run_program(PROGRAMS / "calls.py", name, tmp_path / "out", **environment)
-        said = [line.removeprefix("said ") for line in ran.output.splitlines() if line.startswith("said ")]
-        return (json.loads(said[-1]) if said else None), tmp_path / "out", ran.output
-
-    return run_case
-
-
 def test_a_checksum_of_bfloat16_is_that_of_float32(case):
     _, dump, _ = case("bfloat16")
     (argument,) = entries(dump)["Mint.abs.0.forward"]["input_args"]
@@ -105,6 +93,16 @@ def test_filters(case):
     assert list(entries(dump, 1)) == ["Functional.relu.0.forward"]
 
 
+def test_a_token_range_with_xor(case):
+    _, dump, _ = case("tokens")
+    found = {name: entry["input_args"][0] for name, entry in entries(dump).items()}
+    assert list(found) == ["Cell.first.Dense.forward.0", "Cell.first.Dense.forward.1"]
+    for number, argument in zip((1, 2), found.values(), strict=True):
+        words = (numpy.arange(12, dtype=numpy.float32) + number).view(numpy.uint64)
+        assert argument["md5"] == f"0x{numpy.bitwise_xor.reduce(words):016x}"
+        assert "Max" not in argument
+
+
 def test_compiled_cells_are_recorded_whole(run_program, plain, tmp_path):
     """Where mindstudio-probe needs Ascend: what goes into the compiled cell and comes out of it."""
     ran = run_program(TRAIN, "jit", tmp_path, "mix", "statistics")
@@ -133,7 +131,7 @@ def test_graph_mode_is_refused_with_what_works(case):
     said, _, _ = case("graph_mode")
     assert said == (
         "level is 'mix', which records calls in PyNative mode, and the program runs in GRAPH_MODE; "
-        "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
+        "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or level L2, which has MindSpore dump its kernels"
     )
 
 

@@ -203,6 +203,7 @@ def test_a_call_that_ends_mindspore_costs_that_call(mindspore_python, monkeypatc
     assert two.tolist() == [2, 2]
     process = tested._process
     process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)  # a read that it is in may yet return until then
     failed = []
 
     def crash():
@@ -214,8 +215,9 @@ def test_a_call_that_ends_mindspore_costs_that_call(mindspore_python, monkeypatc
     thread = threading.Thread(target=crash)
     thread.start()
     waiting = array.array("i", [0])
-    while waiting[0] == 0:  # until it has been asked
+    while waiting[0] == 0 and thread.is_alive():  # until it has been asked
         fcntl.ioctl(process.stdin, termios.FIONREAD, waiting)
+        thread.join(0.01)
     os.kill(process.pid, signal.SIGKILL)
     thread.join()
     assert failed == ["Mint.add.0 ended MindSpore's process: killed by signal 9 (SIGKILL)"]

@@ -48,6 +48,11 @@ def prometheus():
     return tool("prometheus", "Debian package prometheus")
 
 
+@pytest.fixture(scope="session")
+def alertmanager():
+    return tool("prometheus-alertmanager", "Debian package prometheus-alertmanager")
+
+
 @pytest.fixture
 def programs():
     return pathlib.Path(__file__).parent / "programs"

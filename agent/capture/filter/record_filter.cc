@@ -6,8 +6,9 @@ void RecordFilter::Judge(OpenRecord& record) {
   if (names_.active()) {
     record.selected = names_.Check(record.FullName());
   } else {
-    record.selected = record.kind != core::RecordKind::kApi || rules_.WantsRisk(record.risk);
+    record.selected = record.kind != core::RecordKind::kApi || selection_.active() || rules_.WantsRisk(record.risk);
   }
+  record.selected &= record.in_select;
   record.wanted = record.selected && rules_.WantsDirection(record.direction);
   if (record.wanted && names_.active() && record.kind == core::RecordKind::kModule &&
       record.direction == core::Direction::kBackward) {
@@ -24,6 +25,7 @@ void RecordFilter::EndModule(const OpenRecord& record) {
 }
 
 bool RecordFilter::KeepsGradients(const std::string& module) {
+  if (!selection_.TakesModule(module)) return false;
   return !names_.active() || modules_with_backward_.contains(module) || names_.Check(module);
 }
 

@@ -7,7 +7,9 @@
 
 #include "agent/capture/reading/leaf_numbers.h"
 #include "agent/core/content_hash.h"
+#include "agent/core/pool.h"
 #include "agent/stats/checksum.h"
+#include "agent/stats/decode.h"
 #include "agent/stats/signs.h"
 #include "agent/stats/statistics.h"
 
@@ -47,13 +49,13 @@ TensorReading RowOf(const TensorReading& of, DType dtype, size_t count, std::sha
 }  // namespace
 
 MemoryReader::MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler,
-                           bool with_distribution, bool replays)
+                           Spread::Parts spread, bool replays)
     : mode_(config.summary_mode),
       slice_(config.slice),
       high_precision_(config.precision_high),
       waits_(!config.bench_path.empty()),
       has_rows_(!config.request_id.empty()),
-      with_distribution_(with_distribution),
+      spread_(spread),
       session_(session),
       sampler_(sampler),
       replays_(replays),
@@ -82,16 +84,24 @@ int64_t MemoryReader::Cut(std::span<const int64_t> sizes, std::span<const int64_
   return offset;
 }
 
-void MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf, stats::Distribution* distribution) const {
+std::shared_ptr<const Spread> MemoryReader::Measure(const stats::TensorView& view, core::Leaf& leaf) const {
   bytes_read_.fetch_add(BytesOf(view), std::memory_order_relaxed);
-  if (with_distribution_ && distribution != nullptr) {
-    return SetNumbers(stats::ComputeStatistics(view, nullptr, {.distribution = distribution}), leaf);
+  if (spread_.any()) {
+    auto spread = core::MakePooled<Spread>();
+    spread->elements = static_cast<uint64_t>(view.element_count()) * stats::ValuesPerElement(view.dtype);
+    SetNumbers(stats::ComputeStatistics(view, nullptr,
+                                        {.distribution = spread_.distribution ? &spread->distribution : nullptr,
+                                         .quantisation = spread_.formats == 0 ? nullptr : &spread->quantisation,
+                                         .formats = spread_.formats}),
+               leaf);
+    return spread;
   }
   if (replays_) {
     leaf.crc32 = stats::SharedCrc32(view, threads_);
-    return;
+  } else {
+    ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
   }
-  ReadNumbers(view, mode_, view.sizes.empty(), leaf, &threads_);
+  return nullptr;
 }
 
 void MemoryReader::MeasureNothing(core::Leaf& leaf) const {
@@ -117,7 +127,7 @@ void MemoryReader::Read(const stats::TensorView& view, bool save, TensorReading&
     MeasureNothing(reading.leaf);
   } else {
     part.data = static_cast<const char*>(view.data) + offset * static_cast<int64_t>(stats::ElementSize(view.dtype));
-    Measure(part, reading.leaf, &reading.distribution);
+    reading.spread = Measure(part, reading.leaf);
   }
   if (save && Keeps(BytesOf(part))) reading.leaf.payload = CopyBytes(part);
 }

@@ -27,10 +27,10 @@ namespace msprobe::capture {
 class MemoryReader {
  public:
   // `session` gives room for bytes, `sampler` says which are kept (null: all). Both outlive the reader.
-  // with_distribution: Measure also gathers how the elements are spread. replays: for a pass of a step that runs twice,
+  // spread: what Measure also gathers. replays: for a pass of a step that runs twice,
   // which is compared by its checksums: Measure makes these alone.
   MemoryReader(const core::Config& config, core::Session* session, CallSampler* sampler = nullptr,
-               bool with_distribution = false, bool replays = false);
+               Spread::Parts spread = {}, bool replays = false);
 
   core::SummaryMode mode() const { return mode_; }
   core::Session& session() const { return *session_; }
@@ -46,8 +46,11 @@ class MemoryReader {
   // of the first element that is left, in elements from the tensor's first. `strides` are the tensor's, in elements.
   int64_t Cut(std::span<const int64_t> sizes, std::span<const int64_t> strides,
               absl::InlinedVector<int64_t, 6>& shape) const;
-  // Sets the numbers and the checksum of host memory that holds at least one element. `distribution` may be null.
-  void Measure(const stats::TensorView& view, core::Leaf& leaf, stats::Distribution* distribution = nullptr) const;
+  // Sets the numbers and the checksum of host memory that holds at least one element. Gives how they are spread, or
+  // null where that is not gathered.
+  std::shared_ptr<const Spread> Measure(const stats::TensorView& view, core::Leaf& leaf) const;
+  // Then numbers that are remembered from another reading do not do.
+  bool gathers_spread() const { return spread_.any(); }
   // A tensor without elements: its checksum is known, and it has no numbers.
   void MeasureNothing(core::Leaf& leaf) const;
   // Whether so many bytes of a tensor are kept. Asked once for each, before they are copied.
@@ -76,7 +79,7 @@ class MemoryReader {
   const bool high_precision_;  // doubles for every dtype
   const bool waits_;
   const bool has_rows_;  // request_id is configured
-  const bool with_distribution_;
+  const Spread::Parts spread_;
   core::Session* const session_;
   CallSampler* const sampler_;
   const bool replays_;

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/container/inlined_vector.h"
 #include "agent/capture/edges/producers.h"
 #include "agent/capture/edges/tensor_identity.h"
+#include "agent/capture/reading/spread.h"
 #include "agent/core/record.h"
-#include "agent/stats/distribution.h"
 
 namespace msprobe::capture {
 
@@ -24,7 +25,7 @@ struct TensorReading {
   bool requires_grad = false;
   bool is_sparse = false;
   std::string attributes_json;
-  stats::Distribution distribution;  // where the MemoryReader gathers it; none for a device
+  std::shared_ptr<const Spread> spread;  // where the MemoryReader gathers it; null for a device
   // With edges: the tensor when it was read, and the record that it came from (Producers).
   TensorIdentity identity;
   Producers::Sight sight;

@@ -32,6 +32,7 @@ class StageChain {
   // stage of this name out.
   void Set(std::string_view name, Place place, std::shared_ptr<CallStage> stage);
 
+  bool empty() const { return stages_ == nullptr; }
   // Whether a stage takes part in this call.
   bool Touches(const OpenRecord& record) const { return stages_ != nullptr && AnyTouches(record); }
 

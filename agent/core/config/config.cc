@@ -45,13 +45,20 @@ class Reader {
   Reader(rapidjson::Document* document, const ConfigOverrides& overrides) : root_(*document) {
     auto& allocator = document->GetAllocator();
     for (const auto& [name, text] : {std::pair("task", &overrides.task), std::pair("dump_path", &overrides.dump_path),
-                                     std::pair("level", &overrides.level)}) {
+                                     std::pair("level", &overrides.level), std::pair("select", &overrides.select)}) {
       if (text->has_value()) Put(name, Value(Ref(**text)), allocator);
     }
     if (overrides.step.has_value()) {
       Value steps(rapidjson::kArrayType);
       for (const std::string& step : *overrides.step) steps.PushBack(Ref(step), allocator);
       Put("step", std::move(steps), allocator);
+    }
+    if (overrides.schedule.has_value()) {
+      rapidjson::Document schedule(&allocator);
+      schedule.Parse(overrides.schedule->data(), overrides.schedule->size());
+      Value given(Ref(*overrides.schedule));
+      if (!schedule.HasParseError()) given.Swap(schedule);
+      Put("schedule", std::move(given), allocator);
     }
     for (const Field& field : Fields()) {
       const std::string_view text = VariableOf(field);

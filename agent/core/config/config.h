@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/core/config/capture_schedule.h"
 #include "agent/core/session.h"
 
 namespace msprobe::core {
@@ -71,8 +72,10 @@ struct MonitorConfig {
   bool moments = true;         // of the optimizer
   bool parameters = true;
   bool update_ratio = true;
-  uint64_t interval = 1;      // every so many steps
-  uint64_t activations = 10;  // every so many steps modules are captured; 0: never
+  uint64_t interval = 1;                  // every so many steps
+  uint64_t activations = 10;              // every so many steps modules are captured; 0: never
+  std::vector<std::string> model_series;  // what only some models have: "attention", ...
+  std::string routers = R"(type("*Router") | Linear & name("*.gate"))";  // a Selector
   std::vector<std::string> ops = {"min", "max", "mean", "norm",
                                   "nan"};  // names of msprobe.v1.Statistic, or of TensorSeries
 };
@@ -109,10 +112,12 @@ struct FreeBenchmarkConfig {
 struct Selection {
   std::vector<uint32_t> rank;  // sorted; empty: all
   std::vector<uint32_t> step;  // sorted; empty: all
+  std::optional<CaptureSchedule> schedule;
   RiskLevel risk_level = RiskLevel::kFocus;
   std::vector<std::string> custom_op_namespaces = {"_C_ascend"};  // of torch.ops, recorded as APIs
   std::vector<std::string> scope;                                 // empty or two full names
   std::vector<std::string> list;                                  // each a NamePattern
+  std::string select;                                             // a Selector; empty: everything
   std::vector<std::string> tensor_list;
   bool forward = true, backward = true, input = true, output = true;  // data_mode
   std::vector<SliceRule> slice;
@@ -152,8 +157,9 @@ struct Config : Selection {
 
 // Constructor arguments of PrecisionDebugger. They take the place of the file's fields.
 struct ConfigOverrides {
-  std::optional<std::string> task, dump_path, level;
+  std::optional<std::string> task, dump_path, level, select;
   std::optional<std::vector<std::string>> step;  // each "3" or "3-5"
+  std::optional<std::string> schedule;           // JSON
 };
 
 // Reads and checks config.json. The rules and defaults are those of mindstudio-probe, plus our own fields. A variable

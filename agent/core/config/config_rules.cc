@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/core/config/fields.h"
+#include "agent/core/config/selector.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/str_cat.h"
 
@@ -147,6 +148,30 @@ absl::Status SettleMonitor(const GivenFields& given, Config* config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckSchedule(const GivenFields&, Config* config) {
+  if (!config->schedule.has_value() || config->step.empty()) return absl::OkStatus();
+  return Contradiction("schedule", "step", "each says which steps are captured; leave one of them out.");
+}
+
+// A predicate over what the level does not see would hold of nothing.
+absl::Status CheckSelect(const GivenFields&, Config* config) {
+  if (config->select.empty()) return absl::OkStatus();
+  const absl::StatusOr<Selector> selector = Selector::Parse(config->select);
+  if (!selector.ok()) return selector.status();
+  const std::string given = Cat("select \"", config->select, "\"");
+  const std::string level = Cat("level \"", ToString(config->level), "\"");
+  if (config->level == Level::kDebug) {
+    return Contradiction(given, level, "no call is captured; level should be L0, L1 or mix.");
+  }
+  if (config->level == Level::kL0 && selector->reads_apis()) {
+    return Contradiction(given, level, "no API is seen; level should be L1 or mix.");
+  }
+  if (config->level == Level::kL1 && selector->reads_modules()) {
+    return Contradiction(given, level, "no module is seen; level should be L0 or mix.");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLoad(const GivenFields&, Config* config) {
   if (!config->load) return absl::OkStatus();
   const auto apart = [](const std::vector<uint32_t>& one, const std::vector<uint32_t>& other) {
@@ -192,8 +217,9 @@ absl::Status CheckLossPolicy(const GivenFields& given, Config* config) {
 }  // namespace
 
 absl::Status CheckRules(const GivenFields& given, Config* config) {
-  for (const auto rule : {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor,
-                          &SettleGradProbe, &CheckFreeBenchmark, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
+  for (const auto rule :
+       {&SettleBench, &CheckAsync, &CheckDebug, &CheckDataMode, &SettleCheck, &SettleMonitor, &SettleGradProbe,
+        &CheckFreeBenchmark, &CheckSchedule, &CheckSelect, &CheckLoad, &CheckServer, &CheckLossPolicy}) {
     if (absl::Status status = rule(given, config); !status.ok()) return status;
   }
   return absl::OkStatus();

@@ -133,6 +133,7 @@ TEST_F(ConfigRulesTest, FieldsThatContradictAreRefusedByBothNames) {
       {Cat(R"("level": "debug",)", load), "load", "level \"debug\""},
       {Cat(R"("step": [0, 2],)", load), "load.step", "step"},
       {Cat(R"("rank": [0],)", load), "load.rank", "rank"},
+      {R"("step": [1], "schedule": {"active": 1},)", "schedule", "step"},
       {R"("async_dump": true, "statistics": {"summary_mode": "md5"},)", "async_dump", "md5"},
       {R"("async_dump": true, "task": "tensor",)", "async_dump", "list"},
       {R"("loss_policy": "drop", "spool_quota_mb": 5,)", "spool_quota_mb", "loss_policy \"drop\""},
@@ -141,6 +142,19 @@ TEST_F(ConfigRulesTest, FieldsThatContradictAreRefusedByBothNames) {
       {R"("rank": [0], "rank": [1],)", "\"rank\"", "twice"},
   };
   for (const auto& each : kCases) ExpectRefused(each.fields, {each.one, each.other});
+}
+
+TEST_F(ConfigRulesTest, AScheduleHasWholeNumbersAndSomethingActive) {
+  const auto config = Parse(R"("schedule": {"wait": 2, "active": 3, "repeat": 1},)");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(*config->schedule, (CaptureSchedule{.wait = 2, .active = 3, .repeat = 1}));
+  EXPECT_FALSE(Parse("")->schedule.has_value());
+  EXPECT_FALSE(Parse(R"("schedule": null,)")->schedule.has_value());
+  ExpectRefused(R"("schedule": {},)", {"schedule.active is required", "at least 1"});
+  ExpectRefused(R"("schedule": [],)", {"schedule is invalid, it should be a dict"});
+  ExpectRefused(R"("schedule": {"active": 1, "warm_up": 1},)", {"unknown field \"warm_up\"", "warmup"});
+  ExpectRefused(R"("schedule": {"active": 1, "wait": -1},)", {"schedule.wait", "-1"});
+  ExpectRefused(R"("schedule": {"active": 9999999},)", {"schedule.active", "at most 1000000", "9999999"});
 }
 
 TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
@@ -153,6 +167,18 @@ TEST_F(ConfigRulesTest, WhatDoesNothingHereIsWarnedOf) {
   EXPECT_THAT(Parse(R"("task": "tensor", "tensor": {"tensor_list": []},)")->warnings, IsEmpty());
   EXPECT_EQ(Parse(R"("statistics": {"request_id": "r"},)")->request_id, "r");
   ExpectRefused(R"("statistics": {"request_id": 3},)", {"request_id is invalid", "string", "3"});
+}
+
+TEST_F(ConfigRulesTest, SelectIsAPredicateOverWhatTheLevelSees) {
+  EXPECT_EQ(Parse(R"("level": "L0", "select": "Linear",)")->select, "Linear");
+  EXPECT_EQ(Parse(R"("level": "mix", "select": "api('linear') & Linear",)")->select, "api('linear') & Linear");
+  ExpectRefused(R"("level": "mix", "select": "Linear &",)", {"select is invalid", "at character 9 of \"Linear &\""});
+  ExpectRefused(R"("select": 3,)", {"select", "3"});
+  ExpectRefused(R"("level": "L1", "select": "Linear",)", {"select \"Linear\"", "level \"L1\"", "L0 or mix"});
+  ExpectRefused(R"("level": "L0", "select": "api('linear') | Linear",)", {"select", "level \"L0\"", "L1 or mix"});
+  ExpectRefused(R"("level": "debug", "select": "Linear",)", {"select", "debug"});
+  ExpectRefused(R"("task": "monitor", "monitor": {"routers": "x y"},)", {"routers is invalid: at character 3"});
+  ExpectRefused(R"("task": "monitor", "monitor": {"model_series": ["heads"]},)", {"model_series", "heads", "experts"});
 }
 
 TEST_F(ConfigRulesTest, MonitorCapturesModulesAndRemembersNothing) {

@@ -19,7 +19,7 @@ using Kind = FieldForm::Kind;
 using Section = Field::Section;
 
 constexpr const char* kTypes[] = {"boolean", "string", "array", "array", "number",
-                                  "integer", "",       "array", "array"};  // of Kind
+                                  "integer", "",       "array", "array", "object"};  // of Kind
 
 template <typename Type>
 void Write(rapidjson::Writer<rapidjson::StringBuffer>& writer, const Type& value) {
@@ -32,6 +32,17 @@ void Write(rapidjson::Writer<rapidjson::StringBuffer>& writer, const Type& value
   } else if constexpr (std::is_arithmetic_v<Type>) {
     const std::string digits = Digits(static_cast<double>(value));
     writer.RawValue(digits.data(), digits.size(), rapidjson::kNumberType);
+  } else if constexpr (std::is_same_v<Type, CaptureSchedule>) {
+    writer.StartObject();
+    for (const auto& [name, number] : {std::pair("wait", value.wait),
+                                       {"warmup", value.warmup},
+                                       {"active", value.active},
+                                       {"repeat", value.repeat},
+                                       {"skip_first", value.skip_first}}) {
+      writer.Key(name);
+      writer.Uint64(number);
+    }
+    writer.EndObject();
   } else if constexpr (!std::is_same_v<Type, SliceRule>) {
     writer.StartArray();
     for (const auto& element : value) Write(writer, element);
@@ -83,19 +94,29 @@ class Schema {
     return types;
   }
 
+  Value Choices(const FieldForm& form) {
+    Value choices(rapidjson::kArrayType);
+    for (std::string_view choice : form.choices) choices.PushBack(Text(choice), allocator_);
+    return choices;
+  }
+
   Value ValueOf(const Field& field) {
     const FieldForm& form = field.form;
     Value value = Object();
     Add(value, "description", Text(Cat(field.description, form.unit.empty() ? "" : Cat(" Unit: ", form.unit, "."))));
     if (form.kind == Kind::kChoice) {
-      Value choices(rapidjson::kArrayType);
-      for (std::string_view choice : form.choices) choices.PushBack(Text(choice), allocator_);
+      Value choices = Choices(form);
       choices.PushBack(Value(), allocator_);
       Add(value, "enum", std::move(choices));
     } else {
       Add(value, "type", Types(kTypes[static_cast<size_t>(form.kind)], !field.required));
     }
-    if (form.kind == Kind::kTextList) Merge(value, R"("items": {"type": "string"})");
+    if (form.kind == Kind::kTextList && form.choices.empty()) Merge(value, R"("items": {"type": "string"})");
+    if (form.kind == Kind::kTextList && !form.choices.empty()) {
+      Value items = Object();
+      Add(items, "enum", Choices(form));
+      Add(value, "items", std::move(items));
+    }
     if (form.kind == Kind::kNumberList) Merge(value, R"("items": {"type": "number"})");
     if (form.kind == Kind::kRanksOrSteps) {
       Merge(value, Cat(R"("items": {"anyOf": [{"type": "integer", "minimum": 0, "maximum": )", kLargestRankOrStep,

@@ -61,6 +61,10 @@ inline FieldValue ValueOf(const std::optional<bool>& member) {
   return member.has_value() ? FieldValue(*member) : FieldValue();
 }
 
+inline FieldValue ValueOf(const std::optional<CaptureSchedule>& member) {
+  return member.has_value() ? FieldValue(*member) : FieldValue();
+}
+
 template <auto... kPath>
 FieldValue GivePlain(const Config& config, const Field&) {
   const auto* const member = MemberOf<kPath...>(config);

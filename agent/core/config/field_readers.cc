@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "agent/core/config/json_values.h"
 #include "agent/core/config/name_pattern.h"
+#include "agent/core/config/selector.h"
 #include "agent/core/config/server_address.h"
 #include "agent/core/str_cat.h"
 
@@ -78,6 +79,20 @@ bool IsModuleName(const std::string& name) {
   const size_t size = parts.size();
   return size >= 4 && IsModuleKind(parts[0]) && !parts[1].empty() && IsDirection(parts[size - 2]) &&
          IsCount(parts[size - 1]);
+}
+
+// A list of elements that are among the field's choices; what: they are, in a message.
+absl::Status ReadChoices(const Value& value, const Field& field, std::string_view what, std::vector<std::string>* out) {
+  std::vector<std::string> list;
+  if (absl::Status status = ReadStringList(value, field.name, &list); !status.ok()) return status;
+  for (const std::string& each : list) {
+    if (std::find(field.form.choices.begin(), field.form.choices.end(), each) == field.form.choices.end()) {
+      return absl::InvalidArgumentError(Cat(field.name, " is invalid: \"", each, "\" is no ", what,
+                                            "; it should be one of ", ShownList(field.form.choices), "."));
+    }
+  }
+  *out = std::move(list);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -163,6 +178,11 @@ absl::Status ReadList(const Value& value, const Field& field, Config* config) {
   return absl::OkStatus();
 }
 
+absl::Status ReadSelect(const Value& value, const Field& field, Config* config) {
+  if (absl::Status status = ReadString(value, field.name, &config->select); !status.ok()) return status;
+  return config->select.empty() ? absl::OkStatus() : Selector::Parse(config->select).status();
+}
+
 absl::Status ReadDataMode(const Value& value, const Field& field, Config* config) {
   static constexpr std::array<std::string_view, 5> kModes = {"all", "input", "output", "forward", "backward"};
   std::vector<std::string> modes;
@@ -209,6 +229,44 @@ absl::Status ReadSummaryMode(const Value& value, const Field& field, Config* con
                                           ShownList(field.form.choices), ", currently it is ", Shown(value), "."));
   }
   config->summary_mode = static_cast<SummaryMode>(mode);
+  return absl::OkStatus();
+}
+
+absl::Status ReadSchedule(const Value& value, const Field&, Config* config) {
+  static constexpr std::array<std::pair<std::string_view, uint64_t CaptureSchedule::*>, 5> kMembers = {
+      {{"wait", &CaptureSchedule::wait},
+       {"warmup", &CaptureSchedule::warmup},
+       {"active", &CaptureSchedule::active},
+       {"repeat", &CaptureSchedule::repeat},
+       {"skip_first", &CaptureSchedule::skip_first}}};
+  if (!value.IsObject()) {
+    return absl::InvalidArgumentError(
+        Cat("schedule is invalid, it should be a dict, currently it is ", Shown(value), "."));
+  }
+  CaptureSchedule schedule;
+  schedule.active = 0;
+  for (const auto& member : value.GetObject()) {
+    const std::string_view name(member.name.GetString(), member.name.GetStringLength());
+    const auto* const known =
+        std::find_if(kMembers.begin(), kMembers.end(), [&](const auto& each) { return each.first == name; });
+    if (known == kMembers.end()) {
+      return absl::InvalidArgumentError(Cat("schedule is invalid: unknown field \"", name,
+                                            "\"; it has wait, warmup, active, repeat and skip_first."));
+    }
+    uint64_t number = 0;
+    if (absl::Status status = ReadWholeNumber(member.value, Cat("schedule.", name), &number); !status.ok()) {
+      return status;
+    }
+    if (number > kLargestRankOrStep) {
+      return absl::InvalidArgumentError(Cat("schedule.", name, " is invalid, it should be at most ", kLargestRankOrStep,
+                                            ", currently it is ", number, "."));
+    }
+    schedule.*known->second = number;
+  }
+  if (schedule.active == 0) {
+    return absl::InvalidArgumentError("schedule.active is required, it should be at least 1.");
+  }
+  config->schedule = schedule;
   return absl::OkStatus();
 }
 
@@ -267,31 +325,21 @@ absl::Status ReadBounds(const Value& value, const Field& field, Config* config) 
 }
 
 absl::Status ReadOps(const Value& value, const Field& field, Config* config) {
-  static constexpr std::array<std::string_view, 16> kOps = {"max",
-                                                            "min",
-                                                            "mean",
-                                                            "norm",
-                                                            "variance",
-                                                            "nan",
-                                                            "inf",
-                                                            "zero_share",
-                                                            "rms",
-                                                            "abs_max",
-                                                            "range",
-                                                            "kurtosis",
-                                                            "underflow_bf16",
-                                                            "underflow_fp16",
-                                                            "underflow_e4m3",
-                                                            "underflow_e5m2"};
   std::vector<std::string> ops;
-  if (absl::Status status = ReadStringList(value, field.name, &ops); !status.ok()) return status;
-  for (const std::string& op : ops) {
-    if (std::find(kOps.begin(), kOps.end(), op) == kOps.end()) {
-      return absl::InvalidArgumentError(
-          Cat("ops is invalid: \"", op, "\" is no statistic; it should be one of ", ShownList(kOps), "."));
-    }
-  }
+  if (absl::Status status = ReadChoices(value, field, "statistic", &ops); !status.ok()) return status;
   if (!ops.empty()) config->monitor.ops = std::move(ops);
+  return absl::OkStatus();
+}
+
+absl::Status ReadModelSeries(const Value& value, const Field& field, Config* config) {
+  return ReadChoices(value, field, "series of a model", &config->monitor.model_series);
+}
+
+absl::Status ReadRouters(const Value& value, const Field& field, Config* config) {
+  std::string text;
+  if (absl::Status status = ReadString(value, field.name, &text); !status.ok()) return status;
+  if (absl::Status status = Selector::Parse(text, field.name).status(); !status.ok()) return status;
+  config->monitor.routers = std::move(text);
   return absl::OkStatus();
 }
 

@@ -18,10 +18,14 @@ absl::Status ReadLoadModules(const rapidjson::Value& value, const Field& field, 
 absl::Status ReadScope(const rapidjson::Value& value, const Field& field, Config* config);
 // Each a NamePattern.
 absl::Status ReadList(const rapidjson::Value& value, const Field& field, Config* config);
+// Empty, or a Selector.
+absl::Status ReadSelect(const rapidjson::Value& value, const Field& field, Config* config);
 absl::Status ReadDataMode(const rapidjson::Value& value, const Field& field, Config* config);
 // "all", or each of forward, backward, input and output that is captured.
 FieldValue GiveDataMode(const Config& config, const Field& field);
 absl::Status ReadSummaryMode(const rapidjson::Value& value, const Field& field, Config* config);
+// An object of whole numbers, of which active is at least 1.
+absl::Status ReadSchedule(const rapidjson::Value& value, const Field& field, Config* config);
 absl::Status ReadSlice(const rapidjson::Value& value, const Field& field, Config* config);
 // At least 1, or -1.
 absl::Status ReadDiffNums(const rapidjson::Value& value, const Field& field, Config* config);
@@ -30,6 +34,10 @@ absl::Status ReadGolden(const rapidjson::Value& value, const Field& field, Confi
 absl::Status ReadPolicy(const rapidjson::Value& value, const Field& field, Config* config);
 // Of task monitor: each the name of a statistic. Empty: the default stays.
 absl::Status ReadOps(const rapidjson::Value& value, const Field& field, Config* config);
+// Each one of the field's choices.
+absl::Status ReadModelSeries(const rapidjson::Value& value, const Field& field, Config* config);
+// A Selector of modules.
+absl::Status ReadRouters(const rapidjson::Value& value, const Field& field, Config* config);
 // Of task grad_probe: numbers that grow, within the range of int64.
 absl::Status ReadBounds(const rapidjson::Value& value, const Field& field, Config* config);
 // An address or several; see ParseServerAddresses.

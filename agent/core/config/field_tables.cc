@@ -40,6 +40,8 @@ std::string ValuesOf(const FieldForm& form) {
       return "list of objects";
     case Kind::kNumberList:
       return "list of numbers";
+    case Kind::kObject:
+      return "an object";
   }
   return {};
 }

@@ -20,7 +20,7 @@ struct Field;
 
 // The value of a field, in the form that config.json has it. monostate: the field is absent.
 using FieldValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<uint32_t>,
-                                std::vector<std::string>, std::vector<double>, std::vector<SliceRule>>;
+                                std::vector<std::string>, std::vector<double>, std::vector<SliceRule>, CaptureSchedule>;
 
 // How a field is read into a Config, and how its value is given back.
 struct FieldAccess {
@@ -41,9 +41,10 @@ struct FieldForm {
     kChoice,
     kObjectList,
     kNumberList,
+    kObject,
   };
   Kind kind = Kind::kBool;
-  std::span<const std::string_view> choices = {};  // kChoice
+  std::span<const std::string_view> choices = {};  // kChoice; kTextList: empty, if it takes any
   double low = 0, high = 0;                        // kNumber, both included
   std::string_view unit = {};                      // of a number
   std::string_view more = {};   // members of a JSON schema that say what the kind does not, as in a JSON object

@@ -124,6 +124,7 @@ TEST_F(FieldsTest, AValueThatIsGivenBackIsTheOneThatWasRead) {
       {"memory_ceiling_mb", "16"},
       {"spool_quota_mb", "32"},
       {"stall_bound_s", "0.5"},
+      {"schedule", R"({"wait":1,"warmup":2,"active":3,"repeat":4,"skip_first":5})"},
       {"max_steps", "7"},
       {"dump_quota_mb", "64"},
       {"session_memory", R"("off")"},

@@ -5,8 +5,14 @@
 namespace msprobe::core {
 
 void AwaitedExports::Packed(const v1::Marker& marker, std::optional<uint32_t> open_step, uint64_t entry) {
-  // Nothing was captured of a step that is not open: no export of it will be reported.
-  if (!open_step.has_value()) return;
+  if (!open_step.has_value()) {
+    // Nothing was captured of a step that is not open: no export of it will be reported. What comes first of a left
+    // session may be the end of a step that its server has.
+    if (unknown_ && marker.has_step_end()) {
+      asked_[marker.step_end().step()] = {.entry = entry, .complete = true, .has_records = false};
+    }
+    return;
+  }
   switch (marker.kind_case()) {
     case v1::Marker::kStepEnd:
       if (open_step == marker.step_end().step()) asked_[*open_step] = {.entry = entry, .complete = true};
@@ -27,7 +33,7 @@ void AwaitedExports::Exported(const v1::StepExported& exported) {
   if (it == asked_.end()) return;  // reported twice
   if (!exported.error().empty()) {
     log_->Error(Cat("msprobe: step ", exported.step(), " could not be exported: ", exported.error()));
-  } else {
+  } else if (!exported.path().empty()) {
     const bool is_table = exported.path().ends_with(".csv");  // of task grad_probe
     log_->Info(Cat(is_table ? "gradients are in " : "dump.json is at ", exported.path(), ". "));
   }
@@ -47,7 +53,8 @@ std::optional<uint32_t> AwaitedExports::Held(const v1::Batch& batch, std::option
 void AwaitedExports::Welcomed(bool server_exports, const std::vector<uint32_t>& unexported) {
   server_exports_ = server_exports;
   unknown_ = false;
-  for (uint32_t step : unexported) asked_.try_emplace(step);
+  for (uint32_t step : unexported) asked_[step].has_records = true;
+  std::erase_if(asked_, [](const auto& asked) { return !asked.second.has_records; });
 }
 
 void AwaitedExports::AddTo(v1::Hello* hello) const {

@@ -25,11 +25,11 @@ class AwaitedExports {
   // For a session that was left. A batch that its process had packed, with `open_step` open as it begins. Gives the
   // step that is open as it ends.
   std::optional<uint32_t> Held(const v1::Batch& batch, std::optional<uint32_t> open_step);
-  // For a session that was left: nobody here knows for what else its process had asked. Its server does, from its
-  // Welcome on.
+  // For a session that was left, before Held: nobody here knows for what else its process had asked, nor whether a step
+  // whose end alone was left has records. Its server does, from its Welcome on.
   void AskServer() { unknown_ = true; }
   bool unknown() const { return unknown_; }
-  // Whether the server exports at all, and the ended steps of a left session that it has not exported yet.
+  // Whether the server exports at all, and the steps of a left session that it has not exported yet (Welcome).
   void Welcomed(bool server_exports, const std::vector<uint32_t>& unexported);
 
   // The steps that have ended: a server that has exported one already reports it again.
@@ -39,8 +39,9 @@ class AwaitedExports {
 
  private:
   struct Asked {
-    uint64_t entry = 0;     // of the queue: the marker that asked
-    bool complete = false;  // the step has ended; an export before that is not the last one
+    uint64_t entry = 0;       // of the queue: the marker that asked
+    bool complete = false;    // the step has ended; an export before that is not the last one
+    bool has_records = true;  // false: only the server knows whether it has any
   };
 
   const Log* const log_;

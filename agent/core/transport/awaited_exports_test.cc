@@ -56,7 +56,9 @@ TEST_F(AwaitedExportsTest, AStepThatEndedIsAwaitedUntilItsFilesAreReported) {
   exports_.Exported(At(3, "/dump/step3"));
   exports_.Exported(At(3, "/dump/step3"));
   EXPECT_THAT(exports_.Missing(20), ElementsAre(4));
-  EXPECT_THAT(lines_, ElementsAre("dump.json is at /dump/step3. "));
+  exports_.Exported(At(4, ""));
+  EXPECT_THAT(exports_.Missing(20), IsEmpty());
+  EXPECT_THAT(lines_, ElementsAre("dump.json is at /dump/step3. ")) << "of a step without files nothing is said";
 }
 
 TEST_F(AwaitedExportsTest, AStepWithoutRecordsIsNotAwaited) {
@@ -115,6 +117,19 @@ TEST_F(AwaitedExportsTest, OfALeftSessionThoseInItsBatchesAreAwaited) {
   *next.add_items()->mutable_marker() = StepEnd(5);
   EXPECT_EQ(exports_.Held(next, 5), std::nullopt);
   EXPECT_THAT(exports_.Missing(0), ElementsAre(3, 5));
+}
+
+TEST_F(AwaitedExportsTest, OfALeftSessionTheServerSaysWhetherAStepThatOnlyEndsHereHasRecords) {
+  exports_.AskServer();
+  v1::Batch batch;
+  *batch.add_items()->mutable_marker() = StepEnd(3);  // its records were freed
+  *batch.add_items()->mutable_marker() = StepEnd(4);  // it has none
+  EXPECT_EQ(exports_.Held(batch, std::nullopt), std::nullopt);
+  EXPECT_THAT(InHello(), ElementsAre(3, 4));
+  exports_.Welcomed(true, {2, 3});
+  EXPECT_THAT(exports_.Missing(0), ElementsAre(2, 3));
+  exports_.Packed(StepEnd(5), std::nullopt, 10);
+  EXPECT_THAT(exports_.Missing(10), ElementsAre(2, 3)) << "from now on it is known what is open";
 }
 
 TEST_F(AwaitedExportsTest, OfALeftSessionTheServerNamesThem) {

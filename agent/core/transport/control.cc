@@ -22,7 +22,7 @@ std::vector<ControlCommand> ControlMailbox::Take() {
 
 void ControlMailbox::Answer(uint64_t command, std::string said, bool refused) {
   MutexLock lock(&mu_);
-  answer_ = ControlAnswer{.command = command, .said = std::move(said), .refused = refused};
+  answer_ = ControlAnswer{.command = command, .said = std::move(said), .refused = refused, .step = 0};
 }
 
 void ControlMailbox::SetState(ControlState state) {
@@ -32,7 +32,10 @@ void ControlMailbox::SetState(ControlState state) {
     report_.state = std::move(state);
     ++report_.version;
     answered = answer_.has_value();
-    if (answered) report_.answer = *std::exchange(answer_, std::nullopt);
+    if (answered) {
+      report_.answer = *std::exchange(answer_, std::nullopt);
+      report_.answer.step = report_.state.step;
+    }
   }
   if (answered) ring_();
 }

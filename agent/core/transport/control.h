@@ -14,11 +14,11 @@ namespace msprobe::core {
 
 // A command from a user to a running process, through its server. Numbered as msprobe.v1.ControlCommand.Action.
 struct ControlCommand {
-  enum class Action : uint8_t { kStatus = 0, kStart = 1, kStop = 2, kSet = 3, kNext = 4, kRequest = 5 };
+  enum class Action : uint8_t { kStatus = 0, kStart = 1, kStop = 2, kSet = 3, kNext = 4, kRequest = 5, kDeeper = 6 };
   uint64_t id = 0;
   Action action = Action::kStatus;
-  std::string settings_json;  // kSet: fields of the configuration, an object
-  uint32_t steps = 0;         // kNext, kRequest: capture so many steps, then stop; 0: no end
+  std::string settings_json;  // kSet, kDeeper: fields of the configuration, an object
+  uint32_t steps = 0;         // kNext, kRequest, kDeeper: capture so many steps; kRequest: 0 is no end
   std::string request;        // kRequest
   std::string asked_by;
 };
@@ -27,6 +27,7 @@ struct ControlAnswer {
   uint64_t command = 0;
   std::string said;
   bool refused = false;
+  uint32_t step = 0;  // from which the command holds: that of the SetState behind the answer
 };
 
 // The state that the program reports.

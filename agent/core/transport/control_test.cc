@@ -32,14 +32,18 @@ TEST(ControlMailbox, AnswerIsToldTogetherWithTheStateItLedTo) {
   mailbox.Answer(7, "captures no more", false);
   EXPECT_EQ(mailbox.report().answer.command, 0) << "stopped, and enabled still";
   EXPECT_EQ(rings, 0);
-  mailbox.SetState(Enabled(false));
+  ControlState stopped = Enabled(false);
+  stopped.step = 12;
+  mailbox.SetState(stopped);
   const ControlMailbox::Report report = mailbox.report();
   EXPECT_EQ(report.answer.command, 7);
+  EXPECT_EQ(report.answer.step, 12U);
   EXPECT_EQ(report.answer.said, "captures no more");
   EXPECT_FALSE(report.state.enabled);
   EXPECT_EQ(rings, 1);
   mailbox.SetState(Enabled(false));
   EXPECT_EQ(mailbox.report().answer.command, 7) << "the latest stays";
+  EXPECT_EQ(mailbox.report().answer.step, 12U) << "however far the program has come since";
   EXPECT_EQ(rings, 1) << "the sender is woken for answers alone";
 }
 

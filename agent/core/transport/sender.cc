@@ -41,6 +41,7 @@ void FillReport(const ControlMailbox::Report& report, v1::ControlReport* out) {
   out->set_answered(report.answer.command);
   out->set_said(ToUtf8(report.answer.said));
   out->set_refused(report.answer.refused);
+  out->set_holds_from(report.answer.step);
   out->set_enabled(report.state.enabled);
   out->set_capturing(report.state.capturing);
   out->set_task(report.state.task);
@@ -85,6 +86,7 @@ absl::Status Sender::Restore(Outbox::Left left) {
 }
 
 void Sender::AwaitExportsOfLeft() {
+  exports_.AskServer();
   const HeldBatches& held = outbox_.batches();
   std::optional<uint32_t> open_step;
   v1::AgentMessage message;
@@ -95,7 +97,6 @@ void Sender::AwaitExportsOfLeft() {
     }
   }
   drain_.ContinueIn(open_step);
-  exports_.AskServer();
   hello_.add_capabilities("left");
   stays_connected_ = true;
 }
@@ -156,7 +157,7 @@ Sender::Clock::time_point Sender::Round(Clock::time_point now) {
 }
 
 Sender::Clock::time_point Sender::DrainQueue(Clock::time_point now) {
-  return drain_.Drain(now, hello_.settings().task() == kTaskWithPayloads ? kLingerWithPayloads : kLinger);
+  return drain_.Drain(now, HasPayloads(hello_.settings().task()) ? kLingerWithPayloads : kLinger);
 }
 
 void Sender::Packed(const v1::Marker& marker) {
@@ -178,7 +179,7 @@ Sender::Clock::time_point Sender::Connect(Clock::time_point now) {
   const bool has_cause = stays_connected_ || !outbox_.empty();
   if (connection_.state() == Connection::State::kClosed && has_cause) next_attempt = connection_.Open(now);
   if (connection_.state() == Connection::State::kOpen) {
-    const bool shares = parts_.shares_memory && hello_.settings().task() == kTaskWithPayloads;
+    const bool shares = parts_.shares_memory && HasPayloads(hello_.settings().task());
     hello_.set_freed_through(outbox_.batches().freed_through());
     hello_.set_shared_file(shares ? parts_.memory->name() : "");
     exports_.AddTo(&hello_);

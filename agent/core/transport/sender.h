@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -24,8 +25,9 @@
 
 namespace msprobe::core {
 
-// The task whose payloads are worth a shared file.
 inline constexpr char kTaskWithPayloads[] = "tensor";
+// Whether the records of a task have payloads: these are worth a shared file, and hold memory until they are sent.
+inline bool HasPayloads(std::string_view task) { return task == kTaskWithPayloads || task == "check"; }
 
 // A session's thread: packs what the queue holds (QueueDrain), keeps it until the server has made it durable (Outbox,
 // and the Spool where memory runs short), and sends it in order (BatchUpload, PayloadUpload), again after every

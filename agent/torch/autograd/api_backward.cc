@@ -4,6 +4,9 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <memory>
+#include <utility>
+
 #include "agent/torch/autograd/autograd_hooks.h"
 #include "agent/torch/autograd/gradient_sums.h"
 #include "agent/torch/autograd/module_call.h"
@@ -28,7 +31,8 @@ GradientReadings ReadGradients(const Recorder& recorder, bool save, const std::v
 
 namespace {
 
-void RecordPassing(Recorder& recorder, const OpenRecord& forward, torch::autograd::Node& node,
+// arrived: of `arriving`, read before the node ran; empty: read them now.
+void RecordPassing(Recorder& recorder, const OpenRecord& forward, torch::autograd::Node& node, GradientReadings arrived,
                    const std::vector<at::Tensor>& arriving, const std::vector<at::Tensor>& leaving) {
   const CallSampler::Cost cost(recorder.sampler());
   OpenRecord record = recorder.opener().BeginBackward(forward, ThreadState::Get());
@@ -37,7 +41,7 @@ void RecordPassing(Recorder& recorder, const OpenRecord& forward, torch::autogra
     const auto read = [&](bool wanted, const std::vector<at::Tensor>& gradients) {
       return wanted ? ReadGradients(recorder, record.save, gradients) : GradientReadings();
     };
-    GradientReadings arrived = read(recorder.rules().WantsInput(core::Direction::kBackward), arriving);
+    if (arrived.empty()) arrived = read(recorder.rules().WantsInput(core::Direction::kBackward), arriving);
     uint32_t leaves = 0;
     for (uint32_t i = 0; i < arrived.size(); ++i) {
       if (!arrived[i]) continue;
@@ -66,12 +70,22 @@ void HookApiBackward(const std::shared_ptr<Recorder>& recorder, OpenRecord& forw
   }
   if (const std::shared_ptr<ModuleCall> call = LastReturning(edge)) return call->AddOutputAlias(forward);
   const uint64_t sequence = edge.node->sequence_nr();
+  std::shared_ptr<GradientReadings> arrived;
+  if (recorder->memory().replays() && !forward.save) {
+    arrived = core::MakePooled<GradientReadings>();
+    // What has left the node before is fresh until this one computes (FreshReadings).
+    edge.node->add_pre_hook(MakePreHook([recorder, forward, arrived](const torch::autograd::variable_list& arriving) {
+      if (!recorder->step().capturing() || !recorder->rules().WantsInput(core::Direction::kBackward)) return;
+      recorder->faults().Contain(forward, [&] { *arrived = ReadGradients(*recorder, false, arriving); });
+    }));
+  }
   edge.node->add_post_hook(
-      MakePostHook([recorder, forward, node = edge.node.get(), sequence](
+      MakePostHook([recorder, forward, node = edge.node.get(), sequence, arrived](
                        const torch::autograd::variable_list& leaving, const torch::autograd::variable_list& arriving) {
         if (!recorder->step().capturing() && recorder->step().number() != forward.step) return;
         OpenBackward::EndBehind(sequence);
-        RecordPassing(*recorder, forward, *node, arriving, leaving);
+        GradientReadings before = arrived == nullptr ? GradientReadings() : std::exchange(*arrived, {});
+        RecordPassing(*recorder, forward, *node, std::move(before), arriving, leaving);
       }));
 }
 

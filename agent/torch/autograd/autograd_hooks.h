@@ -33,4 +33,24 @@ std::unique_ptr<torch::autograd::FunctionPostHook> MakePostHook(Look look) {
   return std::make_unique<PostHook<Look>>(std::move(look));
 }
 
+// Look: void(const variable_list& arriving)
+template <typename Look>
+class PreHook final : public UncompiledHook<torch::autograd::FunctionPreHook>, public core::Pooled {
+ public:
+  explicit PreHook(Look look) : look_(std::move(look)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& arriving) override {
+    look_(arriving);
+    return arriving;
+  }
+
+ private:
+  const Look look_;
+};
+
+template <typename Look>
+std::unique_ptr<torch::autograd::FunctionPreHook> MakePreHook(Look look) {
+  return std::make_unique<PreHook<Look>>(std::move(look));
+}
+
 }  // namespace msprobe::capture

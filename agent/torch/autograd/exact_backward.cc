@@ -21,18 +21,6 @@ struct Passage : public torch::autograd::Function<Passage> {
   static variable_list backward(torch::autograd::AutogradContext*, const variable_list& gradients) { return gradients; }
 };
 
-class PreHook final : public UncompiledHook<torch::autograd::FunctionPreHook> {
- public:
-  explicit PreHook(std::function<void(const variable_list&)> look) : look_(std::move(look)) {}
-  variable_list operator()(const variable_list& gradients) override {
-    look_(gradients);
-    return gradients;
-  }
-
- private:
-  const std::function<void(const variable_list&)> look_;
-};
-
 }  // namespace
 
 ExactBackward::ExactBackward(std::shared_ptr<Recorder> recorder, OpenRecord forward)
@@ -55,8 +43,8 @@ std::vector<at::Tensor> ExactBackward::PassOutputs(const std::vector<at::Tensor>
   if (outputs.empty()) return {};
   std::vector<at::Tensor> passed = Passage::apply(at::TensorList(outputs));
   passed.front().grad_fn()->add_pre_hook(
-      std::make_unique<PreHook>([call = std::static_pointer_cast<ExactBackward>(shared_from_this())](
-                                    const variable_list& arriving) { call->Arrived(arriving); }));
+      MakePreHook([call = std::static_pointer_cast<ExactBackward>(shared_from_this())](
+                      const variable_list& arriving) { call->Arrived(arriving); }));
   return passed;
 }
 

@@ -296,17 +296,22 @@ RememberedStatistics::Place TensorReader::SetLeaf(const at::Tensor& tensor, cons
                                                   const MemoryReader& memory, TensorReading& reading) const {
   core::Leaf& leaf = reading.leaf;
   if (memory.replays()) {
-    if (!fresh().Recall(tensor, view, &leaf)) {
-      memory.Measure(view, leaf, &reading.distribution);
-      fresh().Keep(tensor, view, leaf);
+    leaf.crc32 = fresh().Recall(tensor, view);
+    if (!leaf.crc32.has_value()) {
+      memory.Measure(view, leaf);
+      fresh().Keep(tensor, view, *leaf.crc32);
     }
+    return {};
+  }
+  if (memory.gathers_spread()) {  // which is not remembered
+    reading.spread = memory.Measure(view, leaf);
     return {};
   }
   const RememberedStatistics::Place place = remembered_->Recall(tensor, view, &leaf);
   if (place.known && !place.verify) return place;
   core::Leaf read;
   read.is_wide = leaf.is_wide;
-  memory.Measure(view, read, &reading.distribution);
+  memory.Measure(view, read);
   if (place.known && !remembered_->Verify(place, view, leaf, read)) {
     constexpr char kWrong[] =
         "remembered statistics differed from those read again, though nothing had written the memory: from now on "

@@ -3,29 +3,34 @@
 It runs once for each set, with the directory MSPROBE_GRAFT in its environment. In there, graft.json asks: {"names",
 "source", "inherit", "step"}. Each process of the program answers with modules*.json, the names of its modules,
 children first, and with failed*.json, {name: why} of those that it could not repair. PrecisionDebugger.graft() does
-both. The last line of the program that is a number is the distance.
+both. The last line of the program that is a number is the distance; the last MiB of what it says is looked at.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import re
+import selectors
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
 from msprobe_client.errors import DataError, FailedPrecondition, InvalidArgument
+from msprobe_client.given_file import json_of
 
 T = TypeVar("T", list[str], dict[str, str])
 
 ENVIRONMENT = "MSPROBE_GRAFT"
 ASKED, MODULES, FAILED = "graft.json", "modules*.json", "failed*.json"
 PRECISIONS = ("float64", "float32")
+_NUMBER = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|inf(?:inity)?)", re.IGNORECASE)
+_TAIL = 1 << 20  # bytes that are kept
+_POLL_SECONDS = 0.05
 
 
 class Program:
@@ -61,20 +66,12 @@ class Program:
         (self._directory / ASKED).write_text(json.dumps(asked), encoding="utf-8")
         shown = shlex.join(self._command)
         try:
-            done = subprocess.run(
-                self._command,
-                env={**os.environ, ENVIRONMENT: str(self._directory)},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                check=False,
-            )
+            code, out, err = _run(self._command, {**os.environ, ENVIRONMENT: str(self._directory)})
         except OSError as error:
             raise InvalidArgument(f"{shown} cannot be run: {error.strerror}") from None
-        if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-            raise FailedPrecondition(f"{shown} ended with {done.returncode}: {said}")
+        if code:
+            said = (err.strip() or out.strip() or "it said nothing").splitlines()[-1]
+            raise FailedPrecondition(f"{shown} ended with {code}: {said}")
         if not any(self._directory.glob(MODULES)):
             raise FailedPrecondition(
                 f"{shown} does not say which modules it has; it should call debugger.graft() before "
@@ -84,8 +81,8 @@ class Program:
             name, why = next(iter(failed.items()))
             more = f" ({len(failed)} in all)" if len(failed) > 1 else ""
             raise FailedPrecondition(f"{name} could not be repaired: {why}{more}; leave it out by --name")
-        for line in reversed(done.stdout.splitlines()):
-            with contextlib.suppress(ValueError):
+        for line in reversed(out.splitlines()):
+            if _NUMBER.fullmatch(line.strip()):
                 return float(line)
         raise FailedPrecondition(
             f"{shown} prints no line with a number alone; the last one should be the distance of the final output from "
@@ -100,12 +97,50 @@ class Program:
     def _answers(self, names: str, kind: type[T]) -> Iterator[T]:
         for path in sorted(self._directory.glob(names)):
             try:
-                answer = json.loads(path.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
+                answer = json_of(path)
+            except (OSError, InvalidArgument) as error:
                 raise DataError(f"{path.name} of the program cannot be read: {error}") from None
             if not isinstance(answer, kind):
                 raise DataError(f"{path.name} of the program is a {type(answer).__name__}, not a {kind.__name__}")
             yield answer
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
+    """Its exit code, and the last lines of what it said, and of its errors. What the program leaves behind may hold
+    both open: nobody waits for that.
+    """
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        out, err = bytearray(), bytearray()
+        try:
+            with selectors.DefaultSelector() as pipes:
+                pipes.register(process.stdout, selectors.EVENT_READ, out)
+                pipes.register(process.stderr, selectors.EVENT_READ, err)
+                left = _TAIL  # to read once it has ended: as much as pipes hold
+                while pipes.get_map() and left > 0:
+                    ended = process.poll() is not None
+                    ready = pipes.select(0 if ended else _POLL_SECONDS)
+                    if ended and not ready:
+                        break
+                    for key, _ in ready:
+                        content = os.read(key.fd, 1 << 16)
+                        key.data.extend(content)
+                        del key.data[:-_TAIL]
+                        left -= len(content) if ended else 0
+                        if not content:
+                            pipes.unregister(key.fileobj)
+            return process.wait(), _lines(out), _lines(err)
+        except BaseException:
+            process.kill()
+            raise
+
+
+def _lines(tail: bytearray) -> str:
+    """Whole ones."""
+    text = tail.decode(errors="replace")
+    return text if len(tail) < _TAIL else text.partition("\n")[2]
 
 
 def path_of(name: str) -> str:

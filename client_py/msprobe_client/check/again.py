@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msprobe_client.check.rows import CheckRow, Outcome, rows_of
 from msprobe_client.errors import InvalidArgument
+from msprobe_client.given_file import json_of
 from msprobe_client.proto import check_pb2
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def is_result(source: str) -> bool:
 def saved_rows(file: Path) -> list[CheckRow]:
     """Of a file that check --format json wrote."""
     try:
-        return rows_of(json.loads(file.read_text(encoding="utf-8"))["rows"])
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        return rows_of(json_of(file)["rows"])
+    except (InvalidArgument, KeyError, TypeError, ValueError, OSError) as error:
         raise InvalidArgument(f"{file} is not the result of msprobe-client check --format json: {error!r}") from None
 
 

@@ -16,7 +16,9 @@ _LAYOUTS = ("BSH", "BNSD", "SBH", "BSND", "TND")
 # Sparse modes: which keys a query has. Those of the first row take a mask of every query and key as well.
 _DEFAULT, _ALL_MASK, _PREFIX = 0, 1, 5
 _LEFT_UP, _RIGHT_DOWN, _BAND = 2, 3, 4
-_DOUBLE_USE = "scalar_value {0:g} multiplies real_shift by CANN's document, and not by MindSpore's"
+_DOUBLE_USE = (
+    "scalar_value {0:g} multiplies real_shift by CANN's document of aclnnFlashAttentionScore, and not by MindSpore's"
+)
 
 
 @dataclass(frozen=True)

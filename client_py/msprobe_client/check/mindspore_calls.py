@@ -28,6 +28,7 @@ from msprobe_client.errors import InvalidArgument
 
 ENVIRONMENT = "MSPROBE_MINDSPORE_PYTHON"
 _PROGRAM = Path(__file__).with_name("mindspore_process.py")
+_SECONDS_TO_END = 10
 _HOMES = {"Functional": "ops", "Mint": "mint", "MintFunctional": "mint.nn.functional", "Tensor": "Tensor"}
 _NAMES = {dtype: name for name, dtype in MINDSPORE_DTYPES.items()}
 
@@ -124,7 +125,11 @@ class MindSpore:
     def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-            self._process.wait()
+            try:
+                self._process.wait(_SECONDS_TO_END)
+            except subprocess.TimeoutExpired:  # what MindSpore does at its exit is its own
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
 

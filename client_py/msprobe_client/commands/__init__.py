@@ -23,7 +23,7 @@ from msprobe_client.commands.mixins import expanded
 from msprobe_client.commands.options import Ca, Cert, Common, DataDir, Key, OutputFormat, Server, TokenFile
 from msprobe_client.errors import MissingShardsWarning, MsprobeError
 from msprobe_client.exit_codes import EXIT_BROKEN_PIPE, EXIT_DIFFERS, EXIT_FAILED, EXIT_INTERRUPTED
-from msprobe_client.visible import visible
+from msprobe_client.visible import no_utf_8, visible
 
 # Module and subcommand, in the order of --help.
 COMMANDS = (
@@ -38,6 +38,8 @@ COMMANDS = (
     ("compare", "compare"),
     ("first_divergence", "first-divergence"),
     ("overflow", "overflow"),
+    ("collectives", "collectives"),
+    ("hang", "hang"),
     ("replay", "replay"),
     ("check", "check"),
     ("sensitivity", "sensitivity"),
@@ -84,6 +86,8 @@ class Group(TyperGroup):
             _fail(ctx, "interrupted", EXIT_INTERRUPTED)
         except OSError as error:
             _fail(ctx, f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
+        except UnicodeEncodeError as error:
+            _fail(ctx, no_utf_8(error), EXIT_FAILED)
 
 
 @contextmanager

@@ -37,7 +37,15 @@ def run(
         ),
     ],
     *,
-    limit: Annotated[float, typer.Option("--limit", min=0, help="Up to this distance the output agrees")],
+    limit: Annotated[
+        Optional[float],  # noqa: UP045
+        typer.Option(
+            "--limit",
+            min=0,
+            help="Up to this distance the output agrees; default: between that of no repair and that of all",
+            show_default=False,
+        ),
+    ] = None,
     name: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--name", metavar="GLOB", help="Modules that may be at fault; several times; default: all"),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
 from msprobe_client.commands.options import OutputFormat, PolicyName, common
-from msprobe_client.exit_codes import EXIT_DIFFERS, EXIT_FAILED
+from msprobe_client.commands.tensor_tally import Tally, TensorGlob, both, parsed_rename
 
 if TYPE_CHECKING:
     from msprobe_client.checkpoint_diff import CheckpointDifference, CheckpointTensor, OpenedCheckpoint
@@ -31,10 +31,7 @@ def run(
     policy: Annotated[
         PolicyName, typer.Option("--policy", help="What is close; see docs/checking.md")
     ] = PolicyName.default,
-    name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--name", metavar="GLOB", help="Shell pattern over names: '*.layers.0.*'"),
-    ] = None,
+    name: TensorGlob = None,
     rename: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--rename", metavar="FROM=TO", help="How names of the target begin, and those of the golden"),
@@ -48,8 +45,9 @@ def run(
     """Compare the tensors of two checkpoints. Ends with 0 if all are equal or close, with 1 if some are not."""
     options = common(context, None, None, output_format)
     renames = [parsed_rename(text) for text in rename or []]
+    from msprobe_client.checkpoint_diff import AGREEING
     from msprobe_client.client import Client
-    from msprobe_client.output import Column, Ending, Format, progress, show, write
+    from msprobe_client.output import Column, Format, progress, show, write
     from msprobe_client.scratch import scratch_directory
 
     columns = (
@@ -73,58 +71,31 @@ def run(
         Column("limit", "", in_table=False, kind="float"),
         Column("note", "NOTE", kind="text"),
     )
-    counts: dict[str, int] = {}
-    notes: list[str] = []
-    sides: list[OpenedCheckpoint] = []
+    tally: Tally[OpenedCheckpoint] = Tally(AGREEING, every=every)
     with (
         scratch_directory() as scratch,
         Client(data_dir=scratch) as client,
         progress.bar("checkpoint-diff", "tensors") as advance,
     ):
-        found = client.checkpoint_diff(
+        found = client.checkpoints.diff(
             target,
             golden,
             policy=policy.value,
             name=name,
             renames=renames,
             optimizer=optimizer,
-            opened=sides.append,
-            note=notes.append,
+            opened=tally.sides.append,
+            note=tally.notes.append,
             progress=advance,
         )
-
-        def rows() -> Iterator[dict[str, Any]]:
-            from msprobe_client.checkpoint_diff import AGREEING
-
-            for item in found:
-                counts[item.kind] = counts.get(item.kind, 0) + 1
-                if every or item.kind not in AGREEING:
-                    yield _row(item)
-
-        def ending() -> Ending:
-            said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no tensors are compared"
-            return Ending(
-                notes=[*notes, said],
-                facts={
-                    "counts": counts,
-                    "sides": [{"path": side.path, "layout": side.layout, "tensors": side.tensors} for side in sides],
-                },
-                shown=[f"{side.path}: {side.layout}, {side.tensors} tensors" for side in sides],
-            )
-
-        write(options.format or Format.table, columns, rows(), output, _mark, ending=ending)
-    if not counts:
-        raise typer.Exit(EXIT_FAILED)  # equal is what nothing says
-    if set(counts) - {"equal", "close"}:
-        raise typer.Exit(EXIT_DIFFERS)
+        rows = map(_row, tally.shown(found))
+        ending = partial(tally.ending, _facts, lambda side: f"{side.path}: {side.layout}, {side.tensors} tensors")
+        write(options.format or Format.table, columns, rows, output, _mark, ending=ending)
+    tally.end()
 
 
-def parsed_rename(text: str) -> tuple[str, str]:
-    """Of --rename."""
-    before, equals, after = text.partition("=")
-    if not equals or not before:
-        raise typer.BadParameter(f"{text!r} is not understood; write FROM=TO, as in net.=model.", param_hint="--rename")
-    return before, after
+def _facts(side: OpenedCheckpoint) -> dict[str, Any]:
+    return {"path": side.path, "layout": side.layout, "tensors": side.tensors}
 
 
 def _mark(row: Any) -> Mark:
@@ -159,8 +130,3 @@ def _row(item: CheckpointDifference) -> dict[str, Any]:
         "limit": item.limit if item.rule else None,
         "note": item.note,
     }
-
-
-def both(target: str, golden: str) -> str:
-    """One text where both sides, or one side alone, have it."""
-    return target or golden if not (target and golden) or target == golden else f"{target} / {golden}"

@@ -1,4 +1,5 @@
-"""msprobe-client control RUN status | start | stop | set NAME=VALUE ... | next N | request ID"""
+"""msprobe-client control RUN status | start | stop | set NAME=VALUE ... | next N | deeper N [NAME=VALUE ...] |
+request ID"""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ class Action(str, Enum):
     stop = "stop"
     set = "set"
     next = "next"
+    deeper = "deeper"
     request = "request"
 
 
@@ -28,6 +30,7 @@ EXAMPLES = (
     "msprobe-client control tuesday status",
     "msprobe-client control tuesday next 3",
     "msprobe-client control tuesday set level=mix list=mlp,attn",
+    "msprobe-client control tuesday deeper 2 level=mix task=tensor",
     "msprobe-client control tuesday request chatcmpl-7 --steps 20",
 )
 
@@ -39,13 +42,16 @@ def run(
         Action,
         typer.Argument(
             help="status; start and stop capturing; set fields of the configuration (level=mix list=mlp,attn); "
-            "capture the next N steps; capture only the request ID",
+            "capture the next N steps; capture the next N steps with other fields, then go on as before (deeper 2 "
+            "level=mix); capture only the request ID",
             show_default=False,
         ),
     ],
     arguments: Annotated[
         Optional[list[str]],  # noqa: UP045
-        typer.Argument(metavar="[NAME=VALUE ... | N | ID]", help="Of set, next and request", show_default=False),
+        typer.Argument(
+            metavar="[NAME=VALUE ... | N | ID]", help="Of set, next, deeper and request", show_default=False
+        ),
     ] = None,
     rank: Ranks = None,
     steps: Annotated[int, typer.Option("--steps", min=0, help="Of request: so many, then stop. 0: no end")] = 0,
@@ -98,10 +104,14 @@ def _given(action: Action, arguments: list[str], steps: int) -> dict[str, Any]:
         if not arguments:
             raise typer.BadParameter("set needs fields, as level=mix")
         return {"settings": dict(_field(text) for text in arguments)}
-    if action is Action.next:
-        if len(arguments) != 1 or not arguments[0].isdecimal() or int(arguments[0]) < 1:
-            raise typer.BadParameter(f"next needs a number of steps of at least 1, not {' '.join(arguments)!r}")
-        return {"steps": int(arguments[0])}
+    if action in (Action.next, Action.deeper):
+        first, more = arguments[:1], arguments[1:]
+        if not first or not first[0].isdecimal() or int(first[0]) < 1 or (more and action is Action.next):
+            raise typer.BadParameter(
+                f"{action.value} needs a number of steps of at least 1, not {' '.join(arguments)!r}"
+            )
+        number = {"steps": int(first[0])}
+        return number if action is Action.next else {**number, "settings": dict(_field(text) for text in more)}
     if action is Action.request:
         if len(arguments) != 1 or not arguments[0]:
             raise typer.BadParameter("request needs the id of one request")

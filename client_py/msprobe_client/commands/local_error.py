@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Optional
 
 import typer
 
 from msprobe_client.commands.options import Connection, Selection
-from msprobe_client.commands.sides import SourceOf, Where, connected
+from msprobe_client.commands.sides import SourceOf, Where, as_run, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -60,17 +59,17 @@ def run(
 
     if find_spec("torch") is None:
         raise InvalidArgument("local-error computes in torch, and this environment has none; install it here")
-    from msprobe_client.local_error.rows import worst_first
+    # torch comes first: a server of one's own leaves when nobody asks for a minute.
+    from msprobe_client.local_error.measuring import LocalErrors, Settings
+    from msprobe_client.local_error.rows import NOT_RUN, worst_first
 
     options = connection.common(context)
     chosen = options.format or Format.table
     with connected(options, source, golden) as client, progress.bar("local-error", "calls") as advance:
         found: list[LocalErrorRow] = []
         with ExitStack() as cleanup:
-            run_name, golden_name = (_run_of(client, each, cleanup) for each in (source, golden))
+            run_name, golden_name = (cleanup.enter_context(as_run(client, each)) for each in (source, golden))
             places = _sides(client, (source, run_name), (golden, golden_name), golden_step, where)
-            from msprobe_client.local_error.measuring import LocalErrors, Settings
-
             settings = Settings(device, limit)
             for sides in places:
                 errors = LocalErrors(client, sides, settings, where.name)
@@ -84,18 +83,12 @@ def run(
     said = (
         ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) or "there is nothing to compare"
     )
-    ending = Ending(facts={"verdicts": counts}, shown=(said,))
+    unseen = sum(row.reason == NOT_RUN for row in found)
+    notes = [f"{unseen} calls of modules are skipped, so what changed weights add is not seen: {NOT_RUN}"]
+    ending = Ending(notes=notes if unseen else [], facts={"verdicts": counts}, shown=(said,))
     write(chosen, _columns(), map(asdict, shown), mark=_mark, ending=lambda: ending)
     if counts["adds"]:
         raise typer.Exit(EXIT_DIFFERS)
-
-
-def _run_of(client: Client, source: str, cleanup: ExitStack) -> str:
-    from msprobe_client import analysis_client
-
-    if analysis_client.is_path(source):
-        return cleanup.enter_context(analysis_client.uploaded(client, Path(source)))
-    return source.removeprefix(analysis_client.RUN_PREFIX)
 
 
 def _sides(

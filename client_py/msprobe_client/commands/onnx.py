@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from msprobe_client.commands.options import Connection, Selection
-from msprobe_client.commands.sides import Judging, connected
+from msprobe_client.commands.sides import Judging, as_run, connected
 from msprobe_client.exit_codes import EXIT_DIFFERS
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from msprobe_client.model import Rank
     from msprobe_client.offline.graph import OnnxGraph
     from msprobe_client.offline.partners import Partner
+
+_SHOWN = 5  # of folded calls
 
 EXAMPLES = (
     "msprobe-client onnx model.onnx --input x=x.npy --run exported",
@@ -37,7 +39,12 @@ def run(
     ] = None,
     against: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--against", metavar="RUN", help="The PyTorch run that it was exported from", show_default=False),
+        typer.Option(
+            "--against",
+            metavar="RUN",
+            help="The PyTorch run that it was exported from, or a dump directory of it",
+            show_default=False,
+        ),
     ] = None,
     step: Annotated[int, typer.Option("--step", min=0, help="Of that run, and of the new one")] = 0,
     rank: Annotated[
@@ -79,24 +86,25 @@ def run(
             row = {"run": run, "calls": len(graph.calls), "values": len(graph.values())}
             write(options.format or Format.table, columns, [row])
             return
-        with connected(options, f"run:{against}") as client:
-            place = _place(client, against, step, rank)
-            found = partners(graph, client.records(against, step=step, rank=place), shapes)
+        with connected(options, against) as client, as_run(client, against) as source:
+            place = _place(client, (against, source), step, rank)
+            found = partners(graph, client.records(source, step=step, rank=place), shapes)
             write_dump(Path(scratch) / f"step{step}" / str(place), graph, values, found)
             client.import_dump(scratch, run)
-            rows = _compared(client, run, against, step, place, found, judging)
+            rows = _compared(client, run, source, step, place, found, judging)
     _show(options.format, graph, found, rows, every)
     if any(row.is_difference for _, row in rows):
         raise typer.Exit(EXIT_DIFFERS)
 
 
-def _place(client: Client, against: str, step: int, rank: str | None) -> Rank:
+def _place(client: Client, against: tuple[str, str], step: int, rank: str | None) -> Rank:
+    """against: as the user says, and the run."""
     from msprobe_client.errors import InvalidArgument
 
-    chosen = Selection([str(step)], None if rank is None else [rank]).of(against, list(client.steps(against)))
+    chosen = Selection([str(step)], None if rank is None else [rank]).of(against[0], list(client.steps(against[1])))
     ranks = sorted({summary.rank for summary in chosen})
     if len(ranks) > 1:
-        raise InvalidArgument(f"step {step} of {against} has {', '.join(map(str, ranks))}; name one with --rank")
+        raise InvalidArgument(f"step {step} of {against[0]} has {', '.join(map(str, ranks))}; name one with --rank")
     return ranks[0]
 
 
@@ -143,10 +151,15 @@ def _show(
         f"{len(graph.calls)} calls: {counts['edge']} paired by edge, {counts['order']} by order, "
         f"{alone} without a partner; {counts['name']} modules paired by name"
     ]
+    folded = [f"node {each.node} stands for {each.begins} to {each.record}" for each in found if each.begins]
+    if folded:
+        more = f", and {len(folded) - _SHOWN} more" if len(folded) > _SHOWN else ""
+        said.append(f"the exporter folded calls: {', '.join(folded[:_SHOWN])}{more}")
     if first is not None:
         partner, row = first
         taken = "what it takes agrees" if partner.inputs else "what it takes is not in the run"
-        said.append(f"first: {row.name} (node {partner.node}, {partner.operator}) differs, and {taken}")
+        what = f"all from {partner.begins} to it are one node; " if partner.begins else ""
+        said.append(f"first: {row.name} ({what}node {partner.node}, {partner.operator}) differs, and {taken}")
 
     def shown() -> Iterator[dict[str, Any]]:
         for partner, row in rows:

@@ -135,6 +135,18 @@ def server_of(options: Common, *sources: str) -> bool:
 
 
 @contextmanager
+def as_run(client: Client, source: str) -> Iterator[str]:
+    """The name of a run; a dump directory is one while the context lasts."""
+    from msprobe_client import analysis_client
+
+    if not analysis_client.is_path(source):
+        yield source.removeprefix(analysis_client.RUN_PREFIX)
+        return
+    with analysis_client.uploaded(client, Path(source)) as run:
+        yield run
+
+
+@contextmanager
 def connected(options: Common, *sources: str) -> Iterator[Client]:
     """The named server; for directories alone, one of our own while the context lasts."""
     if server_of(options, *sources):

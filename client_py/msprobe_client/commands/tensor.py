@@ -249,7 +249,7 @@ def diff(
     name: InFile = None,
     golden_name: Annotated[
         Optional[str],  # noqa: UP045
-        typer.Option("--golden-name", metavar="NAME", help="In the golden file; default: as --name"),
+        typer.Option("--golden-name", metavar="NAME", help="In the golden file; default: as --name, if it has names"),
     ] = None,
     golden_from: Annotated[
         Optional[str],  # noqa: UP045
@@ -266,13 +266,20 @@ def diff(
 
     with _files(options, target, golden) as (files, (ours, theirs)):
         ours_place = layout.of(ours, name)
-        theirs_place = replace(layout.of(theirs, golden_name or name), stored=golden_from or "")
+        theirs_place = replace(
+            layout.of(theirs, golden_name or _name_in(files, theirs, name)), stored=golden_from or ""
+        )
         found = files.diff(ours_place, theirs_place, rtol=rtol, atol=atol, top=top)
     row = _diff_row(found)
     columns = [_hidden(field) for field in row]
     write(options.format or Format.table, columns, [row], ending=lambda: Ending(shown=list(_diff_told(found, row))))
     if found.kind not in ("equal", "close"):
         raise typer.Exit(EXIT_DIFFERS)
+
+
+def _name_in(files: TensorFiles, path: Path, name: str | None) -> str | None:
+    """None where the file is one tensor, without a name."""
+    return name if name is None or any(each.name for each in files.listed(path).tensors) else None
 
 
 def _hidden(name: str) -> Column:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
-from msprobe_client.commands.checkpoint_diff import both, parsed_rename
 from msprobe_client.commands.options import DataDir, OutputFormat, RunName, Server, common, usage
+from msprobe_client.commands.tensor_tally import Tally, TensorGlob, both, parsed_rename
 from msprobe_client.errors import FailedPrecondition
-from msprobe_client.exit_codes import EXIT_DIFFERS, EXIT_FAILED
 
 if TYPE_CHECKING:
     from msprobe_client.output import Mark
@@ -53,10 +53,7 @@ def run(
     golden_step: GoldenStep = None,
     rank: OneRank = None,
     golden_rank: GoldenRank = None,
-    name: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--name", metavar="GLOB", help="Shell pattern over names: '*.layers.0.*'"),
-    ] = None,
+    name: TensorGlob = None,
     rename: Annotated[
         Optional[list[str]],  # noqa: UP045
         typer.Option("--rename", metavar="FROM=TO", help="How names of RUN begin, and those of the golden side"),
@@ -68,7 +65,7 @@ def run(
     """Compare weights that debugger.weights() recorded, by digests. Ends with 0 if all are equal, else with 1."""
     options = common(context, server, data_dir, output_format)
     renames = [parsed_rename(text) for text in rename or []]
-    from msprobe_client.output import Column, Ending, Format, progress, show, write
+    from msprobe_client.output import Column, Format, progress, show, write
     from msprobe_client.weight_differences import AGREEING, WeightsPlace
 
     target = WeightsPlace(run, None, step, _rank(rank, "--rank"))
@@ -87,35 +84,27 @@ def run(
         Column("other", "", in_table=False, kind="text"),
         Column("said", "WHAT", kind="text"),
     )
-    counts: dict[str, int] = {}
-    notes: list[str] = []
-    sides: list[OpenedWeights] = []
+    tally: Tally[OpenedWeights] = Tally(AGREEING, every=every)
     with options.connect() as client, progress.bar("weights", "tensors") as advance:
-        found = client.weights(
-            target, against, name=name, renames=renames, opened=sides.append, note=notes.append, progress=advance
+        found = client.checkpoints.weights(
+            target,
+            against,
+            name=name,
+            renames=renames,
+            opened=tally.sides.append,
+            note=tally.notes.append,
+            progress=advance,
         )
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for item in found:
-                if golden is None and not counts:
-                    _refuse_itself(run, sides)
-                counts[item.kind] = counts.get(item.kind, 0) + 1
-                if every or item.kind not in AGREEING:
-                    yield _row(item)
+        def others() -> Iterator[WeightDifference]:
+            for number, item in enumerate(found):
+                if golden is None and number == 0:
+                    _refuse_itself(run, tally.sides)
+                yield item
 
-        def ending() -> Ending:
-            said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "no tensors are compared"
-            return Ending(
-                notes=[*notes, said],
-                facts={"counts": counts, "sides": [_facts(side) for side in sides]},
-                shown=[_shown(side) for side in sides],
-            )
-
-        write(options.format or Format.table, columns, rows(), None, _mark, ending=ending)
-    if not counts:
-        raise typer.Exit(EXIT_FAILED)  # equal is what nothing says
-    if set(counts) - AGREEING:
-        raise typer.Exit(EXIT_DIFFERS)
+        rows = map(_row, tally.shown(others()))
+        write(options.format or Format.table, columns, rows, None, _mark, ending=partial(tally.ending, _facts, _shown))
+    tally.end()
 
 
 def _refuse_itself(run: str, sides: list[OpenedWeights]) -> None:

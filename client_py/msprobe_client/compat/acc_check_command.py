@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from msprobe_client.compat.compare_command import framework_of, guarded
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.examples import plain
+from msprobe_client.given_file import json_of
 from msprobe_client.scratch import scratch_directory
 
 if TYPE_CHECKING:
@@ -261,11 +262,9 @@ def _config(text: str | None) -> tuple[list[str], list[str], Path]:
     if text is None:
         return [], [], Path()
     try:
-        document = json.loads(Path(text).read_text(encoding="utf-8"))
+        document = json_of(text)
     except FileNotFoundError:
         raise InvalidArgument(f"-config {text} does not exist") from None
-    except ValueError as error:
-        raise InvalidArgument(f"-config {text} is not JSON: {error}") from None
     section = next((document[name] for name in _SECTIONS if isinstance(document, dict) and name in document), None)
     if not isinstance(section, dict):
         raise InvalidArgument(f'-config {text}: it has no object "acc_check"')

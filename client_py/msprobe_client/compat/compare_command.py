@@ -14,7 +14,7 @@ from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.examples import plain
 from msprobe_client.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE
 from msprobe_client.scratch import scratch_directory
-from msprobe_client.visible import visible
+from msprobe_client.visible import no_utf_8, visible
 
 if TYPE_CHECKING:
     from msprobe_client.analysis_client import TrainingBackend
@@ -116,6 +116,8 @@ def guarded(command: str, work: Any) -> NoReturn:
         fail(command, str(error), EXIT_FAILED)
     except OSError as error:
         fail(command, f"{error.filename or 'output'}: {error.strerror or error}", EXIT_FAILED)
+    except UnicodeEncodeError as error:
+        fail(command, no_utf_8(error), EXIT_FAILED)
     except KeyboardInterrupt:
         fail(command, "interrupted", EXIT_INTERRUPTED)
     sys.exit(0)

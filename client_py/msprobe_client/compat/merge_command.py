@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from msprobe_client.compat.compare_command import guarded
 from msprobe_client.errors import DataError, InvalidArgument
 from msprobe_client.examples import plain
+from msprobe_client.given_file import yaml_of
 
 _NAME = re.compile(r"compare_result_rank(?P<rank>\d+)(?:-rank(?P=rank))?_\d{14}\.xlsx")
 _SINGLE = re.compile(r"compare_result_(rank|rank-rank)_\d{14}\.xlsx")
@@ -98,12 +99,7 @@ def _files(directory: Path) -> dict[int, Path]:
 
 
 def _config(path: Path) -> tuple[list[str], list[str]]:
-    import yaml
-
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is not YAML: {error}") from None
+    found = yaml_of(path)
     if not isinstance(found, dict) or not isinstance(found.get("api"), list) or not found["api"]:
         raise InvalidArgument(f'{path}: it has no list "api" of names, such as Distributed.all_reduce.0.forward')
     wanted = found.get("compare_index") or []

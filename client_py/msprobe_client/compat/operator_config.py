@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msprobe_client.errors import DataError, InvalidArgument, NotFound
+from msprobe_client.given_file import json_of
 from msprobe_client.output.whole_file import whole_file
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def tensors_of(value: Any) -> Iterator[dict[str, Any]]:
 
 def _json_of(path: Path, shown: str) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json_of(path)
     except FileNotFoundError:
         raise InvalidArgument(f"{shown} does not exist") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{shown} is not JSON: {error}") from None
+    except InvalidArgument as error:
+        raise InvalidArgument(str(error).replace(str(path), shown, 1)) from None

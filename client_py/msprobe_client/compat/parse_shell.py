@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from msprobe_client.compat.parsed_records import statistics_of
 from msprobe_client.errors import InvalidArgument, MsprobeError
 from msprobe_client.scratch import scratch_directory
-from msprobe_client.visible import visible
+from msprobe_client.visible import no_utf_8, visible
 
 if TYPE_CHECKING:
     from msprobe_client.tensor_files import ElementPair, TensorFiles
@@ -107,6 +107,8 @@ class Shell(cmd.Cmd):
             self._say(f"[ERROR] {' '.join(str(error).split())}")
         except OSError as error:
             self._say(f"[ERROR] {error.filename or 'output'}: {error.strerror or error}")
+        except UnicodeEncodeError as error:
+            self._say(f"[ERROR] {no_utf_8(error)}")
         return False
 
     def emptyline(self) -> bool:

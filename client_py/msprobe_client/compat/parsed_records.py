@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from msprobe_client.errors import DataError, InvalidArgument, NotFound
+from msprobe_client.given_file import json_of, opened
 
 _MAX_LINE = 64 << 20
 _OLD_FIELDS = 6  # name, ..., dtype, shape, [max, min, mean]
@@ -45,22 +47,24 @@ def _of_dump(path: Path, name: str) -> Iterator[str]:
 def _stack(path: Path, name: str) -> Iterator[str]:
     if not path.exists():
         return
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is no JSON: {error}") from None
-    for entry in entries.values() if isinstance(entries, dict) else ():
-        names, frames = (entry[0], entry[1]) if isinstance(entry, list) and len(entry) == 2 else ((), ())
+    entries = json_of(path)
+    if not isinstance(entries, dict):
+        raise DataError(f"{path} is a {type(entries).__name__}; an object of number: [[names], [frames]] is right")
+    for key, entry in entries.items():
+        grouped = isinstance(entry, list) and len(entry) == 2 and all(isinstance(part, list) for part in entry)
+        names, frames = entry if grouped else ([key], entry)
+        if not isinstance(frames, list) or not all(isinstance(text, str) for text in (*names, *frames)):
+            raise DataError(f"{path}, {key} is {json.dumps(entry)[:60]}; [[names], [frames]] of texts is right")
         for each in names:
-            if isinstance(each, str) and each.startswith(name):
+            if each.startswith(name):
                 yield ""
                 yield f"Trace back({each}):"
-                yield from (f"  {line}" for frame in frames for line in str(frame).splitlines())
+                yield from (f"  {line}" for frame in frames for line in frame.splitlines())
 
 
 def _of_lines(path: Path, name: str) -> Iterator[str]:
     title = ["", "Statistic Info:"]
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with io.TextIOWrapper(opened(path), encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(iter(lambda: file.readline(_MAX_LINE), ""), 1):
             if not line.strip():
                 continue
@@ -90,5 +94,5 @@ def _old_stack(entry: list[Any]) -> Iterator[str]:
 def _parsed(path: Path, number: int, line: str) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise DataError(f"{path}, line {number} is no JSON: {line[:60]!r}") from None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, NoReturn
 
 from msprobe_client.compat.compare_command import fail, guarded, sides
 from msprobe_client.errors import InvalidArgument
 from msprobe_client.exit_codes import EXIT_USAGE
+from msprobe_client.given_file import json_of
 from msprobe_client.scratch import scratch_directory
 
 FRAMEWORKS = ("pytorch", "mindspore")
@@ -67,11 +67,7 @@ def _compare(given: argparse.Namespace) -> None:
 
 def read_input(path: Path) -> tuple[str, str]:
     """Both sides that a compare.json names."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InvalidArgument(f"{path} is not JSON: {error}") from None
-    return paths_of(found, str(path))
+    return paths_of(json_of(path), str(path))
 
 
 def paths_of(found: Any, where: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from msprobe_client.check.arguments import Loader, NotReplayable, framework_of
 from msprobe_client.check.checker import first_line
 from msprobe_client.check.operators import DROPOUTS, GENERATORS, CallName, function_of, reason_to_skip, why_no_function
 from msprobe_client.client import Client
-from msprobe_client.local_error.rows import LocalErrorRow, Sides
+from msprobe_client.local_error.rows import NOT_RUN, LocalErrorRow, Sides
 from msprobe_client.model import Rank, Record
 
 
@@ -91,7 +91,7 @@ class LocalErrors:
     def _module(self, own: Record) -> Mapping[str, torch.Tensor]:
         record = self._again.get(own.full_name)
         if record is None:
-            raise NotReplayable("it did not run on the golden's inputs; call debugger.local_error in the program")
+            raise NotReplayable(NOT_RUN)
         return _outputs(self._loader, record)
 
     def _operator(self, golden: Record) -> Mapping[str, torch.Tensor]:

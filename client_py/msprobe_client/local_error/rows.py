@@ -10,6 +10,11 @@ from typing import Literal, TypeAlias
 from msprobe_client.model import Rank
 
 Adds: TypeAlias = Literal["adds", "passes", "skip"]
+# The reason of a module whose step has no second pass, as far as the run says.
+NOT_RUN = (
+    "it did not run on the golden's inputs; call debugger.local_error in the program, and name its run in the store: a "
+    "plain dump does not tell its second pass"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.given_file import opened
 from msprobe_client.output.extras import extra
 
 EXTRA = "onnx"
@@ -57,6 +58,7 @@ class OnnxGraph:
                 "give the .onnx that it was made of"
             )
         onnx = extra("onnx", EXTRA)
+        opened(path).close()
         try:
             model = onnx.load(str(path))
         except FileNotFoundError as error:
@@ -105,7 +107,7 @@ class _Node:
 def _listed(text: str | None) -> list[str]:
     try:
         found = ast.literal_eval(text) if text else []
-    except (ValueError, SyntaxError):
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return []
     return [str(each) for each in found] if isinstance(found, list) else []
 

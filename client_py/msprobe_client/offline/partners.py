@@ -1,7 +1,8 @@
 """Which record of a PyTorch run is which call of the ONNX graph that was exported from it.
 
 Modules have partners by name. Calls have partners by edge: what they take was made by partners. A call without such an
-edge (the run has none, or its inputs come from outside) takes the next of its module with the operator's name.
+edge (the run has none, or its inputs come from outside) takes the next of its module with the operator's name. Where an
+exporter folded a normalization into the call before it, the node's partner is the normalization, as its values are.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from msprobe_client.model import Record, TensorStats
-from msprobe_client.offline.graph import OnnxCall, OnnxGraph
+from msprobe_client.offline.graph import OnnxCall, OnnxGraph, OnnxModule
 
 How: TypeAlias = Literal["name", "edge", "order"]
 _MODULE = re.compile(r"Module\.(?P<name>.+)\.(?P<kind>[^.]+)\.forward\.(?P<count>\d+)")
@@ -27,12 +27,16 @@ _VIEWS = frozenset(
         *("unsafeview", "view"),
     )
 )
+_NORMALIZATION = "batchnorm"  # what exporters fold
 # Of operators that have other names among the exporter's: theirs, then PyTorch's.
 _WORDS = {
     "mm": "matmul",
     "bmm": "matmul",
     "addmm": "linear",
     "gemm": "linear",
+    "conv1d": "conv",
+    "conv2d": "conv",
+    "conv3d": "conv",
     "t": "transpose",
     "permute": "transpose",
 }
@@ -49,6 +53,7 @@ class Partner:
     last: int  # place in the graph of the call, or of a module's last
     inputs: Mapping[str, str]
     outputs: Mapping[str, str]
+    begins: str = ""  # the record of the first call, where the node stands for several; `record` is the last
 
 
 @dataclass(slots=True)
@@ -74,7 +79,7 @@ def partners(graph: OnnxGraph, records: Iterable[Record], shapes: Mapping[str, t
             modules[match["name"], int(match["count"])] = record
         elif record.kind == "api" and (match := _API.fullmatch(record.full_name)):
             apis.append(_candidate(record, match["word"]))
-    matching = _Calls(apis, shapes, {_word(call.operator) for call in graph.calls})
+    matching = _Calls(apis, shapes, graph.calls)
     for at, call in enumerate(graph.calls):
         if (partner := matching.partner_of(at, call)) is not None:
             found.append(partner)
@@ -83,7 +88,7 @@ def partners(graph: OnnxGraph, records: Iterable[Record], shapes: Mapping[str, t
         if called is None:
             continue
         inputs = _placed(called, "input", module.inputs, shapes)
-        outputs = _placed(called, "output", module.outputs, shapes)
+        outputs = _placed(called, "output", matching.outside_of(module), shapes)
         if outputs:
             kind = called.full_name.split(".")[-3]
             found.append(Partner(called.full_name, module.name, kind, "name", module.last, inputs, outputs))
@@ -92,14 +97,22 @@ def partners(graph: OnnxGraph, records: Iterable[Record], shapes: Mapping[str, t
 
 class _Calls:
     def __init__(
-        self, candidates: list[_Candidate], shapes: Mapping[str, tuple[int, ...]], words: AbstractSet[str]
+        self, candidates: list[_Candidate], shapes: Mapping[str, tuple[int, ...]], calls: Iterable[OnnxCall]
     ) -> None:
-        self._shapes, self._words = shapes, words
+        self._shapes = shapes
+        self._words: set[str] = set()
+        self._words_behind: dict[str, set[str]] = {}  # value -> of the calls that take it
+        for call in calls:
+            self._words.add(_word(call.operator))
+            for value in call.inputs:
+                self._words_behind.setdefault(value, set()).add(_word(call.operator))
+        self._folded: dict[str, str] = {}  # value -> the module of the normalization that made it
         self._by_word: dict[str, list[_Candidate]] = {}
         self._names: dict[str, str] = {}  # value -> the run's tensor
         self._behind: dict[str, set[str]] = {}  # value of a view without a partner -> the tensors that it shows
         self._known: set[str] = set()
         self._takers: dict[str, list[_Candidate]] = {}
+        self._in_order = sorted(candidates, key=lambda each: each.record.ordinal)
         for candidate in candidates:
             self._by_word.setdefault(candidate.word, []).append(candidate)
             for producer in candidate.producers:
@@ -127,12 +140,37 @@ class _Calls:
                 self._behind.update(dict.fromkeys(call.outputs, made))
             return None
         chosen.taken = True
+        first, inputs = chosen, dict(self._inputs(chosen, call))
+        if (norm := self._folded_into(call, chosen)) is not None:
+            chosen, inputs, norm.taken = norm, {}, True
+            self._folded[call.outputs[0]] = norm.module
         outputs = dict(zip(chosen.outputs, call.outputs, strict=False))
         for name, value in outputs.items():
             self._names[value] = f"{chosen.record.full_name}.{name}"
             self._known.add(self._names[value])
-        inputs = dict(self._inputs(chosen, call))
-        return Partner(chosen.record.full_name, call.node, call.operator, how, at, inputs, outputs)
+        begins = "" if first is chosen else first.record.full_name
+        return Partner(chosen.record.full_name, call.node, call.operator, how, at, inputs, outputs, begins)
+
+    def outside_of(self, module: OnnxModule) -> list[str]:
+        """What leaves a module, without values of normalizations that the run has beside it."""
+        return [
+            value
+            for value in module.outputs
+            if value not in self._folded or f"{self._folded[value]}.".startswith(f"{module.name}.")
+        ]
+
+    def _folded_into(self, call: OnnxCall, chosen: _Candidate) -> _Candidate | None:
+        """The normalization that alone takes the record's output, where the graph has none behind the call."""
+        name = f"{chosen.record.full_name}.{next(iter(chosen.outputs))}"
+        takers = self._takers.get(name, [])
+        if not self._takers:  # a dump has no edges: the call behind it
+            takers = [each for each in self._in_order if each.record.ordinal > chosen.record.ordinal][:1]
+        if len(takers) != 1 or _NORMALIZATION not in takers[0].word or takers[0].taken or not takers[0].outputs:
+            return None
+        if any(_NORMALIZATION in word for word in self._words_behind.get(call.outputs[0], ())):
+            return None
+        shape = tuple(next(iter(takers[0].outputs.values())).shape)
+        return takers[0] if shape == self._shapes.get(call.outputs[0]) else None
 
     def _of_another_name(self, word: str, exact: list[_Candidate]) -> _Candidate | None:
         """The only one that takes the same, where neither side has the other's name for anything else."""

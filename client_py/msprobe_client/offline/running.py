@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.given_file import opened
 from msprobe_client.offline.graph import EXTRA, OnnxGraph
 from msprobe_client.output.extras import extra
 from msprobe_client.scratch import scratch_directory
@@ -34,6 +35,11 @@ def values_of(graph: OnnxGraph, feeds: Mapping[str, Any]) -> dict[str, Any]:
         except Exception as error:  # onnxruntime's own classes
             raise DataError(f"onnxruntime does not take {graph.path}: {_first_line(error)}") from None
         checked = {each.name: _checked(each, feeds) for each in session.get_inputs() if each.name in graph.inputs}
+        for each in session.get_outputs():
+            if not _is_tensor(each):
+                raise DataError(
+                    f"{graph.path}: {each.name} is {each.type}; a model is run whose values are tensors of numbers"
+                )
         wanted = graph.values()
         try:
             arrays = session.run(wanted, checked)
@@ -51,13 +57,20 @@ def inputs_of(texts: list[str]) -> dict[str, Any]:
         if not name or not equals or not file.endswith(".npy"):
             raise InvalidArgument(f"--input {text!r} is not understood; write NAME=FILE.npy, as in x=x.npy")
         try:
-            found[name] = numpy.load(file, allow_pickle=False)
+            with opened(file) as source:
+                found[name] = numpy.load(source, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{file} is no .npy file that can be read: {error}") from None
     return found
 
 
+def _is_tensor(value: Any) -> bool:
+    return str(value.type).startswith("tensor(") and value.type != "tensor(string)"
+
+
 def _checked(wanted: Any, feeds: Mapping[str, Any]) -> Any:
+    if not _is_tensor(wanted):
+        raise InvalidArgument(f"the model takes {wanted.name}, {wanted.type}; only tensors of numbers can be given")
     if wanted.name not in feeds:
         raise InvalidArgument(
             f"the model takes {wanted.name}, {wanted.type} of {wanted.shape}; give --input {wanted.name}=FILE.npy"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 
 #include "server/format/cat.h"
@@ -9,21 +11,25 @@
 namespace msprobe::server {
 
 absl::StatusOr<CsvReader> CsvReader::Open(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) return absl::NotFoundError(Cat(path, ": ", std::generic_category().message(errno)));
+  auto file = std::make_unique<std::ifstream>(path);
+  if (!*file) return absl::NotFoundError(Cat(path, ": ", std::generic_category().message(errno)));
   return CsvReader(path, std::move(file));
+}
+
+CsvReader CsvReader::Of(std::string text, std::string path) {
+  return CsvReader(std::move(path), std::make_unique<std::istringstream>(std::move(text)));
 }
 
 absl::StatusOr<bool> CsvReader::Next(std::vector<std::string_view>& cells) {
   cells.clear();
   do {
-    if (!std::getline(file_, row_)) return false;
+    if (!std::getline(*rows_, row_)) return false;
     line_ = ++lines_;
     if (row_.ends_with('\r')) row_.pop_back();
   } while (row_.empty());
   std::string more;
   while (std::count(row_.begin(), row_.end(), '"') % 2 != 0) {
-    if (!std::getline(file_, more)) {
+    if (!std::getline(*rows_, more)) {
       return absl::InvalidArgumentError(Cat(path_, ": line ", line_, ": a quote has no end"));
     }
     ++lines_;

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
+#include <istream>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ class CsvReader {
  public:
   // The system's error, naming the file.
   static absl::StatusOr<CsvReader> Open(const std::string& path);
+  // Rows of a text that is in memory. path: for messages.
+  static CsvReader Of(std::string text, std::string path);
 
   // Gives the cells of the next row, borrowed until the next call; false: there is none. Empty lines are passed over.
   // InvalidArgument: a quote without its end.
@@ -25,10 +28,10 @@ class CsvReader {
   uint64_t line() const { return line_; }
 
  private:
-  CsvReader(std::string path, std::ifstream file) : path_(std::move(path)), file_(std::move(file)) {}
+  CsvReader(std::string path, std::unique_ptr<std::istream> rows) : path_(std::move(path)), rows_(std::move(rows)) {}
 
   std::string path_;
-  std::ifstream file_;
+  std::unique_ptr<std::istream> rows_;
   std::string row_;
   uint64_t line_ = 0;
   uint64_t lines_ = 0;  // that were read

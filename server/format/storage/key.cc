@@ -230,6 +230,17 @@ std::string ScalarsKey(uint32_t run, uint32_t epoch, uint64_t batch) {
 
 std::string AlarmKey(uint32_t run, uint32_t number) { return MetaPrefix(MetaSpace::kAlarm, run, number); }
 
+std::string NoticeKey::Encode() const {
+  std::string key = MetaPrefix(MetaSpace::kNotice, run, number);
+  AppendU64(key, receiver);
+  return key;
+}
+
+absl::StatusOr<NoticeKey> NoticeKey::Decode(std::string_view key) {
+  if (key.size() != 17) return absl::DataLossError(Cat("the key of a notice has ", key.size(), " bytes, not 17"));
+  return NoticeKey{ReadU32(key, 1), ReadU32(key, 5), ReadU64(key, 9)};
+}
+
 std::string HoldKey(uint32_t run, uint32_t epoch, uint32_t step, std::string_view hash) {
   std::string key = MetaPrefix(MetaSpace::kHold, run, epoch);
   AppendU32(key, step);
@@ -381,6 +392,12 @@ std::string MetaKeyToString(std::string_view key) {
       return rest.size() == 4 ? Cat("rules run=", ReadU32(rest, 0)) : unknown();
     case MetaSpace::kAlarm:
       return rest.size() == 8 ? Cat("alarm run=", ReadU32(rest, 0), " number=", ReadU32(rest, 4)) : unknown();
+    case MetaSpace::kNotice: {
+      auto notice = NoticeKey::Decode(key);
+      return notice.ok()
+                 ? Cat("notice run=", notice->run, " number=", notice->number, " receiver=", Hex(rest.substr(8)))
+                 : unknown();
+    }
     case MetaSpace::kFault: {
       if (rest.size() != 20) return unknown();
       StepKey step{ReadU32(rest, 0), ReadU32(rest, 4), ReadU32(rest, 8), ReadU32(rest, 12)};

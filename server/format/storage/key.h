@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -109,6 +110,7 @@ enum class MetaSpace : uint8_t {
   kRules = 27,        // run -> msprobe.v1.RuleSet, in place of the server's
   kHold = 28,         // run | epoch | step | hash -> empty: a payload of a step whose calls have no verdict yet
   kHolder = 29,       // run | hash | epoch | step -> empty: a step that needs the payload
+  kNotice = 30,       // run | number | receiver u64 -> NoticeRow: an alarm of which a receiver hears
 };
 
 // One step of one rank, in the view of one session.
@@ -145,6 +147,15 @@ std::string JobLeaseKey(uint32_t run, uint32_t job, uint64_t lease);
 std::string SeriesKey(uint32_t run, uint64_t series);
 std::string ScalarsKey(uint32_t run, uint32_t epoch, uint64_t batch);
 std::string AlarmKey(uint32_t run, uint32_t number);
+struct NoticeKey {
+  uint32_t run = 0;
+  uint32_t number = 0;    // of the alarm
+  uint64_t receiver = 0;  // NoticeReceiver::id
+
+  std::string Encode() const;
+  static absl::StatusOr<NoticeKey> Decode(std::string_view key);
+  friend auto operator<=>(const NoticeKey&, const NoticeKey&) = default;
+};
 // The prefix of all holds of a step is that of an empty hash.
 std::string HoldKey(uint32_t run, uint32_t epoch, uint32_t step, std::string_view hash);
 // The prefix of all holders of a payload.

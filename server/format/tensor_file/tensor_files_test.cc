@@ -204,6 +204,24 @@ TEST(Zip, DirectoriesThatLieAreRefused) {
   EXPECT_THAT(ZipReader::Open(none).status().ToString(), HasSubstr("not a zip"));
 }
 
+TEST(Zip, AnEntryThatUnfoldsToFarMoreIsRefused) {
+  std::string entry("PK\x01\x02", 4);
+  entry.append(42, '\0');
+  entry[10] = 8;             // deflated
+  entry[20] = '\x10';        // 16 bytes
+  entry[24 + 3] = '\x01';    // of 16 MiB, and
+  entry[24] = '\x01';        // one
+  entry[28] = 1;             // letters in its name
+  std::string end("PK\x05\x06", 4);
+  end.append(18, '\0');
+  end[8] = end[10] = 1;
+  end[12] = static_cast<char>(entry.size() + 1);
+  const std::string bomb = entry + "a" + end;
+  MemoryBytes source(bomb);
+  EXPECT_THAT(ZipReader::Open(source).status().ToString(),
+              HasSubstr("zip entry a would unfold from 16 to 16777217 bytes, more than 100 times as many"));
+}
+
 TEST(StridedContent, GathersInRowMajorOrder) {
   StridedLayout layout;
   layout.description = Description(v1::DTYPE_INT8, {3, 2});

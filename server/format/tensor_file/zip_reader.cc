@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kChunk = 1 << 20;
 constexpr uint64_t kMaxEntries = 65536;
 constexpr uint64_t kMaxDirectory = 64 << 20;
+// Of a deflated entry. Elements of a model that anybody compressed stay far below.
+constexpr uint64_t kFreeSize = 16 << 20;
+constexpr uint64_t kMostTimes = 100;
 constexpr uint64_t kEndSize = 22;
 constexpr uint64_t kMaxComment = 0xFFFF;
 
@@ -123,6 +126,11 @@ absl::StatusOr<ZipReader> ZipReader::Open(ByteSource& source) {
           Cat("zip entry ", entry.name, " has compression method ", method, "; stored and deflated are read"));
     }
     if (entry.compressed_size > source.size()) return Damaged(Cat("entry ", entry.name, " passes the end"));
+    if (entry.size > std::max(kFreeSize, kMostTimes * entry.compressed_size)) {
+      return absl::InvalidArgumentError(Cat("zip entry ", entry.name, " would unfold from ", entry.compressed_size,
+                                            " to ", entry.size, " bytes, more than ", kMostTimes,
+                                            " times as many; store it without compression"));
+    }
     if (method == 0 && entry.size != entry.compressed_size) {
       return Damaged(Cat("stored entry ", entry.name, " has two sizes"));
     }

@@ -22,10 +22,11 @@ struct ZipEntry {
 };
 
 // Reads zips with stored and deflated entries, also zip64, from bytes that are not trusted: no length in the file leads
-// to an allocation that the file's own size does not justify. Borrows `source`. Threads: one at a time.
+// to an allocation that the file's own size does not justify: an entry unfolds to 16 MiB, or to a hundred times its
+// size. Borrows `source`. Threads: one at a time.
 class ZipReader {
  public:
-  // InvalidArgument: the source is not a zip, or is encrypted, split over disks, damaged, or has over 65536 entries.
+  // InvalidArgument: the source is not a zip, or is encrypted, split over disks, damaged, has over 65536 entries, or one that unfolds to more.
   static absl::StatusOr<ZipReader> Open(ByteSource& source);
 
   const std::vector<ZipEntry>& entries() const { return entries_; }

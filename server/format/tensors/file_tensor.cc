@@ -156,6 +156,9 @@ absl::StatusOr<FileTensor> FindTensor(const TensorsInFile& file, const std::stri
     if (names.size() < kNamesShown) names.push_back(tensor.name);
   }
   const std::string there = Cat(absl::StrJoin(names, ", "), file.tensors.size() > names.size() ? ", ..." : "");
+  if (!name.empty() && there.empty()) {
+    return absl::NotFoundError(Cat(path, " is one tensor, which has no name; leave out ", name));
+  }
   if (!name.empty()) return absl::NotFoundError(Cat(path, " has no tensor ", name, "; it has ", there));
   return absl::FailedPreconditionError(Cat(path, " has ", file.tensors.size(), " tensors; name one of: ", there));
 }

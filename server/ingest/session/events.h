@@ -60,6 +60,8 @@ class SessionObserver {
   virtual void OnRankKnown(const std::string& session, const v1::Rank& from, const v1::Rank& to) = 0;
   // Points that a program logged, in order.
   virtual void OnScalars(const std::string& session, const std::vector<ScalarPoint>& points) = 0;
+  // It has ended or is lost. May be called again; a lost one may come back.
+  virtual void OnSessionClosed(const storage::SessionRow& /*session*/) {}
   // Tokens of replies, in order. They are stored nowhere.
   virtual void OnResponses(const std::string& /*session*/, const std::vector<ResponseToken>& /*tokens*/) {}
 };

@@ -178,6 +178,7 @@ void LiveSession::TellDurable(uint64_t through, const Durable& durable) {
     for (uint32_t step : durable.steps) observer->OnRecords(now, step);
     for (const auto& [step, state] : durable.finished) observer->OnStepFinished(session, step, state);
     for (uint32_t step : durable.export_requests) observer->OnExportRequested(session, step);
+    if (now.state() != storage::SessionRow::OPEN) observer->OnSessionClosed(now);
   }
   if (auto attached = listener(); attached != nullptr) {
     attached->OnDurable(durable_through());

@@ -198,8 +198,11 @@ absl::Status Sessions::AddUnexported(const v1::Hello& hello, const LiveSession& 
   auto steps = context_.store->steps().Of(row.run());
   if (!steps.ok()) return steps.status();
   for (const auto& [key, step] : *steps) {
-    if (key.epoch == row.epoch() && step.state() != v1::StepSummary::OPEN && !step.exported())
-      welcome.add_unexported_steps(key.step);
+    if (key.epoch != row.epoch() || step.exported()) continue;
+    // One that has ended and lacks payloads is open still. The end of one that is awaited is on its way.
+    const bool ends = step.ended() || step.state() != v1::StepSummary::OPEN ||
+                      absl::c_linear_search(hello.awaited_exports(), key.step);
+    if (ends) welcome.add_unexported_steps(key.step);
   }
   return absl::OkStatus();
 }

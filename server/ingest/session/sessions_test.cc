@@ -63,6 +63,7 @@ class SessionsTest : public testing::Test {
     store_ = *std::move(store);
     SessionsOptions sessions;
     sessions.check_process = [this](const v1::Hello&) { return process_; };
+    sessions.capabilities = capabilities_;
     sessions_ = std::make_unique<Sessions>(store_.get(), &metrics_, &observed_, sessions);
     ASSERT_TRUE(sessions_->Recover().ok());
   }
@@ -139,6 +140,7 @@ class SessionsTest : public testing::Test {
   ScratchDirectory directory_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   ProcessState process_ = ProcessState::kUnknown;
+  std::vector<std::string> capabilities_;
   Metrics metrics_;
   Observed observed_;
   std::unique_ptr<Store> store_;
@@ -168,6 +170,27 @@ TEST_F(SessionsTest, StepsThatAHelloAwaitsArePassedOn) {
   hello.add_awaited_exports(5);
   ASSERT_TRUE(sessions_->OpenSession(hello).ok());
   EXPECT_THAT(Events(), ElementsAre("awaited 2", "awaited 5"));
+}
+
+TEST_F(SessionsTest, WhoeverSendsALeftSessionHearsOfEveryStepWhoseFilesAreToCome) {
+  capabilities_ = {"export"};
+  Restart();
+  ScriptedAgent agent("a");
+  Open(agent);
+  const std::string hash = agent.CallWithPayload(0, "add", "01234567");
+  Apply(agent.StepEnd(0).Take());  // it lacks the payload
+  Apply(agent.Call(1, "mul").StepEnd(1).Take());
+  Apply(agent.Call(2, "sub").Take());  // its end was left
+  Apply(agent.Call(3, "div").Take());  // it has not ended
+  Restart();
+  v1::Hello left = agent.hello();
+  left.add_capabilities("left");
+  left.add_awaited_exports(2);
+  left.add_awaited_exports(7);  // of which nothing was captured
+  auto session = sessions_->OpenSession(left);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_THAT((*session)->welcome().unexported_steps(), ElementsAre(0, 1, 2));
+  EXPECT_THAT((*session)->welcome().missing_payloads(), ElementsAre(hash));
 }
 
 TEST_F(SessionsTest, DuplicateHasNoEffectAndGapIsRefused) {

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "google/protobuf/util/json_util.h"
 #include "server/format/cat.h"
+#include "server/monitor/capture_settings.h"
 
 namespace msprobe::server {
 namespace {
@@ -249,6 +250,7 @@ absl::Status CheckRules(const v1::RuleSet& rules) {
     if (absl::Status status = kind->check(rule); !status.ok()) {
       return of_rule(std::string(status.message()));
     }
+    if (absl::Status status = CheckCapture(rule.capture()); !status.ok()) return of_rule(StdView(status.message()));
   }
   return absl::OkStatus();
 }

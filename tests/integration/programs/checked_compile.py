@@ -130,6 +130,8 @@ def main(directory):
         lambda: PrecisionChecker(data_dir="store").install(Net(1)),
         lambda: PrecisionChecker().wrap("blocks.0"),
         lambda: PrecisionChecker().wrap_by_policy(Net(1), ["Linear"]),
+        lambda: PrecisionChecker().wrap(Net(1).blocks),
+        lambda: PrecisionChecker().wrap_by_policy(Net(1), [torch.nn.Conv2d]),  # said, and not refused
     ):
         try:
             wrong()

@@ -1,4 +1,6 @@
-"""Captures and exports a small net: exported.py --config CONFIG OUT. Writes dynamo.onnx, script.onnx, x.npy."""
+"""Captures and exports small nets: exported.py --config CONFIG OUT. Writes dynamo.onnx, script.onnx, x.npy, and of
+step 1, whose normalizations the exporter folds, folded.onnx and image.npy.
+"""
 
 import argparse
 import pathlib
@@ -37,6 +39,16 @@ class Net(torch.nn.Module):
         return torch.softmax(scores, -1)
 
 
+class Convolutions(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)
+        self.conv2, self.bn2 = torch.nn.Conv2d(4, 4, 3), torch.nn.BatchNorm2d(4)
+
+    def forward(self, image):
+        return torch.tanh(self.bn2(self.conv2(torch.tanh(self.bn1(self.conv1(image))))))
+
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--config")
 parser.add_argument("out", type=pathlib.Path)
@@ -49,8 +61,18 @@ with torch.no_grad():
     net(x)
 debugger.stop()
 debugger.step()
+folded, image = Convolutions(), torch.randn(2, 3, 8, 8)
+folded(image)  # statistics of the normalizations
+folded.eval()
+debugger.start(folded)
+with torch.no_grad():
+    folded(image)
+debugger.stop()
+debugger.step()
 given.out.mkdir()
 numpy.save(given.out / "x.npy", x.numpy())
+numpy.save(given.out / "image.npy", image.numpy())
+torch.onnx.export(folded, (image,), given.out / "folded.onnx", dynamo=False, input_names=["image"])
 for kind in ("dynamo", "script"):
     torch.onnx.export(
         net, (x,), given.out / f"{kind}.onnx", dynamo=kind == "dynamo", external_data=False, input_names=["x"]

@@ -1,4 +1,5 @@
-"""python handed_on.py CONFIG: a step in which tensors are handed on and changed, replayed and captured by CONFIG.
+"""python handed_on.py CONFIG: a step in which tensors are handed on and changed, and one that trains, both replayed and
+captured by CONFIG.
 
 Prints JSON: the checksums that its calls were really given, by call, and the bytes that each capture read.
 """
@@ -42,12 +43,19 @@ def step(x):
     read.append(debugger._the()._agent.counters()["tensor_bytes_read"])
 
 
+def train(x):
+    net.zero_grad()
+    net(x.view(4, 16, 64)).square().mean().backward()
+    read.append(debugger._the()._agent.counters()["tensor_bytes_read"])
+
+
 debugger = PrecisionDebugger(config_path=sys.argv[1])
 batch = torch.randn(64, 64)
-debugger.replay(step, batch, model=net)
-debugger.start(net)
-step(batch)
-debugger.stop()
-debugger.step()
+for each in (step, train):
+    debugger.replay(each, batch, model=net)
+    debugger.start(net)
+    each(batch)
+    debugger.stop()
+    debugger.step()
 debugger.wait()
 print(json.dumps({"given": given, "read": read}))

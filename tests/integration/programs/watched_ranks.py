@@ -24,11 +24,12 @@ def main():
 
         fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, foreach=True)
-    msprobe.watch(model, optimizer, config_path=config)
+    msprobe.watch(model, optimizer, config_path=config, communication=True)
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(3):
         optimizer.zero_grad()
         model(torch.rand(4, 8, generator=generator)).square().mean().backward()
+        dist.all_reduce(torch.ones(6))
         optimizer.step()
         weight = next(iter(model.parameters())).detach()
         whole = weight.full_tensor() if kind == "fsdp" else weight

@@ -2,6 +2,7 @@
 
 --ill: what is planted. One layer is frozen by a learning rate of 0; one gets no gradient, as a ReLU behind it is dead;
 the gradient of one vanishes by a factor; and from step 6 on the loss is 1e9 times as large.
+--scaler: by a GradScaler, whose gradients overflow in step 5.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def main():
     parser.add_argument("--fused", action="store_true")
     parser.add_argument("--foreach", action="store_true")
     parser.add_argument("--ill", action="store_true")
+    parser.add_argument("--scaler", action="store_true")
     parser.add_argument("--steps", type=int, default=12)
     options = parser.parse_args()
     torch.manual_seed(3)
@@ -48,13 +50,17 @@ def main():
         import msprobe
 
         msprobe.watch(model, optimizer, config_path=options.config, rank_id=0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4096.0, enabled=options.scaler)
     for step in range(options.steps):
         optimizer.zero_grad()
         for _ in range(2):
             loss = model(torch.randn(8, 16)).square().mean() / 2
-            (loss * (1e9 if options.ill and step >= 6 else 1)).backward()
+            factor = 1e9 if options.ill and step >= 6 else 1e38 if options.scaler and step == 5 else 1
+            scaler.scale(loss * factor).backward()
+        scaler.unscale_(optimizer)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1e12)
-        optimizer.step()
+        scaler.step(optimizer)
+        scaler.update()
     digest = hashlib.sha256()
     for parameter in model.parameters():
         digest.update(parameter.detach().numpy().tobytes())

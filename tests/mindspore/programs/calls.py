@@ -185,6 +185,68 @@ def graph_mode(out):
     say_refusal(out)
 
 
+def kernels(out):
+    """What MindSpore is told by some configurations of level L2; then two steps, of which it dumps the second."""
+    from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
+
+    def told(name, **fields):
+        path = pathlib.Path(out, f"{name}.json")
+        path.write_text(json.dumps({"level": "L2", "dump_path": f"{out}/{name}", **fields}))
+        file = KernelConfigFile(path, None, None, None, None)
+        try:
+            KernelDump.of(file.asked(), file.parse())
+        except tool.MsprobeError as error:
+            return str(error)
+        written = pathlib.Path(os.environ["MINDSPORE_DUMP_CONFIG"])
+        return [written.name, json.loads(written.read_text())]
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    pathlib.Path(out).mkdir()
+    asked = {
+        "plain": {"task": "statistics"},
+        "chosen": {
+            "task": "statistics",
+            "rank": [0, 1],
+            "step": [1, "3-4"],
+            "async_dump": True,
+            "statistics": {
+                **{"list": ["name-regex(ReLU)"], "data_mode": ["output"], "summary_mode": ["mean", "md5"]},
+                **{"device": "device", "precision": "low"},
+            },
+        },
+        "exception": {"task": "exception_dump", "step": [1]},
+        "overflow": {"task": "overflow_check", "overflow_check": {"check_mode": "atomic"}},
+        "level": {"task": "exception_dump", "level": "L1"},
+        "task": {"task": "structure"},
+        "device": {"task": "statistics", "statistics": {"device": "npu"}},
+        "summary": {"task": "statistics", "statistics": {"summary_mode": ["median"]}},
+    }
+    files = {name: told(name, **fields) for name, fields in asked.items()}
+    debugger = configure(out, level="L2", task="tensor", step=[1])
+    net = Net()
+    step = ms.value_and_grad(net, None, net.trainable_params())
+    outputs = []
+    for number in (1.0, 2.0):
+        debugger.start(net)
+        output, _ = step(Tensor(np.full((3, 4), number, np.float32)))
+        debugger.stop()
+        debugger.step()
+        outputs.append(output.asnumpy().tolist())
+    say([files, outputs])
+
+
+def tokens(out):
+    """Of four forward passes the second and third, whose words are joined by XOR."""
+    section = {"summary_mode": "xor", "list": ["first"]}
+    debugger = configure(out, level="L0", section=section, async_dump=True)
+    net = Net()
+    debugger.start(net, token_range=[1, 2])
+    for number in range(4):
+        net(Tensor((np.arange(12, dtype=np.float32) + number).reshape(3, 4)))
+    debugger.stop()
+    debugger.step()
+
+
 def for_torch(out):
     say_refusal(out, capture="all")
 

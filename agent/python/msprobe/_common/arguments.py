@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msprobe._common.errors import MsprobeError
+from msprobe.select import Predicate
 
 _TENSORS = ("torch.Tensor", "mindspore.Tensor")  # package and class
 Rows = tuple[int, int, int]  # tokens of the batch, and the request's first and behind its last
@@ -34,6 +36,14 @@ def text(value: Any, name: str) -> str | None:
     return value
 
 
+def selector(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if not isinstance(value, Predicate):
+        raise MsprobeError(f"select is {value!r}; it should be a predicate of msprobe.select, or its text")
+    return str(value)
+
+
 def boolean(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise MsprobeError(f"{name} is {value!r}; it should be True or False")
@@ -49,6 +59,15 @@ def step_texts(step: Any) -> list[str] | None:
         if not isinstance(each, str) and not is_integer(each):
             raise MsprobeError(f"step element {each!r} must be an integer or string")
     return [str(each) for each in step]
+
+
+def json_text(value: Any, name: str) -> str | None:
+    if value is None:
+        return None
+    try:
+        return json.dumps(dict(value))
+    except (TypeError, ValueError):
+        raise MsprobeError(f"{name} is {value!r}; it should be a dict, as in config.json") from None
 
 
 def init_step(step: Any) -> int:

@@ -35,6 +35,8 @@ class ConfigFile:
         dump_path: Any,
         level: Any,
         step: Any,
+        schedule: Any = None,
+        select: Any = None,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -48,6 +50,8 @@ class ConfigFile:
             "dump_path": arguments.text(dump_path, "dump_path"),
             "level": arguments.text(level, "level"),
             "step": arguments.step_texts(step),
+            "schedule": arguments.json_text(schedule, "schedule"),
+            "select": arguments.selector(select),
         }
         self._clock = clock
         self.text = self._read_whole(pause)
@@ -74,7 +78,7 @@ class ConfigFile:
         kept = {
             name: value
             for name, value in json.loads(config.json).items()
-            if not isinstance(value, dict) and name not in ("step", "max_steps", "dump_enable", "async_dump")
+            if not isinstance(value, dict) and name not in ("step", "select", "max_steps", "dump_enable", "async_dump")
         }
         # Restoring the state writes it, so that nothing lasts from one pass to the next: watching it only costs.
         kept |= {"extra_info": True, "reuse": "off", task: {} if tensors else {"summary_mode": "md5"}}
@@ -93,7 +97,10 @@ class ConfigFile:
             return {}
         if not isinstance(fields, dict):
             return {}
-        return fields | {name: value for name, value in self.overrides.items() if value is not None}
+        given = {name: value for name, value in self.overrides.items() if value is not None}
+        if "schedule" in given:
+            given["schedule"] = json.loads(given["schedule"])
+        return fields | given
 
     def with_fields(self, text: str, fields: Mapping[str, Any]) -> str:
         """The text with other values; fields of a task's own section go there."""

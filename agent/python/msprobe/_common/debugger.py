@@ -24,6 +24,7 @@ from msprobe._common.live_control import LiveControl
 from msprobe._common.saving import Saver
 from msprobe._common.service import Service
 from msprobe._common.step_bounds import StepBounds
+from msprobe.select import Predicate
 
 if TYPE_CHECKING:
     from typing import Self
@@ -40,6 +41,7 @@ class Debugger:
     """
 
     rank_source = ""  # that gives the rank: "torch.distributed"
+    file_class = ConfigFile
 
     _instance: Any = None
     _abandoned: Any
@@ -66,13 +68,17 @@ class Debugger:
         dump_path: str | os.PathLike[str] | None = None,
         level: str | None = None,
         step: Sequence[int | str] | None = None,
+        schedule: Mapping[str, int] | None = None,
+        *,
+        select: Predicate | str | None = None,
     ) -> None:
+        given = (config_path, task, dump_path, level, step, schedule, select)
         if self._initialised:
-            if any(each is not None for each in (config_path, task, dump_path, level, step)):
-                self._tell_of_second(config_path, task, dump_path, level, step)
+            if any(each is not None for each in given):
+                self._tell_of_second(*given)
             return
         try:
-            self._file = ConfigFile(config_path, task, dump_path, level, step)
+            self._file = self.file_class(*given)
             self._followed = FollowedConfig(self._file)
             self.config = self._followed.config
             self._refuse(self.config)
@@ -178,7 +184,12 @@ class Debugger:
         """The step ends: its points are sent, or forgotten."""
 
     def _samples(self, step: int) -> bool:
-        """Whether the modules of this step are captured. Every other task captures each step that it may."""
+        """Whether the schedule has this step; without one, of task monitor, whether the step's modules are captured.
+
+        Every other task captures each step that it may.
+        """
+        if self.config.schedule is not None:
+            return bool(self._control.forced or self.config.scheduled(step - self.service.init_step))
         every = self.config.activations if self.config.task == "monitor" else 1
         return bool(every) and step % every == 0
 
@@ -408,6 +419,8 @@ class Debugger:
 
     def _has_ended(self, step: int) -> bool:
         past = (bool(self.config.step) and step > max(self.config.step)) or self._bounds.is_last(self.config)
+        if self.config.task != "monitor":  # whose series go on
+            past = past or self.config.schedule_is_over(step - self.service.init_step)
         return (past and not self._control.forced) or (self._agent is not None and self._agent.diff_check_done())
 
     def _stop(self) -> None:
@@ -446,6 +459,7 @@ class Debugger:
             or (self._bounds.is_last(self.config) and not forced)
             or self._paused
             or (self.config.step and step not in self.config.step and not forced)
+            or not self._samples(step)
         ):
             return
         self._update_rank(None)
@@ -494,7 +508,7 @@ class Debugger:
             self._agent.go_on(service.current_iter)
             self._step_has_records = True
         elif self._started and not self._running:
-            waited = self.config.task == "monitor" and is_sampled
+            waited = is_sampled and (self.config.task == "monitor" or self.config.schedule is not None)
             if waited or self._control.forced or (was_paused and not self._paused):
                 self._start_again()
 
@@ -527,7 +541,8 @@ class Debugger:
             self._stop_capture()
         if not self._step_has_records and self._followed.take():
             self._reconfigure()
-        self._control.say(self._agent, self._running, self.service.loop + self.service.init_step)
+        waits = self._step_has_records and self._followed.waits  # for the next step
+        self._control.say(self._agent, self._running, self.service.loop + self.service.init_step + waits)
 
     def _reconfigure(self) -> None:
         config = self.config = self._followed.config
@@ -595,6 +610,7 @@ class Debugger:
             self.config.level != "debug"
             or not self._followed.enabled
             or (self.config.step and step not in self.config.step)
+            or not self._samples(step)
             or self._bounds.is_last(self.config)
             or self._bounds.is_full(self._agent)
         ):

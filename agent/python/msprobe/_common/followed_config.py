@@ -23,6 +23,12 @@ class FollowedConfig:
         self._text = file.text
         self._changed: str | None = None
         self._settled = False
+        self._lent: tuple[str, dict[str, Any], bool] | None = None  # what give_back makes of it again
+
+    @property
+    def waits(self) -> bool:
+        """Whether something has changed that take has not taken."""
+        return self._changed is not None
 
     def settle(self) -> None:
         """Records are sent from now on."""
@@ -45,6 +51,19 @@ class FollowedConfig:
         self._changed = text
         return [each for each in warnings if each not in self.config.warnings]
 
+    def lend(self, fields: Mapping[str, Any]) -> list[str]:
+        """As change, until give_back."""
+        kept = (self._changed or self._text, dict(self._file.overrides), self.enabled)
+        besides = self.change(fields)
+        self._lent = kept
+        return besides
+
+    def give_back(self) -> None:
+        """Makes the configuration again what it was before lend, unless its file has changed since."""
+        if self._lent is not None:
+            self._changed, self._file.overrides, self.enabled = self._lent
+            self._lent = None
+
     def look(self) -> None:
         """Reads the file if it has changed. One that is refused turns capturing off until it is right."""
         if self.config.dump_enable is None:
@@ -52,6 +71,7 @@ class FollowedConfig:
         text = self._file.poll()
         if text is None:
             return
+        self._lent = None
         try:
             dump_enable = self._parse(text).dump_enable
         except MsprobeError as error:

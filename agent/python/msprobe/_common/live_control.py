@@ -1,5 +1,7 @@
 """What somebody asks of this process while it runs (msprobe-client control), obeyed where a step begins or ends."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from typing import Any
@@ -21,8 +23,9 @@ class LiveControl:
     ) -> None:
         self._followed, self._why_fixed = followed, why_fixed
         self._reached = False
-        self.steps_left = -1  # of `next`; -1: no end
+        self.steps_left = -1  # of `next` and `deeper`; -1: no end
         self.forced = False  # asked to capture: whatever `step` of the configuration says
+        self._before: tuple[int, bool] | None = None  # steps_left and forced, while `deeper` lasts
 
     def announce(self, agent: Any) -> None:
         """Where a server is named, it reaches this process from now on, captured or not."""
@@ -46,11 +49,15 @@ class LiveControl:
 
     def end_step(self) -> None:
         """A step with records has ended."""
-        if self.steps_left < 0:
+        if self.steps_left < 0 or (self._before is not None and self._followed.waits):
             return
         self.steps_left -= 1
-        if self.steps_left <= 0:
+        if self.steps_left > 0:
+            return
+        if self._before is None:
             self._stop()
+        else:
+            self._go_back()
 
     def say(self, agent: Any, capturing: bool, step: int) -> None:
         """How the program stands now, for whoever asks."""
@@ -64,6 +71,9 @@ class LiveControl:
             )
 
     def _do(self, action: str, settings: str, steps: int, request: str) -> str:
+        if action == "deeper":
+            return self._go_deeper(_fields(settings, "{}"), steps)
+        self._go_back()  # what is asked now counts from now on
         if action == "start":
             self._start(-1)
             return "captures from the next step on"
@@ -78,22 +88,34 @@ class LiveControl:
             self._start(steps or -1)
             return f"captures steps that hold {request}" + (f", {steps} of them" if steps else "")
         if action == "set":
-            fields = json.loads(settings)
-            if not isinstance(fields, dict) or not fields:
-                raise MsprobeError(
-                    f"settings are {settings}; they should be an object with fields of the configuration"
-                )
+            fields = _fields(settings)
             besides = self._change(fields)
-            changed = "changed: " + ", ".join(f"{name}={json.dumps(value)}" for name, value in fields.items())
-            return "; ".join([changed, *besides])
+            return "; ".join([f"changed: {_shown(fields)}", *besides])
         raise MsprobeError(f"{action} is not known to this agent")
 
-    def _change(self, fields: dict[str, Any]) -> list[str]:
+    def _go_deeper(self, fields: dict[str, Any], steps: int) -> str:
+        if self._before is not None:
+            raise MsprobeError(f"it captures deeper already, {self.steps_left} steps more")
+        if steps < 1:
+            raise MsprobeError(f"steps are {steps}; deeper needs at least 1")
+        besides = self._change(fields, self._followed.lend)
+        self._before = (self.steps_left, self.forced)
+        self._start(steps)
+        said = f"captures the next {steps} steps" + (f" with {_shown(fields)}" if fields else "")
+        return "; ".join([f"{said}, then goes on as before", *besides])
+
+    def _go_back(self) -> None:
+        """Ends what `deeper` asked for, if it lasts."""
+        if self._before is not None:
+            (self.steps_left, self.forced), self._before = self._before, None
+            self._followed.give_back()
+
+    def _change(self, fields: dict[str, Any], change: Callable[[dict[str, Any]], list[str]] | None = None) -> list[str]:
         reasons = [extension.why_fixed(field) or self._why_fixed(field, value) for field, value in fields.items()]
         if refused := [why for why in reasons if why]:
             raise MsprobeError("nothing is changed: " + "; ".join(refused))
         try:
-            return self._followed.change(fields)
+            return (change or self._followed.change)(fields)
         except MsprobeError as error:
             raise MsprobeError(f"nothing is changed: {error}") from None
 
@@ -104,3 +126,14 @@ class LiveControl:
     def _stop(self) -> None:
         self.steps_left, self.forced = -1, False
         self._followed.switch(False)
+
+
+def _fields(settings: str, nothing: str = "") -> dict[str, Any]:
+    fields = json.loads(settings or nothing)
+    if not isinstance(fields, dict) or (not fields and not nothing):
+        raise MsprobeError(f"settings are {settings}; they should be an object with fields of the configuration")
+    return fields
+
+
+def _shown(fields: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={json.dumps(value)}" for name, value in fields.items())

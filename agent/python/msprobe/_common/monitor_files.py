@@ -39,11 +39,15 @@ class MonitorFiles:
         count = self._config.step_count_per_record
         first = step // count * count
         path = self._directory / f"{kind}_{first}-{first + count - 1}.csv"
-        rows = []
+        named: dict[str, list[Any]] = {}
         for tag, values in metrics.items():
-            names: list[Any] = tag.split("/")[0].split(":")
-            names.insert(2, step)
-            rows.append(names + list(values.values()))
+            named.setdefault(tag.split("/")[0], []).extend(values.values())
+        rows: list[list[Any]] = []
+        for name, numbers in named.items():
+            rows.append([*name.split(":"), *numbers])
+            rows[-1].insert(2, step)  # of a collective, whose name has one part, behind its first number, as the tool's
+        longest = max(map(len, rows))
+        rows = [row + [None] * (longest - len(row)) for row in rows]
         is_new = not path.exists()
         with path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")

@@ -48,7 +48,6 @@ _WITHOUT_EFFECT = {
     "ur_distribution": "only the tensorboard pictures of earlier versions had it; task monitor has update_ratio",
     "mg_direction": "signs of gradients are no part of this monitor",
     "recording_l2_features": "features of attention and linear layers are not computed",
-    "cc_distribution": "collectives are captured by PrecisionDebugger at level L1 or mix",
     "stack_info": "call stacks are captured by PrecisionDebugger",
     "print_struct": "msprobe-client shows the modules of a captured run",
 }

@@ -12,7 +12,7 @@ def refuse(config: Any) -> None:
     if config.level != "debug" and mindspore.get_context("mode") == mindspore.GRAPH_MODE:
         raise MsprobeError(
             f"level is {config.level!r}, which records calls in PyNative mode, and the program runs in GRAPH_MODE; "
-            "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE)"
+            "set mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or level L2, which has MindSpore dump its kernels"
         )
     asked = {
         "task": config.task in ("monitor", "grad_probe"),

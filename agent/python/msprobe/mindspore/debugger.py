@@ -16,6 +16,7 @@ from msprobe._common.saving import Saver
 from msprobe.mindspore._calls import Calls
 from msprobe.mindspore._gradients import are_recorded, has_gradient
 from msprobe.mindspore._interception import Interception
+from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
 from msprobe.mindspore._open_agent import distributed_rank, open_agent
 from msprobe.mindspore._refusals import refuse
 from msprobe.mindspore._why_empty import why_empty
@@ -23,9 +24,13 @@ from msprobe.mindspore.free_benchmark.stage import FreeBenchmark
 
 
 class PrecisionDebugger(Debugger):
-    """Captures API calls and cells of a MindSpore model in PyNative mode, between start() and stop(), step by step."""
+    """Captures API calls and cells of a MindSpore model in PyNative mode, between start() and stop(), step by step.
+
+    At level L2 MindSpore dumps its kernels itself, between start() and stop().
+    """
 
     rank_source = "mindspore.communication"
+    file_class = KernelConfigFile
 
     @classmethod
     def start(cls, model: Any = None, token_range: Sequence[int] | None = None, rank_id: int | None = None) -> None:
@@ -65,7 +70,33 @@ class PrecisionDebugger(Debugger):
         )
 
     def _refuse(self, config: Any) -> None:
-        refuse(config)
+        self._kernels = KernelDump.of(self._file.asked(), config)
+        if self._kernels is None:
+            refuse(config)
+
+    # Level L2.
+
+    def _start(
+        self, models: list[Any], tokens: tuple[int, int] | None, rank_id: int | None, scheduled: dict[str, int] | None
+    ) -> None:
+        if self._kernels is None:
+            return super()._start(models, tokens, rank_id, scheduled)
+        step = self.service.current_iter = self.service.loop + self.service.init_step
+        self._tell_warnings()
+        self._update_rank(rank_id)
+        if self._kernels.start(step, self._rank):
+            self._tell_of_start(f"MindSpore dumps its kernels from step {step} on.")
+
+    def _stop(self) -> None:
+        if self._kernels is None:
+            return super()._stop()
+        self._kernels.stop()
+
+    def _end_step(self, dump: bool) -> None:
+        if self._kernels is None:
+            return super()._end_step(dump)
+        self._kernels.end_step()
+        self.service.loop += 1
 
     def _open_session(self) -> Any:
         return open_agent(self.config, self._rank)

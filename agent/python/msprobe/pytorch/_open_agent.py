@@ -9,6 +9,7 @@ import torch
 
 from msprobe import _agent
 from msprobe._common import opening
+from msprobe.pytorch._communication import Communications
 from msprobe.pytorch._describe import describe
 from msprobe.pytorch._with_tensors import with_tensors
 
@@ -32,6 +33,7 @@ def open_agent(config: Any, rank: int | None, pass_failed: Callable[[], None]) -
         rank,
         framework_version=torch.__version__,
         describe=describe,
+        communication=Communications().describe,
         with_tensors=with_tensors,
         pass_failed=pass_failed,
     )

@@ -8,7 +8,11 @@ from typing import Any
 
 import torch
 
-from msprobe.pytorch._training_watch import TrainingWatch, local, named_parameters
+from msprobe import _agent
+from msprobe.pytorch._communication import carried
+from msprobe.pytorch._communication_watch import CommunicationWatch, call_site
+from msprobe.pytorch._training_watch import TrainingWatch, local, model_itself
+from msprobe.pytorch.model_series.series import ModelSeries
 
 _EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
 
@@ -16,17 +20,24 @@ _EXPRESSION = re.compile(r"name-regex\((.*)\)", re.DOTALL)
 class TrainingSeries:
     """Reads tensors into the series of a debugger's agent, under names that the rules of the server know.
 
-    docs/monitoring.md lists the names. debugger: of task monitor, with its session open.
+    docs/monitoring.md lists the names. debugger: of task monitor, with its session open. communication: calls between
+    ranks, too.
     """
 
-    def __init__(self, debugger: Any) -> None:
+    def __init__(self, debugger: Any, *, communication: bool) -> None:
         self._debugger = debugger
         self._after: Callable[[Any], None] | None = None
         self._listed: list[str] = []
-        self._wants: dict[str, bool] = {}  # by name, as the list says
+        self._selected = ""
+        self._wants: dict[str, bool] = {}  # by name, as list and select say
+        self._places: dict[torch.nn.Parameter, str] = {}  # the record of the module that a parameter belongs to
         self._clipped: set[str] = set()
         self._watch = TrainingWatch(self, accumulation=self._config.micro_batches or _is_reduced())
         self._optimizers: set[int] = set()
+        self._sites: dict[int, str] = {}  # of calls under way, by the identity of their arguments
+        self._calls: dict[str, list[int]] = {}  # of the step, by name: how many, and their bytes
+        self._communication = CommunicationWatch(self, inner=False) if communication else None
+        self._of_model = ModelSeries(debugger) if self._config.model_series else None
 
     @property
     def _config(self) -> Any:
@@ -37,7 +48,14 @@ class TrainingSeries:
         return self._debugger._agent
 
     def add(self, model: torch.nn.Module, prefix: str) -> None:
-        self._watch.add_model((prefix + name, parameter) for name, parameter in named_parameters(model))
+        inner = model_itself(model)
+        for name, module in inner.named_modules():
+            place = ".".join(part for part in ("Module", prefix.rstrip("."), name, type(module).__name__) if part)
+            for parameter in module.parameters(recurse=False):
+                self._places.setdefault(parameter, place)
+        self._watch.add_model((prefix + name, parameter) for name, parameter in inner.named_parameters())
+        if self._of_model is not None:
+            self._of_model.add((f"{prefix}{name}".rstrip("."), module) for name, module in inner.named_modules())
 
     def add_optimizer(self, optimizer: Any, after_step: Callable[[Any], None] | None) -> None:
         """optimizer: one, or a list; None: whichever steps the parameters."""
@@ -49,18 +67,58 @@ class TrainingSeries:
 
     def close(self) -> None:
         self._watch.close()
+        if self._communication is not None:
+            self._communication.close()
+        if self._of_model is not None:
+            self._of_model.close()
+
+    def end_step(self) -> None:
+        """The series of the step are about to be sent."""
+        for name, (calls, size) in self._calls.items():
+            self._agent.add_series(f"{name}:calls", calls)
+            self._agent.add_series(f"{name}:bytes", size)
+        self._calls.clear()
+        self._sites.clear()
+
+    def communicating(self, operation: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        if not self._debugger.watches_step or self._agent is None:
+            return
+        name = f"communication/{operation}@{call_site()}"
+        self._sites[id(arguments)] = name
+        size, taken, _ = carried(operation, arguments, keywords)
+        of_site = self._calls.setdefault(name, [0, 0])
+        of_site[0] += 1
+        of_site[1] += size
+        if taken is not None:
+            self._read(f"{name}.input", taken)
+
+    def communicated(self, operation: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        name = self._sites.pop(id(arguments), None)
+        if name is None or self._agent is None:
+            return
+        _, _, given = carried(operation, arguments, keywords)
+        if given is not None:
+            self._read(f"{name}.output", given)
 
     def accumulated(self, name: str, parameter: torch.nn.Parameter, micro_batch: int) -> None:
-        if parameter.grad is None or not self._takes(name):
+        if parameter.grad is None or not self._takes(name, parameter):
             return
         if self._config.micro_batches:
-            self._read(f"{name}.parameters_grad.micro_batch.{micro_batch}", parameter.grad)
+            self._read(f"{name}.parameters_grad.micro_batch.{micro_batch}", self._gradient(parameter))
         if _is_reduced():
-            self._read(f"{name}.parameters_grad.unreduced", parameter.grad)
+            self._read(f"{name}.parameters_grad.unreduced", self._gradient(parameter))
 
     def clipping(self, parameters: dict[str, torch.nn.Parameter]) -> None:
         if self._config.weight_grad:
             self._clipped |= self._read_gradients(parameters, "reduced")
+
+    def skipped(self, optimizer: torch.optim.Optimizer) -> None:
+        if self._agent is not None and self._debugger.watches_step:
+            self._agent.forget_series()  # gradients that are not finite, as is expected while the scale is too large
+            self._agent.add_series("grad_scaler/skipped", 1)
+        self._clipped.clear()
+        if self._after is not None:
+            self._after(optimizer)
 
     def stepping(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
         if self._config.weight_grad:
@@ -70,12 +128,12 @@ class TrainingSeries:
         self._clipped.difference_update(parameters)
         if self._config.update_ratio:
             for name, parameter in parameters.items():
-                if self._takes(name):
+                if self._takes(name, parameter):
                     self._agent.before_update(name, local(parameter))
 
     def stepped(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
         for name, parameter in parameters.items():
-            if not self._takes(name):
+            if not self._takes(name, parameter):
                 continue
             if self._config.parameters:
                 self._read(f"{name}.parameter", parameter)
@@ -85,27 +143,42 @@ class TrainingSeries:
                         self._read(f"{name}.{key}", value)
             if self._config.update_ratio:
                 self._agent.after_update(name, local(parameter))
+        if self._of_model is not None and self._debugger.watches_step and self._agent is not None:
+            taken = {name: each for name, each in parameters.items() if self._takes(name, each)}
+            self._of_model.stepped(taken)
         if self._after is not None:
             self._after(optimizer)
 
-    def _takes(self, name: str) -> bool:
+    def _takes(self, name: str, parameter: torch.nn.Parameter) -> bool:
         config = self._config
         if not self._debugger.watches_step or self._agent is None:
             return False
-        if config.list != self._listed:  # it may change while the program runs
-            self._listed, self._wants = config.list, {}
+        if (config.list, config.select) != (self._listed, self._selected):  # they may change while the program runs
+            self._listed, self._selected, self._wants = config.list, config.select, {}
         if name not in self._wants:
             wanted = [_predicate(text) for text in config.list]
-            self._wants[name] = not wanted or any(wants(name) for wants in wanted)
+            is_selected = not config.select or _agent.Selector(config.select).takes_module(self._places[parameter])
+            self._wants[name] = is_selected and (not wanted or any(wants(name) for wants in wanted))
         return self._wants[name]
 
     def _read_gradients(self, parameters: dict[str, torch.nn.Parameter], stage: str) -> set[str]:
         read = set()
         for name, parameter in parameters.items():
-            if parameter.grad is not None and self._takes(name):
-                self._read(f"{name}.parameters_grad.{stage}", parameter.grad)
+            if parameter.grad is not None and self._takes(name, parameter):
+                self._read(f"{name}.parameters_grad.{stage}", self._gradient(parameter))
                 read.add(name)
         return read
+
+    def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Without the factor of a GradScaler."""
+        assert parameter.grad is not None
+        scale = self._watch.scale_of(parameter)
+        if scale is None:
+            return parameter.grad
+        gradient = local(parameter.grad).detach()
+        # In 16 bits what the factor keeps above 0 would be lost.
+        wide = gradient if gradient.dtype == torch.float64 else gradient.float()
+        return wide * scale.to(wide.device, non_blocking=True).reciprocal()
 
     def _read(self, name: str, tensor: torch.Tensor) -> None:
         self._agent.read_series(name, local(tensor))

@@ -36,19 +36,28 @@ class Observer(Protocol):
     def stepped(self, optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]) -> None:
         """It has stepped."""
 
+    def skipped(self, optimizer: torch.optim.Optimizer) -> None:
+        """A GradScaler found NaN or infinity in the gradients: the optimizer does not step."""
+
 
 class TrainingWatch:
     """Hooks on parameters and optimizers, none of which changes what they compute. Everything goes with close()."""
 
     def __init__(self, observer: Observer, *, accumulation: bool, clipping: bool = True) -> None:
-        """accumulation: whether the observer is shown what each backward pass adds; clipping: and what is clipped."""
+        """accumulation: whether the observer is shown what each backward pass adds; clipping: and what is clipped, and
+        what a GradScaler scales."""
         self._observer, self._accumulation = observer, accumulation
         self._names: dict[torch.nn.Parameter, str] = {}
         self._micro_batches: dict[torch.nn.Parameter, int] = {}
         self._handles: list[Any] = []
         self._failed = False
+        self._scaler: Any = None  # whose scale the gradients have, since its scale() and until its update()
+        self._unscaled: set[int] = set()  # ids of parameters whose gradients have lost it
+        self._has_stepped = False
         names = [name for name in _CLIPPING if clipping and _function(name) is not None]
         self._swaps = [_swap_of(name, self._before_clipping) for name in names]
+        if clipping:
+            self._swaps += [CodeSwap(function, intercept) for function, intercept in self._of_scalers()]
         for swap in self._swaps:
             swap.install()
             swap.function.__dict__["_torchdynamo_disable"] = True  # its code is none to trace: the call stays a call
@@ -56,6 +65,10 @@ class TrainingWatch:
     @property
     def parameters(self) -> dict[str, torch.nn.Parameter]:
         return {name: parameter for parameter, name in self._names.items()}
+
+    def scale_of(self, parameter: torch.nn.Parameter) -> torch.Tensor | None:
+        """By how much a GradScaler has multiplied the gradient that the parameter has now; None: by nothing."""
+        return None if self._scaler is None or id(parameter) in self._unscaled else self._scaler._scale
 
     def add_model(self, named: Iterable[tuple[str, torch.nn.Parameter]]) -> None:
         fresh = [(name, each) for name, each in named if each not in self._names and each.requires_grad]
@@ -103,6 +116,52 @@ class TrainingWatch:
         if ours:
             self._contain(lambda: self._observer.clipping(ours))
 
+    def _of_scalers(self) -> list[tuple[Any, Callable[[Any], Any]]]:
+        """The functions of GradScaler that say when gradients are scaled, and what stands in for each."""
+
+        def scaling(twin: Any) -> Any:
+            def scale(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+                scaled = twin(scaler, *args, **kwargs)
+                if scaler.is_enabled():
+                    self._scaler = scaler
+                return scaled
+
+            return scale
+
+        def unscaling(twin: Any) -> Any:
+            def unscale(scaler: Any, optimizer: Any) -> Any:
+                twin(scaler, optimizer)
+                self._unscaled.update(id(each) for group in optimizer.param_groups for each in group["params"])
+
+            return unscale
+
+        def stepping(twin: Any) -> Any:
+            def step(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+                self._has_stepped = False
+                result = twin(scaler, optimizer, *args, **kwargs)
+                if not self._has_stepped and self._of(optimizer):
+                    self._contain(lambda: self._skip(optimizer))
+                return result
+
+            return step
+
+        def updating(twin: Any) -> Any:
+            def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+                self._scaler = None
+                self._unscaled.clear()
+                return twin(scaler, *args, **kwargs)
+
+            return update
+
+        kind = getattr(torch.amp, "GradScaler", None) or torch.cuda.amp.GradScaler
+        swapped = {"scale": scaling, "unscale_": unscaling, "step": stepping, "update": updating}
+        return [(getattr(kind, name), intercept) for name, intercept in swapped.items()]
+
+    def _skip(self, optimizer: Any) -> None:
+        for parameter in self._of(optimizer).values():
+            self._micro_batches.pop(parameter, None)
+        self._observer.skipped(optimizer)
+
     def _of(self, optimizer: Any) -> dict[str, torch.nn.Parameter]:
         return {
             self._names[parameter]: parameter
@@ -117,6 +176,7 @@ class TrainingWatch:
             self._contain(lambda: self._observer.stepping(optimizer, ours))
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._has_stepped = True
         ours = self._of(optimizer)
         if ours:
             for parameter in ours.values():
@@ -137,12 +197,17 @@ def unwrapped(optimizer: Any) -> torch.optim.Optimizer:
     return inner
 
 
-def named_parameters(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Parameter]]:
-    """By their names in the model itself, whatever wraps it (DistributedDataParallel, torch.compile)."""
+def model_itself(model: torch.nn.Module) -> torch.nn.Module:
+    """Whatever wraps it (DistributedDataParallel, torch.compile)."""
     inner: Any = model
     while isinstance(inner, torch.nn.parallel.DistributedDataParallel) or hasattr(inner, "_orig_mod"):
         inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
-    return inner.named_parameters()
+    return inner
+
+
+def named_parameters(model: torch.nn.Module) -> Iterable[tuple[str, torch.nn.Parameter]]:
+    """By their names in the model itself."""
+    return model_itself(model).named_parameters()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -172,4 +237,4 @@ def _swap_of(name: str, before: Callable[[list[Any]], None]) -> CodeSwap:
     return CodeSwap(_function(name), intercept)
 
 
-__all__ = ["Observer", "TrainingWatch", "local", "named_parameters", "unwrapped"]
+__all__ = ["Observer", "TrainingWatch", "local", "model_itself", "named_parameters", "unwrapped"]

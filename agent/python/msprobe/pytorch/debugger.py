@@ -198,14 +198,15 @@ class PrecisionDebugger(Debugger):
         source: str | os.PathLike[str],
         *,
         model: Any,
-        limit: float,
+        limit: float | None = None,
         names: str | Sequence[str] = "*",
         step: int | None = None,
     ) -> Any:
         """Finds the smallest set of modules whose repair makes the final output agree, and returns its names and runs.
 
         distance(): runs the model, always alike, and gives how far its final output is from the right one; up to
-        `limit` it agrees. source, step: as in graft(); a golden's modules are repaired with inherit. names: of the
+        `limit` it agrees; None: there is a fault, and one call more, which repairs all modules, says what agrees.
+        source, step: as in graft(); a golden's modules are repaired with inherit. names: of the
         modules that may be at fault. Nothing of these runs is kept. Not between start() and stop().
 
         One fault takes at most ceil(log2 N) + 2 calls of distance() for N modules; m faults m * (ceil(log2 N) + 1) + 2.
@@ -228,6 +229,7 @@ class PrecisionDebugger(Debugger):
         )
         self._loaded = self._make_inputs()
         self.training: TrainingSeries | None = None
+        self._watched = 0  # how many of the models it has
         self._free_benchmark: tuple[Any, FreeBenchmark] | None = None  # with the configuration that it is of
 
     def _open_session(self) -> Any:
@@ -309,11 +311,19 @@ class PrecisionDebugger(Debugger):
         if self.config.request_id:  # whose rows nobody has told
             self._stop_capture()
 
-    def watch(self, models: list[Any], optimizer: Any, after_step: Callable[[Any], None] | None = None) -> None:
-        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped."""
+    def watch(
+        self,
+        models: list[Any],
+        optimizer: Any,
+        after_step: Callable[[Any], None] | None = None,
+        *,
+        communication: bool = False,
+    ) -> None:
+        """Task monitor: the models' training becomes series. after_step(optimizer): called when it has stepped.
+        communication: calls between ranks, too."""
         self._open()
         if self.training is None:
-            self.training = TrainingSeries(self)
+            self.training = TrainingSeries(self, communication=communication)
         for index, model in enumerate(models):
             self.training.add(model, prefix=f"{index}." if len(models) > 1 else "")
         self.training.add_optimizer(optimizer, after_step)
@@ -326,19 +336,27 @@ class PrecisionDebugger(Debugger):
         return is_wanted and self._followed.enabled and (not config.rank or self._rank in config.rank)
 
     def _watch_training(self) -> None:
-        if self.config.task == "monitor" and self.training is None:
-            models = [part for model in self._models for part in (model if isinstance(model, list) else [model])]
+        if self.config.task != "monitor":
+            return
+        fresh = self._models[self._watched :]
+        self._watched = len(self._models)
+        models = [part for model in fresh for part in (model if isinstance(model, list) else [model])]
+        if self.training is None:
             self.watch(models, None)
+            return
+        for model in models:  # start() was given another one
+            self.training.add(model, prefix="")
 
     def _send_series(self, step: int, keep: bool) -> None:
         if self.training is not None and self._agent is not None:
             if keep:
+                self.training.end_step()
                 self._agent.send_series(step)
             else:
                 self._agent.forget_series()
             if self.config.task != "monitor":  # it was changed while the program ran
                 self.training.close()
-                self.training = None
+                self.training, self._watched = None, 0
 
     @property
     def _loads_only(self) -> bool:

@@ -232,7 +232,8 @@ class AclGraphDumper:
 
     def _wanted(self) -> bool:
         step = self.service.loop + self.service.init_step
-        chosen = not self.config.step or step in self.config.step or self._control.forced
+        listed = not self.config.step or step in self.config.step
+        chosen = (listed and self.config.scheduled(self.service.loop)) or self._control.forced
         bounded = (self._bounds.is_last(self.config) and not self._control.forced) or self._bounds.is_full(self._agent)
         return bool(self._followed.enabled and chosen and not bounded)
 

@@ -30,9 +30,12 @@ _RECEIVERS: dict[str, list[int]] = {
     name: [0]
     for name in (
         "recv irecv all_gather scatter reduce_scatter _reduce_scatter_base _all_gather_base all_to_all_single "
-        "all_to_all all_gather_into_tensor reduce_scatter_tensor"
+        "all_to_all all_gather_into_tensor all_gather_single reduce_scatter_tensor reduce_scatter_single"
     ).split()
 } | {"gather": [1]}
+
+# Later than mindstudio-probe's lists are the names that FSDP2 calls from torch 2.13 on.
+_UNLISTED_COMMUNICATION = ("barrier", "all_gather_single", "reduce_scatter_single")
 
 swaps.on_replacement.append(_seen_by_compiler.note_replacement)
 
@@ -54,7 +57,7 @@ class Interception:
         self._prepared_apis = False
         self._operators: list[CodeSwap] = []  # of torch.ops
         self._namespaces: frozenset[str] = frozenset()
-        self._indexing: list[AttributeSwap] = []
+        self._unlisted: list[Swap] = []
         self._everything = False
         self._met_compiler = False
         self.set_phase: Callable[[str], None] = lambda phase: None
@@ -127,7 +130,7 @@ class Interception:
             self._in += self._prepare_modules()
         if self._wanted and self._with_apis:
             self._prepare_apis()
-            self._in += [*self._apis, *self._prepare_operators(), *self._prepare_indexing()]
+            self._in += [*self._apis, *self._prepare_operators(), *self._prepare_unlisted()]
             _agent.install_methods()
         for swap in self._in:
             swap.install()
@@ -197,14 +200,18 @@ class Interception:
             ]
         return self._operators
 
-    def _prepare_indexing(self) -> list[AttributeSwap]:
+    def _prepare_unlisted(self) -> list[Swap]:
+        """What only "capture": "all" records: x[i], and calls between ranks that mindstudio-probe does not name."""
         if not self._everything:
             return []
-        if not self._indexing:
+        if not self._unlisted:
             api = make_api("Tensor.__getitem__", "FOCUS")
             index = _agent.intercept(torch.Tensor.__getitem__, "api", api=api)
-            self._indexing = [AttributeSwap(torch.Tensor, "__getitem__", index)]
-        return self._indexing
+            self._unlisted = [AttributeSwap(torch.Tensor, "__getitem__", index)]
+            for name in _UNLISTED_COMMUNICATION:
+                if isinstance(function := getattr(torch.distributed, name, None), types.FunctionType):
+                    self._unlisted.append(recorded(function, "api", api=make_api(f"Distributed.{name}", "CORE")))
+        return self._unlisted
 
     def _prepare_apis(self) -> None:
         if self._prepared_apis:

@@ -18,6 +18,7 @@ from msprobe._common.errors import MsprobeError
 from msprobe._common.monitor_files import Anomalies, MonitorFiles
 from msprobe._common.monitor_json import MonitorJson
 from msprobe._common.tensor_numbers import tensor_numbers
+from msprobe.pytorch._communication_numbers import CommunicationNumbers
 from msprobe.pytorch._training_watch import TrainingWatch
 
 _SQUASHED = tuple(
@@ -60,6 +61,7 @@ class TrainerMon:
         self.step = 0
         self._optimizer: Any = None
         self._watch: TrainingWatch | None = None
+        self._communication: CommunicationNumbers | None = None
         self._timestamp = 0.0
         self._files: MonitorFiles | None = None
         self._reset()
@@ -163,6 +165,9 @@ class TrainerMon:
         self.step += 1
         self._follow_file()
 
+    def skipped(self, optimizer: Any) -> None:
+        """The tool sees nothing of it either."""
+
     # Reading.
 
     def _numbers(self, tensor: Any) -> dict[str, Any]:
@@ -223,6 +228,8 @@ class TrainerMon:
         kinds.append(("grad_reduced", self._post, False))
         kinds += [(kind, numbers, False) for kind, numbers in self._moments.items()]
         kinds += [(kind, numbers, False) for kind, numbers in self._values.items()]
+        if self._communication is not None:
+            kinds.append(("other", self._communication.take(), False))
         for kind, numbers, has_micro_step in kinds:
             self._anomalies.look(numbers, step)
             self._files.write(kind, numbers, step, micro_step=has_micro_step)
@@ -274,6 +281,9 @@ class TrainerMon:
             if self.config.xy_distribution and self._takes_rank():
                 self._hook_modules(chunk, f"{index}:")
         self._watch.add_model(self._parameters.items())
+        dist, fields = torch.distributed, self.config.cc_distribution
+        if fields.get("enable") and dist.is_available() and dist.is_initialized() and self._takes_rank():
+            self._communication = CommunicationNumbers(fields, self.config.ops, self.config.eps, self.rank)
         self.monitoring = True
 
     def _hook_modules(self, chunk: torch.nn.Module, prefix: str) -> None:
@@ -314,6 +324,9 @@ class TrainerMon:
             handle.remove()
         if self._watch is not None:
             self._watch.close()
+        if self._communication is not None:
+            self._communication.close()
+            self._communication = None
         self.monitoring = False
         self._reset()
 

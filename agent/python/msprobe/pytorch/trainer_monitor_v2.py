@@ -15,6 +15,7 @@ import torch
 from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe._common.tensor_numbers import narrowed, tensor_numbers
+from msprobe.pytorch._communication_numbers import CommunicationNumbers
 from msprobe.pytorch._training_watch import TrainingWatch, unwrapped
 
 _FRAMEWORKS = {"pytorch": "pytorch", "pt": "pytorch", "torch": "pytorch", "mindspore": "mindspore", "ms": "mindspore"}
@@ -68,6 +69,7 @@ class TrainerMonitorV2:
         self._rows: dict[str, list[Row]] = {kind: [] for kind in self._monitors}
         self._handles: list[Any] = []
         self._watch: TrainingWatch | None = None
+        self._communication: CommunicationNumbers | None = None
         self._optimizer: Any = None
         self._parameters: dict[str, torch.nn.Parameter] = {}
         self._told = False
@@ -98,6 +100,11 @@ class TrainerMonitorV2:
         self._watch.add_model(self._parameters.items())
         if optimizer is not None:
             self._watch.add_optimizer(optimizer)
+        dist, fields = torch.distributed, self._monitors.get("cc")
+        if fields is not None and dist.is_available() and dist.is_initialized():
+            fields = fields.get("cc_distribution", fields)
+            if not fields.get("module_ranks") or self.rank in fields["module_ranks"]:
+                self._communication = CommunicationNumbers(fields, self._ops["cc"], 1e-8, self.rank)
 
     def step(self, from_optimizer: bool = False) -> None:
         """Ends the step and writes it."""
@@ -112,6 +119,7 @@ class TrainerMonitorV2:
         try:
             if self._is_collected(step):
                 self._read_moments()
+                self._take_communication()
                 for kind, rows in self._rows.items():
                     self._write(kind, rows, step)
                 self._collected += 1
@@ -129,6 +137,9 @@ class TrainerMonitorV2:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+        if self._communication is not None:
+            self._communication.close()
+            self._communication = None
 
     # What the watch shows.
 
@@ -152,6 +163,9 @@ class TrainerMonitorV2:
         self._read_parameters("param_updated")
         if self._steps_with_optimizer:
             self.step(from_optimizer=True)
+
+    def skipped(self, optimizer: Any) -> None:
+        """The tool sees nothing of it either."""
 
     # Reading.
 
@@ -200,6 +214,10 @@ class TrainerMonitorV2:
                     if value is not None:
                         self._read("optimizer", f"{name}.{moment}", moment, value)
 
+    def _take_communication(self) -> None:
+        for tag, numbers in self._communication.take().items() if self._communication is not None else ():
+            self._add_row("cc", tag, "comm", numbers)
+
     def _read(self, kind: str, name: str, scope: str, tensor: torch.Tensor, **more: Any) -> None:
         if not self._is_collected(self.current_step):
             return
@@ -208,7 +226,12 @@ class TrainerMonitorV2:
         except Exception as error:
             log.warning(f"TrainerMonitorV2: {name}: {type(error).__name__}: {error}")
             return
-        stage = int(name.split(":")[0]) if ":" in name else -1
+        self._add_row(kind, name, scope, numbers, **more)
+
+    def _add_row(self, kind: str, name: str, scope: str, numbers: dict[str, Any], **more: Any) -> None:
+        stage: Any = int(name.split(":")[0]) if ":" in name else -1
+        if kind == "cc":
+            stage = None
         row = {"vpp_stage": stage, "step": self.current_step, "module_name": name, "scope": scope}
         self._rows[kind].append(row | more | {op: narrowed(value) for op, value in numbers.items()})
 
@@ -248,11 +271,9 @@ class TrainerMonitorV2:
 
     @staticmethod
     def _is_known(kind: str) -> bool:
-        if kind == "cc":
-            log.warning("monitor cc has no effect: PrecisionDebugger captures collectives at level L1 or mix")
-        elif kind not in _KINDS:
+        if kind not in _KINDS:
             log.warning(f"monitor {kind!r} is unknown; it should be one of {', '.join(_KINDS)}")
-        return kind in _KINDS and kind != "cc"
+        return kind in _KINDS
 
 
 def _ops_of(asked: Iterable[str] | None) -> list[str]:

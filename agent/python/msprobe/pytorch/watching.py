@@ -10,6 +10,7 @@ import torch
 from msprobe._common import arguments, log
 from msprobe._common.errors import MsprobeError
 from msprobe.pytorch.debugger import PrecisionDebugger
+from msprobe.select import Predicate
 
 
 class _Steps:
@@ -36,6 +37,8 @@ def watch(
     *,
     config_path: str | os.PathLike[str] | None = None,
     rank_id: int | None = None,
+    communication: bool = False,
+    select: Predicate | str | None = None,
 ) -> None:
     """Watches a training run: task monitor, without any other call. A step ends when the optimizer has stepped.
 
@@ -43,6 +46,8 @@ def watch(
     list, of which the last to step ends the step.
     config_path: a configuration with task monitor; default: the task's defaults.
     rank_id: names the rank where torch.distributed does not.
+    communication: calls of torch.distributed become series too, by the line that makes them.
+    select: the modules that are watched, and their parameters: a predicate of msprobe.select, or its text.
     """
     from msprobe.pytorch._training_watch import unwrapped
 
@@ -51,7 +56,10 @@ def watch(
     if not optimizers or not models:
         raise MsprobeError("watch takes a model and its optimizer; one of the two is missing")
     if PrecisionDebugger._instance is None:
-        PrecisionDebugger(config_path, task=None if config_path else "monitor", level=None if config_path else "L0")
+        chosen: dict[str, Any] = {} if config_path else {"task": "monitor", "level": "L0"}
+        PrecisionDebugger(config_path, **chosen, select=select)
+    elif select is not None:
+        PrecisionDebugger(select=select)  # which says that the first one stays
     debugger = PrecisionDebugger._the()
     if debugger.config.task != "monitor":
         raise MsprobeError(
@@ -59,7 +67,7 @@ def watch(
         )
     debugger._update_rank(arguments.rank_id(rank_id))
     flat = [part for each in models for part in (each if isinstance(each, list) else [each])]
-    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped)
+    debugger.watch(flat, optimizers, _Steps(debugger, optimizers).stepped, communication=communication)
     debugger._start(models, None, rank_id, None)
 
 

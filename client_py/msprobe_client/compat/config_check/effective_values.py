@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from msprobe_client.compat.config_check.hyperparameters import why_no_yaml
 from msprobe_client.compat.config_check.printed_mapping import PrintedMapping
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.given_file import text_of, yaml_of
 from msprobe_client.output.whole_file import whole_file
+from msprobe_client.shown_values import shown_option
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def compare(npu_log: Path, bench_log: Path, output: Path, source: Source) -> Pat
 
 def verify(bench_config: Path | None, log: Path, output: Path) -> Path:
     """hyper_params_verify.csv, and what the log says as tgt_config.json. bench_config: what should be, in YAML."""
-    wanted = _VERIFIED_BY_DEFAULT if bench_config is None else flat(_yaml(bench_config))
+    wanted = _VERIFIED_BY_DEFAULT if bench_config is None else flat(shown_option("", _yaml(bench_config)))
     found = _configuration(log, output / "tgt_config.json", VERL)
     return _write(output / "hyper_params_verify.csv", _VERIFIED, _rows(sorted(wanted), wanted, found))
 
@@ -122,7 +121,10 @@ SLIME = Source(slime_configuration, ("profile",))
 def _configuration(log: Path, copy: Path, source: Source) -> dict[str, Any]:
     if log.suffix.lower() not in (".log", ".txt"):
         raise InvalidArgument(f"{log} is no log of a training run; it has to end with .log or .txt")
-    text = json.dumps(source.read(log), indent=2)
+    try:
+        text = json.dumps(shown_option("", source.read(log)), indent=2)
+    except RecursionError:
+        raise DataError(f"{log} has a configuration of mappings within mappings, deeper than any program's") from None
     with whole_file(copy) as scratch:
         scratch.write_text(text, encoding="utf-8")
     return flat(json.loads(text))
@@ -149,16 +151,13 @@ def _write(target: Path, header: Sequence[str], rows: list[list[str]]) -> Path:
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        return text_of(path, "replace")
     except FileNotFoundError:
         raise InvalidArgument(f"{path} does not exist; name the log of a training run") from None
 
 
 def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        found = yaml.safe_load(_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise DataError(f"{path} is not YAML: {why_no_yaml(error)}") from None
+    found = yaml_of(path)
     if not isinstance(found, dict) or not found:
         raise DataError(f"{path} is no mapping of names to values")
     return found

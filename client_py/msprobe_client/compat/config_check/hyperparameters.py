@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from msprobe_client.compat.config_check.shown_environment import shown_option
 from msprobe_client.errors import InvalidArgument
+from msprobe_client.given_file import text_of, yaml_of
+from msprobe_client.shown_values import shown_option
 
 _LAUNCH = re.compile(r"(?:msrun|torchrun|python\d? -m torch\.distributed\.launch)\s[^|]*")
 _BLOCK = re.compile(r'\b(\w+_ARGS)="([^"]*)"')
@@ -33,9 +32,10 @@ def hyperparameters_of(files: Iterable[str]) -> tuple[dict[str, Any], list[str]]
         if read is None:
             raise InvalidArgument(f"{name} is no launch script; it has to end with {' or '.join(_READERS)}")
         try:
-            given = read(path.read_text(encoding="utf-8", errors="replace"))
-        except (OSError, yaml.YAMLError, RecursionError) as error:
-            notes.append(f"{name} was passed over: {getattr(error, 'strerror', None) or why_no_yaml(error)}")
+            given = read(path)
+        except (OSError, InvalidArgument) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error).replace(name, "it", 1)
+            notes.append(f"{name} was passed over: {why}")
             continue
         if not given:
             notes.append(
@@ -43,13 +43,6 @@ def hyperparameters_of(files: Iterable[str]) -> tuple[dict[str, Any], list[str]]
             )
         _merge(found, {key: shown_option(key, value) for key, value in given.items()})
     return found, notes
-
-
-def why_no_yaml(error: Exception) -> str:
-    """Without what the parser quotes of the text, which may be a password."""
-    place = getattr(error, "problem_mark", None)
-    what = getattr(error, "problem", None) or type(error).__name__
-    return f"{what}, in line {place.line + 1}" if place is not None else what
 
 
 def _merge(found: dict[str, Any], given: dict[str, Any]) -> None:
@@ -62,9 +55,9 @@ def _merge(found: dict[str, Any], given: dict[str, Any]) -> None:
             found[key] = {"description": "duplicate_value", "values": [found[key], value]}
 
 
-def _of_script(text: str) -> dict[str, Any]:
+def _of_script(path: Path) -> dict[str, Any]:
     """--options of the command that launches the processes: "--lr 1e-4" and "--lr=1e-4" give a text, a flag True."""
-    lines = (line.split("#")[0].rstrip() for line in text.splitlines())
+    lines = (line.split("#")[0].rstrip() for line in text_of(path, "replace").splitlines())
     script = "\n".join(line for line in lines if line)
     launch = _LAUNCH.search(script)
     if launch is None:
@@ -90,9 +83,9 @@ def _value(script: str, word: str) -> Any:
     return word or True
 
 
-def _of_yaml(text: str) -> dict[str, Any]:
+def _of_yaml(path: Path) -> dict[str, Any]:
     """Scalars and lists of scalars, by their path with points."""
-    return dict(_leaves(yaml.safe_load(text), ""))
+    return dict(_leaves(yaml_of(path), ""))
 
 
 def _leaves(node: Any, path: str) -> Iterable[tuple[str, Any]]:
@@ -107,4 +100,4 @@ def _leaves(node: Any, path: str) -> Iterable[tuple[str, Any]]:
         yield path, node
 
 
-_READERS: dict[str, Callable[[str], dict[str, Any]]] = {".sh": _of_script, ".yaml": _of_yaml}
+_READERS: dict[str, Callable[[Path], dict[str, Any]]] = {".sh": _of_script, ".yaml": _of_yaml}

@@ -8,6 +8,7 @@ from typing import Any
 
 from msprobe_client.compat.config_check import pack
 from msprobe_client.compat.config_check.sheet import ERROR, WARNING, Sheet, worst
+from msprobe_client.shown_values import shown_option
 
 _COLUMNS = ("file_name", "bench_para", "cmp_para", "bench_value", "cmp_value", "matched_with", "level")
 # Names of one parameter.
@@ -32,9 +33,14 @@ def sheet(bench: pack.Pack, cmp: pack.Pack) -> Sheet | None:
         row
         for member in (pack.STATIC, pack.DYNAMIC)
         if member in bench and member in cmp
-        for row in _rows(member.rpartition("/")[2], bench.document(member), cmp.document(member))
+        for row in _rows(member.rpartition("/")[2], *(_shown(side.document(member)) for side in (bench, cmp)))
     ]
     return Sheet("hyperparameters", _COLUMNS, rows, worst(row[-1] for row in rows))
+
+
+def _shown(parameters: dict[str, Any]) -> dict[str, Any]:
+    """mindstudio-probe leaves secrets in its packs."""
+    return {name: shown_option(name, value) for name, value in parameters.items()}
 
 
 def _rows(file: str, bench: dict[str, Any], cmp: dict[str, Any]) -> list[list[Any]]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msprobe_client import given_file
 from msprobe_client.errors import DataError, InvalidArgument
 from msprobe_client.output.whole_file import whole_file
 
@@ -28,6 +29,8 @@ CHECKSUMS = "checksums"
 # Of all members together when read; mindstudio-probe refuses the same.
 _MOST_BYTES = 10 << 30
 _MOST_MEMBERS = 1_000_000
+# A member beyond that size unfolds to at most so many times its size: texts of numbers stay far below.
+_FREE_BYTES, _MOST_TIMES = 16 << 20, 100
 
 
 def suffix_checked(path: str) -> Path:
@@ -104,15 +107,23 @@ class Pack:
 @contextmanager
 def opened(path: Path) -> Iterator[Pack]:
     try:
-        archive = zipfile.ZipFile(path)
+        file = given_file.opened(path)
     except FileNotFoundError:
         raise InvalidArgument(f"{path} does not exist; name a pack that config_check -d wrote") from None
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        raise DataError(f"{path} is not a zip file: {error}") from None
-    with archive:
+    with file:
+        try:
+            archive = zipfile.ZipFile(file)
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+            raise DataError(f"{path} is not a zip file: {error}") from None
         members = archive.infolist()
         if len(members) > _MOST_MEMBERS or sum(member.file_size for member in members) > _MOST_BYTES:
             raise DataError(
                 f"{path} is no pack of config_check: it would unfold to more than 10 GiB, or a million members"
             )
+        for member in members:
+            if member.file_size > max(_FREE_BYTES, _MOST_TIMES * member.compress_size):
+                raise DataError(
+                    f"{path} is no pack of config_check: {member.filename} would unfold from {member.compress_size} to "
+                    f"{member.file_size} bytes, more than {_MOST_TIMES} times as many"
+                )
         yield Pack(path, archive)

@@ -29,7 +29,7 @@ def compare_checkpoints(one: Path, other: Path, target: Path) -> tuple[int, list
     found: dict[str, dict[str, Any]] = {}
     alone: dict[str, list[str]] = {"only-target": [], "only-golden": []}
     with scratch_directory() as scratch, Client(data_dir=scratch) as client:
-        for item in client.checkpoint_diff(one, other, note=notes.append):
+        for item in client.checkpoints.diff(one, other, note=notes.append):
             if item.kind in alone:
                 alone[item.kind].append(item.name)
             else:

@@ -9,7 +9,7 @@ from importlib import metadata
 
 from msprobe_client.compat.config_check import pack
 from msprobe_client.compat.config_check.hyperparameters import hyperparameters_of
-from msprobe_client.compat.config_check.shown_environment import shown_environment
+from msprobe_client.shown_values import shown_environment
 
 
 def static_members(files: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -138,7 +138,7 @@ class ConfigChecker:
         self._add(f"random/rank{rank}.json", json.dumps(calls, indent=4))
         if arguments and rank == 0:
             from msprobe_client.compat.config_check.pack import DYNAMIC
-            from msprobe_client.compat.config_check.shown_environment import shown_option
+            from msprobe_client.shown_values import shown_option
 
             shown = {name: shown_option(name, value) for name, value in arguments.items()}
             self._add(DYNAMIC, json.dumps(shown, default=lambda value: None, indent=4))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from msprobe._common import arguments
+from msprobe._common import arguments, log
 from msprobe._common.errors import MsprobeError
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch.compile_accuracy_checker import _report
@@ -90,14 +90,18 @@ class PrecisionChecker:
     def wrap(self, module: torch.nn.Module, name: str | None = None) -> torch.nn.Module:
         """name: without effect, as rows have the name that the module has in its model."""
         del name
-        self._wrapped[id(_module(module))] = module
+        if type(_module(module)).forward is torch.nn.Module.forward:
+            raise MsprobeError(
+                f"the module is a {type(module).__name__}, which is never called and so cannot be compiled; wrap the "
+                "modules in it, or use wrap_all_children(model)"
+            )
+        self._wrapped[id(module)] = module
         return module
 
     def wrap_by_policy(self, model: torch.nn.Module, module_types: Sequence[type]) -> torch.nn.Module:
         """Every module of these classes."""
-        for module in _module(model).modules():
-            if isinstance(module, _types(module_types)):
-                self.wrap(module)
+        for module in _of_types(model, module_types, "wrap_by_policy"):
+            self.wrap(module)
         return model
 
     def wrap_all_children(self, model: torch.nn.Module, depth: int = 1) -> torch.nn.Module:
@@ -117,9 +121,8 @@ class PrecisionChecker:
         return module
 
     def ignore_by_policy(self, model: torch.nn.Module, module_types: Sequence[type]) -> torch.nn.Module:
-        for module in _module(model).modules():
-            if isinstance(module, _types(module_types)):
-                self.ignore(module)
+        for module in _of_types(model, module_types, "ignore_by_policy"):
+            self.ignore(module)
         return model
 
     # Comparing.
@@ -308,6 +311,15 @@ def _module(value: Any) -> torch.nn.Module:
     if not isinstance(value, torch.nn.Module):
         raise MsprobeError(f"the module is a {type(value).__name__}; it should be a torch.nn.Module")
     return value
+
+
+def _of_types(model: torch.nn.Module, module_types: Any, method: str) -> list[torch.nn.Module]:
+    types = _types(module_types)
+    found = [module for module in _module(model).modules() if isinstance(module, types)]
+    if not found:
+        names = ", ".join(each.__name__ for each in types) or "no class"
+        log.warning(f"{method}: {type(model).__name__} has no module of {names}, so this changes nothing")
+    return found
 
 
 def _types(value: Any) -> tuple[type, ...]:

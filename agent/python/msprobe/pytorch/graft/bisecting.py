@@ -14,7 +14,13 @@ from msprobe.pytorch.graft.grafting import Asked, Grafting
 
 
 def bisect(
-    debugger: Any, distance: Callable[[], Any], source: Any, model: Any, limit: float, names: Sequence[str], step: Any
+    debugger: Any,
+    distance: Callable[[], Any],
+    source: Any,
+    model: Any,
+    limit: float | None,
+    names: Sequence[str],
+    step: Any,
 ) -> Any:
     """As PrecisionDebugger.bisect has it."""
 

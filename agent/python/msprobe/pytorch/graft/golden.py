@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import torch
 
 from msprobe._common.earlier_dump import rank_directory
 from msprobe._common.errors import MsprobeError
+from msprobe.pytorch.graft.chosen import path_of
 
 RUN_PREFIX = "run:"
 INPUTS = ("input_args", "input_kwargs")
@@ -70,7 +71,7 @@ class _Dumped:
     def tensors(self, name: str, fields: Sequence[str]) -> list[torch.Tensor]:
         record = self._records.get(name)
         if not isinstance(record, dict):
-            raise Missing(f"{self._directory} has no {name}")
+            raise _no_record(str(self._directory), name, self._records)
         return [self._loaded(name, leaf) for field in fields for leaf in _leaves(record.get(field))]
 
     def _loaded(self, name: str, leaf: dict[str, Any]) -> torch.Tensor:
@@ -121,7 +122,7 @@ class _Stored:
     def tensors(self, name: str, fields: Sequence[str]) -> list[torch.Tensor]:
         record = self._records.get(name)
         if record is None:
-            raise Missing(f"run {self._run} has no {name}")
+            raise _no_record(f"run {self._run}", name, self._records)
         places = tuple(f"{name}.{_WORDS.get(field, field)}." for field in fields)
         found = []
         for tensor, stats in record.tensors():
@@ -135,6 +136,15 @@ class _Stored:
                 raise Missing(str(error)) from None
             found.append(_tensor(torch.load(io.BytesIO(file), map_location="cpu", weights_only=True)))
         return found
+
+
+def _no_record(where: str, name: str, records: Iterable[str]) -> Missing:
+    module, _, call = name.partition(".forward.")
+    there = (each for each in records if each.endswith(f".forward.{call}"))
+    other = next((each for each in there if path_of(each.partition(".forward.")[0]) == path_of(module)), None)
+    if other is None:
+        return Missing(f"{where} has no {name}")
+    return Missing(f"{where} has {other} there, a module of another class; name the module around it instead")
 
 
 def _tensor(value: Any) -> torch.Tensor:

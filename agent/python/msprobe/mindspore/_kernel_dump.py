@@ -1,0 +1,209 @@
+"""Level L2: MindSpore dumps its kernels itself. A file says what it dumps, and calls say when."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import mindspore
+
+from msprobe._common import log
+from msprobe._common.config_file import ConfigFile
+from msprobe._common.errors import MsprobeError
+from msprobe._common.native import extension
+from msprobe.mindspore._gradients import graph_api
+
+_TASKS = ("statistics", "tensor", "exception_dump", "overflow_check")
+_EXCEPTIONS = ("exception_dump", "overflow_check")
+# op_debug_mode of MindSpore's dump: which exceptions are looked for.
+_ANY_EXCEPTION = 4
+_OVERFLOWS = {"aicore": 1, "atomic": 2, "all": 3}
+_SIDES = {("input",): 1, ("output",): 2}  # data_mode -> input_output; 0: both
+_CHOICES = {"device": ("host", "device"), "precision": ("high", "low"), "check_mode": tuple(_OVERFLOWS)}
+_CATEGORIES = (
+    "max",
+    "min",
+    "mean",
+    "l2norm",
+    "count",
+    "negative zero count",
+    "positive zero count",
+    "zero count",
+    "nan count",
+    "negative inf count",
+    "positive inf count",
+    "hash",
+    "md5",
+)
+# Up to here md5 is a category of its own; later it is a kind of hash.
+_LAST_WITH_MD5 = (2, 7, 0)
+
+
+def _is_asked(asked: dict[str, Any]) -> bool:
+    return asked.get("level") == "L2" or asked.get("task") in _EXCEPTIONS
+
+
+class KernelConfigFile(ConfigFile):
+    """At level L2, checks the fields that L1 has as those of L1. KernelDump checks the others."""
+
+    def parse(self, text: str | None = None, dump_path: str | None = None) -> Any:
+        asked = self.asked(text)
+        if not _is_asked(asked):
+            return super().parse(text, dump_path)
+        section = _section(asked)
+        fields = {name: value for name, value in asked.items() if not isinstance(value, dict)}
+        fields |= {"level": "L1", "task": "statistics"}
+        fields["statistics"] = {name: section[name] for name in ("list", "data_mode") if name in section}
+        try:
+            return extension.parse_config(
+                json.dumps(fields), task=None, dump_path=dump_path, level=None, step=self.overrides["step"]
+            )
+        except ValueError as error:
+            raise MsprobeError(str(error)) from None
+
+
+class KernelDump:
+    """What MindSpore is asked to dump. It reads that once, when its backend starts: the debugger is constructed before
+    the first kernel runs, and before communication.init.
+
+    Afterwards `msprobe-client import DUMP_PATH` stores what it wrote. One thread at a time.
+    """
+
+    def __init__(self, asked: dict[str, Any], config: Any) -> None:
+        """config: of KernelConfigFile. MsprobeError: what L2 alone has is wrong."""
+        self._config = config
+        self._native = importlib.import_module("mindspore._c_expression")
+        task = str(asked.get("task") or "statistics")
+        if asked.get("level") != "L2":
+            raise MsprobeError(
+                f"task is {task!r}, which makes MindSpore dump kernels, and level is {asked.get('level', 'L1')!r}; set "
+                "level to 'L2', or task to 'nan_check', which finds NaN and Inf at the other levels"
+            )
+        if task not in _TASKS:
+            raise MsprobeError(f"task is {task!r}; at level L2 it should be one of {list(_TASKS)}")
+        section = _section(asked)
+        for field, choices in _CHOICES.items():
+            if field in section and section[field] not in choices:
+                raise MsprobeError(f"{field} is {section[field]!r}; it should be one of {list(choices)}")
+        if task in _EXCEPTIONS and config.step:
+            log.warning(f"step is {config.step}; task {task} looks at every step")
+        name, settings = (_exceptions if task in _EXCEPTIONS else _kernels)(task, section, config)
+        self._write(name, settings)
+        if mindspore.get_context("mode") != mindspore.GRAPH_MODE:
+            log.warning(
+                "level is L2 and the program runs in PyNative mode, where MindSpore dumps only what mindspore.jit "
+                "compiles; levels L0, L1 and mix record the calls of PyNative mode"
+            )
+        self._call("_dump_set_dynamic")
+        self._is_counting = False
+
+    @classmethod
+    def of(cls, asked: dict[str, Any], config: Any) -> KernelDump | None:
+        """None: the configuration asks for another level."""
+        return cls(asked, config) if _is_asked(asked) else None
+
+    def start(self, step: int, rank: int | None) -> bool:
+        """Whether kernels of this step and rank are dumped from now on."""
+        if not self._is_counting:
+            self._is_counting = True
+            self._call("_set_init_iter", step)
+        wanted = (not self._config.step or step in self._config.step) and (
+            not self._config.rank or rank in self._config.rank
+        )
+        if wanted:
+            self._call("_dump_start")
+        return wanted
+
+    def stop(self) -> None:
+        self._wait()
+        self._call("_dump_stop")
+
+    def end_step(self) -> None:
+        self._call("_dump_step", 1)
+
+    def _wait(self) -> None:
+        """Graphs run behind the program; a kernel that runs later would be of the next step."""
+        executor = getattr(graph_api(), "_pynative_executor", None)
+        if executor is not None:
+            executor.sync()
+        if mindspore.get_context("device_target") != "CPU":
+            mindspore.runtime.synchronize()
+
+    def _write(self, name: str, settings: dict[str, Any]) -> None:
+        path = Path(self._config.dump_path, name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(settings, indent=4), encoding="utf-8")
+        except OSError as error:
+            raise MsprobeError(f"dump_path: {path} cannot be written: {error}") from None
+        os.environ["MINDSPORE_DUMP_CONFIG"] = str(path)
+        os.environ.pop("MS_ACL_DUMP_CFG_PATH", None)  # which would dump beside it
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """A version without this function dumps what the file says, from the first kernel on."""
+        function = getattr(self._native, name, None)
+        if function is not None:
+            function(*arguments)
+
+
+def _section(asked: dict[str, Any]) -> dict[str, Any]:
+    section = asked.get(str(asked.get("task") or "statistics"))
+    return section if isinstance(section, dict) else {}
+
+
+def _common(config: Any, saved_data: str) -> dict[str, Any]:
+    return {
+        "dump_mode": 0,
+        "path": config.dump_path,
+        "net_name": "Net",
+        "iteration": "all",
+        "saved_data": saved_data,
+        "input_output": 0,
+        "kernels": [],
+        "support_device": list(config.rank) or list(range(8)),
+    }
+
+
+def _kernels(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict[str, Any]]:
+    """The name of the file and what stands in it."""
+    common = _common(config, "tensor" if task == "tensor" else "statistic")
+    if config.list:
+        common |= {"dump_mode": 1, "kernels": list(config.list)}
+    if config.step:
+        common["iteration"] = "|".join(map(str, config.step))
+    common["input_output"] = _SIDES.get(tuple(section.get("data_mode") or ()), 0)
+    common["statistic_category"] = _categories(section.get("summary_mode") or "statistics")
+    end_to_end: dict[str, Any] = {"enable": not config.async_dump, "trans_flag": True}
+    if task == "statistics":
+        end_to_end["stat_calc_mode"] = section.get("device", "host")
+        end_to_end["device_stat_precision_mode"] = section.get("precision", "high")
+    return "kernel_kbyk_dump.json", {"common_dump_settings": common, "e2e_dump_settings": end_to_end}
+
+
+def _exceptions(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict[str, Any]]:
+    common = _common(config, "tensor")
+    is_any = task == "exception_dump"
+    common["op_debug_mode"] = _ANY_EXCEPTION if is_any else _OVERFLOWS[section.get("check_mode", "all")]
+    common["file_format"] = "npy"
+    name = "kernel_graph_exception_check.json" if is_any else "kernel_graph_overflow_check.json"
+    end_to_end = {"enable": not config.async_dump, "trans_flag": True}
+    return name, {"common_dump_settings": common, "e2e_dump_settings": end_to_end}
+
+
+def _categories(asked: Any) -> list[str]:
+    """Of statistic.csv, in MindSpore's words."""
+    if asked == "statistics":
+        return ["max", "min", "avg", "l2norm"]
+    wanted = asked if isinstance(asked, list) else [asked]
+    for each in wanted:
+        if each not in _CATEGORIES:
+            raise MsprobeError(
+                f"summary_mode is {asked!r}; at level L2 it should be 'statistics', 'md5', or a list of "
+                f"{list(_CATEGORIES)}"
+            )
+    version = tuple(int(part) for part in mindspore.__version__.split(".")[:3] if part.isdigit())
+    md5 = "md5" if version <= _LAST_WITH_MD5 else "hash:md5"
+    return [{"mean": "avg", "md5": md5}.get(each, each) for each in dict.fromkeys(wanted)]

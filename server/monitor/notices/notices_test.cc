@@ -1,0 +1,115 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "server/monitor/notices/alertmanager.h"
+#include "server/monitor/notices/http_post.h"
+#include "server/monitor/notices/webhook.h"
+
+namespace msprobe::server {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+HttpUrl UrlOf(const std::string& text) {
+  auto url = HttpUrl::Parse(text);
+  EXPECT_TRUE(url.ok()) << url.status();
+  return url.ok() ? *url : HttpUrl();
+}
+
+TEST(HttpUrlTest, TakesHttpAndHttpsAndNothingElse) {
+  const HttpUrl url = UrlOf("https://[::1]:8443/hooks/a?key=b");
+  EXPECT_EQ(url.Origin(), "https://[::1]:8443");
+  EXPECT_EQ(url.target, "/hooks/a?key=b");
+  EXPECT_EQ(UrlOf("http://alerts.example").port, 80);
+  EXPECT_EQ(UrlOf("https://alerts.example?a").target, "/?a");
+  for (const char* wrong : {"ftp://a/", "a:80", "file:///etc/passwd", "http://", "http://u:p@a/", "http://a/#b",
+                            "http://a/ b", "http://a:0/", "http://a:70000/", "http://a\r\nb/", ""}) {
+    EXPECT_EQ(HttpUrl::Parse(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+}
+
+TEST(HttpPosterTest, SaysWhyThereIsNoAnswer) {
+  HttpPoster poster("", absl::Seconds(10));
+  const auto answer = poster.Post(UrlOf("http://127.0.0.1:1/"), {}, "{}");
+  EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(answer.status().message()), HasSubstr("connecting: Connection refused"));
+  poster.Stop();
+  EXPECT_TRUE(absl::IsCancelled(poster.Post(UrlOf("http://127.0.0.1:1/"), {}, "{}").status()));
+}
+
+// The example of Standard Webhooks' own libraries.
+TEST(WebhookTest, SignsAsStandardWebhooksDoes) {
+  const auto secret = WebhookSecret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n");
+  ASSERT_TRUE(secret.ok()) << secret.status();
+  EXPECT_EQ(WebhookSignature(*secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, R"({"test": 2432232314})"),
+            "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+}
+
+TEST(WebhookTest, RefusesSecretsThatAreNone) {
+  EXPECT_EQ(*WebhookSecret("  0123456789abcdef \n"), "0123456789abcdef");
+  EXPECT_EQ(WebhookSecret("short").status().message(), "its secret has 5 bytes; it should have at least 16");
+  EXPECT_EQ(WebhookSecret("whsec_%%%").status().message(), "behind whsec_ it has no base64");
+}
+
+v1::Alarm SomeAlarm() {
+  v1::Alarm alarm;
+  alarm.set_number(3);
+  alarm.set_rule("not-finite");
+  alarm.set_kind("not_finite");
+  alarm.set_step(17);
+  alarm.mutable_rank()->set_kind(v1::Rank::RANK);
+  alarm.mutable_rank()->set_number(2);
+  alarm.set_series("loss");
+  alarm.set_value(std::numeric_limits<double>::quiet_NaN());
+  alarm.set_why("it is nan");
+  alarm.set_raised_unix_us(1'000'000'000'000'000);
+  return alarm;
+}
+
+TEST(WebhookTest, ANoticeIsStrictJson) {
+  const Webhook webhook(UrlOf("http://a/"), "");
+  Notice notice{.event = Notice::Event::kRaised, .id = "msg_1", .run = "job", .alarm = SomeAlarm(), .told = nullptr};
+  notice.made = absl::FromUnixMicros(1'000'000'000'500'000);
+  const NoticeReceiver::Request request = webhook.RequestFor(notice, absl::FromUnixSeconds(1'000'000'060));
+  EXPECT_THAT(request.body, HasSubstr(R"({"type":"alarm.raised","timestamp":"2001-09-09T01:46:40.500Z","data":{)"
+                                      R"("run":"job","number":3,"rule":"not-finite","kind":"not_finite","step":17,)"
+                                      R"("rank":"rank2","series":"loss","value":"NaN")"));
+  EXPECT_THAT(request.body, HasSubstr(R"("ended":null)"));
+  EXPECT_THAT(request.headers, testing::ElementsAre(testing::Pair("webhook-id", "msg_1"),
+                                                    testing::Pair("webhook-timestamp", "1000000060")))
+      << "unsigned without a secret";
+}
+
+TEST(AlertmanagerTest, AnAlarmGoesOnForAMinuteAtLeastAndIsResolved) {
+  const Alertmanager receiver(UrlOf("http://a:9093/prefix/"));
+  EXPECT_EQ(receiver.url().target, "/prefix/api/v2/alerts");
+  Notice notice{.event = Notice::Event::kRaised, .id = "", .run = "job", .alarm = SomeAlarm(), .told = nullptr};
+  const absl::Time now = absl::FromUnixSeconds(1'000'000'010);
+  EXPECT_THAT(receiver.RequestFor(notice, now).body,
+              HasSubstr(R"("startsAt":"2001-09-09T01:46:40.000Z","endsAt":"2001-09-09T01:51:50.000Z"}])"));
+  notice.alarm.set_ended_unix_us(1'000'000'020'000'000);
+  EXPECT_THAT(receiver.RequestFor(notice, now).body, HasSubstr(R"("endsAt":"2001-09-09T01:47:40.000Z"})"));
+  notice.alarm.set_ended_unix_us(1'000'000'100'000'000);
+  EXPECT_THAT(receiver.RequestFor(notice, now).body, HasSubstr(R"("endsAt":"2001-09-09T01:48:20.000Z"})"));
+}
+
+TEST(AlertmanagerTest, AnotherFirstOffenceResolvesTheLabelsThatWereTold) {
+  const Alertmanager receiver(UrlOf("http://a:9093"));
+  const v1::Alarm told = SomeAlarm();
+  Notice notice{.event = Notice::Event::kChanged, .id = "", .run = "job", .alarm = told, .told = &told};
+  const absl::Time now = absl::FromUnixSeconds(1'000'000'010);
+  EXPECT_THAT(receiver.RequestFor(notice, now).body, Not(HasSubstr("},{")));
+  notice.alarm.set_series("grad_norm");
+  const std::string body = receiver.RequestFor(notice, now).body;
+  EXPECT_THAT(
+      body,
+      testing::MatchesRegex(
+          R"re(.*"series":"loss".*"endsAt":"2001-09-09T01:46:50.000Z"},.*"series":"grad_norm".*"endsAt":"2001-09-09T01:51:50.000Z".*)re"));
+}
+
+}  // namespace
+}  // namespace msprobe::server
