@@ -46,7 +46,7 @@ class SaturatedRule final : public Rule {
       return std::make_unique<SaturatedWatch>(rule_, Bounds{.lower = rule_.lower(), .upper = rule_.upper()});
     }
     const std::string lower = absl::AsciiStrToLower(AbslView(name));
-    for (std::string_view other : {"logsigmoid", "hardsigmoid", "hardtanh", "tanhshrink"}) {
+    for (std::string_view other : {"logsigmoid", "hardsigmoid", "hardtanh", "tanhshrink", ".backward."}) {
       if (lower.find(other) != std::string::npos) return nullptr;
     }
     if (lower.find("sigmoid") != std::string::npos) return std::make_unique<SaturatedWatch>(rule_, Bounds{0, 1});
