@@ -11,6 +11,7 @@ sys.path.insert(0, str(PROGRAMS))
 import rule_catalogue
 
 PROGRAM = PROGRAMS / "rule_runs.py"
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 
 def train(directory, group, *flags):
