@@ -2,7 +2,9 @@
 
 import inspect
 import json
+import os
 import re
+import signal
 import sys
 
 import pytest
@@ -121,6 +123,8 @@ def test_a_hang_is_explained_while_it_lasts_and_after_the_death(hanging):
     assert re.search(r"^rank3 .* recv from rank2 float32 \[2\] .* rank2$", said, re.MULTILINE), said
     assert "each waits for the next: rank2 -> rank3 -> rank2" in said
     assert "# never sent" in said
+    for program in hanging.programs:  # so that none sees another one end first
+        os.kill(program.process.pid, signal.SIGSTOP)
     for program in hanging.programs:
         program.kill()
     explains(hanging.hang())
