@@ -71,7 +71,7 @@ TSAN_SHORT = (
     *("core_payload_pool_test", "core_connection_test", "core_outbox_test", "core_queue_drain_test"),
     *("core_session_test", "core_waiters_test", "message_race_test"),
 )
-# What lives in the training process, and what reads bytes from outside: of every change. `make nightly` sanitizes all tests.
+# What lives in the training process, and what reads bytes from outside. `make nightly` sanitizes all tests.
 SANITIZE_SHORT = (
     *("core_weight_digest_test", "core_response_detector_test", "core_background_thread_test", "core_environment_test"),
     *("core_pool_test", "core_private_directory_test", "core_utf8_test", "core_config_test", "core_name_pattern_test"),

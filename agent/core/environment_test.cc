@@ -35,17 +35,24 @@ TEST(EnvironmentTest, ShowsWhatIsOnTheListSortedByName) {
 }
 
 TEST(EnvironmentTest, ShowsNoSecret) {
-  const char* const environment[] = {"VLLM_API_KEY=x",  "MSPROBE_TOKEN_FILE=x",       "TORCH_SECRET=x",
-                                     "HCCL_PASSWORD=x", "TORCH_HUB_CREDENTIALS=x",    "MSPROBE_TLS_KEY=x",
-                                     "VLLM_AUTH=x",     "NCCL_PROXY=http://a:b@host", "VLLM_ARGS=--token x",
+  const char* const environment[] = {"VLLM_API_KEY=x",
+                                     "MSPROBE_TOKEN_FILE=x",
+                                     "TORCH_SECRET=x",
+                                     "HCCL_PASSWORD=x",
+                                     "TORCH_HUB_CREDENTIALS=x",
+                                     "MSPROBE_TLS_KEY=x",
+                                     "VLLM_AUTH=x",
+                                     "NCCL_PROXY=http://a:b@host",
+                                     "VLLM_ARGS=--token x",
                                      nullptr};
   EXPECT_THAT(ShownEnvironment(environment), IsEmpty());
   EXPECT_THAT(ShownEnvironment(nullptr), IsEmpty());
 }
 
 TEST(EnvironmentTest, ASecretInAValueIsSeen) {
-  for (const char* value : {"http://user@host", "https://h/x?a=1&sig=x", "https://h/x?key=x", "--lr 1 --token x",
-                            "--Password=x", "run HF_TOKEN=x", "'auth': 'x'", "Authorization: Bearer x", "a\xff secret=x"}) {
+  for (const char* value :
+       {"http://user@host", "https://h/x?a=1&sig=x", "https://h/x?key=x", "--lr 1 --token x", "--Password=x",
+        "run HF_TOKEN=x", "'auth': 'x'", "Authorization: Bearer x", "a\xff secret=x"}) {
     EXPECT_TRUE(HoldsSecret(value)) << value;
   }
   for (const char* value : {"", "Ring", "token auth secret", "--max-tokens 8 --eos_token x", "a:b/token", "--token",

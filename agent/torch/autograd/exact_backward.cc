@@ -43,8 +43,9 @@ std::vector<at::Tensor> ExactBackward::PassOutputs(const std::vector<at::Tensor>
   if (outputs.empty()) return {};
   std::vector<at::Tensor> passed = Passage::apply(at::TensorList(outputs));
   passed.front().grad_fn()->add_pre_hook(
-      MakePreHook([call = std::static_pointer_cast<ExactBackward>(shared_from_this())](
-                      const variable_list& arriving) { call->Arrived(arriving); }));
+      MakePreHook([call = std::static_pointer_cast<ExactBackward>(shared_from_this())](const variable_list& arriving) {
+        call->Arrived(arriving);
+      }));
   return passed;
 }
 

@@ -207,11 +207,11 @@ TEST(Zip, DirectoriesThatLieAreRefused) {
 TEST(Zip, AnEntryThatUnfoldsToFarMoreIsRefused) {
   std::string entry("PK\x01\x02", 4);
   entry.append(42, '\0');
-  entry[10] = 8;             // deflated
-  entry[20] = '\x10';        // 16 bytes
-  entry[24 + 3] = '\x01';    // of 16 MiB, and
-  entry[24] = '\x01';        // one
-  entry[28] = 1;             // letters in its name
+  entry[10] = 8;           // deflated
+  entry[20] = '\x10';      // 16 bytes
+  entry[24 + 3] = '\x01';  // of 16 MiB, and
+  entry[24] = '\x01';      // one
+  entry[28] = 1;           // letters in its name
   std::string end("PK\x05\x06", 4);
   end.append(18, '\0');
   end[8] = end[10] = 1;

@@ -26,7 +26,8 @@ struct ZipEntry {
 // size. Borrows `source`. Threads: one at a time.
 class ZipReader {
  public:
-  // InvalidArgument: the source is not a zip, or is encrypted, split over disks, damaged, has over 65536 entries, or one that unfolds to more.
+  // InvalidArgument: the source is not a zip, or is encrypted, split over disks, damaged, has over 65536 entries, or
+  // one that unfolds to more.
   static absl::StatusOr<ZipReader> Open(ByteSource& source);
 
   const std::vector<ZipEntry>& entries() const { return entries_; }
