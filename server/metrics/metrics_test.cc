@@ -80,9 +80,9 @@ TEST(Metrics, HistogramsCountMeasurements) {
 }
 
 TEST(MetricCatalogue, NoLabelNamesATensorAStepOrARequest) {
-  const std::set<std::string_view> allowed = {"run",    "rank",   "module_group", "kind",    "origin", "watch",
-                                              "result", "reason", "state",        "version", "code",   "family",
-                                              "port",   "file",   "rule",         "what",    "verdict"};
+  const std::set<std::string_view> allowed = {"run",    "rank",   "module_group", "kind",    "origin",  "watch",
+                                              "result", "reason", "state",        "version", "code",    "family",
+                                              "port",   "file",   "rule",         "what",    "verdict", "receiver"};
   for (const MetricRow& row : MetricCatalogue()) {
     std::string_view rest = row.labels;
     while (!rest.empty()) {

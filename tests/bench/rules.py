@@ -30,7 +30,7 @@ def main() -> None:
     found: dict[str, float] = {}
     with tempfile.NamedTemporaryFile(suffix=".json") as written:  # on stdout the server's log stands between
         command = [PROGRAM, f"--benchmark_out={written.name}", "--benchmark_out_format=json"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
         benchmarks = json.load(written)["benchmarks"]
     for measured in benchmarks:
         if measured.get("error_occurred"):
