@@ -35,11 +35,11 @@ def surface(dump_path):
 def test_signatures_are_those_of_mindstudio():
     from msprobe.pytorch import PrecisionDebugger, module_dump, module_dump_end, random_save, seed_all
 
-    def parameters(function):
+    def parameters(function):  # those that mindstudio does not know are given by name alone
         return {
             name: parameter.default
             for name, parameter in inspect.signature(function).parameters.items()
-            if name not in ("self", "cls")
+            if name not in ("self", "cls") and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
         }
 
     none = inspect.Parameter.empty

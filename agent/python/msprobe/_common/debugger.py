@@ -68,8 +68,8 @@ class Debugger:
         dump_path: str | os.PathLike[str] | None = None,
         level: str | None = None,
         step: Sequence[int | str] | None = None,
-        schedule: Mapping[str, int] | None = None,
         *,
+        schedule: Mapping[str, int] | None = None,
         select: Predicate | str | None = None,
     ) -> None:
         given = (config_path, task, dump_path, level, step, schedule, select)
