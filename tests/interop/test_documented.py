@@ -336,7 +336,7 @@ def collected():
     files = sorted({test.partition("::")[0] for test in named})
     found = set()
     for folder in ("integration", "interop", "mindspore"):  # apart, because programs of two have the same names
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "", "-p", "no:cacheprovider"]
         said = run([*command, *(file for file in files if file.startswith(folder))], cwd=REPOSITORY / "tests").stdout
         found |= {line.partition("[")[0].removeprefix("tests/") for line in said.splitlines() if "::" in line}
     return found
