@@ -372,8 +372,16 @@ def _checked(check, tmp_path, data):
     return check(tmp_path)[1]
 
 
-@pytest.mark.parametrize("name", ["os.system", "Torch.os.system", "numpy.os.system", "yaml.unsafe_load"])
-def test_a_dump_calls_nothing_but_operators(name, check, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("os.system", "system is a function of os, which is no operator of torch"),
+        ("Torch.os.system", "Torch.os.system is not in this environment and has no composition"),
+        ("numpy.os.system", "os.system is a function of numpy, which is no operator of torch"),
+        ("yaml.unsafe_load", "unsafe_load is a function of yaml, which is no operator of torch"),
+    ],
+)
+def test_a_dump_calls_nothing_but_operators(name, says, check, tmp_path):
     seen = tmp_path / "seen"
     argument = {"type": "str", "value": f"touch {seen}"}
     call = f"{name}.0.forward"
@@ -385,5 +393,6 @@ def test_a_dump_calls_nothing_but_operators(name, check, tmp_path):
     (dump / "stack.json").write_text("{}")
     code, rows, _ = check(tmp_path)
     assert code == 0
-    assert [row["reason"] for row in rows.values()] == [f"{name} is not in this environment and has no composition"]
+    (reason,) = (row["reason"] for row in rows.values())
+    assert reason.startswith(says)
     assert not seen.exists()

@@ -264,7 +264,9 @@ absl::Status ReadSchedule(const Value& value, const Field&, Config* config) {
     schedule.*known->second = number;
   }
   if (schedule.active == 0) {
-    return absl::InvalidArgumentError("schedule.active is required, it should be at least 1.");
+    return absl::InvalidArgumentError(value.HasMember("active")
+                                          ? "schedule.active is invalid, it should be at least 1, currently it is 0."
+                                          : "schedule.active is required, it should be at least 1.");
   }
   config->schedule = schedule;
   return absl::OkStatus();

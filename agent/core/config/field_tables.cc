@@ -60,9 +60,19 @@ std::string TasksOf(const Field& field) {
   return every ? std::string() : Cat(" Tasks: ", tasks, ".");
 }
 
+// A bar would end a cell of the table, also inside of code.
+std::string InCell(std::string_view text) {
+  std::string cell;
+  for (const char c : text) {
+    if (c == '|') cell += '\\';
+    cell += c;
+  }
+  return cell;
+}
+
 std::string RowOf(const Field& field) {
   std::string standard = "required";
-  if (!field.required) standard = DefaultOf(field).empty() ? "absent" : Cat("`", DefaultOf(field), "`");
+  if (!field.required) standard = DefaultOf(field).empty() ? "absent" : Cat("`", InCell(DefaultOf(field)), "`");
   const std::string variable =
       field.environment.empty() ? "" : Cat(" The environment variable `", field.environment, "` stands in.");
   return Cat("| `", field.section == Section::kTask ? "*." : "", field.name, "` | ", standard, " | ",
