@@ -20,7 +20,9 @@ def said(done):
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
 
-@pytest.mark.parametrize(("model", "faults", "pairs"), [("mlp", 16, 4), pytest.param("qwen2", 10, 2, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("model", "faults", "pairs"), [("mlp", 16, 4), pytest.param("qwen2", 10, 2, marks=pytest.mark.nightly)]
+)
 def test_planted_faults_are_named_in_few_runs(traced, model, faults, pairs):
     found = said(traced("planted_modules.py", "--model", model, task="tensor", level="L0"))
     assert len(found) == faults and sum(len(each["planted"]) == 2 for each in found) == pairs

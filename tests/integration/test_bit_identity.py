@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from harness.dumps import exported_steps, write_config
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, run, wait_until
 
 STEPS = 10
@@ -22,7 +23,6 @@ AGENTS = {
     "mix tensor": ("on", "mix", {"task": "tensor"}),
     "mix md5 tensor": ("on", "mix", {"task": "tensor", "section": {"summary_mode": "md5"}}),
 }
-OF_EVERY_CHANGE = ("stopped", "L1", "mix", "mix md5 tensor")  # the others: make nightly
 NETS = ("qwen2", "two_path", "data parallel", "encoder", "qwen2 checkpointing", "conv", "decode")
 
 
@@ -65,9 +65,7 @@ def trace(directory, name):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize(
-    "agent", [each if each in OF_EVERY_CHANGE else pytest.param(each, marks=pytest.mark.nightly) for each in AGENTS]
-)
+@pytest.mark.parametrize("agent", mostly_nightly(AGENTS, "stopped", "L1", "mix", "mix md5 tensor"))
 def test_nothing_changes(agent, net, outcomes):
     off, on = outcomes("off")[net], outcomes(agent)[net]
     steps = len(on["values"])

@@ -8,6 +8,7 @@ import sys
 import parallel_dumps
 import pytest
 from graph_databases import NO_FORWARD, SIDES, ours, rows, same_rows, theirs
+from harness.nightly import mostly_nightly
 from harness.processes import run
 from test_compare import binary  # noqa: F401
 
@@ -46,7 +47,7 @@ def read(cell):
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", mostly_nightly(PAIRS, "statistics", "build"))
 def test_every_row_is_the_same(name, reference, oracle_python, binary, tmp_path):  # noqa: F811
     target, golden, options = PAIRS[name]
     sides = (reference / target, golden and reference / golden)
@@ -76,7 +77,7 @@ def test_several_ranks_and_steps(oracle_python, binary, tmp_path):  # noqa: F811
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("name", mostly_nightly(LAYOUTS, "both"))
 @pytest.mark.parametrize("compare", [False, True], ids=["build", "compare"])
 def test_merged_ranks(name, compare, oracle_python, binary, tmp_path):  # noqa: F811
     ranks, tp, pp, group = LAYOUTS[name]
@@ -91,6 +92,7 @@ def layout(ranks, tp, pp, vpp=1, sides=1):
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.nightly
 @pytest.mark.parametrize(("ranks", "tp", "compare"), [(2, 1, True), (4, 2, False)], ids=["pipeline", "both"])
 def test_chunks_of_a_virtual_pipeline(ranks, tp, compare, oracle_python, binary, tmp_path):  # noqa: F811
     sides = [
@@ -118,6 +120,7 @@ def test_what_is_outside_of_layers_stays(binary, tmp_path):  # noqa: F811
 
 
 @pytest.mark.timeout(400)
+@pytest.mark.nightly
 def test_merged_ranks_as_a_dump(oracle_python, binary, tmp_path):  # noqa: F811
     root = parallel_dumps.write(tmp_path / "dump", 4, 2, 2, group=False)
     options = [*layout(4, 2, 2), "--file_type", "json"]

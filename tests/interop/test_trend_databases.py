@@ -11,6 +11,7 @@ import urllib.request
 import parallel_dumps
 import pytest
 from harness.dumps import write_config
+from harness.nightly import mostly_nightly
 from harness.processes import REPOSITORY, external_server, run
 from harness.tensorboard import tensorboard
 from test_compare import binary  # noqa: F401
@@ -104,7 +105,7 @@ def monitored(tmp_path_factory, oracle_python):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("micro_step", ["true", "false"])
+@pytest.mark.parametrize("micro_step", mostly_nightly(["true", "false"], "true"))
 def test_every_row_of_several_ranks(micro_step, ranks, oracle_python, binary, tmp_path):  # noqa: F811
     options = ("--micro_step", micro_step)
     here = ours(ranks, tmp_path / "ours", *options, binary=binary)
@@ -122,7 +123,7 @@ def test_every_row_of_several_ranks(micro_step, ranks, oracle_python, binary, tm
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", mostly_nightly(MODELS, "train_stat_mix_bf16"))
 def test_every_row_of_a_model(name, reference, oracle_python, binary, tmp_path):  # noqa: F811
     data = reference / "dump" / name
     here = ours(data, tmp_path / "ours", "--micro_step", "false", binary=binary)
@@ -140,7 +141,7 @@ def test_every_row_of_a_model(name, reference, oracle_python, binary, tmp_path):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("micro_step", ["true", "false"])
+@pytest.mark.parametrize("micro_step", mostly_nightly(["true", "false"], "false"))
 def test_every_row_of_the_first_monitor(micro_step, monitored, oracle_python, binary, tmp_path):  # noqa: F811
     options = ("--micro_step", micro_step, "--format", "monitor", "--process_num", "2")
     here = ours(monitored / "v1", tmp_path / "ours", *options, binary=binary)
