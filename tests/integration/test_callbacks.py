@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from harness.dumps import write_config
+from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, external_server, run
 from msprobe_client import Client
 
@@ -52,7 +53,7 @@ def test_each_step_is_captured_with_all_its_micro_batches(trainer, trained, tmp_
         assert any(key.startswith(f"{name}.backward") for key in data)
 
 
-@pytest.mark.parametrize("trainer", LIBRARIES)
+@pytest.mark.parametrize("trainer", mostly_nightly(LIBRARIES, "transformers", "lightning", "accelerate"))
 def test_the_training_is_watched(trainer, trained, tmp_path):
     address = f"unix:{tmp_path}/s"
     with external_server(tmp_path / "s", tmp_path / "data", tmp_path / "server.log"), Client(address) as client:

@@ -8,6 +8,8 @@ import sys
 import pytest
 from harness.processes import PROGRAMS, environment, run
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import pytest
 from harness.processes import run
 
+pytestmark = pytest.mark.nightly
 PROGRAM = "planted_gpt2.py"
 SIDES = {"clean": [], "weight": ["--fault", "weight"], "nan": ["--fault", "nan"]}
 

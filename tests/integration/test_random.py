@@ -20,6 +20,7 @@ sys.path.insert(0, str(PROGRAMS))
 import encoding
 import random_values
 
+pytestmark = pytest.mark.nightly  # make properties
 STEPS = 4  # of one process
 EXAMPLES = 25
 
