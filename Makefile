@@ -12,6 +12,8 @@ CMAKE_FLAGS ?=
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles what is imported; all of torch, vLLM and MindSpore would take minutes.
 export PIP_COMPILE := 0
+# What is imported is compiled once, not by each of a thousand programs.
+unexport PYTHONDONTWRITEBYTECODE
 export MSPROBE_ORACLE ?= $(CURDIR)/.oracle
 export MSPROBE_REFERENCE ?= $(or $(wildcard $(abspath ../shared/reference)),$(MSPROBE_ORACLE)/reference)
 

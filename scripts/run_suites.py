@@ -536,6 +536,7 @@ def main() -> int:
         if name not in SUITES:
             parser.error(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a thousand programs would compile what they import
     if not names or RECORDED & set(names):
         make_recordings()
     expected = expectations()
