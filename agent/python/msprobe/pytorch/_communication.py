@@ -60,7 +60,7 @@ class Communications:
         self, operation: str, arguments: Sequence[Any], keywords: dict[str, Any] | None, step: int
     ) -> dict[str, Any] | None:
         """The field "communication" of a call of torch.distributed.{operation}; None: this rank takes no part in it."""
-        named = dict(zip(_PARAMETERS.get(operation, ()), arguments, strict=False)) | (keywords or {})
+        named = dict(zip(_PARAMETERS.get(operation, ()), arguments)) | (keywords or {})
         if step != self._step:
             self._step = step
             self._counts.clear()
@@ -149,7 +149,7 @@ def carried(
     operation: str, arguments: Sequence[Any], keywords: dict[str, Any]
 ) -> tuple[int, torch.Tensor | None, torch.Tensor | None]:
     """The bytes of a call, as its field "communication" has them; what it takes and gives, where that is one tensor."""
-    named = dict(zip(_PARAMETERS.get(operation, ()), arguments, strict=False)) | keywords
+    named = dict(zip(_PARAMETERS.get(operation, ()), arguments)) | keywords
     if operation == "batch_isend_irecv":
         return sum(_bytes(each.tensor) for each in named.get("p2p_op_list") or []), None, None
     taken = next((named[key] for key in ("input_tensor", "input", "tensor") if _is_tensor(named.get(key))), None)
