@@ -35,17 +35,19 @@ def surface(dump_path):
 def test_signatures_are_those_of_mindstudio():
     from msprobe.pytorch import PrecisionDebugger, module_dump, module_dump_end, random_save, seed_all
 
-    def parameters(function):  # those that mindstudio does not know are given by name alone
+    def parameters(function):
         return {
             name: parameter.default
             for name, parameter in inspect.signature(function).parameters.items()
-            if name not in ("self", "cls") and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+            if name not in ("self", "cls")
         }
 
     none = inspect.Parameter.empty
     assert parameters(PrecisionDebugger.__init__) == dict.fromkeys(
-        ["config_path", "task", "dump_path", "level", "step"]
+        ["config_path", "task", "dump_path", "level", "step", "schedule", "select"]
     )
+    ours = inspect.signature(PrecisionDebugger.__init__).parameters
+    assert {ours[name].kind for name in ("schedule", "select")} == {inspect.Parameter.KEYWORD_ONLY}
     assert parameters(PrecisionDebugger.start) == dict.fromkeys(["model", "token_range", "rank_id", "scheduled_tokens"])
     assert parameters(PrecisionDebugger.stop) == {}
     assert parameters(PrecisionDebugger.forward_backward_dump_end) == {}

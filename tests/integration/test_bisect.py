@@ -132,6 +132,9 @@ def test_what_a_module_adds_stands_apart_from_what_it_inherits(traced, dump_path
     skipped, *more = rows(done.stdout)
     assert len(more) == 2 and skipped["verdict"] == "skip"
     assert "call debugger.local_error in the program, and name its run in the store" in skipped["reason"]
+    (note,) = json.loads(done.stdout)["notes"]
+    assert {row["verdict"] for row in more} == {"skip"}, "each of the three blocks has one"
+    assert note.startswith("3 calls of modules are skipped, so what changed weights add is not seen"), note
     done = run([*command, name, golden, "--golden-step", "4"], check=False)
     assert done.returncode == 3 and "name one by --golden-step" in done.stderr
 

@@ -10,7 +10,7 @@ from harness.dumps import exported_steps, write_config
 from harness.nightly import mostly_nightly
 from harness.processes import PROGRAMS, run, wait_until
 
-STEPS = 10
+STEPS = 20
 TENSOR_STEPS = 8  # each writes thousands of files
 AGENTS = {
     "constructed": ("constructed", "L1", {}),

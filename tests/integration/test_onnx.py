@@ -126,7 +126,9 @@ def test_folded_normalizations_are_said_and_judged_at_their_end(exported, client
     onnx.save(model, out / "fault.onnx")
     done = run([*command, out / "fault.onnx", "--run", "onnx-fault", *behind], check=False)
     assert done.returncode == 1 and json.loads(done.stdout)["first"] == "Functional.batch_norm.1.forward.output.0"
-    assert "all from Functional.conv2d.1.forward to it are one node" in done.stdout
+    notes = " ".join(json.loads(done.stdout)["notes"])
+    assert "node /conv2/Conv stands for Functional.conv2d.1.forward to Functional.batch_norm.1.forward" in notes
+    assert "all from Functional.conv2d.1.forward to it are one node" in notes
 
 
 def test_a_dump_directory_is_taken_without_a_store(exported, client, tmp_path):
