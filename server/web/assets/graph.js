@@ -52,6 +52,7 @@ export class Graph {
     this.chosen = null;
     this.step = "";
     this.touched = false;  // the user moved in it
+    this.searched = Promise.resolve();  // what is listed was found for what is typed
     this.wanted = new URLSearchParams(location.search);  // of the address that the page was opened with
     $("graph-step").addEventListener("change", () => this.goTo($("graph-step").value));
     for (const [id, way] of [["graph-before", "step_before"], ["graph-after", "step_after"]]) {
@@ -62,14 +63,10 @@ export class Graph {
     $("graph-farther").addEventListener("click", () => this.each((side) => side.view.zoom(0.8)));
     $("graph-fit").addEventListener("click", () => this.each((side) => side.view.fit()));
     $("graph-first").addEventListener("click", () => this.reveal(this.answer.first_name));
-    $("graph-find").addEventListener("input", () => {
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => this.attempt(() => this.find()), TYPING);
-    });
+    $("graph-find").addEventListener("input", () => this.search());
     $("graph-find").addEventListener("keydown", (event) => {
-      const first = $("graph-found").querySelector("button");
-      if (event.key === "Enter" && first) first.click();
-      else if (event.key === "ArrowDown" && first) first.focus();
+      const take = { Enter: (first) => first?.click(), ArrowDown: (first) => first?.focus() }[event.key];
+      if (take) this.searched.then(() => take($("graph-found").querySelector("button")));
       else if (event.key === "Escape") this.endSearch();
       else return;
       event.preventDefault();
@@ -325,11 +322,20 @@ export class Graph {
     });
   }
 
+  // Asks when the user pauses. Keys that take what was found wait for the answer to all that was typed.
+  search() {
+    clearTimeout(this.typing);
+    this.searched = new Promise((resolve) => {
+      this.typing = setTimeout(() => this.attempt(() => this.find()).then(resolve), TYPING);
+    });
+  }
+
   async find() {
-    const text = $("graph-find").value.trim();
+    const typed = () => $("graph-find").value.trim(), text = typed();
     if (!text) return this.endSearch();
     const { run, golden, rank } = this.chosen;
     const { answer } = await ask("graph_search", { run, golden, rank, step: this.step, text });
+    if (text !== typed()) return undefined;
     const items = answer.nodes.map(([, name, mark]) => {
       const item = element("li"), link = element("button", name, { type: "button" });
       if (mark >= 2) item.append(element("span", mark === 3 ? "began here " : golden ? "differs " : "not finite ", { class: "bad-text" }));

@@ -91,6 +91,7 @@ export class RecordView {
     this.heard = heard;
     this.ranks = ranks;
     this.shown = null;
+    this.opened = 0;   // how many records were asked for
     this.series = [];  // [{rank, tensor, trend}, ...]
     this.picture = new TrendPicture($("trend"), $("trend-cell"), { opened: (series, step) => this.openStep(series, step) });
     $("logarithmic").addEventListener("change", () => {
@@ -115,27 +116,33 @@ export class RecordView {
   }
 
   // what: {run, golden, rank, step, record, tensor, statistic}; its tensor may be missing, and may be an argument. Where only
-  // the golden side has the record, that is shown.
+  // the golden side has the record, that is shown. Nothing of it is before all of it is read; the last one that was asked
+  // for stays.
   async open(what) {
-    const { run, golden, rank, step, record: name } = what;
+    const { run, golden, rank, step, record: name } = what, turn = ++this.opened;
     const [mine, theirs] = await Promise.all([
       recordsOf({ run, rank, step, name }, "record"),
       golden ? recordsOf({ run, golden, side: "golden", rank, step, name }, "record beside") : [],
     ]);
     const records = mine.length ? mine : theirs;
     if (!records.length) throw new Error(`${run}${golden ? ` and ${golden}` : ""}: no ${name} at step ${step}, ${rankText(rank)}`);
-    $("record-box").hidden = false;
-    $("no-record").hidden = true;
     const tensors = leavesOf(records).filter(([, value]) => value.tensor).map(([label]) => `${name}.${label}`);
     // An argument has no trend; neither has what the answer was shortened by.
     const tensor = tensors.includes(what.tensor) || !tensors.length ? what.tensor : tensors[0];
     const whose = mine.length ? {} : { run: golden, golden: "", rank: rankOf(records[0]) };
-    this.shown = { ...what, ...whose, tensor: tensors.length ? tensor : "" };
+    const shown = { ...what, ...whose, tensor: tensors.length ? tensor : "" };
+    $("record-box").hidden = false;  // a trend is asked for in its width
+    $("no-record").hidden = true;
+    const [scalars, series] = await Promise.all([
+      ask("scalars", { run }).then(({ answer }) => answer, () => []),  // a saved report has none
+      this.seriesOf(shown),
+    ]);
+    if (turn !== this.opened) return;
+    this.shown = shown;
     $("record-name").textContent = `${name} · ${rankText(rank)} · step ${step}${mine.length ? "" : ` · only in ${golden}`}`;
     $("record-name").title = operationText(name);
     $("beside").replaceChildren(element("option", "another rank", { value: "" }), ...this.ranks().map((other) => element("option", rankText(other), { value: other })), element("option", `all, at most ${MOST_SERIES}`, { value: "all" }));
     $("beside").hidden = this.ranks().length < 2;
-    const scalars = await ask("scalars", { run }).then(({ answer }) => answer, () => []);  // a saved report has none
     $("scalars").replaceChildren(element("option", "a scalar", { value: "" }), ...scalars.map((logged) => element("option", logged, { value: logged })));
     $("scalars").hidden = scalars.length === 0;
     fillTensors($("tensors-of-record"), records, name, what.tensor || tensor, {
@@ -144,26 +151,41 @@ export class RecordView {
       beside: mine.length ? { run: golden, records: theirs } : undefined,
     });
     fillStack($("stack"), records[0].stack ?? []);
-    await this.trendOf(this.shown.tensor);
+    this.show(series);
   }
 
   async trendOf(tensor) {
-    this.shown.tensor = tensor;
-    this.series = tensor ? [{ rank: this.shown.rank, tensor, trend: await this.read(this.shown.rank, tensor) }] : [];
+    const { shown } = this, series = await this.seriesOf({ ...shown, tensor });
+    if (shown !== this.shown) return;
+    shown.tensor = tensor;
+    this.show(series);
+  }
+
+  show(series) {
+    this.series = series;
     this.draw();
     this.heard.changed();
   }
 
-  async read(rank, tensor) {
-    const { run, golden, statistic } = this.shown, columns = Math.max(60, Math.floor($("trend").clientWidth / 2));
-    return (await ask("trend", { run, golden, rank, statistic, tensor, columns })).answer;
+  // The trend that a record begins with.
+  async seriesOf(what) {
+    const { rank, tensor } = what;
+    return tensor ? [{ rank, tensor, trend: await this.read(what, rank, tensor, "trend") }] : [];
+  }
+
+  // place: a question ends the one in its place (ask).
+  async read({ run, golden, statistic }, rank, tensor, place) {
+    const columns = Math.max(60, Math.floor($("trend").clientWidth / 2));
+    return (await ask("trend", { run, golden, rank, statistic, tensor, columns }, undefined, place)).answer;
   }
 
   async add(tensor, ranks) {
+    const { shown } = this;
     for (const rank of ranks) {
-      if (this.series.length >= MOST_SERIES) break;
       if (this.series.some((one) => one.rank === rank && one.tensor === tensor)) continue;
-      this.series.push({ rank, tensor, trend: await this.read(rank, tensor) });
+      const trend = await this.read(shown, rank, tensor, `trend of ${rank} ${tensor}`);
+      if (shown !== this.shown || this.series.length >= MOST_SERIES) break;
+      this.series.push({ rank, tensor, trend });
       this.draw();
     }
   }
@@ -175,11 +197,9 @@ export class RecordView {
 
   // The steps that came since.
   async refresh() {
-    if (!this.shown) return;
-    const read = [];
-    for (const { rank, tensor } of this.series) read.push({ rank, tensor, trend: await this.read(rank, tensor) });
-    this.series = read;
-    this.draw();
+    const { shown } = this;
+    for (const one of [...this.series]) one.trend = await this.read(shown, one.rank, one.tensor, "trend anew");
+    if (shown === this.shown) this.draw();
   }
 
   openStep(series, step) {
