@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What task check costs a training step with its default budget, 2 % of the step, and how soon verdicts come.
 
-live_check.py             40 blocks of 5 steps, with and without by turns; one thread of torch, one worker. First with a
-                          core of its own for the job, and another for server and worker, as a job has it whose cores
-                          are not the workers'; then with all on the same cores. The limits are for the first
+live_check.py             100 steps with a check and 100 without by turns, so that what server and worker take of
+                          memory and caches falls on both; one thread of torch, one worker. First with a core of its
+                          own for the job, and another for server and worker, as a job has it whose cores are not the
+                          workers'; then with all on the same cores. The limits are for the first
 live_check.py --write     keeps the figures in docs/figures/live_check.json, and writes the table of docs/checking.md
 
-Each ratio is the median over pairs of neighbouring blocks: of the time that passes; of that time without what other
-threads had of the core (own_time.py), which has the limit; and of the processor time of the job's process, whose other
-threads send.
+Each ratio is the median over groups of 5 neighbours of each kind: of the time that passes; of that time without what
+other threads had of the core (own_time.py), which has the limit; and of the processor time of the job's process, whose
+other threads send.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import figures
 
 RATIO = 1.03  # of a step
 SECONDS = 2.0  # from a call to its verdict
-STEPS = 5  # a block
+STEPS = 5  # of each kind in a group
 
 PROGRAM = f"""
 import sys, time, torch
@@ -45,25 +46,24 @@ net = torch.nn.Sequential(
 optimizer = torch.optim.AdamW(net.parameters())
 debugger = PrecisionDebugger(config_path=sys.argv[1])
 x = torch.randn(16, 64, 256)
-for block in range(int(sys.argv[2])):
-    for step in range({STEPS}):
-        begun, wall, own, spent = time.perf_counter(), time.time(), own_seconds(), time.process_time()
-        if block % 2:
-            debugger.start(net)
-        optimizer.zero_grad()
-        net(x).square().mean().backward()
-        optimizer.step()
-        if block % 2:
-            debugger.stop()
-            debugger.step()
-        print("step", block, (block // 2) * {STEPS} + step, wall, time.perf_counter() - begun,
-              own_seconds() - own, time.process_time() - spent, flush=True)
+for turn in range(int(sys.argv[2])):
+    begun, wall, own, spent = time.perf_counter(), time.time(), own_seconds(), time.process_time()
+    if turn % 2:
+        debugger.start(net)
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    optimizer.step()
+    if turn % 2:
+        debugger.stop()
+        debugger.step()
+    print("step", turn % 2, turn // 2, wall, time.perf_counter() - begun,
+          own_seconds() - own, time.process_time() - spent, flush=True)
 """
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=40)
+    parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
@@ -72,7 +72,7 @@ def main() -> None:
     results = {}
     for name, job, others in (("a core of its own", cores[:1], cores[1:2]), ("shared cores", cores[:2], cores[:2])):
         with tempfile.TemporaryDirectory(prefix="msprobe-bench-") as scratch, contextlib.ExitStack() as stack:
-            results[name] = measured(Path(scratch), stack, options.blocks, job, others)
+            results[name] = measured(Path(scratch), stack, options.steps, job, others)
         print(f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in results[name].items()), flush=True)
     if options.write:
         write(figures.keep("live_check", results))
@@ -111,18 +111,20 @@ def write(kept: dict[str, Any]) -> None:
     )
 
 
-def step_figures(
-    blocks: int, seconds: dict[int, list[float]], alone: dict[int, list[float]], processor: dict[int, list[float]]
-) -> dict[str, float]:
-    """Of PROGRAM's blocks, with capture in every other one: milliseconds of a plain step, and ratios of a captured one
-    by the time that passes, without other processes, and by processor time of all threads."""
+Costs = tuple[list[float], list[float]]  # of each step without a check, and with one
 
-    def ratio(of: dict[int, list[float]]) -> float:
-        """The first blocks are of first shapes, and of cold caches."""
-        return statistics.median(sum(of[block + 1]) / sum(of[block]) for block in range(4, blocks - 1, 2))
+
+def step_figures(seconds: Costs, alone: Costs, processor: Costs) -> dict[str, float]:
+    """Milliseconds of a plain step, and ratios of a captured one: by the time that passes, without other processes, and
+    by processor time of all threads."""
+    first = 2 * STEPS  # before it, shapes and caches are new
+
+    def ratio(of: Costs) -> float:
+        groups = (slice(at, at + STEPS) for at in range(first, len(of[1]) - STEPS + 1, STEPS))
+        return statistics.median(sum(of[1][group]) / sum(of[0][group]) for group in groups)
 
     return {
-        "step_ms": statistics.median(second for block in range(4, blocks, 2) for second in seconds[block]) * 1000,
+        "step_ms": statistics.median(seconds[0][first:]) * 1000,
         "own_ratio": ratio(alone),
         "step_ratio": ratio(seconds),
         "processor_ratio": ratio(processor),
@@ -130,7 +132,7 @@ def step_figures(
 
 
 def measured(
-    scratch: Path, stack: contextlib.ExitStack, blocks: int, job: list[int], others: list[int]
+    scratch: Path, stack: contextlib.ExitStack, steps: int, job: list[int], others: list[int]
 ) -> dict[str, float]:
     from msprobe_client import Client
     from msprobe_client.errors import NotFound
@@ -153,7 +155,7 @@ def measured(
     document = {"task": "check", "level": "L1", "dump_path": f"{scratch}/dump", "server": address, "run": "bench"}
     config.write_text(json.dumps(document))
     program = subprocess.Popen(
-        ["taskset", "-c", ",".join(map(str, job)), sys.executable, "-c", PROGRAM, str(config), str(blocks)],
+        ["taskset", "-c", ",".join(map(str, job)), sys.executable, "-c", PROGRAM, str(config), str(2 * steps)],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
@@ -162,9 +164,9 @@ def measured(
     stack.callback(program.kill)
     lines = iter(program.stdout or ())
     began: dict[int, float] = {}  # of a captured step
-    seconds: dict[int, list[float]] = {}  # by block
-    alone: dict[int, list[float]] = {}  # without other threads
-    processor: dict[int, list[float]] = {}
+    seconds: Costs = ([], [])
+    alone: Costs = ([], [])  # without other threads
+    processor: Costs = ([], [])
     verdicts: list[float] = []
     wrong = 0
     with Client(address) as client:
@@ -172,12 +174,10 @@ def measured(
         for line in lines:
             if not line.startswith("step "):  # the debugger's own
                 continue
-            number, step, wall, took, own, spent = (float(word) for word in line.split()[1:])
-            block = int(number)
-            seconds.setdefault(block, []).append(took)
-            alone.setdefault(block, []).append(own)
-            processor.setdefault(block, []).append(spent)
-            if block % 2:
+            kind, step, wall, took, own, spent = (float(word) for word in line.split()[1:])
+            for costs, cost in ((seconds, took), (alone, own), (processor, spent)):
+                costs[int(kind)].append(cost)
+            if kind:
                 began[int(step)] = wall
             found: list[Any] = []
             with contextlib.suppress(NotFound):
@@ -190,7 +190,7 @@ def measured(
             raise SystemExit(f"live check: {wrong} of {seen} calls of a right program are wrong")
     verdicts.sort()
     return {
-        **step_figures(blocks, seconds, alone, processor),
+        **step_figures(seconds, alone, processor),
         "calls": len(verdicts),
         "verdict_s_p50": verdicts[len(verdicts) // 2],
         "verdict_s_p95": verdicts[int(len(verdicts) * 0.95)],
