@@ -49,7 +49,8 @@ def load(tmp_path, reference, address, policy):
     flags = [f"--server=unix:{address}", f"--dump={dump}", f"--ranks={RANKS}", f"--steps={STEPS}", "--seconds=100"]
     # A spool waits for its disk, which others use, too: with so short a bound it would lose what `stall` shall lose.
     bound = DEFAULT_BOUND if policy == "spool" else 0.2
-    flags += [f"--policy={policy}", f"--memory_mb={MEMORY_MB}", f"--stall_bound={bound}", f"--spool={tmp_path / 'spool'}"]
+    flags += [f"--policy={policy}", f"--memory_mb={MEMORY_MB}", f"--stall_bound={bound}"]
+    flags += [f"--spool={tmp_path / 'spool'}"]
     return Background([GENERATOR, *flags], tmp_path / "load.log")
 
 
