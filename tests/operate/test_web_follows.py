@@ -39,6 +39,7 @@ def test_the_address_brings_back_rank_record_and_tensor(page, opened, four):
     again = opened(four[0])
     again.page.goto(page.page.url)
     again.reads(r"^Torch\.log\.0\.forward\.input\.0 ", "#trend-name")
+    again.rests()
     assert again.text("#record-name") == page.text("#record-name")
 
 

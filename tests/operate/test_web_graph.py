@@ -49,6 +49,7 @@ def show(opened, address, query, **options):
     page = opened(address, **options)
     page.page.goto(f"{address}/{query}")
     page.reads(r"\d calls\.", "#graph-say")
+    page.rests()
     page.page.locator("#graph").scroll_into_view_if_needed()
     return page
 

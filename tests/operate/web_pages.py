@@ -95,7 +95,12 @@ class Page:
     def open(self, query=""):
         self.page.goto(f"{self.address}/{query}")
         self.reads(SUMMARY)
+        self.rests()
         return self
+
+    def rests(self, timeout=20_000):
+        """All that the page began is shown."""
+        self._expect(self.page.locator("#main")).to_have_attribute("aria-busy", "false", timeout=timeout)
 
     def reads(self, pattern, selector="#status", timeout=20_000):
         self._expect(self.page.locator(selector)).to_have_text(re.compile(pattern), timeout=timeout)

@@ -18,6 +18,7 @@ import {divergenceLine, framesOf, overflowLine} from '/verdict.js';
 let runs = [];
 let selected = null;  // {rank, step, record, tensor} of the record that is shown
 let chosenByHand = false;
+let working = 0;
 let origin = null;  // where NaN or infinity began in the run
 
 const choice = new Choice((id) => attempt(() => changed(id)));
@@ -42,14 +43,17 @@ function progress(done, total) {
   $("progress").value = done;
 }
 
-// What fails is said; nothing is thrown at the browser.
+// What fails is said; nothing is thrown at the browser. Until all is done, the page is busy for those who do not see it.
 async function attempt(work) {
+  $("main").setAttribute("aria-busy", ++working > 0);
   try {
     await work();
   } catch (error) {
     if (error.name === "AbortError") return;
     if (error.status === 401 || error.status === 403) signIn(error.message);
     else say(error.name === "TypeError" ? "The server does not answer." : error.message, true);
+  } finally {
+    $("main").setAttribute("aria-busy", --working > 0);
   }
 }
 
