@@ -1,11 +1,12 @@
 """Measures msprobe-client checkpoint-diff beside a plain read of both files, and the server's peak memory.
 
-    .venv/bin/python tests/bench/checkpoint_diff.py [--gib 4] [--runs 3]
+    .venv/bin/python tests/bench/checkpoint_diff.py [--gib 4] [--runs 3] [--write]
 
 Two safetensors files of random float32 of --gib GiB each, where --scratch says: equal ones, and ones where each element
 differs. The plain read is `cat A B > /dev/null`. Both are by turns, and the best of --runs counts; files of which the
 memory holds a part are read from the disk each time. More than LIMIT_READS of a plain read, or memory over LIMIT_MIB,
-end the script with 1. The disk has to have room for two files; that is looked at first.
+end the script with 1. The disk has to have room for two files; that is looked at first. --write keeps the figures in
+docs/figures/checkpoint_diff.json, and writes the table of docs/checkpoints.md.
 
     .venv/bin/python tests/bench/checkpoint_diff.py --gib 20 --runs 1 --scratch /data     40 GiB of disk
 """
@@ -23,7 +24,9 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import figures
 import numpy as np
 from msprobe_client import Client
 from msprobe_client.embedded import EmbeddedServer
@@ -70,11 +73,28 @@ def peak_mib(process: int) -> float:
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
+def tell(kept: dict[str, Any], gib: float) -> None:
+    rows = [
+        f"| {name} | {row['reads']:.2f} | {row['gib_a_second']:.2f} GiB/s | {row['peak_mib']:.0f} MiB |"
+        for name, row in kept["results"].items()
+    ]
+    table = [
+        "| elements | times of a plain read | both files | server's peak memory |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        f"Two safetensors files of {gib:g} GiB of float32 each, beside `cat A B > /dev/null` in turn "
+        f"({figures.measured_on(kept, 'checkpoint_diff.py')}).",
+    ]
+    figures.put_table("checkpoints.md", "checkpoint_diff", "\n".join(table))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gib", type=float, default=4)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--scratch", default=tempfile.gettempdir(), help="a directory with room for two files")
+    parser.add_argument("--write", action="store_true", help="keep the figures in docs/")
     options = parser.parse_args()
     gib = max(options.gib, TENSOR_MIB / 1024)
     free = shutil.disk_usage(options.scratch).free / 2**30
@@ -84,6 +104,7 @@ def main() -> int:
             f"{2 * gib + SPARE_GIB:.1f}: name another directory by --scratch, or fewer by --gib"
         )
     failed = False
+    results = {}
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         golden, target = (Path(scratch) / f"{name}.safetensors" for name in ("golden", "target"))
         write(golden, gib, 1.0)
@@ -102,11 +123,14 @@ def main() -> int:
             read, took = (min(each) for each in zip(*pairs, strict=True))
             over = took > LIMIT_READS[name] * read or peak > LIMIT_MIB
             failed |= over
+            results[name] = {"reads": took / read, "gib_a_second": 2 * gib / took, "peak_mib": peak}
             print(
                 f"{name}: {took:.2f} s, {took / read:.2f} of a plain read ({read:.2f} s), {2 * gib / took:.2f} GiB/s, "
                 f"peak {peak:.0f} MiB{' OVER' if over else ''}",
                 flush=True,
             )
+    if options.write:
+        tell(figures.keep("checkpoint_diff", results), gib)
     return int(failed)
 
 
