@@ -111,6 +111,7 @@ nightly: build oracle tensorboard vllm operate-tools benchmarks chaos-programs #
 	@$(RUN) -m pytest -q client_py/tests/ray_workers.py
 	@$(RUN) -m pytest -q tests/integration/check_on_ray.py tests/integration/repro_of_transformers.py tests/integration/compile_check_of_transformers.py
 	@$(MAKE) properties
+	@$(MAKE) wheels-test AGENTS=--tested
 	@$(MAKE) test-mindspore-versions
 	@$(MAKE) fuzz lint
 	@$(RUN) tests/bench/load.py --only ranks64 --only overload_stall --only overload_drop --overload-seconds 600

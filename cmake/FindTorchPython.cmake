@@ -10,7 +10,8 @@
 # Output
 #   Python::Module        headers of MSPROBE_PYTHON (FindPython, Development.Module)
 #   msprobe_torch_libs    torch's headers (SYSTEM), its bundled pybind11 headers, libtorch, libtorch_cpu, libc10 and
-#                         libtorch_python; the C++ ABI of the wheel; MSPROBE_TORCH_VERSION as a string, "2.13.0"
+#                         libtorch_python; MSPROBE_TORCH_VERSION as a string, "2.13.0". Its property MSPROBE_OLD_STRINGS
+#                         is ON where torch was built with the std::string of before C++11 (agent/torch/strings)
 #   msprobe_torch_libs_M  the same of another minor version M of torch, "2.10", for each M in TorchPython_MORE
 #   TorchPython_VERSION   2.13.0 (no local label)
 #   TorchPython_MINOR     2.13
@@ -65,20 +66,18 @@ function(msprobe_torch name root)
     return()
   endif()
   msprobe_torch_version(version "${root}")
-  # Such a std::string cannot stand beside that of gRPC and Abseil in one source.
+  add_library(${name} INTERFACE)
   file(STRINGS "${root}/lib/libc10.so" old_strings REGEX "torchCheckFailEPKcS2_jRKSs" LIMIT_COUNT 1)
   if(old_strings)
-    message(FATAL_ERROR "torch ${version} in ${root} was built with the std::string of before C++11 "
-                        "(_GLIBCXX_USE_CXX11_ABI=0); the agent needs one with that of today, as torch 2.7 and later are.")
+    set_target_properties(${name} PROPERTIES MSPROBE_OLD_STRINGS ON)
   endif()
-  add_library(${name} INTERFACE)
   foreach(library torch_python torch torch_cpu c10)
     add_library(${name}_${library} SHARED IMPORTED)
     set_target_properties(${name}_${library} PROPERTIES IMPORTED_LOCATION "${root}/lib/lib${library}.so")
     target_link_libraries(${name} INTERFACE ${name}_${library})
   endforeach()
   target_include_directories(${name} SYSTEM INTERFACE "${root}/include" "${root}/include/torch/csrc/api/include")
-  target_compile_definitions(${name} INTERFACE _GLIBCXX_USE_CXX11_ABI=1 MSPROBE_TORCH_VERSION="${version}")
+  target_compile_definitions(${name} INTERFACE MSPROBE_TORCH_VERSION="${version}")
 endfunction()
 
 msprobe_torch_version(TorchPython_VERSION "${torch_root}")

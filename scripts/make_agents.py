@@ -2,6 +2,7 @@
 """Builds the agent for every torch and Python in VERSIONS, and makes one wheel of them: dist/all/msprobe_agent-*.whl.
 
     make_agents.py                                       all, with the interpreters that are found
+    make_agents.py --tested                              those that `make nightly` tests
     make_agents.py --torch 2.10.0 --python python3.13    these alone, besides the environment's own
     make wheels-test AGENTS='--torch 2.7.1 --torch 2.10.0'   builds these, and tests them
 
@@ -13,6 +14,7 @@ stays configured for them; `make build` builds the environment's own alone as be
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import re
 import shutil
@@ -26,16 +28,28 @@ from pathlib import Path
 from stage_server import BUILD
 from third_party import ROOT
 
-# torch's minor versions by the patch that is built with, and the oldest and newest Python 3 that has a wheel of it.
-VERSIONS = {
-    "2.7.1": (9, 13),
-    "2.8.0": (9, 13),
-    "2.9.1": (10, 13),
-    "2.10.0": (10, 13),
-    "2.11.0": (10, 13),
-    "2.12.1": (10, 13),
-    "2.13.0": (10, 13),
-}
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """A minor version of torch."""
+
+    patch: str  # that is built with
+    pythons: range  # minor versions of Python 3 for which it has a wheel
+    tested: bool = False  # every night, with each Python of TESTED_PYTHONS
+
+
+VERSIONS = (
+    Version("2.6.0", range(9, 14), tested=True),
+    Version("2.7.1", range(9, 14)),
+    Version("2.8.0", range(9, 14), tested=True),
+    Version("2.9.1", range(10, 14)),
+    Version("2.10.0", range(10, 14), tested=True),
+    Version("2.11.0", range(10, 14)),
+    Version("2.12.1", range(10, 14)),
+    Version("2.13.0", range(10, 14), tested=True),
+)
+PYTHONS = range(9, 14)
+TESTED_PYTHONS = range(10, 14)
 ANY_PYTHON = "3.11"  # whose wheel is downloaded
 LIBRARIES = ("libtorch.so", "libtorch_cpu.so", "libtorch_python.so", "libc10.so")
 NEEDED = re.compile(rf"torch/(version\.py|include/.*|lib/({'|'.join(map(re.escape, LIBRARIES))}))")
@@ -57,9 +71,15 @@ def unpacked(torch: str, folder: Path) -> Path:
     return whole / "torch"
 
 
+def patch_of(minor: str) -> str:
+    """Of "2.10" the version that agents are built with."""
+    (patch,) = [version.patch for version in VERSIONS if version.patch.startswith(f"{minor}.")]
+    return patch
+
+
 def interpreters() -> Iterator[str]:
     """The Pythons of this machine: those on the path, and pyenv's."""
-    for minor in range(9, 14):
+    for minor in PYTHONS:
         found = shutil.which(f"python3.{minor}")
         installed = sorted(
             Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser().glob(f"versions/3.{minor}.*/bin/python")
@@ -88,17 +108,23 @@ def configure(agents: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tested", action="store_true", help="only the versions that are tested every night")
     parser.add_argument("--torch", action="append", help="a version of torch, as 2.10.0; may be given several times")
     parser.add_argument("--python", action="append", help="an interpreter; may be given several times")
     parser.add_argument("--torches", type=Path, default=BUILD / "torches", help="where torch is unpacked")
     parser.add_argument("--no-wheel", action="store_true", help="build the extensions alone")
     options = parser.parse_args()
     pythons = {minor_of(python): python for python in options.python or interpreters()}
+    versions = [version for version in VERSIONS if version.tested or not options.tested]
+    if options.tested:
+        pythons = {minor: python for minor, python in pythons.items() if minor in TESTED_PYTHONS}
+    if options.torch:
+        known = {version.patch: version for version in VERSIONS}
+        versions = [known.get(patch, Version(patch, PYTHONS)) for patch in options.torch]
     agents = []
-    for torch in options.torch or VERSIONS:
-        oldest, newest = VERSIONS.get(torch, (0, 99))
-        serving = [python for minor, python in sorted(pythons.items()) if oldest <= minor <= newest]
-        agents += [f"{unpacked(torch, options.torches.absolute())}@{python}" for python in serving]
+    for version in versions:
+        serving = [python for minor, python in sorted(pythons.items()) if minor in version.pythons]
+        agents += [f"{unpacked(version.patch, options.torches.absolute())}@{python}" for python in serving]
     configure(agents)
     jobs = os.environ.get("JOBS", str(os.cpu_count() or 1))
     subprocess.run(["ninja", "-C", BUILD, "-j", jobs, "--quiet", "agents"], check=True)

@@ -11,7 +11,8 @@
 
 #include "agent/python/control_binding.h"
 #include "agent/torch/graph/graph_record.h"
-#include "agent/torch/tensor/probe_operator.h"
+#include "agent/torch/strings/probe_operator.h"
+#include "agent/torch/strings/torch_strings.h"
 #include "agent/torch/tensor/probe_table.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
 
@@ -125,7 +126,7 @@ void BindGraphs(py::module_& module) {
       "make_probe_table",
       [](std::shared_ptr<Recorder> recorder, const std::string& device, int64_t probes) {
         const size_t bytes = recorder->config().session.memory_ceiling_bytes;
-        return ProbeTable::Make(std::move(recorder), c10::Device(device), probes, bytes);
+        return ProbeTable::Make(std::move(recorder), ParseDevice(device.c_str()), probes, bytes);
       },
       py::arg("recorder"), py::arg("device"), py::arg("probes"), py::return_value_policy::reference);
   py::class_<GraphRecord, std::shared_ptr<GraphRecord>>(module, "GraphRecord")

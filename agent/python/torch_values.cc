@@ -1,5 +1,6 @@
 #include "agent/python/torch_values.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
 #include <torch/csrc/Layout.h>
@@ -13,6 +14,7 @@
 #include "agent/python/object_text.h"
 #include "agent/python/untraced.h"
 #include "agent/python/value_walker.h"
+#include "agent/torch/device/device_text.h"
 #include "agent/torch/torch_source.h"
 
 namespace msprobe::capture {
@@ -30,8 +32,8 @@ std::string DeviceJson(std::string_view value) {
 std::string DescribeDevice(PyObject* value) {
   if (THPDevice_Check(value)) {
     const at::Device& device = reinterpret_cast<THPDevice*>(value)->device;
-    return DeviceJson(JsonQuote(c10::DeviceTypeName(device.type(), true) + ":" +
-                                (device.has_index() ? std::to_string(device.index()) : "None")));
+    return DeviceJson(
+        JsonQuote(DeviceText(device.type()) + ":" + (device.has_index() ? std::to_string(device.index()) : "None")));
   }
   if (PyLong_Check(value) && !PyBool_Check(value)) return DeviceJson(IntegerJson(value));
   return PyUnicode_Check(value) ? DeviceJson(JsonQuote(Utf8(value))) : std::string();

@@ -1,6 +1,8 @@
 """Environments that have one torch, and our wheels as they are given away."""
 
+import contextlib
 import pathlib
+import shutil
 import sys
 
 import cuda_stubs
@@ -10,7 +12,7 @@ sys.path.append(str(REPOSITORY / "scripts"))
 import make_agents
 
 DIST = REPOSITORY / "dist"
-KEPT = REPOSITORY / "build" / "environments"
+FOLDER = REPOSITORY / "build" / "environments"
 # What torch and the traced programs need, without the gigabytes of CUDA that torch requires.
 OTHERS = ("filelock", "typing_extensions", "sympy", "networkx", "jinja2", "fsspec", "setuptools", "numpy", "PyYAML")
 TRACED = ("transformers",)
@@ -39,19 +41,20 @@ def pip(python, *arguments):
     run([python, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", *arguments], timeout=1800)
 
 
-def make(torch, tag):
-    """The interpreter of an environment. Environments with torch are kept; our wheels are installed anew."""
-    folder = KEPT / f"torch{torch}-{tag}"
+@contextlib.contextmanager
+def made(torch, tag):
+    """The interpreter of an environment that lies on the disk meanwhile: gigabytes."""
+    folder = FOLDER / f"torch{torch}-{tag}"
     python = folder / "bin" / "python"
-    if not (folder / "whole").exists():
+    try:
         run([interpreter(tag), "-m", "venv", "--clear", folder], timeout=600)
-        (version,) = [each for each in make_agents.VERSIONS if each.startswith(f"{torch}.")]
-        pip(python, "--no-deps", f"torch=={version}")
+        pip(python, "--no-cache-dir", "--no-deps", f"torch=={make_agents.patch_of(torch)}")
         cuda_stubs.write(next(folder.glob("lib/python*/site-packages/torch/lib")))
         pip(python, *OTHERS, *TRACED)
-        (folder / "whole").touch()
-    pip(python, "--force-reinstall", "--no-deps", one("all/msprobe_agent-*.whl"), one("msprobe_server-*.whl"))
-    return python
+        pip(python, "--no-deps", one("all/msprobe_agent-*.whl"), one("msprobe_server-*.whl"))
+        yield python
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def outcome_of(python, out: pathlib.Path, *arguments):

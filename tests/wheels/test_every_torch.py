@@ -8,36 +8,19 @@ from environments import agents, outcome_of
 from harness.dumps import exported_steps, rank_directory, read_dump, write_config
 from harness.processes import wait_until
 
-EACH = agents()
-
-
-@pytest.fixture(scope="module")
-def without(environment, tmp_path_factory):
-    """without(torch, tag) -> the outcome where msprobe is not imported."""
-    known = {}
-
-    def get(*agent):
-        if agent not in known:
-            out = tmp_path_factory.mktemp("off") / "out.json"
-            known[agent] = json.loads(outcome_of(environment(*agent), out, "--agent", "off").read_text())
-        return known[agent]
-
-    return get
-
 
 def test_there_are_agents():
-    assert EACH, "run `make wheels-all`"
+    assert agents(), "run `make wheels-all`"
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("level", ["L0", "mix"])
 @pytest.mark.parametrize("task", ["statistics", "tensor"])
-@pytest.mark.parametrize(("torch", "tag"), EACH)
-def test_a_transformer_is_captured_and_no_bit_changes(torch, tag, task, level, environment, without, tmp_path):
+def test_a_transformer_is_captured_and_no_bit_changes(agent, task, level, without, tmp_path):
     config = write_config(tmp_path / "config.json", tmp_path / "dump", task=task, level=level)
     arguments = ("--agent", "on", "--config", config)
-    captured = json.loads(outcome_of(environment(torch, tag), tmp_path / "out.json", *arguments).read_text())
-    assert captured == without(torch, tag)
+    captured = json.loads(outcome_of(agent, tmp_path / "out.json", *arguments).read_text())
+    assert captured == without
 
     wait_until(lambda: exported_steps(tmp_path / "dump"), 60, "a step is exported")
     rank = rank_directory(tmp_path / "dump")

@@ -1,25 +1,14 @@
 #include "agent/torch/autograd/exact_backward.h"
 
 #include <ATen/SequenceNumber.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "agent/torch/autograd/autograd_hooks.h"
+#include "agent/torch/strings/passage.h"
 
 namespace msprobe::capture {
 namespace {
 
 using torch::autograd::variable_list;
-
-// Gives what it is given: the same memory, which autograd does not take for a view, so in-place changes stay allowed.
-struct Passage : public torch::autograd::Function<Passage> {
-  static variable_list forward(torch::autograd::AutogradContext* context, at::TensorList tensors) {
-    context->set_materialize_grads(false);
-    variable_list same;
-    for (const at::Tensor& tensor : tensors) same.push_back(tensor.detach());
-    return same;
-  }
-  static variable_list backward(torch::autograd::AutogradContext*, const variable_list& gradients) { return gradients; }
-};
 
 }  // namespace
 
@@ -31,7 +20,7 @@ ExactBackward::ExactBackward(std::shared_ptr<Recorder> recorder, OpenRecord forw
 
 std::vector<at::Tensor> ExactBackward::PassInputs(const std::vector<at::Tensor>& inputs) {
   if (inputs.empty()) return {};
-  std::vector<at::Tensor> passed = Passage::apply(at::TensorList(inputs));
+  std::vector<at::Tensor> passed = PassThrough(inputs);
   inputs_ = inputs.size();
   passed.front().grad_fn()->add_post_hook(
       MakePostHook([call = std::static_pointer_cast<ExactBackward>(shared_from_this())](
@@ -41,7 +30,7 @@ std::vector<at::Tensor> ExactBackward::PassInputs(const std::vector<at::Tensor>&
 
 std::vector<at::Tensor> ExactBackward::PassOutputs(const std::vector<at::Tensor>& outputs) {
   if (outputs.empty()) return {};
-  std::vector<at::Tensor> passed = Passage::apply(at::TensorList(outputs));
+  std::vector<at::Tensor> passed = PassThrough(outputs);
   passed.front().grad_fn()->add_pre_hook(
       MakePreHook([call = std::static_pointer_cast<ExactBackward>(shared_from_this())](const variable_list& arriving) {
         call->Arrived(arriving);

@@ -17,6 +17,7 @@
 #include "agent/torch/cuda/cuda_driver.h"
 #include "agent/torch/cuda/cuda_trial.h"
 #include "agent/torch/device/device_slab.h"
+#include "agent/torch/device/device_text.h"
 #include "agent/torch/tensor/tensor_reader.h"
 #include "agent/torch/torch_versions.h"
 
@@ -110,7 +111,7 @@ void TryCudaKernels(c10::Device device) noexcept {
       failed = candidate->under_way->trial.Judge(candidate->under_way->slab.host());
       if (failed.ok()) {
         candidate->trusted.store(candidate->under_way->kernels.release(), std::memory_order_release);
-        core::Log().Debug(core::Cat("msprobe: ", device.str(), " computes statistics by kernels of msprobe's"));
+        core::Log().Debug(core::Cat("msprobe: ", DeviceText(device), " computes statistics by kernels of msprobe's"));
       }
       candidate->under_way.reset();
     }
@@ -126,7 +127,7 @@ void RefuseCudaKernels(c10::Device device, const absl::Status& why) {
   Candidate* const candidate = CandidateOf(device);
   if (candidate == nullptr || candidate->refused.exchange(true)) return;
   candidate->trusted.store(nullptr, std::memory_order_release);
-  core::Log().Warning(core::Cat("msprobe: ", device.str(),
+  core::Log().Warning(core::Cat("msprobe: ", DeviceText(device),
                                 " computes statistics by torch's operators, not by kernels of "
                                 "msprobe's: ",
                                 why.message()));

@@ -12,6 +12,7 @@
 #include "agent/stats/checksum.h"
 #include "agent/torch/device/device_pieces.h"
 #include "agent/torch/device/device_slab.h"
+#include "agent/torch/device/device_text.h"
 #include "agent/torch/device/stream_reader.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
 #include "agent/torch/tensor/tensor_reader.h"
@@ -207,7 +208,7 @@ TensorReading DeviceProbeTable::Read(const Form& form) {
   if (reading.dtype == static_cast<uint8_t>(stats::DType::kOther)) {
     reading.dtype_name = "torch." + std::string(c10::toString(form.type));
   }
-  reading.device = device_.str();
+  reading.device = DeviceText(device_);
   reading.shape.assign(form.sizes.begin(), form.sizes.end());
   reading.leaf.is_wide = recorder().config().precision_high || IsWide(form.type);
   if (!form.offset.has_value()) return reading;

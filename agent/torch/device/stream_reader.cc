@@ -11,6 +11,8 @@
 #include "agent/stats/statistics.h"
 #include "agent/torch/cuda/cuda_statistics.h"
 #include "agent/torch/device/device_pieces.h"
+#include "agent/torch/device/device_text.h"
+#include "agent/torch/strings/torch_strings.h"
 #include "agent/torch/torch_versions.h"
 
 namespace msprobe::capture {
@@ -108,9 +110,9 @@ std::shared_ptr<DeviceReading> StreamReader::ReadRows(DeviceRequest request) {
     return Add(std::move(request), offset, std::move(piece_elements));
   } catch (const c10::Error& error) {
     reduces_ = false;
-    log_.Warning(core::Cat(
-        "msprobe: ", stream_.device().str(),
-        " cannot compute statistics; large tensors are copied to the host instead: ", error.what_without_backtrace()));
+    log_.Warning(
+        core::Cat("msprobe: ", DeviceText(stream_.device()),
+                  " cannot compute statistics; large tensors are copied to the host instead: ", MessageOf(error)));
     return nullptr;
   }
 }
@@ -155,8 +157,8 @@ void StreamReader::Submit() {
     open_->slab_.Submit();
     submitted_(std::move(open_));
   } catch (const std::exception& error) {
-    log_.Warning(
-        core::Cat("msprobe: ", stream_.device().str(), " failed; records go without its numbers: ", error.what()));
+    log_.Warning(core::Cat("msprobe: ", DeviceText(stream_.device()),
+                           " failed; records go without its numbers: ", error.what()));
     if (open_ != nullptr) open_->Lose();
   }
   open_.reset();

@@ -6,6 +6,7 @@
 #include "absl/synchronization/mutex.h"
 #include "agent/core/str_cat.h"
 #include "agent/torch/device/device_probe_table.h"
+#include "agent/torch/strings/probe_operator.h"
 #include "agent/torch/tensor/host_probe_table.h"
 
 namespace msprobe::capture {
@@ -59,6 +60,10 @@ void ProbeTable::Fault(int64_t probe, const char* message) noexcept {
   } catch (...) {
     // Nothing more can be done for it; its record goes without numbers.
   }
+}
+
+void RunProbe(const at::Tensor& x, const at::Tensor& slots, int64_t index, int64_t table) {
+  if (ProbeTable* const found = ProbeTable::Find(table)) found->Run(x, slots, index);
 }
 
 }  // namespace msprobe::capture

@@ -14,6 +14,7 @@
 #include "agent/stats/signs.h"
 #include "agent/torch/device/device_reader.h"
 #include "agent/torch/device/device_signs.h"
+#include "agent/torch/device/device_text.h"
 #include "agent/torch/tensor/quiet_dispatch.h"
 #include "agent/torch/torch_versions.h"
 
@@ -57,7 +58,7 @@ bool FitsStorage(const c10::TensorImpl* impl, std::span<const int64_t> sizes, st
 
 std::string DeviceName(const at::Tensor& tensor) {
   if (tensor.device().is_cpu()) return "cpu";
-  return tensor.device().str();
+  return DeviceText(tensor.device());
 }
 
 void ReadDevice(const at::Tensor& tensor, bool save, const MemoryReader& memory, TensorReading& reading) {

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
 namespace msprobe::capture {
 
 // The operator by which a traced graph reads tensors, whichever compiler it goes through:
@@ -12,5 +16,8 @@ namespace msprobe::capture {
 //
 // Registered when the extension is loaded; calling this keeps the registration linked in.
 void EnsureProbeOperator();
+
+// What it does where a table is: ProbeTable::Run.
+void RunProbe(const at::Tensor& x, const at::Tensor& slots, int64_t index, int64_t table);
 
 }  // namespace msprobe::capture
