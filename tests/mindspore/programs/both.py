@@ -16,6 +16,7 @@ TOOLS = {name: importlib.import_module(f"msprobe.{name}") for name in NAMES}
 import mindspore as ms  # noqa: E402  (the other may be first)
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from lines import tell  # noqa: E402
 from mindspore import Tensor, mint, nn  # noqa: E402
 
 ms.set_context(mode=ms.PYNATIVE_MODE)
@@ -82,7 +83,7 @@ def main():
     for debugger in (of_mindspore, of_torch):
         debugger.stop()
         debugger.step()
-    print("said", json.dumps([now == before, step() == before, refusal]), flush=True)
+    tell("said", json.dumps([now == before, step() == before, refusal]))
 
 
 main()

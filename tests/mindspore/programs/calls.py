@@ -19,6 +19,7 @@ if os.environ.get("WITHOUT_TORCH"):
 import mindspore as ms
 import msprobe.mindspore as tool
 import numpy as np
+from lines import tell
 from mindspore import Tensor, mint, nn, ops
 from msprobe.mindspore import PrecisionDebugger
 
@@ -55,7 +56,7 @@ def train(debugger, steps=1, net=None):
 
 
 def say(value):
-    print("said", json.dumps(value), flush=True)
+    tell("said", json.dumps(value))
 
 
 def bfloat16(out):
