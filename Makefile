@@ -67,7 +67,7 @@ dashboards: venv operate-tools ## what deploy/ has generated: Grafana's dashboar
 	@$(RUN) deploy/grafana/make_dashboards.py
 	@$(RUN) deploy/make_copies.py
 
-bench: build oracle vllm benchmarks operate-tools ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
+bench: build oracle vllm mindspore benchmarks operate-tools ## what capture costs (docs/overhead.md), load (docs/load.md), comparisons, microbenchmarks; three quarters of an hour
 	@$(RUN) tests/bench/bench.py
 
 fuzz: test-tools lint-tools ## libFuzzer on every decoder, ten minutes each (SECONDS_EACH)
@@ -104,7 +104,7 @@ properties: build tests oracle ## property tests with a fresh seed, which is pri
 	@MSPROBE_SEED=$${MSPROBE_SEED:-$$(date +%s)} MSPROBE_EXAMPLES=$${MSPROBE_EXAMPLES:-100} $(RUN) -m pytest -q -m '' \
 	  --override-ini timeout=3600 tests/integration/test_random.py tests/interop/test_compare_properties.py
 
-nightly: build oracle tensorboard vllm operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
+nightly: build oracle tensorboard vllm mindspore operate-tools benchmarks chaos-programs ## what is too long for every change: sanitizers, an older build, chaos, fuzzers, property tests, bench
 	@$(RUN) scripts/run_suites.py sanitize tsan capture-sanitize capture-tsan upgrade chaos
 	@$(RUN) -m pytest -q -m nightly --ignore tests/integration/test_random.py tests/integration tests/interop
 	@MSPROBE_NODE_STRIDE=1 $(RUN) -m pytest -q tests/interop/test_graph_plugins.py

@@ -107,7 +107,7 @@ WHEELS = (
             "build/python/msprobe/_mindspore*.so",
         ),
         "extension",
-        ("_agent", "_mindspore"),
+        ("_agent", "_mindspore", "libmsprobe_messages"),
     ),
 )
 

@@ -38,7 +38,7 @@ void Agent::Open(const core::Config& config, const Program& program) {
   options.run = program.run;
   options.rank = program.rank ? core::RankLabel{true, *program.rank} : core::RankLabel{false, program.process_id};
   std::unique_ptr<TensorSource> source = MakeSource(config);
-  options.settings = core::SettingsOf(config, source->framework());
+  settings_ = options.settings = core::SettingsOf(config, source->framework());
   options.server_binary = program.server_binary;
   options.framework_version = program.framework_version;
   options.program = program.program;
@@ -71,8 +71,15 @@ void Agent::Reconfigure(const core::Config& config, bool replay) {
   recorder_->Stop();
   Activate(false);
   std::unique_ptr<TensorSource> source = MakeSource(config);
-  session_->SetSettings(core::SettingsOf(config, source->framework()));
+  settings_ = core::SettingsOf(config, source->framework());
+  session_->SetSettings(settings_);
   MakeRecorder(config, std::move(source), replay);
+}
+
+void Agent::TellConfig(const std::string& json) {
+  if (settings_.config_json == json) return;
+  settings_.config_json = json;
+  session_->SetSettings(settings_);
 }
 
 std::tuple<bool, bool, bool> Agent::EndStep(uint32_t step, bool keep) {

@@ -49,6 +49,9 @@ class Agent {
   // pass of one that runs twice, and has checksums alone.
   void Reconfigure(const core::Config& config, bool replay);
 
+  // What the server is told of the configuration, in place of its text; until the next Reconfigure.
+  void TellConfig(const std::string& json);
+
   // rows: (tokens of the batch, first, end) of the request whose rows are read; none: all are.
   void SetRequestRows(std::optional<std::tuple<int64_t, int64_t, int64_t>> rows);
   // The dump.json that this step is compared with; empty: none.
@@ -108,6 +111,7 @@ class Agent {
  private:
   void MakeRecorder(const core::Config& config, std::unique_ptr<TensorSource> source, bool replays);
 
+  core::CaptureSettings settings_;
   std::shared_ptr<core::Session> session_;
   std::shared_ptr<Recorder> recorder_;
   std::unique_ptr<ResponseLog> responses_;  // of recorder_
@@ -122,6 +126,7 @@ void BindAgent(pybind11::class_<Derived, Options...>& agent) {
   agent.def("start", &Derived::Start, py::arg("step"), py::arg("tokens") = py::none())
       .def("go_on", &Derived::GoOn, py::arg("step"))
       .def("reconfigure", &Derived::Reconfigure, py::arg("config"), py::arg("replay") = false)
+      .def("tell_config", &Derived::TellConfig)
       .def("set_request_rows", &Derived::SetRequestRows)
       .def("set_bench", &Derived::SetBench)
       .def("log", &Derived::Log, py::arg("step"), py::arg("values"))

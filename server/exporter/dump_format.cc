@@ -1,6 +1,7 @@
 #include "server/exporter/export_formats.h"
 #include "server/exporter/merged_dump.h"
 #include "server/exporter/step_exporter.h"
+#include "server/exporter/step_parts.h"
 #include "server/format/cat.h"
 
 namespace msprobe::server {
@@ -34,16 +35,17 @@ class DumpExport : public StepsExport {
     }
     auto has_files = HasFiles(*step.records);
     if (!has_files.ok() || !*has_files) return has_files.status();
-    const std::string directory = StepDirectory(step.records->step(), step.records->rank());
-    DirectoryOfSink files(sink_, directory);
-    StepExportOptions options;
-    options.extended = options_.extended;
-    options.strict_json = options_.strict_json;
-    options.omit_tensors = options_.omit_tensors;
-    if (!options_.output_directory.empty()) options.directory = Cat(options_.output_directory, "/", directory);
-    auto summary = ExportStep(*step.records, options, files);
-    if (!summary.ok()) return summary.status();
-    for (const std::string& warning : summary->warnings) options_.Warn(warning);
+    for (const StepPart& part : PartsOf(*step.records)) {
+      DirectoryOfSink files(sink_, part.directory);
+      StepExportOptions options;
+      options.extended = options_.extended;
+      options.strict_json = options_.strict_json;
+      options.omit_tensors = options_.omit_tensors;
+      if (!options_.output_directory.empty()) options.directory = Cat(options_.output_directory, "/", part.directory);
+      auto summary = ExportStep(*part.records, options, files);
+      if (!summary.ok()) return summary.status();
+      for (const std::string& warning : summary->warnings) options_.Warn(warning);
+    }
     return absl::OkStatus();
   }
 

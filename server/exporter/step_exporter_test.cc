@@ -13,6 +13,7 @@
 
 #include "server/exporter/file_sink.h"
 #include "server/exporter/record_json.h"
+#include "server/exporter/step_parts.h"
 #include "server/format/cat.h"
 #include "server/format/json/json_writer.h"
 #include "server/format/tensor_file/pt_file.h"
@@ -376,6 +377,33 @@ TEST(StepExporter, StacksAndParents) {
             "\"optimizer\": null,\n\"Tensor.mul.0.forward\": \"optimizer\",\n\"Tensor.view.0.forward\": null\n}\n");
   EXPECT_THAT(sink.files["dump.json"], testing::Not(HasSubstr("Tensor.view")));
   EXPECT_THAT(sink.files["dump.json"], HasSubstr("parameters_grad"));
+}
+
+TEST(StepParts, CellsThatMindSporeCompilesHaveADirectoryOfTheirOwn) {
+  FakeStep step;
+  step.step_settings.set_stack_and_construct(true);
+  step.step_settings.set_config_json(R"({"task": "statistics", "compiled_cells": ["Cell.net.a.A"]})");
+  step.Add("Cell.net.a.A.forward.0", v1::RECORD_MODULE, "Cell.net.N.forward.0");
+  step.Add("Cell.net.a.A2.forward.0", v1::RECORD_MODULE, "Cell.net.N.forward.0");
+  step.Add("Cell.net.N.forward.0", v1::RECORD_MODULE);
+  step.Add("Cell.net.a.A.parameters_grad.0", v1::RECORD_PARAMETERS_GRAD).set_flags(v1::FRAGMENT_NO_CONSTRUCT);
+  EXPECT_EQ(PartsOf(step).size(), 1U) << "torch has no such directories";
+  EXPECT_EQ(ToldDirectory(step.step_settings, 3), "step3");
+
+  step.step_settings.set_framework("mindspore");
+  EXPECT_EQ(ToldDirectory(step.step_settings, 3), "pynative/step3");
+  std::map<std::string, MemorySink> sinks;
+  for (const StepPart& part : PartsOf(step)) {
+    EXPECT_EQ(ExportStep(*part.records, {}, sinks[part.directory])->records, 2U) << part.directory;
+  }
+  ASSERT_EQ(sinks.size(), 2U);
+  const auto construct = [&](const char* part) {
+    return sinks[Cat(part, "/", StepDirectory(3, step.rank()))].files["construct.json"];
+  };
+  EXPECT_EQ(construct("graph"),
+            "{\n\"Cell.net.N.forward.0\": null,\n\"Cell.net.a.A.forward.0\": \"Cell.net.N.forward.0\"\n}\n");
+  EXPECT_EQ(construct("pynative"),
+            "{\n\"Cell.net.N.forward.0\": null,\n\"Cell.net.a.A2.forward.0\": \"Cell.net.N.forward.0\"\n}\n");
 }
 
 TEST(StepExporter, ParentsInACircleEnd) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "server/exporter/step_parts.h"
 #include "server/format/cat.h"
 #include "server/metrics/log.h"
 
@@ -93,19 +94,25 @@ void DumpRoom::FindDisks() {
 void DumpRoom::CountSteps() {
   uint64_t bytes = 0, steps = 0;
   std::error_code error;
-  for (fs::directory_iterator it(options_.dump_path, error), end; !error && it != end; it.increment(error)) {
-    if (!absl::StartsWith(it->path().filename().string(), "step")) continue;
-    bytes += BytesOf(it->path());
-    steps += static_cast<uint64_t>(std::distance(fs::directory_iterator(it->path(), error), fs::directory_iterator()));
+  for (const std::string_view folder : kPartFolders) {
+    const std::string directory = Cat(options_.dump_path, "/", folder);
+    for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+      if (!absl::StartsWith(it->path().filename().string(), "step")) continue;
+      bytes += BytesOf(it->path());
+      steps +=
+          static_cast<uint64_t>(std::distance(fs::directory_iterator(it->path(), error), fs::directory_iterator()));
+    }
+    error.clear();
   }
   step_bytes_ = bytes;
   steps_ = steps;
 }
 
-void DumpRoom::NoteExported(const std::string& directory) {
+void DumpRoom::NoteExported(const std::vector<std::string>& directories) {
   --waiting_;
-  if (directory.empty()) return;
-  const uint64_t bytes = BytesOf(directory);
+  if (directories.empty()) return;
+  uint64_t bytes = 0;
+  for (const std::string& directory : directories) bytes += BytesOf(directory);
   step_bytes_ += bytes;
   ++steps_;
   measured_bytes_ += bytes;

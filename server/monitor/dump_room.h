@@ -44,8 +44,8 @@ class DumpRoom {
 
   // A step waits to be exported.
   void NoteWaiting() { ++waiting_; }
-  // A waiting step was exported into `directory`; empty: it could not be exported.
-  void NoteExported(const std::string& directory);
+  // A waiting step was exported into these; empty: it could not be exported.
+  void NoteExported(const std::vector<std::string>& directories);
 
   // ResourceExhausted: no more records are taken.
   absl::Status Admit() const;

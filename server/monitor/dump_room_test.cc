@@ -57,14 +57,14 @@ TEST_F(DumpRoomTest, IsFullAtTheQuotaAndRefusesAQuarterBeyondIt) {
 
   room.NoteWaiting();
   WriteStep(0, 9 * kMiB);
-  room.NoteExported(Rank(0));
+  room.NoteExported({Rank(0)});
   room.Look(now_ += absl::Seconds(1));
   EXPECT_TRUE(room.state().full());
   EXPECT_TRUE(room.Admit().ok()) << "what was on its way is taken";
 
   room.NoteWaiting();
   WriteStep(1, 2 * kMiB);
-  room.NoteExported(Rank(1));
+  room.NoteExported({Rank(1)});
   room.Look(now_ += absl::Seconds(1));
   EXPECT_TRUE(absl::IsResourceExhausted(room.Admit()));
   EXPECT_THAT(room.Admit().message(), testing::HasSubstr("may have 8 MiB (dump_quota_mb)"));
@@ -75,14 +75,14 @@ TEST_F(DumpRoomTest, StepsThatWaitCountAsThoseThatWereExported) {
   room.Look(now_);
   WriteStep(0, 3 * kMiB);
   room.NoteWaiting();
-  room.NoteExported(Rank(0));
+  room.NoteExported({Rank(0)});
   room.NoteWaiting();
   room.NoteWaiting();
   room.Look(now_ += absl::Seconds(1));
   EXPECT_TRUE(room.state().full()) << room.state().bytes();
   // Those steps could not be written, so they take no room.
-  room.NoteExported("");
-  room.NoteExported("");
+  room.NoteExported({});
+  room.NoteExported({});
   room.Look(now_ += absl::Seconds(1));
   EXPECT_FALSE(room.state().full());
 }

@@ -9,9 +9,11 @@
 #include <set>
 #include <system_error>
 
+#include "absl/strings/str_join.h"
 #include "server/exporter/file_sink.h"
 #include "server/exporter/gradient_files.h"
 #include "server/exporter/step_exporter.h"
+#include "server/exporter/step_parts.h"
 #include "server/format/cat.h"
 #include "server/ingest/session/process_check.h"
 #include "server/metrics/log.h"
@@ -72,9 +74,6 @@ std::unique_ptr<StepMonitor> MakeStepExports(const MonitorParts& parts) {
 
 absl::Status StepExports::Begin(Sessions* sessions) {
   sessions_ = sessions;
-  auto format = ExportFormats::Standard().Find("dump");
-  if (!format.ok()) return format.status();
-  format_ = *std::move(format);
   auto gradients = ExportFormats::Standard().Find(kGradProbe);
   if (!gradients.ok()) return gradients.status();
   gradients_ = *std::move(gradients);
@@ -113,31 +112,32 @@ void StepExports::Queue(const std::string& session, uint32_t step) {
   workers_.Add(session, [this, session, step] { room_->NoteExported(ExportAndTell(session, step)); });
 }
 
-std::string StepExports::ExportAndTell(const std::string& session, uint32_t step) {
+std::vector<std::string> StepExports::ExportAndTell(const std::string& session, uint32_t step) {
   auto live = sessions_->FindOrLoad(session);
   if (!live.ok()) {
     LogError("step {} is not exported: {}", step, live.status().ToString());
-    return "";
+    return {};
   }
   const storage::SessionRow row = (*live)->row();
-  if (IsImport(row)) return "";
+  if (IsImport(row)) return {};
   v1::StepExported exported;
   exported.set_step(step);
   bool finished = false, incomplete = false;
-  auto path = WriteFiles(row, step, finished, incomplete);
-  metrics_->Add(Metric::kExports, 1, {path.ok() ? "ok" : "error"});
-  if (path.ok()) {
+  auto paths = WriteFiles(row, step, finished, incomplete);
+  metrics_->Add(Metric::kExports, 1, {paths.ok() ? "ok" : "error"});
+  if (paths.ok()) {
     exported.set_incomplete(incomplete);
-    if (!path->empty()) {
-      exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));
-      LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), *path, incomplete ? " (incomplete)" : "");
+    if (!paths->empty()) {
+      exported.set_path(TellPath(row.hello().settings(), step, row.hello().rank()));
+      LogInfo("step {} of run {} is at {}{}", step, row.hello().run(), absl::StrJoin(*paths, " and "),
+              incomplete ? " (incomplete)" : "");
     }
   } else {
-    exported.set_error(std::string(path.status().message()));
-    LogError("step {} of run {} is not exported: {}", step, row.hello().run(), path.status().ToString());
+    exported.set_error(std::string(paths.status().message()));
+    LogError("step {} of run {} is not exported: {}", step, row.hello().run(), paths.status().ToString());
   }
   if (absl::Status status = (*live)->NoteExported(exported, finished); !status.ok()) LogError("{}", status.ToString());
-  return path.ok() ? *path : "";
+  return paths.ok() ? *std::move(paths) : std::vector<std::string>();
 }
 
 void StepExports::TellExported(const std::string& session, uint32_t step) {
@@ -153,7 +153,7 @@ void StepExports::TellExported(const std::string& session, uint32_t step) {
   }
   v1::StepExported exported;
   exported.set_step(step);
-  exported.set_path(TellPath(row.hello().settings().task(), step, row.hello().rank()));
+  exported.set_path(TellPath(row.hello().settings(), step, row.hello().rank()));
   exported.set_incomplete((*found)->state() == v1::StepSummary::INCOMPLETE);
   if (absl::Status status = (*live)->NoteExported(exported, false); !status.ok()) LogError("{}", status.ToString());
 }
@@ -174,43 +174,45 @@ absl::StatusOr<bool> StepExports::IsReplaced(const storage::SessionRow& session,
   return false;
 }
 
-absl::StatusOr<std::string> StepExports::WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
-                                                    bool& incomplete) {
+absl::StatusOr<std::vector<std::string>> StepExports::WriteFiles(const storage::SessionRow& session, uint32_t step,
+                                                                 bool& finished, bool& incomplete) {
   const v1::Rank& rank = session.hello().rank();
-  const std::string files = StepDirectory(step, rank);
-  const std::string directory = Cat(files_.dump_path, "/", files);
   auto replaced = IsReplaced(session, step);
   if (!replaced.ok()) return replaced.status();
   if (*replaced) {
     finished = true;
-    return directory;
+    return std::vector<std::string>{Cat(files_.dump_path, "/", StepDirectory(step, rank))};
   }
   auto reader = store_->steps().Open(session.hello().run(), step, rank, session.epoch());
   if (!reader.ok()) return reader.status();
   finished = (*reader)->state() != v1::StepSummary::OPEN;
   incomplete = (*reader)->state() == v1::StepSummary::INCOMPLETE;
-  if ((*reader)->settings().task() == kGradProbe) return WriteGradients(**reader);
+  if ((*reader)->settings().task() == kGradProbe) {
+    auto table = WriteGradients(**reader);
+    if (!table.ok()) return table.status();
+    return std::vector<std::string>{*std::move(table)};
+  }
   auto has_files = HasFiles(**reader);
   if (!has_files.ok()) return has_files.status();
-  if (!*has_files) return "";
-  auto sink = DirectorySink::Open(directory, files_.umask);
-  if (!sink.ok()) return sink.status();
-  ExportOptions options;
-  options.output_directory = files_.dump_path;
-  options.on_warning = [&](const std::string& warning) { LogWarning("{}: {}", directory, warning); };
-  FilesBelow below(files, *sink);
-  auto format = format_(options, below);
-  if (!format.ok()) return format.status();
-  ExportedStep exported;
-  exported.records = reader->get();
-  if (absl::Status status = (*format)->Add(exported, {}); !status.ok()) return status;
-  if (absl::Status status = (*format)->Finish(); !status.ok()) return status;
-  if (absl::Status status = sink->Commit(); !status.ok()) return status;
-  return directory;
+  if (!*has_files) return std::vector<std::string>();
+  std::vector<std::string> written;
+  for (const StepPart& part : PartsOf(**reader)) {
+    StepExportOptions options;
+    options.directory = Cat(files_.dump_path, "/", part.directory);
+    auto sink = DirectorySink::Open(options.directory, files_.umask);
+    if (!sink.ok()) return sink.status();
+    auto summary = ExportStep(*part.records, options, *sink);
+    if (!summary.ok()) return summary.status();
+    for (const std::string& warning : summary->warnings) LogWarning("{}: {}", options.directory, warning);
+    if (absl::Status status = sink->Commit(); !status.ok()) return status;
+    written.push_back(std::move(options.directory));
+  }
+  return written;
 }
 
-std::string StepExports::TellPath(const std::string& task, uint32_t step, const v1::Rank& rank) const {
-  return Cat(files_.dump_path, "/", task == kGradProbe ? GradientSummaryPath(step, rank) : Cat("step", step));
+std::string StepExports::TellPath(const v1::CaptureSettings& settings, uint32_t step, const v1::Rank& rank) const {
+  const bool is_table = settings.task() == kGradProbe;
+  return Cat(files_.dump_path, "/", is_table ? GradientSummaryPath(step, rank) : ToldDirectory(settings, step));
 }
 
 absl::StatusOr<std::string> StepExports::WriteGradients(RecordSource& step) {
@@ -247,24 +249,26 @@ void StepExports::MoveDirectories(const std::string& session, const v1::Rank& fr
     if (key.epoch == row.epoch()) moved.insert(key.step);
   }
   for (uint32_t step : moved) {
-    const fs::path old_path = Cat(files_.dump_path, "/", StepDirectory(step, from));
-    const fs::path new_path = Cat(files_.dump_path, "/", StepDirectory(step, to));
-    std::error_code error;
-    if (!fs::exists(old_path, error)) continue;
-    if (fs::exists(old_path / "dump_tensor_data", error)) {
-      // dump.json contains the name of its directory, so it is written again rather than moved.
-      bool finished = false, incomplete = false;
-      auto written = WriteFiles(row, step, finished, incomplete);
-      if (!written.ok()) {
-        LogError("{} does not become {}: {}", old_path.string(), new_path.string(), written.status().ToString());
-        continue;
+    for (const std::string_view folder : kPartFolders) {
+      const fs::path old_path = Cat(files_.dump_path, "/", folder, StepDirectory(step, from));
+      const fs::path new_path = Cat(files_.dump_path, "/", folder, StepDirectory(step, to));
+      std::error_code error;
+      if (!fs::exists(old_path, error)) continue;
+      if (fs::exists(old_path / "dump_tensor_data", error)) {
+        // dump.json contains the name of its directory, so it is written again rather than moved.
+        bool finished = false, incomplete = false;
+        auto written = WriteFiles(row, step, finished, incomplete);
+        if (!written.ok()) {
+          LogError("{} does not become {}: {}", old_path.string(), new_path.string(), written.status().ToString());
+          continue;
+        }
+        fs::remove_all(old_path, error);
+      } else {
+        fs::remove_all(new_path, error);
+        fs::rename(old_path, new_path, error);
       }
-      fs::remove_all(old_path, error);
-    } else {
-      fs::remove_all(new_path, error);
-      fs::rename(old_path, new_path, error);
+      if (error) LogError("{} does not become {}: {}", old_path.string(), new_path.string(), error.message());
     }
-    if (error) LogError("{} does not become {}: {}", old_path.string(), new_path.string(), error.message());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "server/exporter/export_formats.h"
 #include "server/ingest/session/sessions.h"
@@ -14,8 +15,8 @@
 
 namespace msprobe::server {
 
-// Writes the finished steps of an embedded server to dump_path/step{N}/rank{R}, on threads of its own, and tells the
-// session about each. Steps of task grad_probe go to the files of gradient_files.h.
+// Writes the finished steps of an embedded server to the directories of PartsOf in dump_path, on threads of its own,
+// and tells the session about each. Steps of task grad_probe go to the files of gradient_files.h.
 //
 // 1. Exports of one session happen in order. A directory appears whole.
 // 2. A step that was exported for a later session of the same rank, of this run or another one, is not overwritten.
@@ -43,17 +44,17 @@ class StepExports : public StepMonitor {
 
  private:
   void Queue(const std::string& session, uint32_t step);
-  // Returns the directory that was written; empty: none.
-  std::string ExportAndTell(const std::string& session, uint32_t step);
+  // Returns the directories that were written.
+  std::vector<std::string> ExportAndTell(const std::string& session, uint32_t step);
   // Exports the step if it has ended and is not exported: an earlier attempt has failed, or its server was killed.
   void TellExported(const std::string& session, uint32_t step);
-  // Returns where the files are; empty: there is nothing to write.
-  absl::StatusOr<std::string> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
-                                         bool& incomplete);
+  // Returns the directories that have the files, or the one file; empty: there is nothing to write.
+  absl::StatusOr<std::vector<std::string>> WriteFiles(const storage::SessionRow& session, uint32_t step, bool& finished,
+                                                      bool& incomplete);
   // The files of task grad_probe. Returns the path of the table.
   absl::StatusOr<std::string> WriteGradients(RecordSource& step);
   // Where a program is told that its step is.
-  std::string TellPath(const std::string& task, uint32_t step, const v1::Rank& rank) const;
+  std::string TellPath(const v1::CaptureSettings& settings, uint32_t step, const v1::Rank& rank) const;
   // Whether a later session has exported this rank and step.
   absl::StatusOr<bool> IsReplaced(const storage::SessionRow& session, uint32_t step) const;
   void MoveDirectories(const std::string& session, const v1::Rank& from, const v1::Rank& to);
@@ -64,7 +65,7 @@ class StepExports : public StepMonitor {
   const DumpOutput files_;
   // Constant after Begin.
   Sessions* sessions_ = nullptr;
-  ExportFormats::Begin format_, gradients_;
+  ExportFormats::Begin gradients_;
   KeyedWorkers workers_;
 };
 

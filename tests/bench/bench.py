@@ -26,6 +26,7 @@ PARTS = {
     "trend_database": [],
     "page": ["--write"],  # the graph on the page
     "check": ["--real", "--write"],  # checking operators
+    "mindspore_overhead": ["--write"],  # the cost of capture in MindSpore
     "replay": ["--write"],  # a step that runs twice
     "live_check": ["--write"],  # checking them while a job runs
     "sensitivity": ["--write"],  # perturbing them meanwhile

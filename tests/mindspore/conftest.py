@@ -1,11 +1,27 @@
 """The real MindSpore, and the real mindstudio-probe for it, each in an environment of its own (`make mindspore`)."""
 
 import functools
+import importlib.metadata
 import json
 import os
 
 import pytest
 from harness.mindspore import PROGRAMS, TRAIN, environment_at, run
+
+WITH_TORCH = ("torch", "sympy", "mpmath", "networkx", "jinja2", "filelock", "fsspec", "typing_extensions")
+
+
+@pytest.fixture(scope="session")
+def torch_packages(tmp_path_factory):
+    """A folder of our torch and what it needs, for an environment that has MindSpore."""
+    pytest.importorskip("torch")
+    packages = tmp_path_factory.mktemp("torch")
+    for name in WITH_TORCH:
+        for top in {file.parts[0] for file in importlib.metadata.files(name) if file.parts[0] not in ("..", "bin")}:
+            link = packages / top
+            if not link.exists():
+                link.symlink_to(importlib.metadata.distribution(name).locate_file(top))
+    return packages
 
 
 @pytest.fixture(scope="session")

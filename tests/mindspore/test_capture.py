@@ -5,7 +5,7 @@ import zlib
 
 import numpy
 import pytest
-from harness.mindspore import PROGRAMS, TRAIN, entries, only_rank
+from harness.mindspore import TRAIN, entries, only_rank
 
 
 def test_a_checksum_of_bfloat16_is_that_of_float32(case):
@@ -107,9 +107,16 @@ def test_compiled_cells_are_recorded_whole(run_program, plain, tmp_path):
     """Where mindstudio-probe needs Ascend: what goes into the compiled cell and comes out of it."""
     ran = run_program(TRAIN, "jit", tmp_path, "mix", "statistics")
     assert ran.digests == plain("jit")
-    found = entries(tmp_path)
-    assert found["Cell.net.inner.Compiled.forward.0"]["output"][0]["shape"] == [4, 10]
-    assert found["Cell.net.inner.Compiled.backward.0"]["input"][0]["shape"] == [4, 10]
+    assert "pynative/step1" in ran.output
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name[0] not in ".c") == ["graph", "pynative"]
+    for step in (0, 1):
+        found = entries(tmp_path / "graph", step)
+        assert found.keys() == {f"Cell.net.inner.Compiled.{direction}.0" for direction in ("forward", "backward")}
+        assert found["Cell.net.inner.Compiled.forward.0"]["output"][0]["shape"] == [4, 10]
+        assert found["Cell.net.inner.Compiled.backward.0"]["input"][0]["shape"] == [4, 10]
+        construct = json.loads((only_rank(tmp_path / "graph", step) / "construct.json").read_text())
+        assert construct["Cell.net.inner.Compiled.forward.0"] == "Cell.net.HalfCompiled.forward.0"
+        assert "Cell.net.first.Dense.forward.0" in entries(tmp_path / "pynative", step)
 
 
 def test_single_tensors_as_files(case):
@@ -138,11 +145,3 @@ def test_graph_mode_is_refused_with_what_works(case):
 def test_what_is_torchs_is_refused(case):
     said, _, _ = case("for_torch")
     assert said == "capture is 'all'; it is for PyTorch, leave it out for MindSpore"
-
-
-def test_one_framework_a_process(run_program, tmp_path):
-    ran = run_program(PROGRAMS / "calls.py", "imported", tmp_path, code=1, BESIDE_TORCH="1")
-    assert ran.output.splitlines()[-1] == (
-        "ImportError: msprobe.pytorch is imported in this process already, and msprobe.mindspore cannot stand beside "
-        "it; capture each framework in a process of its own"
-    )

@@ -3,7 +3,6 @@
 import array
 import csv
 import fcntl
-import importlib.metadata
 import json
 import os
 import pathlib
@@ -24,7 +23,6 @@ from msprobe_client.check import mindspore_calls  # noqa: E402
 from msprobe_client.check.arguments import Arguments  # noqa: E402
 from msprobe_client.check.operators import CallName  # noqa: E402
 
-WITH_TORCH = ("torch", "sympy", "mpmath", "networkx", "jinja2", "filelock", "fsspec")
 # mindstudio-probe gives the operands of cat no gradient in torch, though MindSpore gives them one.
 LISTS = "Mint.cat.0"
 # No kernel of the CPU has it; Message is what MindSpore said, here its first line.
@@ -60,21 +58,15 @@ def version_of(python):
 
 
 @pytest.fixture(scope="module")
-def theirs(mindspore_python, tmp_path_factory):
+def theirs(mindspore_python, torch_packages):
     """theirs(dump.json, out): mindstudio-probe's acc_check, in the environment that has MindSpore, with our torch."""
     python = environment_at("MSPROBE_MINDSPORE_ORACLE", ".oracle-mindspore", "mindspore")
     if version_of(python) != version_of(mindspore_python):
         pytest.skip("mindstudio-probe has another MindSpore beside it, which gives other bits")
-    packages = tmp_path_factory.mktemp("torch")
-    for name in WITH_TORCH:
-        for top in {file.parts[0] for file in importlib.metadata.files(name) if file.parts[0] not in ("..", "bin")}:
-            link = packages / top
-            if not link.exists():
-                link.symlink_to(importlib.metadata.distribution(name).locate_file(top))
 
     def check(dump, out):
         # MindSpore's protobuf is older than the one that mindstudio-probe has imported before it.
-        known = {"PYTHONPATH": str(packages), "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+        known = {"PYTHONPATH": str(torch_packages), "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
         run(python, python.with_name("msprobe"), "acc_check", "-api_info", dump, "-o", out, **known)
 
     return check

@@ -16,6 +16,15 @@ def common(**changed):
 
 def test_mindspore_dumps_its_kernels_and_they_are_asked_like_every_record(case, tmp_path):
     (told, outputs), dump, _ = case("kernels")
+    assert told.pop("acl") == [
+        "acl_dump_0.json",
+        {
+            "dump": {
+                **{"dump_path": f"{dump}/acl", "dump_mode": "output", "dump_data": "stats", "dump_op_switch": "on"},
+                **{"dump_list": [{"layer": ["name-regex(ReLU)"]}], "dump_step": "1|3|4"},
+            }
+        },
+    ]
     for settings in told.values():
         if isinstance(settings, list):
             assert settings[1]["common_dump_settings"].pop("path").startswith(str(dump))

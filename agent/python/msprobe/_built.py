@@ -45,17 +45,3 @@ def choose(torch_version: str | None = None) -> None:
             return
     folder = str(_PACKAGE / f"torch{minor_of(torch_version)}")
     msprobe.__path__[:] = [folder, *(path for path in msprobe.__path__ if Path(path).parent != _PACKAGE)]
-
-
-# The package of each extension. Both describe the same messages to protobuf, which ends a process that does so twice.
-_PACKAGES = {"_agent": "msprobe.pytorch", "_mindspore": "msprobe.mindspore"}
-
-
-def refuse_second(extension: str) -> None:
-    """Raises ImportError where another framework's extension than this one is loaded."""
-    for other, package in _PACKAGES.items():
-        if other != extension and f"msprobe.{other}" in sys.modules:
-            raise ImportError(
-                f"{package} is imported in this process already, and {_PACKAGES[extension]} cannot stand beside it; "
-                "capture each framework in a process of its own"
-            )

@@ -8,7 +8,7 @@ import importlib.metadata
 import sys
 import sysconfig
 
-from msprobe._built import builds, choose, minor_of, refuse_second
+from msprobe._built import builds, choose, minor_of
 
 
 def check_python() -> None:
@@ -44,7 +44,6 @@ def check_environment(torch_version: str) -> None:
             f"{python}; install the msprobe-agent built for Python {python}, or use Python {built[found][-1]}"
         )
     choose(torch_version)
-    refuse_second("_agent")
     try:
         from msprobe import _agent  # noqa: F401
     except ImportError as error:

@@ -16,12 +16,10 @@ if os.environ.get("WITHOUT_TORCH"):
 
     sys.meta_path.insert(0, NoTorch())
 
-if os.environ.get("BESIDE_TORCH"):  # as if msprobe.pytorch had been imported
-    sys.modules["msprobe._agent"] = types.ModuleType("msprobe._agent")
-
 import mindspore as ms
 import msprobe.mindspore as tool
 import numpy as np
+from lines import tell
 from mindspore import Tensor, mint, nn, ops
 from msprobe.mindspore import PrecisionDebugger
 
@@ -58,7 +56,7 @@ def train(debugger, steps=1, net=None):
 
 
 def say(value):
-    print("said", json.dumps(value), flush=True)
+    tell("said", json.dumps(value))
 
 
 def bfloat16(out):
@@ -197,8 +195,10 @@ def kernels(out):
             KernelDump.of(file.asked(), file.parse())
         except tool.MsprobeError as error:
             return str(error)
-        written = pathlib.Path(os.environ["MINDSPORE_DUMP_CONFIG"])
-        return [written.name, json.loads(written.read_text())]
+        (written,) = (
+            os.environ[name] for name in ("MINDSPORE_DUMP_CONFIG", "MS_ACL_DUMP_CFG_PATH") if name in os.environ
+        )
+        return [pathlib.Path(written).name, json.loads(pathlib.Path(written).read_text())]
 
     ms.set_context(mode=ms.GRAPH_MODE)
     pathlib.Path(out).mkdir()
@@ -222,6 +222,9 @@ def kernels(out):
         "summary": {"task": "statistics", "statistics": {"summary_mode": ["median"]}},
     }
     files = {name: told(name, **fields) for name, fields in asked.items()}
+    ms.set_context(jit_level="O2")
+    files["acl"] = told("acl", **asked["chosen"])
+    ms.set_context(jit_level="O0")
     debugger = configure(out, level="L2", task="tensor", step=[1])
     net = Net()
     step = ms.value_and_grad(net, None, net.trainable_params())

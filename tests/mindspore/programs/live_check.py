@@ -11,6 +11,7 @@ import time
 
 import mindspore as ms
 import numpy as np
+from lines import tell
 from mindspore import Tensor, mint, nn
 
 hold, config, *wrong = sys.argv[1:]
@@ -53,8 +54,8 @@ for step in range(6):
         debugger.stop()
         debugger.step()
     optimizer(gradients)
-    print("step", step, flush=True)
+    tell("step", step)
     while step == 2 and pathlib.Path(hold).exists():
         time.sleep(0.02)
 digest = hashlib.sha256(b"".join(p.asnumpy().tobytes() for p in net.get_parameters()))
-print("weights", digest.hexdigest(), flush=True)
+tell("weights", digest.hexdigest())

@@ -10,6 +10,7 @@ import sys
 
 import mindspore as ms
 import numpy as np
+from lines import tell
 from mindspore import Parameter, Tensor, mint, ops
 from msprobe import _mindspore
 from msprobe.mindspore import MsprobeError
@@ -139,4 +140,4 @@ def cases():
     yield "preheat", refusal("bit_noise", if_preheat=True)
 
 
-print("said", json.dumps(dict(cases())), flush=True)
+tell("said", json.dumps(dict(cases())))

@@ -28,6 +28,8 @@ class ConfigFile:
     being JSON. At first it is read again for a while; later at the next poll, and what was read before stays.
     """
 
+    native = extension  # the framework's, whose agent takes what is parsed
+
     def __init__(
         self,
         config_path: Any,
@@ -63,7 +65,7 @@ class ConfigFile:
         """The checked configuration of `text`, or of what was read first. dump_path stands above all."""
         overrides = self.overrides if dump_path is None else {**self.overrides, "dump_path": dump_path}
         try:
-            return extension.parse_config(self.text if text is None else text, **overrides)
+            return self.native.parse_config(self.text if text is None else text, **overrides)
         except ValueError as error:
             raise MsprobeError(str(error)) from None
 
@@ -83,7 +85,7 @@ class ConfigFile:
         # Restoring the state writes it, so that nothing lasts from one pass to the next: watching it only costs.
         kept |= {"extra_info": True, "reuse": "off", task: {} if tensors else {"summary_mode": "md5"}}
         try:
-            return extension.parse_config(
+            return self.native.parse_config(
                 json.dumps(kept), task=task, dump_path=config.dump_path, level=level, step=None
             )
         except ValueError as error:

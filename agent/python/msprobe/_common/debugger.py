@@ -40,6 +40,7 @@ class Debugger:
     A framework's class gives the methods of the first section below.
     """
 
+    framework = ""  # "pytorch"
     rank_source = ""  # that gives the rank: "torch.distributed"
     file_class = ConfigFile
 
@@ -81,6 +82,7 @@ class Debugger:
             self._file = self.file_class(*given)
             self._followed = FollowedConfig(self._file)
             self.config = self._followed.config
+            self._refuse_shared_path()
             self._refuse(self.config)
             self._control = LiveControl(self._followed)
         except MsprobeError as error:
@@ -113,6 +115,20 @@ class Debugger:
             self._tell_warnings()
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._after_fork)
+
+    def _refuse_shared_path(self) -> None:
+        """MsprobeError: another framework of this process writes its files to the same place."""
+        if self.config.server:
+            return
+        for other in Debugger.__subclasses__():
+            debugger = other._instance
+            if other is type(self) or debugger is None or not debugger._initialised or debugger.config.server:
+                continue
+            if os.path.realpath(debugger.config.dump_path) == os.path.realpath(self.config.dump_path):
+                raise MsprobeError(
+                    f"dump_path is {self.config.dump_path!r}, where {other.framework} of this process is dumped; give "
+                    f"{self.framework} another one"
+                )
 
     def _tell_warnings(self) -> None:
         for text in self._untold:

@@ -1,7 +1,7 @@
-"""The extension whose neutral functions the modules here call: that of the framework that is captured.
+"""The extension whose neutral functions the modules here call: that of the framework that was imported first.
 
-Each framework has one with the same functions for configuration and control (config_binding.h, control_binding.h), and
-a process loads one.
+Each framework has one with the same functions for configuration and control (config_binding.h, control_binding.h). What
+one of them makes, such as a Config, is for that one.
 """
 
 import sys

@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from msprobe._common import log
 from msprobe._common.errors import MsprobeError
 from msprobe._common.native import extension
 from msprobe._common.thread_slots import ThreadSlots
 
 PACKAGE = Path(__file__).resolve().parent.parent
+_frameworks: dict[str, str] = {}  # run -> the first of this process to be captured into it
 
 
-def open_agent(agent_class: Any, config: Any, rank: int | None, **of_framework: Any) -> Any:
+def open_agent(agent_class: Any, config: Any, rank: int | None, framework: str, **of_framework: Any) -> Any:
     """The agent of a checked configuration. MsprobeError says which part of it cannot be had.
 
     agent_class: of the framework's extension. of_framework: framework_version, and what else its constructor takes.
@@ -24,7 +26,7 @@ def open_agent(agent_class: Any, config: Any, rank: int | None, **of_framework: 
     try:
         return agent_class(
             config=config,
-            run=config.run or extension.choose_run_name(program),
+            run=_run_name(config.run or extension.choose_run_name(program), framework),
             rank=rank,
             process_id=os.getpid(),
             server_binary=_server_binary(),
@@ -35,6 +37,16 @@ def open_agent(agent_class: Any, config: Any, rank: int | None, **of_framework: 
         )
     except ValueError as error:
         raise MsprobeError(str(error)) from None
+
+
+def _run_name(name: str, framework: str) -> str:
+    """The second framework of a process has a run of its own: in the same one it would hide the first's ranks."""
+    first = _frameworks.setdefault(name, framework)
+    if first == framework:
+        return name
+    other = f"{name}-{framework}"
+    log.info(f"{first} of this process is captured into run {name!r}, {framework} into run {other!r}")
+    return other
 
 
 def _server_binary() -> str:

@@ -37,8 +37,10 @@ class Calls:
     `agent` is set while something is captured. Threads: any, as far as the agent is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_step: Callable[[], bool]) -> None:
+        """in_step: whether a step has been started and has not ended."""
         self.agent: Any = None
+        self._in_step = in_step
         self.stage: Callable[[StagedCall], Any] | None = None  # calls that it touches go through
         self._cells: dict[int, _Cell] = {}  # by id; each keeps its cell
         self._primitives: dict[int, tuple[Any, Any]] = {}  # by id: the primitive and its Api
@@ -166,7 +168,7 @@ class Calls:
 
     def _tell(self, cell: Any, parameter: str, gradient: Any) -> Any:
         try:
-            if self.agent is not None:
+            if self.agent is not None and self._in_step():
                 self.agent.parameter_gradient(cell, parameter, gradient)
         except Exception as error:  # into the user's backward pass nothing of ours may go
             log.error(f"the gradient of {parameter} was not recorded: {error}")

@@ -4,8 +4,6 @@ import importlib.metadata
 import sys
 import sysconfig
 
-from msprobe._built import refuse_second
-
 
 def check_environment(mindspore_version: str) -> None:
     """Raises ImportError where the extension cannot work: a Python without a build, or mindstudio-probe."""
@@ -27,7 +25,6 @@ def check_environment(mindspore_version: str) -> None:
             f"MindSpore {mindspore_version} is installed, and msprobe-agent captures MindSpore 2.7 and later; "
             "install one of these"
         )
-    refuse_second("_mindspore")
     try:
         from msprobe import _mindspore  # noqa: F401
     except ImportError as error:

@@ -19,6 +19,11 @@ from msprobe.mindspore._gradients import graph_api
 _NAMES = Path(__file__).parent / "api_names.txt"
 
 
+def is_compiled(cell: nn.Cell) -> bool:
+    """Whether mindspore.jit compiles its construct."""
+    return bool(getattr(cell.construct, "__wrapped_by_jit__", False))
+
+
 class Interception:
     """Everything that is intercepted in this process, put in by install and back by restore. Threads: any."""
 
@@ -33,15 +38,16 @@ class Interception:
         self._primitives: dict[type, AttributeSwap] = {}
         self._compilers: list[AttributeSwap] | None = None
         self._set_aside = 0
+        self._with_cells = False
 
     def add_primitive_class(self, kind: type) -> None:
         if kind not in self._primitives:
             call = self._calls.recorded_primitive(kind.__call__)
             self._primitives[kind] = AttributeSwap(kind, "__call__", call)
 
-    def install(self, with_apis: bool) -> None:
-        """with_apis: API calls too, not cells alone."""
+    def install(self, with_apis: bool, with_cells: bool) -> None:
         with self._lock:
+            self._with_cells = with_cells
             if not self._cells:
                 self._cells = [AttributeSwap(nn.Cell, "__call__", self._calls.recorded_cell(nn.Cell.__call__))]
             if with_apis and self._apis is None:
@@ -126,6 +132,9 @@ class Interception:
         def run(executor: Any, *args: Any, **kwargs: Any) -> Any:
             function = getattr(executor, "fn", None)
             name = getattr(function, "__name__", "") or "JitFunction"
+            given_to = args[0] if args and isinstance(args[0], nn.Cell) else None
+            if name == "construct" and given_to is not None and not self._with_cells:
+                name = type(given_to).__name__
 
             def compiled(*given: Any, **named: Any) -> Any:
                 with self.set_aside():

@@ -10,10 +10,10 @@ from typing import Any
 
 import mindspore
 
+from msprobe import _mindspore
 from msprobe._common import log
 from msprobe._common.config_file import ConfigFile
 from msprobe._common.errors import MsprobeError
-from msprobe._common.native import extension
 from msprobe.mindspore._gradients import graph_api
 
 _TASKS = ("statistics", "tensor", "exception_dump", "overflow_check")
@@ -21,6 +21,8 @@ _EXCEPTIONS = ("exception_dump", "overflow_check")
 # op_debug_mode of MindSpore's dump: which exceptions are looked for.
 _ANY_EXCEPTION = 4
 _OVERFLOWS = {"aicore": 1, "atomic": 2, "all": 3}
+# Variables that name the file of who dumps: MindSpore, or Ascend's runtime where a whole graph is one of its models.
+_OF_MINDSPORE, _OF_ACL = "MINDSPORE_DUMP_CONFIG", "MS_ACL_DUMP_CFG_PATH"
 _SIDES = {("input",): 1, ("output",): 2}  # data_mode -> input_output; 0: both
 _CHOICES = {"device": ("host", "device"), "precision": ("high", "low"), "check_mode": tuple(_OVERFLOWS)}
 _CATEGORIES = (
@@ -49,6 +51,8 @@ def _is_asked(asked: dict[str, Any]) -> bool:
 class KernelConfigFile(ConfigFile):
     """At level L2, checks the fields that L1 has as those of L1. KernelDump checks the others."""
 
+    native = _mindspore
+
     def parse(self, text: str | None = None, dump_path: str | None = None) -> Any:
         asked = self.asked(text)
         if not _is_asked(asked):
@@ -58,7 +62,7 @@ class KernelConfigFile(ConfigFile):
         fields |= {"level": "L1", "task": "statistics"}
         fields["statistics"] = {name: section[name] for name in ("list", "data_mode") if name in section}
         try:
-            return extension.parse_config(
+            return self.native.parse_config(
                 json.dumps(fields), task=None, dump_path=dump_path, level=None, step=self.overrides["step"]
             )
         except ValueError as error:
@@ -90,8 +94,11 @@ class KernelDump:
                 raise MsprobeError(f"{field} is {section[field]!r}; it should be one of {list(choices)}")
         if task in _EXCEPTIONS and config.step:
             log.warning(f"step is {config.step}; task {task} looks at every step")
-        name, settings = (_exceptions if task in _EXCEPTIONS else _kernels)(task, section, config)
-        self._write(name, settings)
+        if task not in _EXCEPTIONS and _jit_level() == "O2":
+            self._write(f"acl_dump_{os.environ.get('DEVICE_ID', '0')}.json", _of_acl(task, section, config), _OF_ACL)
+        else:
+            name, settings = (_exceptions if task in _EXCEPTIONS else _kernels)(task, section, config)
+            self._write(name, settings, _OF_MINDSPORE)
         if mindspore.get_context("mode") != mindspore.GRAPH_MODE:
             log.warning(
                 "level is L2 and the program runs in PyNative mode, where MindSpore dumps only what mindspore.jit "
@@ -132,15 +139,17 @@ class KernelDump:
         if mindspore.get_context("device_target") != "CPU":
             mindspore.runtime.synchronize()
 
-    def _write(self, name: str, settings: dict[str, Any]) -> None:
+    def _write(self, name: str, settings: dict[str, Any], variable: str) -> None:
+        """variable: of the environment, by which the file is found."""
         path = Path(self._config.dump_path, name)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(json.dumps(settings, indent=4), encoding="utf-8")
         except OSError as error:
             raise MsprobeError(f"dump_path: {path} cannot be written: {error}") from None
-        os.environ["MINDSPORE_DUMP_CONFIG"] = str(path)
-        os.environ.pop("MS_ACL_DUMP_CFG_PATH", None)  # which would dump beside it
+        for other in (_OF_MINDSPORE, _OF_ACL):  # which would dump beside it
+            os.environ.pop(other, None)
+        os.environ[variable] = str(path)
 
     def _call(self, name: str, *arguments: Any) -> None:
         """A version without this function dumps what the file says, from the first kernel on."""
@@ -181,6 +190,28 @@ def _kernels(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict
         end_to_end["stat_calc_mode"] = section.get("device", "host")
         end_to_end["device_stat_precision_mode"] = section.get("precision", "high")
     return "kernel_kbyk_dump.json", {"common_dump_settings": common, "e2e_dump_settings": end_to_end}
+
+
+def _of_acl(task: str, section: dict[str, Any], config: Any) -> dict[str, Any]:
+    """What the dump of Ascend's runtime reads."""
+    mode = tuple(section.get("data_mode") or ())
+    settings: dict[str, Any] = {
+        "dump_path": config.dump_path,
+        "dump_mode": mode[0] if mode in _SIDES else "all",
+        "dump_data": "tensor" if task == "tensor" else "stats",
+        "dump_op_switch": "on",
+        "dump_list": [{"layer": list(config.list)}] if config.list else [],
+    }
+    if config.step:
+        settings["dump_step"] = "|".join(map(str, config.step))
+    return {"dump": settings}
+
+
+def _jit_level() -> str:
+    """O0, O1 or O2, of a program in GRAPH_MODE; empty where it names none."""
+    if mindspore.get_context("mode") != mindspore.GRAPH_MODE:
+        return ""
+    return mindspore.context.get_jit_config().get("jit_level") or mindspore.get_context("jit_level") or ""
 
 
 def _exceptions(task: str, section: dict[str, Any], config: Any) -> tuple[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ def open_agent(config: Any, rank: int | None) -> Any:
         _mindspore.Agent,
         config,
         rank,
+        framework="mindspore",
         framework_version=mindspore.__version__,
         tensor_class=mindspore.Tensor,
         dtype_class=_NUMBER,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from msprobe._common.errors import MsprobeError
 from msprobe._common.saving import Saver
 from msprobe.mindspore._calls import Calls
 from msprobe.mindspore._gradients import are_recorded, has_gradient
-from msprobe.mindspore._interception import Interception
+from msprobe.mindspore._interception import Interception, is_compiled
 from msprobe.mindspore._kernel_dump import KernelConfigFile, KernelDump
 from msprobe.mindspore._open_agent import distributed_rank, open_agent
 from msprobe.mindspore._refusals import refuse
@@ -29,6 +30,7 @@ class PrecisionDebugger(Debugger):
     At level L2 MindSpore dumps its kernels itself, between start() and stop().
     """
 
+    framework = "mindspore"
     rank_source = "mindspore.communication"
     file_class = KernelConfigFile
 
@@ -61,7 +63,7 @@ class PrecisionDebugger(Debugger):
         return cls._instance is not None and cls._instance._initialised
 
     def _make_parts(self) -> None:
-        self._calls = Calls()
+        self._calls = Calls(lambda: self._step_has_records)
         self._free_benchmark: tuple[Any, FreeBenchmark] | None = None  # with the configuration that it is of
         self._interception = Interception(self._calls)
         self._custom_apis = CustomApis(self._interception, self._interception.swaps_of)
@@ -110,7 +112,8 @@ class PrecisionDebugger(Debugger):
     def _install(self) -> None:
         self._calls.agent = self._agent
         self._perturb_calls()
-        self._interception.install(with_apis=self.config.level in ("L1", "mix"))
+        level = self.config.level
+        self._interception.install(with_apis=level in ("L1", "mix"), with_cells=level in ("L0", "mix"))
 
     def _perturb_calls(self) -> None:
         """Task free_benchmark: calls go through its stage. What it has told stays as long as the configuration."""
@@ -139,14 +142,20 @@ class PrecisionDebugger(Debugger):
             return
         self._calls.forget_models()
         with_cells = self.config.level in ("L0", "mix")
+        compiled = []
         for model in self._models:
             for index, root in enumerate(model if isinstance(model, list) else [model]):
                 prefix = f"Cell.{index}" if isinstance(model, list) else "Cell"
                 for name, cell in _cells_of(root):
                     full_name = f"{prefix}.{name}.{type(cell).__name__}" if with_cells and cell is not root else ""
                     self._calls.add_cell(cell, full_name, is_root=cell is root and index == 0)
+                    if full_name and is_compiled(cell):
+                        compiled.append(full_name)
                     self._add_primitives(cell)
         self._registered = len(self._models)
+        if compiled and self.config.task in ("statistics", "tensor"):  # the server puts their records into graph/
+            told = {**json.loads(self.config.json), "compiled_cells": compiled}
+            self._agent.tell_config(json.dumps(told))
 
     def _add_primitives(self, cell: nn.Cell) -> None:
         for attribute, value in vars(cell).items():

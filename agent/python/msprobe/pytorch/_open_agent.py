@@ -9,9 +9,14 @@ import torch
 
 from msprobe import _agent
 from msprobe._common import opening
+from msprobe._common.config_file import ConfigFile
 from msprobe.pytorch._communication import Communications
 from msprobe.pytorch._describe import describe
 from msprobe.pytorch._with_tensors import with_tensors
+
+
+class TorchConfigFile(ConfigFile):
+    native = _agent
 
 
 def distributed_rank() -> int | None:
@@ -31,6 +36,7 @@ def open_agent(config: Any, rank: int | None, pass_failed: Callable[[], None]) -
         _agent.Agent,
         config,
         rank,
+        framework="pytorch",
         framework_version=torch.__version__,
         describe=describe,
         communication=Communications().describe,

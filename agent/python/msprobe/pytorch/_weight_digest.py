@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from msprobe._common.native import extension
+from msprobe import _agent
 
 # A digest has at most so many blocks of rows.
 BLOCKS = 64
@@ -64,7 +64,7 @@ def _digest(part: Part, by_operators: bool) -> torch.Tensor:
         return digests
     columns = torch.arange(tensor.shape[-1] * words, dtype=torch.int64, device=device) + offset[-1] * words
     column_factors = _factor(columns * 2 + 1)
-    sum_rows = extension.sum_rows if device.type == "cpu" and not by_operators else _sum_rows
+    sum_rows = _agent.sum_rows if device.type == "cpu" and not by_operators else _sum_rows
     step = max(_WORDS // columns.numel(), 1)
     flat = tensor.reshape(-1, tensor.shape[-1])
     kind = {1: torch.int8, 2: torch.int16}.get(tensor.element_size(), torch.int32)

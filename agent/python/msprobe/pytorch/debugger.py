@@ -21,7 +21,7 @@ from msprobe.pytorch._empty_step import why_empty
 from msprobe.pytorch._listed_apis import ListedApis
 from msprobe.pytorch._module_dump import ModuleDumper
 from msprobe.pytorch._module_inputs import ModuleInputs
-from msprobe.pytorch._open_agent import distributed_rank, open_agent, tell_of_other_ranks
+from msprobe.pytorch._open_agent import TorchConfigFile, distributed_rank, open_agent, tell_of_other_ranks
 from msprobe.pytorch._series_observer import TrainingSeries
 from msprobe.pytorch._step_state import StepState
 from msprobe.pytorch._weights import WEIGHTS, checked_cast, digests_of, tensors_of
@@ -36,7 +36,9 @@ _NAMES = Path(__file__).parent / "api_names.txt"
 class PrecisionDebugger(Debugger):
     """Captures API calls and modules of a PyTorch model, between start() and stop(), step by step."""
 
+    framework = "pytorch"
     rank_source = "torch.distributed"
+    file_class = TorchConfigFile
 
     @classmethod
     def start(

@@ -11,7 +11,6 @@ import torch
 
 from msprobe import _agent
 from msprobe._common import arguments, log
-from msprobe._common.config_file import ConfigFile
 from msprobe._common.errors import MsprobeError, end_with_message
 from msprobe._common.followed_config import FollowedConfig
 from msprobe._common.leaving import leave
@@ -20,7 +19,7 @@ from msprobe._common.service import Service
 from msprobe._common.step_bounds import StepBounds
 from msprobe.pytorch._graph_forward import ProbedModules
 from msprobe.pytorch._graph_plan import GraphPlan
-from msprobe.pytorch._open_agent import distributed_rank, open_agent
+from msprobe.pytorch._open_agent import TorchConfigFile, distributed_rank, open_agent
 from msprobe.pytorch.acl_save import flush_saves
 
 _LEVELS = ("L0", "L1", "mix")
@@ -39,7 +38,7 @@ class AclGraphDumper:
 
     def __init__(self, config_path: str | os.PathLike[str] | None = None) -> None:
         try:
-            self._configure(ConfigFile(config_path, None, None, None, None))
+            self._configure(TorchConfigFile(config_path, None, None, None, None))
         except MsprobeError as error:
             end_with_message(error)
             raise
@@ -60,7 +59,7 @@ class AclGraphDumper:
             log.warning("request_id and slice have no effect in graph mode: tensors are read whole")
         atexit.register(self._at_exit)
 
-    def _configure(self, file: ConfigFile) -> None:
+    def _configure(self, file: TorchConfigFile) -> None:
         if "level" not in file.asked():
             file.overrides["level"] = "L0"
         self._followed = FollowedConfig(file)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from msprobe import _agent
 from msprobe._common.free_benchmark import stage
 from msprobe._common.free_benchmark.judging import Distance
 from msprobe._common.free_benchmark.stage import Call, Change, Gradients
-from msprobe._common.native import extension
 from msprobe.pytorch._with_tensors import tensors_of
 from msprobe.pytorch.free_benchmark.gradients import Backward
 from msprobe.pytorch.free_benchmark.judging import distance, error_against
@@ -32,7 +32,7 @@ class FreeBenchmark(stage.FreeBenchmark):
     def __init__(self, config: Any, rank: Callable[[], int | None]) -> None:
         super().__init__(config, rank)
         # Inside the backward pass, where calls would be recorded.
-        self._suppressed = extension.intercept(lambda action: action(), "suppress")
+        self._suppressed = _agent.intercept(lambda action: action(), "suppress")
 
     def _leaves_out(self, call: Any) -> bool:
         api = call.name.rsplit(".", 2)[0]

@@ -1,0 +1,94 @@
+#include "server/exporter/step_parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "rapidjson/document.h"
+#include "server/exporter/step_exporter.h"
+#include "server/format/cat.h"
+
+namespace msprobe::server {
+namespace {
+
+std::vector<std::string> CompiledCells(const v1::CaptureSettings& settings) {
+  std::vector<std::string> names;
+  if (settings.framework() != "mindspore") return names;
+  rapidjson::Document config;
+  // Iterative: a sender may nest deeper than the stack is.
+  config.Parse<rapidjson::kParseNanAndInfFlag | rapidjson::kParseIterativeFlag>(settings.config_json().c_str());
+  if (config.HasParseError() || !config.IsObject()) return names;
+  const auto cells = config.FindMember("compiled_cells");
+  if (cells == config.MemberEnd() || !cells->value.IsArray()) return names;
+  for (const rapidjson::Value& cell : cells->value.GetArray()) {
+    if (cell.IsString()) names.emplace_back(cell.GetString(), cell.GetStringLength());
+  }
+  return names;
+}
+
+// The records of a step that are of these cells, or those that are not.
+class RecordsOfPart : public RecordSource {
+ public:
+  RecordsOfPart(RecordSource& step, std::vector<std::string> cells, bool compiled)
+      : step_(step), cells_(std::move(cells)), compiled_(compiled) {}
+
+  const std::string& run() const override { return step_.run(); }
+  uint32_t step() const override { return step_.step(); }
+  const v1::Rank& rank() const override { return step_.rank(); }
+  uint32_t epoch() const override { return step_.epoch(); }
+  State state() const override { return step_.state(); }
+  const v1::CaptureSettings& settings() const override { return step_.settings(); }
+  const v1::Hello& hello() const override { return step_.hello(); }
+
+  absl::Status ForEachRecord(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
+    return step_.ForEachRecord([&](const v1::Record& record, uint64_t stack_id) {
+      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
+    });
+  }
+  absl::Status ForEachRecordHead(absl::FunctionRef<absl::Status(const v1::Record&, uint64_t)> visit) override {
+    return step_.ForEachRecordHead([&](const v1::Record& record, uint64_t stack_id) {
+      return Has(record.full_name()) ? visit(record, stack_id) : absl::OkStatus();
+    });
+  }
+  bool may_have_payloads() override { return step_.may_have_payloads(); }
+  absl::StatusOr<std::vector<v1::Frame>> Stack(uint64_t stack_id) override { return step_.Stack(stack_id); }
+  absl::Status ReadPayload(std::string_view hash, absl::FunctionRef<absl::Status(std::string_view)> visit) override {
+    return step_.ReadPayload(hash, visit);
+  }
+  std::vector<v1::Marker::Fault> faults() override { return step_.faults(); }
+  std::vector<v1::Marker::Gap> gaps() override { return step_.gaps(); }
+
+ private:
+  bool Has(std::string_view full_name) const {
+    return compiled_ == std::any_of(cells_.begin(), cells_.end(), [&](const std::string& cell) {
+             return full_name.size() > cell.size() && full_name.starts_with(cell) && full_name[cell.size()] == '.';
+           });
+  }
+
+  RecordSource& step_;
+  const std::vector<std::string> cells_;
+  const bool compiled_;
+};
+
+}  // namespace
+
+std::vector<StepPart> PartsOf(RecordSource& step) {
+  const std::string directory = StepDirectory(step.step(), step.rank());
+  const std::vector<std::string> cells = CompiledCells(step.settings());
+  std::vector<StepPart> parts;
+  if (cells.empty()) {
+    parts.push_back({directory, &step, nullptr});
+    return parts;
+  }
+  for (const bool compiled : {true, false}) {
+    auto records = std::make_unique<RecordsOfPart>(step, cells, compiled);
+    RecordSource* const shown = records.get();
+    parts.push_back({Cat(compiled ? "graph/" : "pynative/", directory), shown, std::move(records)});
+  }
+  return parts;
+}
+
+std::string ToldDirectory(const v1::CaptureSettings& settings, uint32_t step) {
+  return Cat(CompiledCells(settings).empty() ? "" : "pynative/", "step", step);
+}
+
+}  // namespace msprobe::server
