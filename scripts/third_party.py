@@ -25,8 +25,9 @@ LICENCES = ROOT / "scripts" / "licences.toml"
 # The part that auditwheel adds to the name of a library that it copies.
 COPY_MARK = re.compile(r"-[0-9a-f]{8}(?=\.so)")
 TORCH_OWN = ("ATen", "c10", "caffe2", "torch")
-# Agents for other versions of Python and torch are built with headers from elsewhere (make_agents.py).
-PYTHON_HEADERS = re.compile(r"/include/python3\.\d+/")
+# Agents for other versions of Python and torch are built with headers from elsewhere (make_agents.py); Debian has
+# pyconfig.h in a folder of its own.
+PYTHON_HEADERS = re.compile(r"/include/([^/]+-linux-gnu/)?python3\.\d+/")
 TORCH_HEADERS = re.compile(r"/torch/include/(?P<folder>[^/]+)")
 AT_ONCE = 500  # names on one command line
 
@@ -153,14 +154,12 @@ def origins_of(paths: Iterable[Path]) -> dict[Path, Origin]:
     found = {}
     origin: Origin | None
     for path in paths:
-        if path.is_relative_to(python):
+        if path.is_relative_to(python) or PYTHON_HEADERS.search(str(path)):
             origin = python_origin()
         elif package := package_of(path):
             origin = debian_origin(path, package)
         elif match := TORCH_HEADERS.search(str(path)):
             origin = torch_origin(match["folder"])
-        elif PYTHON_HEADERS.search(str(path)):
-            origin = python_origin()
         else:
             raise SystemExit(
                 f"third_party: {path} is of no Debian package, of torch or of Python: whose it is, is not known"
