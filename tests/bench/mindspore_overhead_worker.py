@@ -28,7 +28,8 @@ class Attention(nn.Cell):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.query, self.key, self.value, self.out = (mint.nn.Linear(width, width) for _ in range(4))
-        self.heads, self.scale = heads, (width // heads) ** -0.5
+        # Times a number, it would be an operator that MindSpore does not have on a CPU.
+        self.heads, self.scale = heads, Tensor(np.full((1,), (width // heads) ** -0.5, np.float32))
 
     def construct(self, x: Any) -> Any:
         def split(y: Any) -> Any:
