@@ -221,6 +221,10 @@ def _tensor(row: analysis_pb2.ComparedTensor) -> ComparedTensor:
         for field in row.metrics.DESCRIPTOR.fields:
             present = not field.has_presence or row.metrics.HasField(field.name)  # type: ignore[arg-type]
             metrics[field.name] = getattr(row.metrics, field.name) if present else None
+    target_value = decode.exact(row.exact_target_value, row.target_value)
+    golden_value = decode.exact(row.exact_golden_value, row.golden_value)
+    if metrics:
+        metrics |= {"worst_target": target_value, "worst_golden": golden_value}
     return ComparedTensor(
         name=row.name,
         golden_name=row.golden_name,
@@ -236,8 +240,8 @@ def _tensor(row: analysis_pb2.ComparedTensor) -> ComparedTensor:
         golden_shape=row.golden_shape,
         excess=row.excess,
         statistic=row.statistic,
-        target_value=row.target_value,
-        golden_value=row.golden_value,
+        target_value=target_value,
+        golden_value=golden_value,
         metrics=metrics,
         message=row.message,
         order=row.order,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from msprobe_client.model import Edge, Rank
+from msprobe_client.model import Edge, Number, Rank
 
 # From best to worst.
 Verdict: TypeAlias = Literal[
@@ -62,8 +62,8 @@ class ComparedTensor:
     golden_shape: str
     excess: float  # worst error in times of the tolerance; infinite where no number says it
     statistic: str  # basis statistics: the statistic of excess
-    target_value: float
-    golden_value: float
+    target_value: Number
+    golden_value: Number
     metrics: Mapping[str, float | int | None]  # basis content: the fields of ElementMetrics
     message: str
     order: int

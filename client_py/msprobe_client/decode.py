@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msprobe_client import model
 from msprobe_client.errors import DataError
 from msprobe_client.proto import control_pb2, ingest_pb2, query_pb2, record_pb2
 
+_Rounded = TypeVar("_Rounded")
 _KINDS: dict[int, Literal["api", "module", "parameters_grad", "debug"]] = {
     record_pb2.RECORD_API: "api",
     record_pb2.RECORD_MODULE: "module",
@@ -231,8 +232,8 @@ def tensor(message: record_pb2.TensorLeaf) -> model.TensorStats:
         shape=tuple(message.shape),
         requires_grad=message.requires_grad,
         device=message.device,
-        max=_number(message.max),
-        min=_number(message.min),
+        max=exact(message.max, None),
+        min=exact(message.min, None),
         mean=optional("mean"),
         norm=optional("norm"),
         variance=optional("variance"),
@@ -252,6 +253,7 @@ def tensor(message: record_pb2.TensorLeaf) -> model.TensorStats:
     )
 
 
-def _number(message: record_pb2.TensorLeaf.Number) -> model.Number | None:
+def exact(message: record_pb2.TensorLeaf.Number, rounded: _Rounded) -> model.Number | _Rounded:
+    """The number; `rounded` where the message holds none, as that of an older server, or of what is no integer."""
     kind = message.WhichOneof("kind")
-    return None if kind is None else getattr(message, kind)
+    return rounded if kind is None else getattr(message, kind)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from msprobe_client import tensor_questions
+from msprobe_client import decode, tensor_questions
 from msprobe_client.errors import DataError, InvalidArgument
+from msprobe_client.model import Number
 from msprobe_client.output.whole_file import whole_file
 from msprobe_client.proto import analysis_pb2, record_pb2, tensors_pb2, tensors_pb2_grpc
 from msprobe_client.tensors import TensorPreview
@@ -71,8 +72,8 @@ class TensorsInFile:
 @dataclass(frozen=True, slots=True)
 class ElementPair:
     index: tuple[int, ...]
-    target: float
-    golden: float
+    target: Number
+    golden: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,4 +194,11 @@ def _side(message: tensors_pb2.TensorDiff.Side) -> DiffSide:
 
 
 def _pairs(messages: Any) -> tuple[ElementPair, ...]:
-    return tuple(ElementPair(tuple(each.index), each.target, each.golden) for each in messages)
+    return tuple(
+        ElementPair(
+            tuple(each.index),
+            decode.exact(each.exact_target, each.target),
+            decode.exact(each.exact_golden, each.golden),
+        )
+        for each in messages
+    )

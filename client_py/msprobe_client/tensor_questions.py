@@ -99,8 +99,8 @@ def found_tensor(message: analysis_pb2.FoundTensor) -> FoundTensor:
         token=message.token,
         dtype=message.dtype,
         shape=message.shape,
-        max=number("max"),
-        min=number("min"),
+        max=decode.exact(message.exact_max, number("max")),
+        min=decode.exact(message.exact_min, number("min")),
         mean=number("mean"),
         norm=number("norm"),
         variance=number("variance"),
@@ -117,7 +117,7 @@ def preview(message: analysis_pb2.TensorPreview) -> TensorPreview:
         return getattr(message, field) if message.HasField(field) else None  # type: ignore[arg-type]
 
     def elements(given: Iterable[analysis_pb2.TensorElement]) -> tuple[Element, ...]:
-        return tuple(Element(tuple(each.index), each.value) for each in given)
+        return tuple(Element(tuple(each.index), decode.exact(each.exact, each.value)) for each in given)
 
     return TensorPreview(
         dtype=message.dtype,
@@ -128,8 +128,8 @@ def preview(message: analysis_pb2.TensorPreview) -> TensorPreview:
         positive_inf_count=message.positive_inf_count,
         negative_inf_count=message.negative_inf_count,
         zero_count=message.zero_count,
-        max=number("max"),
-        min=number("min"),
+        max=decode.exact(message.exact_max, number("max")),
+        min=decode.exact(message.exact_min, number("min")),
         mean=number("mean"),
         norm=number("norm"),
         std=number("std"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from msprobe_client.model import Rank
+from msprobe_client.model import Number, Rank
 
 # As the wire numbers them, from 1.
 Statistic: TypeAlias = Literal[
@@ -65,8 +65,8 @@ class FoundTensor:
     token: int
     dtype: str
     shape: str
-    max: float | None
-    min: float | None
+    max: Number | None  # an integer of an integer dtype
+    min: Number | None
     mean: float | None
     norm: float | None
     variance: float | None
@@ -80,7 +80,7 @@ class FoundTensor:
 @dataclass(frozen=True, slots=True)
 class Element:
     index: tuple[int, ...]
-    value: float
+    value: Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class TensorPreview:
     positive_inf_count: int
     negative_inf_count: int
     zero_count: int
-    max: float | None
-    min: float | None
+    max: Number | None  # an integer of a 64-bit integer dtype, as the values of elements
+    min: Number | None
     mean: float | None
     norm: float | None
     std: float | None

@@ -148,6 +148,9 @@ class RecordWriter {
       case Cell::Kind::kInteger:
         json_.Int64(cell.integer);
         break;
+      case Cell::Kind::kUnsigned:
+        json_.Uint64(cell.unsigned_integer);
+        break;
       case Cell::Kind::kBoolean:
         json_.Bool(cell.integer != 0);
         break;

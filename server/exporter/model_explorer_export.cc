@@ -45,6 +45,8 @@ std::string TextOf(const Cell& cell) {
       return JsonNumber(cell.real);
     case Cell::Kind::kInteger:
       return Cat(cell.integer);
+    case Cell::Kind::kUnsigned:
+      return Cat(cell.unsigned_integer);
     case Cell::Kind::kBoolean:
       return cell.integer != 0 ? "true" : "false";
     case Cell::Kind::kText:

@@ -185,8 +185,9 @@ class Writer {
       case Cell::Kind::kText:
         return Put(key, cell.view());
       case Cell::Kind::kInteger:
+      case Cell::Kind::kUnsigned:
         Begin(key);
-        AppendInteger(cell.integer, *out_);
+        AppendWhole(cell, *out_);
         break;
       case Cell::Kind::kReal:
         Begin(key);

@@ -51,8 +51,8 @@ void Fill(const Accuracy& accuracy, v1::Accuracy& out) {
   out.set_lower(accuracy.lower);
   out.set_over_torch(accuracy.over_torch);
   out.set_worst_index(accuracy.worst.index);
-  out.set_worst_output(accuracy.worst.target);
-  out.set_worst_golden(accuracy.worst.golden);
+  out.set_worst_output(accuracy.worst.target.number());
+  out.set_worst_golden(accuracy.worst.golden.number());
 }
 
 Accuracy AccuracyOf(const v1::Accuracy& message) {
@@ -97,7 +97,7 @@ Accuracy AccuracyOf(const v1::Accuracy& message) {
   accuracy.higher = message.higher();
   accuracy.lower = message.lower();
   accuracy.over_torch = message.over_torch();
-  accuracy.worst = {message.worst_index(), message.worst_output(), message.worst_golden()};
+  accuracy.worst = {message.worst_index(), Cell::Real(message.worst_output()), Cell::Real(message.worst_golden())};
   return accuracy;
 }
 

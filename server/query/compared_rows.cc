@@ -3,6 +3,8 @@
 #include <string>
 
 #include "server/analysis/module_tree/module_name.h"
+#include "server/format/cat.h"
+#include "server/query/exact_number.h"
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
@@ -38,8 +40,8 @@ void FillElementMetrics(const ElementwiseMetrics& metrics, v1::ElementMetrics& o
   out.set_abs_p99(metrics.absolute.percentiles[2]);
   out.set_abs_p999(metrics.absolute.percentiles[3]);
   out.set_worst_index(metrics.worst.index);
-  out.set_worst_target(metrics.worst.target);
-  out.set_worst_golden(metrics.worst.golden);
+  out.set_worst_target(metrics.worst.target.number());
+  out.set_worst_golden(metrics.worst.golden.number());
 }
 
 namespace {
@@ -53,6 +55,8 @@ void FillScalar(const Row& row, v1::Scalar& out) {
     out.set_boolean(cell.integer != 0);
   } else if (cell.kind == Cell::Kind::kInteger) {
     out.set_integer(cell.integer);
+  } else if (cell.kind == Cell::Kind::kUnsigned) {
+    out.set_text(Cat(cell.unsigned_integer));
   } else if (cell.kind == Cell::Kind::kReal) {
     out.set_real(cell.real);
   } else if (cell.kind == Cell::Kind::kText) {
@@ -93,8 +97,10 @@ void FillComparedTensor(const StepTable& target, const StepTable& golden, const 
   if (out.layout().empty()) out.set_layout(layout(golden, row.golden));
   out.set_excess(row.excess);
   out.set_statistic(text(row.statistic));
-  out.set_target_value(row.target_value);
-  out.set_golden_value(row.golden_value);
+  out.set_target_value(row.target_value.number());
+  out.set_golden_value(row.golden_value.number());
+  if (auto exact = ExactNumber(row.target_value)) *out.mutable_exact_target_value() = *exact;
+  if (auto exact = ExactNumber(row.golden_value)) *out.mutable_exact_golden_value() = *exact;
   if (row.content < 0 || static_cast<size_t>(row.content) >= contents.size()) return;
   const ContentResult& content = contents[static_cast<size_t>(row.content)];
   if (row.basis == Basis::kContent && content.kind == ContentResult::Kind::kCompared) {

@@ -8,6 +8,7 @@
 #include "server/format/cat.h"
 #include "server/query/analysis_context.h"
 #include "server/query/analysis_request.h"
+#include "server/query/exact_number.h"
 #include "server/query/opened_source.h"
 
 namespace msprobe::server {
@@ -44,6 +45,8 @@ v1::FoundTensor Message(const StepTable& table, const Entry& entry, const Row& r
   const auto of = [&](Statistic statistic) { return StatisticOf(table, row, statistic); };
   if (const auto value = of(Statistic::kMax)) found.set_max(*value);
   if (const auto value = of(Statistic::kMin)) found.set_min(*value);
+  if (auto exact = ExactNumber(row.statistics[0])) *found.mutable_exact_max() = *exact;
+  if (auto exact = ExactNumber(row.statistics[1])) *found.mutable_exact_min() = *exact;
   if (const auto value = of(Statistic::kMean)) found.set_mean(*value);
   if (const auto value = of(Statistic::kNorm)) found.set_norm(*value);
   if (const auto value = of(Statistic::kVariance)) found.set_variance(*value);

@@ -5,6 +5,7 @@
 #include "server/format/cat.h"
 #include "server/format/dtype_name.h"
 #include "server/query/analysis_context.h"
+#include "server/query/exact_number.h"
 #include "server/query/opened_source.h"
 #include "server/query/preview_message.h"
 
@@ -15,7 +16,8 @@ constexpr uint32_t kMaxAsked = 1000;  // bins, elements at each end
 
 void AddElement(const TensorPreview::Element& element, const std::vector<int64_t>& shape, v1::TensorElement& out) {
   for (int64_t at : IndexOf(element.index, shape)) out.add_index(at);
-  out.set_value(element.value);
+  out.set_value(element.value.number());
+  if (auto exact = ExactNumber(element.value)) *out.mutable_exact() = *exact;
 }
 
 }  // namespace
@@ -50,8 +52,10 @@ void FillPreview(const TensorPreview& preview, const std::vector<int64_t>& shape
   out.set_negative_inf_count(preview.negative_inf_count);
   out.set_zero_count(preview.zero_count);
   if (preview.finite != 0) {
-    out.set_max(preview.max);
-    out.set_min(preview.min);
+    out.set_max(preview.max.number());
+    out.set_min(preview.min.number());
+    if (auto exact = ExactNumber(preview.max)) *out.mutable_exact_max() = *exact;
+    if (auto exact = ExactNumber(preview.min)) *out.mutable_exact_min() = *exact;
     out.set_mean(preview.mean);
     out.set_norm(preview.norm);
     out.set_std(preview.std);

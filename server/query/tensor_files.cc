@@ -15,6 +15,7 @@
 #include "server/format/tensors/file_tensor.h"
 #include "server/format/tensors/safetensors_writer.h"
 #include "server/query/compared_rows.h"
+#include "server/query/exact_number.h"
 #include "server/query/preview_message.h"
 #include "server/query/tensors_service.h"
 
@@ -103,8 +104,10 @@ void FillElements(const std::vector<ElementPair>& pairs, const std::vector<int64
   for (const ElementPair& pair : pairs) {
     v1::TensorDiff::Element& element = *out.Add();
     for (int64_t at : IndexOf(pair.index, shape)) element.add_index(at);
-    element.set_target(pair.target);
-    element.set_golden(pair.golden);
+    element.set_target(pair.target.number());
+    element.set_golden(pair.golden.number());
+    if (auto exact = ExactNumber(pair.target)) *element.mutable_exact_target() = *exact;
+    if (auto exact = ExactNumber(pair.golden)) *element.mutable_exact_golden() = *exact;
   }
 }
 

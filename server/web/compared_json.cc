@@ -1,5 +1,7 @@
 #include "server/web/compared_json.h"
 
+#include <cmath>
+
 #include "server/analysis/compare/comparison.h"
 #include "server/format/cat.h"
 #include "server/web/web_question.h"
@@ -27,6 +29,15 @@ void WriteScalar(JsonWriter& json, const v1::Scalar& scalar) {
   }
 }
 
+// A number of the page is a double: an integer beyond 2^53 is a text.
+void WriteValue(JsonWriter& json, double value, const v1::TensorLeaf::Number& exact) {
+  if (std::fabs(value) < 0x1p53 || !(exact.has_integer() || exact.has_unsigned_integer())) {
+    WriteNumber(json, value);
+  } else {
+    json.Text(exact.has_integer() ? Cat(exact.integer()) : Cat(exact.unsigned_integer()));
+  }
+}
+
 }  // namespace
 
 void WriteCompared(JsonWriter& json, const v1::ComparedTensor& row) {
@@ -36,9 +47,9 @@ void WriteCompared(JsonWriter& json, const v1::ComparedTensor& row) {
                     {"shape", row.target_shape()}});
   const bool scalars = static_cast<Verdict>(row.verdict()) == Verdict::kScalar;
   json.Name("target");
-  scalars ? WriteScalar(json, row.target_scalar()) : WriteNumber(json, row.target_value());
+  scalars ? WriteScalar(json, row.target_scalar()) : WriteValue(json, row.target_value(), row.exact_target_value());
   json.Name("golden");
-  scalars ? WriteScalar(json, row.golden_scalar()) : WriteNumber(json, row.golden_value());
+  scalars ? WriteScalar(json, row.golden_scalar()) : WriteValue(json, row.golden_value(), row.exact_golden_value());
   json.Name("excess");
   WriteNumber(json, row.excess());
 }

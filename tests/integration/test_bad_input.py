@@ -152,6 +152,9 @@ def test_what_the_records_of_odd_tensors_say(sturdy):
         assert leaf(f"t_{name}")["dtype"] == f"torch.{name}"
         if "Max" in leaf(f"t_{name}"):
             assert (leaf(f"t_{name}")["Max"], leaf(f"t_{name}")["Min"]) in ((3, 1), (None, None))
+    for name, extremes in (("53", (2**53 + 1, -(2**63))), ("63", (2**64 - 1, 2**53 + 1))):
+        found = leaf(f"beyond_{name}_bits")
+        assert "Max" not in found or (found["Max"], found["Min"]) == extremes, name
     assert leaf("sparse_coo")["shape"] == [2, 2]
     assert leaf("sparse_csr")["shape"] == [2, 2]
     assert leaf("quint8")["dtype"] == "torch.quint8"

@@ -342,11 +342,11 @@ def tool(*words, data_dir, code=0):
     return done
 
 
-def write_dump(path, array):
+def write_dump(path, array, dtype="torch.float32", extremes=(1.0, 0.0)):
     data = path / "step0" / "rank0" / "dump_tensor_data"
     data.mkdir(parents=True)
     np.save(data / "Torch.add.0.forward.output.0.npy", array)
-    leaf = {"type": "torch.Tensor", "dtype": "torch.float32", "shape": list(array.shape), "Max": 1.0, "Min": 0.0}
+    leaf = {"type": "torch.Tensor", "dtype": dtype, "shape": list(array.shape), "Max": extremes[0], "Min": extremes[1]}
     leaf |= {"Mean": 0.5, "Norm": 1.0, "requires_grad": False, "data_name": "Torch.add.0.forward.output.0.npy"}
     call = {"input_args": [], "input_kwargs": {}, "output": [leaf]}
     top = {"task": "tensor", "level": "L1", "framework": "pytorch", "dump_data_dir": str(data)}
@@ -385,6 +385,31 @@ def test_the_command_takes_files_and_the_store_alike(tmp_path):
     ).stderr
     assert "has 2 tensors; name one of: a, b" in said and said.count("\n") == 1
     assert not (tmp_path / "x.npy").exists()
+
+
+def test_integers_that_no_double_holds_keep_their_digits(tmp_path):
+    most, least = 2**64 - 1, -(2**63)
+    np.save(tmp_path / "a.npy", np.array([most - 1, most, 0], np.uint64))
+    np.save(tmp_path / "b.npy", np.array([most - 1, most - 1, 0], np.uint64))
+    torch.save(torch.tensor([least, least + 1]), tmp_path / "c.pt")
+    shown = tool("tensor", "show", tmp_path / "a.npy", "--top", "2", data_dir=tmp_path).stdout
+    assert f"max {most}  min 0 " in shown and f"largest: {most} at [1], {most - 1} at [0]" in shown
+    words = ("tensor", "stats", tmp_path / "a.npy", tmp_path / "c.pt", "--format")
+    rows = json.loads(tool(*words, "json", data_dir=tmp_path).stdout)["rows"]
+    assert [(row["max"], row["min"]) for row in rows] == [(most, 0), (least + 1, least)]
+    assert f",{most},0," in tool(*words, "csv", data_dir=tmp_path).stdout
+    told = tool("tensor", "diff", tmp_path / "a.npy", tmp_path / "b.npy", data_dir=tmp_path, code=1).stdout
+    assert "max_abs 1 " in told and f"at [1]: {most}, golden {most - 1}" in told
+    for name, array in (("target", "a.npy"), ("golden", "b.npy")):
+        write_dump(
+            tmp_path / name, np.load(tmp_path / array), dtype="torch.uint64", extremes=(most - (name != "target"), 0)
+        )
+    for mode in ("content", "statistics"):
+        words = ("compare", tmp_path / "target", tmp_path / "golden", "--mode", mode, "--format", "json")
+        (row,) = json.loads(tool(*words, data_dir=tmp_path, code=1).stdout)["rows"]
+        assert (row["verdict"], row["target_value"], row["golden_value"]) == ("differs", most, most - 1), mode
+    (row,) = json.loads(tool("find", tmp_path / "target", "--format", "json", data_dir=tmp_path).stdout)["rows"]
+    assert (row["max"], row["min"]) == (most, 0)
 
 
 def test_the_example_of_the_document_runs(tmp_path):

@@ -164,7 +164,7 @@ def test_device_is_kept(tmp_path: Path) -> None:
     ("value", "word"),
     [
         ({"a": torch.ones(2)}, "one tensor"),
-        ([torch.ones(2)], "0x"),
+        ([torch.ones(2)], "one tensor"),
         (torch.ones(2, device="meta"), "meta"),
         (torch.nn.Linear(2, 2), "Linear"),
         (torch.ones(2).to_sparse(), "sparse"),

@@ -91,6 +91,11 @@ def test_numbers_that_mindstudio_gets_wrong():
     assert arrays(([True, False], "?"), ([True, True], "?")) == (50, 1, 1, 1)
     assert arrays(([250], "u1"), ([251], "u1"))[2] == 1
     assert arrays(([60000], "f2"), ([-60000], "f2"))[2] == 120000
+    # Integers that no double tells apart differ, and the largest difference does not wrap.
+    assert arrays(([2**64 - 1, 2**63], "u8"), ([2**64 - 2, 2**63], "u8"))[:3] == (50, 0, 1)
+    assert arrays(([2**53 + 1], "i8"), ([2**53], "i8"))[:3] == (0, 0, 1)
+    assert arrays(([-(2**63)], "i8"), ([2**63 - 1], "i8"))[2] == 2.0**64
+    assert arrays(([2**64 - 1, 7], ">u8"), ([-1, 7], "i8"))[:3] == (50, 0, 2.0**64)
     assert arrays(([], "f4"), ([], "f4")) == (None, None, None, None)
 
 

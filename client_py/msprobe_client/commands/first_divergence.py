@@ -89,11 +89,14 @@ def _told(first: Divergence, ranks: list[Divergence]) -> Iterator[str]:
 
 
 def _evidence(row: ComparedTensor) -> str:
+    from msprobe_client.output import show
+
     if row.target_scalar is not None or row.golden_scalar is not None:
         return _argument(row)
     parts = [row.target_dtype or row.golden_dtype, row.target_shape or row.golden_shape]
     if row.is_difference and row.basis in ("statistics", "content") and row.verdict in ("differs", "non-finite"):
-        parts.append(f"{row.statistic or 'worst element'} {row.target_value:.6g} against {row.golden_value:.6g}")
+        said = [show.number(value) for value in (row.target_value, row.golden_value)]
+        parts.append(f"{row.statistic or 'worst element'} {said[0]} against {said[1]}")
         parts.append(f"{row.excess:.3g} times the tolerance")
     if row.message:
         parts.append(row.message)

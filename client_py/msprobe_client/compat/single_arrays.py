@@ -41,8 +41,33 @@ def compare_arrays(array1: Any, array2: Any) -> CompareResult:
     for begin in range(0, left.size, BLOCK):
         part = slice(begin, begin + BLOCK)
         with np.errstate(all="ignore"):
-            tally.add(_computable(left[part]), _computable(right[part]), begin)
+            tally.add(left[part], right[part], begin)
     return tally.result(left.size)
+
+
+def _distances(left: Any, right: Any) -> tuple[Any, Any, Any]:
+    """Where both are the same, |left - right|, and the larger of both sizes."""
+    import numpy as np
+
+    if left.dtype.kind in "bui" and right.dtype.kind in "bui":
+        absolute = _whole_distances(left, right)
+        return absolute == 0, absolute, np.maximum(np.abs(left.astype(np.float64)), np.abs(right.astype(np.float64)))
+    left, right = _computable(left), _computable(right)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    return same, np.abs(left - right), np.maximum(np.abs(left), np.abs(right))
+
+
+def _whole_distances(left: Any, right: Any) -> Any:
+    """|left - right| of integers, rounded once."""
+    import numpy as np
+
+    beyond_int64 = any(side.dtype.kind == "u" and side.dtype.itemsize == 8 for side in (left, right))
+    whole = [side.astype(np.uint64 if beyond_int64 else np.int64) for side in (left, right)]
+    distance = (np.maximum(*whole).view(np.uint64) - np.minimum(*whole).view(np.uint64)).astype(np.float64)
+    if beyond_int64:
+        negative = (left < 0) | (right < 0)
+        distance[negative] = np.abs(left[negative].astype(np.float64) - right[negative].astype(np.float64))
+    return distance
 
 
 def _computable(values: Any) -> Any:
@@ -50,7 +75,7 @@ def _computable(values: Any) -> Any:
     import numpy as np
 
     if values.dtype.kind in "bui":
-        return values.astype(np.float64 if values.dtype.itemsize == 8 and values.dtype.kind == "u" else np.int64)
+        return values.astype(np.float64)
     return values.astype(np.float32) if values.dtype.itemsize == 2 else values
 
 
@@ -65,9 +90,8 @@ class _Tally:
     def add(self, left: Any, right: Any, begin: int) -> None:
         import numpy as np
 
-        same = (left == right) | (np.isnan(left) & np.isnan(right))
-        size = np.maximum(np.abs(left), np.abs(right))
-        absolute = np.where(same, 0, np.abs(left - right))
+        same, absolute, size = _distances(left, right)
+        absolute = np.where(same, 0, absolute)
         relative = np.where(same, 0, absolute / size)
         self._absolute = _larger(self._absolute, float(absolute.max()))
         self._relative = _larger(self._relative, float(relative.max()))

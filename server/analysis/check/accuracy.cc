@@ -21,15 +21,6 @@ namespace {
 // ULPs below the largest number within which rounding may or may not overflow.
 constexpr double kOverflowUlps = 4;
 
-bool IsWideInteger(v1::DType dtype) { return dtype == v1::DTYPE_INT64 || dtype == v1::DTYPE_UINT64; }
-
-__int128 IntegerAt(const char* from, size_t i, v1::DType dtype, double loaded) {
-  if (!IsWideInteger(dtype)) return static_cast<__int128>(loaded);
-  uint64_t bits;
-  std::memcpy(&bits, from + i * 8, 8);
-  return dtype == v1::DTYPE_INT64 ? static_cast<__int128>(static_cast<int64_t>(bits)) : static_cast<__int128>(bits);
-}
-
 // How the kernels read the elements of a dtype; kFloat64: once they are loaded.
 AccuracyElement ElementOf(v1::DType dtype) {
   switch (dtype) {
@@ -154,7 +145,7 @@ size_t AccuracyComparison::Sums::CleanNonFinite(size_t count) {
       }
       if (!non_finite.first_mismatch) {
         non_finite.first_mismatch = accuracy.elements + i;
-        mismatch = {accuracy.elements + i, a[i], b[i]};
+        mismatch = {accuracy.elements + i, Cell::Real(a[i]), Cell::Real(b[i])};
       }
     }
     a[i] = b[i] = d[i] = 0;
@@ -186,7 +177,7 @@ void AccuracyComparison::Sums::FoldHistogram() {
 void AccuracyComparison::Sums::FindWorst(size_t count) {
   for (size_t i = 0; i < count; ++i) {
     if (std::fabs(d[i]) != accuracy.absolute.max) continue;
-    accuracy.worst = {accuracy.elements + i, a[i], b[i]};
+    accuracy.worst = {accuracy.elements + i, Cell::Real(a[i]), Cell::Real(b[i])};
     return;
   }
 }

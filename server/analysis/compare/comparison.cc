@@ -20,7 +20,7 @@ constexpr std::string_view kStatisticNames[] = {"Max", "Min", "Mean", "Norm"};
 bool SameCell(const Cell& a, const Cell& b) {
   if (a.kind == Cell::Kind::kText || b.kind == Cell::Kind::kText) return a.kind == b.kind && a.view() == b.view();
   if (a.kind == Cell::Kind::kNone || b.kind == Cell::Kind::kNone) return a.kind == b.kind;
-  return a.number() == b.number() || (std::isnan(a.number()) && std::isnan(b.number()));
+  return IsSame(a, b) || (std::isnan(a.number()) && std::isnan(b.number()));
 }
 
 bool IsFloating(std::string_view dtype) {
@@ -94,7 +94,7 @@ class RowJudge {
       row.verdict = Verdict::kEqual;
       return row;
     }
-    const double allowed = tolerance.absolute + tolerance.relative * std::fabs(metrics.worst.golden);
+    const double allowed = tolerance.absolute + tolerance.relative * std::fabs(metrics.worst.golden.number());
     row.excess = std::max(metrics.worst_excess, allowed > 0 ? metrics.absolute.max / allowed : kInfinite);
     row.verdict = metrics.over_tolerance != 0 ? Verdict::kDiffers : Verdict::kWithin;
     return row;
@@ -138,31 +138,29 @@ class RowJudge {
     if (elements == 0) elements = std::max(1.0, ElementsOf(golden_.text(b.shape)));
     const double norm = std::max(Magnitude(a.statistics[3]), Magnitude(b.statistics[3]));
     for (size_t i = 0; i < 4; ++i) {
-      const auto [x, y] = Values(a, b, i);
-      if (!x || !y) continue;
-      const bool integers =
-          a.statistics[i].kind == Cell::Kind::kInteger && b.statistics[i].kind == Cell::Kind::kInteger;
-      const bool same = integers && i < 2 ? a.statistics[i].integer == b.statistics[i].integer : *x == *y;
-      if (same || (std::isnan(*x) && std::isnan(*y))) continue;
-      if (!std::isfinite(*x) || !std::isfinite(*y)) {
+      const auto [ours, theirs] = Values(a, b, i);
+      if (!HasNumber(ours) || !HasNumber(theirs)) continue;
+      const double x = ours.number(), y = theirs.number();
+      if (IsSame(ours, theirs) || (std::isnan(x) && std::isnan(y))) continue;
+      if (!std::isfinite(x) || !std::isfinite(y)) {
         row = Ended(row, Verdict::kNonFinite);
         row.statistic = kStatisticNames[i];
-        row.target_value = *x;
-        row.golden_value = *y;
+        row.target_value = ours;
+        row.golden_value = theirs;
         return row;
       }
       // A mean cancels: it is measured by the size of an element. A norm adds up the absolute part.
-      const double scale = i == 2 ? std::max(std::fabs(*y), norm / std::sqrt(elements)) : std::fabs(*y);
+      const double scale = i == 2 ? std::max(std::fabs(y), norm / std::sqrt(elements)) : std::fabs(y);
       const double allowed = tolerance.absolute * (i == 3 ? std::sqrt(elements) : 1) + tolerance.relative * scale;
       // Integers that no double tells apart differ by something.
-      const double excess = allowed > 0 ? std::fabs(*x - *y) / allowed : kInfinite;
+      const double excess = allowed > 0 ? std::fabs(x - y) / allowed : kInfinite;
       if (row.verdict == Verdict::kEqual) row.verdict = Verdict::kWithin;
       if (excess > 1) row.verdict = Verdict::kDiffers;
       if (excess >= row.excess) {
         row.excess = excess;
         row.statistic = kStatisticNames[i];
-        row.target_value = *x;
-        row.golden_value = *y;
+        row.target_value = ours;
+        row.golden_value = theirs;
       }
     }
     return row;
@@ -184,26 +182,21 @@ class RowJudge {
   }
 
   static double Magnitude(const Cell& cell) {
-    const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
+    const double value = cell.is_number() ? cell.number() : 0;
     return std::isfinite(value) ? std::fabs(value) : 0;
   }
 
-  static std::optional<double> NumberOf(const Cell& cell) {
-    if (cell.kind == Cell::Kind::kNone || cell.kind == Cell::Kind::kText) return std::nullopt;
-    return cell.number();
-  }
+  static bool HasNumber(const Cell& cell) { return cell.is_number() || cell.kind == Cell::Kind::kBoolean; }
 
   // The means and norms that a default dump leaves null are taken where both sides have them.
-  std::pair<std::optional<double>, std::optional<double>> Values(const Row& a, const Row& b, size_t i) const {
-    std::optional<double> x = NumberOf(a.statistics[i]);
-    std::optional<double> y = NumberOf(b.statistics[i]);
+  std::pair<Cell, Cell> Values(const Row& a, const Row& b, size_t i) const {
     if (i >= 2 && a.extended >= 0 && b.extended >= 0) {
       const ExtendedStatistics& more_a = target_.extended[static_cast<size_t>(a.extended)];
       const ExtendedStatistics& more_b = golden_.extended[static_cast<size_t>(b.extended)];
-      if (i == 2 && more_a.has_mean && more_b.has_mean) return {more_a.mean, more_b.mean};
-      if (i == 3 && more_a.has_norm && more_b.has_norm) return {more_a.norm, more_b.norm};
+      if (i == 2 && more_a.has_mean && more_b.has_mean) return {Cell::Real(more_a.mean), Cell::Real(more_b.mean)};
+      if (i == 3 && more_a.has_norm && more_b.has_norm) return {Cell::Real(more_a.norm), Cell::Real(more_b.norm)};
     }
-    return {x, y};
+    return {a.statistics[i], b.statistics[i]};
   }
 
   const StepTable& target_;

@@ -50,8 +50,8 @@ struct ComparedRow {
   double excess = 0;
   // Basis kStatistics: the statistic of `excess` ("Max", "Min", "Mean", "Norm") and its values.
   std::string_view statistic;
-  double target_value = 0;
-  double golden_value = 0;
+  Cell target_value = Cell::Real(0);
+  Cell golden_value = Cell::Real(0);
 };
 
 struct VerdictTally {

@@ -19,23 +19,6 @@ constexpr size_t kLanes = 8;
 constexpr int kBucketBits = 4;
 constexpr size_t kBuckets = size_t{2048} << kBucketBits;
 
-bool IsWideInteger(v1::DType dtype) { return dtype == v1::DTYPE_INT64 || dtype == v1::DTYPE_UINT64; }
-
-// Of a 64-bit integer or anything that an int64 holds.
-__int128 IntegerAt(const char* from, size_t i, v1::DType dtype, double loaded) {
-  if (dtype == v1::DTYPE_INT64) {
-    int64_t value;
-    std::memcpy(&value, from + i * 8, 8);
-    return value;
-  }
-  if (dtype == v1::DTYPE_UINT64) {
-    uint64_t value;
-    std::memcpy(&value, from + i * 8, 8);
-    return value;
-  }
-  return static_cast<int64_t>(loaded);
-}
-
 bool IsFinite(double value) { return std::fabs(value) <= std::numeric_limits<double>::max(); }
 
 // Sums of many terms: pairs of sum and what rounding lost (Neumaier).
@@ -116,7 +99,8 @@ struct ElementwiseComparison::Sums {
   void AddBlock(const char* from_a, const char* from_b, size_t count);
   void AddEqualBlock(const char* from, size_t count);
   size_t CleanNonFinite(size_t count, uint64_t offset);
-  void Accumulate(size_t count, uint64_t offset);
+  // True: the worst element so far is in it.
+  bool Accumulate(size_t count, uint64_t offset);
   void Mindstudio(size_t count);
   void Ulps(const char* from_a, const char* from_b, size_t count);
   template <typename Signed, typename Unsigned>
@@ -153,7 +137,7 @@ size_t ElementwiseComparison::Sums::CleanNonFinite(size_t count, uint64_t offset
   return left;
 }
 
-void ElementwiseComparison::Sums::Accumulate(size_t count, uint64_t offset) {
+bool ElementwiseComparison::Sums::Accumulate(size_t count, uint64_t offset) {
   Lanes abs_sum, square_sum, rel_sum, rel_square_sum, dot_sum, a_sum, b_sum, max_abs, max_rel;
   uint64_t counts[5] = {};
   // What the lanes do not fill is zeros on both sides.
@@ -214,16 +198,12 @@ void ElementwiseComparison::Sums::Accumulate(size_t count, uint64_t offset) {
     uint64_t* const buckets = histogram.data();
     for (size_t i = 0; i < count; ++i) ++buckets[std::bit_cast<uint64_t>(std::fabs(d[i])) >> (52 - kBucketBits)];
   }
-  if (largest > metrics.absolute.max) {
-    metrics.absolute.max = largest;
-    for (size_t i = 0; i < count; ++i) {
-      if (std::fabs(d[i]) != largest) continue;
-      metrics.worst.index = offset + i;
-      metrics.worst.target = a[i];
-      metrics.worst.golden = b[i];
-      break;
-    }
-  }
+  if (largest <= metrics.absolute.max) return false;
+  metrics.absolute.max = largest;
+  size_t worst = 0;
+  while (std::fabs(d[worst]) != largest) ++worst;
+  metrics.worst.index = offset + worst;
+  return true;
 }
 
 template <typename Real>
@@ -351,7 +331,11 @@ void ElementwiseComparison::Sums::AddBlock(const char* from_a, const char* from_
   if (!finite) left = CleanNonFinite(count, offset);
   metrics.compared += left;
   Mindstudio(count);
-  Accumulate(count, offset);
+  if (Accumulate(count, offset)) {
+    const size_t i = metrics.worst.index - offset;
+    metrics.worst.target = CellAt(from_a, i, target.dtype, a[i]);
+    metrics.worst.golden = CellAt(from_b, i, golden.dtype, b[i]);
+  }
   // Zeros that stand for what is not compared were counted as equal.
   for (uint64_t& share : under) share -= count - left;
   if (ulp_bytes != 0) Ulps(from_a, from_b, count);

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/analysis/compare/tolerance.h"
+#include "server/analysis/table/cell.h"
 #include "server/format/tensor_file/tensor_file.h"
 
 namespace msprobe::server {
@@ -54,8 +55,8 @@ struct RelativeErrors {
 // The first element with the largest |d|.
 struct WorstElement {
   uint64_t index = 0;
-  double target = 0;
-  double golden = 0;
+  Cell target = Cell::Real(0);
+  Cell golden = Cell::Real(0);
 };
 
 // mindstudio-probe's sums. It takes elements that are infinite, or NaN, on both sides for zeros; adds the dtype's

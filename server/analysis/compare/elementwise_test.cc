@@ -113,6 +113,8 @@ TEST(ElementwiseTest, LargeIntegersAreExact) {
   ASSERT_TRUE(metrics.ok());
   EXPECT_EQ(metrics->different, 2u);
   EXPECT_EQ(metrics->absolute.max, 0x1p64);
+  EXPECT_EQ(metrics->worst.target.integer, std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(metrics->worst.golden.integer, std::numeric_limits<int64_t>::max());
   // mindstudio-probe looks at them as doubles.
   EXPECT_EQ(metrics->mindstudio.max_abs, 0x1p64);
 }

@@ -200,6 +200,7 @@ class AlignedStep : public TableSource {
   static Cell AsText(const Cell& cell) {
     switch (cell.kind) {
       case Cell::Kind::kInteger:
+      case Cell::Kind::kUnsigned:
         return Cell::Real(cell.number());
       case Cell::Kind::kBoolean:
         return Cell::Text(cell.integer != 0 ? "True" : "False");

@@ -45,9 +45,14 @@ void AppendReal(double value, std::string& out) {
   if (!scientific && value == std::trunc(value)) out += ".0";
 }
 
-void AppendInteger(int64_t value, std::string& out) {
+void AppendInteger(int64_t value, std::string& out) { AppendWhole(Cell::Integer(value), out); }
+
+void AppendWhole(const Cell& cell, std::string& out) {
   char digits[24];
-  out.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+  char* const end = digits + sizeof(digits);
+  out.append(digits, (cell.kind == Kind::kUnsigned ? std::to_chars(digits, end, cell.unsigned_integer)
+                                                   : std::to_chars(digits, end, cell.integer))
+                         .ptr);
 }
 
 void AppendQuoted(std::string_view text, std::string& out) {
@@ -88,6 +93,7 @@ ValueKind KindOf(const Cell& cell) {
              : cell.real > 0            ? ValueKind::kInfinity
                                         : ValueKind::kMinusInfinity;
     case Kind::kInteger:
+    case Kind::kUnsigned:
       return ValueKind::kNumber;
     case Kind::kBoolean:
     case Kind::kNone:

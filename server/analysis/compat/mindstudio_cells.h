@@ -13,6 +13,7 @@ namespace msprobe::server {
 // As Python's repr: "1.0", "1e-05", "nan", "inf".
 void AppendReal(double value, std::string& out);
 void AppendInteger(int64_t value, std::string& out);
+void AppendWhole(const Cell& integer, std::string& out);
 // csv's minimal quoting.
 void AppendQuoted(std::string_view text, std::string& out);
 

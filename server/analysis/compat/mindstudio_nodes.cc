@@ -33,9 +33,9 @@ Difference DifferenceOf(const Cell& target, const Cell& golden) {
   found.spelling = Difference::Spelling::kWord;
   found.word = kNotAvailable;
   if (!target.is_number() || !golden.is_number()) return found;
-  const bool whole = target.kind == Cell::Kind::kInteger && golden.kind == Cell::Kind::kInteger;
-  const double difference =
-      whole ? static_cast<double>(target.integer - golden.integer) : target.number() - golden.number();
+  const double difference = target.is_whole() && golden.is_whole()
+                                ? static_cast<double>(target.whole() - golden.whole())
+                                : target.number() - golden.number();
   if (std::isnan(difference)) {
     found.word = "Nan";
     return found;

@@ -101,7 +101,9 @@ class Writer : public MindstudioRows {
         const Row& row = (side == 0 ? target_ : golden_).rows[static_cast<size_t>(number)];
         for (int column = 0; column < 4; ++column) {
           const Cell& cell = row.statistics[static_cast<size_t>(column)];
-          if (!cell.is_number() || (cell.kind == Kind::kReal && std::isnan(cell.real))) {
+          // A column with an integer beyond int64 is one of objects, as one with words.
+          if (!cell.is_number() || cell.kind == Kind::kUnsigned ||
+              (cell.kind == Kind::kReal && std::isnan(cell.real))) {
             has_word[column] = true;
           } else if (cell.kind == Kind::kReal) {
             has_real[column] = true;
@@ -250,6 +252,9 @@ class Writer : public MindstudioRows {
         } else {
           AppendInteger(cell.integer, out);
         }
+        return;
+      case Kind::kUnsigned:
+        AppendWhole(cell, out);
         return;
       case Kind::kReal:
         if (std::isnan(cell.real)) {

@@ -40,7 +40,7 @@ bool HoldsMask(std::string_view dtype, double min, double max) {
 std::string TensorKey(const StepTable& table, const Row& row) {
   std::string key = Cat(table.text(row.dtype), table.text(row.shape), row.checksum);
   for (const Cell& cell : row.statistics) {
-    const double value = cell.kind == Cell::Kind::kReal || cell.kind == Cell::Kind::kInteger ? cell.number() : 0;
+    const double value = cell.is_number() ? cell.number() : 0;
     key += std::isnan(value) ? "n" : Cat(value, ",");
   }
   return key;

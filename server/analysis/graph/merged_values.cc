@@ -29,7 +29,7 @@ std::string TextOf(const Cell& cell) {
   } else if (cell.kind == Cell::Kind::kBoolean) {
     text = cell.integer != 0 ? "True" : "False";
   } else {
-    AppendInteger(cell.integer, text);
+    AppendWhole(cell, text);
   }
   return text;
 }
@@ -86,7 +86,7 @@ void MergeStatistic(size_t statistic, const Differing& differing, std::vector<st
     const Cell& cell = value->row.statistics[statistic];
     const double number = cell.number();
     sum += statistic == kNorm ? std::pow(number, 2.0) : number;
-    if (statistic == 0 ? number > merged.number() : number < merged.number()) merged = cell;
+    if (statistic == 0 ? IsLess(merged, cell) : IsLess(cell, merged)) merged = cell;
   }
   std::string formula;
   if (statistic < kMean) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,8 @@ TEST(DumpReaderTest, NumbersBeyondTheirTypesAreRead) {
       "Max":18446744073709551615,"Min":1e999,"Mean":-1e-999,"Norm":0e55}]}})"))
           .ok());
   const auto& statistics = table.rows[0].statistics;
-  EXPECT_EQ(statistics[0].view(), "18446744073709551615");
+  EXPECT_EQ(statistics[0].kind, Cell::Kind::kUnsigned);
+  EXPECT_EQ(statistics[0].unsigned_integer, std::numeric_limits<uint64_t>::max());
   EXPECT_EQ(statistics[1].real, std::numeric_limits<double>::infinity());
   EXPECT_EQ(statistics[2].real, 0);
   EXPECT_EQ(statistics[3].real, 0);

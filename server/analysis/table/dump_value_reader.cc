@@ -175,6 +175,7 @@ Cell DumpValueReader::CellOf(const JsonText& value) {
     case JsonType::kNumber:
       if (!IsWhole(value.text)) return Cell::Real(DoubleOf(value));
       if (const std::optional<int64_t> whole = Int64Of(value)) return Cell::Integer(*whole);
+      if (const std::optional<uint64_t> whole = Uint64Of(value)) return Cell::Unsigned(*whole);
       return Cell::Text(table_.arena.Add(value.text));
     case JsonType::kNaN:
     case JsonType::kInfinity:

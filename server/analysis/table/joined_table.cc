@@ -347,11 +347,8 @@ class Joining {
 
   // NaN is beyond everything.
   static bool Beyond(const Cell& a, const Cell& b, int direction) {
-    if (a.kind == Cell::Kind::kInteger && b.kind == Cell::Kind::kInteger) {
-      return direction > 0 ? a.integer > b.integer : a.integer < b.integer;
-    }
     if (std::isnan(b.number())) return false;
-    return std::isnan(a.number()) || (direction > 0 ? a.number() > b.number() : a.number() < b.number());
+    return std::isnan(a.number()) || (direction > 0 ? IsLess(b, a) : IsLess(a, b));
   }
 
   JoinedTable& target_;

@@ -10,55 +10,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "server/analysis/table/cell.h"
 #include "server/analysis/table/text_arena.h"
 
 namespace msprobe::server {
-
-// One value of a statistic as a dump gives it: what comparing needs is the number, what mindstudio-probe's table needs
-// is its kind, too (31 and 31.0 are spelled differently).
-struct Cell {
-  enum class Kind : uint8_t { kNone, kReal, kInteger, kBoolean, kText };
-
-  Kind kind = Kind::kNone;
-  uint32_t text_size = 0;  // here, so that a cell takes 16 bytes
-  union {
-    double real;
-    int64_t integer;  // kBoolean: 0 or 1
-    const char* text;
-  };
-
-  Cell() : integer(0) {}
-  static Cell Real(double value) {
-    Cell cell;
-    cell.kind = Kind::kReal;
-    cell.real = value;
-    return cell;
-  }
-  static Cell Integer(int64_t value) {
-    Cell cell;
-    cell.kind = Kind::kInteger;
-    cell.integer = value;
-    return cell;
-  }
-  static Cell Boolean(bool value) {
-    Cell cell;
-    cell.kind = Kind::kBoolean;
-    cell.integer = value ? 1 : 0;
-    return cell;
-  }
-  static Cell Text(std::string_view value) {
-    Cell cell;
-    cell.kind = Kind::kText;
-    cell.text = value.data();
-    cell.text_size = static_cast<uint32_t>(value.size());
-    return cell;
-  }
-
-  std::string_view view() const { return {text, text_size}; }
-  bool is_number() const { return kind == Kind::kReal || kind == Kind::kInteger; }
-  // Of a number or a boolean.
-  double number() const { return kind == Kind::kReal ? real : static_cast<double>(integer); }
-};
 
 // The statistics that only dumps with "extended" statistics have.
 struct ExtendedStatistics {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <variant>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "server/analysis/table/python_text.h"
 #include "server/analysis/table/table_layout.h"
@@ -146,18 +145,10 @@ class Filling {
 
   Cell IntegerCell(int64_t value, v1::DType dtype) {
     if (dtype == v1::DTYPE_BOOL) return Cell::Boolean(value != 0);
-    // Beyond 2^63 a number of JSON is a text here.
-    if (dtype == v1::DTYPE_UINT64 && value < 0) return Cell::Text(table_.arena.Add(Cat(static_cast<uint64_t>(value))));
-    return Cell::Integer(value);
+    return dtype == v1::DTYPE_UINT64 ? Cell::Unsigned(static_cast<uint64_t>(value)) : Cell::Integer(value);
   }
 
-  static Cell AsReal(const Cell& cell) {
-    if (cell.kind == Cell::Kind::kInteger) return Cell::Real(static_cast<double>(cell.integer));
-    double value = 0;  // of an integer beyond 2^63
-    return cell.kind == Cell::Kind::kText && absl::SimpleAtod(absl::string_view(cell.text, cell.text_size), &value)
-               ? Cell::Real(value)
-               : cell;
-  }
+  static Cell AsReal(const Cell& cell) { return cell.is_whole() ? Cell::Real(cell.number()) : cell; }
 
   Numbers NumbersOf(const v1::Block& block, uint32_t flags, const TableLayout::Leaf& leaf) {
     Numbers numbers;

@@ -36,6 +36,8 @@ std::string CellText(const Cell& cell) {
       return std::isnan(cell.real) ? "real nan" : Cat("real ", std::bit_cast<uint64_t>(cell.real));
     case Cell::Kind::kInteger:
       return Cat("integer ", cell.integer);
+    case Cell::Kind::kUnsigned:
+      return Cat("unsigned ", cell.unsigned_integer);
     case Cell::Kind::kBoolean:
       return Cat("boolean ", cell.integer);
     case Cell::Kind::kText:

@@ -13,8 +13,13 @@ namespace {
 constexpr size_t kBlock = 1024;
 
 double Distance(const ElementPair& pair) {
-  if (pair.target == pair.golden || (std::isnan(pair.target) && std::isnan(pair.golden))) return 0;
-  const double distance = std::fabs(pair.target - pair.golden);
+  if (IsSame(pair.target, pair.golden)) return 0;
+  if (pair.target.is_whole() && pair.golden.is_whole()) {
+    return std::fabs(static_cast<double>(pair.target.whole() - pair.golden.whole()));
+  }
+  const double target = pair.target.number(), golden = pair.golden.number();
+  if (std::isnan(target) && std::isnan(golden)) return 0;
+  const double distance = std::fabs(target - golden);
   return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
 }
 
@@ -32,7 +37,9 @@ void ElementPicker::Add(const char* target, const char* golden, size_t count) {
     const size_t block = std::min(left, kBlock);
     load_target(target, block, target_, a);
     load_golden(golden, block, golden_, b);
-    for (size_t i = 0; i < block; ++i) Look({parts_++ / parts, a[i], b[i]});
+    for (size_t i = 0; i < block; ++i) {
+      Look({parts_++ / parts, CellAt(target, i, target_.dtype, a[i]), CellAt(golden, i, golden_.dtype, b[i])});
+    }
     target += block * LoadedSize(target_.dtype);
     golden += block * LoadedSize(golden_.dtype);
     left -= block;
@@ -43,8 +50,8 @@ void ElementPicker::Look(const ElementPair& pair) {
   if (picked_.first.size() < count_) picked_.first.push_back(pair);
   const double distance = Distance(pair);
   if (distance == 0) return;
-  const bool over =
-      !(distance <= tolerance_.absolute + tolerance_.relative * std::fabs(pair.golden)) || std::isinf(distance);
+  const bool over = !(distance <= tolerance_.absolute + tolerance_.relative * std::fabs(pair.golden.number())) ||
+                    std::isinf(distance);
   if (over && picked_.over.size() < count_) picked_.over.push_back(pair);
   std::vector<ElementPair>& worst = picked_.worst;
   if (count_ == 0 || (worst.size() == count_ && distance <= Distance(worst.back()))) return;

@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "server/analysis/compare/tolerance.h"
+#include "server/analysis/table/cell.h"
 #include "server/format/tensor_file/tensor_file.h"
 
 namespace msprobe::server {
 
 struct ElementPair {
   uint64_t index = 0;  // row-major
-  double target = 0;
-  double golden = 0;
+  Cell target;
+  Cell golden;
 };
 
 // Elements that show how two tensors differ.

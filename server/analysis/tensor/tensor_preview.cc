@@ -18,7 +18,7 @@ using Element = TensorPreview::Element;
 constexpr size_t kBlock = 1024;
 
 // Gives every element in order, complex ones by their absolute value.
-absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint64_t index, double value)> visit) {
+absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint64_t index, const Cell& value)> visit) {
   const TensorDescription& description = source.description();
   const ElementLoad load = LoadOf(description.dtype);
   if (load == nullptr) {
@@ -35,7 +35,8 @@ absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint6
       const size_t block = std::min(count, kBlock);
       load(from, block * parts, description, values);
       for (size_t i = 0; i < block; ++i) {
-        visit(index++, complex ? std::hypot(values[2 * i], values[2 * i + 1]) : values[i]);
+        visit(index++, complex ? Cell::Real(std::hypot(values[2 * i], values[2 * i + 1]))
+                               : CellAt(from, i, description.dtype, values[i]));
       }
       from += block * size;
       count -= block;
@@ -57,10 +58,13 @@ absl::Status ForEachElement(TensorElements& source, absl::FunctionRef<void(uint6
   return status;
 }
 
+bool IsGreater(const Cell& a, const Cell& b) { return IsLess(b, a); }
+
 // Keeps the elements that stand first in an order; of equal ones those that came first.
-template <typename Before>
 class Top {
  public:
+  using Before = bool (*)(const Cell& a, const Cell& b);
+
   Top(size_t size, Before before) : size_(size), before_(before) {}
 
   void Add(Element element) {
@@ -82,28 +86,29 @@ class Top {
 class Survey {
  public:
   Survey(size_t top, TensorPreview& preview)
-      : top_(top), preview_(preview), largest_(top, std::greater<>()), smallest_(top, std::less<>()) {}
+      : top_(top), preview_(preview), largest_(top, IsGreater), smallest_(top, IsLess) {}
 
-  void Add(uint64_t index, double value) {
+  void Add(uint64_t index, const Cell& cell) {
+    const double value = cell.number();
     ++preview_.elements;
     if (!std::isfinite(value)) {
       preview_.nan_count += std::isnan(value);
       preview_.positive_inf_count += value > 0;
       preview_.negative_inf_count += value < 0;
-      if (preview_.first_non_finite.size() < top_) preview_.first_non_finite.push_back({index, value});
+      if (preview_.first_non_finite.size() < top_) preview_.first_non_finite.push_back({index, cell});
       // Infinities are extreme, too.
-      if (!std::isnan(value)) AddExtreme(index, value);
+      if (!std::isnan(value)) AddExtreme(index, cell);
       return;
     }
-    if (preview_.finite++ == 0) preview_.max = preview_.min = value;
+    if (preview_.finite++ == 0) preview_.max = preview_.min = cell;
     preview_.zero_count += value == 0;
-    preview_.max = std::max(preview_.max, value);
-    preview_.min = std::min(preview_.min, value);
+    if (IsLess(preview_.max, cell)) preview_.max = cell;
+    if (IsLess(cell, preview_.min)) preview_.min = cell;
     // Welford: no cancellation.
     const double delta = value - mean_;
     mean_ += delta / static_cast<double>(preview_.finite);
     squares_ += delta * (value - mean_);
-    AddExtreme(index, value);
+    AddExtreme(index, cell);
   }
 
   void Finish() {
@@ -117,7 +122,7 @@ class Survey {
   }
 
  private:
-  void AddExtreme(uint64_t index, double value) {
+  void AddExtreme(uint64_t index, const Cell& value) {
     largest_.Add({index, value});
     smallest_.Add({index, value});
   }
@@ -126,8 +131,8 @@ class Survey {
   TensorPreview& preview_;
   double mean_ = 0;
   double squares_ = 0;
-  Top<std::greater<>> largest_;
-  Top<std::less<>> smallest_;
+  Top largest_;
+  Top smallest_;
 };
 
 }  // namespace
@@ -138,18 +143,20 @@ absl::StatusOr<TensorPreview> PreviewOf(const std::function<absl::StatusOr<std::
   Survey survey(options.top, preview);
   auto source = open();
   if (!source.ok()) return source.status();
-  absl::Status status = ForEachElement(**source, [&](uint64_t index, double value) { survey.Add(index, value); });
+  absl::Status status = ForEachElement(**source, [&](uint64_t index, const Cell& value) { survey.Add(index, value); });
   if (!status.ok()) return status;
   survey.Finish();
   if (preview.finite == 0 || options.bins == 0) return preview;
-  const size_t bins = preview.max > preview.min ? options.bins : 1;
+  const double max = preview.max.number(), min = preview.min.number();
+  const size_t bins = max > min ? options.bins : 1;
   // Halves: the width of the whole range of doubles is no double.
-  const double width = preview.max / static_cast<double>(bins) - preview.min / static_cast<double>(bins);
-  for (size_t i = 0; i < bins; ++i) preview.bin_edges.push_back(preview.min + width * static_cast<double>(i));
-  preview.bin_edges.push_back(preview.max);
+  const double width = max / static_cast<double>(bins) - min / static_cast<double>(bins);
+  for (size_t i = 0; i < bins; ++i) preview.bin_edges.push_back(min + width * static_cast<double>(i));
+  preview.bin_edges.push_back(max);
   preview.bin_counts.assign(bins, 0);
   if (source = open(); !source.ok()) return source.status();
-  status = ForEachElement(**source, [&](uint64_t, double value) {
+  status = ForEachElement(**source, [&](uint64_t, const Cell& cell) {
+    const double value = cell.number();
     if (!std::isfinite(value)) return;
     const auto after = std::upper_bound(preview.bin_edges.begin(), preview.bin_edges.end(), value);
     const auto bin = static_cast<size_t>(after - preview.bin_edges.begin());

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/analysis/compare/elementwise.h"
+#include "server/analysis/table/cell.h"
 
 namespace msprobe::server {
 
@@ -16,7 +17,7 @@ namespace msprobe::server {
 struct TensorPreview {
   struct Element {
     uint64_t index = 0;  // row-major
-    double value = 0;
+    Cell value;
   };
 
   uint64_t elements = 0;
@@ -26,8 +27,8 @@ struct TensorPreview {
   uint64_t negative_inf_count = 0;
   uint64_t zero_count = 0;
   // Where there are finite elements.
-  double max = 0;
-  double min = 0;
+  Cell max = Cell::Real(0);
+  Cell min = Cell::Real(0);
   double mean = 0;
   double norm = 0;
   double std = 0;                 // of the population

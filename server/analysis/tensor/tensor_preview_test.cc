@@ -28,7 +28,7 @@ absl::StatusOr<TensorPreview> Preview(v1::DType dtype, const std::vector<T>& ele
 
 std::vector<double> ValuesOf(const std::vector<TensorPreview::Element>& elements) {
   std::vector<double> values;
-  for (const auto& element : elements) values.push_back(element.value);
+  for (const auto& element : elements) values.push_back(element.value.number());
   return values;
 }
 
@@ -47,8 +47,8 @@ TEST(TensorPreviewTest, StatisticsAreThoseOfTheFiniteElements) {
   EXPECT_EQ(preview->positive_inf_count, 1u);
   EXPECT_EQ(preview->negative_inf_count, 2u);
   EXPECT_EQ(preview->zero_count, 1u);
-  EXPECT_EQ(preview->max, 4);
-  EXPECT_EQ(preview->min, -3);
+  EXPECT_EQ(preview->max.number(), 4);
+  EXPECT_EQ(preview->min.number(), -3);
   EXPECT_EQ(preview->mean, 0.5);
   EXPECT_DOUBLE_EQ(preview->norm, std::sqrt(26.0));
   EXPECT_DOUBLE_EQ(preview->std, 2.5);
@@ -70,6 +70,21 @@ TEST(TensorPreviewTest, OfEqualElementsTheFirstStandFirst) {
   EXPECT_THAT(ValuesOf(preview->smallest), ElementsAre(-2, 1));
 }
 
+TEST(TensorPreviewTest, IntegersThatNoDoubleTellsApartAreInOrder) {
+  constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+  const auto wide = Preview<uint64_t>(v1::DTYPE_UINT64, {kMost - 1, 3, kMost, kMost - 2});
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_TRUE(wide->max.kind == Cell::Kind::kUnsigned && wide->max.unsigned_integer == kMost);
+  EXPECT_TRUE(wide->min.kind == Cell::Kind::kInteger && wide->min.integer == 3);
+  EXPECT_THAT(IndexesOf(wide->largest), ElementsAre(2, 0, 3, 1));
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  const auto negative = Preview<int64_t>(v1::DTYPE_INT64, {kLeast + 1, kLeast, -(int64_t{1} << 53) - 1});
+  ASSERT_TRUE(negative.ok()) << negative.status();
+  EXPECT_EQ(negative->min.integer, kLeast);
+  EXPECT_EQ(negative->max.integer, -(int64_t{1} << 53) - 1);
+  EXPECT_THAT(IndexesOf(negative->smallest), ElementsAre(1, 0, 2));
+}
+
 TEST(TensorPreviewTest, AnEmptyTensorHasNothing) {
   const auto preview = Preview<float>(v1::DTYPE_FLOAT32, {});
   ASSERT_TRUE(preview.ok()) << preview.status();
@@ -82,7 +97,7 @@ TEST(TensorPreviewTest, ComplexElementsCountByTheirAbsoluteValue) {
   const auto preview = Preview<float>(v1::DTYPE_COMPLEX64, {3, 4, 0, 0});
   ASSERT_TRUE(preview.ok()) << preview.status();
   EXPECT_EQ(preview->elements, 2u);
-  EXPECT_EQ(preview->max, 5);
+  EXPECT_EQ(preview->max.number(), 5);
   EXPECT_EQ(preview->zero_count, 1u);
 }
 
@@ -91,7 +106,7 @@ TEST(TensorPreviewTest, ElementsThatChunksCutAreWhole) {
   for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<double>(i);
   const auto preview = Preview(v1::DTYPE_FLOAT64, elements);  // chunks of 7 bytes
   ASSERT_TRUE(preview.ok()) << preview.status();
-  EXPECT_EQ(preview->max, 2999);
+  EXPECT_EQ(preview->max.number(), 2999);
   EXPECT_EQ(preview->mean, 1499.5);
 }
 

@@ -164,8 +164,8 @@ absl::StatusOr<Checkpoint> OpenDistributed(const fs::path& path, const Checkpoin
   if (!file.ok()) return file.status();
   auto content = WholeFile(*file, kMaxMetadata);
   if (!content.ok()) return content.status();
-  auto tree = PickleTree::Parse(*content, file->string());
-  if (!tree.ok()) return tree.status();
+  auto tree = PickleTree::Parse(*content);
+  if (!tree.ok()) return absl::InvalidArgumentError(Cat(file->string(), ": ", StdView(tree.status().message())));
   return MetadataFile(path, options, *std::move(tree)).Open();
 }
 

@@ -36,21 +36,6 @@ class PartOfFile : public ByteSource {
   const uint64_t size_;
 };
 
-std::optional<std::vector<int64_t>> Integers(const PickleTree& tree, const PickleValue& value) {
-  if (value.kind != Kind::kTuple) return std::nullopt;
-  std::vector<int64_t> integers;
-  for (PickleValue::Index index : value.items) {
-    if (tree.at(index).kind != Kind::kInt) return std::nullopt;
-    integers.push_back(tree.at(index).integer);
-  }
-  return integers;
-}
-
-std::string_view NameIn(std::string_view global, std::string_view module) {
-  return global.starts_with(module) && global.substr(module.size()).starts_with(' ') ? global.substr(module.size() + 1)
-                                                                                     : std::string_view();
-}
-
 }  // namespace
 
 absl::StatusOr<TorchArchive> TorchArchive::Open(const std::string& path) {
@@ -93,64 +78,28 @@ absl::StatusOr<TorchArchive> TorchArchive::Open(const std::string& path, uint64_
   }
   auto bytes = zip->ReadWhole(*pickle, kMaxPickle);
   if (!bytes.ok()) return bad(StdView(bytes.status().message()));
-  auto tree = PickleTree::Parse(*bytes, path);
-  if (!tree.ok()) return tree.status();
+  auto tree = PickleTree::Parse(*bytes);
+  if (!tree.ok()) return bad(StdView(tree.status().message()));
   archive.tree_ = *std::move(tree);
   return archive;
 }
 
 absl::StatusOr<std::optional<LogicalTensor>> TorchArchive::TensorAt(const PickleValue& value) const {
-  const PickleValue* at = &value;
-  for (int depth = 0; depth < 4; ++depth) {
-    const std::string_view called = tree_.CalledBy(*at);
-    const PickleValue& arguments = tree_.at(at->arguments);
-    if (called == "torch._utils _rebuild_parameter" || called == "torch._utils _rebuild_parameter_with_state") {
-      if (arguments.items.empty()) return std::nullopt;
-      at = &tree_.at(arguments.items[0]);
-    } else if (called == "torch._tensor _rebuild_from_type_v2" && arguments.items.size() == 4) {
-      return Rebuild(tree_.at(arguments.items[0]).text, tree_.at(arguments.items[2]));
-    } else {
-      return Rebuild(called, arguments);
-    }
-  }
-  return std::nullopt;
-}
-
-absl::StatusOr<std::optional<LogicalTensor>> TorchArchive::Rebuild(std::string_view function,
-                                                                   const PickleValue& arguments) const {
-  const bool typed = function == "torch._utils _rebuild_tensor_v3";
-  if (!typed && function != "torch._utils _rebuild_tensor_v2") return std::nullopt;
+  auto found = TensorOf(tree_, value);
+  if (!found.ok()) return absl::InvalidArgumentError(Cat(path_, ": ", StdView(found.status().message())));
+  if (!found->has_value() || IsQuantized((*found)->layout.description.dtype)) return std::nullopt;
+  const StridedLayout& layout = (*found)->layout;
   const auto unfit = [&](std::string_view why) { return absl::InvalidArgumentError(Cat(path_, ": a tensor ", why)); };
-  const size_t least = typed ? 7 : 6;
-  if (arguments.items.size() < least) return unfit("is made of too little");
-  const PickleValue& id = tree_.at(arguments.items[0]);
-  if (id.kind != Kind::kPersistent) return unfit("has no storage");
-  const PickleValue& storage = tree_.at(id.items[0]);
-  if (storage.items.size() != 5) return unfit("has a storage of an unknown kind");
-  const std::string& key = tree_.at(storage.items[2]).text;
-  const auto found = storages_.find(key);
-  if (found == storages_.end()) return unfit(Cat("has the storage ", key, ", which is not in the file"));
-  const std::string_view type = tree_.at(storage.items[1]).text;
-  StridedLayout layout;
-  layout.description.dtype =
-      typed ? DTypeOfName(NameIn(tree_.at(arguments.items[6]).text, "torch")) : DTypeOfStorage(NameIn(type, "torch"));
-  auto shape = Integers(tree_, tree_.at(arguments.items[2]));
-  auto strides = Integers(tree_, tree_.at(arguments.items[3]));
-  const PickleValue& offset = tree_.at(arguments.items[1]);
-  const size_t element = DTypeSize(layout.description.dtype);
-  if (element == 0) return unfit(Cat("has the unknown storage ", type));
-  if (!shape || !strides || offset.kind != Kind::kInt || offset.integer < 0) return unfit("has a shape that is none");
-  layout.description.shape = *std::move(shape);
-  layout.strides = *std::move(strides);
-  layout.offset = static_cast<uint64_t>(offset.integer);
-  if (arguments.items.size() > least && !tree_.at(arguments.items[least]).items.empty()) {
-    return unfit("is a conjugated or negated view, which is not read");
-  }
-  if (absl::Status status = CheckLayout(layout, found->second.size); !status.ok()) {
+  if (layout.conjugate || layout.negative) return unfit("is a conjugated or negated view, which is not read");
+  const std::string& key = (*found)->storage_key;
+  const auto storage = storages_.find(key);
+  if (storage == storages_.end()) return unfit(Cat("has the storage ", key, ", which is not in the file"));
+  if (absl::Status status = CheckLayout(layout, storage->second.size); !status.ok()) {
     return unfit(Cat("does not fit its storage: ", StdView(status.message())));
   }
+  const size_t element = DTypeSize(layout.description.dtype);
   LogicalTensor tensor = PlainTensor(layout.description.dtype, layout.description.shape, path_,
-                                     found->second.offset + layout.offset * element);
+                                     storage->second.offset + layout.offset * element);
   for (size_t i = 0; i < layout.strides.size(); ++i) {
     // Beyond any storage where nothing is read: an empty tensor may have any strides.
     if (tensor.elements() != 0) tensor.pieces[0].strides[i] = layout.strides[i] * static_cast<int64_t>(element);

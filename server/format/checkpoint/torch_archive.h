@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/format/checkpoint/logical_tensor.h"
-#include "server/format/checkpoint/pickle_tree.h"
+#include "server/format/tensor_file/pickle_tree.h"
 
 namespace msprobe::server {
 
@@ -31,8 +31,6 @@ class TorchArchive {
     uint64_t offset = 0;  // in the file
     uint64_t size = 0;
   };
-
-  absl::StatusOr<std::optional<LogicalTensor>> Rebuild(std::string_view function, const PickleValue& arguments) const;
 
   std::string path_;
   PickleTree tree_;

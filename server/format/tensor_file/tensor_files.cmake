@@ -4,7 +4,7 @@ pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 
 msprobe_library(msprobe_tensor_files
-  SOURCES tensor_file/byte_source.cc tensor_file/describe_tensor.cc tensor_file/npy_file.cc tensor_file/paged_bytes.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_file_name.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
+  SOURCES tensor_file/byte_source.cc tensor_file/describe_tensor.cc tensor_file/npy_file.cc tensor_file/paged_bytes.cc tensor_file/pickle_tree.cc tensor_file/pt_file.cc tensor_file/strided_content.cc tensor_file/tensor_file_name.cc tensor_file/tensor_pickle.cc tensor_file/widen.cc
           tensor_file/zip_reader.cc tensor_file/zip_writer.cc
   DEPS msprobe_proto msprobe_dtype_name absl::any_invocable absl::cleanup absl::flat_hash_map absl::function_ref absl::status absl::statusor absl::strings
        absl::str_format ZLIB::ZLIB PkgConfig::ISAL PkgConfig::XXHASH)
@@ -23,7 +23,7 @@ if(MSPROBE_BUILD_TESTS)
   add_executable(pt_file_tool tensor_file/pt_file_tool.cc)
   target_link_libraries(pt_file_tool PRIVATE msprobe_tensor_files msprobe_warnings)
 endif()
-msprobe_test(tensor_files_test SOURCES tensor_file/tensor_files_test.cc DEPS msprobe_tensor_files)
+msprobe_test(tensor_files_test SOURCES tensor_file/pickle_tree_test.cc tensor_file/tensor_files_test.cc DEPS msprobe_tensor_files)
 
 if(MSPROBE_BUILD_TESTS)
   add_test(NAME pt_file_interop_test

@@ -84,19 +84,19 @@ TEST(TensorPickle, RefusesEverythingElseByName) {
     std::string pickle;
     std::string word;
   } cases[] = {
-      {"", "ends too early"},
+      {"", "cut off"},
       {std::string("\x80\x02") + "cos\nsystem\n.", "os system"},
       {std::string("\x80\x02") + "c__builtin__\neval\n.", "eval"},
       {std::string("\x80\x02") + "ctorch.storage\n_load_from_bytes\n.", "_load_from_bytes"},
-      {std::string("\x80\x02]."), "opcode 0x5d"},
+      {std::string("\x80\x02]."), "something else than one tensor"},
       {std::string("\x80\x02)."), "something else than one tensor"},
-      {std::string("\x80\x02R."), "underflows"},
+      {std::string("\x80\x02R."), "an empty stack"},
       {std::string("\x80\x02t."), "mark"},
-      {std::string("\x80\x02h\x05."), "memo slot 5"},
-      {std::string("\x80\x02X\xff\xff\xff\x7f."), "ends too early"},
+      {std::string("\x80\x02h\x05."), "recalls the value 5"},
+      {std::string("\x80\x02X\xff\xff\xff\x7f."), "cut off"},
       {std::string("\x80\x09."), "protocol 9"},
       {std::string("\x80\x02") + "ctorch._utils\n_rebuild_tensor_v2\n)R.", "with 0 arguments"},
-      {std::string("\x80\x02") + std::string(70000, 'N') + ".", "more than"},
+      {std::string("\x80\x02") + std::string(70000, 'N') + ".", "over 65536 values"},
   };
   for (const auto& c : cases) {
     absl::StatusOr<PickledTensor> tensor = ReadTensorPickle(c.pickle);

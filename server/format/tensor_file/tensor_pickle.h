@@ -1,15 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "server/format/tensor_file/pickle_tree.h"
 #include "server/format/tensor_file/strided_content.h"
 
 namespace msprobe::server {
 
-// The content of data.pkl in a file that torch.save wrote for one tensor.
+// A tensor of a file that torch.save wrote, as data.pkl says it.
 struct PickledTensor {
   StridedLayout layout;
   std::string storage_key;     // the storage is the entry data/{key}
@@ -17,13 +19,14 @@ struct PickledTensor {
   bool requires_grad = false;
 };
 
-// Reads the pickle of a tensor, a Parameter or a per-tensor quantized tensor. It interprets only the opcodes that
-// torch.save emits and a closed list of names (torch's rebuild functions, storages and dtypes). It calls nothing, and
-// its error names anything else. Stack, memo and the number of operations are bounded, so any bytes are safe.
-absl::StatusOr<PickledTensor> ReadTensorPickle(std::string_view pickle);
+// What a value is if it is a tensor, a Parameter, a per-tensor quantized tensor, or one of these with attributes of its
+// own. Nothing: something else. InvalidArgument: a tensor whose parts are none.
+absl::StatusOr<std::optional<PickledTensor>> TensorOf(const PickleTree& tree, const PickleValue& value);
 
-// The dtype of torch's storage class of that name: "FloatStorage". DTYPE_UNSPECIFIED: there is none, or it has none.
-v1::DType DTypeOfStorage(std::string_view name);
+// Reads the pickle of one tensor of TensorOf's kinds. Beyond what PickleTree refuses, its error names whatever is not
+// of a closed list of names (torch's rebuild functions, storages and dtypes). Any bytes are safe, and cost little
+// memory.
+absl::StatusOr<PickledTensor> ReadTensorPickle(std::string_view pickle);
 
 // The pickle of a contiguous tensor with storage key "0", requires_grad False, as torch.save writes it.
 // InvalidArgument: torch cannot save the dtype.

@@ -76,6 +76,8 @@ def values():
         empty_strange=torch.empty(3, 0, 2).transpose(0, 2),
         scalar=torch.tensor(2.5),
         scalar_xor=torch.tensor(7),
+        beyond_53_bits=torch.tensor([2**53 + 1, -(2**63)]),
+        beyond_63_bits=torch.tensor([2**64 - 1, 2**53 + 1], dtype=torch.uint64),
         conjugate=torch.tensor([1 + 2j, 3 - 1j]).conj(),
         negative_view=torch.tensor([1 + 2j]).conj().imag,
         all_nan=torch.full((4,), float("nan")),

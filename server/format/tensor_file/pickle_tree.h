@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -47,11 +48,15 @@ class PickleTree {
  public:
   using Index = PickleValue::Index;
 
-  // InvalidArgument: the bytes are no such pickle. `what`: the file's name, for the error.
-  static absl::StatusOr<PickleTree> Parse(std::string_view pickle, std::string_view what);
+  static constexpr size_t kMaxValues = 1 << 22;
+
+  // InvalidArgument: the bytes are no such pickle, or one of more than max_values values; "its pickle is cut off".
+  static absl::StatusOr<PickleTree> Parse(std::string_view pickle, size_t max_values = kMaxValues);
 
   const PickleValue& root() const { return values_[root_]; }
   const PickleValue& at(Index index) const { return values_[index]; }
+  // In the order in which the pickle makes them; the first is None.
+  const std::vector<PickleValue>& values() const { return values_; }
   // Of a dict, or of an object by the dict of its state. Null: no such key.
   const PickleValue* Find(const PickleValue& value, std::string_view key) const;
   // The name that an object calls: "torch._utils _rebuild_tensor_v2". Empty: no object, or no name.

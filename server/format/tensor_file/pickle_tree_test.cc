@@ -1,4 +1,4 @@
-#include "server/format/checkpoint/pickle_tree.h"
+#include "server/format/tensor_file/pickle_tree.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,16 +12,13 @@ using ::testing::HasSubstr;
 using Kind = PickleValue::Kind;
 using std::string_literals::operator""s;
 
-std::string ErrorOf(std::string_view pickle) {
-  return std::string(PickleTree::Parse(pickle, "f.pt").status().message());
-}
+std::string ErrorOf(std::string_view pickle) { return std::string(PickleTree::Parse(pickle).status().message()); }
 
 TEST(PickleTree, KeepsACallAsAValue) {
   // pickle.dumps of an object whose __reduce__ is (os.system, ("true",)).
   const auto tree = PickleTree::Parse(
       "\x80\x02"
-      "cposix\nsystem\nX\x04\0\0\0true\x85R."s,
-      "f.pt");
+      "cposix\nsystem\nX\x04\0\0\0true\x85R."s);
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(tree->root().kind, Kind::kObject);
   EXPECT_EQ(tree->CalledBy(tree->root()), "posix system");
@@ -32,21 +29,20 @@ TEST(PickleTree, FindsKeysOfDictsAndOfStates) {
   const std::string dict =
       "}\x8c\x01"
       "aK\x01s";
-  const auto tree = PickleTree::Parse("\x80\x04" + dict + ".", "f.pt");
+  const auto tree = PickleTree::Parse("\x80\x04" + dict + ".");
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(tree->Find(tree->root(), "a")->integer, 1);
   EXPECT_EQ(tree->Find(tree->root(), "b"), nullptr);
   const auto object = PickleTree::Parse(
       "\x80\x04"
       "cm\nC\n)\x81" +
-          dict + "b.",
-      "f.pt");
+      dict + "b.");
   ASSERT_TRUE(object.ok()) << object.status();
   EXPECT_EQ(object->Find(object->root(), "a")->integer, 1);
 }
 
 TEST(PickleTree, ReadsNegativeAndLongIntegers) {
-  const auto tree = PickleTree::Parse("\x80\x02\x8a\x05\0\0\0\0\xff."s, "f.pt");
+  const auto tree = PickleTree::Parse("\x80\x02\x8a\x05\0\0\0\0\xff."s);
   ASSERT_TRUE(tree.ok()) << tree.status();
   EXPECT_EQ(tree->root().integer, -(int64_t{1} << 32));
 }
@@ -62,14 +58,14 @@ TEST(PickleTree, RefusesBytesThatAreNoPickle) {
   for (const std::string& bytes : {""s, "X\xff\xff\xff\xff"s, "R."s, "."s, "t."s, "h\x05."s, "(K\x01s."s, "cos\n"s,
                                    "\x8d\xff\xff\xff\xff\xff\xff\xff\xff"
                                    "a"s}) {
-    EXPECT_FALSE(PickleTree::Parse(bytes, "f.pt").ok()) << testing::PrintToString(bytes);
+    EXPECT_FALSE(PickleTree::Parse(bytes).ok()) << testing::PrintToString(bytes);
   }
   // Every beginning of a good one.
   const std::string good =
       "\x80\x04}\x8c\x01"
       "a(K\x01K\x02t\x94s."s;
-  ASSERT_TRUE(PickleTree::Parse(good, "f.pt").ok());
-  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(PickleTree::Parse(good.substr(0, size), "f.pt").ok());
+  ASSERT_TRUE(PickleTree::Parse(good).ok());
+  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(PickleTree::Parse(good.substr(0, size)).ok());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "server/format/checkpoint/pickle_tree.h"
+#include "server/format/tensor_file/pickle_tree.h"
 
 #include <array>
 #include <bit>
@@ -14,8 +14,6 @@ namespace {
 
 using Kind = PickleValue::Kind;
 using Index = PickleValue::Index;
-
-constexpr size_t kMaxValues = 1 << 22;
 
 struct Refused {
   uint8_t opcode;
@@ -43,14 +41,14 @@ constexpr std::array<Refused, 17> kRefused = {{{'P', "PERSID"},
 
 class PickleReader {
  public:
-  PickleReader(std::string_view pickle, std::string_view what) : pickle_(pickle), what_(what) {}
+  PickleReader(std::string_view pickle, size_t max_values) : pickle_(pickle), max_values_(max_values) {}
 
   absl::StatusOr<PickleTree> Run() {
     tree_.values_.emplace_back();
     while (!stopped_) {
       const uint8_t opcode = static_cast<uint8_t>(Number<1>());
       if (error_.ok()) Do(opcode);
-      if (error_.ok() && tree_.values_.size() > kMaxValues) Refuse(Cat("has over ", kMaxValues, " values"));
+      if (error_.ok() && tree_.values_.size() > max_values_) Refuse(Cat("has over ", max_values_, " values"));
       if (!error_.ok()) return error_;
     }
     return std::move(tree_);
@@ -58,7 +56,7 @@ class PickleReader {
 
  private:
   void Refuse(std::string_view why) {
-    if (error_.ok()) error_ = absl::InvalidArgumentError(Cat(what_, ": its pickle ", why));
+    if (error_.ok()) error_ = absl::InvalidArgumentError(Cat("its pickle ", why));
   }
 
   std::string_view Take(uint64_t count) {
@@ -172,14 +170,14 @@ class PickleReader {
     const auto found = memo_.find(key);
     if (found == memo_.end()) return Refuse(Cat("recalls the value ", key, ", which it never kept"));
     stack_.push_back(found->second);
-    if (stack_.size() > kMaxValues) Refuse(Cat("has over ", kMaxValues, " values"));
+    if (stack_.size() > max_values_) Refuse(Cat("has over ", max_values_, " values"));
   }
 
   void Do(uint8_t opcode);
   void DoNumberOrText(uint8_t opcode);
 
   const std::string_view pickle_;
-  const std::string_view what_;
+  const size_t max_values_;
   size_t at_ = 0;
   bool stopped_ = false;
   absl::Status error_;
@@ -202,7 +200,7 @@ void PickleReader::Do(uint8_t opcode) {
       stopped_ = true;
       return;
     case '(':
-      if (marks_.size() >= kMaxValues) return Refuse(Cat("has over ", kMaxValues, " marks"));
+      if (marks_.size() >= max_values_) return Refuse(Cat("has over ", max_values_, " marks"));
       return marks_.push_back(stack_.size());
     case '0':
       Pop();
@@ -335,8 +333,8 @@ void PickleReader::DoNumberOrText(uint8_t opcode) {
   Refuse(Cat("has the unknown opcode ", absl::StrFormat("0x%02x", opcode)));
 }
 
-absl::StatusOr<PickleTree> PickleTree::Parse(std::string_view pickle, std::string_view what) {
-  return PickleReader(pickle, what).Run();
+absl::StatusOr<PickleTree> PickleTree::Parse(std::string_view pickle, size_t max_values) {
+  return PickleReader(pickle, max_values).Run();
 }
 
 const PickleValue* PickleTree::Find(const PickleValue& value, std::string_view key) const {
