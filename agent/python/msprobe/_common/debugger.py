@@ -114,6 +114,10 @@ class Debugger:
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._after_fork)
 
+    def _give(self, **fields: Any) -> None:
+        self._followed.give(fields)
+        self.config = self._followed.config
+
     def _tell_warnings(self) -> None:
         for text in self._untold:
             log.warning(text)
